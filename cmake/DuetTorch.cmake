@@ -1,0 +1,80 @@
+# Imported targets for a LibTorch, without find_package(Torch): that needs nvcc and an architecture list, and
+# duet compiles no .cu file.
+#
+# In:  DUET_TORCH (cache or environment): the folder that holds include/ and lib/; otherwise CMAKE_PREFIX_PATH is
+#      searched, then the project's .venv.
+# Out: target duet::torch; variables DUET_TORCH_DIR, DUET_TORCH_VERSION, DUET_TORCH_CUDA (ON if this LibTorch has
+#      CUDA and the CUDA headers were found).
+
+set(DUET_TORCH "$ENV{DUET_TORCH}" CACHE PATH "LibTorch folder (holds include/ and lib/)")
+
+file(GLOB _venv_torch "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch")
+find_path(DUET_TORCH_DIR NAMES include/ATen/ATen.h
+  HINTS "${DUET_TORCH}" PATHS ${CMAKE_PREFIX_PATH} ${_venv_torch}
+  PATH_SUFFIXES . libtorch torch
+  NO_DEFAULT_PATH NO_CACHE)
+if(DUET_TORCH AND NOT EXISTS "${DUET_TORCH}/include/ATen/ATen.h")
+  message(FATAL_ERROR "DUET_TORCH=${DUET_TORCH} holds no include/ATen/ATen.h; name the folder that has include/ and lib/")
+endif()
+if(NOT DUET_TORCH_DIR)
+  message(FATAL_ERROR "No LibTorch found. Run scripts/duet once (it installs the pinned wheel into .venv), or pass "
+    "-DDUET_TORCH=/path/to/libtorch, or put that path into CMAKE_PREFIX_PATH.")
+endif()
+get_filename_component(DUET_TORCH_DIR "${DUET_TORCH_DIR}" ABSOLUTE)
+
+file(STRINGS "${DUET_TORCH_DIR}/include/torch/headeronly/version.h" _version REGEX "TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" DUET_TORCH_VERSION "${_version}")
+
+function(_duet_torch_library name)
+  add_library(duet_torch::${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(duet_torch::${name} PROPERTIES IMPORTED_LOCATION "${DUET_TORCH_DIR}/lib/lib${name}.so")
+endfunction()
+
+_duet_torch_library(c10)
+_duet_torch_library(torch_cpu)
+_duet_torch_library(torch)
+
+add_library(duet_torch INTERFACE IMPORTED GLOBAL)
+add_library(duet::torch ALIAS duet_torch)
+target_include_directories(duet_torch SYSTEM INTERFACE
+  "${DUET_TORCH_DIR}/include" "${DUET_TORCH_DIR}/include/torch/csrc/api/include")
+target_link_libraries(duet_torch INTERFACE duet_torch::torch duet_torch::torch_cpu duet_torch::c10)
+target_compile_features(duet_torch INTERFACE cxx_std_20)
+
+# CUDA: libraries of this LibTorch plus headers from its sibling wheels or from a toolkit.
+set(DUET_TORCH_CUDA OFF)
+if(EXISTS "${DUET_TORCH_DIR}/lib/libtorch_cuda.so")
+  file(GLOB _wheel_cuda "${DUET_TORCH_DIR}/../nvidia/*/include")
+  find_path(DUET_CUDA_INCLUDE NAMES cuda_runtime_api.h
+    HINTS ${_wheel_cuda} "$ENV{CUDA_HOME}/include" PATHS /usr/local/cuda/include /usr/include)
+  if(DUET_CUDA_INCLUDE)
+    set(DUET_TORCH_CUDA ON)
+    _duet_torch_library(c10_cuda)
+    _duet_torch_library(torch_cuda)
+    target_include_directories(duet_torch SYSTEM INTERFACE "${DUET_CUDA_INCLUDE}")
+    # ATen's CUDA headers include those of cuSPARSE, cuSOLVER and others, which the wheels keep apart.
+    foreach(_include IN LISTS _wheel_cuda)
+      if(NOT _include STREQUAL DUET_CUDA_INCLUDE)
+        target_include_directories(duet_torch SYSTEM INTERFACE "${_include}")
+      endif()
+    endforeach()
+    file(GLOB _cudart "${DUET_TORCH_DIR}/../nvidia/*/lib/libcudart.so*")
+    list(APPEND _cudart_dirs)
+    foreach(_lib IN LISTS _cudart)
+      get_filename_component(_dir "${_lib}" DIRECTORY)
+      list(APPEND _cudart_dirs "${_dir}")
+    endforeach()
+    find_library(DUET_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
+      HINTS ${_cudart_dirs} "$ENV{CUDA_HOME}/lib64" PATHS /usr/local/cuda/lib64)
+    # c10_cuda must stay although nothing names it directly: it registers the CUDA device.
+    target_link_libraries(duet_torch INTERFACE
+      -Wl,--no-as-needed duet_torch::torch_cuda duet_torch::c10_cuda -Wl,--as-needed)
+    if(DUET_CUDART)
+      target_link_libraries(duet_torch INTERFACE "${DUET_CUDART}")
+    endif()
+  else()
+    message(WARNING "This LibTorch has CUDA but cuda_runtime_api.h was not found: building for the CPU only. "
+      "Set CUDA_HOME to add CUDA.")
+  endif()
+endif()
+message(STATUS "LibTorch ${DUET_TORCH_VERSION} at ${DUET_TORCH_DIR} (CUDA code: ${DUET_TORCH_CUDA})")

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+namespace duet {
+
+// "auto" (CUDA if there is a device, else CPU), "cpu", "cuda" or "cuda:<index>".
+// Throws ConfigError that says what this machine has.
+c10::Device parse_device(const std::string& text);
+
+bool cuda_available();
+
+}  // namespace duet

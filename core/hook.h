@@ -1,0 +1,116 @@
+#pragma once
+
+#include <duet/core/state_dict.h>
+#include <duet/core/train_context.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// Low runs first. Any integer in [0, 100] is allowed.
+enum Priority : int {
+  kHighest = 0,
+  kVeryHigh = 10,
+  kHigh = 30,
+  kAboveNormal = 40,
+  kNormal = 50,
+  kBelowNormal = 60,
+  kLow = 70,
+  kVeryLow = 90,
+  kLowest = 100,
+};
+
+enum class HookPoint : int {
+  kBeforeRun, kAfterRun, kBeforeTrain, kAfterTrain, kBeforeTrainEpoch, kAfterTrainEpoch,
+  kBeforeTrainIter, kAfterTrainIter,
+  kBeforeVal, kAfterVal, kBeforeValEpoch, kAfterValEpoch, kBeforeValIter, kAfterValIter,
+  kBeforeTest, kAfterTest, kBeforeTestEpoch, kAfterTestEpoch, kBeforeTestIter, kAfterTestIter,
+  kBeforePredict, kAfterPredict, kBeforePredictEpoch, kAfterPredictEpoch, kBeforePredictIter, kAfterPredictIter,
+  kBeforeSaveCheckpoint, kAfterLoadCheckpoint,
+  kAfterBackward, kBeforeOptimizerStep, kAfterOptimizerStep, kOnException,
+  kInUpdate,
+  kCount,
+};
+
+const char* to_string(HookPoint point);
+
+// Something that happens around updates. Override the points you need; the rest cost nothing. A *_iter
+// point ticks once per update, in the same order in both modes:
+//
+//   before_run
+//     before_train
+//       before_train_epoch
+//         before_train_iter
+//           [ forward and backward of each micro-batch; after_backward;
+//             before_optimizer_step; optimizer; in_update ]   after_optimizer_step
+//         after_train_iter                       (then validation, if due: before_val ... after_val)
+//       after_train_epoch
+//     after_train                                (in every exit; on_exception before it on an error)
+//   after_run
+//
+// A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured
+// step there. What it changes in place (a gradient, a weight) counts; reading a value there costs a sync.
+class Hook : public Stateful {
+ public:
+  // Names the hook's state in a checkpoint, and the hook in messages. Unique within a list.
+  virtual std::string name() const = 0;
+  virtual int priority() const { return kNormal; }
+  // Names of hooks that must run before this one at every point, whatever the priorities.
+  virtual std::vector<std::string> after() const { return {}; }
+
+  virtual void before_run(TrainContext&) { unused(HookPoint::kBeforeRun); }
+  virtual void after_run(TrainContext&) { unused(HookPoint::kAfterRun); }
+  virtual void before_train(TrainContext&) { unused(HookPoint::kBeforeTrain); }
+  virtual void after_train(TrainContext&) { unused(HookPoint::kAfterTrain); }
+  virtual void before_train_epoch(TrainContext&) { unused(HookPoint::kBeforeTrainEpoch); }
+  virtual void after_train_epoch(TrainContext&) { unused(HookPoint::kAfterTrainEpoch); }
+  virtual void before_train_iter(TrainContext&) { unused(HookPoint::kBeforeTrainIter); }
+  virtual void after_train_iter(TrainContext&) { unused(HookPoint::kAfterTrainIter); }
+
+  virtual void before_val(TrainContext&) { unused(HookPoint::kBeforeVal); }
+  virtual void after_val(TrainContext&) { unused(HookPoint::kAfterVal); }
+  virtual void before_val_epoch(TrainContext&) { unused(HookPoint::kBeforeValEpoch); }
+  virtual void after_val_epoch(TrainContext&) { unused(HookPoint::kAfterValEpoch); }
+  virtual void before_val_iter(TrainContext&) { unused(HookPoint::kBeforeValIter); }
+  virtual void after_val_iter(TrainContext&) { unused(HookPoint::kAfterValIter); }
+
+  virtual void before_test(TrainContext&) { unused(HookPoint::kBeforeTest); }
+  virtual void after_test(TrainContext&) { unused(HookPoint::kAfterTest); }
+  virtual void before_test_epoch(TrainContext&) { unused(HookPoint::kBeforeTestEpoch); }
+  virtual void after_test_epoch(TrainContext&) { unused(HookPoint::kAfterTestEpoch); }
+  virtual void before_test_iter(TrainContext&) { unused(HookPoint::kBeforeTestIter); }
+  virtual void after_test_iter(TrainContext&) { unused(HookPoint::kAfterTestIter); }
+
+  virtual void before_predict(TrainContext&) { unused(HookPoint::kBeforePredict); }
+  virtual void after_predict(TrainContext&) { unused(HookPoint::kAfterPredict); }
+  virtual void before_predict_epoch(TrainContext&) { unused(HookPoint::kBeforePredictEpoch); }
+  virtual void after_predict_epoch(TrainContext&) { unused(HookPoint::kAfterPredictEpoch); }
+  virtual void before_predict_iter(TrainContext&) { unused(HookPoint::kBeforePredictIter); }
+  virtual void after_predict_iter(TrainContext&) { unused(HookPoint::kAfterPredictIter); }
+
+  virtual void before_save_checkpoint(TrainContext&) { unused(HookPoint::kBeforeSaveCheckpoint); }
+  virtual void after_load_checkpoint(TrainContext&) { unused(HookPoint::kAfterLoadCheckpoint); }
+
+  // After the last backward of the update; gradients as they are before clipping.
+  virtual void after_backward(TrainContext&) { unused(HookPoint::kAfterBackward); }
+  // The norm is known; the gradients are not scaled yet (the optimizer's kernel does it).
+  virtual void before_optimizer_step(TrainContext&) { unused(HookPoint::kBeforeOptimizerStep); }
+  virtual void after_optimizer_step(TrainContext&) { unused(HookPoint::kAfterOptimizerStep); }
+  // Tensor code that belongs to the update: runs after the optimizer and is captured with it. No host reads.
+  virtual void in_update(UpdateContext&) { unused(HookPoint::kInUpdate); }
+
+  // An exception leaves the loop; context.error says which.
+  virtual void on_exception(TrainContext&) { unused(HookPoint::kOnException); }
+
+  // Whether the hook may act at `point`. True until its own empty default has been reached there once.
+  bool uses(HookPoint point) const { return (unused_ >> static_cast<int>(point) & 1U) == 0; }
+
+ private:
+  void unused(HookPoint point) { unused_ |= uint64_t{1} << static_cast<int>(point); }
+
+  uint64_t unused_ = 0;
+};
+
+}  // namespace duet

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <duet/core/hook.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// Owns the hooks of a trainer and calls them in one order at every point: by priority, ties by
+// registration, declared "after" relations above both.
+class HookList : public Stateful {
+ public:
+  // Throws ConfigError if the name is taken, the priority is outside [0, 100], or the relations of
+  // after() form a circle. A hook named in after() may be added later, or be absent.
+  void add(std::unique_ptr<Hook> hook);
+
+  // Calls `point` of every hook. An exception of a hook is rethrown as it is, its text extended by hook,
+  // point and update. after_train, after_run and on_exception reach every hook before the first error is rethrown.
+  void call(HookPoint point, TrainContext& context);
+  void in_update(UpdateContext& context);
+
+  // Whether any hook may act at `point`.
+  bool uses(HookPoint point) const;
+
+  Hook* find(const std::string& name) const;
+  std::vector<std::string> order() const;
+  std::size_t size() const { return hooks_.size(); }
+
+  StateDict state_dict() const override;
+  // Hooks without state in `state` keep theirs.
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  void sort();
+
+  std::vector<std::unique_ptr<Hook>> hooks_;  // in calling order
+  std::vector<Hook*> registered_;             // in order of registration
+};
+
+}  // namespace duet

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string_view>
+
+namespace duet {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+// Writes one line to the log (stderr by default). The only door to the logging library.
+void log(LogLevel level, std::string_view message);
+inline void log_info(std::string_view message) { log(LogLevel::kInfo, message); }
+inline void log_warning(std::string_view message) { log(LogLevel::kWarning, message); }
+inline void log_error(std::string_view message) { log(LogLevel::kError, message); }
+
+void set_log_level(LogLevel level);
+// Also appends every line to a file; throws std::runtime_error if it cannot be opened. Empty: no file.
+void set_log_file(std::string_view path);
+
+}  // namespace duet

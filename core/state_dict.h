@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+
+namespace duet {
+
+using StateValue = std::variant<bool, int64_t, double, std::string>;
+
+// What a part of a run must keep to continue bit-exactly: tensors and single values, by dotted names.
+// Reading a name that is missing or of another type throws CheckpointError naming it.
+class StateDict {
+ public:
+  void set(const std::string& name, at::Tensor tensor);
+  void set(const std::string& name, StateValue value);
+
+  bool has(const std::string& name) const;
+  const at::Tensor& tensor(const std::string& name) const;
+  bool flag(const std::string& name) const;
+  int64_t integer(const std::string& name) const;
+  double number(const std::string& name) const;
+  const std::string& text(const std::string& name) const;
+
+  // Adds everything of `part` under `prefix` + "."
+  void put(const std::string& prefix, const StateDict& part);
+  // What lies under `prefix` + ".", without that prefix.
+  StateDict part(const std::string& prefix) const;
+
+  const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
+  const std::map<std::string, StateValue>& values() const { return values_; }
+
+ private:
+  const StateValue& value(const std::string& name, const char* expected) const;
+
+  std::map<std::string, at::Tensor> tensors_;
+  std::map<std::string, StateValue> values_;
+};
+
+// A part of a run that a checkpoint holds. load_state_dict checks before it changes anything.
+class Stateful {
+ public:
+  virtual ~Stateful() = default;
+  virtual StateDict state_dict() const { return {}; }
+  virtual void load_state_dict(const StateDict& /*state*/) {}
+};
+
+// Copies `source` into `target` in place; throws CheckpointError that names `name` if shape or dtype differ.
+void copy_state(const std::string& name, const at::Tensor& source, const at::Tensor& target);
+
+}  // namespace duet

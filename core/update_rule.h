@@ -1,0 +1,56 @@
+#pragma once
+
+#include <duet/core/batch.h>
+#include <duet/core/hyper_parameters.h>
+#include <duet/core/state_dict.h>
+#include <duet/core/task.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// What one update gives. All are 0-dim tensors on the device, valid until the next update.
+struct UpdateOutput {
+  at::Tensor loss;       // mean over the window, weighted
+  NamedTensors log;      // the task's further values, weighted the same way
+  at::Tensor grad_norm;  // global norm of the gradients before clipping; undefined without clipping
+};
+
+// What code inside an update may see.
+struct UpdateContext {
+  const NamedTensors& parameters;
+  const UpdateOutput& output;
+};
+
+// The moments of one update at which somebody may act. The host points run ordinary code between kernels;
+// in_update adds tensor code that is captured with the update.
+class UpdatePoints {
+ public:
+  virtual ~UpdatePoints() = default;
+  virtual void after_backward(const UpdateContext&) {}
+  virtual void before_optimizer_step(const UpdateContext&) {}
+  virtual void in_update(UpdateContext&) {}
+};
+
+// From a window of micro-batches to new weights. run() is plain code over tensors that reads nothing back
+// to the host and uses no host number that may change: EagerTrainer calls it, GraphTrainer records it.
+class UpdateRule : public HyperParameters, public Stateful {
+ public:
+  // Host side of the update: brings the numbers of this window to the device. Never captured.
+  virtual void begin(const Window& window) = 0;
+  virtual UpdateOutput run(const Window& window, UpdatePoints& points) = 0;
+  // Host side after the update ran, in whichever way.
+  virtual void end() = 0;
+
+  // Appends every host number that a captured run() would freeze; a step is captured once per key.
+  virtual void append_key(std::vector<int64_t>& key) const = 0;
+
+  virtual Task& task() = 0;
+  // Trainable parameters, and every further tensor that run() changes (buffers, optimizer state).
+  virtual const NamedTensors& parameters() const = 0;
+  virtual NamedTensors mutable_state() const = 0;
+};
+
+}  // namespace duet
