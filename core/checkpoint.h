@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace duet {
 
 struct CheckpointOptions {
-  int max_keep = 3;  // older ones are deleted after a save; never fewer than 2 verified ones stay
+  int max_keep = 3;  // older ones are deleted after a save; never fewer than 2 verified ones stay. -1: keep all
 };
 
 // One file of a checkpoint as its manifest lists it.
@@ -21,20 +22,27 @@ struct CheckpointFile {
 };
 
 struct CheckpointTensor {
-  std::string name, file, dtype, xxh3;
+  std::string name;   // as in the StateDict
+  std::string file;   // the file that holds it
+  std::string dtype;  // as in safetensors: "F32"
   std::vector<int64_t> shape;
+  uint64_t offset = 0;  // of its first byte in the file
+  uint64_t bytes = 0;
+  std::string xxh3;
 };
 
 struct Manifest {
   int64_t update = 0;
-  std::string torch_version, duet_version, created;
+  std::string torch_version, duet_version;
+  std::string created;  // "2026-11-21T02:34:00Z"
   std::vector<CheckpointFile> files;
   std::vector<CheckpointTensor> tensors;
 };
 
 // Folders "step-<update>" under one root, each complete or absent: written as "step-N.tmp.<id>", manifest
-// last, every file synced, then renamed; "latest" names the newest. Tensors are safetensors files that any reader opens:
-// model.safetensors holds what lies under "model.", state.safetensors the rest; state.json the single values.
+// last, every file synced, then renamed; "latest" names the newest. Tensors are safetensors files that any reader
+// opens: model.safetensors holds what lies under "model.", state.safetensors the rest; state.json the single values.
+// One process at a time saves into a root (a second one gets a CheckpointError); any number may read.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string root, CheckpointOptions options = {});
@@ -49,16 +57,23 @@ class CheckpointStore {
   // Paths of all checkpoints, newest first, unverified.
   std::vector<std::string> list() const;
 
-  // Verifies and reads one checkpoint folder. Throws CheckpointError naming file and key.
+  // Verifies and reads one checkpoint folder, or the newest good one under a root. Tensors come back contiguous, on
+  // the CPU. Throws CheckpointError naming file and key.
   static StateDict load(const std::string& path);
   // Checks sizes and hashes of files and tensors without keeping them; throws as load() does.
   static Manifest verify(const std::string& path);
+  // Reads the manifest alone; throws as load() does.
+  static Manifest read_manifest(const std::string& path);
 
  private:
-  void delete_old(const std::vector<std::string>& keep) const;
+  void clean_up() const;
+  void publish(const std::string& name) const;
+  void delete_old(const std::set<std::string>& keep);
+  bool is_good(const std::string& path);
 
   std::string root_;
   CheckpointOptions options_;
+  std::set<std::string> good_;  // names of those that this store wrote or verified
 };
 
 }  // namespace duet

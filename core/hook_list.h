@@ -12,8 +12,8 @@ namespace duet {
 // registration, declared "after" relations above both.
 class HookList : public Stateful {
  public:
-  // Throws ConfigError if the name is taken, the priority is outside [0, 100], or the relations of
-  // after() form a circle. A hook named in after() may be added later, or be absent.
+  // Throws ConfigError if the name is taken, empty or has a dot, the priority is outside [0, 100], or the relations
+  // of after() form a circle. A hook named in after() may be added later, or be absent.
   void add(std::unique_ptr<Hook> hook);
 
   // Calls `point` of every hook. An exception of a hook is rethrown as it is, its text extended by hook,
@@ -33,10 +33,9 @@ class HookList : public Stateful {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  void sort();
-
-  std::vector<std::unique_ptr<Hook>> hooks_;  // in calling order
-  std::vector<Hook*> registered_;             // in order of registration
+  std::vector<std::unique_ptr<Hook>> hooks_;  // in order of registration
+  std::vector<Hook*> order_;                  // in calling order
+  int64_t update_ = 0;                        // of the last call, for messages of in_update
 };
 
 }  // namespace duet

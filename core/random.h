@@ -15,4 +15,17 @@ StateDict random_state();
 // Throws CheckpointError if a generator is missing in `state`.
 void set_random_state(const StateDict& state);
 
+// While it lives, the CPU's default generator starts from `seed`; after that it goes on as if nothing was drawn. For
+// foreign code that can draw from that generator only. Not for two threads at once.
+class CpuSeedGuard {
+ public:
+  explicit CpuSeedGuard(uint64_t seed);
+  ~CpuSeedGuard();
+  CpuSeedGuard(const CpuSeedGuard&) = delete;
+  CpuSeedGuard& operator=(const CpuSeedGuard&) = delete;
+
+ private:
+  at::Tensor before_;
+};
+
 }  // namespace duet

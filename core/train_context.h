@@ -34,15 +34,16 @@ struct TrainContext {
   const Batch* batch = nullptr;          // val, test and predict iters
   const NamedTensors* outputs = nullptr; // after_{val,test,predict}_iter
   int64_t iter = 0;                      // index of that batch
-  MetricValues metrics;                  // results of the last evaluation; after_{val,test}_epoch on
+  MetricValues metrics{};                  // results of the last evaluation; after_{val,test}_epoch on
   double data_seconds = 0;               // time the loop waited for this update's data
-  std::string error;                     // on_exception, and after_train/after_run of a failed run
+  double update_seconds = 0;             // time of the whole update, data included; after_train_iter, set by IterTimerHook
+  std::string error{};                     // on_exception, and after_train/after_run of a failed run
 
   // Ends training after this update; after_train runs as usual.
   void request_stop(const std::string& reason) {
     if (stop_reason.empty()) stop_reason = reason.empty() ? "a hook asked" : reason;
   }
-  std::string stop_reason;
+  std::string stop_reason{};
 };
 
 }  // namespace duet

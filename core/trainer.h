@@ -54,6 +54,11 @@ class BaseTrainer : public Stateful {
   HookList& hooks() { return hooks_; }
   at::Device device() const { return device_; }
 
+  // Parameters and buffers alone, by the task's names; shared, not copied.
+  StateDict weights() const;
+  // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed.
+  void load_weights(const StateDict& weights);
+
   // Weights, buffers, optimizer, random state, data position, hooks and counters.
   StateDict state_dict() const override;
   // Checks names, shapes and dtypes of everything before it changes anything; throws CheckpointError.
@@ -66,16 +71,18 @@ class BaseTrainer : public Stateful {
   virtual UpdateOutput run_update(const Window& window, UpdatePoints& points) = 0;
 
   UpdateRule& rule() { return *rule_; }
+  const NamedTensors& parameters() const { return rule_->parameters(); }
 
  private:
   class Points;
-  class Run;
 
   void train_epoch(DataSource& data, DataSource* validation);
   bool fetch_window(DataSource& data, Window& window);
-  void run_window(const Window& window);
+  void weigh(Window& window);
+  void run_window(Window& window);
   bool finished() const;
   void validate_if_due(DataSource* validation, bool epoch_ends);
+  MetricValues evaluate(DataSource& data, bool test);
 
   std::unique_ptr<UpdateRule> rule_;
   at::Device device_;
@@ -86,6 +93,8 @@ class BaseTrainer : public Stateful {
   UpdateOutput output_;
   DataSource* data_ = nullptr;    // the source in use, for its position
   StateDict pending_data_state_;  // loaded before the source was known
+  std::unique_ptr<Points> points_;
+  Window step_window_;
 };
 
 }  // namespace duet

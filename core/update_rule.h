@@ -29,6 +29,10 @@ struct UpdateContext {
 class UpdatePoints {
  public:
   virtual ~UpdatePoints() = default;
+  // Whether anybody acts at a host point: a captured update is then split there.
+  virtual bool splits() const { return false; }
+  // Changes when the set of those who act inside updates changes.
+  virtual int64_t version() const { return 0; }
   virtual void after_backward(const UpdateContext&) {}
   virtual void before_optimizer_step(const UpdateContext&) {}
   virtual void in_update(UpdateContext&) {}

@@ -30,6 +30,7 @@ class GraphTrainer : public BaseTrainer {
   std::string program_text() const;
 
  private:
+  GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
   UpdateOutput run_update(const Window& window, UpdatePoints& points) override;
 
   std::unique_ptr<StepCache> cache_;

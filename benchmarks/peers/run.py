@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Measures what an update costs in other trainers, on one thread of the CPU, and prints JSON.
+
+usage: run.py [--peer NAME] [--case NAME] [--updates N] [--repetitions N]
+
+{"CASE": {"PEER": {"cpu_us": ..., "wall_us": ..., "updates": ...}}}: time of the whole process per update, the least
+of the repetitions. Every measurement is a process of its own. A peer that fails has {"error": ...} instead.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false")
+
+WARM_UP = 20
+
+
+class Clock:
+    """Counts updates; holds the times of the last warm-up update and of the last one."""
+
+    def __init__(self):
+        self.updates = 0
+
+    def __call__(self):
+        self.updates += 1
+        if self.updates == WARM_UP:
+            self.begin = time.process_time(), time.perf_counter()
+        self.end = time.process_time(), time.perf_counter()
+
+    def result(self):
+        timed = self.updates - WARM_UP
+        cpu, wall = (1e6 * (end - begin) / timed for begin, end in zip(self.begin, self.end))
+        return {"cpu_us": round(cpu, 1), "wall_us": round(wall, 1), "updates": timed}
+
+
+def measure_here(case, peer, updates):
+    import torch
+
+    import models
+    import trainers
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model, batch = models.CASES[case]()
+    clock = Clock()
+    trainers.PEERS[peer](model.train(), trainers.Repeated(batch, WARM_UP + updates), clock)
+    return clock.result()
+
+
+def measure(case, peer, updates):
+    command = [sys.executable, __file__, "--here", "--case", case, "--peer", peer, "--updates", str(updates)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case")
+    parser.add_argument("--peer")
+    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.here:
+        print(json.dumps(measure_here(options.case, options.peer, options.updates)))
+        return
+
+    sys.path.insert(0, str(pathlib.Path(__file__).parent))
+    import models
+    import trainers
+
+    cases = [options.case] if options.case else list(models.CASES)
+    peers = [options.peer] if options.peer else list(trainers.PEERS)
+    table = {case: {} for case in cases}
+    for _ in range(options.repetitions):
+        for case in cases:
+            for peer in peers:
+                found = measure(case, peer, options.updates)
+                known = table[case].get(peer)
+                if known is None or "error" in known or found.get("cpu_us", 1e99) < known["cpu_us"]:
+                    table[case][peer] = found
+    print(json.dumps(table, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// One node of a configuration: a map, a list, a single value, null, or absent. It is a handle: copies see the same
+// tree. Each node knows where it was written ("config.yaml:12", "command line") and its path ("data.train.lr").
+//
+// Reading a key makes it known. reject_unknown() then turns every key that nobody asked for into an error, so that a
+// misspelt key is never ignored. Every error is a ConfigError that names place and path. Null reads as absent.
+class ConfigNode {
+ public:
+  enum class Kind { kAbsent, kNull, kValue, kList, kMap };
+
+  // A whole file, or a text that messages call `source`; the top must be a map.
+  static ConfigNode parse_file(const std::string& path);
+  static ConfigNode parse_text(const std::string& text, const std::string& source);
+
+  // Sets "model.channels.0=16": a dotted path, list items by index (one past the end appends), the value read as YAML.
+  // Maps that are missing on the way are made.
+  void override_with(const std::string& assignment, const std::string& origin = "command line");
+
+  Kind kind() const;
+  bool exists() const { return kind() != Kind::kAbsent; }
+  bool is_null() const { return kind() == Kind::kNull; }
+  // Absent, null, or an empty map or list.
+  bool is_empty() const;
+  const std::string& origin() const;
+  const std::string& path() const;
+
+  // The node under `key`; an absent one if there is none. Reading it (or marking it) is up to the caller.
+  ConfigNode child(const std::string& key) const;
+  // The items of the list under `key`; empty if it is absent or null.
+  std::vector<ConfigNode> list(const std::string& key) const;
+  // As list(), but a single map or value counts as a list of one.
+  std::vector<ConfigNode> one_or_list(const std::string& key) const;
+
+  // T: bool, int64_t, double, std::string, or std::vector of the last three. `fallback` becomes part of dump().
+  template <class T>
+  T read(const std::string& key, const T& fallback) const;
+  template <class T>
+  std::optional<T> find(const std::string& key) const;  // nothing if absent or null
+  template <class T>
+  T need(const std::string& key) const;                 // error if absent or null
+
+  // Numbers in [min, max].
+  int64_t read_int(const std::string& key, int64_t fallback, int64_t min,
+                   int64_t max = std::numeric_limits<int64_t>::max()) const;
+  double read_number(const std::string& key, double fallback, double min,
+                     double max = std::numeric_limits<double>::infinity()) const;
+  // One of `choices`.
+  std::string read_choice(const std::string& key, const std::string& fallback,
+                          const std::vector<std::string>& choices) const;
+  // Bytes: a whole number, or one with a unit: "512 MiB", "2GB".
+  int64_t read_bytes(const std::string& key, int64_t fallback) const;
+
+  // Throws for the first key in this node and below that nobody read: place, path, all known keys, the nearest one.
+  void reject_unknown() const;
+  // Leaves this node out of the reject_unknown() of the nodes above: whoever builds from it later checks it.
+  void check_later() const;
+
+  // Runs `check`; a ConfigError in it is rethrown with this node's place and path in front.
+  void located(const std::function<void()>& check) const;
+  // Throws ConfigError "[Config] <origin>: <path>[.key] <message>".
+  [[noreturn]] void fail(const std::string& key, const std::string& message) const;
+
+  // Everything as YAML, defaults that were read included, with a comment that says where each value came from.
+  std::string dump() const;
+
+  struct Data;
+
+ private:
+  explicit ConfigNode(std::shared_ptr<Data> data) : data_(std::move(data)) {}
+  // Throws unless this node is a map (or nothing at all).
+  void require_map() const;
+
+  std::shared_ptr<Data> data_;
+};
+
+}  // namespace duet

@@ -1,0 +1,110 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/config_data.h>
+
+#include <algorithm>
+
+namespace duet {
+
+namespace {
+
+using Data = ConfigNode::Data;
+using Kind = ConfigNode::Kind;
+
+bool is_plain(const std::string& text) {
+  if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.front() == '-') {
+    // A leading minus is plain in a number only.
+    if (text.size() < 2 || text.front() != '-' || text.back() == ' ') return false;
+    if (text[1] != '.' && (text[1] < '0' || text[1] > '9')) return false;
+  }
+  for (const char* word : {"null", "Null", "NULL", "~"}) {
+    if (text == word) return false;
+  }
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '/' || c == '+' || c == '-' || c == ' ';
+  });
+}
+
+std::string flow(const Data& data) {
+  if (data.kind == Kind::kValue) return yaml_scalar(data.text, data.quoted);
+  if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) return data.fallback.empty() ? "null" : data.fallback;
+  const bool map = data.kind == Kind::kMap;
+  std::string text;
+  for (const auto& [key, item] : data.items) {
+    if (item->kind == Kind::kAbsent && item->fallback.empty()) continue;
+    text += (text.empty() ? "" : ", ") + (map ? yaml_scalar(key, false) + ": " : std::string()) + flow(*item);
+  }
+  return map ? "{" + text + "}" : "[" + text + "]";
+}
+
+// Whether dump() has anything to say about this node.
+bool shown(const Data& data) {
+  if (data.kind != Kind::kAbsent || !data.fallback.empty()) return true;
+  return std::any_of(data.items.begin(), data.items.end(), [](const auto& item) { return shown(*item.second); });
+}
+
+bool holds_map(const Data& list) {
+  return std::any_of(list.items.begin(), list.items.end(),
+                     [](const auto& item) { return item.second->kind == Kind::kMap; });
+}
+
+void write_map(const Data& data, const std::string& indent, std::string& out);
+
+void write_list(const Data& data, const std::string& indent, std::string& out) {
+  for (const auto& [index, item] : data.items) {
+    if (item->kind != Kind::kMap || !shown(*item) || item->items.empty()) {
+      out += c10::str(indent, "- ", flow(*item), "  # ", item->origin, "\n");
+      continue;
+    }
+    std::string entry;
+    write_map(*item, indent + "  ", entry);
+    entry[indent.size()] = '-';
+    out += entry;
+  }
+}
+
+void write_map(const Data& data, const std::string& indent, std::string& out) {
+  for (const auto& [key, item] : data.items) {
+    if (!shown(*item)) continue;
+    const std::string head = indent + yaml_scalar(key, false) + ":";
+    const bool defaults_below = item->kind == Kind::kAbsent && item->fallback.empty();
+    const bool block_map = defaults_below || (item->kind == Kind::kMap && std::any_of(item->items.begin(), item->items.end(),
+                                                                     [](const auto& i) { return shown(*i.second); }));
+    if (block_map) {
+      out += head + (defaults_below ? "" : "  # " + item->origin) + "\n";
+      write_map(*item, indent + "  ", out);
+    } else if (item->kind == Kind::kList && holds_map(*item)) {
+      out += head + "  # " + item->origin + "\n";
+      write_list(*item, indent + "  ", out);
+    } else {
+      const bool is_default = !item->fallback.empty() && (item->kind == Kind::kAbsent || item->kind == Kind::kNull);
+      out += c10::str(head, " ", flow(*item), "  # ", is_default ? "default" : item->origin, "\n");
+    }
+  }
+}
+
+}  // namespace
+
+std::string yaml_scalar(const std::string& text, bool quoted) {
+  if (!quoted && is_plain(text)) return text;
+  static const char* kHex = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string ConfigNode::dump() const {
+  std::string out;
+  write_map(*data_, "", out);
+  return out;
+}
+
+}  // namespace duet

@@ -1,0 +1,213 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/config_data.h>
+#include <duet/core/error.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace duet {
+
+namespace {
+
+using Data = ConfigNode::Data;
+using Kind = ConfigNode::Kind;
+
+// Aliases make a small file a huge tree, or an endless one.
+constexpr int kMaxDepth = 64;
+constexpr int kMaxNodes = 100'000;
+
+class TreeBuilder {
+ public:
+  // Every node gets the origin "source:line", or just "source" if `lines` is false.
+  TreeBuilder(std::string source, bool lines) : source_(std::move(source)), lines_(lines) {}
+
+  std::string at(const YAML::Mark& mark) const {
+    return lines_ && mark.line >= 0 ? c10::str(source_, ":", mark.line + 1) : source_;
+  }
+
+  std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin, int depth) {
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
+      throw ConfigError(c10::str("[Config] ", origin, ": ", path, " is nested too deeply or refers to itself, expected at most ",
+                                 kMaxDepth, " levels and ", kMaxNodes, " nodes; write the values out"));
+    }
+    auto data = std::make_shared<Data>();
+    data->origin = origin;
+    data->path = path;
+    check_tag(node, *data);
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null: data->kind = Kind::kNull; break;
+      case YAML::NodeType::Scalar:
+        data->kind = Kind::kValue;
+        data->text = node.Scalar();
+        data->quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
+        break;
+      case YAML::NodeType::Sequence: add_items(node, *data, depth); break;
+      case YAML::NodeType::Map: add_entries(node, *data, depth); break;
+    }
+    return data;
+  }
+
+ private:
+  void add_items(const YAML::Node& node, Data& data, int depth) {
+    data.kind = Kind::kList;
+    for (const YAML::Node& item : node) {
+      const std::string index = std::to_string(data.items.size());
+      data.items.emplace_back(index, build(item, join_path(data.path, index), at(item.Mark()), depth + 1));
+    }
+  }
+
+  void add_entries(const YAML::Node& node, Data& data, int depth) {
+    data.kind = Kind::kMap;
+    for (const auto& entry : node) {
+      const std::string origin = at(entry.first.Mark());
+      if (!entry.first.IsScalar()) {
+        throw ConfigError(c10::str("[Config] ", origin, ": found a key that is no plain word",
+                                   data.path.empty() ? "" : " in " + data.path, ", expected 'key: value'"));
+      }
+      const std::string key = entry.first.Scalar();
+      const std::string path = join_path(data.path, key);
+      if (key == "_base_" || key == "_delete_") {
+        throw ConfigError(c10::str("[Config] ", origin, ": found ", path, ", expected one complete file: inheritance is "
+                                   "not available in this version; copy the base config's keys into this file"));
+      }
+      if (key == "<<") {
+        throw ConfigError(c10::str("[Config] ", origin, ": found the merge key ", path, ", which YAML 1.2 dropped; "
+                                   "write the merged keys out"));
+      }
+      if (const auto first = data.get(key)) {
+        throw ConfigError(c10::str("[Config] ", origin, ": ", path, " is given twice, first at ", first->origin,
+                                   "; delete one of them"));
+      }
+      data.items.emplace_back(key, build(entry.second, path, origin, depth + 1));
+    }
+  }
+
+  // A tag asks for a type of its own, which nothing here would honour.
+  static void check_tag(const YAML::Node& node, const Data& data) {
+    static const std::string kYaml = "tag:yaml.org,2002:";
+    std::string tag = node.Tag();
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    if (tag.rfind(kYaml, 0) == 0) {
+      tag = tag.substr(kYaml.size());
+      for (const char* plain : {"str", "int", "float", "bool", "null", "seq", "map"}) {
+        if (tag == plain) return;
+      }
+    }
+    throw ConfigError(c10::str("[Config] ", data.origin, ": ", data.path, " has the tag '", tag,
+                               "', expected plain values, lists and maps; remove the tag"));
+  }
+
+  std::string source_;
+  bool lines_;
+  int nodes_ = 0;
+};
+
+// yaml-cpp takes a NUL for the end of the file and drops the rest.
+void refuse_control_characters(const std::string& text, const std::string& source) {
+  int line = 1, column = 0;
+  for (const char c : text) {
+    ++column;
+    if (c == '\n') {
+      ++line;
+      column = 0;
+    } else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\r') {
+      throw ConfigError(c10::str("[Config] ", source, ":", line, ":", column, ": found the control character ",
+                                 static_cast<int>(c), ", expected text; is this a YAML file?"));
+    }
+  }
+}
+
+std::shared_ptr<Data> parse(const std::string& text, const std::string& source) {
+  refuse_control_characters(text, source);
+  const TreeBuilder place(source, true);
+  std::vector<YAML::Node> documents;
+  try {
+    // Without an end mark an open quote would swallow the rest of the file and pass.
+    documents = YAML::LoadAll(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"));
+  } catch (const YAML::Exception& error) {
+    const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
+    throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
+                               "; check indentation, brackets and quotes up to there"));
+  }
+  if (documents.size() > 1) {
+    throw ConfigError(c10::str("[Config] ", place.at(documents[1].Mark()), ": found ", documents.size(),
+                               " YAML documents, expected one; remove the '---' lines between them"));
+  }
+  if (documents.empty() || !documents[0].IsMap()) {
+    const bool empty = documents.empty() || documents[0].IsNull();
+    throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", empty ? "empty" : "no map",
+                               ", expected lines of 'key: value' such as 'work_dir: runs/a'"));
+  }
+  return TreeBuilder(source, true).build(documents[0], "", c10::str(source, ":1"), 0);
+}
+
+std::vector<std::string> split_path(const std::string& path) {
+  std::vector<std::string> words;
+  std::istringstream stream(path);
+  for (std::string word; std::getline(stream, word, '.');) words.push_back(word);
+  if (!path.empty() && path.back() == '.') words.emplace_back();
+  return words;
+}
+
+// The entry `key` of `data`, made if it can be.
+std::shared_ptr<Data>& entry_of(Data& data, const std::string& key, const std::string& origin) {
+  if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) data.kind = Kind::kMap;
+  for (auto& item : data.items) {
+    if (item.first == key) return item.second;
+  }
+  if (data.kind == Kind::kValue) {
+    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " is the value '", data.text,
+                               "', expected a map to set '", key, "' in; override ", data.path, " itself"));
+  }
+  if (data.kind == Kind::kList && key != std::to_string(data.items.size())) {
+    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " has ", data.items.size(), " items, found index '",
+                               key, "', expected 0 to ", data.items.size(), " (one past the end appends)"));
+  }
+  auto made = std::make_shared<Data>();
+  made->origin = origin;
+  made->path = join_path(data.path, key);
+  return data.items.emplace_back(key, made).second;
+}
+
+}  // namespace
+
+ConfigNode ConfigNode::parse_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  std::error_code ignored;
+  if (!file.is_open() || text.bad() || std::filesystem::is_directory(path, ignored)) {
+    throw ConfigError(c10::str("[Config] cannot read '", path, "', expected a YAML file; check the path"));
+  }
+  return parse_text(text.str(), path);
+}
+
+ConfigNode ConfigNode::parse_text(const std::string& text, const std::string& source) {
+  return ConfigNode(parse(text, source));
+}
+
+void ConfigNode::override_with(const std::string& assignment, const std::string& origin) {
+  const std::size_t equals = assignment.find('=');
+  const std::vector<std::string> words = split_path(assignment.substr(0, equals));
+  const bool empty_word = std::any_of(words.begin(), words.end(), [](const std::string& word) { return word.empty(); });
+  if (equals == std::string::npos || words.empty() || empty_word) {
+    throw ConfigError(c10::str("[Config] ", origin, ": found '", assignment,
+                               "', expected key=value, such as optim_wrapper.optimizer.lr=0.01"));
+  }
+  std::shared_ptr<Data> parent = data_;
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) parent = entry_of(*parent, words[i], origin);
+  std::shared_ptr<Data>& target = entry_of(*parent, words.back(), origin);
+  try {
+    const YAML::Node value = YAML::Load(assignment.substr(equals + 1));
+    target = TreeBuilder(origin, false).build(value, target->path, origin, 0);
+  } catch (const YAML::Exception& error) {
+    throw ConfigError(c10::str("[Config] ", origin, ": the value of '", assignment, "' is not YAML: ", error.msg,
+                               "; quote it, as in 'key=\"a: b\"'"));
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,75 @@
+#include <duet/cli/registry.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/cli/nearest.h>
+#include <duet/core/dataset.h>
+#include <duet/core/error.h>
+#include <duet/core/task.h>
+
+#include <map>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+template <class Factory>
+using Table = std::map<std::string, Factory>;
+
+Table<ModelFactory>& models() {
+  static Table<ModelFactory> table;
+  return table;
+}
+
+Table<DatasetFactory>& datasets() {
+  static Table<DatasetFactory> table;
+  return table;
+}
+
+template <class Factory>
+void add(Table<Factory>& table, const char* kind, const std::string& name, Factory factory) {
+  if (name.empty() || !factory) {
+    throw ConfigError(c10::str("[Registry] found a ", kind, " '", name, "' without name or factory, expected both"));
+  }
+  if (!table.emplace(name, std::move(factory)).second) {
+    throw ConfigError(c10::str("[Registry] the ", kind, " type '", name, "' is registered twice; choose another name"));
+  }
+}
+
+template <class Factory>
+Factory& find(Table<Factory>& table, const ConfigNode& node, const char* kind) {
+  const std::string type = node.need<std::string>("type");
+  const auto found = table.find(type);
+  if (found != table.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& entry : table) names.push_back(entry.first);
+  node.fail("type", c10::str("is '", type, "', expected a registered ", kind, "; ", known_and_nearest(type, names)));
+}
+
+}  // namespace
+
+void register_model(const std::string& name, ModelFactory factory) { add(models(), "model", name, std::move(factory)); }
+
+void register_dataset(const std::string& name, DatasetFactory factory) {
+  add(datasets(), "dataset", name, std::move(factory));
+}
+
+std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
+  std::unique_ptr<Task> task;
+  const ModelFactory& factory = find(models(), node, "model");
+  node.located([&] { task = factory(node, context); });
+  if (task == nullptr) node.fail("type", "gave no task; let its factory return one");
+  node.reject_unknown();
+  return task;
+}
+
+std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
+  std::shared_ptr<const Dataset> dataset;
+  const DatasetFactory& factory = find(datasets(), node, "dataset");
+  node.located([&] { dataset = factory(node); });
+  if (dataset == nullptr) node.fail("type", "gave no dataset; let its factory return one");
+  node.reject_unknown();
+  return dataset;
+}
+
+}  // namespace duet

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+// Durable files for the rest of core: every call's result is looked at, nothing is buffered in user space.
+namespace duet::file_io {
+
+// A call that the system refused: what was tried, on which path, and the system's reason.
+// It never leaves core: whoever calls these functions turns it into an error of its own.
+class IoError : public std::runtime_error {
+ public:
+  IoError(const std::string& action, const std::string& path, int error);
+};
+
+// An open file descriptor; closed when it goes, as often as exceptions want.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags, const char* action);
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return fd_; }
+  void close(const std::string& path);
+
+ private:
+  int fd_ = -1;
+};
+
+// A new file. Space for `bytes` is taken at once, so that a full disk shows before anything is written.
+class FileWriter {
+ public:
+  FileWriter(std::string path, uint64_t bytes);
+
+  void write(const void* data, size_t bytes);
+  // Bytes are on the disk, and the file is closed, once this returned.
+  void finish();
+
+ private:
+  std::string path_;
+  Descriptor file_;
+};
+
+// A regular file to read from.
+class FileReader {
+ public:
+  explicit FileReader(std::string path);
+
+  uint64_t size() const { return size_; }
+  // All `bytes` from `offset` on, or IoError.
+  void read(uint64_t offset, void* data, uint64_t bytes) const;
+
+ private:
+  std::string path_;
+  Descriptor file_;
+  uint64_t size_ = 0;
+};
+
+// Held by the one who writes into a folder; the system lets go of it when a process dies. IoError if another
+// holds it. File systems without locks (some network ones) let everybody in.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+
+ private:
+  Descriptor folder_;
+};
+
+std::string read_text(const std::string& path, uint64_t max_bytes);
+// Makes what was created, renamed or deleted in `folder` last through a power failure.
+void sync_folder(const std::string& folder);
+// Creates the folder and those above it, lastingly. One that exists is fine.
+void create_folder(const std::string& path);
+void rename(const std::string& from, const std::string& to);
+// 32 hex digits that no other process or machine uses.
+std::string random_id();
+// Writes "path.tmp.<id>" with `fill` and renames it: `path` holds all of the new bytes or all of the old ones.
+void replace_file(const std::string& path, uint64_t bytes, const std::function<void(FileWriter&)>& fill);
+
+}  // namespace duet::file_io

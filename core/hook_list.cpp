@@ -1,0 +1,247 @@
+#include <duet/core/hook_list.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+using Member = void (Hook::*)(TrainContext&);
+
+struct Point {
+  const char* name;
+  Member member;
+};
+
+// In the order of HookPoint.
+constexpr std::array<Point, static_cast<std::size_t>(HookPoint::kCount)> kPoints = {{
+    {"before_run", &Hook::before_run},
+    {"after_run", &Hook::after_run},
+    {"before_train", &Hook::before_train},
+    {"after_train", &Hook::after_train},
+    {"before_train_epoch", &Hook::before_train_epoch},
+    {"after_train_epoch", &Hook::after_train_epoch},
+    {"before_train_iter", &Hook::before_train_iter},
+    {"after_train_iter", &Hook::after_train_iter},
+    {"before_val", &Hook::before_val},
+    {"after_val", &Hook::after_val},
+    {"before_val_epoch", &Hook::before_val_epoch},
+    {"after_val_epoch", &Hook::after_val_epoch},
+    {"before_val_iter", &Hook::before_val_iter},
+    {"after_val_iter", &Hook::after_val_iter},
+    {"before_test", &Hook::before_test},
+    {"after_test", &Hook::after_test},
+    {"before_test_epoch", &Hook::before_test_epoch},
+    {"after_test_epoch", &Hook::after_test_epoch},
+    {"before_test_iter", &Hook::before_test_iter},
+    {"after_test_iter", &Hook::after_test_iter},
+    {"before_predict", &Hook::before_predict},
+    {"after_predict", &Hook::after_predict},
+    {"before_predict_epoch", &Hook::before_predict_epoch},
+    {"after_predict_epoch", &Hook::after_predict_epoch},
+    {"before_predict_iter", &Hook::before_predict_iter},
+    {"after_predict_iter", &Hook::after_predict_iter},
+    {"before_save_checkpoint", &Hook::before_save_checkpoint},
+    {"after_load_checkpoint", &Hook::after_load_checkpoint},
+    {"after_backward", &Hook::after_backward},
+    {"before_optimizer_step", &Hook::before_optimizer_step},
+    {"after_optimizer_step", &Hook::after_optimizer_step},
+    {"on_exception", &Hook::on_exception},
+    {"in_update", nullptr},  // takes an UpdateContext
+}};
+
+// Where everybody must be told, whatever the others did.
+bool reaches_all(HookPoint point) {
+  return point == HookPoint::kAfterTrain || point == HookPoint::kAfterRun || point == HookPoint::kOnException;
+}
+
+// Runs `body`; what it throws leaves as the same kind of error with `where()` before its text.
+template <class Body, class Where>
+void with_place(const Body& body, const Where& where) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    throw ConfigError(where() + error.what());
+  } catch (const DataError& error) {
+    throw DataError(where() + error.what());
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(where() + error.what());
+  } catch (const GraphError& error) {
+    throw GraphError(where() + error.what());
+  } catch (const Error& error) {
+    throw Error(where() + error.what(), error.exit_code());
+  } catch (const std::exception& error) {
+    throw std::runtime_error(where() + error.what());
+  }
+}
+
+std::string place(const Hook& hook, HookPoint point, int64_t update) {
+  return c10::str("[HookList] hook '", hook.name(), "' failed at ", to_string(point), " of update ", update, ": ");
+}
+
+// What sorting needs to know of a hook.
+struct Node {
+  Hook* hook;
+  std::string name;
+  int priority;
+  std::vector<std::size_t> predecessors;
+  bool placed = false;
+};
+
+std::vector<Node> nodes_of(const std::vector<std::unique_ptr<Hook>>& hooks) {
+  std::vector<Node> nodes;
+  for (const auto& hook : hooks) nodes.push_back({hook.get(), hook->name(), hook->priority(), {}, false});
+  for (Node& node : nodes) {
+    for (const std::string& wanted : node.hook->after()) {
+      const auto found =
+          std::find_if(nodes.begin(), nodes.end(), [&](const Node& other) { return other.name == wanted; });
+      if (found != nodes.end()) node.predecessors.push_back(static_cast<std::size_t>(found - nodes.begin()));
+    }
+  }
+  return nodes;
+}
+
+std::size_t first_unplaced(const std::vector<Node>& nodes, const Node& node) {
+  const auto& before = node.predecessors;
+  const auto found = std::find_if(before.begin(), before.end(), [&](std::size_t i) { return !nodes[i].placed; });
+  return found == before.end() ? nodes.size() : *found;
+}
+
+// Every unplaced node waits for an unplaced one, so walking from any of them ends in the circle.
+std::string circle(const std::vector<Node>& nodes) {
+  std::size_t at = 0;
+  while (nodes[at].placed) ++at;
+  std::vector<std::size_t> path;
+  while (std::find(path.begin(), path.end(), at) == path.end()) {
+    path.push_back(at);
+    at = first_unplaced(nodes, nodes[at]);
+  }
+  std::string text = nodes[at].name;
+  for (auto it = std::find(path.begin(), path.end(), at) + 1; it != path.end(); ++it) {
+    text += " after " + nodes[*it].name;
+  }
+  return text + " after " + nodes[at].name;
+}
+
+// Repeatedly the hook of lowest (priority, registration) whose predecessors are placed.
+std::vector<Hook*> sorted(const std::vector<std::unique_ptr<Hook>>& hooks) {
+  std::vector<Node> nodes = nodes_of(hooks);
+  std::vector<Hook*> order;
+  while (order.size() < nodes.size()) {
+    Node* next = nullptr;
+    for (Node& node : nodes) {
+      if (node.placed || first_unplaced(nodes, node) != nodes.size()) continue;
+      if (next == nullptr || node.priority < next->priority) next = &node;
+    }
+    if (next == nullptr) {
+      throw ConfigError("[HookList] found the circle " + circle(nodes) +
+                        ", expected an order; remove one of these names from its hook's after()");
+    }
+    next->placed = true;
+    order.push_back(next->hook);
+  }
+  return order;
+}
+
+}  // namespace
+
+const char* to_string(HookPoint point) {
+  const auto index = static_cast<std::size_t>(point);
+  return index < kPoints.size() ? kPoints[index].name : "no hook point";
+}
+
+void HookList::add(std::unique_ptr<Hook> hook) {
+  require<ConfigError>(hook != nullptr, "[HookList] found no hook, expected one; give add() a hook");
+  const std::string name = hook->name();
+  if (name.empty() || name.find('.') != std::string::npos) {
+    throw ConfigError("[HookList] found hook name '" + name +
+                      "', expected a text without dots; rename it (dots part the names of a checkpoint)");
+  }
+  if (find(name) != nullptr) {
+    throw ConfigError("[HookList] found a second hook '" + name +
+                      "', expected unique names; let name() of one of them differ");
+  }
+  if (hook->priority() < kHighest || hook->priority() > kLowest) {
+    throw ConfigError(c10::str("[HookList] found priority ", hook->priority(), " of hook '", name,
+                               "', expected 0 to 100; choose one of them"));
+  }
+  hooks_.push_back(std::move(hook));
+  try {
+    order_ = sorted(hooks_);
+  } catch (...) {
+    hooks_.pop_back();
+    throw;
+  }
+}
+
+void HookList::call(HookPoint point, TrainContext& context) {
+  const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
+  require<ConfigError>(member != nullptr, "[HookList] found in_update in call(); use HookList::in_update()");
+  update_ = context.update;
+  std::exception_ptr first;
+  for (Hook* hook : order_) {
+    if (!hook->uses(point)) continue;
+    try {
+      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.update); });
+    } catch (...) {
+      if (!reaches_all(point)) throw;
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+void HookList::in_update(UpdateContext& context) {
+  for (Hook* hook : order_) {
+    if (!hook->uses(HookPoint::kInUpdate)) continue;
+    with_place([&] { hook->in_update(context); }, [&] { return place(*hook, HookPoint::kInUpdate, update_); });
+  }
+}
+
+bool HookList::uses(HookPoint point) const {
+  return std::any_of(order_.begin(), order_.end(), [point](const Hook* hook) { return hook->uses(point); });
+}
+
+Hook* HookList::find(const std::string& name) const {
+  for (const auto& hook : hooks_) {
+    if (hook->name() == name) return hook.get();
+  }
+  return nullptr;
+}
+
+std::vector<std::string> HookList::order() const {
+  std::vector<std::string> names;
+  for (const Hook* hook : order_) names.push_back(hook->name());
+  return names;
+}
+
+StateDict HookList::state_dict() const {
+  StateDict state;
+  for (const auto& hook : hooks_) state.put(hook->name(), hook->state_dict());
+  return state;
+}
+
+void HookList::load_state_dict(const StateDict& state) {
+  std::set<std::string> saved;
+  for (const auto& [name, tensor] : state.tensors()) saved.insert(name.substr(0, name.find('.')));
+  for (const auto& [name, value] : state.values()) saved.insert(name.substr(0, name.find('.')));
+  for (const std::string& name : saved) {
+    if (Hook* hook = find(name)) {
+      with_place([&] { hook->load_state_dict(state.part(name)); },
+                 [&] { return "[HookList] hook '" + name + "' cannot take its state: "; });
+    } else {
+      log_warning("[HookList] the checkpoint holds state of hook '" + name + "', which this run does not have");
+    }
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,25 @@
+#include <duet/duet.h>
+#include <torch/torch.h>
+#include <iostream>
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(2, 32));
+  torch::nn::Linear output = register_module("output", torch::nn::Linear(32, 2));
+  at::Tensor forward(const at::Tensor& x) { return output(torch::tanh(hidden(x))); }
+};
+
+int main() {
+  duet::seed_all(0);
+  auto task = duet::make_task(std::make_shared<Net>(), [](Net& net, const duet::Batch& batch) {
+    return torch::nn::functional::cross_entropy(net.forward(batch["point"]), batch["inside"]);
+  });
+  duet::TrainerOptions options;
+  options.optimizer.lr = 0.01;
+  duet::GraphTrainer trainer(std::move(task), options);  // or duet::EagerTrainer: the same weights, bit for bit
+  for (int update = 0; update <= 500; ++update) {
+    const at::Tensor point = torch::rand({64, 2}) * 2 - 1;  // does it lie inside the circle?
+    const duet::Batch batch{{"point", point}, {"inside", (point.norm(2, 1) < 0.7).to(torch::kLong)}};
+    const at::Tensor loss = trainer.step(batch).loss;
+    if (update % 100 == 0) std::cout << "update " << update << ", loss " << loss.item<float>() << "\n";
+  }
+}

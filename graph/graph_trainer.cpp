@@ -1,0 +1,44 @@
+#include <duet/graph/graph_trainer.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/device.h>
+#include <duet/core/error.h>
+#include <duet/graph/op_recorder.h>
+#include <duet/graph/step_cache.h>
+
+namespace duet {
+
+void GraphOptions::validate() const {
+  if (cache_bytes <= 0) {
+    throw ConfigError(c10::str("[GraphOptions] cache_bytes is ", cache_bytes, ", expected a number of bytes > 0"));
+  }
+  if (verify_interval < 0) {
+    throw ConfigError(c10::str("[GraphOptions] verify_interval is ", verify_interval, ", expected an integer >= 0"));
+  }
+}
+
+GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
+    : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), parse_device(options.device))) {}
+
+GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
+                           at::Device device)
+    : BaseTrainer("graph", std::make_unique<Update>(std::move(task), device, options.update()), device, options.loop),
+      cache_(std::make_unique<StepCache>(device, graph)) {
+  if (graph.fallback != Fallback::kEager) OpRecorder::self_check();
+}
+
+GraphTrainer::~GraphTrainer() = default;
+
+UpdateOutput GraphTrainer::run_update(const Window& window, UpdatePoints& points) {
+  return cache_->run(rule(), window, points);
+}
+
+std::vector<SignatureReport> GraphTrainer::report() const { return cache_->report(); }
+
+int64_t GraphTrainer::eager_updates() const { return cache_->eager_updates(); }
+
+int64_t GraphTrainer::replays() const { return cache_->replays(); }
+
+std::string GraphTrainer::program_text() const { return cache_->program_text(parameters()); }
+
+}  // namespace duet

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <duet/core/batch.h>
+#include <duet/graph/tape.h>
+
+#include <string>
+#include <unordered_map>
+
+namespace duet {
+
+// While it lives, every leaf ATen call of this thread (and of autograd's threads that work for it) is run as usual and
+// written to a tape. One at a time per process.
+//
+// It sits on DispatchKey::Fake, which LibTorch 2.11 leaves free: below autograd, autocast and composite ops, above the
+// backends. Only the memory's identity is kept while recording: a reference to a gradient would make autograd copy it
+// instead of handing it over, and the recorded update would not be the one that runs.
+class OpRecorder {
+ public:
+  // `parameters` name the place in the model at which something could not be recorded; with `strict` that throws
+  // GraphError at once, before the update has changed anything.
+  explicit OpRecorder(const NamedTensors& parameters, bool strict = false);
+  ~OpRecorder();
+  OpRecorder(const OpRecorder&) = delete;
+  OpRecorder& operator=(const OpRecorder&) = delete;
+
+  // Host code runs between the two: its calls are not part of the step.
+  void pause();
+  void resume();
+  // Marks that host code runs here, at every replay again.
+  void mark_host_point() { tape_.host_points.push_back(tape_.ops.size()); }
+
+  // Why the step cannot be recorded: op, place, way out; empty if it can.
+  const std::string& failure() const { return failure_; }
+  void fail(const std::string& reason);
+
+  const Tape& tape() const { return tape_; }
+
+  // Throws GraphError if this LibTorch does not route calls through the recorder's key.
+  static void self_check();
+
+ private:
+  friend void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  void check(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  Tape::Slot read_slot(const c10::IValue& argument);
+  Tape::Slot result_slot(const c10::IValue& result, bool empty_like);
+  int read(const at::Tensor& tensor);
+  int place(const at::Tensor& tensor, int storage, bool keep);
+  int storage_index(const at::Tensor& tensor, int producer);
+  void mark_written(const c10::OperatorHandle& op, Tape::Op& entry);
+  std::string where() const;
+
+  bool strict_;
+  Tape tape_;
+  std::string failure_;
+  std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_;
+  std::string last_parameter_;
+};
+
+}  // namespace duet

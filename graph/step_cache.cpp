@@ -1,0 +1,182 @@
+#include <duet/graph/step_cache.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/graph/parity_guard.h>
+#include <duet/graph/signature.h>
+
+#include <algorithm>
+
+namespace duet {
+
+std::size_t StepCache::KeyHash::operator()(const Key& key) const {
+  std::size_t hash = key.size();
+  for (const int64_t value : key) hash = hash * 0x9E3779B97F4A7C15ULL + static_cast<std::size_t>(value);
+  return hash;
+}
+
+StepCache::Entry& StepCache::find(UpdateRule& rule, const Window& window) {
+  key_.clear();
+  append_window_key(window, key_);
+  rule.append_key(key_);
+  if (latest_ != nullptr && key_ == latest_key_) return *latest_;
+  std::unique_ptr<Entry>& entry = entries_[key_];
+  if (entry == nullptr) {
+    entry = std::make_unique<Entry>();
+    entry->report.signature = describe(window);
+    order_.push_back(entry.get());
+  }
+  latest_key_ = key_;
+  return *entry;
+}
+
+UpdateOutput StepCache::run(UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  ++updates_;
+  watch_addresses(rule);
+  Entry& entry = find(rule, window);
+  latest_ = &entry;
+  entry.last_use = updates_;
+  if (entry.state == State::kCaptured &&
+      (entry.step->splits != points.splits() || entry.step->points_version != points.version())) {
+    drop(entry);  // hooks that act inside the update came or went
+  }
+  if (entry.state == State::kCaptured) return replay(entry, rule, window, points);
+  const bool may_capture = entry.state == State::kSeen && options_.fallback != Fallback::kEager;
+  if (may_capture && entry.sights >= updates_before_capture(device_)) return capture(entry, rule, window, points);
+  return run_eager(entry, rule, window, points);
+}
+
+// Before every update, whatever way it will run.
+void StepCache::watch_addresses(UpdateRule& rule) {
+  if (!ledger_written_) return;
+  const std::string moved = ledger_.moved();
+  if (!moved.empty()) {
+    const std::string reason = "the memory of '" + moved + "' is another one than when the step was captured";
+    for (Entry* entry : order_) {
+      if (entry->state == State::kCaptured) drop(*entry);
+    }
+    ledger_written_ = false;
+    if (options_.fallback == Fallback::kStrict) {
+      throw GraphError("[GraphTrainer] " + reason + "; change weights in place (copy_), or set graph.fallback to auto");
+    }
+    log_warning("[GraphTrainer] " + reason + "; captured steps are dropped and captured anew. Change weights in place "
+                "(copy_) to keep them");
+  } else if (ledger_.references_changed()) {
+    // Perhaps a module let go of a parameter. A comparison tells before a replay counts.
+    for (Entry* entry : order_) entry->next_verification = 0;
+    ledger_.refresh_references();
+  }
+  (void)rule;
+}
+
+UpdateOutput StepCache::run_eager(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  ++entry.sights;
+  ++entry.report.eager_updates;
+  ++eager_updates_;
+  UpdateOutput output = rule.run(window, points);
+  if (ledger_written_) ledger_.refresh_references();
+  return output;
+}
+
+UpdateOutput StepCache::capture(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  entry.step = make_captured_step(device_, window);
+  UpdateOutput output;
+  ++entry.report.eager_updates;
+  ++eager_updates_;
+  if (entry.step->capture(rule, window, points, options_.fallback == Fallback::kStrict, output)) {
+    entry.state = State::kCaptured;
+    entry.unverified = 0;
+    entry.next_verification = options_.verify_interval > 0 ? 1 : std::numeric_limits<int64_t>::max();
+    keep_budget(entry);
+    NamedTensors watched = rule.parameters();
+    for (auto& item : rule.mutable_state()) watched.push_back(std::move(item));
+    ledger_.write(watched);
+    ledger_written_ = true;
+  } else {
+    give_up(entry, entry.step->failure());
+  }
+  if (ledger_written_) ledger_.refresh_references();
+  return output;
+}
+
+UpdateOutput StepCache::replay(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  ++entry.unverified;
+  if (entry.unverified >= entry.next_verification) return verify(entry, rule, window, points);
+  ++entry.report.replays;
+  ++replays_;
+  return entry.step->replay(rule, window, points);
+}
+
+UpdateOutput StepCache::verify(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  const int64_t trusted = entry.unverified - 1;  // replays that counted since the last comparison
+  ParityResult result = run_both_ways(*entry.step, rule, window, points);
+  if (result.difference.empty()) {
+    ++entry.report.replays;
+    ++replays_;
+    entry.next_verification = std::min(std::max<int64_t>(2 * entry.unverified, 1), options_.verify_interval);
+    if (options_.verify_interval == 0) entry.next_verification = std::numeric_limits<int64_t>::max();
+    entry.unverified = 0;
+    ledger_.refresh_references();
+    return result.output;
+  }
+  const std::string reason = "its replay differs from its eager run, first in '" + result.difference +
+                             "'; the step depends on a host value that changes (a captured number, a replaced tensor). "
+                             "Keep it in a tensor, or name it in Task::graph_key";
+  give_up(entry, reason);
+  ++entry.report.eager_updates;
+  ++eager_updates_;
+  if (trusted > 0 || options_.fallback == Fallback::kStrict) {
+    throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", reason, ". Up to ", trusted,
+                              " updates since the last comparison may have used an old value; resume from a checkpoint "
+                              "before them, with graph.fallback eager or graph.verify_interval 1"));
+  }
+  return result.output;
+}
+
+void StepCache::give_up(Entry& entry, const std::string& reason) {
+  entry.state = State::kEager;
+  entry.report.reason = reason;
+  entry.step.reset();
+  log_warning("[GraphTrainer] step (" + entry.report.signature + ") runs eager: " + reason);
+}
+
+void StepCache::drop(Entry& entry) {
+  entry.state = State::kSeen;
+  entry.step.reset();
+  entry.sights = 0;
+}
+
+void StepCache::keep_budget(const Entry& newest) {
+  const auto used = [this] {
+    int64_t bytes = 0;
+    for (const Entry* entry : order_) bytes += entry->step ? entry->step->bytes() : 0;
+    return bytes;
+  };
+  while (used() > options_.cache_bytes) {
+    Entry* oldest = nullptr;
+    for (Entry* entry : order_) {
+      const bool older = oldest == nullptr || entry->last_use < oldest->last_use;
+      if (entry != &newest && entry->state == State::kCaptured && older) oldest = entry;
+    }
+    if (oldest == nullptr) return;  // the step in use stays, whatever it takes
+    drop(*oldest);
+  }
+}
+
+std::vector<SignatureReport> StepCache::report() const {
+  std::vector<SignatureReport> reports;
+  for (const Entry* entry : order_) {
+    SignatureReport report = entry->report;
+    report.state = entry->state == State::kCaptured ? "captured" : entry->state == State::kEager ? "eager" : "seen";
+    report.bytes = entry->step ? entry->step->bytes() : 0;
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+std::string StepCache::program_text(const NamedTensors& names) const {
+  return latest_ != nullptr && latest_->step ? latest_->step->text(names) : std::string();
+}
+
+}  // namespace duet

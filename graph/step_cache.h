@@ -1,0 +1,68 @@
+#pragma once
+
+#include <duet/core/update_rule.h>
+#include <duet/graph/address_ledger.h>
+#include <duet/graph/captured_step.h>
+#include <duet/graph/graph_options.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace duet {
+
+// Runs updates: eager at the first sight of a signature, captured at the next, replayed from then on. Knows every
+// signature seen, keeps captured steps within a byte budget, and decides when a replay may not be trusted.
+class StepCache {
+ public:
+  StepCache(at::Device device, const GraphOptions& options) : device_(device), options_(options) {}
+
+  UpdateOutput run(UpdateRule& rule, const Window& window, UpdatePoints& points);
+
+  std::vector<SignatureReport> report() const;
+  int64_t eager_updates() const { return eager_updates_; }
+  int64_t replays() const { return replays_; }
+  std::string program_text(const NamedTensors& names) const;
+
+ private:
+  enum class State { kSeen, kCaptured, kEager };
+  struct Entry {
+    SignatureReport report;
+    State state = State::kSeen;
+    std::unique_ptr<CapturedStep> step;
+    int64_t sights = 0;             // eager updates since it was new or was dropped
+    int64_t unverified = 0;         // replays since the last comparison
+    int64_t next_verification = 1;  // replays until the next one
+    int64_t last_use = 0;
+  };
+  using Key = std::vector<int64_t>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+
+  Entry& find(UpdateRule& rule, const Window& window);
+  void watch_addresses(UpdateRule& rule);
+  UpdateOutput run_eager(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
+  UpdateOutput capture(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
+  UpdateOutput replay(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
+  UpdateOutput verify(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
+  void give_up(Entry& entry, const std::string& reason);
+  void drop(Entry& entry);
+  void keep_budget(const Entry& newest);
+
+  at::Device device_;
+  GraphOptions options_;
+  std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
+  std::vector<Entry*> order_;  // of first sight
+  Entry* latest_ = nullptr;
+  Key key_;                    // of the current update; kept to reuse its memory
+  Key latest_key_;
+  AddressLedger ledger_;
+  bool ledger_written_ = false;
+  int64_t updates_ = 0;
+  int64_t eager_updates_ = 0;
+  int64_t replays_ = 0;
+};
+
+}  // namespace duet

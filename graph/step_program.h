@@ -1,0 +1,83 @@
+#pragma once
+
+#include <duet/core/batch.h>
+#include <duet/graph/tape.h>
+
+#include <ATen/core/stack.h>
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace duet {
+
+// One recorded update, compiled for replay: the same kernels in the same order on planned memory, without autograd,
+// dispatch to it, views and allocation.
+//
+//   out      kernels that can write into given memory do so
+//   rebind   others run as they are and their result takes the place of the recorded memory
+//   inplace  ops that change their arguments
+//
+// Views are tensors made once; ops whose results nobody reads are left out; ops without inputs run once.
+class StepProgram {
+ public:
+  // `results` must be readable after a run and keep their values until the next one (losses, gradients).
+  StepProgram(const Tape& tape, const std::vector<at::Tensor>& results);
+  StepProgram(const StepProgram&) = delete;
+  StepProgram& operator=(const StepProgram&) = delete;
+
+  // Host code that the step contains runs between segments: segments() is one more than its host points.
+  std::size_t segments() const { return segment_ends_.size(); }
+  void run(std::size_t segment);
+
+  // The program's tensor for a tensor seen while recording; the tensor itself if the step never made it.
+  at::Tensor tensor(const at::Tensor& recorded) const;
+
+  int64_t bytes() const { return bytes_; }
+  std::size_t op_count() const { return instructions_.size(); }
+  // One line per op: results = op(arguments), how it runs.
+  std::string text(const NamedTensors& names) const;
+
+ private:
+  enum class Kind { kInPlace, kOut, kRebind };
+  struct Rebind {
+    int result;   // position among the op's results, lists flattened
+    int storage;
+    int64_t offset;
+  };
+  struct Instruction {
+    Kind kind;
+    c10::OperatorHandle op;
+    std::vector<c10::IValue> arguments;
+    std::vector<Rebind> rebinds;
+    std::vector<int> releases;  // storages whose memory nobody reads any more
+    std::size_t source;         // index on the tape
+  };
+
+  void mark_needed();
+  bool is_view(std::size_t op) const;
+  void classify();
+  void make_memory(const std::unordered_set<int>& persistent);
+  void make_tensors();
+  void compile(std::size_t op);
+  void plan_releases(const std::unordered_set<int>& persistent);
+  c10::IValue argument_of(const Tape::Slot& slot) const;
+  void execute(const Instruction& instruction);
+  void rebind(const Instruction& instruction);
+
+  Tape tape_;  // the recording; its constants are what the program reads
+  c10::DispatchKey backend_;
+  std::vector<bool> needed_;
+  std::vector<Kind> kinds_;
+  std::vector<std::pair<std::size_t, std::size_t>> use_;  // per storage: first and last op that touches it
+  std::unordered_set<int> persistent_;
+  std::vector<c10::Storage> storages_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<Instruction> instructions_;
+  std::vector<std::size_t> segment_ends_;  // indices into instructions_
+  c10::DataPtr arena_;
+  int64_t bytes_ = 0;
+  torch::jit::Stack stack_;
+};
+
+}  // namespace duet

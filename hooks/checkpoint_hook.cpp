@@ -1,0 +1,162 @@
+#include <duet/hooks/checkpoint_hook.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/file_io.h>
+#include <duet/core/log.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace duet {
+
+void CheckpointHookOptions::validate() const {
+  if (interval < 0) {
+    throw ConfigError(c10::str("[CheckpointHook] found interval ", interval,
+                               ", expected updates >= 0; set 0 to save only at the end"));
+  }
+  if (max_keep < 1 && max_keep != -1) {
+    throw ConfigError(c10::str("[CheckpointHook] found max_keep ", max_keep,
+                               ", expected at least 1, or -1 to keep all; correct it"));
+  }
+  if (!rule.empty() && rule != "greater" && rule != "less") {
+    throw ConfigError("[CheckpointHook] found rule '" + rule +
+                      "', expected 'greater' or 'less'; leave it out to decide by the metric's name");
+  }
+}
+
+CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) { options_.validate(); }
+
+void CheckpointHook::before_train(TrainContext& context) {
+  store_.reset();
+  failed_ = false;
+  saved_update_ = context.update;
+  if (options_.interval == 0 && options_.save_best.empty() && !options_.save_last) return;
+  if (context.work_dir.empty()) {
+    if (!options_.need_work_dir) return;
+    throw ConfigError(
+        "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
+  }
+  root_ = context.work_dir + "/checkpoints";
+  // Found out now and not at the first save, hours later.
+  std::error_code failed;
+  std::filesystem::create_directories(root_, failed);
+  if (!failed && access(root_.c_str(), W_OK) != 0) failed = std::error_code(errno, std::generic_category());
+  if (failed) {
+    throw ConfigError("[CheckpointHook] found '" + root_ + "' that cannot be written (" + failed.message() +
+                      "), expected a writable folder; change work_dir (now '" + context.work_dir + "')");
+  }
+  store_.emplace(root_, CheckpointOptions{.max_keep = options_.max_keep});
+}
+
+void CheckpointHook::after_train_iter(TrainContext& context) {
+  if (!store_ || options_.interval == 0 || context.update % options_.interval != 0) return;
+  try_save(context);
+}
+
+void CheckpointHook::after_val_epoch(TrainContext& context) {
+  if (!store_ || options_.save_best.empty() || context.metrics.empty()) return;
+  const std::string metric = metric_of(context.metrics);
+  const double score = context.metrics.at(metric);
+  if (!improves(metric, score)) return;
+
+  // The record goes first, so that the checkpoint it names holds it.
+  const std::optional<Best> previous = best_;
+  best_ = Best{metric, score, "step-" + std::to_string(context.update)};
+  if (!try_save(context)) {
+    best_ = previous;
+    return;
+  }
+  write_best_file();
+  log_info(c10::str("best checkpoint so far: ", best_->folder, " with ", metric, " ", score, " (",
+                    less_is_better(metric) ? "less" : "greater", " is better)"));
+}
+
+void CheckpointHook::after_train(TrainContext& context) {
+  if (!store_) return;
+  const bool due = failed_ || (options_.save_last && saved_update_ != context.update);
+  if (context.error.empty() && due) save(context);
+  store_.reset();
+}
+
+std::string CheckpointHook::metric_of(const MetricValues& metrics) const {
+  if (options_.save_best == "auto") {
+    return best_ && metrics.count(best_->metric) != 0 ? best_->metric : metrics.begin()->first;
+  }
+  if (metrics.count(options_.save_best) != 0) return options_.save_best;
+  std::string known;
+  for (const auto& [name, value] : metrics) known += (known.empty() ? "" : ", ") + name;
+  throw ConfigError("[CheckpointHook] found no metric '" + options_.save_best + "', expected one of " + known +
+                    "; correct save_best, or add the metric");
+}
+
+bool CheckpointHook::less_is_better(const std::string& metric) const {
+  if (!options_.rule.empty()) return options_.rule == "less";
+  std::string lower = metric;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto contains = [&](const char* part) { return lower.find(part) != std::string::npos; };
+  return contains("loss") || contains("error") || contains("perplexity");
+}
+
+bool CheckpointHook::improves(const std::string& metric, double score) const {
+  if (!std::isfinite(score)) return false;
+  if (!best_ || best_->metric != metric) return true;
+  return less_is_better(metric) ? score < best_->score : score > best_->score;
+}
+
+void CheckpointHook::save(const TrainContext& context) {
+  std::vector<std::string> keep;
+  if (best_) keep.push_back(best_->folder);
+  store_->save(context.update, context.trainer_state.state_dict(), keep);
+  saved_update_ = context.update;
+  failed_ = false;
+}
+
+bool CheckpointHook::try_save(const TrainContext& context) {
+  try {
+    save(context);
+    return true;
+  } catch (const CheckpointError& error) {
+    failed_ = true;
+    log_error(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
+                       ", training goes on and the next save tries again: ", error.what()));
+    return false;
+  }
+}
+
+// Only a pointer for people and scripts: the record itself is in the checkpoints, so a failure is no reason to stop.
+void CheckpointHook::write_best_file() const {
+  const std::string text = best_->folder + "\n";
+  try {
+    file_io::replace_file(root_ + "/best", text.size(),
+                          [&](file_io::FileWriter& file) { file.write(text.data(), text.size()); });
+  } catch (const file_io::IoError& error) {
+    log_error(c10::str("[CheckpointHook] ", best_->folder, " is saved, but 'best' does not name it: ", error.what()));
+  }
+}
+
+StateDict CheckpointHook::state_dict() const {
+  StateDict state;
+  if (!best_) return state;
+  state.set("best_metric", StateValue(best_->metric));
+  state.set("best_score", StateValue(best_->score));
+  state.set("best_folder", StateValue(best_->folder));
+  return state;
+}
+
+void CheckpointHook::load_state_dict(const StateDict& state) {
+  std::optional<Best> best;
+  if (state.has("best_metric")) {
+    best = Best{state.text("best_metric"), state.number("best_score"), state.text("best_folder")};
+  }
+  best_ = std::move(best);
+}
+
+}  // namespace duet

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <duet/core/checkpoint.h>
+#include <duet/core/hook.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace duet {
+
+struct CheckpointHookOptions {
+  int64_t interval = 500;     // updates between saves; 0: only at the end
+  int max_keep = 3;           // older ones are deleted, the best one never; -1: keep all
+  std::string save_best;      // metric to keep the best of; "auto": the first by name; empty: none
+  bool save_last = true;      // save when training ends or is stopped, though not after an error
+  std::string rule;           // "greater" or "less" is better; empty: less for loss, error, perplexity in the name
+  bool need_work_dir = true;  // false: without a work_dir it saves nothing, instead of an error
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what
+// the other hooks made of the update.
+//
+// A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
+// one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run.
+// The best checkpoint is the first of strictly best score, never one of NaN or infinity; the file "best" beside the
+// checkpoints names its folder, and its record is in every checkpoint, its own included.
+class CheckpointHook : public Hook {
+ public:
+  // Throws ConfigError for options out of range.
+  explicit CheckpointHook(CheckpointHookOptions options = {});
+
+  std::string name() const override { return "checkpoint"; }
+  int priority() const override { return kVeryLow; }
+
+  // Throws ConfigError if there is no work_dir, or none that can be written.
+  void before_train(TrainContext& context) override;
+  void after_train_iter(TrainContext& context) override;
+  // Throws ConfigError if the metric to compare is not among the results.
+  void after_val_epoch(TrainContext& context) override;
+  void after_train(TrainContext& context) override;
+
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  struct Best {
+    std::string metric;
+    double score = 0;
+    std::string folder;
+  };
+
+  std::string metric_of(const MetricValues& metrics) const;
+  bool less_is_better(const std::string& metric) const;
+  bool improves(const std::string& metric, double score) const;
+  void save(const TrainContext& context);
+  bool try_save(const TrainContext& context);
+  void write_best_file() const;
+
+  CheckpointHookOptions options_;
+  std::string root_;
+  std::optional<CheckpointStore> store_;  // while training, if there is something to save
+  std::optional<Best> best_;
+  int64_t saved_update_ = 0;  // nothing newer than this to save
+  bool failed_ = false;       // the last save
+};
+
+}  // namespace duet

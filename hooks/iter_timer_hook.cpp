@@ -1,0 +1,60 @@
+#include <duet/hooks/iter_timer_hook.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+
+#include <chrono>
+
+namespace duet {
+
+namespace {
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+IterTimerHook::IterTimerHook(int64_t window, std::function<double()> now)
+    : window_(static_cast<std::size_t>(window)), now_(now ? std::move(now) : steady_seconds) {
+  if (window < 1) {
+    throw ConfigError(c10::str("[IterTimerHook] found window ", window, ", expected at least 1 update; raise it"));
+  }
+}
+
+double IterTimerHook::mean(double Times::*field) const {
+  double sum = 0;
+  for (const Times& times : times_) sum += times.*field;
+  return times_.empty() ? 0 : sum / static_cast<double>(times_.size());
+}
+
+double IterTimerHook::mean_update_seconds() const { return mean(&Times::update); }
+double IterTimerHook::mean_data_seconds() const { return mean(&Times::data); }
+
+void IterTimerHook::before_train(TrainContext& /*context*/) {
+  times_.clear();
+  mark_ = now_();
+}
+
+void IterTimerHook::before_train_epoch(TrainContext& /*context*/) { mark_ = now_(); }
+
+void IterTimerHook::before_train_iter(TrainContext& context) {
+  // A loop of the user's own calls neither of the points above.
+  if (!mark_) mark_ = now_() - context.data_seconds;
+}
+
+void IterTimerHook::after_train_iter(TrainContext& context) {
+  const double now = now_();
+  context.update_seconds = now - *mark_;
+  mark_ = now;
+  times_.push_back({context.update_seconds, context.data_seconds});
+  if (times_.size() > window_) times_.pop_front();
+}
+
+void IterTimerHook::before_val(TrainContext& /*context*/) { val_start_ = now_(); }
+
+void IterTimerHook::after_val(TrainContext& /*context*/) {
+  if (mark_) *mark_ += now_() - val_start_;
+}
+
+}  // namespace duet

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <duet/core/hook.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+namespace duet {
+
+// Measures each update from the end of the one before it, so that a wait for the device at a log line counts too;
+// validation and the turn of an epoch do not. Puts the time into TrainContext::update_seconds. Never syncs.
+class IterTimerHook : public Hook {
+ public:
+  // Averages run over the last `window` updates, >= 1. `now` gives seconds; default: the steady clock.
+  explicit IterTimerHook(int64_t window = 10, std::function<double()> now = nullptr);
+
+  std::string name() const override { return "timer"; }
+  int priority() const override { return kNormal; }
+
+  // Means over the window; 0 before the first update. Data time is part of update time.
+  double mean_update_seconds() const;
+  double mean_data_seconds() const;
+
+  void before_train(TrainContext& context) override;
+  void before_train_epoch(TrainContext& context) override;
+  void before_train_iter(TrainContext& context) override;
+  void after_train_iter(TrainContext& context) override;
+  void before_val(TrainContext& context) override;
+  void after_val(TrainContext& context) override;
+
+ private:
+  struct Times {
+    double update = 0;
+    double data = 0;
+  };
+  double mean(double Times::*field) const;
+
+  std::size_t window_;
+  std::function<double()> now_;
+  std::optional<double> mark_;  // end of the last update; none: the next update starts the clock itself
+  double val_start_ = 0;
+  std::deque<Times> times_;
+};
+
+}  // namespace duet

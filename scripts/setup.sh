@@ -1,0 +1,154 @@
+# shellcheck shell=bash
+# Sourced by the scripts beside it: brings a machine to the point where duet is configured, and builds.
+# Everything it prints goes to stderr; a stage that has nothing to do prints nothing.
+#
+# DUET_TORCH=DIR, or CMAKE_PREFIX_PATH with a LibTorch in it: use that one instead of the pinned wheel in .venv.
+# DUET_JOBS=N: compile N files at once.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+packages=(
+  g++ cmake ninja-build ccache python3-venv
+  libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libgloo-dev libxxhash-dev libpng-dev zlib1g-dev
+  libgtest-dev libgmock-dev libbenchmark-dev dataset-fashion-mnist)
+
+say() { printf 'duet: %s\n' "$*" >&2; }
+
+# fail STATUS MESSAGE...: 2 means that the machine must be changed by its owner, 1 that a stage failed.
+fail() {
+  local status=$1
+  shift
+  say "$*"
+  exit "$status"
+}
+
+# One set-up at a time in this folder. unlock() before the program starts.
+lock() {
+  mkdir -p "$root/build"
+  exec 9>"$root/build/.lock"
+  flock --nonblock 9 || { say "waiting for another set-up of this folder"; flock 9; }
+}
+unlock() { exec 9>&-; }
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    command -v cmake >/dev/null && command -v ninja >/dev/null && return 0
+    fail 2 "this is not a Debian system; install what these Debian packages hold, then call again: ${packages[*]}"
+  fi
+  local installed package missing=()
+  installed=" $(dpkg-query -W -f='${Package}=${db:Status-Status} ' "${packages[@]}" 2>/dev/null || true)"
+  for package in "${packages[@]}"; do
+    [[ $installed == *" $package=installed "* ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)); then
+    say "these packages are missing; install them, then call again:"
+    fail 2 "sudo apt-get install --yes --no-install-recommends ${missing[*]}"
+  fi
+  say "installing packages: ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -qq update >&2 || say "apt-get update failed; trying with the lists there are"
+  apt-get -qq install --yes --no-install-recommends "${missing[@]}" >"$root/build/packages.log" 2>&1 || {
+    tail -n 20 "$root/build/packages.log" >&2
+    fail 1 "installing packages failed; the whole output is in build/packages.log"
+  }
+}
+
+# Sets `torch` to the LibTorch that the user named, or to nothing.
+find_own_torch() {
+  torch=""
+  if [[ -n ${DUET_TORCH:-} ]]; then
+    [[ -e $DUET_TORCH/include/ATen/ATen.h ]] ||
+      fail 2 "DUET_TORCH=$DUET_TORCH holds no include/ATen/ATen.h; name the folder that has include/ and lib/"
+    torch="$(cd "$DUET_TORCH" && pwd)"
+    return
+  fi
+  local entry folder entries
+  IFS=':;' read -ra entries <<<"${CMAKE_PREFIX_PATH:-}"
+  for entry in ${entries[@]+"${entries[@]}"}; do
+    # A wheel's torch.utils.cmake_prefix_path is share/cmake inside the LibTorch folder.
+    for folder in "$entry" "$entry/libtorch" "$entry/torch" "$entry/../.."; do
+      if [[ -n $entry && -e $folder/include/ATen/ATen.h ]]; then
+        torch="$(cd "$folder" && pwd)"
+        return
+      fi
+    done
+  done
+}
+
+find_python() {
+  for python in python3 python3.11 python3.12 python3.13 python3.14; do
+    "$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
+      2>/dev/null && return
+  done
+  fail 2 "LibTorch's pinned wheels need a Python of 3.11 to 3.14 with its venv module;" \
+    "install one, or name a LibTorch of your own in DUET_TORCH"
+}
+
+# install_venv FOLDER REQUIREMENTS WHAT: a virtual environment that holds exactly the pinned packages. The stamp is
+# written last, and a set-up that was broken off installs all of them again.
+install_venv() {
+  local venv=$1 requirements=$2 what=$3 stamp force=()
+  stamp="$(sha256sum <"$requirements")"
+  [[ -e $venv/.duet-stamp && $(<"$venv/.duet-stamp") == "$stamp" && -x $venv/bin/python ]] && return
+  find_python
+  say "installing $what into ${venv#"$root"/}"
+  [[ -e $venv/.duet-unfinished ]] && force=(--force-reinstall)
+  mkdir -p "$venv"
+  touch "$venv/.duet-unfinished"
+  rm -f "$venv/.duet-stamp"
+  "$python" -m venv "$venv" >&2 || fail 1 "$python -m venv $venv failed"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
+    --only-binary=:all: ${force[@]+"${force[@]}"} -r "$requirements" >&2 ||
+    fail 1 "installing $what failed; the next call starts it again"
+  rm -f "$venv/.duet-unfinished"
+  printf '%s\n' "$stamp" >"$venv/.duet-stamp"
+}
+
+# Packages and a LibTorch.
+prepare() {
+  install_packages
+  find_own_torch
+  if [[ -z $torch ]]; then
+    install_venv "$root/.venv" "$root/requirements.txt" "torch 2.11.0 (4.6 GB)"
+  fi
+}
+
+# A file with LibTorch's headers takes about 1.5 GB to compile.
+jobs() {
+  local cores megabytes limit
+  [[ -n ${DUET_JOBS:-} ]] && { echo "$DUET_JOBS"; return; }
+  cores="$(nproc)"
+  megabytes="$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)"
+  limit="$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)"
+  [[ $limit != max ]] && ((limit / 1048576 < megabytes)) && megabytes=$((limit / 1048576))
+  local fit=$((megabytes / 1500))
+  ((fit < 1)) && fit=1
+  echo $((fit < cores ? fit : cores))
+}
+
+# configure PRESET: once, and again when the LibTorch or the presets change. Ninja sees to the rest.
+configure() {
+  local preset=$1 folder="$root/build/$1" stamp
+  stamp="$torch $(sha256sum <"$root/CMakePresets.json")"
+  [[ -e $folder/build.ninja && -e $folder/.duet-stamp && $(<"$folder/.duet-stamp") == "$stamp" ]] && return
+  say "configuring build/$preset${torch:+ with the LibTorch in $torch}"
+  mkdir -p "$folder"
+  rm -f "$folder/.duet-stamp"
+  (cd "$root" && cmake --fresh --preset "$preset" "-DDUET_TORCH=$torch") >"$folder/configure.log" 2>&1 || {
+    tail -n 20 "$folder/configure.log" >&2
+    fail 1 "configuring failed; the whole output is in build/$preset/configure.log"
+  }
+  printf '%s\n' "$stamp" >"$folder/.duet-stamp"
+}
+
+# build PRESET TARGET...: says so if there is something to compile, and shows its progress on a terminal.
+build() {
+  local preset=$1 folder="$root/build/$1" quiet=(--quiet)
+  shift
+  [[ $(ninja -C "$folder" -n "$@" 2>&1) == *"no work to do"* ]] && return
+  say "building $* in build/$preset, $(jobs) files at once"
+  [[ -t 2 ]] && quiet=()
+  ninja -C "$folder" ${quiet[@]+"${quiet[@]}"} -j "$(jobs)" "$@" >&2 || fail 1 "building $* failed"
+}

@@ -1,0 +1,344 @@
+#include <duet/core/hook_list.h>
+
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <set>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+
+namespace duet {
+namespace {
+
+constexpr int kPointCount = static_cast<int>(HookPoint::kInUpdate);  // points that take a TrainContext
+
+using Report = std::function<void(const std::string& hook, HookPoint point)>;
+
+// Overrides every point and reports each call.
+class Probe : public Hook {
+ public:
+  explicit Probe(std::string name, int priority = kNormal, std::vector<std::string> after = {}, Report report = nullptr)
+      : name_(std::move(name)), priority_(priority), after_(std::move(after)), report_(std::move(report)) {}
+
+  std::string name() const override { return name_; }
+  int priority() const override { return priority_; }
+  std::vector<std::string> after() const override { return after_; }
+
+  void before_run(TrainContext&) override { at(HookPoint::kBeforeRun); }
+  void after_run(TrainContext&) override { at(HookPoint::kAfterRun); }
+  void before_train(TrainContext&) override { at(HookPoint::kBeforeTrain); }
+  void after_train(TrainContext&) override { at(HookPoint::kAfterTrain); }
+  void before_train_epoch(TrainContext&) override { at(HookPoint::kBeforeTrainEpoch); }
+  void after_train_epoch(TrainContext&) override { at(HookPoint::kAfterTrainEpoch); }
+  void before_train_iter(TrainContext&) override { at(HookPoint::kBeforeTrainIter); }
+  void after_train_iter(TrainContext&) override { at(HookPoint::kAfterTrainIter); }
+  void before_val(TrainContext&) override { at(HookPoint::kBeforeVal); }
+  void after_val(TrainContext&) override { at(HookPoint::kAfterVal); }
+  void before_val_epoch(TrainContext&) override { at(HookPoint::kBeforeValEpoch); }
+  void after_val_epoch(TrainContext&) override { at(HookPoint::kAfterValEpoch); }
+  void before_val_iter(TrainContext&) override { at(HookPoint::kBeforeValIter); }
+  void after_val_iter(TrainContext&) override { at(HookPoint::kAfterValIter); }
+  void before_test(TrainContext&) override { at(HookPoint::kBeforeTest); }
+  void after_test(TrainContext&) override { at(HookPoint::kAfterTest); }
+  void before_test_epoch(TrainContext&) override { at(HookPoint::kBeforeTestEpoch); }
+  void after_test_epoch(TrainContext&) override { at(HookPoint::kAfterTestEpoch); }
+  void before_test_iter(TrainContext&) override { at(HookPoint::kBeforeTestIter); }
+  void after_test_iter(TrainContext&) override { at(HookPoint::kAfterTestIter); }
+  void before_predict(TrainContext&) override { at(HookPoint::kBeforePredict); }
+  void after_predict(TrainContext&) override { at(HookPoint::kAfterPredict); }
+  void before_predict_epoch(TrainContext&) override { at(HookPoint::kBeforePredictEpoch); }
+  void after_predict_epoch(TrainContext&) override { at(HookPoint::kAfterPredictEpoch); }
+  void before_predict_iter(TrainContext&) override { at(HookPoint::kBeforePredictIter); }
+  void after_predict_iter(TrainContext&) override { at(HookPoint::kAfterPredictIter); }
+  void before_save_checkpoint(TrainContext&) override { at(HookPoint::kBeforeSaveCheckpoint); }
+  void after_load_checkpoint(TrainContext&) override { at(HookPoint::kAfterLoadCheckpoint); }
+  void after_backward(TrainContext&) override { at(HookPoint::kAfterBackward); }
+  void before_optimizer_step(TrainContext&) override { at(HookPoint::kBeforeOptimizerStep); }
+  void after_optimizer_step(TrainContext&) override { at(HookPoint::kAfterOptimizerStep); }
+  void on_exception(TrainContext&) override { at(HookPoint::kOnException); }
+  void in_update(UpdateContext&) override { at(HookPoint::kInUpdate); }
+
+ private:
+  void at(HookPoint point) {
+    if (report_) report_(name_, point);
+  }
+
+  std::string name_;
+  int priority_;
+  std::vector<std::string> after_;
+  Report report_;
+};
+
+std::unique_ptr<Hook> probe(std::string name, int priority = kNormal, std::vector<std::string> after = {},
+                            Report report = nullptr) {
+  return std::make_unique<Probe>(std::move(name), priority, std::move(after), std::move(report));
+}
+
+bool reaches_all(HookPoint point) {
+  return point == HookPoint::kAfterTrain || point == HookPoint::kAfterRun || point == HookPoint::kOnException;
+}
+
+TEST(HookList, OrdersByPriorityThenRegistration) {
+  HookList hooks;
+  hooks.add(probe("late", kLow));
+  hooks.add(probe("first_normal"));
+  hooks.add(probe("early", kVeryHigh));
+  hooks.add(probe("second_normal"));
+  EXPECT_EQ(hooks.order(), (std::vector<std::string>{"early", "first_normal", "second_normal", "late"}));
+}
+
+TEST(HookList, PutsDeclaredRelationsAboveBoth) {
+  HookList hooks;
+  hooks.add(probe("early", kVeryHigh, {"late", "nobody"}));  // "late" comes later, "nobody" never
+  EXPECT_EQ(hooks.order(), std::vector<std::string>{"early"});
+  hooks.add(probe("normal"));
+  hooks.add(probe("late", kLow));
+  EXPECT_EQ(hooks.order(), (std::vector<std::string>{"normal", "late", "early"}));
+}
+
+struct Spec {
+  int priority;
+  std::set<int> after;
+};
+
+// By definition: of all orders that respect the relations, the one whose sequence of (priority, registration) is the
+// smallest. Found by trying all of them.
+std::vector<int> smallest_order(const std::vector<Spec>& specs) {
+  std::vector<int> order, best;
+  for (int i = 0; i < static_cast<int>(specs.size()); ++i) order.push_back(i);
+  const auto keys = [&](const std::vector<int>& candidate) {
+    std::vector<std::pair<int, int>> result;
+    for (const int i : candidate) result.emplace_back(specs[i].priority, i);
+    return result;
+  };
+  do {
+    std::set<int> placed;
+    bool valid = true;
+    for (const int i : order) {
+      valid = valid && std::includes(placed.begin(), placed.end(), specs[i].after.begin(), specs[i].after.end());
+      placed.insert(i);
+    }
+    if (valid && (best.empty() || keys(order) < keys(best))) best = order;
+  } while (std::next_permutation(order.begin(), order.end()));
+  return best;
+}
+
+TEST(HookList, OrdersLikeTheDefinitionForRandomHooks) {
+  std::mt19937 random(7);
+  int circles = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Spec> specs(2 + random() % 5);
+    for (Spec& spec : specs) {
+      spec.priority = static_cast<int>(random() % 3) * 50;
+      for (std::size_t other = 0; other < specs.size(); ++other) {
+        if (random() % 6 == 0 && &specs[other] != &spec) spec.after.insert(static_cast<int>(other));
+      }
+    }
+    const std::vector<int> expected = smallest_order(specs);
+    HookList hooks;
+    bool circle = false;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      std::vector<std::string> after;
+      for (const int other : specs[i].after) after.push_back("h" + std::to_string(other));
+      const std::size_t before = hooks.size();
+      try {
+        hooks.add(probe("h" + std::to_string(i), specs[i].priority, after));
+      } catch (const ConfigError&) {
+        EXPECT_EQ(hooks.size(), before);
+        EXPECT_EQ(hooks.order().size(), before);
+        circle = true;
+        break;
+      }
+    }
+    EXPECT_EQ(circle, expected.empty());
+    circles += circle ? 1 : 0;
+    if (circle) continue;
+    std::vector<std::string> names;
+    for (const int i : expected) names.push_back("h" + std::to_string(i));
+    EXPECT_EQ(hooks.order(), names);
+  }
+  EXPECT_GT(circles, 20);
+  EXPECT_LT(circles, 280);
+}
+
+TEST(HookList, NamesACircleAndStaysAsItWas) {
+  HookList hooks;
+  hooks.add(probe("outside", kNormal, {"a"}));
+  hooks.add(probe("a", kNormal, {"b"}));
+  hooks.add(probe("b", kNormal, {"c"}));
+  const std::vector<std::string> before = hooks.order();
+  expect_error<ConfigError>([&] { hooks.add(probe("c", kNormal, {"a"})); }, {"a after b after c after a"});
+  EXPECT_EQ(hooks.order(), before);
+  EXPECT_EQ(hooks.find("c"), nullptr);
+  expect_error<ConfigError>([&] { hooks.add(probe("self", kNormal, {"self"})); }, {"self after self"});
+}
+
+TEST(HookList, RefusesBadNamesAndPriorities) {
+  HookList hooks;
+  hooks.add(probe("a"));
+  expect_error<ConfigError>([&] { hooks.add(probe("a")); }, {"second hook 'a'"});
+  expect_error<ConfigError>([&] { hooks.add(probe("")); }, {"without dots"});
+  expect_error<ConfigError>([&] { hooks.add(probe("a.b")); }, {"'a.b'", "without dots"});
+  expect_error<ConfigError>([&] { hooks.add(probe("b", -1)); }, {"priority -1", "0 to 100"});
+  expect_error<ConfigError>([&] { hooks.add(probe("b", 101)); }, {"priority 101"});
+  expect_error<ConfigError>([&] { hooks.add(nullptr); }, {"no hook"});
+  EXPECT_EQ(hooks.size(), 1U);
+}
+
+TEST(HookList, CallsThePointThatItsNameSays) {
+  std::vector<HookPoint> seen;
+  HookList hooks;
+  hooks.add(probe("a", kNormal, {}, [&](const std::string&, HookPoint point) { seen.push_back(point); }));
+  FakeRun run;
+  std::set<std::string> names;
+  for (int i = 0; i < kPointCount; ++i) {
+    const auto point = static_cast<HookPoint>(i);
+    seen.clear();
+    hooks.call(point, run.context);
+    EXPECT_EQ(seen, std::vector<HookPoint>{point}) << to_string(point);
+    names.insert(to_string(point));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kPointCount));
+  EXPECT_STREQ(to_string(HookPoint::kBeforeTrainIter), "before_train_iter");
+  EXPECT_STREQ(to_string(HookPoint::kOnException), "on_exception");
+  EXPECT_STREQ(to_string(HookPoint::kInUpdate), "in_update");
+  expect_error<ConfigError>([&] { hooks.call(HookPoint::kInUpdate, run.context); }, {"in_update"});
+}
+
+TEST(HookList, StopsAtAnErrorExceptWhereEverybodyMustBeTold) {
+  FakeRun run;
+  run.context.update = 12;
+  for (int i = 0; i < kPointCount; ++i) {
+    const auto point = static_cast<HookPoint>(i);
+    for (const std::string bad : {"h0", "h1", "h2"}) {
+      std::vector<std::string> called;
+      const Report report = [&](const std::string& hook, HookPoint) {
+        called.push_back(hook);
+        if (hook == bad) throw DataError("broken");
+      };
+      HookList hooks;
+      for (const char* name : {"h0", "h1", "h2"}) hooks.add(probe(name, kNormal, {}, report));
+      expect_error<DataError>([&] { hooks.call(point, run.context); },
+                              {"[HookList] hook '" + bad + "' failed at " + to_string(point) + " of update 12: broken"});
+      EXPECT_EQ(called.size(), reaches_all(point) ? 3U : static_cast<std::size_t>(bad[1] - '0') + 1) << to_string(point);
+    }
+  }
+}
+
+TEST(HookList, RethrowsTheFirstOfSeveralErrors) {
+  HookList hooks;
+  const Report report = [](const std::string& hook, HookPoint) { throw ConfigError("from " + hook); };
+  for (const char* name : {"h0", "h1"}) hooks.add(probe(name, kNormal, {}, report));
+  FakeRun run;
+  expect_error<ConfigError>([&] { hooks.call(HookPoint::kAfterTrain, run.context); }, {"hook 'h0'", "from h0"});
+}
+
+template <class E, class Expected = E>
+void expect_kind(const E& error, int exit_code) {
+  HookList hooks;
+  hooks.add(probe("a", kNormal, {}, [&](const std::string&, HookPoint) { throw error; }));
+  FakeRun run;
+  run.context.update = 3;
+  const auto call = [&] { hooks.call(HookPoint::kAfterTrainIter, run.context); };
+  expect_error<Expected>(call, {"[HookList] hook 'a' failed at after_train_iter of update 3: why"});
+  try {
+    call();
+  } catch (const Error& rethrown) {
+    EXPECT_EQ(rethrown.exit_code(), exit_code);
+  } catch (const std::exception&) {
+    EXPECT_EQ(exit_code, 0);  // not one of ours
+  }
+}
+
+TEST(HookList, KeepsTheKindOfAnError) {
+  expect_kind(ConfigError("why"), 2);
+  expect_kind(DataError("why"), 3);
+  expect_kind(CheckpointError("why"), 4);
+  expect_kind(GraphError("why"), 1);
+  expect_kind(Error("why", 75), 75);
+  expect_kind<std::logic_error, std::runtime_error>(std::logic_error("why"), 0);
+}
+
+TEST(HookList, ExtendsErrorsOfInUpdate) {
+  HookList hooks;
+  hooks.add(probe("a", kNormal, {}, [](const std::string&, HookPoint point) {
+    if (point == HookPoint::kInUpdate) throw GraphError("why");
+  }));
+  FakeRun run;
+  run.context.update = 5;
+  hooks.call(HookPoint::kBeforeTrainIter, run.context);
+  const NamedTensors parameters;
+  UpdateContext update{parameters, run.output};
+  expect_error<GraphError>([&] { hooks.in_update(update); }, {"hook 'a' failed at in_update of update 5: why"});
+}
+
+// Overrides one point only.
+class OnePoint : public Hook {
+ public:
+  std::string name() const override { return "one"; }
+  void after_train_iter(TrainContext&) override { ++calls; }
+  int calls = 0;
+};
+
+TEST(HookList, LearnsWhichPointsNobodyUses) {
+  HookList hooks;
+  hooks.add(std::make_unique<OnePoint>());
+  FakeRun run;
+  EXPECT_TRUE(hooks.uses(HookPoint::kAfterBackward));  // not known yet
+  const NamedTensors parameters;
+  UpdateContext update{parameters, run.output};
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < kPointCount; ++i) hooks.call(static_cast<HookPoint>(i), run.context);
+    hooks.in_update(update);
+    for (int i = 0; i <= kPointCount; ++i) {
+      const auto point = static_cast<HookPoint>(i);
+      EXPECT_EQ(hooks.uses(point), point == HookPoint::kAfterTrainIter) << to_string(point);
+    }
+  }
+  EXPECT_EQ(dynamic_cast<OnePoint*>(hooks.find("one"))->calls, 3);
+  hooks.add(probe("all"));
+  EXPECT_TRUE(hooks.uses(HookPoint::kAfterBackward));
+}
+
+class Counter : public Hook {
+ public:
+  explicit Counter(std::string name) : name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("count", StateValue(count));
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override { count = state.integer("count"); }
+  int64_t count = 0;
+
+ private:
+  std::string name_;
+};
+
+TEST(HookList, KeepsTheStateOfEachHookUnderItsName) {
+  HookList saved;
+  for (const char* name : {"a", "ab"}) saved.add(std::make_unique<Counter>(name));
+  dynamic_cast<Counter*>(saved.find("a"))->count = 1;
+  dynamic_cast<Counter*>(saved.find("ab"))->count = 2;
+  StateDict state = saved.state_dict();
+  EXPECT_EQ(state.integer("ab.count"), 2);
+
+  HookList loaded;  // lacks "ab", has "new": both are no error
+  for (const char* name : {"new", "a"}) loaded.add(std::make_unique<Counter>(name));
+  dynamic_cast<Counter*>(loaded.find("new"))->count = 9;
+  loaded.load_state_dict(state);
+  EXPECT_EQ(dynamic_cast<Counter*>(loaded.find("a"))->count, 1);
+  EXPECT_EQ(dynamic_cast<Counter*>(loaded.find("new"))->count, 9);
+
+  StateDict bad;
+  bad.set("a.count", StateValue(std::string("many")));
+  expect_error<CheckpointError>([&] { loaded.load_state_dict(bad); }, {"hook 'a' cannot take its state", "count"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,79 @@
+#include <duet/hooks/iter_timer_hook.h>
+
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+
+namespace duet {
+namespace {
+
+class IterTimer : public ::testing::Test {
+ protected:
+  IterTimerHook hook{3, [this] { return now; }};
+  FakeRun run;
+  double now = 100;
+
+  void update(double data, double work) {
+    now += data;
+    run.context.data_seconds = data;
+    hook.before_train_iter(run.context);
+    now += work;
+    hook.after_train_iter(run.context);
+  }
+};
+
+TEST_F(IterTimer, MeasuresFromTheEndOfTheUpdateBefore) {
+  hook.before_train(run.context);
+  EXPECT_EQ(hook.mean_update_seconds(), 0);
+  update(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+  now += 4;  // another hook waits for the device
+  update(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.update_seconds, 7);
+  EXPECT_DOUBLE_EQ(hook.mean_update_seconds(), 5);
+  EXPECT_DOUBLE_EQ(hook.mean_data_seconds(), 1);
+}
+
+TEST_F(IterTimer, AveragesOverItsWindow) {
+  hook.before_train(run.context);
+  for (const double work : {100.0, 1.0, 2.0, 3.0}) update(1, work);
+  EXPECT_DOUBLE_EQ(hook.mean_update_seconds(), 3);
+  hook.before_train(run.context);
+  EXPECT_EQ(hook.mean_update_seconds(), 0);
+}
+
+TEST_F(IterTimer, LeavesOutValidationAndTheTurnOfAnEpoch) {
+  hook.before_train(run.context);
+  update(1, 2);
+  hook.before_val(run.context);
+  now += 1000;
+  hook.after_val(run.context);
+  update(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+  now += 500;
+  hook.before_train_epoch(run.context);
+  update(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+}
+
+TEST_F(IterTimer, WorksInALoopOfTheUsersOwn) {
+  hook.before_val(run.context);
+  hook.after_val(run.context);
+  update(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+}
+
+TEST(IterTimerHook, UsesARealClockByDefault) {
+  IterTimerHook hook;
+  FakeRun run;
+  hook.before_train(run.context);
+  for (int i = 0; i < 3; ++i) run.update(hook);
+  EXPECT_GT(hook.mean_update_seconds(), 0);
+  EXPECT_LT(hook.mean_update_seconds(), 60);
+  expect_error<ConfigError>([] { IterTimerHook(0); }, {"window 0", "at least 1"});
+}
+
+}  // namespace
+}  // namespace duet

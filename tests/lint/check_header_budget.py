@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Preprocesses duet.h and fails if it grew past the budget: light headers are what keeps users' builds fast.
+
+usage: check_header_budget.py COMPILER HEADER INCLUDE-FOLDER...
+"""
+
+import subprocess
+import sys
+
+MAX_LINES = 130_000
+
+
+def main():
+    compiler, header, *folders = sys.argv[1:]
+    flags = [flag for folder in folders for flag in ("-isystem", folder)]
+    command = [compiler, "-std=c++20", "-x", "c++", "-E", *flags, header]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.count(b"\n")
+    print(f"{header}: {lines} preprocessed lines, at most {MAX_LINES}")
+    return 1 if lines > MAX_LINES else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+#include <duet/core/hook.h>
+#include <duet/core/task.h>
+#include <duet/core/train_context.h>
+#include <duet/core/trainer.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+// A task with one parameter; its loss is the mean of the batch's first tensor times it.
+class FakeTask : public Task {
+ public:
+  NamedTensors named_parameters() const override { return {{"weight", weight_}}; }
+  NamedTensors named_buffers() const override { return {}; }
+  void train(bool on) override { training = on; }
+  void to(at::Device device) override { weight_ = weight_.to(device); }
+  StepOutput training_step(const Batch& batch) override {
+    return {at::mul(batch.items().front().second.mean(), weight_).sum(), {}};
+  }
+
+  bool training = true;
+
+ private:
+  at::Tensor weight_ = at::ones({1});
+};
+
+// Learning rates of some groups, with a count of writes.
+class FakeHyperParameters : public HyperParameters {
+ public:
+  explicit FakeHyperParameters(const std::vector<double>& rates = {0.1}) {
+    for (const double rate : rates) groups_.push_back({{"lr", rate}});
+  }
+  std::size_t group_count() const override { return groups_.size(); }
+  std::vector<std::string> names() const override { return {"lr"}; }
+  double get(std::size_t group, const std::string& name) const override { return groups_.at(group).at(name); }
+  void set(std::size_t group, const std::string& name, double value) override {
+    groups_.at(group).at(name) = value;
+    ++writes;
+  }
+
+  int writes = 0;
+
+ private:
+  std::vector<std::map<std::string, double>> groups_;
+};
+
+// Trainer state with one tensor and one number.
+class FakeState : public Stateful {
+ public:
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("model.weight", at::full({2}, value));
+    state.set("trainer.value", StateValue(value));
+    if (hook != nullptr) state.put("hooks." + hook->name(), hook->state_dict());
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override { value = state.number("trainer.value"); }
+
+  double value = 1.0;
+  const Hook* hook = nullptr;  // whose state belongs to it
+};
+
+// A context and what it refers to, for hooks without a trainer.
+struct FakeRun {
+  FakeTask task;
+  FakeHyperParameters hyper_parameters;
+  FakeState state;
+  UpdateOutput output;
+  TrainContext context{task, hyper_parameters, state, "eager", ""};
+
+  explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {}
+  FakeRun(const FakeRun&) = delete;
+  FakeRun& operator=(const FakeRun&) = delete;
+
+  // What the trainer does around one update whose loss is `loss`.
+  void update(Hook& hook, const at::Tensor& loss) {
+    hook.before_train_iter(context);
+    output.loss = loss;
+    context.output = &output;
+    ++context.update;
+    ++context.update_in_epoch;
+    hook.after_train_iter(context);
+    context.output = nullptr;
+  }
+  void update(Hook& hook, double loss = 0) { update(hook, at::scalar_tensor(loss)); }
+
+  void validation(Hook& hook, MetricValues metrics) {
+    hook.before_val(context);
+    context.metrics = std::move(metrics);
+    hook.after_val_epoch(context);
+    hook.after_val(context);
+  }
+};
+
+// An update rule that changes no weight; its loss is the index of the update.
+class FakeUpdateRule : public UpdateRule {
+ public:
+  void begin(const Window& /*window*/) override {}
+  UpdateOutput run(const Window& /*window*/, UpdatePoints& /*points*/) override {
+    return {at::scalar_tensor(static_cast<double>(updates_++)), {}, {}};
+  }
+  void end() override {}
+  void append_key(std::vector<int64_t>& /*key*/) const override {}
+
+  Task& task() override { return task_; }
+  const NamedTensors& parameters() const override { return parameters_; }
+  NamedTensors mutable_state() const override { return {}; }
+
+  std::size_t group_count() const override { return numbers_.group_count(); }
+  std::vector<std::string> names() const override { return numbers_.names(); }
+  double get(std::size_t group, const std::string& name) const override { return numbers_.get(group, name); }
+  void set(std::size_t group, const std::string& name, double value) override { numbers_.set(group, name, value); }
+
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("lr", StateValue(get(0, "lr")));
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override { set(0, "lr", state.number("lr")); }
+
+ private:
+  FakeTask task_;
+  FakeHyperParameters numbers_;
+  NamedTensors parameters_ = task_.named_parameters();
+  int64_t updates_ = 0;
+};
+
+class FakeTrainer : public BaseTrainer {
+ public:
+  explicit FakeTrainer(LoopOptions options)
+      : BaseTrainer("eager", std::make_unique<FakeUpdateRule>(), at::kCPU, std::move(options)) {}
+
+ protected:
+  UpdateOutput run_update(const Window& window, UpdatePoints& points) override { return rule().run(window, points); }
+};
+
+// `batches` batches of one sample per epoch.
+class FakeData : public DataSource {
+ public:
+  explicit FakeData(int64_t batches) : batches_(batches) {}
+  void start_epoch(int64_t /*epoch*/) override {
+    if (!std::exchange(resumed_, false)) position_ = 0;
+  }
+  std::optional<Batch> next() override {
+    if (position_ == batches_) return std::nullopt;
+    ++position_;
+    return Batch{{"x", at::ones({1})}};
+  }
+  int64_t batches_per_epoch() const override { return batches_; }
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("position", StateValue(position_));
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    position_ = state.integer("position");
+    resumed_ = true;
+  }
+
+ private:
+  int64_t batches_;
+  int64_t position_ = 0;
+  bool resumed_ = false;
+};
+
+}  // namespace duet
