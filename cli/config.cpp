@@ -127,6 +127,8 @@ bool is_unset(const Data& data) { return data.kind == Kind::kAbsent || data.kind
 
 }  // namespace
 
+ConfigNode::ConfigNode() : data_(std::make_shared<Data>()) {}
+
 Kind ConfigNode::kind() const { return data_->kind; }
 const std::string& ConfigNode::origin() const { return data_->origin; }
 const std::string& ConfigNode::path() const { return data_->path; }

@@ -19,6 +19,8 @@ class ConfigNode {
  public:
   enum class Kind { kAbsent, kNull, kValue, kList, kMap };
 
+  ConfigNode();  // absent
+
   // A whole file, or a text that messages call `source`; the top must be a map.
   static ConfigNode parse_file(const std::string& path);
   static ConfigNode parse_text(const std::string& text, const std::string& source);

@@ -27,13 +27,22 @@ namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;  // hashed and written while it is in the cache
 
+// What stays is removed at the next save.
+void try_to_remove(const std::string& path) {
+  try {
+    file_io::remove_tree(path);
+  } catch (const IoError& error) {
+    log_warning(c10::str("[CheckpointStore] ", error.what()));
+  }
+}
+
 // A folder that goes unless it was renamed.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) { file_io::create_folder(path_); }
   ~TemporaryFolder() {
-    std::error_code ignored;  // what stays is removed at the next save
-    fs::remove_all(path_, ignored);
+    std::error_code ignored;
+    if (fs::exists(path_, ignored)) try_to_remove(path_);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -131,16 +140,14 @@ void commit(const std::string& folder, const std::string& target, const std::str
     throw;
   }
   file_io::sync_folder(root);
-  fs::remove_all(aside, error);  // what stays is removed at the next save
+  try_to_remove(aside);
 }
 
 // Deletes under a temporary name: a process that dies half way leaves no damaged checkpoint.
 void remove_checkpoint(const std::string& path) {
   const std::string doomed = path + ".tmp." + file_io::random_id();
   file_io::rename(path, doomed);
-  std::error_code error;
-  fs::remove_all(doomed, error);
-  if (error) throw IoError("cannot remove", doomed, error.value());
+  try_to_remove(doomed);
 }
 
 std::string name_of(const std::string& path) {
@@ -229,7 +236,7 @@ std::optional<std::string> CheckpointStore::find_latest() const {
 void CheckpointStore::clean_up() const {
   const auto is_stale_pointer = [](const std::string& name) { return name.rfind("latest.tmp.", 0) == 0; };
   std::vector<std::pair<std::string, FolderName>> aside;
-  std::vector<fs::path> stale;
+  std::vector<std::string> stale;
   std::error_code error;
   fs::directory_iterator entry(root_, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
@@ -237,18 +244,14 @@ void CheckpointStore::clean_up() const {
     const auto folder = parse_folder_name(name);
     if (folder && folder->kind == FolderName::Kind::kAside) aside.emplace_back(root_ + "/" + name, *folder);
     const bool temporary = folder && folder->kind == FolderName::Kind::kTemporary;
-    if (temporary || is_stale_pointer(name)) stale.push_back(entry->path());
+    if (temporary || is_stale_pointer(name)) stale.push_back(root_ + "/" + name);
   }
   if (error) throw IoError("cannot list", root_, error.value());
   for (const auto& [path, folder] : aside) {
     const std::string target = c10::str(root_, "/step-", folder.update);
     fs::exists(target, error) ? stale.push_back(path) : file_io::rename(path, target);
   }
-  for (const fs::path& path : stale) {
-    fs::remove_all(path, error);
-    if (!error) continue;
-    log_warning(c10::str("[CheckpointStore] ", IoError("cannot remove", path.string(), error.value()).what()));
-  }
+  for (const std::string& path : stale) try_to_remove(path);
 }
 
 // Names the newest checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no

@@ -27,7 +27,9 @@ constexpr size_t kHexDigits = 32;
 template <class T>
 T whole(const ordered_json& value) {
   const bool fits = std::is_signed_v<T> ? value.is_number_integer() : value.is_number_unsigned();
-  if (!fits) throw ordered_json::type_error::create(302, "found " + value.dump() + ", expected a whole number", nullptr);
+  if (!fits) {
+    throw ordered_json::type_error::create(302, "found " + value.dump() + ", expected a whole number", nullptr);
+  }
   return value.get<T>();
 }
 

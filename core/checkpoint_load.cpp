@@ -66,7 +66,7 @@ void verify_file(const std::string& folder, const CheckpointFile& listed, std::v
   std::sort(tensors.begin(), tensors.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
   });
-  std::vector<char> buffer(kChunk);
+  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(kChunk, listed.bytes)));
   Xxh3 whole;
   uint64_t position = 0;
   for (const CheckpointTensor& tensor : tensors) {

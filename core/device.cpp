@@ -24,9 +24,7 @@ std::string present_devices() {
                              "machine has ", present_devices(), "; correct 'device'"));
 }
 
-c10::Device cuda_device(int index) {
-  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
-}
+c10::Device cuda_device(int index) { return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)}; }
 
 }  // namespace
 

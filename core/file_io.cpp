@@ -1,6 +1,7 @@
 #include <duet/core/file_io.h>
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -146,6 +147,13 @@ void create_folder(const std::string& path) {
 
 void rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw IoError("cannot rename '" + from + "' to", to, errno);
+}
+
+// Not std::filesystem::remove_all: the LibTorch wheel exports a copy of it that calls a function which is not there,
+// and a program that links LibTorch before libstdc++ gets that one.
+void remove_tree(const std::string& path) {
+  const auto remove_entry = [](const char* entry, const struct stat*, int, struct FTW*) { return ::remove(entry); };
+  if (::nftw(path.c_str(), remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) throw IoError("cannot remove", path, errno);
 }
 
 std::string random_id() {

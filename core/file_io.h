@@ -77,6 +77,8 @@ void sync_folder(const std::string& folder);
 // Creates the folder and those above it, lastingly. One that exists is fine.
 void create_folder(const std::string& path);
 void rename(const std::string& from, const std::string& to);
+// Deletes a folder and all in it.
+void remove_tree(const std::string& path);
 // 32 hex digits that no other process or machine uses.
 std::string random_id();
 // Writes "path.tmp.<id>" with `fill` and renames it: `path` holds all of the new bytes or all of the old ones.

@@ -92,12 +92,24 @@ struct Header {
 
 void read_type(const std::string& path, uint8_t code, Header& header) {
   switch (code) {
-    case 0x08: header.dtype = at::kByte, header.item_bytes = 1; return;
-    case 0x09: header.dtype = at::kChar, header.item_bytes = 1; return;
-    case 0x0B: header.dtype = at::kShort, header.item_bytes = 2; return;
-    case 0x0C: header.dtype = at::kInt, header.item_bytes = 4; return;
-    case 0x0D: header.dtype = at::kFloat, header.item_bytes = 4; return;
-    case 0x0E: header.dtype = at::kDouble, header.item_bytes = 8; return;
+    case 0x08:
+      header.dtype = at::kByte, header.item_bytes = 1;
+      return;
+    case 0x09:
+      header.dtype = at::kChar, header.item_bytes = 1;
+      return;
+    case 0x0B:
+      header.dtype = at::kShort, header.item_bytes = 2;
+      return;
+    case 0x0C:
+      header.dtype = at::kInt, header.item_bytes = 4;
+      return;
+    case 0x0D:
+      header.dtype = at::kFloat, header.item_bytes = 4;
+      return;
+    case 0x0E:
+      header.dtype = at::kDouble, header.item_bytes = 8;
+      return;
     default:
       fail(path, c10::str("found type code ", static_cast<int>(code),
                           ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
@@ -198,7 +210,8 @@ at::Tensor read_idx(const std::string& path) {
   to_native(*payload, header.item_bytes);
   if (payload->empty()) return at::empty(header.shape, at::TensorOptions(header.dtype));
   Bytes* owned = payload.release();
-  return at::from_blob(owned->data(), header.shape, [owned](void*) { delete owned; }, at::TensorOptions(header.dtype));
+  return at::from_blob(
+      owned->data(), header.shape, [owned](void*) { delete owned; }, at::TensorOptions(header.dtype));
 }
 
 }  // namespace duet

@@ -65,8 +65,8 @@ void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*wei
   const at::Tensor& target = batch[target_];
   if (prediction.dim() < 2 || prediction.size(1) < 1 || prediction.is_complex() ||
       prediction.scalar_type() == at::kBool) {
-    throw DataError(c10::str("[Accuracy] found '", prediction_, "' ", prediction.scalar_type(), " ",
-                             prediction.sizes(), ", expected real scores [N, classes, ...]; return the logits"));
+    throw DataError(c10::str("[Accuracy] found '", prediction_, "' ", prediction.scalar_type(), " ", prediction.sizes(),
+                             ", expected real scores [N, classes, ...]; return the logits"));
   }
   if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
     throw DataError(c10::str("[Accuracy] found '", target_, "' ", target.scalar_type(), " ", target.sizes(),

@@ -83,8 +83,7 @@ void EpochSampler::load_state_dict(const StateDict& state) {
   const int64_t position = state.integer("position");
   const int64_t seed = state.integer("seed");
   if (state.integer("size") != size_) {
-    throw CheckpointError(c10::str("[Sampler] found a dataset of ", size_, " samples, expected ",
-                                   state.integer("size"),
+    throw CheckpointError(c10::str("[Sampler] found a dataset of ", size_, " samples, expected ", state.integer("size"),
                                    " as in the checkpoint; resume with the same data, or load only the weights"));
   }
   if (state.flag("shuffle") != shuffle_) {

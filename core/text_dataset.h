@@ -40,9 +40,9 @@ class TextDataset : public Dataset {
 
  private:
   TextDatasetOptions options_;
-  std::string vocabulary_;              // the byte of each token
+  std::string vocabulary_;               // the byte of each token
   std::array<int16_t, 256> token_of_{};  // the token of each byte, -1 for none
-  std::vector<uint8_t> tokens_;         // of the split; a byte is enough for at most 256 tokens
+  std::vector<uint8_t> tokens_;          // of the split; a byte is enough for at most 256 tokens
   int64_t size_ = 0;
 };
 

@@ -18,13 +18,11 @@ struct ExampleToBatch {
   std::string data = "image", target = "target";
 
   template <class Example>
-    requires requires(const Example& example) {
-      example.data.sizes();
-      example.target.sizes();
-    }
-  Batch operator()(const Example& example) const {
-    return {{data, example.data}, {target, example.target}};
+  requires requires(const Example& example) {
+    example.data.sizes();
+    example.target.sizes();
   }
+  Batch operator()(const Example& example) const { return {{data, example.data}, {target, example.target}}; }
 };
 
 struct TorchDataOptions {

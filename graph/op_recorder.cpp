@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
@@ -34,7 +35,7 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   }
   const std::size_t count = op.schema().arguments().size();
   recorder->check(op, *stack);
-  Tape::Op entry{op, {}, {}, {}, op.hasTag(at::Tag::nondeterministic_seeded)};
+  Tape::Op entry{op, {}, {}, {}, op.hasTag(at::Tag::nondeterministic_seeded), at::GradMode::is_enabled()};
   for (std::size_t i = stack->size() - count; i < stack->size(); ++i) {
     entry.arguments.push_back(recorder->read_slot((*stack)[i]));
   }

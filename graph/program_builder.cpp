@@ -185,7 +185,7 @@ c10::IValue StepProgram::argument_of(const Tape::Slot& slot) const {
 
 void StepProgram::compile(std::size_t index) {
   const Tape::Op& op = tape_.ops[index];
-  Instruction instruction{kinds_[index], op.handle, {}, {}, {}, index};
+  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index};
   for (const Tape::Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
   if (instruction.kind == Kind::kOut) {
     instruction.op = *find_out_variant(op.handle, backend_);

@@ -18,6 +18,7 @@ void StepProgram::run(std::size_t segment) {
 }
 
 void StepProgram::execute(const Instruction& instruction) {
+  at::GradMode::set_enabled(instruction.grad_mode);
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.redispatchBoxed(c10::DispatchKeySet(backend_), &stack_);
   if (instruction.kind == Kind::kRebind) rebind(instruction);
@@ -53,9 +54,9 @@ void StepProgram::rebind(const Instruction& instruction) {
     const at::Tensor& result = flat_result(stack_, target.result, holder);
     c10::StorageImpl* to = storages_[target.storage].unsafeGetStorageImpl();
     if (!result.defined() || result.storage_offset() != target.offset || result.storage().nbytes() < to->nbytes()) {
-      throw GraphError(c10::str("[StepProgram] ", instruction.op.schema().name(),
-                                " gave a result of another size than when it was recorded; its output depends on values. "
-                                "Set graph.fallback to eager for this model"));
+      throw GraphError(c10::str("[StepProgram] result ", target.result, " of ", instruction.op.schema().name(), " has ",
+                                result.defined() ? result.storage().nbytes() : 0, " bytes, expected ", to->nbytes(),
+                                " as when it was recorded; its output depends on values. Set graph.fallback to eager"));
     }
     c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
     to->set_data_ptr_noswap(from->set_data_ptr(c10::DataPtr(nullptr, from->device())));

@@ -50,6 +50,7 @@ class StepProgram {
     c10::OperatorHandle op;
     std::vector<c10::IValue> arguments;
     std::vector<Rebind> rebinds;
+    bool grad_mode;
     std::vector<int> releases;  // storages whose memory nobody reads any more
     std::size_t source;         // index on the tape
   };

@@ -48,6 +48,7 @@ struct Tape {
     std::vector<Slot> arguments, results;
     std::vector<int> written;  // values changed in place
     bool random = false;
+    bool grad_mode = false;     // some kernels ask for it (oneDNN's RNN keeps its workspace only for a backward)
   };
 
   std::vector<Storage> storages;

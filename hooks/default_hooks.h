@@ -12,12 +12,12 @@ class BaseTrainer;
 
 // The hooks nearly every run wants. Set a flag to false to leave one out.
 struct DefaultHooksOptions {
-  bool timer = true;                            // IterTimerHook
-  bool log = true;                              // LoggerHook
-  LoggerHookOptions logger;
-  std::vector<ScheduleOptions> param_scheduler;  // ParamSchedulerHook; empty: the learning rate stays
-  bool save = true;                             // CheckpointHook; without a work_dir it saves nothing
-  CheckpointHookOptions checkpoint;
+  bool timer = true;  // IterTimerHook
+  bool log = true;    // LoggerHook
+  LoggerHookOptions logger = {};
+  std::vector<ScheduleOptions> param_scheduler = {};  // ParamSchedulerHook; empty: the learning rate stays
+  bool save = true;                                   // CheckpointHook; without a work_dir it saves nothing
+  CheckpointHookOptions checkpoint = {};
 };
 
 // Adds timer (50), logger (60), param_scheduler (70) and checkpoint (90): the logger reads the times and the rate of

@@ -13,7 +13,7 @@ namespace duet {
 
 struct LoggerHookOptions {
   int64_t interval = 50;  // updates between lines; each reads loss, logged values and norm from the device
-  std::string file;       // JSON lines are appended here; empty: <work_dir>/log.jsonl, or nowhere without a work_dir
+  std::string file = "";  // JSON lines are appended here; empty: <work_dir>/log.jsonl, or nowhere without a work_dir
   bool progress = true;   // a progress line on stderr between log lines, if that is a terminal
 
   // Throws ConfigError naming the field and its range.

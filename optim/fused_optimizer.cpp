@@ -130,8 +130,8 @@ void FusedOptimizer::refresh_plan(const std::vector<bool>& has_gradient) {
       call_members_.push_back(std::move(members));
     }
   }
+  if (!planned_.empty()) ++plan_version_;
   planned_ = has_gradient;
-  ++plan_version_;
 }
 
 namespace {
@@ -170,7 +170,7 @@ void FusedOptimizer::step(const at::Tensor& grad_scale) {
     for (std::size_t counter = 0; counter < stepped.size(); ++counter) {
       started_[counter] = started_[counter] || stepped[counter];
     }
-    ++plan_version_;  // the first step of SGD's kernel differs from all later ones
+    if (!counts_steps_ && !slots_.empty()) ++plan_version_;  // the first step of SGD's kernel differs from later ones
   }
 }
 

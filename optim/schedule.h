@@ -26,7 +26,7 @@ struct ScheduleOptions {
   double start_factor = 0.001;    // Linear: factor at begin ...
   double end_factor = 1.0;        // ... and at the last update of [begin, end)
   int64_t step_size = 0;          // Step: updates between decays
-  std::vector<int64_t> milestones;  // MultiStep: updates after `begin` at which it decays, ascending
+  std::vector<int64_t> milestones = {};  // MultiStep: updates after `begin` at which it decays, ascending
   double gamma = 0.1;             // Step, MultiStep: factor of one decay
   double eta_min = 0.0;           // Cosine, Polynomial: lowest learning rate (absolute)
   double power = 1.0;             // Polynomial

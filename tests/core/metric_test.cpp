@@ -83,8 +83,11 @@ TEST(Accuracy, CountsEveryPositionOfASequenceOrImage) {
 TEST(Accuracy, RefusesShapesAndTypesThatDoNotMatch) {
   Accuracy metric;
   const auto expect = [&](const at::Tensor& target, const at::Tensor& prediction, const char* part) {
-    expect_error<DataError>([&] { metric.add({{"target", target}}, {{"prediction", prediction}}, 1); },
-                            {"[Accuracy]", part});
+    expect_error<DataError>(
+        [&] {
+          metric.add({{"target", target}}, {{"prediction", prediction}}, 1);
+        },
+        {"[Accuracy]", part});
   };
   const at::Tensor target = at::zeros({3}, at::kLong);
   expect(target, at::ones({3}), "[N, classes, ...]");

@@ -58,7 +58,7 @@ TEST(Random, CpuSeedGuardGivesTheGeneratorBack) {
 TEST(ParseDevice, KnowsItsWords) {
   EXPECT_EQ(parse_device("cpu"), at::Device(at::kCPU));
   EXPECT_EQ(parse_device("auto").type(), cuda_available() ? at::kCUDA : at::kCPU);
-  for (const char* bad : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99", "cuda:99999999999999", "CPU"}) {
+  for (const char* bad : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99", "cuda:9999999999", "CPU"}) {
     expect_error<ConfigError>([&] { parse_device(bad); }, {"'device'", "this machine has cpu", bad});
   }
   if (cuda_available()) {

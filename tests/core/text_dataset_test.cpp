@@ -59,7 +59,7 @@ TEST_F(TextDatasetTest, SplitsShareAVocabularyAndNoCharacter) {
 TEST_F(TextDatasetTest, LastWindowEndsWithinTheText) {
   for (int64_t length = 5; length < 20; ++length) {
     for (int64_t stride = 1; stride < 6; ++stride) {
-      TextDatasetOptions given = options(std::string(static_cast<size_t>(length), 'a') , "all", 4);
+      TextDatasetOptions given = options(std::string(static_cast<size_t>(length), 'a'), "all", 4);
       given.stride = stride;
       const TextDataset data(given);
       int64_t expected = 0;  // windows of 4 characters and one more

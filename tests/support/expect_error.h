@@ -14,8 +14,8 @@ void expect_error(const Call& call, const std::vector<std::string>& parts = {}) 
     call();
   } catch (const E& error) {
     for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: "
-                                                                         << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "'" << part << "' is not in: " << error.what();
     }
     return;
   } catch (const std::exception& error) {

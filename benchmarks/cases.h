@@ -1,0 +1,22 @@
+#pragma once
+
+#include <duet/core/task.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace duet::benchmarks {
+
+// A model and one batch for it, made anew and alike at every call after the same seed.
+struct Case {
+  std::string name;  // benchmarks/peers/models.py has the same model under the same name
+  std::function<std::unique_ptr<Task>()> task;
+  std::function<Batch()> batch;
+  int64_t updates;   // per repetition: the same for all contestants, so that all see the same weights
+};
+
+std::vector<Case> cases();
+
+}  // namespace duet::benchmarks

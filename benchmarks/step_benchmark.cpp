@@ -1,0 +1,100 @@
+// What one update costs: a hand-written LibTorch loop, the same with torch::optim, and duet's two trainers, on one
+// thread, in CPU time of the whole process. Each repetition builds model and trainer anew from the same seed and does
+// the same number of updates, so the contestants compute the same losses; a different one is reported as an error.
+//
+// scripts/bench runs it with interleaved repetitions and prints the ratios.
+
+#include "cases.h"
+#include "hand_loop.h"
+
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <duet/core/log.h>
+#include <duet/core/random.h>
+#include <duet/eager/eager_trainer.h>
+#include <duet/graph/graph_trainer.h>
+
+#include <cmath>
+#include <map>
+
+namespace duet::benchmarks {
+
+namespace {
+
+constexpr int kWarmUp = 10;
+
+using Step = std::function<at::Tensor(const Batch&)>;
+using MakeStep = std::function<Step(std::unique_ptr<Task>)>;
+
+template <class Loop>
+Step hand_written(std::unique_ptr<Task> task) {
+  return [loop = std::make_shared<Loop>(std::move(task))](const Batch& batch) { return loop->step(batch); };
+}
+
+template <class Trainer>
+Step trained(std::unique_ptr<Task> task) {
+  TrainerOptions options;
+  options.optimizer.type = "AdamW";
+  options.optimizer.lr = kLearningRate;
+  options.optimizer.weight_decay = kWeightDecay;
+  options.device = "cpu";
+  return [trainer = std::make_shared<Trainer>(std::move(task), options)](const Batch& batch) {
+    return trainer->step(batch).loss;
+  };
+}
+
+// The loss after the last update, per case: the first contestant's is what the others must reach.
+std::map<std::string, double>& reached_losses() {
+  static std::map<std::string, double> losses;
+  return losses;
+}
+
+void run(benchmark::State& state, const Case& item, const MakeStep& make_step) {
+  seed_all(0);
+  const Step step = make_step(item.task());
+  const Batch batch = item.batch();
+  for (int update = 0; update < kWarmUp; ++update) step(batch);
+  at::Tensor loss;
+  for ([[maybe_unused]] auto _ : state) loss = step(batch);
+
+  const double value = loss.item<double>();
+  const double expected = reached_losses().try_emplace(item.name, value).first->second;
+  state.counters["loss"] = value;
+  if (!(std::abs(value - expected) <= 1e-3 * std::abs(expected) + 1e-5)) {
+    const std::string message = "loss " + std::to_string(value) + ", another contestant's " + std::to_string(expected);
+    state.SkipWithError(message.c_str());
+  }
+}
+
+void add_benchmarks() {
+  const std::vector<std::pair<std::string, MakeStep>> contestants = {
+      {"hand", hand_written<HandLoop>},
+      {"hand_optim", hand_written<OptimLoop>},
+      {"eager", trained<EagerTrainer>},
+      {"graph", trained<GraphTrainer>},
+  };
+  for (const Case& item : cases()) {
+    for (const auto& [name, make_step] : contestants) {
+      const auto body = [item, make_step = make_step](benchmark::State& state) { run(state, item, make_step); };
+      benchmark::RegisterBenchmark((item.name + "/" + name).c_str(), body)
+          ->Iterations(item.updates)
+          ->Unit(benchmark::kMicrosecond)
+          ->MeasureProcessCPUTime();
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace duet::benchmarks
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  duet::set_log_level(duet::LogLevel::kWarning);
+  duet::benchmarks::add_benchmarks();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Runs step_benchmark, and the peers if asked, and prints one Markdown table. scripts/bench calls it.
+
+Every figure is CPU time of the whole process per update, one thread, the least of the repetitions: the work is the
+same each time, and whatever disturbs it only adds.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+OURS = {"hand": "hand-written", "hand_optim": "with torch::optim", "eager": "duet eager", "graph": "duet graph"}
+
+
+def run_ours(root, repetitions, pattern):
+    program = root / "build/release/benchmarks/step_benchmark"
+    command = [
+        str(program), f"--benchmark_filter={pattern}", f"--benchmark_repetitions={repetitions}",
+        "--benchmark_enable_random_interleaving=true", "--benchmark_format=json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0 or not done.stdout.strip():
+        sys.exit(f"{program} ended with status {done.returncode}")
+    return ours_from_json(json.loads(done.stdout))
+
+
+def ours_from_json(report):
+    """{case: {contestant: least CPU time in us}}; stops at a benchmark that reported an error."""
+    table = {}
+    for line in report["benchmarks"]:
+        if line.get("run_type") == "aggregate":
+            continue
+        case, contestant = line["name"].split("/")[:2]
+        if line.get("error_occurred"):
+            sys.exit(f"{line['name']}: {line['error_message']}")
+        row = table.setdefault(case, {})
+        row[contestant] = min(row.get(contestant, float("inf")), line["cpu_time"])
+    return table
+
+
+def run_peers(root, repetitions, cases):
+    program = [str(root / ".venv-peers/bin/python"), str(root / "benchmarks/peers/run.py")]
+    table = {}
+    for case in cases:
+        print(f"duet: peers on {case}", file=sys.stderr)
+        done = subprocess.run(
+            [*program, "--case", case, "--repetitions", str(repetitions)], stdout=subprocess.PIPE, text=True, check=True)
+        for peer, found in json.loads(done.stdout)[case].items():
+            if "error" in found:
+                print(f"duet: {peer} on {case}: {found['error']}", file=sys.stderr)
+            table.setdefault(case, {})[peer] = found.get("cpu_us")
+    return table
+
+
+def time_text(microseconds):
+    if microseconds is None:
+        return "failed"
+    return f"{microseconds:.0f}" if microseconds < 10_000 else f"{microseconds / 1000:.1f} k"
+
+
+def ratio_text(numerator, denominator):
+    return f"{numerator / denominator:.2f}" if numerator and denominator else ""
+
+
+def markdown(ours, peers):
+    names = list(next(iter(peers.values()), {}))
+    head = ["model (AdamW), µs per update", *OURS.values(), "eager / hand-written", "eager / graph"]
+    head += [column for name in names for column in (name, f"{name} / graph")]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
+    for case, row in ours.items():
+        graph = row.get("graph")
+        cells = [case, *(time_text(row[key]) if key in row else "" for key in OURS)]
+        cells += [ratio_text(row.get("eager"), row.get("hand")), ratio_text(row.get("eager"), graph)]
+        for name in names:
+            microseconds = peers[case][name]
+            cells += [time_text(microseconds), ratio_text(microseconds, graph)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="what an update costs, side by side")
+    parser.add_argument("--root", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--peers", action="store_true", help="also five Python trainers, from .venv-peers")
+    parser.add_argument("--quick", action="store_true", help="3 repetitions, not 9")
+    parser.add_argument("--filter", default=".", help="regular expression on 'CASE/CONTESTANT'")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures to this file")
+    options = parser.parse_args()
+
+    repetitions = 3 if options.quick else 9
+    ours = run_ours(options.root, repetitions, options.filter)
+    peers = run_peers(options.root, min(repetitions, 3), ours) if options.peers else {}
+    if options.json:
+        options.json.write_text(json.dumps({"ours": ours, "peers": peers}, indent=1) + "\n")
+    print(markdown(ours, peers))
+
+
+if __name__ == "__main__":
+    main()

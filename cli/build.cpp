@@ -1,0 +1,91 @@
+#include <duet/cli/build.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/cli/registry.h>
+#include <duet/core/device.h>
+#include <duet/core/error.h>
+#include <duet/core/metric.h>
+#include <duet/core/random.h>
+#include <duet/eager/eager_trainer.h>
+#include <duet/graph/graph_trainer.h>
+#include <duet/hooks/default_hooks.h>
+#include <duet/hooks/param_scheduler_hook.h>
+
+namespace duet {
+
+std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
+  return data ? make_dataset(data->node) : nullptr;
+}
+
+std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data, uint64_t seed,
+                                         at::Device device) {
+  std::unique_ptr<Sampler> sampler;
+  if (data.infinite) {
+    sampler = std::make_unique<InfiniteSampler>(dataset->size(), data.shuffle, seed);
+  } else {
+    sampler = std::make_unique<EpochSampler>(dataset->size(), data.shuffle, seed);
+  }
+  DataLoaderOptions options = data.loader;
+  options.pin_memory = options.pin_memory && device.is_cuda();
+  std::unique_ptr<DataLoader> loader;
+  data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
+  return loader;
+}
+
+void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run) {
+  seed_all(config.seed);
+  std::unique_ptr<Task> task = make_model(config.model, {run.train_data.get()});
+  TrainerOptions options = config.trainer;
+  options.loop = loop;
+  if (mode == "graph") {
+    auto trainer = std::make_unique<GraphTrainer>(std::move(task), options, config.graph);
+    run.graph = trainer.get();
+    run.trainer = std::move(trainer);
+  } else {
+    run.trainer = std::make_unique<EagerTrainer>(std::move(task), options);
+  }
+  for (const MetricConfig& metric : config.metrics) {
+    // The mean loss is part of every evaluation.
+    if (metric.type == "Accuracy") run.trainer->add_metric(std::make_unique<Accuracy>(metric.target, metric.prediction));
+  }
+}
+
+void add_schedule(const RunConfig& config, Run& run) {
+  if (config.schedules.empty()) return;
+  run.trainer->add_hook(
+      std::make_unique<ParamSchedulerHook>(resolve_schedules(config.schedules, run.updates_per_epoch)));
+}
+
+void add_hooks(const RunConfig& config, Run& run) {
+  DefaultHooksOptions hooks = config.hooks;
+  hooks.param_scheduler = resolve_schedules(config.schedules, run.updates_per_epoch);
+  if (config.checkpoint_by_epoch) {
+    if (run.updates_per_epoch <= 0) {
+      config.root.child("default_hooks").child("checkpoint").fail(
+          "by_epoch", "is true, but the data has no epochs; count in updates with by_epoch: false");
+    }
+    hooks.checkpoint.interval *= run.updates_per_epoch;
+  }
+  add_default_hooks(*run.trainer, hooks);
+}
+
+Run build_training(const RunConfig& config) {
+  if (!config.train) config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
+  const LoopOptions& loop = config.trainer.loop;
+  if (loop.max_updates == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
+    config.root.child("trainer").fail("max_updates", config.train->infinite
+                                                         ? "is missing; add it, since an infinite sampler has no epochs"
+                                                         : "and max_epochs are both missing; add one of them");
+  }
+  const at::Device device = parse_device(config.trainer.device);
+  Run run;
+  run.train_data = build_dataset(config.train);
+  run.val_data = build_dataset(config.val);
+  run.train = build_loader(run.train_data, *config.train, config.seed, device);
+  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
+  run.updates_per_epoch = (run.train->batches_per_epoch() + loop.accumulate - 1) / loop.accumulate;
+  build_trainer(config, config.mode, loop, run);
+  return run;
+}
+
+}  // namespace duet

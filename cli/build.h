@@ -1,0 +1,41 @@
+#pragma once
+
+#include <duet/cli/run_config.h>
+#include <duet/core/data_loader.h>
+#include <duet/core/trainer.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace duet {
+
+class GraphTrainer;
+
+// What a run owns. Members are declared so that the trainer goes before the data it reads.
+struct Run {
+  std::shared_ptr<const Dataset> train_data, val_data, test_data;
+  std::unique_ptr<DataLoader> train, val, test;
+  std::unique_ptr<BaseTrainer> trainer;
+  GraphTrainer* graph = nullptr;  // `trainer` in graph mode
+  int64_t updates_per_epoch = 0;  // 0: unknown
+};
+
+// Datasets may be shared between runs; loaders may not, as they hold a position.
+std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data);
+std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data, uint64_t seed,
+                                         at::Device device);
+
+// Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both
+// modes start from the same weights. `loop` replaces the config's limits.
+void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run);
+
+// The hooks of the config, with schedules and intervals that count epochs turned into updates.
+void add_hooks(const RunConfig& config, Run& run);
+// The schedule alone.
+void add_schedule(const RunConfig& config, Run& run);
+
+// Everything for `duet train`. Throws ConfigError if the config has no training data or no limit.
+Run build_training(const RunConfig& config);
+
+}  // namespace duet

@@ -1,0 +1,190 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/build.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/report.h>
+#include <duet/core/device.h>
+#include <duet/core/error.h>
+#include <duet/core/task.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <optional>
+
+namespace duet {
+
+namespace {
+
+// One mode's half of the comparison.
+struct Half {
+  ModeReport report;
+  NamedTensors initial, final;  // parameters and buffers, copied to the CPU
+};
+
+struct Difference {
+  int64_t update = 0;  // finished updates when it was first seen; 0: the modes started apart
+  std::string tensor;  // first differing parameter or buffer of the final weights, or "loss"
+  std::optional<double> eager_loss, graph_loss;
+};
+
+NamedTensors snapshot(Task& task) {
+  NamedTensors copies;
+  for (const NamedTensors& tensors : {task.named_parameters(), task.named_buffers()}) {
+    for (const auto& [name, tensor] : tensors) copies.emplace_back(name, tensor.detach().cpu().contiguous().clone());
+  }
+  return copies;
+}
+
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+// Name of the first tensor that differs; empty if none does.
+std::string first_differing(const NamedTensors& a, const NamedTensors& b) {
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i >= a.size() || i >= b.size()) return (i < a.size() ? a : b)[i].first;
+    if (a[i].first != b[i].first || !same_bytes(a[i].second, b[i].second)) return a[i].first;
+  }
+  return {};
+}
+
+// The run of the config, cut after `updates` updates: its schedule is that of the whole run.
+LoopOptions limited_loop(const RunConfig& config, const Run& run, int64_t updates) {
+  LoopOptions loop = config.trainer.loop;
+  int64_t planned = loop.max_epochs * run.updates_per_epoch;
+  if (loop.max_updates > 0) planned = planned > 0 ? std::min(planned, loop.max_updates) : loop.max_updates;
+  loop.max_updates = std::max(planned, updates);
+  loop.max_epochs = 0;
+  loop.work_dir.clear();
+  return loop;
+}
+
+Half run_mode(const RunConfig& config, const std::string& mode, std::shared_ptr<const Dataset> data, int64_t updates) {
+  const at::Device device = parse_device(config.trainer.device);
+  reset_peak_bytes(device);
+  Run run;
+  run.train_data = std::move(data);
+  run.train = build_loader(run.train_data, *config.train, config.seed, device);
+  const int64_t accumulate = config.trainer.loop.accumulate;
+  run.updates_per_epoch = (run.train->batches_per_epoch() + accumulate - 1) / accumulate;
+  build_trainer(config, mode, limited_loop(config, run, updates), run);
+  add_schedule(config, run);
+  Measurements measured;
+  run.trainer->add_hook(std::make_unique<MeasureHook>(measured, updates));
+
+  Half half;
+  half.initial = snapshot(run.trainer->task());
+  run.trainer->train(*run.train);
+  half.report = make_report(run, mode, std::move(measured));
+  half.final = snapshot(run.trainer->task());
+  return half;
+}
+
+std::optional<Difference> compare(const Half& eager, const Half& graph) {
+  Difference difference;
+  difference.tensor = first_differing(eager.initial, graph.initial);
+  if (!difference.tensor.empty()) return difference;
+
+  const std::vector<double>& a = eager.report.measured.losses;
+  const std::vector<double>& b = graph.report.measured.losses;
+  std::size_t update = 0;
+  // Bits, so that NaN equals NaN and -0 does not equal 0.
+  while (update < std::min(a.size(), b.size()) && std::memcmp(&a[update], &b[update], sizeof(double)) == 0) ++update;
+  const std::string tensor = first_differing(eager.final, graph.final);
+  if (update == a.size() && update == b.size()) {
+    if (tensor.empty()) return std::nullopt;
+    return Difference{static_cast<int64_t>(update), tensor, std::nullopt, std::nullopt};
+  }
+  difference.update = static_cast<int64_t>(update) + 1;
+  difference.tensor = tensor.empty() ? "loss" : tensor;
+  if (update < a.size()) difference.eager_loss = a[update];
+  if (update < b.size()) difference.graph_loss = b[update];
+  return difference;
+}
+
+double speedup(const Half& eager, const Half& graph) {
+  const double median = spread(graph.report.measured.update_us).median;
+  return median > 0 ? spread(eager.report.measured.update_us).median / median : 0;
+}
+
+nlohmann::ordered_json to_json(const Half& eager, const Half& graph, const std::optional<Difference>& difference) {
+  nlohmann::ordered_json json;
+  json["bit_identical"] = !difference;
+  json["first_difference"] = nullptr;
+  if (difference) {
+    json["first_difference"] = {{"update", difference->update}, {"tensor", difference->tensor}};
+    if (difference->eager_loss) json["first_difference"]["eager_loss"] = *difference->eager_loss;
+    if (difference->graph_loss) json["first_difference"]["graph_loss"] = *difference->graph_loss;
+  }
+  json["speedup"] = speedup(eager, graph);
+  json["eager"] = to_json(eager.report);
+  json["graph"] = to_json(graph.report);
+  return json;
+}
+
+void print_table(const Half& eager, const Half& graph) {
+  const auto row = [](const char* label, const std::string& a, const std::string& b) {
+    std::printf("  %-24s %18s %18s\n", label, a.c_str(), b.c_str());
+  };
+  const auto number = [](const char* format, double value) {
+    char text[48];
+    std::snprintf(text, sizeof text, format, value);
+    return std::string(text);
+  };
+  const auto times = [&](const char* label, std::vector<double> Measurements::*field, bool median) {
+    const auto pick = [&](const Half& half) {
+      const Spread s = spread(half.report.measured.*field);
+      return number("%.1f us", median ? s.median : s.min);
+    };
+    row(label, pick(eager), pick(graph));
+  };
+  const auto last_loss = [&](const Half& half) {
+    const auto& losses = half.report.measured.losses;
+    return losses.empty() ? std::string("none") : number("%.9g", losses.back());
+  };
+  row("", "eager", "graph");
+  times("update, median", &Measurements::update_us, true);
+  times("update, fastest", &Measurements::update_us, false);
+  times("wait for data, median", &Measurements::data_us, true);
+  row("peak memory", readable_bytes(eager.report.peak_bytes), readable_bytes(graph.report.peak_bytes));
+  row("updates replayed", std::to_string(eager.report.replays), std::to_string(graph.report.replays));
+  row("final loss", last_loss(eager), last_loss(graph));
+  row("weights", eager.report.weights_hash.substr(0, 16), graph.report.weights_hash.substr(0, 16));
+  for (const SignatureReport& signature : graph.report.fallbacks) {
+    std::printf("  ran eager: %s\n    because: %s\n", signature.signature.c_str(), signature.reason.c_str());
+  }
+}
+
+void print_verdict(int64_t updates, double factor, const std::optional<Difference>& difference) {
+  if (!difference) {
+    std::printf("bit-identical after %lld updates; graph is %.2fx as fast\n", static_cast<long long>(updates), factor);
+  } else if (difference->update == 0) {
+    std::printf("NOT comparable: the modes started from different weights, first in %s; let the model draw all of its "
+                "random numbers from LibTorch's default generators\n", difference->tensor.c_str());
+  } else {
+    std::printf("NOT identical: first seen after update %lld, in %s; graph is %.2fx as fast\n",
+                static_cast<long long>(difference->update), difference->tensor.c_str(), factor);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int compare_command(const CompareArguments& arguments) {
+  const RunConfig config = load_run_config(arguments);
+  check_writable(arguments.json);
+  if (!config.train) config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
+  const std::shared_ptr<const Dataset> data = build_dataset(config.train);
+  const Half eager = run_mode(config, "eager", data, arguments.updates);
+  const Half graph = run_mode(config, "graph", data, arguments.updates);
+  const std::optional<Difference> difference = compare(eager, graph);
+  write_json(arguments.json, to_json(eager, graph, difference));
+  print_table(eager, graph);
+  print_verdict(graph.report.updates, speedup(eager, graph), difference);
+  return difference ? 1 : 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,96 @@
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <CLI/Version.hpp>
+#include <c10/util/StringUtil.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/nearest.h>
+#include <duet/cli/report.h>
+#include <duet/core/device.h>
+#include <duet/core/fashion_mnist.h>
+#include <nlohmann/json.hpp>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+namespace duet {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> missing_dataset_files() {
+  std::vector<std::string> missing;
+  const std::string root = FashionMnistOptions{}.root;
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+                           "t10k-labels-idx1-ubyte"}) {
+    const std::string path = root + "/" + name;
+    if (!std::filesystem::exists(path + ".gz") && !std::filesystem::exists(path)) missing.push_back(path + ".gz");
+  }
+  return missing;
+}
+
+Json versions() {
+  return {{"duet", DUET_VERSION},
+          {"libtorch", TORCH_VERSION},
+          {"compiler", __VERSION__},
+          {"nlohmann_json", c10::str(NLOHMANN_JSON_VERSION_MAJOR, ".", NLOHMANN_JSON_VERSION_MINOR, ".",
+                                     NLOHMANN_JSON_VERSION_PATCH)},
+          {"cli11", CLI11_VERSION},
+          {"mkl", at::hasMKL() ? "yes" : "no"},
+          {"onednn", at::hasMKLDNN() ? "yes" : "no"}};
+}
+
+Json machine() {
+  const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES));
+  std::error_code ignored;
+  return {{"device", c10::str(parse_device("auto"))},
+          {"cuda", !at::hasCUDA() ? "not in this LibTorch" : cuda_available() ? "available" : "no device"},
+          {"cuda_devices", cuda_available() ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0},
+          {"cpu", at::get_cpu_capability()},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", at::get_num_threads()},
+          {"memory", readable_bytes(pages * sysconf(_SC_PAGESIZE))},
+          {"disk_free", readable_bytes(static_cast<int64_t>(std::filesystem::space(".", ignored).available))}};
+}
+
+// What does not work on this machine and how to get it.
+std::vector<std::string> missing() {
+  std::vector<std::string> list;
+  if (const auto files = missing_dataset_files(); !files.empty()) {
+    list.push_back("Fashion-MNIST (" + join(files) + "): apt install dataset-fashion-mnist, or set data.*.root");
+  }
+  if (!std::filesystem::exists("/usr/share/common-licenses/GPL-3")) {
+    list.emplace_back("the text /usr/share/common-licenses/GPL-3 that the Text dataset reads by default: set data.*.path");
+  }
+  if (!cuda_available()) list.emplace_back("a CUDA device: training runs on the CPU");
+  if (access(".", W_OK) != 0) list.emplace_back("write access to the current folder: set work_dir to another one");
+  return list;
+}
+
+void print(const char* title, const Json& values) {
+  std::cout << title << '\n';
+  for (const auto& [key, value] : values.items()) {
+    std::cout << "  " << key << std::string(key.size() < 16 ? 16 - key.size() : 1, ' ')
+              << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+  }
+}
+
+}  // namespace
+
+int doctor_command(const DoctorArguments& arguments) {
+  check_writable(arguments.json);
+  const Json json = {{"versions", versions()}, {"machine", machine()}, {"missing", missing()}};
+  write_json(arguments.json, json);
+  print("versions", json["versions"]);
+  print("machine", json["machine"]);
+  std::cout << (json["missing"].empty() ? "nothing is missing" : "missing") << '\n';
+  for (const auto& item : json["missing"]) std::cout << "  " << item.get<std::string>() << '\n';
+  std::cout.flush();
+  return 0;
+}
+
+}  // namespace duet

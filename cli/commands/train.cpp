@@ -1,0 +1,112 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/build.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/report.h>
+#include <duet/cli/stop_signal.h>
+#include <duet/core/checkpoint.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/graph/graph_trainer.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+namespace duet {
+
+namespace {
+
+constexpr int kStoppedBySignal = 75;
+
+std::string checkpoint_root(const RunConfig& config) { return config.work_dir + "/checkpoints"; }
+
+// Saved before the first update, so that even a run that fails says what it was.
+void save_resolved_config(const RunConfig& config) {
+  std::error_code failed;
+  std::filesystem::create_directories(config.work_dir, failed);
+  const std::string path = config.work_dir + "/config.yaml";
+  std::ofstream file(path);
+  file << "# The config of this run as it was resolved; comments say where each value came from.\n"
+       << config.root.dump();
+  file.close();
+  if (failed || !file) {
+    throw ConfigError("[duet] cannot write '" + path + "', expected a writable folder; change work_dir");
+  }
+}
+
+void resume(const RunConfig& config, const std::string& from, BaseTrainer& trainer) {
+  const CheckpointStore store(checkpoint_root(config));
+  if (from == "none") {
+    if (!store.list().empty()) {
+      log_warning("'" + checkpoint_root(config) + "' holds checkpoints of an earlier run and this one starts afresh; pass "
+                  "--resume auto to go on from them, or choose another work_dir");
+    }
+    return;
+  }
+  std::string path = from;
+  if (from == "auto") {
+    const std::optional<std::string> latest = store.find_latest();
+    if (!latest) {
+      log_info("no checkpoint in '" + checkpoint_root(config) + "' yet: starting from the beginning");
+      return;
+    }
+    path = *latest;
+  }
+  trainer.load_state_dict(CheckpointStore::load(path));
+  log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
+}
+
+// Saves what a signal stopped, unless the checkpoint hook has done so.
+void save_stopped_run(const RunConfig& config, const BaseTrainer& trainer) {
+  CheckpointStore store(checkpoint_root(config), {.max_keep = config.hooks.checkpoint.max_keep});
+  const std::string folder = "step-" + std::to_string(trainer.update());
+  for (const std::string& path : store.list()) {
+    // The hook may have saved it in an earlier run only; then its content differs from ours in nothing that counts.
+    if (std::filesystem::path(path).filename() == folder) return;
+  }
+  std::vector<std::string> keep;
+  std::string best;
+  if (std::getline(std::ifstream(checkpoint_root(config) + "/best") >> std::ws, best)) keep.push_back(best);
+  store.save(trainer.update(), trainer.state_dict(), keep);
+}
+
+void print_summary(const RunConfig& config, const Run& run) {
+  std::cout << "finished " << run.trainer->update() << " updates in " << config.mode << " mode";
+  if (run.graph != nullptr) {
+    std::cout << " (" << run.graph->replays() << " replayed, " << run.graph->eager_updates() << " eager)";
+    for (const SignatureReport& signature : run.graph->report()) {
+      if (signature.state == "eager") std::cout << "\n  eager: " << signature.signature << ": " << signature.reason;
+    }
+  }
+  std::cout << "\nresults in " << config.work_dir << std::endl;
+}
+
+}  // namespace
+
+int train_command(const TrainArguments& arguments) {
+  const RunConfig config = load_run_config(arguments);
+  check_writable(arguments.json);
+  catch_stop_signals();
+  Run run = build_training(config);
+  add_hooks(config, run);
+  run.trainer->add_hook(std::make_unique<StopSignalHook>());
+  Measurements measured;
+  if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  save_resolved_config(config);
+  resume(config, arguments.resume, *run.trainer);
+
+  run.trainer->train(*run.train, run.val.get());
+
+  const bool stopped = run.trainer->stop_reason() == StopSignalHook::kReason;
+  if (stopped) save_stopped_run(config, *run.trainer);
+  if (!arguments.json.empty()) {
+    write_json(arguments.json, to_json(make_report(run, config.mode, std::move(measured))));
+  }
+  print_summary(config, run);
+  if (!stopped) return 0;
+  std::cout << "stopped by signal " << stop_signal() << ", state saved; go on with --resume auto" << std::endl;
+  return kStoppedBySignal;
+}
+
+}  // namespace duet

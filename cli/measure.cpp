@@ -1,0 +1,119 @@
+#include <duet/cli/measure.h>
+
+#include <ATen/ops/stack.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <duet/core/task.h>
+#include <duet/core/trainer.h>
+#include <duet/core/xxh3.h>
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+namespace duet {
+
+namespace {
+
+constexpr std::size_t kBlock = 50;
+
+c10::DeviceAllocator* allocator_of(at::Device device) {
+  return device.is_cpu() ? nullptr : dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+}
+
+at::DeviceIndex index_of(at::Device device) { return device.has_index() ? device.index() : at::DeviceIndex{0}; }
+
+// Peak resident memory since the last reset, which getrusage() does not know; 0 if the system does not tell.
+int64_t resident_peak() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) != 0) continue;
+    int64_t kilobytes = 0;
+    std::istringstream(line.substr(6)) >> kilobytes;
+    return kilobytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int64_t peak_bytes(at::Device device) {
+  if (auto* allocator = allocator_of(device)) {
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    return allocator->getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
+  }
+  if (const int64_t peak = resident_peak(); peak > 0) return peak;
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void reset_peak_bytes(at::Device device) {
+  if (auto* allocator = allocator_of(device)) {
+    if (allocator->initialized()) allocator->resetPeakStats(index_of(device));
+    return;
+  }
+  malloc_trim(0);
+  // Linux: "5" sets the peak back to what is resident now. Where that is not allowed the peak stays that of the process.
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+std::string weights_hash(BaseTrainer& trainer) {
+  Xxh3 hash;
+  const auto add = [&](const NamedTensors& tensors) {
+    for (const auto& [name, tensor] : tensors) {
+      hash.update(name.data(), name.size());
+      const at::Tensor bytes = tensor.detach().cpu().contiguous();
+      if (bytes.numel() > 0) hash.update(bytes.const_data_ptr(), bytes.nbytes());
+    }
+  };
+  add(trainer.task().named_parameters());
+  add(trainer.task().named_buffers());
+  return hash.hex();
+}
+
+Spread spread(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return {median, values.front()};
+}
+
+void MeasureHook::before_train_iter(TrainContext& /*context*/) {
+  update_start_ = Clock::now();
+  if (pending_.empty()) block_start_ = update_start_;
+}
+
+void MeasureHook::after_train_iter(TrainContext& context) {
+  const auto now = Clock::now();
+  target_.update_us.push_back(std::chrono::duration<double, std::micro>(now - update_start_).count());
+  target_.data_us.push_back(context.data_seconds * 1e6);
+  // The output's tensor is overwritten by the next update.
+  pending_.push_back(context.output->loss.detach().clone());
+  if (pending_.size() == kBlock) flush();
+  const auto recorded = static_cast<int64_t>(target_.update_us.size());
+  if (max_updates_ > 0 && recorded >= max_updates_) context.request_stop("all updates were measured");
+}
+
+void MeasureHook::after_train(TrainContext& context) {
+  if (context.error.empty()) flush();
+}
+
+void MeasureHook::flush() {
+  if (pending_.empty()) return;
+  const bool device_runs_behind = !pending_.front().is_cpu();
+  const at::Tensor losses = at::stack(pending_).to(at::kCPU, at::kDouble);
+  const auto now = Clock::now();
+  const double* values = losses.const_data_ptr<double>();
+  target_.losses.insert(target_.losses.end(), values, values + losses.numel());
+  if (device_runs_behind) {
+    const double mean = std::chrono::duration<double, std::micro>(now - block_start_).count() /
+                        static_cast<double>(pending_.size());
+    std::fill(target_.update_us.end() - static_cast<std::ptrdiff_t>(pending_.size()), target_.update_us.end(), mean);
+  }
+  pending_.clear();
+}
+
+}  // namespace duet

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <duet/core/hook.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+class BaseTrainer;
+
+// Most memory in use since reset_peak_bytes(): of the process on the CPU, of LibTorch's allocator on a GPU.
+int64_t peak_bytes(at::Device device);
+void reset_peak_bytes(at::Device device);
+
+// XXH3-128 over names and bytes of all parameters, then all buffers; 32 hex digits.
+std::string weights_hash(BaseTrainer& trainer);
+
+// What was measured of every update.
+struct Measurements {
+  std::vector<double> losses;
+  std::vector<double> update_us;  // from before_train_iter to the end of the update
+  std::vector<double> data_us;    // waiting for its data
+};
+
+struct Spread {
+  double median = 0;
+  double min = 0;
+};
+Spread spread(std::vector<double> values);  // zeros if empty
+
+// Records loss and time of every update into `target`, which must outlive the trainer's run. Losses are cloned on the
+// device and read every 50 updates: no sync per update. On a GPU, where a launch returns early, an update's time is the
+// mean over those 50.
+class MeasureHook : public Hook {
+ public:
+  // Asks the run to stop after `max_updates` updates; 0: never.
+  explicit MeasureHook(Measurements& target, int64_t max_updates = 0) : target_(target), max_updates_(max_updates) {}
+
+  std::string name() const override { return "measure"; }
+  int priority() const override { return kHighest; }
+
+  void before_train_iter(TrainContext& context) override;
+  void after_train_iter(TrainContext& context) override;
+  void after_train(TrainContext& context) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void flush();
+
+  Measurements& target_;
+  int64_t max_updates_;
+  std::vector<at::Tensor> pending_;
+  Clock::time_point block_start_, update_start_;
+};
+
+}  // namespace duet

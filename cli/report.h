@@ -1,0 +1,39 @@
+#pragma once
+
+#include <duet/cli/measure.h>
+#include <duet/graph/graph_options.h>
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+struct Run;
+
+// What `--json` of train and compare says about one mode.
+struct ModeReport {
+  std::string mode;
+  int64_t updates = 0;  // finished, those before a resume included
+  Measurements measured;
+  std::string weights_hash;
+  int64_t peak_bytes = 0;
+  int64_t eager_updates = 0, replays = 0;
+  std::vector<SignatureReport> fallbacks;  // signatures that run eager
+};
+
+// Reads counters, weights and captures of a run that has ended.
+ModeReport make_report(Run& run, const std::string& mode, Measurements measured);
+
+nlohmann::ordered_json to_json(const ModeReport& report);
+
+// Fails early with ConfigError if `path` cannot be written; an empty path is fine.
+void check_writable(const std::string& path);
+// Writes `json` to `path`, if there is one. Throws ConfigError if that fails.
+void write_json(const std::string& path, const nlohmann::ordered_json& json);
+
+// "1.25 GiB"
+std::string readable_bytes(int64_t bytes);
+
+}  // namespace duet

@@ -1,0 +1,132 @@
+#include <duet/cli/run_cli.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <c10/util/Exception.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/registry.h>
+#include <duet/core/error.h>
+
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <new>
+
+namespace duet {
+
+RunConfig load_run_config(const ConfigArguments& arguments) {
+  ConfigNode root = ConfigNode::parse_file(arguments.config);
+  for (const std::string& assignment : arguments.overrides) root.override_with(assignment);
+  if (!arguments.mode.empty()) root.override_with("mode=" + arguments.mode, "--mode");
+  return parse_run_config(root, std::filesystem::path(arguments.config).stem().string());
+}
+
+namespace {
+
+// Every command's arguments, filled by the parser.
+struct Arguments {
+  TrainArguments train;
+  EvalArguments eval;
+  CompareArguments compare;
+  InspectArguments inspect;
+  DoctorArguments doctor;
+};
+
+using Command = std::function<int()>;
+
+void add_config(CLI::App& command, ConfigArguments& arguments) {
+  command.add_option("CONFIG", arguments.config, "YAML file")->required();
+  command.add_option("key=value", arguments.overrides, "config values to set, such as optim_wrapper.optimizer.lr=0.01");
+  command.add_option("--json", arguments.json, "write the results to this file")->type_name("FILE");
+}
+
+void add_mode(CLI::App& command, ConfigArguments& arguments) {
+  command.add_option("--mode", arguments.mode, "eager or graph; wins over the config")
+      ->check(CLI::IsMember({"eager", "graph"}))
+      ->option_text("eager|graph");
+}
+
+void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
+  CLI::App* train = app.add_subcommand("train", "Train the model of a config");
+  add_config(*train, arguments.train);
+  add_mode(*train, arguments.train);
+  train->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint), or a checkpoint")
+      ->option_text("auto|none|PATH");
+  train->callback([&] { chosen = [&] { return train_command(arguments.train); }; });
+
+  CLI::App* eval = app.add_subcommand("eval", "Evaluate a checkpoint on data.test, or data.val");
+  add_config(*eval, arguments.eval);
+  add_mode(*eval, arguments.eval);
+  eval->add_option("--checkpoint", arguments.eval.checkpoint, "best, latest, or a folder; default: best, else latest")
+      ->option_text("PATH");
+  eval->callback([&] { chosen = [&] { return eval_command(arguments.eval); }; });
+
+  CLI::App* compare = app.add_subcommand("compare", "Train in both modes from one seed: same bits? how much faster?");
+  add_config(*compare, arguments.compare);
+  compare->add_option("--updates", arguments.compare.updates, "updates per mode (default 100)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->option_text("N");
+  compare->callback([&] { chosen = [&] { return compare_command(arguments.compare); }; });
+}
+
+void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
+  CLI::App* inspect = app.add_subcommand("inspect", "Verify a checkpoint and list what it holds");
+  inspect->add_option("CHECKPOINT", arguments.inspect.checkpoint, "folder step-N, or the one above")->required();
+  inspect->add_option("--json", arguments.inspect.json, "write the list to this file")->type_name("FILE");
+  inspect->callback([&] { chosen = [&] { return inspect_command(arguments.inspect); }; });
+
+  CLI::App* doctor = app.add_subcommand("doctor", "Show versions, device and threads, and what is missing");
+  doctor->add_option("--json", arguments.doctor.json, "write it to this file")->type_name("FILE");
+  doctor->callback([&] { chosen = [&] { return doctor_command(arguments.doctor); }; });
+}
+
+// LibTorch's texts go on with C++ frames, which help nobody here.
+std::string without_frames(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
+
+int report_error(const std::string& text, int code) {
+  std::cout.flush();
+  std::cerr << "error: " << text << std::endl;
+  return code;
+}
+
+int run_safely(const Command& command) {
+  try {
+    return command();
+  } catch (const Error& error) {
+    return report_error(without_frames(error.what()), error.exit_code());
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return report_error(text.substr(0, text.find('\n')), 1);
+  } catch (const std::bad_alloc&) {
+    return report_error("out of memory; use a smaller batch or model", 1);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return report_error(text.substr(0, text.find('\n')), 1);
+  }
+}
+
+}  // namespace
+
+int run_cli(int argc, char** argv) {
+  CLI::App app("duet trains a LibTorch model op by op (eager) or as one captured graph, with the same result.", "duet");
+  app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 75 stopped by a "
+             "signal with state saved.");
+  Arguments arguments;
+  Command chosen;
+  add_training_commands(app, arguments, chosen);
+  add_other_commands(app, arguments, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return run_safely([&] {
+    register_builtin_types();
+    return chosen();
+  });
+}
+
+}  // namespace duet

@@ -1,0 +1,109 @@
+#include <gtest/gtest.h>
+
+#include <duet/core/random.h>
+#include <duet/eager/eager_trainer.h>
+#include <duet/graph/graph_trainer.h>
+
+#include "../support/toy_tasks.h"
+
+#include <cstring>
+
+namespace duet {
+namespace {
+
+using testing::ToyTask;
+
+struct Setting {
+  std::string name;
+  OptimizerOptions optimizer;
+  int64_t accumulate = 1;
+  bool clip = false;
+  bool bf16 = false;
+};
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> list;
+    list.push_back({"AdamW", {.type = "AdamW", .lr = 1e-2}});
+    list.push_back({"Adam", {.type = "Adam", .lr = 1e-2, .amsgrad = true}, 1, true});
+    list.push_back({"Sgd", {.type = "SGD", .lr = 1e-1}});
+    list.push_back({"SgdMomentum", {.type = "SGD", .lr = 1e-1, .weight_decay = 1e-3, .momentum = 0.9, .nesterov = true}, 1, true});
+    list.push_back({"Accumulate3", {.type = "AdamW", .lr = 1e-2}, 3, true});
+    list.push_back({"Bf16", {.type = "AdamW", .lr = 1e-2}, 1, true, true});
+    list.push_back({"Bf16Accumulate3", {.type = "AdamW", .lr = 1e-2}, 3, true, true});
+    return list;
+  }();
+  return all;
+}
+
+// Micro-batches of update `n`: every sixth update is short, as at the end of an epoch.
+std::vector<Batch> window_of(const ToyTask& task, int64_t accumulate, int64_t n) {
+  const bool tail = n % 6 == 5;
+  std::vector<Batch> window;
+  for (int64_t i = 0; i < (tail && accumulate > 1 ? accumulate - 1 : accumulate); ++i) {
+    window.push_back(task.batch(tail && i == 0 ? 3 : 8, static_cast<uint64_t>(100 * n + i)));
+  }
+  return window;
+}
+
+std::vector<std::string> run(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate, int64_t updates) {
+  std::vector<std::string> trace;  // loss bits and learning rate moves
+  for (int64_t n = 0; n < updates; ++n) {
+    trainer.hyper_parameters().set(0, "lr", 1e-2 / (1 + 0.1 * static_cast<double>(n)));
+    const UpdateOutput& output = trainer.step(window_of(task, accumulate, n));
+    char bits[16];
+    std::snprintf(bits, sizeof bits, "%a", 0.0);
+    trace.push_back(std::to_string(output.loss.item<double>()));
+    (void)bits;
+  }
+  return trace;
+}
+
+void expect_same_bits(const StateDict& a, const StateDict& b) {
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  for (const auto& [name, tensor] : a.tensors()) {
+    const at::Tensor& other = b.tensor(name);
+    ASSERT_EQ(tensor.sizes(), other.sizes()) << name;
+    const at::Tensor x = tensor.contiguous();
+    const at::Tensor y = other.contiguous();
+    EXPECT_EQ(std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()), 0) << name << " differs";
+  }
+}
+
+class Parity : public ::testing::TestWithParam<std::tuple<std::size_t, std::size_t>> {};
+
+TEST_P(Parity, GraphGivesTheBitsOfEager) {
+  const ToyTask& task = testing::all_toy_tasks()[std::get<0>(GetParam())];
+  const Setting& setting = settings()[std::get<1>(GetParam())];
+  TrainerOptions options;
+  options.device = "cpu";
+  options.optimizer = setting.optimizer;
+  if (setting.clip) options.clip_grad = ClipGradOptions{0.5, 2.0};
+  if (setting.bf16) options.amp = at::kBFloat16;
+  GraphOptions graph;
+  graph.fallback = Fallback::kStrict;
+
+  seed_all(7);
+  EagerTrainer eager(task.make(), options);
+  const auto eager_trace = run(eager, task, setting.accumulate, 25);
+  const StateDict eager_state = eager.state_dict();
+
+  seed_all(7);
+  GraphTrainer captured(task.make(), options, graph);
+  const auto graph_trace = run(captured, task, setting.accumulate, 25);
+
+  EXPECT_EQ(eager_trace, graph_trace);
+  expect_same_bits(eager_state, captured.state_dict());
+  EXPECT_GE(captured.replays(), 14) << captured.program_text();
+  for (const SignatureReport& report : captured.report()) EXPECT_NE(report.state, "eager") << report.reason;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Parity,
+    ::testing::Combine(::testing::Range<std::size_t>(0, 5), ::testing::Range<std::size_t>(0, 7)),
+    [](const auto& info) {
+      return testing::all_toy_tasks()[std::get<0>(info.param)].name + settings()[std::get<1>(info.param)].name;
+    });
+
+}  // namespace
+}  // namespace duet
