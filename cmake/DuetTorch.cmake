@@ -38,6 +38,9 @@ add_library(duet_torch INTERFACE IMPORTED GLOBAL)
 add_library(duet::torch ALIAS duet_torch)
 target_include_directories(duet_torch SYSTEM INTERFACE
   "${DUET_TORCH_DIR}/include" "${DUET_TORCH_DIR}/include/torch/csrc/api/include")
+# LibTorch's libraries export a std::filesystem of their own, which crashes when called from outside: libstdc++ must
+# come first in the list of needed libraries.
+target_link_options(duet_torch INTERFACE "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state")
 target_link_libraries(duet_torch INTERFACE duet_torch::torch duet_torch::torch_cpu duet_torch::c10)
 target_compile_features(duet_torch INTERFACE cxx_std_20)
 

@@ -36,10 +36,10 @@ void try_to_remove(const std::string& path) {
   }
 }
 
-// A folder that goes unless it was renamed.
+// The folder of this path, if there is one, goes at the end of the scope: it was renamed by then, or the save failed.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) { file_io::create_folder(path_); }
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
   ~TemporaryFolder() {
     std::error_code ignored;
     if (fs::exists(path_, ignored)) try_to_remove(path_);
@@ -87,7 +87,7 @@ void write_image(const SafetensorsImage& image, const char* file, const char* pr
   manifest.files.push_back({file, offset, whole.hex()});
 }
 
-// Fills `folder`: space for every file first, manifest last, all of it synced.
+// Makes and fills `folder`: space for every file first, manifest last, all of it synced.
 void write_checkpoint(const std::string& folder, int64_t update, const StateDict& state) {
   NamedTensors model, rest;
   const std::string prefix = kModelPrefix;
@@ -100,6 +100,7 @@ void write_checkpoint(const std::string& folder, int64_t update, const StateDict
   const SafetensorsImage state_image = encode_safetensors(rest, metadata);
   const std::string values = encode_values(state.values());
 
+  file_io::create_folder(folder);
   FileWriter model_file(folder + "/" + kModelFile, model_image.bytes);
   FileWriter state_file(folder + "/" + kStateFile, state_image.bytes);
   FileWriter values_file(folder + "/" + kValuesFile, values.size());

@@ -36,7 +36,7 @@ struct TrainContext {
   int64_t iter = 0;                      // index of that batch
   MetricValues metrics{};                  // results of the last evaluation; after_{val,test}_epoch on
   double data_seconds = 0;               // time the loop waited for this update's data
-  double update_seconds = 0;             // time of the whole update, data included; after_train_iter, set by IterTimerHook
+  double update_seconds = 0;             // time of the whole update with its data; set by IterTimerHook
   std::string error{};                     // on_exception, and after_train/after_run of a failed run
 
   // Ends training after this update; after_train runs as usual.

@@ -3,33 +3,51 @@
 #include <duet/core/update_rule.h>
 #include <duet/graph/static_window.h>
 
-#include <memory>
 #include <string>
+#include <vector>
 
 namespace duet {
 
-// One update captured for one signature. TapeStep replays on any device; CudaStep holds CUDA graphs.
+// One update captured for one signature: static inputs, segments of kernels with host points between them, and the
+// tensors that its results and gradients lie in. What a segment is differs: see TapeStep and CudaStep.
 class CapturedStep {
  public:
+  explicit CapturedStep(const Window& example) : inputs_(example) {}
   virtual ~CapturedStep() = default;
 
-  // Runs one real update on `window` and captures it. False if it ran but could not be captured: failure() says why.
+  // Runs one real update on `window`, watching whether it can be captured. False if it cannot: failure() says why.
+  // With `strict` that throws GraphError instead, before the update has changed anything.
   virtual bool capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) = 0;
+  // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
+  virtual bool prepare(UpdateRule& /*rule*/, UpdatePoints& /*points*/) { return true; }
   // Runs one update on `window`, which has the layout of the captured one.
-  virtual UpdateOutput replay(UpdateRule& rule, const Window& window, UpdatePoints& points) = 0;
+  UpdateOutput replay(UpdateRule& rule, const Window& window, UpdatePoints& points);
 
-  virtual const std::string& failure() const = 0;
-  virtual int64_t bytes() const = 0;
+  const std::string& failure() const { return failure_; }
+  virtual int64_t bytes() const { return inputs_.bytes(); }
   virtual std::string text(const NamedTensors& names) const = 0;
 
-  // Whether host points were captured as splits, and for which set of hooks.
-  bool splits = false;
-  int64_t points_version = 0;
-};
+  // Whether the captured hooks are the present ones.
+  bool fits(const UpdatePoints& points) const { return splits_ == points.splits() && version_ == points.version(); }
 
-// The kind of step for `device`.
-std::unique_ptr<CapturedStep> make_captured_step(at::Device device, const Window& example);
-// Eager updates of a signature before it is captured: 1 on the CPU; more on CUDA, whose libraries set themselves up.
-int64_t updates_before_capture(at::Device device);
+ protected:
+  enum class Moment { kAfterBackward, kBeforeOptimizerStep };
+
+  virtual void run_segment(std::size_t segment) = 0;
+  void remember(const UpdatePoints& points);
+
+  StaticWindow inputs_;
+  UpdateOutput output_;
+  std::vector<at::Tensor> gradients_;  // by parameter; undefined where the step gives none
+  std::vector<Moment> moments_;        // host point after each segment but the last
+  std::string failure_;
+
+ private:
+  void hand_out_gradients(UpdateRule& rule);
+  void take_back_gradients(UpdateRule& rule);
+
+  bool splits_ = false;
+  int64_t version_ = 0;
+};
 
 }  // namespace duet

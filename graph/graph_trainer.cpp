@@ -23,7 +23,7 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)
     : BaseTrainer("graph", std::make_unique<Update>(std::move(task), device, options.update()), device, options.loop),
-      cache_(std::make_unique<StepCache>(device, graph)) {
+      cache_(std::make_unique<StepCache>(capture_method_for(device), graph)) {
   if (graph.fallback != Fallback::kEager) OpRecorder::self_check();
 }
 

@@ -32,18 +32,23 @@ StepCache::Entry& StepCache::find(UpdateRule& rule, const Window& window) {
 }
 
 UpdateOutput StepCache::run(UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  if (method_.device == nullptr) return run_one(rule, window, points);
+  UpdateOutput output;
+  method_.device->run([&] { output = run_one(rule, window, points); });
+  return output;
+}
+
+UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePoints& points) {
   ++updates_;
   watch_addresses(rule);
   Entry& entry = find(rule, window);
   latest_ = &entry;
   entry.last_use = updates_;
-  if (entry.state == State::kCaptured &&
-      (entry.step->splits != points.splits() || entry.step->points_version != points.version())) {
-    drop(entry);  // hooks that act inside the update came or went
-  }
+  if (entry.state == State::kCaptured && !entry.step->fits(points)) drop(entry);  // hooks inside the update came or went
+  if (entry.state == State::kCaptured && !entry.step->prepare(rule, points)) give_up(entry, entry.step->failure());
   if (entry.state == State::kCaptured) return replay(entry, rule, window, points);
   const bool may_capture = entry.state == State::kSeen && options_.fallback != Fallback::kEager;
-  if (may_capture && entry.sights >= updates_before_capture(device_)) return capture(entry, rule, window, points);
+  if (may_capture && entry.sights >= method_.eager_updates) return capture(entry, rule, window, points);
   return run_eager(entry, rule, window, points);
 }
 
@@ -80,7 +85,7 @@ UpdateOutput StepCache::run_eager(Entry& entry, UpdateRule& rule, const Window& 
 }
 
 UpdateOutput StepCache::capture(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
-  entry.step = make_captured_step(device_, window);
+  entry.step = method_.make_step(window);
   UpdateOutput output;
   ++entry.report.eager_updates;
   ++eager_updates_;

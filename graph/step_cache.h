@@ -2,7 +2,7 @@
 
 #include <duet/core/update_rule.h>
 #include <duet/graph/address_ledger.h>
-#include <duet/graph/captured_step.h>
+#include <duet/graph/capture_method.h>
 #include <duet/graph/graph_options.h>
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace duet {
 // signature seen, keeps captured steps within a byte budget, and decides when a replay may not be trusted.
 class StepCache {
  public:
-  StepCache(at::Device device, const GraphOptions& options) : device_(device), options_(options) {}
+  StepCache(CaptureMethod method, const GraphOptions& options) : method_(std::move(method)), options_(options) {}
 
   UpdateOutput run(UpdateRule& rule, const Window& window, UpdatePoints& points);
 
@@ -41,6 +41,7 @@ class StepCache {
     std::size_t operator()(const Key& key) const;
   };
 
+  UpdateOutput run_one(UpdateRule& rule, const Window& window, UpdatePoints& points);
   Entry& find(UpdateRule& rule, const Window& window);
   void watch_addresses(UpdateRule& rule);
   UpdateOutput run_eager(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
@@ -51,7 +52,7 @@ class StepCache {
   void drop(Entry& entry);
   void keep_budget(const Entry& newest);
 
-  at::Device device_;
+  CaptureMethod method_;  // its device outlives the steps below
   GraphOptions options_;
   std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
   std::vector<Entry*> order_;  // of first sight

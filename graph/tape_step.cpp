@@ -1,9 +1,6 @@
 #include <duet/graph/tape_step.h>
 
-#include <duet/core/error.h>
 #include <duet/graph/op_recorder.h>
-
-#include <ATen/core/grad_mode.h>
 
 namespace duet {
 
@@ -53,8 +50,7 @@ bool TapeStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& poi
   output = rule.run(inputs_.window(), recording);
   failure_ = recorder.failure();
   if (!failure_.empty()) return false;
-  splits = points.splits();
-  points_version = points.version();
+  remember(points);
   recorder.pause();
   compile(recorder, rule, output);
   return true;
@@ -76,44 +72,6 @@ void TapeStep::compile(const OpRecorder& recorder, UpdateRule& rule, const Updat
   output_.grad_norm = replayed(output.grad_norm);
   for (const auto& [name, tensor] : output.log) output_.log.emplace_back(name, replayed(tensor));
   for (const auto& parameter : rule.parameters()) gradients_.push_back(replayed(parameter.second.grad()));
-}
-
-void TapeStep::hand_out_gradients(UpdateRule& rule) {
-  const NamedTensors& parameters = rule.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
-}
-
-// A hook may have put other gradients in place: their values are what the optimizer must see.
-void TapeStep::take_back_gradients(UpdateRule& rule) {
-  const at::NoGradGuard no_grad;
-  const NamedTensors& parameters = rule.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor gradient = parameters[i].second.grad();
-    if (gradient.is_same(gradients_[i])) continue;
-    const bool fits = gradient.defined() && gradients_[i].defined() && gradient.sizes() == gradients_[i].sizes() &&
-                      gradient.scalar_type() == gradients_[i].scalar_type();
-    if (!fits) {
-      throw GraphError("[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
-                       "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
-                       "or set graph.fallback to eager");
-    }
-    gradients_[i].copy_(gradient);
-  }
-}
-
-UpdateOutput TapeStep::replay(UpdateRule& rule, const Window& window, UpdatePoints& points) {
-  inputs_.fill(window);
-  for (std::size_t segment = 0; segment < program_->segments(); ++segment) {
-    program_->run(segment);
-    if (segment == moments_.size()) break;
-    hand_out_gradients(rule);
-    const UpdateContext context{rule.parameters(), output_};
-    if (moments_[segment] == Moment::kAfterBackward) points.after_backward(context);
-    if (moments_[segment] == Moment::kBeforeOptimizerStep) points.before_optimizer_step(context);
-    take_back_gradients(rule);
-  }
-  hand_out_gradients(rule);
-  return output_;
 }
 
 std::string TapeStep::text(const NamedTensors& names) const {

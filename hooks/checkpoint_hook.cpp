@@ -23,8 +23,8 @@ void CheckpointHookOptions::validate() const {
                                ", expected updates >= 0; set 0 to save only at the end"));
   }
   if (max_keep < 1 && max_keep != -1) {
-    throw ConfigError(c10::str("[CheckpointHook] found max_keep ", max_keep,
-                               ", expected at least 1, or -1 to keep all; correct it"));
+    throw ConfigError(
+        c10::str("[CheckpointHook] found max_keep ", max_keep, ", expected at least 1, or -1 to keep all; correct it"));
   }
   if (!rule.empty() && rule != "greater" && rule != "less") {
     throw ConfigError("[CheckpointHook] found rule '" + rule +

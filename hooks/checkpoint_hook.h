@@ -10,12 +10,12 @@
 namespace duet {
 
 struct CheckpointHookOptions {
-  int64_t interval = 500;     // updates between saves; 0: only at the end
-  int max_keep = 3;           // older ones are deleted, the best one never; -1: keep all
+  int64_t interval = 500;      // updates between saves; 0: only at the end
+  int max_keep = 3;            // older ones are deleted, the best one never; -1: keep all
   std::string save_best = "";  // metric to keep the best of; "auto": the first by name; empty: none
-  bool save_last = true;      // save when training ends or is stopped, though not after an error
-  std::string rule = "";      // "greater" or "less" is better; empty: less for loss, error, perplexity in the name
-  bool need_work_dir = true;  // false: without a work_dir it saves nothing, instead of an error
+  bool save_last = true;       // save when training ends or is stopped, though not after an error
+  std::string rule = "";       // "greater" or "less" is better; empty: less for loss, error, perplexity in the name
+  bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
 
   // Throws ConfigError naming the field and its range.
   void validate() const;

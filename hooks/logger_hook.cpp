@@ -68,8 +68,8 @@ std::string of_total(int64_t value, int64_t total) {
 
 double learning_rate(const TrainContext& context) {
   const std::vector<std::string> names = context.hyper_parameters.names();
-  const bool known = context.hyper_parameters.group_count() > 0 &&
-                     std::find(names.begin(), names.end(), "lr") != names.end();
+  const bool known =
+      context.hyper_parameters.group_count() > 0 && std::find(names.begin(), names.end(), "lr") != names.end();
   return known ? context.hyper_parameters.get(0, "lr") : std::nan("");
 }
 
@@ -132,8 +132,7 @@ void LoggerHook::after_test_epoch(TrainContext& context) { log_metrics(context, 
 
 void LoggerHook::on_exception(TrainContext& context) {
   print(c10::str("training failed at update ", context.update, ": ", context.error));
-  write_line(
-      text_of({{"kind", "error"}, {"mode", context.mode}, {"error", context.error}, {"step", context.update}}));
+  write_line(text_of({{"kind", "error"}, {"mode", context.mode}, {"error", context.error}, {"step", context.update}}));
 }
 
 void LoggerHook::after_train(TrainContext& context) {

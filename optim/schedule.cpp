@@ -20,8 +20,8 @@ constexpr std::array kTypes = {"Constant", "Linear", "Step", "MultiStep", "Cosin
 template <class Value>
 void check(bool valid, const char* field, const Value& found, const char* expected) {
   if (valid) return;
-  throw ConfigError(c10::str("[Schedule] found ", field, " ", found, ", expected ", expected,
-                             "; correct it in param_scheduler"));
+  throw ConfigError(
+      c10::str("[Schedule] found ", field, " ", found, ", expected ", expected, "; correct it in param_scheduler"));
 }
 
 void check_number(const char* field, double value, bool zero_allowed) {
@@ -84,8 +84,8 @@ void ScheduleOptions::validate() const {
   }
   if (type == "Step") check(step_size >= 1, "step_size", step_size, "at least 1 update");
   if (type == "MultiStep") {
-    const bool ascending = std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) ==
-                           milestones.end();
+    const bool ascending =
+        std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) == milestones.end();
     check(!milestones.empty() && milestones.front() >= 1 && ascending, "milestones",
           "(" + c10::Join(", ", milestones) + ")", "one or more updates >= 1 in ascending order");
   }

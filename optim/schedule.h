@@ -19,17 +19,17 @@ namespace duet {
 // Before begin it does nothing; from end on the value of its last update stays. An interval of one update (T = 0)
 // leaves v as it is, but Linear gives v * end_factor.
 struct ScheduleOptions {
-  std::string type = "Constant";  // Constant, Linear, Step, MultiStep, Cosine, Polynomial
-  int64_t begin = 0;              // first update it governs
-  int64_t end = -1;               // one past the last; -1: the end of the run
-  double factor = 1.0;            // Constant
-  double start_factor = 0.001;    // Linear: factor at begin ...
-  double end_factor = 1.0;        // ... and at the last update of [begin, end)
-  int64_t step_size = 0;          // Step: updates between decays
+  std::string type = "Constant";         // Constant, Linear, Step, MultiStep, Cosine, Polynomial
+  int64_t begin = 0;                     // first update it governs
+  int64_t end = -1;                      // one past the last; -1: the end of the run
+  double factor = 1.0;                   // Constant
+  double start_factor = 0.001;           // Linear: factor at begin ...
+  double end_factor = 1.0;               // ... and at the last update of [begin, end)
+  int64_t step_size = 0;                 // Step: updates between decays
   std::vector<int64_t> milestones = {};  // MultiStep: updates after `begin` at which it decays, ascending
-  double gamma = 0.1;             // Step, MultiStep: factor of one decay
-  double eta_min = 0.0;           // Cosine, Polynomial: lowest learning rate (absolute)
-  double power = 1.0;             // Polynomial
+  double gamma = 0.1;                    // Step, MultiStep: factor of one decay
+  double eta_min = 0.0;                  // Cosine, Polynomial: lowest learning rate (absolute)
+  double power = 1.0;                    // Polynomial
 
   // Throws ConfigError naming the field, what it is and its range.
   void validate() const;

@@ -44,7 +44,8 @@ install_packages() {
   ((${#missing[@]})) || return 0
   if ((EUID != 0)); then
     say "these packages are missing; install them, then call again:"
-    fail 2 "sudo apt-get install --yes --no-install-recommends ${missing[*]}"
+    echo "sudo apt-get install --yes --no-install-recommends ${missing[*]}" >&2
+    exit 2
   fi
   say "installing packages: ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive

@@ -44,6 +44,10 @@ TEST(CheckpointStore, GivesBackEveryBitThatWasSaved) {
   expect_same_state(state, CheckpointStore::load(path));
   EXPECT_EQ(read_bytes(folder / "work/checkpoints/latest"), "step-12\n");
   EXPECT_EQ(names_in(path), (Names{"manifest.json", "model.safetensors", "state.json", "state.safetensors"}));
+  for (const CheckpointTensor& tensor : CheckpointStore::verify(path).tensors) {
+    // What xxh128sum prints for an empty file.
+    EXPECT_TRUE(tensor.bytes != 0 || tensor.xxh3 == "99aa06d3014798d86001c324468d497f") << tensor.xxh3;
+  }
 }
 
 TEST(CheckpointStore, KeepsAnEmptyState) {

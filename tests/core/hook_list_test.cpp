@@ -222,9 +222,9 @@ TEST(HookList, StopsAtAnErrorExceptWhereEverybodyMustBeTold) {
       };
       HookList hooks;
       for (const char* name : {"h0", "h1", "h2"}) hooks.add(probe(name, kNormal, {}, report));
-      expect_error<DataError>([&] { hooks.call(point, run.context); },
-                              {"[HookList] hook '" + bad + "' failed at " + to_string(point) + " of update 12: broken"});
-      EXPECT_EQ(called.size(), reaches_all(point) ? 3U : static_cast<std::size_t>(bad[1] - '0') + 1) << to_string(point);
+      const std::string text = "[HookList] hook '" + bad + "' failed at " + to_string(point) + " of update 12: broken";
+      expect_error<DataError>([&] { hooks.call(point, run.context); }, {text});
+      EXPECT_EQ(called.size(), reaches_all(point) ? 3U : static_cast<std::size_t>(bad[1] - '0') + 1) << text;
     }
   }
 }

@@ -222,8 +222,11 @@ TEST_F(Checkpoint, RefusesBadOptionsAndUnknownMetrics) {
   CheckpointHook hook({.save_best = "acuracy"});
   hook.before_train(run.context);
   train(hook, 1);
-  expect_error<ConfigError>([&] { run.validation(hook, {{"accuracy", 1}, {"loss", 1}}); },
-                            {"'acuracy'", "accuracy, loss"});
+  expect_error<ConfigError>(
+      [&] {
+        run.validation(hook, {{"accuracy", 1}, {"loss", 1}});
+      },
+      {"'acuracy'", "accuracy, loss"});
 }
 
 }  // namespace

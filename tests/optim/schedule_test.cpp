@@ -37,16 +37,15 @@ const std::map<std::string, Case> kCases = {
      {0.3, {{.type = "MultiStep", .begin = 100, .end = 1800, .milestones = {300, 900, 1750}, .gamma = 0.5}}}},
     {"cosine", {0.1, {{.type = "Cosine", .eta_min = 0.001}}}},
     {"polynomial", {0.1, {{.type = "Polynomial", .eta_min = 0.0001, .power = 0.9}}}},
-    {"linear_cosine", {0.001, {{.type = "Linear", .end = 100, .start_factor = 0.01}, {.type = "Cosine", .begin = 100}}}},
+    {"linear_cosine",
+     {0.001, {{.type = "Linear", .end = 100, .start_factor = 0.01}, {.type = "Cosine", .begin = 100}}}},
     {"half_linear_cosine",
      {0.001,
       {{.type = "Linear", .end = 100, .start_factor = 0.01, .end_factor = 0.5},
        {.type = "Cosine", .begin = 100, .end = 1500, .eta_min = 1e-5}}}},
-    {"linear_multi_step",
-     {0.02, {{.type = "Linear", .end = 500}, {.type = "MultiStep", .milestones = {1200, 1700}}}}},
+    {"linear_multi_step", {0.02, {{.type = "Linear", .end = 500}, {.type = "MultiStep", .milestones = {1200, 1700}}}}},
     {"cosine_step",
-     {0.1,
-      {{.type = "Cosine", .end = 900, .eta_min = 0.01}, {.type = "Step", .begin = 1000, .step_size = 400}}}},
+     {0.1, {{.type = "Cosine", .end = 900, .eta_min = 0.01}, {.type = "Step", .begin = 1000, .step_size = 400}}}},
 };
 
 double rate(const std::vector<ScheduleOptions>& schedules, int64_t update, int64_t run_length = kRunLength) {
@@ -146,7 +145,8 @@ TEST(Schedule, RefusesWhatDoesNotFitTheRun) {
   const std::vector<ScheduleOptions> endless = {{.type = "Cosine"}};
   EXPECT_NO_THROW(validate_schedules(endless, 100));
   expect_error<ConfigError>([&] { validate_schedules(endless, 0); }, {"Cosine without an end", "max_updates"});
-  expect_error<ConfigError>([] { validate_schedules({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 99}}, 200); },
+  const std::vector<ScheduleOptions> overlapping = {{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 99}};
+  expect_error<ConfigError>([&] { validate_schedules(overlapping, 200); },
                             {"Linear from update 0", "Cosine from update 99"});
   EXPECT_NO_THROW(validate_schedules({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 100}}, 200));
   EXPECT_NO_THROW(validate_schedules({{.type = "Linear", .end = 100}, {.type = "Step", .step_size = 5}}, 0));

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <duet/graph/capture_backend.h>
+#include <duet/graph/captured_step.h>
+
+#include <functional>
+#include <memory>
+
+namespace duet {
+
+// How steps are captured on a device.
+struct CaptureMethod {
+  int64_t eager_updates = 1;  // of a signature before its capture
+  std::function<std::unique_ptr<CapturedStep>(const Window& example)> make_step;
+  std::shared_ptr<CaptureDevice> device;  // null on the CPU; outlives the steps
+};
+
+// CPU: TapeStep after one eager update. CUDA: CudaStep after three, in which libraries set themselves up.
+CaptureMethod capture_method_for(at::Device device);
+
+}  // namespace duet

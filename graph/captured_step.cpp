@@ -1,0 +1,51 @@
+#include <duet/graph/captured_step.h>
+
+#include <ATen/core/grad_mode.h>
+#include <duet/core/error.h>
+
+namespace duet {
+
+void CapturedStep::remember(const UpdatePoints& points) {
+  splits_ = points.splits();
+  version_ = points.version();
+}
+
+UpdateOutput CapturedStep::replay(UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  inputs_.fill(window);
+  for (std::size_t segment = 0; segment < moments_.size(); ++segment) {
+    run_segment(segment);
+    hand_out_gradients(rule);
+    const UpdateContext context{rule.parameters(), output_};
+    if (moments_[segment] == Moment::kAfterBackward) points.after_backward(context);
+    if (moments_[segment] == Moment::kBeforeOptimizerStep) points.before_optimizer_step(context);
+    take_back_gradients(rule);
+  }
+  run_segment(moments_.size());
+  hand_out_gradients(rule);
+  return output_;
+}
+
+void CapturedStep::hand_out_gradients(UpdateRule& rule) {
+  const NamedTensors& parameters = rule.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
+}
+
+// A hook may have put other gradients in place: their values are what the optimizer must see.
+void CapturedStep::take_back_gradients(UpdateRule& rule) {
+  const at::NoGradGuard no_grad;
+  const NamedTensors& parameters = rule.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor gradient = parameters[i].second.grad();
+    if (gradient.is_same(gradients_[i])) continue;
+    const bool fits = gradient.defined() && gradients_[i].defined() && gradient.sizes() == gradients_[i].sizes() &&
+                      gradient.scalar_type() == gradients_[i].scalar_type();
+    if (!fits) {
+      throw GraphError("[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
+                       "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
+                       "or set graph.fallback to eager");
+    }
+    gradients_[i].copy_(gradient);
+  }
+}
+
+}  // namespace duet

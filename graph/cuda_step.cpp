@@ -1,0 +1,65 @@
+#include <duet/graph/cuda_step.h>
+
+#include <duet/graph/op_recorder.h>
+
+#include <c10/util/Exception.h>
+
+namespace duet {
+
+// At a host point one graph ends and the next begins; hooks are not called, since nothing has run yet.
+class CudaStep::CapturingPoints : public UpdatePoints {
+ public:
+  CapturingPoints(UpdatePoints& inner, CudaStep& step) : inner_(inner), step_(step) {}
+
+  void after_backward(const UpdateContext&) override { split(Moment::kAfterBackward); }
+  void before_optimizer_step(const UpdateContext&) override { split(Moment::kBeforeOptimizerStep); }
+  void in_update(UpdateContext& context) override { inner_.in_update(context); }
+
+ private:
+  void split(Moment moment) {
+    if (!inner_.splits()) return;
+    step_.backend_->end();
+    step_.moments_.push_back(moment);
+    step_.backend_->begin();
+  }
+
+  UpdatePoints& inner_;
+  CudaStep& step_;
+};
+
+bool CudaStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) {
+  inputs_.fill(window);
+  OpRecorder recorder(rule.parameters(), strict);
+  output = rule.run(inputs_.window(), points);
+  failure_ = recorder.failure();
+  op_count_ = recorder.tape().ops.size();
+  remember(points);
+  return failure_.empty();
+}
+
+bool CudaStep::prepare(UpdateRule& rule, UpdatePoints& points) {
+  if (prepared_) return true;
+  for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();  // backward allocates them in the pool
+  try {
+    backend_->begin();
+    CapturingPoints capturing(points, *this);
+    output_ = rule.run(inputs_.window(), capturing);
+    backend_->end();
+  } catch (const std::exception& error) {
+    backend_->abort();
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+    failure_ = "the device refused the capture (" + text.substr(0, text.find('\n')) + ")";
+    for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
+    return false;
+  }
+  for (const auto& parameter : rule.parameters()) gradients_.push_back(parameter.second.grad());
+  prepared_ = true;
+  return true;
+}
+
+std::string CudaStep::text(const NamedTensors&) const {
+  return std::to_string(moments_.size() + 1) + " device graph(s) of " + std::to_string(op_count_) + " ops in all\n";
+}
+
+}  // namespace duet

@@ -1,0 +1,280 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <duet/core/error.h>
+#include <duet/core/module_task.h>
+
+#include "../support/toy_tasks.h"
+#include "../support/trainer_runs.h"
+
+#include <torch/torch.h>
+
+// When a step may be captured, and that one which may not never trains on a frozen value. Each sabotage is run in both
+// modes: whatever graph mode makes of it, the weights must be those of eager.
+
+namespace duet {
+namespace {
+
+using testing::expect_same_bits;
+using testing::ToyTask;
+using ::testing::HasSubstr;
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear a{16, 8}, b{8, 5};
+  Net() {
+    register_module("a", a);
+    register_module("b", b);
+  }
+  at::Tensor forward(const at::Tensor& x) { return b(torch::relu(a(x))); }
+};
+
+using Loss = std::function<at::Tensor(Net&, const Batch&)>;
+
+at::Tensor plain_loss(Net& net, const Batch& batch) {
+  return torch::nn::functional::cross_entropy(net.forward(batch["input"]), batch["target"]);
+}
+
+std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const Loss& loss, const GraphOptions& graph = {}) {
+  seed_all(3);
+  return testing::make_trainer(mode, make_task(std::make_shared<Net>(), loss), {}, graph);
+}
+
+Batch batch_at(int64_t n, int64_t size = 8) { return testing::mlp_task().batch(size, static_cast<uint64_t>(n)); }
+
+GraphTrainer& graph_of(BaseTrainer& trainer) { return dynamic_cast<GraphTrainer&>(trainer); }
+
+// Both modes with the same loss, made anew for each since it may have a memory.
+void expect_eager_weights(const std::function<Loss()>& make_loss, const std::string& reason) {
+  const auto eager = trainer_for("eager", make_loss());
+  const auto graph = trainer_for("graph", make_loss());
+  for (int64_t n = 0; n < 12; ++n) {
+    eager->step(batch_at(n));
+    graph->step(batch_at(n));
+  }
+  expect_same_bits(eager->state_dict(), graph->state_dict());
+  const auto report = graph_of(*graph).report();
+  ASSERT_EQ(report.size(), 1U);
+  EXPECT_EQ(report[0].state, "eager");
+  EXPECT_THAT(report[0].reason, HasSubstr(reason));
+}
+
+TEST(StepCache, ItemInTheLossRunsEagerAndNamesTheOp) {
+  expect_eager_weights([] {
+    return Loss([](Net& net, const Batch& batch) {
+      const at::Tensor loss = plain_loss(net, batch);
+      return loss * (loss.item<double>() > 1.5 ? 2.0 : 1.0);
+    });
+  }, "_local_scalar_dense");
+}
+
+TEST(StepCache, TheReasonNamesThePlaceInTheModel) {
+  const Loss loss = [](Net& net, const Batch& batch) {
+    const at::Tensor hidden = net.a(batch["input"]);
+    if (hidden.sum().item<double>() > 1e9) return hidden.sum();
+    return torch::nn::functional::cross_entropy(net.b(hidden), batch["target"]);
+  };
+  const auto graph = trainer_for("graph", loss);
+  for (int64_t n = 0; n < 3; ++n) graph->step(batch_at(n));
+  EXPECT_THAT(graph_of(*graph).report()[0].reason, HasSubstr("'a.bias'"));
+}
+
+TEST(StepCache, NonzeroRunsEager) {
+  expect_eager_weights([] {
+    return Loss([](Net& net, const Batch& batch) {
+      const at::Tensor logits = net.forward(batch["input"]);
+      return logits.index_select(0, (batch["target"] > 1).nonzero().flatten()).square().mean();
+    });
+  }, "nonzero");
+}
+
+TEST(StepCache, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
+  expect_eager_weights([] {
+    return Loss([](Net& net, const Batch& batch) {
+      return net.forward(batch["input"]).index({batch["target"] > 1}).square().mean();
+    });
+  }, "aten::index");
+
+  const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
+    return net.forward(batch["input"]).index({batch["target"]}).square().mean();
+  });
+  for (int64_t n = 0; n < 4; ++n) graph->step(batch_at(n));
+  EXPECT_EQ(graph_of(*graph).report()[0].state, "captured");
+}
+
+TEST(StepCache, ACapturedDoubleThatChangesAtEveryUpdateRunsEager) {
+  expect_eager_weights([] {
+    auto factor = std::make_shared<double>(1.0);
+    return Loss([factor](Net& net, const Batch& batch) {
+      *factor *= 0.9;
+      return plain_loss(net, batch) * *factor;
+    });
+  }, "host value");
+}
+
+TEST(StepCache, ACapturedDoubleThatChangesLaterStopsTheRun) {
+  auto factor = std::make_shared<double>(1.0);
+  const auto graph = trainer_for("graph", [factor](Net& net, const Batch& batch) { return plain_loss(net, batch) * *factor; });
+  for (int64_t n = 0; n < 8; ++n) graph->step(batch_at(n));
+  *factor = 0.5;
+  const auto keep_going = [&] {
+    for (int64_t n = 8; n < 40; ++n) graph->step(batch_at(n));
+  };
+  EXPECT_THROW(keep_going(), GraphError);
+}
+
+TEST(StepCache, ADoubleNamedInGraphKeyIsCapturedPerValue) {
+  class Scaled : public ModuleTask<Net> {
+   public:
+    using ModuleTask<Net>::ModuleTask;
+    StepOutput training_step(const Batch& batch) override { return {plain_loss(module(), batch) * factor, {}}; }
+    std::string graph_key() const override { return std::to_string(factor); }
+    double factor = 1.0;
+  };
+  StateDict states[2];
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(3);
+    auto task = std::make_unique<Scaled>(std::make_shared<Net>(), nullptr);
+    Scaled* scaled = task.get();
+    const auto trainer = testing::make_trainer(mode, std::move(task));
+    for (int64_t n = 0; n < 20; ++n) {
+      scaled->factor = n < 10 ? 1.0 : 0.25;
+      trainer->step(batch_at(n));
+    }
+    states[mode == "graph"] = trainer->state_dict();
+    if (mode == "graph") {
+      EXPECT_EQ(graph_of(*trainer).report().size(), 2U);
+      EXPECT_EQ(graph_of(*trainer).report()[1].state, "captured");
+    }
+  }
+  expect_same_bits(states[0], states[1]);
+}
+
+TEST(StepCache, ARepointedParameterIsNotTrainedAtItsOldPlace) {
+  StateDict states[2];
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(3);
+    auto net = std::make_shared<Net>();
+    const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss));
+    for (int64_t n = 0; n < 20; ++n) {
+      if (n == 9) net->a->weight.set_data(torch::full({8, 16}, 0.1));
+      trainer->step(batch_at(n));
+    }
+    states[mode == "graph"] = trainer->state_dict();
+    if (mode == "graph") {
+      EXPECT_EQ(graph_of(*trainer).report()[0].state, "captured");
+      EXPECT_GT(graph_of(*trainer).report()[0].eager_updates, 2);  // it was captured anew
+    }
+  }
+  expect_same_bits(states[0], states[1]);
+}
+
+TEST(StepCache, AParameterThatTheModuleLetGoOfIsNoticedAtOnce) {
+  StateDict states[2];
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(3);
+    auto net = std::make_shared<Net>();
+    const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss));
+    at::Tensor fresh = torch::full({8, 16}, 0.1, torch::requires_grad());
+    for (int64_t n = 0; n < 20; ++n) {
+      if (n == 12) net->a->weight = fresh;  // the forward now uses a tensor that no optimizer knows
+      trainer->step(batch_at(n));
+    }
+    states[mode == "graph"] = trainer->state_dict();
+  }
+  expect_same_bits(states[0], states[1]);
+}
+
+TEST(StepCache, ASwappedGradientHasNoEffectInEitherMode) {
+  StateDict states[2];
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(3);
+    auto net = std::make_shared<Net>();
+    const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss));
+    for (int64_t n = 0; n < 20; ++n) {
+      trainer->step(batch_at(n));
+      if (n == 9) net->a->weight.mutable_grad() = torch::full({8, 16}, 100.0);
+    }
+    states[mode == "graph"] = trainer->state_dict();
+  }
+  expect_same_bits(states[0], states[1]);
+}
+
+TEST(StepCache, GradientsOfAReplayAreThoseOfItsUpdate) {
+  const auto eager = trainer_for("eager", plain_loss);
+  const auto graph = trainer_for("graph", plain_loss);
+  for (int64_t n = 0; n < 12; ++n) {
+    const int64_t size = n % 4 == 3 ? 5 : 8;  // two signatures take turns
+    eager->step(batch_at(n, size));
+    graph->step(batch_at(n, size));
+    const auto a = eager->task().named_parameters();
+    const auto b = graph->task().named_parameters();
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_TRUE(testing::same_bits(a[i].second.grad(), b[i].second.grad())) << a[i].first << " at update " << n;
+    }
+  }
+}
+
+TEST(StepCache, StrictThrowsBeforeTheUpdateChangesAnything) {
+  GraphOptions strict;
+  strict.fallback = Fallback::kStrict;
+  const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
+    const at::Tensor loss = plain_loss(net, batch);
+    return loss * loss.item<double>();
+  }, strict);
+  graph->step(batch_at(0));
+  const at::Tensor before = graph->task().named_parameters()[0].second.clone();
+  EXPECT_THROW(graph->step(batch_at(1)), GraphError);
+  EXPECT_TRUE(testing::same_bits(before, graph->task().named_parameters()[0].second));
+}
+
+TEST(StepCache, FallbackEagerCapturesNothing) {
+  GraphOptions never;
+  never.fallback = Fallback::kEager;
+  const auto graph = trainer_for("graph", plain_loss, never);
+  for (int64_t n = 0; n < 5; ++n) graph->step(batch_at(n));
+  EXPECT_EQ(graph_of(*graph).replays(), 0);
+  EXPECT_EQ(graph_of(*graph).eager_updates(), 5);
+}
+
+TEST(StepCache, TheByteBudgetDropsTheLeastRecentlyUsed) {
+  GraphOptions small;
+  small.cache_bytes = 1;
+  const auto graph = trainer_for("graph", plain_loss, small);
+  for (const int64_t size : {8, 8, 8, 4, 4, 4}) graph->step(batch_at(0, size));
+  const auto report = graph_of(*graph).report();
+  ASSERT_EQ(report.size(), 2U);
+  EXPECT_EQ(report[0].state, "seen");
+  EXPECT_EQ(report[1].state, "captured");
+}
+
+TEST(StepCache, EveryHyperParameterTakesEffectAtTheNextUpdate) {
+  for (const std::string name : {"lr", "weight_decay", "beta1", "beta2", "eps"}) {
+    StateDict states[2];
+    at::Tensor unchanged;
+    for (const std::string mode : {"eager", "graph", "untouched"}) {
+      const auto trainer = trainer_for(mode == "untouched" ? "eager" : mode, plain_loss);
+      for (int64_t n = 0; n < 12; ++n) {
+        if (n == 7 && mode != "untouched") {
+          trainer->hyper_parameters().set(0, name, name == "eps" ? 1e-2 : 0.5 * trainer->hyper_parameters().get(0, name));
+        }
+        trainer->step(batch_at(n));
+      }
+      if (mode == "untouched") unchanged = trainer->state_dict().tensor("model.a.weight");
+      else states[mode == "graph"] = trainer->state_dict();
+    }
+    expect_same_bits(states[0], states[1]);
+    EXPECT_FALSE(testing::same_bits(unchanged, states[1].tensor("model.a.weight"))) << name << " had no effect";
+  }
+}
+
+TEST(StepCache, TheProgramCanBePrinted) {
+  const auto graph = trainer_for("graph", plain_loss);
+  for (int64_t n = 0; n < 3; ++n) graph->step(batch_at(n));
+  const std::string text = graph_of(*graph).program_text();
+  EXPECT_THAT(text, HasSubstr("%loss: Float[] = aten::nll_loss_forward"));
+  EXPECT_THAT(text, HasSubstr("%a.weight"));
+  EXPECT_THAT(text, HasSubstr("_fused_adamw_"));
+}
+
+}  // namespace
+}  // namespace duet
