@@ -10,6 +10,9 @@
 #include <duet/graph/graph_trainer.h>
 #include <duet/hooks/default_hooks.h>
 #include <duet/hooks/param_scheduler_hook.h>
+#include <duet/optim/schedule.h>
+
+#include <algorithm>
 
 namespace duet {
 
@@ -50,15 +53,33 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
   }
 }
 
+int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch) {
+  const int64_t by_epochs = loop.max_epochs * updates_per_epoch;
+  if (loop.max_updates <= 0) return by_epochs;
+  return by_epochs > 0 ? std::min(loop.max_updates, by_epochs) : loop.max_updates;
+}
+
+namespace {
+
+// In updates, and checked against each other here, where the place in the config is known.
+std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run) {
+  const auto schedules = resolve_schedules(config.schedules, run.updates_per_epoch);
+  config.root.child("param_scheduler").located([&] {
+    validate_schedules(schedules, planned_updates(config.trainer.loop, run.updates_per_epoch));
+  });
+  return schedules;
+}
+
+}  // namespace
+
 void add_schedule(const RunConfig& config, Run& run) {
   if (config.schedules.empty()) return;
-  run.trainer->add_hook(
-      std::make_unique<ParamSchedulerHook>(resolve_schedules(config.schedules, run.updates_per_epoch)));
+  run.trainer->add_hook(std::make_unique<ParamSchedulerHook>(schedules_of(config, run)));
 }
 
 void add_hooks(const RunConfig& config, Run& run) {
   DefaultHooksOptions hooks = config.hooks;
-  hooks.param_scheduler = resolve_schedules(config.schedules, run.updates_per_epoch);
+  hooks.param_scheduler = schedules_of(config, run);
   if (config.checkpoint_by_epoch) {
     if (run.updates_per_epoch <= 0) {
       config.root.child("default_hooks").child("checkpoint").fail(

@@ -30,6 +30,9 @@ std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset,
 // modes start from the same weights. `loop` replaces the config's limits.
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run);
 
+// Updates of a run with these limits, whichever comes first; 0: no limit.
+int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch);
+
 // The hooks of the config, with schedules and intervals that count epochs turned into updates.
 void add_hooks(const RunConfig& config, Run& run);
 // The schedule alone.

@@ -13,21 +13,21 @@ namespace {
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-// Levenshtein distance with one row of the table.
+// Fewest insertions, deletions, changes and swaps of neighbours, the usual slips, that turn a into b.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
+  std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);  // rows i-2, i-1 and i of the table
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  const auto same = [&](std::size_t i, std::size_t j) { return lower(a[i]) == lower(b[j]); };
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      const std::size_t changed = diagonal + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
-      row[j] = std::min({above + 1, row[j - 1] + 1, changed});
-      diagonal = above;
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (same(i - 1, j - 1) ? 0 : 1)});
+      if (i > 1 && j > 1 && same(i - 1, j - 2) && same(i - 2, j - 1)) row[j] = std::min(row[j], before[j - 2] + 1);
     }
+    before = last;
+    last = row;
   }
-  return row.back();
+  return last.back();
 }
 
 }  // namespace

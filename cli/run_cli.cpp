@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <c10/util/Exception.h>
 #include <duet/cli/commands/commands.h>
+#include <duet/cli/nearest.h>
 #include <duet/cli/registry.h>
 #include <duet/core/error.h>
 
@@ -81,6 +82,18 @@ void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
   doctor->callback([&] { chosen = [&] { return doctor_command(arguments.doctor); }; });
 }
 
+// The parser only says that a command is required.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == argv[1]) return;
+    names.push_back(command->get_name());
+  }
+  throw CLI::ParseError(std::string("unknown command '") + argv[1] + "'; " + known_and_nearest(argv[1], names),
+                        CLI::ExitCodes::ExtrasError);
+}
+
 // LibTorch's texts go on with C++ frames, which help nobody here.
 std::string without_frames(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
 
@@ -119,6 +132,7 @@ int run_cli(int argc, char** argv) {
   add_training_commands(app, arguments, chosen);
   add_other_commands(app, arguments, chosen);
   try {
+    check_command(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

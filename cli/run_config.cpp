@@ -1,9 +1,12 @@
 #include <duet/cli/run_config.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/nearest.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace duet {
@@ -62,12 +65,29 @@ bool keeps_hook(const ConfigNode& hooks, const std::string& key, const std::stri
   return true;
 }
 
+// A misspelt metric would otherwise end the run at its first validation.
+void check_best_metric(const ConfigNode& node, const RunConfig& config) {
+  const std::string& best = config.hooks.checkpoint.save_best;
+  std::vector<std::string> names = {"auto", "loss"};
+  for (const MetricConfig& metric : config.metrics) {
+    if (metric.type == "Accuracy") names.emplace_back("accuracy");
+  }
+  if (!best.empty() && std::find(names.begin(), names.end(), best) == names.end()) {
+    node.fail("save_best", c10::str("is '", best, "', expected null, auto or a metric of evaluator; ", known_and_nearest(best, names)));
+  }
+  if (!best.empty() && !config.val) {
+    log_warning(c10::str("[Config] ", node.child("save_best").origin(), ": ", node.path(),
+                         ".save_best has no effect without data.val"));
+  }
+}
+
 void read_checkpoint_hook(const ConfigNode& node, RunConfig& config) {
   CheckpointHookOptions& checkpoint = config.hooks.checkpoint;
   checkpoint.interval = node.read_int("interval", checkpoint.interval, 0, kMaxInt);
   checkpoint.max_keep = static_cast<int>(node.read_int("max_keep", checkpoint.max_keep, 1, kMaxInt));
   checkpoint.save_best = node.find<std::string>("save_best").value_or("");
   checkpoint.save_last = node.read<bool>("save_last", checkpoint.save_last);
+  check_best_metric(node, config);
   checkpoint.rule = node.find<std::string>("rule").value_or("");
   config.checkpoint_by_epoch = node.read<bool>("by_epoch", false);
   node.located([&] { checkpoint.validate(); });
@@ -138,8 +158,8 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.trainer.loop.work_dir = config.work_dir;
   read_optim_wrapper(root.child("optim_wrapper"), config.trainer);
   config.schedules = read_schedules(root);
-  read_hooks(root, config);
   config.metrics = read_metrics(root);
+  read_hooks(root, config);
   read_graph(root.child("graph"), config.graph);
   root.reject_unknown();
   return config;

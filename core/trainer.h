@@ -19,7 +19,7 @@ struct LoopOptions {
   int64_t max_epochs = 0;    // 0: no limit by epochs; one of the two limits must be set to call train()
   int64_t accumulate = 1;    // micro-batches per update; the last update of an epoch may have fewer
   int64_t val_interval = 0;  // updates between validations; 0: once per epoch
-  std::string work_dir;      // where hooks write; empty: nowhere
+  std::string work_dir{};    // where hooks write; empty: nowhere
 
   // Throws ConfigError naming the field and its range.
   void validate() const;

@@ -69,7 +69,7 @@ void StepCache::watch_addresses(UpdateRule& rule) {
                 "(copy_) to keep them");
   } else if (ledger_.references_changed()) {
     // Perhaps a module let go of a parameter. A comparison tells before a replay counts.
-    for (Entry* entry : order_) entry->next_verification = 0;
+    for (Entry* entry : order_) entry->suspect = true;
     ledger_.refresh_references();
   }
   (void)rule;
@@ -107,14 +107,16 @@ UpdateOutput StepCache::capture(Entry& entry, UpdateRule& rule, const Window& wi
 
 UpdateOutput StepCache::replay(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
   ++entry.unverified;
-  if (entry.unverified >= entry.next_verification) return verify(entry, rule, window, points);
+  if (entry.suspect || entry.unverified >= entry.next_verification) return verify(entry, rule, window, points);
   ++entry.report.replays;
   ++replays_;
   return entry.step->replay(rule, window, points);
 }
 
 UpdateOutput StepCache::verify(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {
-  const int64_t trusted = entry.unverified - 1;  // replays that counted since the last comparison
+  // Replays that counted since the last comparison and may have been wrong already.
+  const int64_t doubtful = entry.suspect ? 0 : entry.unverified - 1;
+  entry.suspect = false;
   ParityResult result = run_both_ways(*entry.step, rule, window, points);
   if (result.difference.empty()) {
     ++entry.report.replays;
@@ -131,15 +133,16 @@ UpdateOutput StepCache::verify(Entry& entry, UpdateRule& rule, const Window& win
   give_up(entry, reason);
   ++entry.report.eager_updates;
   ++eager_updates_;
-  if (trusted > 0 || options_.fallback == Fallback::kStrict) {
-    throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", reason, ". Up to ", trusted,
+  if (doubtful > 0 || options_.fallback == Fallback::kStrict) {
+    throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", reason, ". Up to ", doubtful,
                               " updates since the last comparison may have used an old value; resume from a checkpoint "
                               "before them, with graph.fallback eager or graph.verify_interval 1"));
   }
   return result.output;
 }
 
-void StepCache::give_up(Entry& entry, const std::string& reason) {
+// By value: the reason may lie in the step that goes.
+void StepCache::give_up(Entry& entry, std::string reason) {
   entry.state = State::kEager;
   entry.report.reason = reason;
   entry.step.reset();

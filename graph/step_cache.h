@@ -34,6 +34,7 @@ class StepCache {
     int64_t sights = 0;             // eager updates since it was new or was dropped
     int64_t unverified = 0;         // replays since the last comparison
     int64_t next_verification = 1;  // replays until the next one
+    bool suspect = false;           // something was noticed: the next replay is compared, those before it were fine
     int64_t last_use = 0;
   };
   using Key = std::vector<int64_t>;
@@ -48,7 +49,7 @@ class StepCache {
   UpdateOutput capture(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
   UpdateOutput replay(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
   UpdateOutput verify(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
-  void give_up(Entry& entry, const std::string& reason);
+  void give_up(Entry& entry, std::string reason);
   void drop(Entry& entry);
   void keep_budget(const Entry& newest);
 

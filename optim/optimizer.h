@@ -16,7 +16,7 @@ namespace duet {
 struct OptimizerOptions {
   std::string type = "AdamW";          // SGD, Adam, AdamW
   double lr = 1e-3;
-  std::optional<double> weight_decay;  // default: 0.01 for AdamW, 0 for the others
+  std::optional<double> weight_decay{};  // default: 0.01 for AdamW, 0 for the others
   std::array<double, 2> betas = {0.9, 0.999};  // Adam, AdamW
   double eps = 1e-8;                           // Adam, AdamW
   bool amsgrad = false;                        // Adam, AdamW

@@ -54,9 +54,7 @@ std::string first_differing(const NamedTensors& a, const NamedTensors& b) {
 // The run of the config, cut after `updates` updates: its schedule is that of the whole run.
 LoopOptions limited_loop(const RunConfig& config, const Run& run, int64_t updates) {
   LoopOptions loop = config.trainer.loop;
-  int64_t planned = loop.max_epochs * run.updates_per_epoch;
-  if (loop.max_updates > 0) planned = planned > 0 ? std::min(planned, loop.max_updates) : loop.max_updates;
-  loop.max_updates = std::max(planned, updates);
+  loop.max_updates = std::max(planned_updates(loop, run.updates_per_epoch), updates);
   loop.max_epochs = 0;
   loop.work_dir.clear();
   return loop;

@@ -48,7 +48,7 @@ Json machine() {
   const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES));
   std::error_code ignored;
   return {{"device", c10::str(parse_device("auto"))},
-          {"cuda", !at::hasCUDA() ? "not in this LibTorch" : cuda_available() ? "available" : "no device"},
+          {"cuda", cuda_available() ? "available" : "no device"},
           {"cuda_devices", cuda_available() ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0},
           {"cpu", at::get_cpu_capability()},
           {"cores", std::thread::hardware_concurrency()},

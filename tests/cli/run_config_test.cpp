@@ -1,0 +1,258 @@
+#include <duet/cli/build.h>
+#include <duet/cli/registry.h>
+#include <duet/cli/run_config.h>
+#include <duet/core/error.h>
+#include <duet/core/task.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace duet {
+namespace {
+
+// The config of DESIGN.md, section 8, less what this version has not.
+constexpr const char* kFull = R"(work_dir: runs/test
+mode: eager
+seed: 3
+device: cpu
+model: {type: SmallCnn, num_classes: 10}
+data:
+  train: {type: FashionMnist, split: train, batch_size: 64, shuffle: true, num_workers: 2}
+  val: {type: FashionMnist, split: test, batch_size: 256}
+trainer: {max_epochs: 2, val_interval: 938, accumulate: 1}
+optim_wrapper:
+  optimizer: {type: AdamW, lr: 1.0e-3, weight_decay: 0.02}
+  clip_grad: {max_norm: 1.0}
+  amp: off
+  loss_scale: dynamic
+  paramwise_cfg: {}
+  constructor: DefaultOptimWrapperConstructor
+param_scheduler: [{type: Linear, end: 100}, {type: Cosine, begin: 100}]
+default_hooks: {timer: {}, logger: {interval: 50}, param_scheduler: {}, checkpoint: {interval: 500, max_keep: 3, save_best: auto}, sampler_seed: {}, visualization: {draw: false}}
+custom_hooks: []
+evaluator: [{type: Accuracy}]
+graph: {fallback: auto, cache_bytes: 2 GiB, fuse: exact}
+)";
+
+RunConfig parse(const std::vector<std::string>& overrides = {}) {
+  ConfigNode root = ConfigNode::parse_text(kFull, "c.yaml");
+  for (const std::string& word : overrides) root.override_with(word);
+  return parse_run_config(root, "c");
+}
+
+TEST(RunConfig, ReadsEveryPart) {
+  const RunConfig c = parse();
+  EXPECT_EQ(c.work_dir, "runs/test");
+  EXPECT_EQ(c.seed, 3U);
+  EXPECT_EQ(c.train->loader.batch_size, 64);
+  EXPECT_EQ(c.train->loader.num_workers, 2);
+  EXPECT_TRUE(c.train->shuffle);
+  EXPECT_FALSE(c.val->shuffle);
+  EXPECT_FALSE(c.test.has_value());
+  EXPECT_EQ(c.trainer.loop.max_epochs, 2);
+  EXPECT_EQ(c.trainer.loop.val_interval, 938);
+  EXPECT_EQ(c.trainer.optimizer.type, "AdamW");
+  EXPECT_EQ(c.trainer.optimizer.weight_decay, 0.02);
+  ASSERT_TRUE(c.trainer.clip_grad.has_value());
+  EXPECT_EQ(c.trainer.clip_grad->max_norm, 1.0);
+  EXPECT_FALSE(c.trainer.amp.has_value());
+  ASSERT_EQ(c.schedules.size(), 2U);
+  EXPECT_EQ(c.schedules[0].options.start_factor, 0.001);
+  EXPECT_EQ(c.hooks.checkpoint.interval, 500);
+  EXPECT_EQ(c.hooks.checkpoint.save_best, "auto");
+  EXPECT_EQ(c.metrics.size(), 1U);
+  EXPECT_EQ(c.graph.cache_bytes, int64_t{2} << 30);
+}
+
+TEST(RunConfig, DumpGivesTheSameRunAgain) {
+  const RunConfig first = parse({"mode=graph", "optim_wrapper.optimizer.lr=0.5"});
+  const RunConfig again = parse_run_config(ConfigNode::parse_text(first.root.dump(), "dump.yaml"), "dump");
+  EXPECT_EQ(again.mode, "graph");
+  EXPECT_EQ(again.trainer.optimizer.lr, 0.5);
+  EXPECT_EQ(again.root.dump().size() > 500, true);
+}
+
+TEST(RunConfig, SmallestConfigHasDefaults) {
+  const RunConfig c = parse_run_config(ConfigNode::parse_text("model: {type: Mlp}\n", "dir/tiny.yaml"), "tiny");
+  EXPECT_EQ(c.work_dir, "runs/tiny");
+  EXPECT_EQ(c.mode, "eager");
+  EXPECT_FALSE(c.train.has_value());
+  EXPECT_FALSE(c.trainer.clip_grad.has_value());
+  EXPECT_TRUE(c.hooks.save);
+}
+
+TEST(RunConfig, OffAndNullWords) {
+  EXPECT_FALSE(parse({"optim_wrapper.amp=false"}).trainer.amp.has_value());
+  EXPECT_FALSE(parse({"optim_wrapper.amp=null"}).trainer.amp.has_value());
+  EXPECT_EQ(parse({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
+  EXPECT_FALSE(parse({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
+  EXPECT_FALSE(parse({"default_hooks.checkpoint=null"}).hooks.save);
+  EXPECT_FALSE(parse({"default_hooks.timer=null", "default_hooks.logger=null"}).hooks.log);
+  EXPECT_EQ(parse({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad->norm_type,
+            std::numeric_limits<double>::infinity());
+}
+
+TEST(RunConfig, SchedulesByMmenginesNames) {
+  const auto schedules = parse({"param_scheduler=[{type: LinearLR, by_epoch: true, end: 2}, {type: MultiStepLR, by_epoch: "
+                                "true, milestones: [3, 5]}, {type: ConstantLR, end: 5}]"})
+                             .schedules;
+  EXPECT_EQ(schedules[0].options.type, "Linear");
+  EXPECT_DOUBLE_EQ(schedules[0].options.start_factor, 1.0 / 3);
+  EXPECT_DOUBLE_EQ(schedules[2].options.factor, 1.0 / 3);
+  const auto resolved = resolve_schedules(schedules, 10);
+  EXPECT_EQ(resolved[0].end, 20);
+  EXPECT_EQ(resolved[1].milestones, (std::vector<int64_t>{30, 50}));
+  EXPECT_EQ(resolved[1].end, -1);
+  EXPECT_EQ(resolved[2].end, 5);
+  EXPECT_THROW(resolve_schedules(schedules, 0), ConfigError);
+}
+
+struct Malformed {
+  const char* word;                 // the override that breaks the config
+  std::vector<const char*> expect;  // parts of the message
+};
+
+class MalformedConfig : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(MalformedConfig, NamesTheKey) {
+  try {
+    parse({GetParam().word});
+    FAIL() << GetParam().word << " was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("[Config] command line: "), std::string::npos) << text;
+    for (const char* part : GetParam().expect) EXPECT_NE(text.find(part), std::string::npos) << part << " not in " << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MalformedConfig,
+    ::testing::ValuesIn(std::vector<Malformed>{
+        {"mod=graph", {"unknown key 'mod'", "did you mean 'mode'"}},
+        {"mode=grpah", {"mode is 'grpah'", "did you mean 'graph'"}},
+        {"mode=[eager]", {"mode is a list", "text"}},
+        {"seed=-1", {"seed is -1"}},
+        {"seed=abc", {"seed is 'abc'", "an integer"}},
+        {"seed=1.5", {"seed is '1.5'"}},
+        {"seed=99999999999999999999", {"seed is '99999999999999999999'"}},
+        {"work_dir=''", {"work_dir is empty"}},
+        {"device=gpu", {"device", "gpu"}},
+        {"device=cuda:99", {"device", "cuda:99"}},
+        {"model=SmallCnn", {"model is 'SmallCnn'", "expected a map"}},
+        {"model={}", {"model.type is missing"}},
+        {"data=5", {"data is '5'", "expected a map"}},
+        {"data.train=[1]", {"data.train is a list of 1"}},
+        {"data.train={batch_size: 3}", {"data.train.type is missing"}},
+        {"data.tran={}", {"unknown key 'tran' in data", "did you mean 'train'"}},
+        {"data.train.batch_size=0", {"data.train.batch_size is 0"}},
+        {"data.train.batch_size=many", {"data.train.batch_size is 'many'"}},
+        {"data.train.num_workers=-1", {"data.train.num_workers is -1"}},
+        {"data.train.shuffle=maybe", {"data.train.shuffle is 'maybe'", "true or false"}},
+        {"data.train.sampler=random", {"data.train.sampler", "default, infinite"}},
+        {"data.val.sampler=infinite", {"data.val.sampler", "must end"}},
+        {"trainer=[]", {"trainer is a list"}},
+        {"trainer.max_updtes=3", {"unknown key 'max_updtes' in trainer", "did you mean 'max_updates'"}},
+        {"trainer.max_epochs=-2", {"trainer.max_epochs is -2"}},
+        {"trainer.accumulate=0", {"trainer.accumulate is 0"}},
+        {"trainer.accumulate=1e3", {"trainer.accumulate is '1e3'", "an integer"}},
+        {"trainer.val_interval=-1", {"trainer.val_interval is -1"}},
+        {"trainer.val_interval=9999999999", {"trainer.val_interval", "at most"}},
+        {"optim_wrapper.optimizer.type=Adan", {"optimizer.type is 'Adan'", "did you mean 'Adam'"}},
+        {"optim_wrapper.optimizer.type=LBFGS", {"optimizer.type is 'LBFGS'", "SGD, Adam, AdamW"}},
+        {"optim_wrapper.optimizer.lr=abc", {"optim_wrapper.optimizer.lr is 'abc', expected a number"}},
+        {"optim_wrapper.optimizer.lr='0.1'", {"optimizer.lr is '0.1'"}},
+        {"optim_wrapper.optimizer.lr=-1", {"optimizer.lr is -1"}},
+        {"optim_wrapper.optimizer.lr=.nan", {"optimizer.lr is '.nan'"}},
+        {"optim_wrapper.optimizer.lr=.inf", {"optimizer.lr is .inf"}},
+        {"optim_wrapper.optimizer.learning_rate=1", {"unknown key 'learning_rate' in optim_wrapper.optimizer", "known:"}},
+        {"optim_wrapper.optimizer.momentum=0.9", {"unknown key 'momentum'"}},
+        {"optim_wrapper.optimizer.betas=0.9", {"optimizer.betas is '0.9'", "a list"}},
+        {"optim_wrapper.optimizer.betas=[0.9]", {"optimizer.betas has 1 numbers"}},
+        {"optim_wrapper.optimizer.betas=[0.9, b]", {"optimizer.betas.1 is 'b'"}},
+        {"optim_wrapper.clip_grad=1.0", {"clip_grad is '1.0'", "expected a map"}},
+        {"optim_wrapper.clip_grad.max_norm=0", {"clip_grad.max_norm is 0"}},
+        {"optim_wrapper.clip_grad.max_norm=-1", {"clip_grad.max_norm is -1"}},
+        {"optim_wrapper.clip_grad.norm_type=0.5", {"clip_grad.norm_type is 0.5"}},
+        {"optim_wrapper.clip_grad.type=value", {"clip_grad.type is 'value'"}},
+        {"optim_wrapper.amp=fp16", {"amp is 'fp16'", "not available in this version"}},
+        {"optim_wrapper.amp=fp8", {"amp is 'fp8'", "off or bf16"}},
+        {"optim_wrapper.loss_scale=512", {"loss_scale is '512'", "not available in this version"}},
+        {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: 0.0}}}", {"paramwise_cfg", "not available"}},
+        {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "not available"}},
+        {"optim_wrapper.type=AmpOptimWrapper", {"optim_wrapper.type", "amp: bf16"}},
+        {"param_scheduler.0.type=Linaer", {"param_scheduler.0.type is 'Linaer'", "did you mean 'Linear'"}},
+        {"param_scheduler.0.typ=Linear", {"unknown key 'typ' in param_scheduler.0"}},
+        {"param_scheduler.0.begin=-1", {"param_scheduler.0.begin is -1"}},
+        {"param_scheduler.0.end=-5", {"param_scheduler.0.end is -5"}},
+        {"param_scheduler={type: Step}", {"param_scheduler.step_size is missing"}},
+        {"param_scheduler=[{type: MultiStep, milestones: 5}]", {"milestones is '5'", "a list"}},
+        {"param_scheduler=[{type: MultiStep, milestones: [5, 3]}]", {"param_scheduler.0", "milestones", "ascending"}},
+        {"param_scheduler=[{type: Cosine, begin: 5, end: 5}]", {"param_scheduler.0", "end"}},
+        {"param_scheduler=[{type: CosineAnnealingLR, T_max: 5}]", {"param_scheduler.0.T_max", "set end: 5"}},
+        {"param_scheduler=[{type: Cosine, by_epoch: true, convert_to_iter_based: false}]", {"convert_to_iter_based"}},
+        {"param_scheduler=Cosine", {"param_scheduler is 'Cosine'", "expected a map"}},
+        {"default_hooks.loger={}", {"unknown key 'loger' in default_hooks", "did you mean 'logger'"}},
+        {"default_hooks.timer=5", {"default_hooks.timer is '5'"}},
+        {"default_hooks.timer={window: 3}", {"unknown key 'window' in default_hooks.timer"}},
+        {"default_hooks.logger.interval=0", {"default_hooks.logger.interval is 0"}},
+        {"default_hooks.logger.type=TextHook", {"default_hooks.logger.type is 'TextHook'"}},
+        {"default_hooks.param_scheduler=null", {"default_hooks.param_scheduler is null"}},
+        {"default_hooks.checkpoint.interval=-1", {"default_hooks.checkpoint.interval is -1"}},
+        {"default_hooks.checkpoint.max_keep=0", {"default_hooks.checkpoint.max_keep is 0"}},
+        {"default_hooks.checkpoint.rule=bigger", {"default_hooks.checkpoint", "bigger"}},
+        {"default_hooks.checkpoint.save_best=acuracy", {"save_best is 'acuracy'", "did you mean 'accuracy'"}},
+        {"default_hooks.sampler_seed={seed: 1}", {"unknown key 'seed' in default_hooks.sampler_seed"}},
+        {"default_hooks.visualization.draw=true", {"visualization.draw", "not available"}},
+        {"custom_hooks=[{type: EMAHook}]", {"custom_hooks", "not available in this version"}},
+        {"evaluator=[{type: Acuracy}]", {"evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"}},
+        {"evaluator=[Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"}},
+        {"graph.fallback=never", {"graph.fallback is 'never'", "auto, strict, eager"}},
+        {"graph.cache_bytes=lots", {"graph.cache_bytes is 'lots'", "2 GiB"}},
+        {"graph.verify_interval=-1", {"graph.verify_interval is -1"}},
+        {"graph.fuse=fast", {"graph.fuse is 'fast'", "not available"}},
+        {"graph.warmup=3", {"unknown key 'warmup' in graph"}}}));
+
+TEST(Registry, NamesWhatIsKnown) {
+  register_builtin_types();
+  const ConfigNode root = ConfigNode::parse_text("model: {type: SmallCn}\ndata: {type: FashionMNST}\n", "c.yaml");
+  try {
+    make_model(root.child("model"), {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("c.yaml:1: model.type is 'SmallCn'"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("did you mean 'SmallCnn'"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(make_dataset(root.child("data")), ConfigError);
+  EXPECT_THROW(register_model("Mlp", [](ConfigNode&, ModelContext&) { return std::unique_ptr<Task>(); }), ConfigError);
+}
+
+TEST(Build, RefusesRunsThatCannotStart) {
+  register_builtin_types();
+  const std::string text =
+      "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
+      "data: {train: {type: Text, batch_size: 4}}\n"
+      "trainer: {max_updates: 20}\n";
+  const auto build = [&](const std::vector<std::string>& overrides) {
+    ConfigNode root = ConfigNode::parse_text(text, "c.yaml");
+    for (const std::string& word : overrides) root.override_with(word);
+    const RunConfig config = parse_run_config(root, "c");
+    Run run = build_training(config);
+    add_hooks(config, run);
+    return run.updates_per_epoch;
+  };
+  EXPECT_GT(build({}), 0);
+  EXPECT_EQ(build({"data.train.sampler=infinite"}), 0);
+  EXPECT_THROW(build({"data=null"}), ConfigError);
+  EXPECT_THROW(build({"trainer=null"}), ConfigError);
+  EXPECT_THROW(build({"trainer={max_epochs: 1}", "data.train.sampler=infinite"}), ConfigError);
+  EXPECT_THROW(build({"data.train.splt=val"}), ConfigError);
+  EXPECT_THROW(build({"model.n_heads=2"}), ConfigError);
+  EXPECT_THROW(build({"model.n_head=3"}), ConfigError);
+  EXPECT_THROW(build({"data.train.path=/nonexistent"}), DataError);
+  EXPECT_THROW(build({"param_scheduler=[{type: Linear, end: 5}, {type: Cosine, begin: 3}]"}), ConfigError);
+  EXPECT_THROW(build({"default_hooks={checkpoint: {by_epoch: true}}", "data.train.sampler=infinite"}), ConfigError);
+}
+
+}  // namespace
+}  // namespace duet
