@@ -4,6 +4,7 @@
 #include <duet/cli/registry.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/core/metric.h>
 #include <duet/core/random.h>
 #include <duet/eager/eager_trainer.h>
@@ -49,7 +50,8 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
   }
   for (const MetricConfig& metric : config.metrics) {
     // The mean loss is part of every evaluation.
-    if (metric.type == "Accuracy") run.trainer->add_metric(std::make_unique<Accuracy>(metric.target, metric.prediction));
+    if (metric.type == "Accuracy")
+      run.trainer->add_metric(std::make_unique<Accuracy>(metric.target, metric.prediction));
   }
 }
 
@@ -91,12 +93,16 @@ void add_hooks(const RunConfig& config, Run& run) {
 }
 
 Run build_training(const RunConfig& config) {
-  if (!config.train) config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
+  if (!config.train)
+    config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
   const LoopOptions& loop = config.trainer.loop;
   if (loop.max_updates == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
     config.root.child("trainer").fail("max_updates", config.train->infinite
                                                          ? "is missing; add it, since an infinite sampler has no epochs"
                                                          : "and max_epochs are both missing; add one of them");
+  }
+  if (config.hooks.save && !config.hooks.checkpoint.save_best.empty() && !config.val) {
+    log_warning("default_hooks.checkpoint.save_best has no effect without data.val");
   }
   const at::Device device = parse_device(config.trainer.device);
   Run run;

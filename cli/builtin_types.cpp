@@ -48,7 +48,8 @@ std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
   if (options.vocab_size == 0) {
     const auto* text = dynamic_cast<const TextDataset*>(context.train_data);
     if (text == nullptr) {
-      node.fail("vocab_size", "is 0, which asks the training data, expected data.train of type Text; set the size here");
+      node.fail("vocab_size",
+                "is 0, which asks the training data, expected data.train of type Text; set the size here");
     }
     options.vocab_size = text->vocab_size();
   }

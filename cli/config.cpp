@@ -93,14 +93,16 @@ std::string describe(const Data& data) {
 }
 
 [[noreturn]] void fail_at(const Data& data, const std::string& message) {
-  throw ConfigError(c10::str("[Config] ", data.origin, ": ", data.path.empty() ? "the config" : data.path, " ", message));
+  throw ConfigError(
+      c10::str("[Config] ", data.origin, ": ", data.path.empty() ? "the config" : data.path, " ", message));
 }
 
 template <class T>
 T parse_value(const Data& data) {
   if constexpr (requires { typename T::value_type; } && !std::is_same_v<T, std::string>) {
     if (data.kind != Kind::kList) {
-      fail_at(data, c10::str("is ", describe(data), ", expected a list, each item ", Reader<typename T::value_type>::kName));
+      fail_at(data,
+              c10::str("is ", describe(data), ", expected a list, each item ", Reader<typename T::value_type>::kName));
     }
     T values;
     for (const auto& item : data.items) values.push_back(parse_value<typename T::value_type>(*item.second));
@@ -219,7 +221,8 @@ int64_t ConfigNode::read_int(const std::string& key, int64_t fallback, int64_t m
   const int64_t value = read<int64_t>(key, fallback);
   if (value >= min && value <= max) return value;
   const bool open = max == std::numeric_limits<int64_t>::max();
-  fail(key, c10::str("is ", value, ", expected an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
+  fail(key,
+       c10::str("is ", value, ", expected an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
 }
 
 double ConfigNode::read_number(const std::string& key, double fallback, double min, double max) const {
@@ -233,7 +236,8 @@ std::string ConfigNode::read_choice(const std::string& key, const std::string& f
                                     const std::vector<std::string>& choices) const {
   const std::string value = read<std::string>(key, fallback);
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
-  fail(key, c10::str("is '", value, "', expected one of ", join(choices), "; did you mean '", nearest(value, choices), "'?"));
+  fail(key, c10::str("is '", value, "', expected one of ", join(choices), "; did you mean '", nearest(value, choices),
+                     "'?"));
 }
 
 int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {

@@ -67,8 +67,9 @@ void write_map(const Data& data, const std::string& indent, std::string& out) {
     if (!shown(*item)) continue;
     const std::string head = indent + yaml_scalar(key, false) + ":";
     const bool defaults_below = item->kind == Kind::kAbsent && item->fallback.empty();
-    const bool block_map = defaults_below || (item->kind == Kind::kMap && std::any_of(item->items.begin(), item->items.end(),
-                                                                     [](const auto& i) { return shown(*i.second); }));
+    const bool block_map =
+        defaults_below || (item->kind == Kind::kMap && std::any_of(item->items.begin(), item->items.end(),
+                                                                   [](const auto& i) { return shown(*i.second); }));
     if (block_map) {
       out += head + (defaults_below ? "" : "  # " + item->origin) + "\n";
       write_map(*item, indent + "  ", out);

@@ -30,8 +30,9 @@ class TreeBuilder {
 
   std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin, int depth) {
     if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
-      throw ConfigError(c10::str("[Config] ", origin, ": ", path, " is nested too deeply or refers to itself, expected at most ",
-                                 kMaxDepth, " levels and ", kMaxNodes, " nodes; write the values out"));
+      throw ConfigError(c10::str("[Config] ", origin, ": ", path,
+                                 " is nested too deeply or refers to itself, expected at most ", kMaxDepth,
+                                 " levels and ", kMaxNodes, " nodes; write the values out"));
     }
     auto data = std::make_shared<Data>();
     data->origin = origin;
@@ -71,7 +72,8 @@ class TreeBuilder {
       const std::string key = entry.first.Scalar();
       const std::string path = join_path(data.path, key);
       if (key == "_base_" || key == "_delete_") {
-        throw ConfigError(c10::str("[Config] ", origin, ": found ", path, ", expected one complete file: inheritance is "
+        throw ConfigError(c10::str("[Config] ", origin, ": found ", path,
+                                   ", expected one complete file: inheritance is "
                                    "not available in this version; copy the base config's keys into this file"));
       }
       if (key == "<<") {
@@ -164,8 +166,9 @@ std::shared_ptr<Data>& entry_of(Data& data, const std::string& key, const std::s
                                "', expected a map to set '", key, "' in; override ", data.path, " itself"));
   }
   if (data.kind == Kind::kList && key != std::to_string(data.items.size())) {
-    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " has ", data.items.size(), " items, found index '",
-                               key, "', expected 0 to ", data.items.size(), " (one past the end appends)"));
+    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " has ", data.items.size(),
+                               " items, found index '", key, "', expected 0 to ", data.items.size(),
+                               " (one past the end appends)"));
   }
   auto made = std::make_shared<Data>();
   made->origin = origin;

@@ -55,7 +55,8 @@ void reset_peak_bytes(at::Device device) {
     return;
   }
   malloc_trim(0);
-  // Linux: "5" sets the peak back to what is resident now. Where that is not allowed the peak stays that of the process.
+  // Linux: "5" sets the peak back to what is resident now. Where that is not allowed the peak stays that of the
+  // process.
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 

@@ -50,7 +50,8 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
   const std::string amp = node.read<std::string>("amp", "off");
   if (amp == "bf16" || amp == "bfloat16") return at::kBFloat16;
   if (amp == "fp16" || amp == "float16") {
-    node.fail("amp", "is '" + amp + "', which needs a loss scaler and is not available in this version; use bf16 or off");
+    node.fail("amp",
+              "is '" + amp + "', which needs a loss scaler and is not available in this version; use bf16 or off");
   }
   if (amp != "off" && amp != "false" && amp != "no") node.fail("amp", "is '" + amp + "', expected off or bf16");
   return std::nullopt;
@@ -60,16 +61,18 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
 void refuse_unavailable(const ConfigNode& node) {
   const std::string scale = node.find<std::string>("loss_scale").value_or("dynamic");
   if (scale != "dynamic" && scale != "1" && scale != "1.0") {
-    node.fail("loss_scale", "is '" + scale + "', but scaling serves fp16 alone, which is not available in this version; "
-                            "remove the key");
+    node.fail("loss_scale", "is '" + scale +
+                                "', but scaling serves fp16 alone, which is not available in this version; "
+                                "remove the key");
   }
   if (!node.child("paramwise_cfg").is_empty()) {
     node.fail("paramwise_cfg", "is set, but parameter groups are not available in this version; remove it or set null");
   }
   const std::string constructor = node.find<std::string>("constructor").value_or("DefaultOptimWrapperConstructor");
   if (constructor != "DefaultOptimWrapperConstructor") {
-    node.fail("constructor", "is '" + constructor + "', expected DefaultOptimWrapperConstructor: others are not available "
-                             "in this version");
+    node.fail("constructor", "is '" + constructor +
+                                 "', expected DefaultOptimWrapperConstructor: others are not available "
+                                 "in this version");
   }
   const std::string type = node.find<std::string>("type").value_or("OptimWrapper");
   if (type != "OptimWrapper") {
@@ -163,7 +166,8 @@ std::vector<ScheduleConfig> read_schedules(const ConfigNode& root) {
   return schedules;
 }
 
-std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t updates_per_epoch) {
+std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules,
+                                               int64_t updates_per_epoch) {
   std::vector<ScheduleOptions> resolved;
   for (const ScheduleConfig& schedule : schedules) {
     ScheduleOptions options = schedule.options;

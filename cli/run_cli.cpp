@@ -52,7 +52,8 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
   CLI::App* train = app.add_subcommand("train", "Train the model of a config");
   add_config(*train, arguments.train);
   add_mode(*train, arguments.train);
-  train->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint), or a checkpoint")
+  train
+      ->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint), or a checkpoint")
       ->option_text("auto|none|PATH");
   train->callback([&] { chosen = [&] { return train_command(arguments.train); }; });
 

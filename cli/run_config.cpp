@@ -4,7 +4,6 @@
 #include <duet/cli/nearest.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
-#include <duet/core/log.h>
 
 #include <algorithm>
 #include <limits>
@@ -49,7 +48,8 @@ void read_graph(const ConfigNode& node, GraphOptions& graph) {
   graph.verify_interval = node.read_int("verify_interval", graph.verify_interval, 0);
   const std::string fuse = node.read<std::string>("fuse", "exact");
   if (fuse != "exact") {
-    node.fail("fuse", "is '" + fuse + "', expected exact: passes that change numerics are not available in this version");
+    node.fail("fuse",
+              "is '" + fuse + "', expected exact: passes that change numerics are not available in this version");
   }
   node.located([&] { graph.validate(); });
 }
@@ -73,11 +73,8 @@ void check_best_metric(const ConfigNode& node, const RunConfig& config) {
     if (metric.type == "Accuracy") names.emplace_back("accuracy");
   }
   if (!best.empty() && std::find(names.begin(), names.end(), best) == names.end()) {
-    node.fail("save_best", c10::str("is '", best, "', expected null, auto or a metric of evaluator; ", known_and_nearest(best, names)));
-  }
-  if (!best.empty() && !config.val) {
-    log_warning(c10::str("[Config] ", node.child("save_best").origin(), ": ", node.path(),
-                         ".save_best has no effect without data.val"));
+    node.fail("save_best", c10::str("is '", best, "', expected null, auto or a metric of evaluator; ",
+                                    known_and_nearest(best, names)));
   }
 }
 
@@ -88,7 +85,7 @@ void read_checkpoint_hook(const ConfigNode& node, RunConfig& config) {
   checkpoint.save_best = node.find<std::string>("save_best").value_or("");
   checkpoint.save_last = node.read<bool>("save_last", checkpoint.save_last);
   check_best_metric(node, config);
-  checkpoint.rule = node.find<std::string>("rule").value_or("");
+  if (node.find<std::string>("rule")) checkpoint.rule = node.read_choice("rule", "", {"greater", "less"});
   config.checkpoint_by_epoch = node.read<bool>("by_epoch", false);
   node.located([&] { checkpoint.validate(); });
 }
@@ -105,12 +102,14 @@ void read_hooks(const ConfigNode& root, RunConfig& config) {
     logger.located([&] { config.hooks.logger.validate(); });
   }
   if (!keeps_hook(node, "param_scheduler", "ParamSchedulerHook") && !config.schedules.empty()) {
-    node.fail("param_scheduler", "is null, which would leave the schedules of param_scheduler without effect; remove one");
+    node.fail("param_scheduler",
+              "is null, which would leave the schedules of param_scheduler without effect; remove one");
   }
   config.hooks.save = keeps_hook(node, "checkpoint", "CheckpointHook");
   if (config.hooks.save) read_checkpoint_hook(node.child("checkpoint"), config);
   keeps_hook(node, "sampler_seed", "DistSamplerSeedHook");  // the samplers know their epoch without a hook
-  if (keeps_hook(node, "visualization", "VisualizationHook") && node.child("visualization").find<bool>("draw").value_or(false)) {
+  if (keeps_hook(node, "visualization", "VisualizationHook") &&
+      node.child("visualization").find<bool>("draw").value_or(false)) {
     node.child("visualization").fail("draw", "is true, but drawing is not available in this version; set false");
   }
   if (!root.child("custom_hooks").is_empty()) {

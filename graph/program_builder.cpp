@@ -21,6 +21,13 @@ bool has_hidden_effect(const std::string& name) {
   return name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
 }
 
+// Losses that reduce resize their output twice on the way, even to the shape it has already.
+bool resizes_its_output(const c10::FunctionSchema& schema, const Tape::Value& result) {
+  const bool reduces = std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                                   [](const c10::Argument& argument) { return argument.name() == "reduction"; });
+  return reduces && result.sizes.empty() && schema.name().find("nll_loss") == std::string::npos;
+}
+
 template <class Visit>
 void for_each_value(const std::vector<Tape::Slot>& slots, Visit visit) {
   for (const Tape::Slot& slot : slots) {
@@ -111,7 +118,10 @@ void StepProgram::classify() {
       fresh += tape_.storages[tape_.values[value].storage].producer == static_cast<int>(i) ? 1 : 0;
     });
     if (fresh == 0) continue;
-    const bool plain = op.written.empty() && fresh == results && results == static_cast<int>(op.results.size());
+    bool plain = op.written.empty() && fresh == results && results == static_cast<int>(op.results.size());
+    for_each_value(op.results, [&](int value) {
+      plain = plain && !resizes_its_output(op.handle.schema(), tape_.values[value]);
+    });
     kinds_[i] = plain && find_out_variant(op.handle, backend_) ? Kind::kOut : Kind::kRebind;
   }
 }

@@ -174,7 +174,8 @@ void print_verdict(int64_t updates, double factor, const std::optional<Differenc
 int compare_command(const CompareArguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
-  if (!config.train) config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
+  if (!config.train)
+    config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
   const std::shared_ptr<const Dataset> data = build_dataset(config.train);
   const Half eager = run_mode(config, "eager", data, arguments.updates);
   const Half graph = run_mode(config, "graph", data, arguments.updates);

@@ -64,7 +64,8 @@ std::vector<std::string> missing() {
     list.push_back("Fashion-MNIST (" + join(files) + "): apt install dataset-fashion-mnist, or set data.*.root");
   }
   if (!std::filesystem::exists("/usr/share/common-licenses/GPL-3")) {
-    list.emplace_back("the text /usr/share/common-licenses/GPL-3 that the Text dataset reads by default: set data.*.path");
+    list.emplace_back(
+        "the text /usr/share/common-licenses/GPL-3 that the Text dataset reads by default: set data.*.path");
   }
   if (!cuda_available()) list.emplace_back("a CUDA device: training runs on the CPU");
   if (access(".", W_OK) != 0) list.emplace_back("write access to the current folder: set work_dir to another one");

@@ -24,7 +24,8 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
     std::ifstream file(root + "/best");
     if (file >> best && std::filesystem::is_directory(root + "/" + best)) return root + "/" + best;
     if (wanted == "best") {
-      throw CheckpointError("[duet] there is no best checkpoint in '" + root + "'; train with save_best, or name another one");
+      throw CheckpointError("[duet] there is no best checkpoint in '" + root +
+                            "'; train with save_best, or name another one");
     }
   }
   if (const std::optional<std::string> latest = CheckpointStore(root).find_latest()) return *latest;

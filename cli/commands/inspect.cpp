@@ -58,8 +58,8 @@ int inspect_command(const InspectArguments& arguments) {
   }
   std::printf("tensors: %zu\n", manifest.tensors.size());
   for (const CheckpointTensor& tensor : manifest.tensors) {
-    std::printf("  %-44s %-5s %-20s %12s\n", tensor.name.c_str(), tensor.dtype.c_str(), shape_text(tensor.shape).c_str(),
-                readable_bytes(static_cast<int64_t>(tensor.bytes)).c_str());
+    std::printf("  %-44s %-5s %-20s %12s\n", tensor.name.c_str(), tensor.dtype.c_str(),
+                shape_text(tensor.shape).c_str(), readable_bytes(static_cast<int64_t>(tensor.bytes)).c_str());
   }
   std::printf("verified: every hash matches\n");
   std::fflush(stdout);

@@ -39,7 +39,8 @@ void resume(const RunConfig& config, const std::string& from, BaseTrainer& train
   const CheckpointStore store(checkpoint_root(config));
   if (from == "none") {
     if (!store.list().empty()) {
-      log_warning("'" + checkpoint_root(config) + "' holds checkpoints of an earlier run and this one starts afresh; pass "
+      log_warning("'" + checkpoint_root(config) +
+                  "' holds checkpoints of an earlier run and this one starts afresh; pass "
                   "--resume auto to go on from them, or choose another work_dir");
     }
     return;

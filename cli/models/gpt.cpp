@@ -99,8 +99,9 @@ class Gpt : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& input) {
     if (input.dim() != 2 || input.size(1) > context_) {
-      throw ConfigError(c10::str("[Gpt] found 'input' of shape ", input.sizes(), ", expected [N, T] with T <= context = ",
-                                 context_, "; set model.context to the data's context"));
+      throw ConfigError(c10::str("[Gpt] found 'input' of shape ", input.sizes(),
+                                 ", expected [N, T] with T <= context = ", context_,
+                                 "; set model.context to the data's context"));
     }
     const at::Tensor places = at::arange(input.size(1), input.options());
     at::Tensor x = dropout_->forward(tokens_->forward(input) + positions_->forward(places));

@@ -22,7 +22,8 @@ class Mlp : public torch::nn::Module {
   explicit Mlp(const MlpOptions& options) {
     int64_t width = options.in_features;
     for (const int64_t hidden : options.hidden) {
-      hidden_.push_back(register_module("hidden" + std::to_string(hidden_.size() + 1), torch::nn::Linear(width, hidden)));
+      hidden_.push_back(
+          register_module("hidden" + std::to_string(hidden_.size() + 1), torch::nn::Linear(width, hidden)));
       width = hidden;
     }
     if (options.dropout > 0) dropout_ = register_module("dropout", torch::nn::Dropout(options.dropout));

@@ -33,7 +33,8 @@ void expect_contains(const std::string& text, const std::vector<std::string>& pa
 
 TEST(Config, ReadsEveryType) {
   const ConfigNode c = ConfigNode::parse_text(
-      "flag: off\nbig: 7\nlr: 1e-3\nname: abc\ninf: .inf\nquoted: '5'\nints: [1, 2]\nnumbers: [0.9, 1]\nwords: [a, 'b']\n",
+      "flag: off\nbig: 7\nlr: 1e-3\nname: abc\ninf: .inf\nquoted: '5'\nints: [1, 2]\nnumbers: [0.9, 1]\nwords: [a, "
+      "'b']\n",
       "c.yaml");
   EXPECT_FALSE(c.read<bool>("flag", true));
   EXPECT_EQ(c.read<std::string>("flag", ""), "off");
@@ -63,7 +64,8 @@ TEST(Config, AbsentAndNullGiveTheDefault) {
 }
 
 TEST(Config, TypeErrorsNameLinePathAndValue) {
-  const ConfigNode c = ConfigNode::parse_text("x: 1\nsub:\n  lr: abc\n  n: 1.5\n  on: 2\n  l: [1, b]\n  q: '1'\n  m: {}\n", "c.yaml");
+  const ConfigNode c =
+      ConfigNode::parse_text("x: 1\nsub:\n  lr: abc\n  n: 1.5\n  on: 2\n  l: [1, b]\n  q: '1'\n  m: {}\n", "c.yaml");
   const ConfigNode sub = c.child("sub");
   EXPECT_EQ(error_of([&] { sub.read<double>("lr", 0); }), "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
   expect_contains(error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is '1.5', expected an integer"});
@@ -77,7 +79,8 @@ TEST(Config, TypeErrorsNameLinePathAndValue) {
 }
 
 TEST(Config, RangesAndChoices) {
-  const ConfigNode c = ConfigNode::parse_text("n: 0\np: 1.5\nmode: grahp\nsize: 2 GiB\nbad: 2 apples\nneg: -1 MB\n", "c.yaml");
+  const ConfigNode c =
+      ConfigNode::parse_text("n: 0\np: 1.5\nmode: grahp\nsize: 2 GiB\nbad: 2 apples\nneg: -1 MB\n", "c.yaml");
   expect_contains(error_of([&] { c.read_int("n", 1, 1); }), {"c.yaml:1: n is 0, expected an integer of at least 1"});
   expect_contains(error_of([&] { c.read_number("p", 0, 0, 1); }), {"c.yaml:2: p is 1.5", "at most 1"});
   expect_contains(error_of([&] { c.read_choice("mode", "eager", {"eager", "graph"}); }),
@@ -92,8 +95,8 @@ TEST(Config, UnknownKeysNameTheNearestKnownOne) {
   const ConfigNode c = ConfigNode::parse_text("a:\n  lr: 1\n  learning_rat: 2\n", "c.yaml");
   c.child("a").read<double>("lr", 0);
   c.child("a").read<double>("learning_rate", 0);
-  expect_contains(error_of([&] { c.reject_unknown(); }),
-                  {"c.yaml:3: unknown key 'learning_rat' in a", "known: lr, learning_rate", "did you mean 'learning_rate'"});
+  expect_contains(error_of([&] { c.reject_unknown(); }), {"c.yaml:3: unknown key 'learning_rat' in a",
+                                                          "known: lr, learning_rate", "did you mean 'learning_rate'"});
 }
 
 TEST(Config, UnknownKeysInListsAndLaterParts) {
@@ -143,7 +146,7 @@ TEST(Config, BrokenYamlNamesLineAndColumn) {
   expect_contains(parse_error("a: *nope\n"), {"c.yaml:1"});
   expect_contains(parse_error("a: 'open\n"), {"c.yaml:"});
   expect_contains(parse_error(std::string("a: \0x\n", 7)), {"c.yaml:"});
-  expect_contains(parse_error(std::string(100000, '[')), {"c.yaml:1"});
+  expect_contains(parse_error(std::string(100000, '[')), {"c.yaml:", "not YAML"});
 }
 
 TEST(Config, StructureErrors) {
@@ -181,7 +184,8 @@ TEST(Config, DumpReadsBackAndNamesOrigins) {
   c.child("a").read<std::string>("word", "two words");
   c.child("made").read<double>("ratio", 0.1);
   const std::string text = c.dump();
-  expect_contains(text, {"b: 1e-3  # c.yaml:1", "c: 7  # command line", "word: two words  # default", "ratio: 0.1  # default"});
+  expect_contains(
+      text, {"b: 1e-3  # c.yaml:1", "c: 7  # command line", "word: two words  # default", "ratio: 0.1  # default"});
   const ConfigNode again = ConfigNode::parse_text(text, "again.yaml");
   EXPECT_EQ(again.child("a").read<std::string>("s", ""), "x: y");
   EXPECT_EQ(again.list("l").at(1).read<std::string>("x", ""), "null");

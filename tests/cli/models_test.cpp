@@ -23,7 +23,8 @@ Batch images(int64_t count) {
 }
 
 Batch text(int64_t count, int64_t length) {
-  return {{"input", at::randint(50, {count, length}, at::kLong)}, {"target", at::randint(50, {count, length}, at::kLong)}};
+  return {{"input", at::randint(50, {count, length}, at::kLong)},
+          {"target", at::randint(50, {count, length}, at::kLong)}};
 }
 
 const at::Tensor& named(const NamedTensors& tensors, const std::string& name) {
@@ -39,7 +40,9 @@ int64_t count(const NamedTensors& tensors) {
   return total;
 }
 
-GptOptions small_gpt() { return {.vocab_size = 50, .n_layer = 2, .n_head = 2, .n_embd = 16, .context = 12, .dropout = 0.1}; }
+GptOptions small_gpt() {
+  return {.vocab_size = 50, .n_layer = 2, .n_head = 2, .n_embd = 16, .context = 12, .dropout = 0.1};
+}
 
 // Every model: names are unique, the loss is one number with a gradient for every parameter.
 void expect_trains(Task& task, const Batch& batch) {
@@ -71,7 +74,8 @@ TEST(SmallCnn, TrainsAndPredicts) {
 }
 
 TEST(SmallCnn, ShapeFollowsItsOptions) {
-  const auto task = make_small_cnn({.num_classes = 3, .in_channels = 2, .image_size = 16, .channels = {4, 5, 6}, .dropout = 0});
+  const auto task =
+      make_small_cnn({.num_classes = 3, .in_channels = 2, .image_size = 16, .channels = {4, 5, 6}, .dropout = 0});
   const Batch batch = {{"image", at::randn({2, 2, 16, 16})}, {"target", at::randint(3, {2}, at::kLong)}};
   EXPECT_EQ(named(task->predict(batch), "prediction").sizes(), (std::vector<int64_t>{2, 3}));
 }

@@ -5,7 +5,9 @@
 #include <duet/core/task.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <algorithm>
+#include <ostream>
+#include <random>
 
 namespace duet {
 namespace {
@@ -28,7 +30,9 @@ optim_wrapper:
   paramwise_cfg: {}
   constructor: DefaultOptimWrapperConstructor
 param_scheduler: [{type: Linear, end: 100}, {type: Cosine, begin: 100}]
-default_hooks: {timer: {}, logger: {interval: 50}, param_scheduler: {}, checkpoint: {interval: 500, max_keep: 3, save_best: auto}, sampler_seed: {}, visualization: {draw: false}}
+default_hooks:
+  {timer: {}, logger: {interval: 50}, param_scheduler: {}, checkpoint: {interval: 500, max_keep: 3, save_best: auto},
+   sampler_seed: {}, visualization: {draw: false}}
 custom_hooks: []
 evaluator: [{type: Accuracy}]
 graph: {fallback: auto, cache_bytes: 2 GiB, fuse: exact}
@@ -93,9 +97,10 @@ TEST(RunConfig, OffAndNullWords) {
 }
 
 TEST(RunConfig, SchedulesByMmenginesNames) {
-  const auto schedules = parse({"param_scheduler=[{type: LinearLR, by_epoch: true, end: 2}, {type: MultiStepLR, by_epoch: "
-                                "true, milestones: [3, 5]}, {type: ConstantLR, end: 5}]"})
-                             .schedules;
+  const auto schedules =
+      parse({"param_scheduler=[{type: LinearLR, by_epoch: true, end: 2}, {type: MultiStepLR, by_epoch: "
+             "true, milestones: [3, 5]}, {type: ConstantLR, end: 5}]"})
+          .schedules;
   EXPECT_EQ(schedules[0].options.type, "Linear");
   EXPECT_DOUBLE_EQ(schedules[0].options.start_factor, 1.0 / 3);
   EXPECT_DOUBLE_EQ(schedules[2].options.factor, 1.0 / 3);
@@ -112,6 +117,8 @@ struct Malformed {
   std::vector<const char*> expect;  // parts of the message
 };
 
+void PrintTo(const Malformed& malformed, std::ostream* out) { *out << malformed.word; }
+
 class MalformedConfig : public ::testing::TestWithParam<Malformed> {};
 
 TEST_P(MalformedConfig, NamesTheKey) {
@@ -122,7 +129,8 @@ TEST_P(MalformedConfig, NamesTheKey) {
     EXPECT_EQ(error.exit_code(), 2);
     const std::string text = error.what();
     EXPECT_NE(text.find("[Config] command line: "), std::string::npos) << text;
-    for (const char* part : GetParam().expect) EXPECT_NE(text.find(part), std::string::npos) << part << " not in " << text;
+    for (const char* part : GetParam().expect)
+      EXPECT_NE(text.find(part), std::string::npos) << part << " not in " << text;
   }
 }
 
@@ -165,7 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.optimizer.lr=-1", {"optimizer.lr is -1"}},
         {"optim_wrapper.optimizer.lr=.nan", {"optimizer.lr is '.nan'"}},
         {"optim_wrapper.optimizer.lr=.inf", {"optimizer.lr is .inf"}},
-        {"optim_wrapper.optimizer.learning_rate=1", {"unknown key 'learning_rate' in optim_wrapper.optimizer", "known:"}},
+        {"optim_wrapper.optimizer.learning_rate=1",
+         {"unknown key 'learning_rate' in optim_wrapper.optimizer", "known:"}},
         {"optim_wrapper.optimizer.momentum=0.9", {"unknown key 'momentum'"}},
         {"optim_wrapper.optimizer.betas=0.9", {"optimizer.betas is '0.9'", "a list"}},
         {"optim_wrapper.optimizer.betas=[0.9]", {"optimizer.betas has 1 numbers"}},
@@ -213,6 +222,36 @@ INSTANTIATE_TEST_SUITE_P(
         {"graph.fuse=fast", {"graph.fuse is 'fast'", "not available"}},
         {"graph.warmup=3", {"unknown key 'warmup' in graph"}}}));
 
+// Whatever a hand slip or a bad disk makes of a config: it is read, or refused with file and line.
+TEST(RunConfig, ThousandsOfDamagedTextsAreReadOrRefused) {
+  std::mt19937 random(0);
+  const auto draw = [&](std::size_t below) { return static_cast<std::size_t>(random() % below); };
+  const std::string text = kFull;
+  const std::string alphabet = "{}[]:,-#&*!|>'\"%@`~? \n\tab01.\\\xff";
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string damaged = text;
+    for (std::size_t edits = 1 + draw(3); edits > 0; --edits) {
+      const std::size_t at = draw(damaged.size());
+      const std::size_t length = std::min(1 + draw(12), damaged.size() - at);
+      switch (draw(4)) {
+        case 0: damaged[at] = alphabet[draw(alphabet.size())]; break;
+        case 1: damaged.insert(at, 1, alphabet[draw(alphabet.size())]); break;
+        case 2: damaged.erase(at, length); break;
+        default: damaged.insert(draw(damaged.size()), damaged.substr(at, length)); break;
+      }
+    }
+    try {
+      parse_run_config(ConfigNode::parse_text(damaged, "c.yaml"), "c");
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.exit_code(), 2) << damaged;
+      EXPECT_EQ(std::string(error.what()).rfind("[Config] c.yaml", 0), 0U) << error.what() << "\n" << damaged;
+    }
+  }
+  EXPECT_GT(refused, 1500);
+}
+
 TEST(Registry, NamesWhatIsKnown) {
   register_builtin_types();
   const ConfigNode root = ConfigNode::parse_text("model: {type: SmallCn}\ndata: {type: FashionMNST}\n", "c.yaml");
@@ -237,7 +276,7 @@ TEST(Build, RefusesRunsThatCannotStart) {
     ConfigNode root = ConfigNode::parse_text(text, "c.yaml");
     for (const std::string& word : overrides) root.override_with(word);
     const RunConfig config = parse_run_config(root, "c");
-    Run run = build_training(config);
+    duet::Run run = build_training(config);
     add_hooks(config, run);
     return run.updates_per_epoch;
   };

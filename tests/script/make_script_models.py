@@ -1,0 +1,211 @@
+"""Writes three TorchScript models, the data of 20 updates for each, and the losses that PyTorch's Python gets on them.
+
+    python make_script_models.py FOLDER
+
+For each NAME: FOLDER/NAME.pt (torch.jit.save) and FOLDER/NAME.safetensors with
+    input.K, target.K    micro-batch of update K
+    loss.module          losses of the nn.Module that the script was made from
+    loss.script          losses of NAME.pt, loaded back, under the executor's default settings
+    loss.interpreted     the same, without the executor's rewrites (torch.jit.optimized_execution(False))
+    weight.NAME          parameters and buffers of the nn.Module after the last update
+
+Needs nothing but torch. One thread, since sums depend on how they are split.
+"""
+
+import copy
+import ctypes
+import json
+import os
+import sys
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+UPDATES = 20
+SEED = 1234  # of the default generator, right before the first update; script_task_test.cpp knows it
+
+
+def conv3x3(inputs, outputs, stride=1):
+    return nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False)
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, outputs, stride=1):
+        super().__init__()
+        self.conv1 = conv3x3(inputs, outputs, stride)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = conv3x3(outputs, outputs)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        identity = x
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        out += identity
+        return self.relu(out)
+
+
+class ResNet18(nn.Module):
+    """torchvision.models.resnet18: the same layers, names and initial values."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, kernel_size=7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+        self.layer1 = nn.Sequential(BasicBlock(64, 64), BasicBlock(64, 64))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512))
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+        self.fc = nn.Linear(512, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class Lstm(nn.Module):
+    """Reads an image row by row."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.lstm = nn.LSTM(28, 64, num_layers=2, batch_first=True, dropout=0.2)
+        self.dropout = nn.Dropout(0.1)
+        self.fc = nn.Linear(64, num_classes)
+
+    def forward(self, x):
+        output, _ = self.lstm(x)
+        return self.fc(self.dropout(output[:, -1]))
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, dropout):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.dropout = dropout
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        qkv = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv[0], qkv[1], qkv[2]
+        weights = self.dropout(torch.softmax(q @ k.transpose(-2, -1) * (width // self.heads) ** -0.5, dim=-1))
+        return self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads, dropout):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attention = Attention(width, heads, dropout)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), dropout, nn.Linear(4 * width, width), dropout)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Vit(nn.Module):
+    """`dropout` scripted keeps its `training` flag in a traced model; a plain nn.Dropout would be frozen as it is."""
+
+    def __init__(self, num_classes, width=64, layers=2, heads=4, patch=8, side=32):
+        super().__init__()
+        dropout = torch.jit.script(nn.Dropout(0.1))
+        self.patches = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        self.position = nn.Parameter(0.02 * torch.randn(1, (side // patch) ** 2 + 1, width))
+        self.dropout = dropout
+        self.layers = nn.Sequential(*[Layer(width, heads, dropout) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1) + self.position
+        return self.head(self.norm(self.layers(self.dropout(x)))[:, 0])
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    types = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
+    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):  # keeps all aligned
+        tensor = tensor.detach().contiguous()
+        begin = len(data)
+        data += ctypes.string_at(tensor.data_ptr(), tensor.nbytes)
+        header[name] = {"dtype": types[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, len(data)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def train(model, batches):
+    """Losses of one update per batch."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+    losses = []
+    torch.manual_seed(SEED)
+    model.train()
+    for inputs, target in batches:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(inputs), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+def make(folder, name, model, shape, classes, trace):
+    batches = [(torch.randn(shape), torch.randint(classes, shape[:1])) for _ in range(UPDATES)]
+    model.train()
+    original = copy.deepcopy(model)  # tracing runs the model, which moves the statistics of a batch norm
+    if trace:
+        script = torch.jit.trace(model, torch.randn(shape), check_trace=False)  # dropout: no two runs are alike
+    else:
+        script = torch.jit.script(model)
+    path = os.path.join(folder, name + ".pt")
+    torch.jit.save(script, path)
+
+    tensors = {"loss.module": train(original, batches), "loss.script": train(torch.jit.load(path), batches)}
+    with torch.jit.optimized_execution(False):
+        tensors["loss.interpreted"] = train(torch.jit.load(path), batches)
+    for key, value in original.state_dict().items():
+        tensors["weight." + key] = value
+    for index, (inputs, target) in enumerate(batches):
+        tensors[f"input.{index}"] = inputs
+        tensors[f"target.{index}"] = target
+    write_safetensors(os.path.join(folder, name + ".safetensors"), tensors)
+    off = [(tensors[key] - tensors["loss.module"]).abs().max().item() for key in ("loss.script", "loss.interpreted")]
+    print(f"{name}: loss {tensors['loss.module'][0]:.4f} -> {tensors['loss.module'][-1]:.4f}; "
+          f"TorchScript is off by {off[0]:.1e}, without rewrites by {off[1]:.1e}")
+
+
+def main():
+    warnings.filterwarnings("ignore", category=DeprecationWarning)  # of TorchScript as such
+    folder = sys.argv[1]
+    os.makedirs(folder, exist_ok=True)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    make(folder, "resnet18", ResNet18(10), (4, 3, 64, 64), 10, trace=False)
+    make(folder, "lstm", Lstm(10), (8, 28, 28), 10, trace=False)
+    make(folder, "vit", Vit(10), (4, 3, 32, 32), 10, trace=True)
+
+
+if __name__ == "__main__":
+    main()
