@@ -7,6 +7,7 @@
 #include <duet/core/log.h>
 #include <duet/core/metric.h>
 #include <duet/core/random.h>
+#include <duet/core/text_dataset.h>
 #include <duet/eager/eager_trainer.h>
 #include <duet/graph/graph_trainer.h>
 #include <duet/hooks/default_hooks.h>
@@ -34,6 +35,15 @@ std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset,
   std::unique_ptr<DataLoader> loader;
   data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
   return loader;
+}
+
+void check_same_characters(const Dataset* train, const Dataset* other, const DataConfig& config) {
+  const auto* first = dynamic_cast<const TextDataset*>(train);
+  const auto* second = dynamic_cast<const TextDataset*>(other);
+  if (first == nullptr || second == nullptr || first->vocabulary() == second->vocabulary()) return;
+  config.node.fail("path", c10::str("names a text with ", second->vocab_size(), " distinct characters, expected the ",
+                                    first->vocab_size(), " of data.train, since a text numbers its own; take a split of "
+                                    "the same file"));
 }
 
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run) {
@@ -108,6 +118,7 @@ Run build_training(const RunConfig& config) {
   Run run;
   run.train_data = build_dataset(config.train);
   run.val_data = build_dataset(config.val);
+  if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
   run.train = build_loader(run.train_data, *config.train, config.seed, device);
   if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
   run.updates_per_epoch = (run.train->batches_per_epoch() + loop.accumulate - 1) / loop.accumulate;

@@ -26,6 +26,9 @@ std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& da
 std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data, uint64_t seed,
                                          at::Device device);
 
+// Throws ConfigError if both are texts with characters of their own: each numbers them in its own way.
+void check_same_characters(const Dataset* train, const Dataset* other, const DataConfig& config);
+
 // Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both
 // modes start from the same weights. `loop` replaces the config's limits.
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run);

@@ -1,3 +1,4 @@
+#include <c10/util/StringUtil.h>
 #include <duet/cli/models/gpt.h>
 #include <duet/cli/models/mlp.h>
 #include <duet/cli/models/small_cnn.h>
@@ -15,7 +16,15 @@ namespace duet {
 
 namespace {
 
-std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext&) {
+// A label without an output would end the training in its middle, on a GPU without naming the cause.
+void check_labels(const ConfigNode& node, int64_t num_classes, const ModelContext& context) {
+  const auto* images = dynamic_cast<const FashionMnist*>(context.train_data);
+  if (images == nullptr || images->max_label() < num_classes) return;
+  node.fail("num_classes", c10::str("is ", num_classes, ", but data.train has labels up to ", images->max_label(),
+                                    "; set at least ", images->max_label() + 1));
+}
+
+std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext& context) {
   SmallCnnOptions options;
   options.num_classes = node.read<int64_t>("num_classes", options.num_classes);
   options.in_channels = node.read<int64_t>("in_channels", options.in_channels);
@@ -23,16 +32,20 @@ std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext&) {
   options.channels = node.read<std::vector<int64_t>>("channels", options.channels);
   options.dropout = node.read<double>("dropout", options.dropout);
   node.reject_unknown();
+  options.validate();
+  check_labels(node, options.num_classes, context);
   return make_small_cnn(options);
 }
 
-std::unique_ptr<Task> mlp(ConfigNode& node, ModelContext&) {
+std::unique_ptr<Task> mlp(ConfigNode& node, ModelContext& context) {
   MlpOptions options;
   options.in_features = node.read<int64_t>("in_features", options.in_features);
   options.num_classes = node.read<int64_t>("num_classes", options.num_classes);
   options.hidden = node.read<std::vector<int64_t>>("hidden", options.hidden);
   options.dropout = node.read<double>("dropout", options.dropout);
   node.reject_unknown();
+  options.validate();
+  check_labels(node, options.num_classes, context);
   return make_mlp(options);
 }
 
@@ -45,13 +58,17 @@ std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
   options.context = node.read<int64_t>("context", options.context);
   options.dropout = node.read<double>("dropout", options.dropout);
   node.reject_unknown();
+  const auto* text = dynamic_cast<const TextDataset*>(context.train_data);
   if (options.vocab_size == 0) {
-    const auto* text = dynamic_cast<const TextDataset*>(context.train_data);
     if (text == nullptr) {
       node.fail("vocab_size",
                 "is 0, which asks the training data, expected data.train of type Text; set the size here");
     }
     options.vocab_size = text->vocab_size();
+  }
+  if (text != nullptr && options.vocab_size < text->vocab_size()) {
+    node.fail("vocab_size", c10::str("is ", options.vocab_size, ", but the text of data.train has ", text->vocab_size(),
+                                     " characters; remove the key to take their number"));
   }
   return make_gpt(options);
 }

@@ -73,7 +73,7 @@ void write_json(const std::string& path, const Json& json) {
   // Names of files may hold any bytes: those that are no UTF-8 are replaced, not thrown over.
   file << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   file.close();
-  if (!file) throw ConfigError("[duet] writing '" + path + "' failed; make room, or change --json");
+  if (!file) throw Error("[duet] writing '" + path + "' failed; make room, or change --json", 1);
 }
 
 std::string readable_bytes(int64_t bytes) {

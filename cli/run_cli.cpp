@@ -13,6 +13,8 @@
 #include <functional>
 #include <iostream>
 #include <new>
+#include <string>
+#include <vector>
 
 namespace duet {
 
@@ -85,11 +87,14 @@ void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
 
 // The parser only says that a command is required.
 void check_command(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  if (argc >= 2 && argv[1][0] == '-') return;
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) {
-    if (command->get_name() == argv[1]) return;
+    if (argc >= 2 && command->get_name() == argv[1]) return;
     names.push_back(command->get_name());
+  }
+  if (argc < 2) {
+    throw CLI::ParseError("found no command, expected one of " + join(names), CLI::ExitCodes::RequiredError);
   }
   throw CLI::ParseError(std::string("unknown command '") + argv[1] + "'; " + known_and_nearest(argv[1], names),
                         CLI::ExitCodes::ExtrasError);
@@ -104,14 +109,22 @@ int report_error(const std::string& text, int code) {
   return code;
 }
 
+// The first line of LibTorch's text, without the source line that a failed allocation begins with.
+std::string text_of(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  const std::string line = text.substr(0, text.find('\n'));
+  const std::size_t no_memory = line.find("can't allocate memory");
+  if (no_memory == std::string::npos) return line;
+  return "out of memory: " + line.substr(no_memory) + "; use a smaller batch or model";
+}
+
 int run_safely(const Command& command) {
   try {
     return command();
   } catch (const Error& error) {
     return report_error(without_frames(error.what()), error.exit_code());
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    return report_error(text.substr(0, text.find('\n')), 1);
+    return report_error(text_of(error), 1);
   } catch (const std::bad_alloc&) {
     return report_error("out of memory; use a smaller batch or model", 1);
   } catch (const std::exception& error) {

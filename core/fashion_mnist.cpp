@@ -86,6 +86,8 @@ void FashionMnist::read_labels(const std::string& path) {
   }
 }
 
+int64_t FashionMnist::max_label() const { return *std::max_element(targets_.begin(), targets_.end()); }
+
 Batch FashionMnist::get(const std::vector<int64_t>& indices) const {
   check_indices("FashionMnist", indices, size());
   const auto count = static_cast<int64_t>(indices.size());

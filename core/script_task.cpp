@@ -4,11 +4,13 @@
 #include <ATen/ops/mse_loss.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/script_forward.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
 namespace duet {
 
@@ -22,6 +24,7 @@ class ScriptTask : public Task {
     if (!module_.find_method("forward")) {
       throw ConfigError("[ScriptTask] the module in '" + options_.path + "' has no forward(); script one that has");
     }
+    forward_.emplace(module_);
   }
 
   NamedTensors named_parameters() const override { return items_of(module_.named_parameters()); }
@@ -50,7 +53,8 @@ class ScriptTask : public Task {
     } catch (const std::exception& error) {
       const std::string text = error.what();
       throw ConfigError("[ScriptTask] '" + path + "' is not a TorchScript archive that can be loaded (" +
-                        text.substr(0, text.find('\n')) + "); write it with torch.jit.save");
+                        text.substr(0, std::min(text.find('\n'), text.find(". This is an internal"))) +
+                        "); write it with torch.jit.save");
     }
   }
 
@@ -61,21 +65,18 @@ class ScriptTask : public Task {
     return items;
   }
 
-  // Profiling would run the first calls unoptimized and later ones through other kernels: results must not
-  // depend on how often a module was called.
   at::Tensor forward(const Batch& batch) {
-    const torch::jit::GraphOptimizerEnabledGuard no_rewrites(false);
     std::vector<c10::IValue> inputs;
     if (options_.inputs.empty()) {
       for (const auto& [name, tensor] : batch.items()) {
         if (name != options_.target) inputs.emplace_back(tensor);
       }
     }
-    for (const std::string& name : options_.inputs) inputs.emplace_back(batch[name]);
+    for (const std::string& name : options_.inputs) inputs.emplace_back(item(batch, name));
     if (options_.loss == "none" && batch.contains(options_.target)) inputs.emplace_back(batch[options_.target]);
     c10::IValue output;
     try {
-      output = module_.forward(std::move(inputs));
+      output = (*forward_)(std::move(inputs));
     } catch (const c10::Error& error) {
       throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(error.what_without_backtrace()));
     } catch (const std::exception& error) {
@@ -89,6 +90,14 @@ class ScriptTask : public Task {
     return output.toTensor();
   }
 
+  const at::Tensor& item(const Batch& batch, const std::string& name) const {
+    try {
+      return batch[name];
+    } catch (const DataError& error) {
+      throw DataError(error.what() + std::string(" (model.inputs and model.target of '") + options_.path + "')");
+    }
+  }
+
   // An error inside a script comes with the script's own lines, which help; the C++ frames do not.
   static std::string first_lines(const std::string& text) {
     const std::size_t cut = text.find("\nException raised from");
@@ -97,7 +106,7 @@ class ScriptTask : public Task {
 
   at::Tensor loss(const at::Tensor& output, const Batch& batch) const {
     if (options_.loss == "none") return output;
-    const at::Tensor& target = batch[options_.target];
+    const at::Tensor& target = item(batch, options_.target);
     if (options_.loss == "mse") {
       check_shape(output.sizes() == target.sizes(), output, target, "equal shapes");
       return at::mse_loss(output, target);
@@ -119,6 +128,7 @@ class ScriptTask : public Task {
 
   ScriptTaskOptions options_;
   torch::jit::Module module_;
+  std::optional<ScriptForward> forward_;
 };
 
 }  // namespace

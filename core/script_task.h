@@ -9,8 +9,8 @@
 namespace duet {
 
 struct ScriptTaskOptions {
-  std::string path;                 // file written by torch.jit.save; loading it runs code from that file
-  std::vector<std::string> inputs;  // batch tensors passed to forward(), in order; empty: all but `target`
+  std::string path{};                 // file written by torch.jit.save; loading it runs code from that file
+  std::vector<std::string> inputs{};  // batch tensors passed to forward(), in order; empty: all but `target`
   std::string target = "target";
   // "cross_entropy" (logits [N, C, ...] or [N, T, C] against int64 classes), "mse", or "none": forward() takes the target as
   // its last argument and returns the loss itself.

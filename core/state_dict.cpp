@@ -83,12 +83,16 @@ StateDict StateDict::part(const std::string& prefix) const {
   return result;
 }
 
-void copy_state(const std::string& name, const at::Tensor& source, const at::Tensor& target) {
+void check_state(const std::string& name, const at::Tensor& source, const at::Tensor& target) {
   if (source.sizes() != target.sizes() || source.scalar_type() != target.scalar_type()) {
     throw CheckpointError(c10::str("[Checkpoint] '", name, "' is ", source.scalar_type(), source.sizes(),
                                    " in the checkpoint but ", target.scalar_type(), target.sizes(),
                                    " here; load it into the model it was saved from"));
   }
+}
+
+void copy_state(const std::string& name, const at::Tensor& source, const at::Tensor& target) {
+  check_state(name, source, target);
   const at::NoGradGuard no_grad;
   target.copy_(source);
 }

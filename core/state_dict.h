@@ -48,7 +48,9 @@ class Stateful {
   virtual void load_state_dict(const StateDict& /*state*/) {}
 };
 
-// Copies `source` into `target` in place; throws CheckpointError that names `name` if shape or dtype differ.
+// Throws CheckpointError that names `name` if shape or dtype differ.
+void check_state(const std::string& name, const at::Tensor& source, const at::Tensor& target);
+// Checks, then copies `source` into `target` in place.
 void copy_state(const std::string& name, const at::Tensor& source, const at::Tensor& target);
 
 }  // namespace duet

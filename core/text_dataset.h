@@ -33,6 +33,7 @@ class TextDataset : public Dataset {
   Batch get(const std::vector<int64_t>& indices) const override;
 
   int64_t vocab_size() const { return static_cast<int64_t>(vocabulary_.size()); }
+  const std::string& vocabulary() const { return vocabulary_; }  // the byte of each token
   // Tokens of `text`; throws DataError naming the first byte that is not in the vocabulary.
   std::vector<int64_t> encode(std::string_view text) const;
   // Text of `tokens`; throws DataError naming the first that is not in [0, vocab_size()).
@@ -40,7 +41,7 @@ class TextDataset : public Dataset {
 
  private:
   TextDatasetOptions options_;
-  std::string vocabulary_;               // the byte of each token
+  std::string vocabulary_;
   std::array<int16_t, 256> token_of_{};  // the token of each byte, -1 for none
   std::vector<uint8_t> tokens_;          // of the split; a byte is enough for at most 256 tokens
   int64_t size_ = 0;

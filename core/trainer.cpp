@@ -77,6 +77,18 @@ namespace {
 
 int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Runs the model. On the CPU LibTorch finds labels and tokens out of range; the same op may not look in another mode.
+template <class Call>
+auto with_checked_indices(const char* what, int64_t number, Call call) {
+  try {
+    return call();
+  } catch (const c10::IndexError& error) {
+    throw DataError(c10::str("[BaseTrainer] in ", what, " ", number, ": ", error.what_without_backtrace(),
+                             " Expected labels and tokens that the model has a place for; correct the data, or the "
+                             "model's num_classes or vocab_size"));
+  }
+}
+
 // Text of an error for hooks and logs: LibTorch's own errors without their stack trace.
 std::string text_of(const std::exception& error) {
   if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) return torch_error->what_without_backtrace();
@@ -187,7 +199,7 @@ void BaseTrainer::run_window(Window& window) {
   context_.window = &window;
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   rule_->begin(window);
-  output_ = run_update(window, *points_);
+  output_ = with_checked_indices("update", context_.update, [&] { return run_update(window, *points_); });
   rule_->end();
   context_.output = &output_;
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
@@ -249,7 +261,7 @@ void pass(HookList& hooks, TrainContext& context, DataSource& data, at::Device d
     const Batch batch = host->to(device, /*non_blocking=*/true);
     context.batch = &batch;
     hooks.call(p.before_iter, context);
-    const NamedTensors outputs = visit(batch);
+    const NamedTensors outputs = with_checked_indices("evaluation batch", context.iter, [&] { return visit(batch); });
     context.outputs = &outputs;
     hooks.call(p.after_iter, context);
     context.outputs = nullptr;

@@ -83,6 +83,7 @@ class BaseTrainer : public Stateful {
   bool finished() const;
   void validate_if_due(DataSource* validation, bool epoch_ends);
   MetricValues evaluate(DataSource& data, bool test);
+  void check_weights(const StateDict& saved) const;
 
   std::unique_ptr<UpdateRule> rule_;
   at::Device device_;

@@ -29,7 +29,7 @@ StateDict BaseTrainer::weights() const {
   return state;
 }
 
-void BaseTrainer::load_weights(const StateDict& saved) {
+void BaseTrainer::check_weights(const StateDict& saved) const {
   const StateDict own = weights();
   std::string problems;
   for (const auto& [name, tensor] : own.tensors()) {
@@ -48,6 +48,11 @@ void BaseTrainer::load_weights(const StateDict& saved) {
     throw CheckpointError("[Checkpoint] these weights belong to another model:" + problems +
                           "\nload them into the model they were saved from");
   }
+}
+
+void BaseTrainer::load_weights(const StateDict& saved) {
+  check_weights(saved);
+  const StateDict own = weights();
   for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
 }
 
@@ -56,10 +61,18 @@ void BaseTrainer::load_state_dict(const StateDict& state) {
   const int64_t update = state.integer("trainer.update");
   const int64_t epoch = state.integer("trainer.epoch");
   const int64_t update_in_epoch = state.integer("trainer.update_in_epoch");
-  load_weights(state.part("model"));
-  rule_->load_state_dict(state.part("optimizer"));
-  hooks_.load_state_dict(state.part("hooks"));
+  check_weights(state.part("model"));
+  const StateDict random_before = random_state();
   set_random_state(state.part("random"));
+  try {
+    rule_->load_state_dict(state.part("optimizer"));
+  } catch (const CheckpointError& error) {
+    set_random_state(random_before);
+    throw CheckpointError(c10::str("[Checkpoint] the optimizer's state does not fit: ", error.what(),
+                                   "; use the optimizer that it was saved from"));
+  }
+  load_weights(state.part("model"));
+  hooks_.load_state_dict(state.part("hooks"));
   pending_data_state_ = state.part("data");
   if (data_ != nullptr) data_->load_state_dict(pending_data_state_);
   context_.update = update;

@@ -5,7 +5,11 @@
 
 namespace duet {
 
-void CapturedStep::remember(const UpdatePoints& points) {
+void CapturedStep::remember(const UpdatePoints& points, const Tape& tape) {
+  for (const at::Tensor& tensor : tape.changed_outside()) {
+    outside_.emplace_back("a tensor that is not part of the model", tensor);
+  }
+  generators_ = tape.generators();
   splits_ = points.splits();
   version_ = points.version();
 }
@@ -15,9 +19,12 @@ UpdateOutput CapturedStep::replay(UpdateRule& rule, const Window& window, Update
   for (std::size_t segment = 0; segment < moments_.size(); ++segment) {
     run_segment(segment);
     hand_out_gradients(rule);
-    const UpdateContext context{rule.parameters(), output_};
-    if (moments_[segment] == Moment::kAfterBackward) points.after_backward(context);
-    if (moments_[segment] == Moment::kBeforeOptimizerStep) points.before_optimizer_step(context);
+    if (moments_[segment] == Moment::kAfterBackward) {
+      const UpdateOutput so_far{output_.loss, output_.log, {}};  // the norm is still that of the last update
+      points.after_backward({rule.parameters(), so_far});
+    } else {
+      points.before_optimizer_step({rule.parameters(), output_});
+    }
     take_back_gradients(rule);
   }
   run_segment(moments_.size());

@@ -2,6 +2,9 @@
 
 #include <duet/core/update_rule.h>
 #include <duet/graph/static_window.h>
+#include <duet/graph/tape.h>
+
+#include <ATen/core/Generator.h>
 
 #include <string>
 #include <vector>
@@ -24,6 +27,9 @@ class CapturedStep {
   UpdateOutput replay(UpdateRule& rule, const Window& window, UpdatePoints& points);
 
   const std::string& failure() const { return failure_; }
+  // What an update changes besides the rule's tensors: tensors of hooks and tasks, and generators of their own.
+  const NamedTensors& outside() const { return outside_; }
+  std::vector<at::Generator>& generators() { return generators_; }
   virtual int64_t bytes() const { return inputs_.bytes(); }
   virtual std::string text(const NamedTensors& names) const = 0;
 
@@ -33,8 +39,10 @@ class CapturedStep {
  protected:
   enum class Moment { kAfterBackward, kBeforeOptimizerStep };
 
+  class RecordingPoints;  // recording_points.h
+
   virtual void run_segment(std::size_t segment) = 0;
-  void remember(const UpdatePoints& points);
+  void remember(const UpdatePoints& points, const Tape& tape);
 
   StaticWindow inputs_;
   UpdateOutput output_;
@@ -46,6 +54,8 @@ class CapturedStep {
   void hand_out_gradients(UpdateRule& rule);
   void take_back_gradients(UpdateRule& rule);
 
+  NamedTensors outside_;
+  std::vector<at::Generator> generators_;
   bool splits_ = false;
   int64_t version_ = 0;
 };

@@ -1,6 +1,7 @@
 #include <duet/graph/cuda_step.h>
 
 #include <duet/graph/op_recorder.h>
+#include <duet/graph/recording_points.h>
 
 #include <c10/util/Exception.h>
 
@@ -30,11 +31,19 @@ class CudaStep::CapturingPoints : public UpdatePoints {
 bool CudaStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) {
   inputs_.fill(window);
   OpRecorder recorder(rule.parameters(), strict);
-  output = rule.run(inputs_.window(), points);
+  recorder.watch_inputs(inputs_.window());
+  std::vector<Moment> unused;  // the graphs' own moments come with their capture
+  RecordingPoints recording(points, recorder, unused);
+  recorder.watch([&] { output = rule.run(inputs_.window(), recording); });
   failure_ = recorder.failure();
   op_count_ = recorder.tape().ops.size();
-  remember(points);
-  return failure_.empty();
+  recorder.pause();
+  if (!failure_.empty()) {
+    inputs_.copy_to(window);
+    return false;
+  }
+  remember(points, recorder.tape());
+  return true;
 }
 
 bool CudaStep::prepare(UpdateRule& rule, UpdatePoints& points) {

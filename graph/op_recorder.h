@@ -3,8 +3,10 @@
 #include <duet/core/batch.h>
 #include <duet/graph/tape.h>
 
+#include <functional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace duet {
 
@@ -22,6 +24,13 @@ class OpRecorder {
   ~OpRecorder();
   OpRecorder(const OpRecorder&) = delete;
   OpRecorder& operator=(const OpRecorder&) = delete;
+
+  // Names the static inputs: a step that writes into them would not change the batches of later updates.
+  void watch_inputs(const Window& window);
+
+  // Runs `update`. TorchScript's interpreter turns what is thrown inside it into an error of its own: a refusal is thrown
+  // anew.
+  void watch(const std::function<void()>& update);
 
   // Host code runs between the two: its calls are not part of the step.
   void pause();
@@ -41,19 +50,23 @@ class OpRecorder {
  private:
   friend void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+  [[noreturn]] void refuse() const;
   void check(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
-  Tape::Slot read_slot(const c10::IValue& argument);
+  void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
+  Tape::Slot read_slot(const c10::IValue& argument, bool overwritten);
   Tape::Slot result_slot(const c10::IValue& result, bool empty_like);
-  int read(const at::Tensor& tensor);
+  int read(const at::Tensor& tensor, bool overwritten = false);
+  void make_private(int storage);
   int place(const at::Tensor& tensor, int storage, bool keep);
   int storage_index(const at::Tensor& tensor, int producer);
-  void mark_written(const c10::OperatorHandle& op, Tape::Op& entry);
+  void mark_written(Tape::Op& entry, const std::vector<at::Tensor>& written);
   std::string where() const;
 
   bool strict_;
   Tape tape_;
   std::string failure_;
   std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_;
+  std::unordered_map<const c10::StorageImpl*, std::string> input_names_;
   std::string last_parameter_;
 };
 

@@ -4,6 +4,7 @@
 #include <duet/core/random.h>
 
 #include <cstring>
+#include <unordered_set>
 
 namespace duet {
 
@@ -19,9 +20,14 @@ class WithoutHostPoints : public UpdatePoints {
   UpdatePoints& inner_;
 };
 
-NamedTensors state_of(UpdateRule& rule) {
+NamedTensors state_of(UpdateRule& rule, const CapturedStep& step) {
   NamedTensors state = rule.parameters();
   for (auto& item : rule.mutable_state()) state.push_back(std::move(item));
+  std::unordered_set<const void*> known;
+  for (const auto& item : state) known.insert(item.second.storage().unsafeGetStorageImpl());
+  for (const auto& item : step.outside()) {
+    if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) state.push_back(item);
+  }
   return state;
 }
 
@@ -60,39 +66,50 @@ std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
   return a.size() == b.size() ? std::string() : "the number of values";
 }
 
-NamedTensors random_tensors() {
-  NamedTensors tensors;
-  const StateDict state = random_state();
-  for (const auto& [name, tensor] : state.tensors()) tensors.emplace_back("random state " + name, tensor.clone());
-  return tensors;
-}
+// The default generators and those that the step names itself.
+struct RandomStates {
+  explicit RandomStates(CapturedStep& step) : standard(random_state()) {
+    for (at::Generator& generator : step.generators()) own.push_back(generator.get_state());
+  }
+  void restore(CapturedStep& step) const {
+    set_random_state(standard);
+    for (std::size_t i = 0; i < own.size(); ++i) step.generators()[i].set_state(own[i]);
+  }
+  void append_to(NamedTensors& tensors) const {
+    for (const auto& [name, tensor] : standard.tensors()) tensors.emplace_back("random state " + name, tensor);
+    for (const at::Tensor& tensor : own) tensors.emplace_back("random state of the task's generator", tensor);
+  }
+
+  StateDict standard;
+  std::vector<at::Tensor> own;
+};
 
 }  // namespace
 
 ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& window, UpdatePoints& points) {
   WithoutHostPoints silent(points);
-  const NamedTensors live = state_of(rule);
+  const NamedTensors live = state_of(rule, step);
   const NamedTensors before = copy_of(live);
-  const StateDict random_before = random_state();
+  const RandomStates random_before(step);
 
   UpdateOutput replayed_output = step.replay(rule, window, silent);
   NamedTensors replayed = copy_of(live);
   add_outputs(replayed_output, replayed);
-  for (auto& item : random_tensors()) replayed.push_back(std::move(item));
+  RandomStates(step).append_to(replayed);
 
   restore(before, live);
-  set_random_state(random_before);
+  random_before.restore(step);
   for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
   ParityResult result;
   result.output = rule.run(window, silent);
   NamedTensors eager = copy_of(live);
   add_outputs(result.output, eager);
-  for (auto& item : random_tensors()) eager.push_back(std::move(item));
+  RandomStates(step).append_to(eager);
   result.difference = first_difference(replayed, eager);
 
   if (points.splits()) {  // compared without the hooks; now the update that counts, with them
     restore(before, live);
-    set_random_state(random_before);
+    random_before.restore(step);
     if (result.difference.empty()) {
       result.output = step.replay(rule, window, points);
     } else {

@@ -2,6 +2,7 @@
 #include <duet/graph/out_variants.h>
 #include <duet/graph/step_program.h>
 
+#include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <duet/core/error.h>
@@ -15,11 +16,6 @@ namespace duet {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // as ATen's own allocations: kernels may give other bits on other alignments
-
-// Ops that change arguments which their schema does not mark.
-bool has_hidden_effect(const std::string& name) {
-  return name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
-}
 
 // Losses that reduce resize their output twice on the way, even to the shape it has already.
 bool resizes_its_output(const c10::FunctionSchema& schema, const Tape::Value& result) {
@@ -74,7 +70,7 @@ void StepProgram::mark_needed() {
   needed_.assign(tape_.ops.size(), false);
   for (std::size_t i = tape_.ops.size(); i-- > 0;) {
     const Tape::Op& op = tape_.ops[i];
-    bool needed = op.random || op.results.empty() || has_hidden_effect(op.handle.schema().name());
+    bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty();
     for (const int value : op.written) needed = needed || storage_needed[tape_.values[value].storage];
     for_each_value(op.results, [&](int value) {
       const int storage = tape_.values[value].storage;
@@ -88,7 +84,8 @@ void StepProgram::mark_needed() {
 
 bool StepProgram::is_view(std::size_t index) const {
   const Tape::Op& op = tape_.ops[index];
-  if (!op.written.empty() || op.random || op.results.empty() || has_hidden_effect(op.handle.schema().name())) return false;
+  if (op.handle.hasTag(at::Tag::inplace_view)) return true;  // the values after it have its new geometry
+  if (!op.written.empty() || op.random || op.results.empty() || !hidden_writes(op.handle).empty()) return false;
   bool fresh = false;
   bool any = false;
   for_each_value(op.results, [&](int value) {

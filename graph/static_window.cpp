@@ -17,6 +17,28 @@ StaticWindow::StaticWindow(const Window& example) : window_(example) {
   }
 }
 
+namespace {
+
+// The memory that the tensor spans, gaps included: it may be expanded, and then it cannot be written as it is.
+at::Tensor span_of(const at::Tensor& tensor) {
+  int64_t elements = tensor.numel() == 0 ? 0 : 1;
+  for (int64_t d = 0; d < tensor.dim() && elements > 0; ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
+  return tensor.detach().as_strided({elements}, {1});
+}
+
+}  // namespace
+
+void StaticWindow::copy_to(const Window& window) const {
+  const at::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < window.batches.size(); ++b) {
+    const NamedTensors& from = window_.batches[b].items();
+    const NamedTensors& to = window.batches[b].items();
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (from[i].second.is_non_overlapping_and_dense()) to[i].second.detach().copy_(from[i].second);
+    }
+  }
+}
+
 void StaticWindow::fill(const Window& window) {
   const at::NoGradGuard no_grad;
   for (std::size_t b = 0; b < window.batches.size(); ++b) {
@@ -28,7 +50,7 @@ void StaticWindow::fill(const Window& window) {
       if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
         std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
       } else {
-        target.copy_(source, /*non_blocking=*/true);
+        span_of(target).copy_(span_of(source), /*non_blocking=*/true);
       }
     }
   }

@@ -11,6 +11,8 @@ class StaticWindow {
 
   // Copies the values of `window` in; it has the layout of the example (same key).
   void fill(const Window& window);
+  // The other way: what a step that runs only this once did to its batch.
+  void copy_to(const Window& window) const;
   const Window& window() const { return window_; }
   int64_t bytes() const;
 

@@ -45,7 +45,11 @@ UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePo
   latest_ = &entry;
   entry.last_use = updates_;
   if (entry.state == State::kCaptured && !entry.step->fits(points)) drop(entry);  // hooks inside the update came or went
-  if (entry.state == State::kCaptured && !entry.step->prepare(rule, points)) give_up(entry, entry.step->failure());
+  if (entry.state == State::kCaptured && !entry.step->prepare(rule, points)) {
+    give_up(entry, entry.step->failure());
+    require<GraphError>(options_.fallback != Fallback::kStrict, "[GraphTrainer] step (" + entry.report.signature + "): " +
+                                                                    entry.report.reason + "; or set graph.fallback to auto");
+  }
   if (entry.state == State::kCaptured) return replay(entry, rule, window, points);
   const bool may_capture = entry.state == State::kSeen && options_.fallback != Fallback::kEager;
   if (may_capture && entry.sights >= method_.eager_updates) return capture(entry, rule, window, points);

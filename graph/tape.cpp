@@ -1,6 +1,17 @@
 #include <duet/graph/tape.h>
 
+#include <ATen/core/Generator.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
 namespace duet {
+
+std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  const bool norm = name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
+  return norm ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{};  // running mean and variance
+}
 
 bool is_empty_like(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
@@ -32,6 +43,38 @@ int Tape::find(const at::Tensor& tensor) const {
     if (same_place(values[it->second], storage->second, tensor)) return it->second;
   }
   return -1;
+}
+
+std::vector<at::Tensor> Tape::changed_outside() const {
+  std::vector<bool> changed(storages.size());
+  const auto mark = [&](int value) {
+    if (value >= 0 && storages[values[value].storage].external) changed[values[value].storage] = true;
+  };
+  for (const Op& op : ops) {
+    for (const int value : op.written) mark(value);
+    for (const std::size_t argument : hidden_writes(op.handle)) {
+      for (const int value : op.arguments[argument].values) mark(value);
+    }
+  }
+  std::vector<at::Tensor> tensors;
+  for (std::size_t s = 0; s < storages.size(); ++s) {
+    if (!changed[s]) continue;
+    const at::TensorOptions options = at::TensorOptions().dtype(at::kByte).device(storages[s].device);
+    tensors.push_back(at::empty({0}, options).set_(storages[s].strong, 0, {static_cast<int64_t>(storages[s].bytes)}, {1}));
+  }
+  return tensors;
+}
+
+std::vector<at::Generator> Tape::generators() const {
+  std::vector<at::Generator> found;
+  for (const Op& op : ops) {
+    for (const Slot& slot : op.arguments) {
+      if (!slot.constant.isGenerator()) continue;
+      const at::Generator generator = slot.constant.toGenerator();
+      if (std::find(found.begin(), found.end(), generator) == found.end()) found.push_back(generator);
+    }
+  }
+  return found;
 }
 
 }  // namespace duet

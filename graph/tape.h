@@ -59,10 +59,18 @@ struct Tape {
   // The value that `tensor` is, or -1 if the tape never saw that place.
   int find(const at::Tensor& tensor) const;
 
+  // What a run changes besides its own memory: the bytes of every tensor from outside that an op writes, and the
+  // generators that it names.
+  std::vector<at::Tensor> changed_outside() const;
+  std::vector<at::Generator> generators() const;
+
   // Index from identity, filled by the recorder.
   std::unordered_map<const c10::StorageImpl*, int> storage_of;
   std::unordered_multimap<std::size_t, int> value_of;
 };
+
+// The arguments that the op changes although its schema does not say so: positions, usually none.
+std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op);
 
 // Whether the op only allocates: empty, empty_like, new_empty_strided, ...
 bool is_empty_like(const c10::OperatorHandle& op);

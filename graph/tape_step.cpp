@@ -1,57 +1,23 @@
 #include <duet/graph/tape_step.h>
 
 #include <duet/graph/op_recorder.h>
+#include <duet/graph/recording_points.h>
 
 namespace duet {
-
-// Runs the hooks of a host point with the recorder paused, and marks the place.
-class TapeStep::RecordingPoints : public UpdatePoints {
- public:
-  RecordingPoints(UpdatePoints& inner, OpRecorder& recorder, std::vector<Moment>& moments)
-      : inner_(inner), recorder_(recorder), moments_(moments) {}
-
-  void after_backward(const UpdateContext& context) override {
-    at_host_point(context, Moment::kAfterBackward, [&] { inner_.after_backward(context); });
-  }
-  void before_optimizer_step(const UpdateContext& context) override {
-    at_host_point(context, Moment::kBeforeOptimizerStep, [&] { inner_.before_optimizer_step(context); });
-  }
-  void in_update(UpdateContext& context) override { inner_.in_update(context); }
-
- private:
-  template <class Call>
-  void at_host_point(const UpdateContext& context, Moment moment, Call call) {
-    if (!inner_.splits()) return;
-    std::vector<const void*> places;
-    for (const auto& parameter : context.parameters) places.push_back(place(parameter.second.grad()));
-    recorder_.mark_host_point();
-    moments_.push_back(moment);
-    recorder_.pause();
-    call();
-    recorder_.resume();
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      if (place(context.parameters[i].second.grad()) != places[i]) {
-        recorder_.fail("a hook put another tensor in the place of the gradient of '" + context.parameters[i].first +
-                       "'; change the gradient in place (copy_, mul_, ...)");
-      }
-    }
-  }
-  static const void* place(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
-
-  UpdatePoints& inner_;
-  OpRecorder& recorder_;
-  std::vector<Moment>& moments_;
-};
 
 bool TapeStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) {
   inputs_.fill(window);
   OpRecorder recorder(rule.parameters(), strict);
+  recorder.watch_inputs(inputs_.window());
   RecordingPoints recording(points, recorder, moments_);
-  output = rule.run(inputs_.window(), recording);
+  recorder.watch([&] { output = rule.run(inputs_.window(), recording); });
   failure_ = recorder.failure();
-  if (!failure_.empty()) return false;
-  remember(points);
   recorder.pause();
+  if (!failure_.empty()) {
+    inputs_.copy_to(window);
+    return false;
+  }
+  remember(points, recorder.tape());
   compile(recorder, rule, output);
   return true;
 }

@@ -20,8 +20,6 @@ class TapeStep : public CapturedStep {
   std::string text(const NamedTensors& names) const override;
 
  private:
-  class RecordingPoints;
-
   void run_segment(std::size_t segment) override { program_->run(segment); }
   void compile(const OpRecorder& recorder, UpdateRule& rule, const UpdateOutput& output);
 

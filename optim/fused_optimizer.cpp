@@ -200,14 +200,30 @@ StateDict FusedOptimizer::state_dict() const {
   return state;
 }
 
+void FusedOptimizer::check_fits(const StateDict& state) const {
+  const StateDict own = state_dict();
+  for (const auto& entry : own.values()) {
+    if (std::holds_alternative<bool>(entry.second)) {
+      state.flag(entry.first);
+    } else {
+      state.number(entry.first);
+    }
+  }
+  for (const auto& [name, tensor] : own.tensors()) check_state("optimizer." + name, state.tensor(name), tensor);
+  for (const auto& entry : state.tensors()) {
+    if (!own.has(entry.first)) {
+      throw CheckpointError("[Optimizer] found '" + entry.first + "', which this optimizer does not keep; load the state "
+                            "into an optimizer of the type and options that it was saved from");
+    }
+  }
+}
+
 void FusedOptimizer::load_state_dict(const StateDict& state) {
+  check_fits(state);
   const at::NoGradGuard no_grad;
   std::map<std::pair<float, bool>, std::size_t> counter_of;
   std::vector<at::Tensor> counters;
   std::vector<bool> started;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    for (const auto& entry : groups_[g].numbers) state.number("group." + std::to_string(g) + "." + entry.first);
-  }
   for (Parameter& parameter : parameters_) {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       const std::string name = slots_[slot] + "." + parameter.name;

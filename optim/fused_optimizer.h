@@ -51,6 +51,7 @@ class FusedOptimizer : public Optimizer {
   };
 
   void check(const NamedTensors& parameters) const;
+  void check_fits(const StateDict& state) const;
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);
   const double& number(std::size_t group, const std::string& name) const;

@@ -139,6 +139,7 @@ void Update::end() { optimizer_->end(); }
 
 void Update::append_key(std::vector<int64_t>& key) const {
   optimizer_->append_key(key);
+  for (const auto& parameter : parameters_) key.push_back(parameter.second.requires_grad() ? 1 : 0);
   const std::string task_key = task_->graph_key();
   if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
 }

@@ -45,6 +45,7 @@ int eval_command(const EvalArguments& arguments) {
   Run run;
   run.train_data = build_dataset(config.train);  // models may ask it for their sizes
   run.test_data = build_dataset(data);
+  check_same_characters(run.train_data.get(), run.test_data.get(), *data);
   run.test = build_loader(run.test_data, *data, config.seed, parse_device(config.trainer.device));
   LoopOptions loop;
   build_trainer(config, config.mode, loop, run);

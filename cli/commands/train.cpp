@@ -35,14 +35,25 @@ void save_resolved_config(const RunConfig& config) {
   }
 }
 
+// Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
+void set_aside(const std::string& root) {
+  std::error_code failed;
+  int64_t number = 1;
+  while (std::filesystem::exists(c10::str(root, ".", number), failed)) ++number;
+  const std::string aside = c10::str(root, ".", number);
+  std::filesystem::rename(root, aside, failed);
+  if (failed) {
+    throw CheckpointError("[duet] cannot move the checkpoints of an earlier run from '" + root + "' to '" + aside +
+                          "': " + failed.message() + "; choose another work_dir");
+  }
+  log_warning("this run starts afresh: the checkpoints of an earlier one are now in '" + aside + "'; pass --resume " +
+              aside + " to go on from them");
+}
+
 void resume(const RunConfig& config, const std::string& from, BaseTrainer& trainer) {
   const CheckpointStore store(checkpoint_root(config));
   if (from == "none") {
-    if (!store.list().empty()) {
-      log_warning("'" + checkpoint_root(config) +
-                  "' holds checkpoints of an earlier run and this one starts afresh; pass "
-                  "--resume auto to go on from them, or choose another work_dir");
-    }
+    if (!store.list().empty()) set_aside(checkpoint_root(config));
     return;
   }
   std::string path = from;
@@ -63,7 +74,7 @@ void save_stopped_run(const RunConfig& config, const BaseTrainer& trainer) {
   CheckpointStore store(checkpoint_root(config), {.max_keep = config.hooks.checkpoint.max_keep});
   const std::string folder = "step-" + std::to_string(trainer.update());
   for (const std::string& path : store.list()) {
-    // The hook may have saved it in an earlier run only; then its content differs from ours in nothing that counts.
+    // If not saved now then before this run was resumed, with the same content.
     if (std::filesystem::path(path).filename() == folder) return;
   }
   std::vector<std::string> keep;

@@ -19,7 +19,7 @@ namespace {
 
 class Mlp : public torch::nn::Module {
  public:
-  explicit Mlp(const MlpOptions& options) {
+  explicit Mlp(const MlpOptions& options) : in_features_(options.in_features) {
     int64_t width = options.in_features;
     for (const int64_t hidden : options.hidden) {
       hidden_.push_back(
@@ -31,7 +31,12 @@ class Mlp : public torch::nn::Module {
   }
 
   at::Tensor forward(at::Tensor x) {
+    const at::Tensor image = x;
     x = x.flatten(1);
+    if (x.size(1) != in_features_) {
+      throw ConfigError(c10::str("[Mlp] found 'image' of shape ", image.sizes(), ", expected ", in_features_,
+                                 " values per sample; set model.in_features to ", x.size(1)));
+    }
     for (torch::nn::Linear& layer : hidden_) {
       x = at::relu(layer->forward(x));
       if (dropout_) x = dropout_->forward(x);
@@ -40,6 +45,7 @@ class Mlp : public torch::nn::Module {
   }
 
  private:
+  int64_t in_features_;
   std::vector<torch::nn::Linear> hidden_;
   torch::nn::Dropout dropout_{nullptr};
   torch::nn::Linear head_{nullptr};

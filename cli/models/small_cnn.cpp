@@ -28,7 +28,8 @@ namespace {
 
 class SmallCnn : public torch::nn::Module {
  public:
-  explicit SmallCnn(const SmallCnnOptions& options) {
+  explicit SmallCnn(const SmallCnnOptions& options)
+      : in_channels_(options.in_channels), image_size_(options.image_size) {
     int64_t width = options.in_channels;
     int64_t size = options.image_size;
     for (const int64_t channels : options.channels) {
@@ -45,6 +46,10 @@ class SmallCnn : public torch::nn::Module {
   }
 
   at::Tensor forward(at::Tensor x) {
+    if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) != image_size_ || x.size(3) != image_size_) {
+      throw ConfigError(c10::str("[SmallCnn] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_, ", ",
+                                 image_size_, ", ", image_size_, "]; set model.in_channels and model.image_size"));
+    }
     for (std::size_t i = 0; i < convolutions_.size(); ++i) {
       x = at::max_pool2d(at::relu(norms_[i]->forward(convolutions_[i]->forward(x))), {2, 2});
     }
@@ -52,6 +57,7 @@ class SmallCnn : public torch::nn::Module {
   }
 
  private:
+  int64_t in_channels_, image_size_;
   std::vector<torch::nn::Conv2d> convolutions_;
   std::vector<torch::nn::BatchNorm2d> norms_;
   torch::nn::Dropout dropout_{nullptr};

@@ -3,11 +3,15 @@
     python make_script_models.py FOLDER
 
 For each NAME: FOLDER/NAME.pt (torch.jit.save) and FOLDER/NAME.safetensors with
-    input.K, target.K    micro-batch of update K
+    input.K, target.K    batch of update K
+    seed                 of the default generator, set right before the first update
     loss.module          losses of the nn.Module that the script was made from
     loss.script          losses of NAME.pt, loaded back, under the executor's default settings
     loss.interpreted     the same, without the executor's rewrites (torch.jit.optimized_execution(False))
-    weight.NAME          parameters and buffers of the nn.Module after the last update
+    loss.bf16            losses of NAME.pt under bf16 autocast, without rewrites too: they cast at other places
+    loss.clipped         losses of the nn.Module, gradients clipped to a norm of 1
+    weight.NAME          parameters and buffers of the nn.Module after the last update, in float32
+and FOLDER/forks.pt, which has no data.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
 """
@@ -24,7 +28,7 @@ from torch import nn
 from torch.nn import functional
 
 UPDATES = 20
-SEED = 1234  # of the default generator, right before the first update; script_task_test.cpp knows it
+SEED = 1234
 
 
 def conv3x3(inputs, outputs, stride=1):
@@ -142,6 +146,20 @@ class Vit(nn.Module):
         return self.head(self.norm(self.layers(self.dropout(x)))[:, 0])
 
 
+class Forks(nn.Module):
+    """Branches that a TorchScript interpreter may run in any order, and that draw random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(4, 3)
+        self.right = nn.Linear(4, 3)
+
+    def forward(self, x):
+        left = torch.jit.fork(functional.dropout, self.left(x), 0.5)
+        right = torch.jit.fork(functional.dropout, self.right(x), 0.5)
+        return torch.jit.wait(left) - torch.jit.wait(right)
+
+
 def write_safetensors(path, tensors):
     header, data = {}, b""
     types = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
@@ -156,7 +174,7 @@ def write_safetensors(path, tensors):
         file.write(len(text).to_bytes(8, "little") + text + data)
 
 
-def train(model, batches):
+def train(model, batches, bf16=False, clip=False):
     """Losses of one update per batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     losses = []
@@ -164,8 +182,11 @@ def train(model, batches):
     model.train()
     for inputs, target in batches:
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(inputs), target)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = functional.cross_entropy(model(inputs), target)
         loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
     return torch.tensor(losses, dtype=torch.float64)
@@ -174,7 +195,7 @@ def train(model, batches):
 def make(folder, name, model, shape, classes, trace):
     batches = [(torch.randn(shape), torch.randint(classes, shape[:1])) for _ in range(UPDATES)]
     model.train()
-    original = copy.deepcopy(model)  # tracing runs the model, which moves the statistics of a batch norm
+    original, clipped = copy.deepcopy(model), copy.deepcopy(model)  # before tracing, which runs the model
     if trace:
         script = torch.jit.trace(model, torch.randn(shape), check_trace=False)  # dropout: no two runs are alike
     else:
@@ -185,6 +206,9 @@ def make(folder, name, model, shape, classes, trace):
     tensors = {"loss.module": train(original, batches), "loss.script": train(torch.jit.load(path), batches)}
     with torch.jit.optimized_execution(False):
         tensors["loss.interpreted"] = train(torch.jit.load(path), batches)
+        tensors["loss.bf16"] = train(torch.jit.load(path), batches, bf16=True)
+    tensors["loss.clipped"] = train(clipped, batches, clip=True)
+    tensors["seed"] = torch.tensor(SEED)
     for key, value in original.state_dict().items():
         tensors["weight." + key] = value
     for index, (inputs, target) in enumerate(batches):
@@ -205,6 +229,7 @@ def main():
     make(folder, "resnet18", ResNet18(10), (4, 3, 64, 64), 10, trace=False)
     make(folder, "lstm", Lstm(10), (8, 28, 28), 10, trace=False)
     make(folder, "vit", Vit(10), (4, 3, 32, 32), 10, trace=True)
+    torch.jit.save(torch.jit.script(Forks()), os.path.join(folder, "forks.pt"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""A run that is killed again and again ends with the weights of a run that nobody touched.
+
+usage: kill_resume.py PROGRAM [--seed N] [--kills N]
+
+Each chain is killed by SIGKILL at random moments, every other time while a checkpoint is being written, and resumed
+with --resume auto in the other mode. Further runs are stopped by SIGTERM and resumed by path.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+IMAGES = "{type: FashionMnist, split: test, limit: %d, batch_size: %d, shuffle: %s, num_workers: %d%s}"
+CONFIG = """
+model: {type: SmallCnn, channels: [8, 16], dropout: 0.2}
+data:
+  train: %s
+  val: %s
+trainer: {%s, accumulate: 2}
+optim_wrapper:
+  optimizer: {%s}
+  clip_grad: {max_norm: 1.0}
+param_scheduler: [{type: Linear, start_factor: 0.1, end: 10}, {type: Cosine, begin: 10}]
+default_hooks: {logger: {interval: 1}, checkpoint: {interval: 3, max_keep: 2, save_best: accuracy}}
+evaluator: [{type: Accuracy}]
+"""
+VALIDATION = IMAGES % (200, 64, "false", 0, "")
+# 5 epochs of 22 updates, the last with a smaller batch.
+EPOCHS = CONFIG % (IMAGES % (700, 16, "true", 1, ""), VALIDATION, "max_epochs: 5", "type: AdamW, lr: 3.0e-3")
+# No epochs; the order is drawn anew while it is read ahead.
+INFINITE = CONFIG % (IMAGES % (300, 16, "true", 2, ", sampler: infinite"), VALIDATION,
+                     "max_updates: 60, val_interval: 7",
+                     "type: SGD, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 1.0e-3")
+LAST_UPDATE = {"epochs": 110, "infinite": 60}
+STOPPED = 75
+
+
+def fail(message):
+    sys.exit(f"FAILED: {message}")
+
+
+class Chain:
+    """The processes that train one run."""
+
+    def __init__(self, program, folder, config):
+        self.program, self.config = program, config
+        self.work_dir = pathlib.Path(folder)
+        self.checkpoints = self.work_dir / "checkpoints"
+        self.log = ""
+
+    def arguments(self, mode, resume):
+        return [self.program, "train", str(self.config), f"work_dir={self.work_dir}", "--mode", mode, "--resume",
+                str(resume), "--json", f"{self.work_dir}.json"]
+
+    def start(self, mode, resume):
+        self.log = ""
+        self.left_behind = self.temporary()
+        self.process = subprocess.Popen(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        os.set_blocking(self.process.stderr.fileno(), False)
+
+    def read(self, seconds):
+        """What the process says within `seconds`; False at its end."""
+        if not select.select([self.process.stderr], [], [], seconds)[0]:
+            return True
+        text = os.read(self.process.stderr.fileno(), 1 << 16).decode()
+        self.log += text
+        return bool(text)
+
+    def reached(self):
+        updates = re.findall(r"info update (\d+)/", self.log)
+        return int(updates[-1]) if updates else -1
+
+    def wait_for_update(self, update):
+        """False if the process ended before."""
+        while self.reached() < update:
+            if not self.read(60):
+                return False
+        return True
+
+    def signal(self, number):
+        """Sends the signal; the exit code once the process has ended."""
+        self.process.send_signal(number)
+        while self.read(60):
+            pass
+        self.process.stderr.close()
+        return self.process.wait(60)
+
+    def temporary(self):
+        names = os.listdir(self.checkpoints) if self.checkpoints.is_dir() else []
+        return {name for name in names if ".tmp." in name}
+
+    def saving(self):
+        return bool(self.temporary() - self.left_behind)
+
+    def kill_in_save(self, seconds):
+        """Kills the process while a checkpoint is written, if one is begun in time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.process.poll() is None and not self.saving():
+            pass
+        return self.signal(signal.SIGKILL)
+
+    def finish(self, mode, resume):
+        """Runs to the end; the hash of the final weights."""
+        done = subprocess.run(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = done.stderr
+        if done.returncode != 0:
+            fail(f"--resume {resume} in mode {mode} returned {done.returncode}:\n{done.stderr}")
+        with open(f"{self.work_dir}.json", encoding="utf-8") as file:
+            return json.load(file)["weights_hash"]
+
+
+def expect_hash(found, expected, what):
+    if found != expected:
+        fail(f"{what} ended with weights {found}, expected {expected}")
+
+
+def expect_clean(chain):
+    """Nothing half-written is left, and what is left verifies."""
+    names = sorted(os.listdir(chain.checkpoints))
+    steps = [name for name in names if re.fullmatch(r"step-\d+", name)]
+    if set(names) - set(steps) - {"latest", "best"} or not 2 <= len(steps) <= 3:
+        fail(f"{chain.checkpoints} holds {names}, expected two checkpoints (and the best), 'latest' and 'best'")
+    for name in steps:
+        done = subprocess.run([chain.program, "inspect", str(chain.checkpoints / name)], capture_output=True, text=True)
+        if done.returncode != 0:
+            fail(f"{name} does not verify: {done.stderr}")
+
+
+def kill_and_resume(chain, rng, first_mode, kills, last, expected):
+    modes = ("eager", "graph") if first_mode == "eager" else ("graph", "eager")
+    moments = sorted(rng.randint(-8, last - 6) for _ in range(kills))
+    in_saves = 0
+    for number, update in enumerate(moments):
+        chain.start(modes[number % 2], "auto")
+        # Before the first update: while the process starts, loads and verifies.
+        delay = rng.uniform(0, 0.5) if update < 1 else rng.uniform(0, 0.012)
+        if not chain.wait_for_update(update if update >= 1 else -1):
+            fail(f"the run ended before update {update}:\n{chain.log}")
+        if update >= 1 and number % 2 == 0:
+            code = chain.kill_in_save(2)
+        else:
+            time.sleep(delay)
+            code = chain.signal(signal.SIGKILL)
+        if code != -signal.SIGKILL:
+            fail(f"expected a killed process, found exit code {code}:\n{chain.log}")
+        in_save = chain.saving()
+        in_saves += in_save
+        print(f"  kill {number + 1} in mode {modes[number % 2]} after update {chain.reached()}"
+              f"{' inside a save' if in_save else ''}", flush=True)
+    expect_hash(chain.finish(modes[kills % 2], "auto"), expected, f"the run killed {kills} times")
+    expect_clean(chain)
+    return in_saves
+
+
+def terminate_and_resume(chain, update, mode, expected):
+    """SIGTERM, then on by path in the other mode, then a resume with nothing left to do."""
+    other = "graph" if mode == "eager" else "eager"
+    chain.start(mode, "none")
+    if not chain.wait_for_update(update):
+        fail(f"the run ended before update {update}:\n{chain.log}")
+    code = chain.signal(signal.SIGTERM)
+    if code != STOPPED:
+        fail(f"expected exit code {STOPPED} after SIGTERM, found {code}:\n{chain.log}")
+    newest = max(int(path.name[5:]) for path in chain.checkpoints.glob("step-*"))
+    if newest < update:
+        fail(f"SIGTERM after update {update} left step-{newest} as the newest checkpoint")
+    expect_hash(chain.finish(other, chain.checkpoints / f"step-{newest}"), expected, "the run stopped by SIGTERM")
+
+    before = {path: path.stat().st_mtime_ns for path in chain.checkpoints.rglob("*")}
+    expect_hash(chain.finish(mode, "auto"), expected, "the finished run")
+    if chain.reached() != -1 or before != {path: path.stat().st_mtime_ns for path in chain.checkpoints.rglob("*")}:
+        fail(f"resuming a finished run did something:\n{chain.log}")
+
+
+def start_afresh(chain, expected):
+    """Without --resume the newest checkpoint is that of the new run, even where a longer one was before."""
+    chain.start("eager", "none")
+    chain.wait_for_update(7)
+    chain.signal(signal.SIGKILL)
+    if "checkpoints.1" not in chain.log:
+        fail(f"expected a line that tells where the earlier checkpoints are:\n{chain.log}")
+    expect_hash(chain.finish("eager", "auto"), expected, "the run that started afresh")
+    if "resumed from" not in chain.log or f"after update {LAST_UPDATE['epochs']}" in chain.log:
+        fail(f"expected to go on from the new run's checkpoint:\n{chain.log}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--kills", type=int, default=20)
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    print(f"--seed {options.seed}", flush=True)
+    rng = random.Random(options.seed)
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        in_saves = 0
+        for name, text in (("epochs", EPOCHS), ("infinite", INFINITE)):
+            config = root / f"{name}.yaml"
+            config.write_text(text, encoding="utf-8")
+            expected = Chain(options.program, root / f"{name}_unbroken", config).finish("eager", "none")
+            kills = options.kills if name == "epochs" else max(1, options.kills // 4)
+            for mode in ("eager", "graph"):
+                print(f"{name}, first mode {mode}: {kills} kills", flush=True)
+                chain = Chain(options.program, root / f"{name}_killed_{mode}", config)
+                in_saves += kill_and_resume(chain, rng, mode, kills, LAST_UPDATE[name], expected)
+                chain = Chain(options.program, root / f"{name}_stopped_{mode}", config)
+                terminate_and_resume(chain, rng.randint(1, LAST_UPDATE[name] - 10), mode, expected)
+            if name == "epochs":
+                start_afresh(chain, expected)
+            print(f"{name}: every run ended with weights {expected}", flush=True)
+        if options.kills >= 10 and in_saves == 0:
+            fail("no kill fell inside a save")
+        print(f"{in_saves} kills fell inside a save")
+
+
+if __name__ == "__main__":
+    main()

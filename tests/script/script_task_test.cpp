@@ -1,0 +1,412 @@
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <duet/core/error.h>
+#include <duet/core/random.h>
+#include <duet/core/safetensors.h>
+#include <duet/core/script_task.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "../support/expect_error.h"
+#include "../support/temp_dir.h"
+#include "../support/trainer_runs.h"
+
+namespace duet {
+namespace {
+
+using testing::expect_same_bits;
+using testing::make_trainer;
+using testing::same_bits;
+
+constexpr int64_t kUpdates = 20;
+
+TrainerOptions adamw() {
+  TrainerOptions options;
+  options.optimizer = {.type = "AdamW", .lr = 1e-3, .weight_decay = 0.01};
+  return options;
+}
+
+GraphOptions strict() { return {.fallback = Fallback::kStrict}; }
+
+const std::vector<std::string>& modes() {
+  static const std::vector<std::string> both = {"eager", "graph"};
+  return both;
+}
+
+void expect_replayed(BaseTrainer& trainer, int64_t least) {
+  auto* graph = dynamic_cast<GraphTrainer*>(&trainer);
+  ASSERT_NE(graph, nullptr);
+  EXPECT_GE(graph->replays(), least);
+  for (const SignatureReport& report : graph->report()) EXPECT_EQ(report.state, "captured") << report.reason;
+}
+
+std::string missing(const std::string& path) {
+  return "there is no '" + path + "'; tests/script/make_script_models.py writes it, with a Python that has torch";
+}
+
+// Models that make_script_models.py wrote, with their data and what PyTorch's Python made of them.
+
+class ScriptModel : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(data_path())) {
+      GTEST_SKIP() << missing(data_path());
+    }
+    at::set_num_threads(1);
+    for (const auto& [name, tensor] : read_safetensors(data_path())) data_.set(name, tensor);
+  }
+
+  static std::string path_of(const std::string& file) { return std::string(DUET_SCRIPT_MODELS) + "/" + file; }
+  static std::string data_path() { return path_of(GetParam() + ".safetensors"); }
+
+  static std::unique_ptr<Task> make_task() { return make_script_task({.path = path_of(GetParam() + ".pt")}); }
+
+  Batch batch(int64_t update) const {
+    const std::string index = std::to_string(update);
+    return {{"input", data_.tensor("input." + index)}, {"target", data_.tensor("target." + index)}};
+  }
+
+  void seed() const { seed_all(data_.tensor("seed").item<int64_t>()); }
+
+  std::vector<double> run(BaseTrainer& trainer, int64_t begin = 0, int64_t end = kUpdates) const {
+    std::vector<double> losses;
+    for (int64_t n = begin; n < end; ++n) losses.push_back(trainer.step(batch(n)).loss.item<double>());
+    return losses;
+  }
+
+  // Expects each loss within `tolerance` of Python's, and puts the largest distance into the test's record.
+  void expect_losses(const std::string& name, const std::vector<double>& losses, double tolerance) {
+    const at::Tensor expected = data_.tensor(name);
+    ASSERT_EQ(expected.numel(), static_cast<int64_t>(losses.size()));
+    double largest = 0;
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      const double python = expected[static_cast<int64_t>(i)].item<double>();
+      EXPECT_NEAR(losses[i], python, tolerance) << name << ", update " << i;
+      largest = std::max(largest, std::abs(losses[i] - python));
+    }
+    RecordProperty("distance to " + name, ::testing::PrintToString(largest));
+  }
+
+  StateDict data_;
+};
+
+TEST_P(ScriptModel, TrainsAsInPythonInBothModes) {
+  std::vector<StateDict> weights;
+  for (const std::string& mode : modes()) {
+    SCOPED_TRACE(mode);
+    seed();
+    const auto trainer = make_trainer(mode, make_task(), adamw(), strict());
+    const std::vector<double> losses = run(*trainer);
+    for (const char* python : {"loss.module", "loss.script", "loss.interpreted"}) expect_losses(python, losses, 1e-5);
+    if (mode == "graph") expect_replayed(*trainer, 17);
+    weights.push_back(trainer->state_dict());
+  }
+  expect_same_bits(weights[0], weights[1]);
+
+  double largest = 0;
+  const StateDict expected = data_.part("weight");
+  const StateDict found = weights[0].part("model");
+  ASSERT_EQ(expected.tensors().size(), found.tensors().size());
+  for (const auto& [name, tensor] : expected.tensors()) {
+    const at::Tensor distance = (found.tensor(name).to(at::kDouble) - tensor.to(at::kDouble)).abs().max();
+    EXPECT_LE(distance.item<double>(), 1e-4) << name;
+    largest = std::max(largest, distance.item<double>());
+  }
+  RecordProperty("distance of weights", ::testing::PrintToString(largest));
+}
+
+TEST_P(ScriptModel, TrainsAsInPythonUnderBf16) {
+  TrainerOptions options = adamw();
+  options.amp = at::kBFloat16;
+  seed();
+  const auto trainer = make_trainer("graph", make_task(), options, strict());
+  expect_losses("loss.bf16", run(*trainer), 1e-5);
+  expect_replayed(*trainer, 17);
+}
+
+// Python scales gradients before the optimizer reads them, the fused kernel while it does: the roundings differ.
+TEST_P(ScriptModel, ClipsAsInPython) {
+  TrainerOptions options = adamw();
+  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  seed();
+  const auto trainer = make_trainer("graph", make_task(), options, strict());
+  expect_losses("loss.clipped", run(*trainer), 1e-3);
+}
+
+TEST_P(ScriptModel, GraphGivesTheBitsOfEagerUnderBf16AndClipping) {
+  TrainerOptions options = adamw();
+  options.amp = at::kBFloat16;
+  options.clip_grad = ClipGradOptions{1.0, 2.0};
+
+  seed();
+  const auto eager = make_trainer("eager", make_task(), options);
+  const std::vector<double> losses = run(*eager);
+  const StateDict state = eager->state_dict();
+
+  seed();
+  const auto graph = make_trainer("graph", make_task(), options, strict());
+  EXPECT_EQ(run(*graph), losses);
+  expect_same_bits(state, graph->state_dict());
+  expect_replayed(*graph, 17);
+}
+
+TEST_P(ScriptModel, StateOfATrainerContinuesInOneOfTheOtherMode) {
+  seed();
+  const auto unbroken = make_trainer("eager", make_task(), adamw());
+  run(*unbroken);
+  const StateDict expected = unbroken->state_dict();
+  for (const std::string& mode : modes()) {
+    SCOPED_TRACE("first part " + mode);
+    seed();
+    const auto first = make_trainer(mode, make_task(), adamw(), strict());
+    run(*first, 0, 8);
+    const auto second = make_trainer(mode == "eager" ? "graph" : "eager", make_task(), adamw(), strict());
+    second->load_state_dict(first->state_dict());
+    EXPECT_EQ(second->update(), 8);
+    run(*second, 8);
+    expect_same_bits(expected, second->state_dict());
+  }
+}
+
+TEST_P(ScriptModel, EvaluationBetweenUpdatesChangesNothing) {
+  std::vector<StateDict> states;
+  for (const bool evaluate : {false, true}) {
+    seed();
+    const auto trainer = make_trainer("graph", make_task(), adamw(), strict());
+    for (int64_t n = 0; n < 8; ++n) {
+      trainer->step(batch(n));
+      if (!evaluate) continue;
+      Task& task = trainer->task();
+      const at::NoGradGuard no_grad;
+      task.train(false);
+      // The same twice: dropout follows train(), in traced models too.
+      const at::Tensor once = task.validation_step(batch(n)).at(1).second;
+      EXPECT_TRUE(same_bits(once, task.predict(batch(n)).at(0).second));
+      task.train(true);
+    }
+    states.push_back(trainer->state_dict());
+  }
+  expect_same_bits(states[0], states[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, ScriptModel, ::testing::Values("resnet18", "lstm", "vit"),
+                         [](const auto& info) { return info.param; });
+
+// Modules that are compiled here.
+
+class ScriptTask : public ::testing::Test {
+ protected:
+  // A file with a module that has the parameter `weight` [3, 4] and the given methods.
+  std::string file_of(const std::string& methods) {
+    torch::jit::Module module("__torch__.Model");
+    module.register_parameter("weight", at::linspace(-1, 1, 12).view({3, 4}).clone().set_requires_grad(true),
+                              /*is_buffer=*/false);
+    module.register_attribute("calls", c10::IntType::get(), int64_t{0});
+    module.define(methods);
+    const std::string path = folder_ / "model.pt";
+    module.save(path);
+    return path;
+  }
+
+  std::string linear() { return file_of("def forward(self, x):\n  return x.matmul(self.weight.t())\n"); }
+
+  static Batch batch(int64_t n = 0) {
+    const at::Tensor x = (at::arange(20, at::kFloat) * 0.37 + static_cast<double>(n)).sin().view({5, 4});
+    return {{"x", x}, {"target", at::arange(5).remainder(3)}};
+  }
+
+  // What an update on `batch` throws in either mode names the file and each of `parts`.
+  template <class E>
+  static void expect_step_error(ScriptTaskOptions options, const Batch& batch, std::vector<std::string> parts) {
+    parts.push_back(options.path);
+    for (const std::string& mode : modes()) {
+      SCOPED_TRACE(mode);
+      const auto trainer = make_trainer(mode, make_script_task(options), adamw());
+      expect_error<E>([&] { trainer->step(batch); }, parts);
+      const StateDict before = make_trainer(mode, make_script_task(options), adamw())->weights();
+      expect_same_bits(before, trainer->weights());
+    }
+  }
+
+  // Losses and weights of 12 updates in both modes, which must be the same; returns the graph trainer.
+  std::unique_ptr<BaseTrainer> expect_parity(const ScriptTaskOptions& options, const GraphOptions& graph = {}) {
+    const auto eager = make_trainer("eager", make_script_task(options), adamw());
+    auto captured = make_trainer("graph", make_script_task(options), adamw(), graph);
+    const auto losses = [](BaseTrainer& trainer) {
+      seed_all(3);
+      std::vector<double> values;
+      for (int64_t n = 0; n < 12; ++n) values.push_back(trainer.step(batch(n)).loss.item<double>());
+      return values;
+    };
+    EXPECT_EQ(losses(*eager), losses(*captured));
+    expect_same_bits(eager->weights(), captured->weights());
+    return captured;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(ScriptTask, RefusesWhatIsNoTorchScriptFile) {
+  const auto refuses = [](const std::string& path) {
+    SCOPED_TRACE(path);
+    expect_error<ConfigError>([&] { make_script_task({.path = path}); }, {"[ScriptTask]", path, "torch.jit.save"});
+  };
+  std::string noise;
+  for (uint32_t i = 0, x = 1; i < 5000; ++i) noise.push_back(static_cast<char>((x = x * 1664525 + 1013904223) >> 24));
+
+  refuses(folder_ / "nowhere.pt");
+  refuses(folder_.path().string());
+  refuses(folder_.write("empty.pt", ""));
+  refuses(folder_.write("noise.pt", noise));
+  refuses(folder_.write("text.pt", "model: {type: torchscript}\n"));
+  refuses(folder_.write("pickle.pt", "\x80\x02}q\x01."));
+
+  std::ifstream file(linear(), std::ios::binary);
+  const std::string good(std::istreambuf_iterator<char>(file), {});
+  const std::size_t size = good.size();
+  for (const std::size_t length : {std::size_t{1}, size / 4, size / 2, size - 30, size - 1}) {
+    refuses(folder_.write("cut" + std::to_string(length) + ".pt", good.substr(0, length)));
+  }
+}
+
+// Damage may leave a file that still loads, since the archive's checksums are not read; then it is a module like another.
+TEST_F(ScriptTask, NeverCrashesOnADamagedArchive) {
+  std::ifstream file(linear(), std::ios::binary);
+  const std::string good(std::istreambuf_iterator<char>(file), {});
+  for (std::size_t i = 0; i < good.size(); i += 23) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x55);
+    const std::string path = folder_.write("flipped.pt", bad);
+    try {
+      make_script_task({.path = path});
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(ScriptTask, RefusesAModuleWithoutForward) {
+  const std::string path = file_of("def scores(self, x):\n  return x\n");
+  expect_error<ConfigError>([&] { make_script_task({.path = path}); }, {path, "forward"});
+}
+
+TEST_F(ScriptTask, RefusesAnUnknownLoss) {
+  expect_error<ConfigError>([&] { make_script_task({.path = linear(), .loss = "hinge"}); }, {"hinge", "cross_entropy"});
+}
+
+TEST_F(ScriptTask, NamesTheFileWhenForwardTakesOtherInputs) {
+  Batch more = batch();
+  more.set("mask", at::ones({5}));
+  expect_step_error<ConfigError>({.path = linear()}, more, {"forward"});
+  expect_step_error<ConfigError>({.path = linear()}, {{"target", at::zeros({5}, at::kLong)}}, {"forward"});
+  expect_step_error<ConfigError>({.path = linear()}, {{"x", at::ones({5, 7})}, {"target", at::zeros({5}, at::kLong)}},
+                                 {"forward"});
+}
+
+TEST_F(ScriptTask, NamesTheFileWhenABatchLacksATensor) {
+  expect_step_error<DataError>({.path = linear(), .inputs = {"image"}}, batch(), {"image", "x, target"});
+  expect_step_error<DataError>({.path = linear(), .inputs = {"x"}, .target = "label"}, batch(), {"label", "x, target"});
+}
+
+TEST_F(ScriptTask, NamesTheFileWhenTheOutputIsNoTensor) {
+  const std::string body = "def forward(self, x):\n";
+  expect_step_error<ConfigError>({.path = file_of(body + "  return 3\n")}, batch(), {"Int", "expected a tensor"});
+  expect_step_error<ConfigError>({.path = file_of(body + "  return {\"out\": x}\n")}, batch(), {"Dict", "expected a tensor"});
+  expect_step_error<ConfigError>({.path = file_of(body + "  y = x\n")}, batch(), {"None", "expected a tensor"});
+  expect_step_error<ConfigError>({.path = file_of(body + "  return (2, x)\n")}, batch(), {"Int", "expected a tensor"});
+}
+
+TEST_F(ScriptTask, NamesTheFileWhenOutputAndTargetDoNotFit) {
+  const std::string path = linear();
+  expect_step_error<ConfigError>({.path = path, .loss = "mse"}, batch(), {"[5, 3]", "[5]", "mse"});
+  Batch short_target = batch();
+  short_target.set("target", at::zeros({4}, at::kLong));
+  expect_step_error<ConfigError>({.path = path}, short_target, {"[5, 3]", "[4]", "cross_entropy"});
+}
+
+TEST_F(ScriptTask, NamesTheFileWhenTheScriptRaises) {
+  const std::string path = file_of("def forward(self, x):\n  assert x.size(0) == 6, \"six rows\"\n  return x\n");
+  expect_step_error<ConfigError>({.path = path}, batch(), {"six rows"});
+}
+
+TEST_F(ScriptTask, TakesTheFirstOfATupleAsOutput) {
+  const std::string path = file_of("def forward(self, x):\n  y = x.matmul(self.weight.t())\n  return (y, y.sum())\n");
+  expect_replayed(*expect_parity({.path = path}, strict()), 9);
+}
+
+TEST_F(ScriptTask, ForwardMayReturnTheLoss) {
+  const std::string path = file_of(
+      "def forward(self, x, target):\n  return -torch.log_softmax(x.matmul(self.weight.t()), 1)"
+      ".gather(1, target.unsqueeze(1)).mean()\n");
+  const auto trainer = expect_parity({.path = path, .loss = "none"}, strict());
+  expect_replayed(*trainer, 9);
+  const at::Tensor weight = trainer->weights().tensor("weight");
+  const auto plain = expect_parity({.path = linear()}, strict());
+  EXPECT_TRUE(at::allclose(weight, plain->weights().tensor("weight"), 1e-5, 1e-6));
+}
+
+// What a script does on the host: no replay may go on with an old value.
+
+TEST_F(ScriptTask, ABranchOnATensorRunsEagerWithTheReason) {
+  const std::string path = file_of(
+      "def forward(self, x):\n  y = x.matmul(self.weight.t())\n"
+      "  if bool(x.sum() > 0):\n    y = y * 2.0\n  return y\n");
+  const auto trainer = expect_parity({.path = path});
+  const SignatureReport report = dynamic_cast<GraphTrainer&>(*trainer).report().at(0);
+  EXPECT_EQ(report.state, "eager");
+  EXPECT_FALSE(report.reason.empty());
+
+  const auto refusing = make_trainer("graph", make_script_task({.path = path}), adamw(), strict());
+  refusing->step(batch(0));
+  expect_error<GraphError>([&] { refusing->step(batch(1)); }, {report.reason.substr(0, report.reason.find(','))});
+}
+
+TEST_F(ScriptTask, ABranchOnAShapeIsCaptured) {
+  const std::string path = file_of(
+      "def forward(self, x):\n  y = x.matmul(self.weight.t())\n  for i in range(x.size(0)):\n"
+      "    if i % 2 == 0:\n      y = y + 0.1 * x[i].sum()\n  return y\n");
+  expect_replayed(*expect_parity({.path = path}, strict()), 9);
+}
+
+// As torch.jit.trace writes down sizes: as tensors, with arithmetic, read back.
+TEST_F(ScriptTask, ArithmeticOnTracedSizesIsCaptured) {
+  const std::string path = file_of(
+      "def forward(self, x):\n  n = torch.tensor(x.size(0))\n  half = torch.floor_divide(n, 2)\n"
+      "  y = x.matmul(self.weight.t())\n  return y + x[:int(half)].sum() * float(n / 2) * half\n");
+  expect_replayed(*expect_parity({.path = path}, strict()), 9);
+}
+
+TEST_F(ScriptTask, ASizeThatWasOverwrittenWithDataIsNotCaptured) {
+  const std::string path = file_of(
+      "def forward(self, x):\n  n = torch.tensor(x.size(0))\n  n.copy_(x.sum().abs() + 1)\n"
+      "  return x.matmul(self.weight.t()) * int(n)\n");
+  const auto trainer = expect_parity({.path = path});
+  EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report().at(0).state, "eager");
+}
+
+TEST_F(ScriptTask, ForkedWorkKeepsItsOrder) {
+  const std::string path = std::string(DUET_SCRIPT_MODELS) + "/forks.pt";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << missing(path);
+  expect_replayed(*expect_parity({.path = path}, strict()), 9);
+}
+
+TEST_F(ScriptTask, ACounterInTheScriptIsNeverReplayedFrozen) {
+  const std::string path = file_of(
+      "def forward(self, x):\n  self.calls += 1\n  return x.matmul(self.weight.t()) * (1.0 + 0.1 * self.calls)\n");
+  const auto trainer = expect_parity({.path = path}, {.verify_interval = 1});
+  EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report().at(0).state, "eager");
+}
+
+}  // namespace
+}  // namespace duet
