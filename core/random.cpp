@@ -49,6 +49,8 @@ StateDict random_state() {
 
 void set_random_state(const StateDict& state) {
   auto all = generators();
+  // A checkpoint of a machine with fewer devices says nothing about the others: those keep their state.
+  std::erase_if(all, [&](const auto& entry) { return entry.first != "cpu" && !state.has(entry.first); });
   for (auto& [name, generator] : all) {  // all checks before the first change
     const at::Tensor& wanted = state.tensor(name);
     const at::Tensor present = state_of(generator);

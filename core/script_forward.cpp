@@ -44,12 +44,15 @@ void register_size_ops() {
   static const torch::jit::RegisterOperators registered([] {
     const auto pure = c10::AliasAnalysisKind::FROM_SCHEMA;
     std::vector<std::optional<Operator>> ops;
-    ops.emplace_back(Operator("duet::size_int(Tensor a) -> int",
-                              [](Stack& stack) { torch::jit::push(stack, read_host(stack).to<int64_t>()); }, pure));
-    ops.emplace_back(Operator("duet::size_float(Tensor a) -> float",
-                              [](Stack& stack) { torch::jit::push(stack, read_host(stack).to<double>()); }, pure));
-    ops.emplace_back(Operator("duet::size_scalar(Tensor a) -> Scalar",
-                              [](Stack& stack) { torch::jit::push(stack, read_host(stack)); }, pure));
+    ops.emplace_back(Operator(
+        "duet::size_int(Tensor a) -> int",
+        [](Stack& stack) { torch::jit::push(stack, read_host(stack).to<int64_t>()); }, pure));
+    ops.emplace_back(Operator(
+        "duet::size_float(Tensor a) -> float",
+        [](Stack& stack) { torch::jit::push(stack, read_host(stack).to<double>()); }, pure));
+    ops.emplace_back(Operator(
+        "duet::size_scalar(Tensor a) -> Scalar", [](Stack& stack) { torch::jit::push(stack, read_host(stack)); },
+        pure));
     return ops;
   }());
 }
@@ -68,9 +71,12 @@ bool is_host_type(const c10::Type& type) {
     case c10::TypeKind::NumberType:
     case c10::TypeKind::NoneType:
     case c10::TypeKind::StringType:
-    case c10::TypeKind::DeviceObjType: return true;
-    case c10::TypeKind::ListType: return is_host_type(*type.containedType(0));
-    default: return false;
+    case c10::TypeKind::DeviceObjType:
+      return true;
+    case c10::TypeKind::ListType:
+      return is_host_type(*type.containedType(0));
+    default:
+      return false;
   }
 }
 
@@ -95,7 +101,8 @@ class HostValues {
     if (!node->kind().is_aten() || !node->blocks().empty() || node->hasSideEffects() || node->isNondeterministic()) {
       return false;
     }
-    return std::all_of(node->inputs().begin(), node->inputs().end(), [this](const Value* input) { return contain(input); });
+    return std::all_of(node->inputs().begin(), node->inputs().end(),
+                       [this](const Value* input) { return contain(input); });
   }
 
   AliasDb aliases_;

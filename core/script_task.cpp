@@ -32,6 +32,12 @@ class ScriptTask : public Task {
   void train(bool on) override { module_.train(on); }
   void to(at::Device device) override { module_.to(device); }
 
+  // Both losses are means over the target's elements: samples, tokens or pixels.
+  double weight(const Batch& batch) const override {
+    const bool counts_elements = options_.loss != "none" && batch.contains(options_.target);
+    return static_cast<double>(counts_elements ? batch[options_.target].numel() : batch.size());
+  }
+
   StepOutput training_step(const Batch& batch) override { return {loss(forward(batch), batch), {}}; }
 
   NamedTensors validation_step(const Batch& batch) override {

@@ -7,6 +7,7 @@
 #include <duet/core/random.h>
 
 #include <chrono>
+#include <cmath>
 #include <exception>
 
 namespace duet {
@@ -114,10 +115,6 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
     try {
       action();
     } catch (const std::exception& error) {
-      context_.window = nullptr;  // these lived in the frames that the exception left
-      context_.output = nullptr;
-      context_.batch = nullptr;
-      context_.outputs = nullptr;
       if (!first_error) {
         first_error = std::current_exception();
         context_.error = text_of(error);
@@ -143,7 +140,10 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   if (context_.update_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   Window window;
   bool any = false;
-  while (!finished() && fetch_window(data, window)) {
+  bool exhausted = false;
+  while (!finished()) {
+    exhausted = !fetch_window(data, window);
+    if (exhausted) break;
     any = true;
     run_window(window);
     validate_if_due(validation, /*epoch_ends=*/false);
@@ -153,8 +153,8 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
                     ", expected at least one; check its size, batch_size and drop_last");
   }
   // An epoch that a limit cut short is not over, unless it was used up at that very update.
-  const bool whole = context_.updates_per_epoch == 0 || context_.update_in_epoch >= context_.updates_per_epoch;
-  if (finished() && !whole) return;
+  const bool whole = context_.updates_per_epoch > 0 && context_.update_in_epoch >= context_.updates_per_epoch;
+  if (!exhausted && !whole) return;
   ++context_.epoch;
   context_.update_in_epoch = 0;
   hooks_.call(HookPoint::kAfterTrainEpoch, context_);
@@ -179,13 +179,17 @@ void BaseTrainer::weigh(Window& window) {
   window.total = 0;
   for (Batch& batch : window.batches) {
     const double weight = task().weight(batch);
-    if (!(weight > 0)) {
+    if (!(weight > 0 && std::isfinite(weight))) {
       throw DataError(c10::str("[BaseTrainer] a micro-batch of update ", context_.update, " has weight ", weight,
                                ", expected a count > 0; check Task::weight and the batch"));
     }
     window.weights.push_back(weight);
     window.total += weight;
     for (const auto& item : batch.items()) {
+      if (item.second.requires_grad()) {
+        throw DataError("[BaseTrainer] batch tensor '" + item.first + "' requires a gradient, expected plain data; "
+                        "detach() it, and call requires_grad_() on a copy inside training_step if the loss needs that");
+      }
       if (item.second.device() != device_) {
         batch = batch.to(device_, /*non_blocking=*/true);
         break;
@@ -194,9 +198,28 @@ void BaseTrainer::weigh(Window& window) {
   }
 }
 
+namespace {
+
+// What an update lends to hooks is taken back however it ends.
+class UpdateGuard {
+ public:
+  UpdateGuard(TrainContext& context, const Window& window) : context_(context) { context_.window = &window; }
+  ~UpdateGuard() {
+    context_.output = nullptr;
+    context_.window = nullptr;
+  }
+  UpdateGuard(const UpdateGuard&) = delete;
+  UpdateGuard& operator=(const UpdateGuard&) = delete;
+
+ private:
+  TrainContext& context_;
+};
+
+}  // namespace
+
 void BaseTrainer::run_window(Window& window) {
   weigh(window);
-  context_.window = &window;
+  const UpdateGuard guard(context_, window);
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   rule_->begin(window);
   output_ = with_checked_indices("update", context_.update, [&] { return run_update(window, *points_); });
@@ -206,8 +229,6 @@ void BaseTrainer::run_window(Window& window) {
   ++context_.update;
   ++context_.update_in_epoch;
   hooks_.call(HookPoint::kAfterTrainIter, context_);
-  context_.output = nullptr;
-  context_.window = nullptr;
 }
 
 const UpdateOutput& BaseTrainer::step(const Batch& batch) {
@@ -230,7 +251,6 @@ void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
   const bool due = interval > 0 ? !epoch_ends && context_.update % interval == 0 : epoch_ends;
   if (!due) return;
   validate(*validation);
-  task().train(true);
 }
 
 namespace {
@@ -247,12 +267,28 @@ constexpr EvaluationPoints kPredict = {
     HookPoint::kBeforePredict,     HookPoint::kBeforePredictEpoch, HookPoint::kBeforePredictIter,
     HookPoint::kAfterPredictIter, HookPoint::kAfterPredictEpoch,  HookPoint::kAfterPredict};
 
+// What a pass lends to hooks is taken back and the model trains again, however the pass ends.
+class PassGuard {
+ public:
+  explicit PassGuard(TrainContext& context) : context_(context) { context_.task.train(false); }
+  ~PassGuard() {
+    context_.batch = nullptr;
+    context_.outputs = nullptr;
+    context_.task.train(true);
+  }
+  PassGuard(const PassGuard&) = delete;
+  PassGuard& operator=(const PassGuard&) = delete;
+
+ private:
+  TrainContext& context_;
+};
+
 // Calls visit(batch) for every batch of one pass, between the points of `p`.
 template <class Visit>
 void pass(HookList& hooks, TrainContext& context, DataSource& data, at::Device device, const EvaluationPoints& p,
           const std::function<void()>& finish, Visit visit) {
   const at::NoGradGuard no_grad;
-  context.task.train(false);
+  const PassGuard guard(context);
   hooks.call(p.before, context);
   hooks.call(p.before_epoch, context);
   data.start_epoch(0);

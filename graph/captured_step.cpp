@@ -1,5 +1,6 @@
 #include <duet/graph/captured_step.h>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <duet/core/error.h>
 
@@ -29,7 +30,28 @@ UpdateOutput CapturedStep::replay(UpdateRule& rule, const Window& window, Update
   }
   run_segment(moments_.size());
   hand_out_gradients(rule);
-  return output_;
+  return copy_of_output();
+}
+
+// The step writes its results to the same place every time; what a user keeps must not change with the next update.
+UpdateOutput CapturedStep::copy_of_output() const {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto copy = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; };
+  UpdateOutput output{copy(output_.loss), {}, copy(output_.grad_norm)};
+  for (const auto& [name, tensor] : output_.log) output.log.emplace_back(name, copy(tensor));
+  return output;
+}
+
+std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after) {
+  for (std::size_t i = 0; i < before.size() && i < after.size(); ++i) {
+    const at::Tensor& a = before[i].second;
+    const at::Tensor& b = after[i].second;
+    if (a.has_storage() && b.has_storage() && a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl()) {
+      return "'" + after[i].first + "' is replaced by another tensor within the step; change it in place (copy_, lerp_)";
+    }
+  }
+  return {};
 }
 
 void CapturedStep::hand_out_gradients(UpdateRule& rule) {

@@ -51,6 +51,7 @@ class CapturedStep {
   std::string failure_;
 
  private:
+  UpdateOutput copy_of_output() const;
   void hand_out_gradients(UpdateRule& rule);
   void take_back_gradients(UpdateRule& rule);
 
@@ -59,5 +60,8 @@ class CapturedStep {
   bool splits_ = false;
   int64_t version_ = 0;
 };
+
+// Why a step may not be replayed that gave one of the rule's tensors other memory; empty if none did.
+std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after);
 
 }  // namespace duet

@@ -30,14 +30,17 @@ class CudaStep::CapturingPoints : public UpdatePoints {
 
 bool CudaStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) {
   inputs_.fill(window);
+  const NamedTensors state_before = rule.mutable_state();
   OpRecorder recorder(rule.parameters(), strict);
   recorder.watch_inputs(inputs_.window());
   std::vector<Moment> unused;  // the graphs' own moments come with their capture
   RecordingPoints recording(points, recorder, unused);
   recorder.watch([&] { output = rule.run(inputs_.window(), recording); });
+  recorder.pause();
+  const std::string replaced = replaced_tensor(state_before, rule.mutable_state());
+  if (!replaced.empty()) recorder.fail(replaced);
   failure_ = recorder.failure();
   op_count_ = recorder.tape().ops.size();
-  recorder.pause();
   if (!failure_.empty()) {
     inputs_.copy_to(window);
     return false;

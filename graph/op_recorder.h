@@ -4,6 +4,7 @@
 #include <duet/graph/tape.h>
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -19,7 +20,7 @@ namespace duet {
 class OpRecorder {
  public:
   // `parameters` name the place in the model at which something could not be recorded; with `strict` that throws
-  // GraphError at once, before the update has changed anything.
+  // GraphError at once: before the weights change, unless it lies in the code of in_update.
   explicit OpRecorder(const NamedTensors& parameters, bool strict = false);
   ~OpRecorder();
   OpRecorder(const OpRecorder&) = delete;
@@ -62,6 +63,7 @@ class OpRecorder {
   void mark_written(Tape::Op& entry, const std::vector<at::Tensor>& written);
   std::string where() const;
 
+  std::unique_lock<std::mutex> capture_lock_;
   bool strict_;
   Tape tape_;
   std::string failure_;

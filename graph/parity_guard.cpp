@@ -1,6 +1,7 @@
 #include <duet/graph/parity_guard.h>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <duet/core/random.h>
 
 #include <cstring>
@@ -38,9 +39,19 @@ NamedTensors copy_of(const NamedTensors& tensors) {
   return copies;
 }
 
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  const at::Tensor x = a.cpu().contiguous();
+  const at::Tensor y = b.cpu().contiguous();
+  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
 void restore(const NamedTensors& saved, const NamedTensors& live) {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < saved.size(); ++i) live[i].second.detach().copy_(saved[i].second);
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    // What did not change needs no write, and an expanded buffer would refuse one.
+    if (!same_bits(saved[i].second, live[i].second)) live[i].second.detach().copy_(saved[i].second);
+  }
 }
 
 void add_outputs(const UpdateOutput& output, NamedTensors& tensors) {
@@ -52,18 +63,17 @@ void add_outputs(const UpdateOutput& output, NamedTensors& tensors) {
   for (const auto& [name, tensor] : output.log) add(name, tensor);
 }
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const at::Tensor x = a.cpu().contiguous();
-  const at::Tensor y = b.cpu().contiguous();
-  return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
 std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     if (a[i].first != b[i].first || !same_bits(a[i].second, b[i].second)) return a[i].first;
   }
   return a.size() == b.size() ? std::string() : "the number of values";
+}
+
+std::string first_line(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return "an op that failed (" + text.substr(0, text.find('\n')) + ")";
 }
 
 // The default generators and those that the step names itself.
@@ -92,20 +102,26 @@ ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& w
   const NamedTensors before = copy_of(live);
   const RandomStates random_before(step);
 
-  UpdateOutput replayed_output = step.replay(rule, window, silent);
-  NamedTensors replayed = copy_of(live);
-  add_outputs(replayed_output, replayed);
-  RandomStates(step).append_to(replayed);
-
+  ParityResult result;
+  NamedTensors replayed;
+  try {
+    const UpdateOutput output = step.replay(rule, window, silent);
+    replayed = copy_of(live);
+    add_outputs(output, replayed);
+    RandomStates(step).append_to(replayed);
+  } catch (const std::exception& error) {
+    result.difference = first_line(error);
+  }
   restore(before, live);
   random_before.restore(step);
   for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
-  ParityResult result;
   result.output = rule.run(window, silent);
-  NamedTensors eager = copy_of(live);
-  add_outputs(result.output, eager);
-  RandomStates(step).append_to(eager);
-  result.difference = first_difference(replayed, eager);
+  if (result.difference.empty()) {
+    NamedTensors eager = live;
+    add_outputs(result.output, eager);
+    RandomStates(step).append_to(eager);
+    result.difference = first_difference(replayed, eager);
+  }
 
   if (points.splits()) {  // compared without the hooks; now the update that counts, with them
     restore(before, live);

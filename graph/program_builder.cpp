@@ -205,7 +205,7 @@ void StepProgram::compile(std::size_t index) {
         const int storage = value < 0 ? -1 : tape_.values[value].storage;
         const bool fresh = storage >= 0 && tape_.storages[storage].producer == static_cast<int>(index);
         if (fresh && std::find(seen.begin(), seen.end(), storage) == seen.end()) {
-          instruction.rebinds.push_back({position, storage, tape_.values[value].offset});
+          instruction.rebinds.push_back({position, storage, value});
           seen.push_back(storage);
         }
         ++position;

@@ -7,6 +7,7 @@
 #include <duet/graph/signature.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace duet {
 
@@ -26,9 +27,35 @@ StepCache::Entry& StepCache::find(UpdateRule& rule, const Window& window) {
     entry = std::make_unique<Entry>();
     entry->report.signature = describe(window);
     order_.push_back(entry.get());
+    ++new_in_a_row_;
+    warn_of_changing_keys();
+    forget_old_sights();
+  } else {
+    new_in_a_row_ = 0;
   }
   latest_key_ = key_;
   return *entry;
+}
+
+void StepCache::warn_of_changing_keys() {
+  if (new_in_a_row_ != 32) return;
+  log_warning("[GraphTrainer] each of the last 32 updates had a signature of its own, so none was captured: shapes, "
+              "Task::graph_key, or a hyper-parameter other than lr change at every update. Pad the batches, or keep these constant");
+}
+
+// A key that never comes back must not cost memory for ever.
+void StepCache::forget_old_sights() {
+  constexpr std::size_t kMaxEntries = 1024;
+  if (order_.size() <= kMaxEntries) return;
+  Entry* oldest = nullptr;
+  for (Entry* entry : order_) {
+    const bool older = oldest == nullptr || entry->last_use < oldest->last_use;
+    if (entry->state == State::kSeen && entry != order_.back() && older) oldest = entry;
+  }
+  if (oldest == nullptr) return;
+  order_.erase(std::find(order_.begin(), order_.end(), oldest));
+  if (latest_ == oldest) latest_ = nullptr;
+  std::erase_if(entries_, [oldest](const auto& item) { return item.second.get() == oldest; });
 }
 
 UpdateOutput StepCache::run(UpdateRule& rule, const Window& window, UpdatePoints& points) {
@@ -50,6 +77,7 @@ UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePo
     require<GraphError>(options_.fallback != Fallback::kStrict, "[GraphTrainer] step (" + entry.report.signature + "): " +
                                                                     entry.report.reason + "; or set graph.fallback to auto");
   }
+  if (entry.state == State::kCaptured && entry.report.replays == 0) keep_budget(entry);  // device graphs exist only now
   if (entry.state == State::kCaptured) return replay(entry, rule, window, points);
   const bool may_capture = entry.state == State::kSeen && options_.fallback != Fallback::kEager;
   if (may_capture && entry.sights >= method_.eager_updates) return capture(entry, rule, window, points);
@@ -132,8 +160,9 @@ UpdateOutput StepCache::verify(Entry& entry, UpdateRule& rule, const Window& win
     return result.output;
   }
   const std::string reason = "its replay differs from its eager run, first in '" + result.difference +
-                             "'; the step depends on a host value that changes (a captured number, a replaced tensor). "
-                             "Keep it in a tensor, or name it in Task::graph_key";
+                             "'. Usually the step depends on a host value that changes (a captured number, a replaced "
+                             "tensor): keep it in a tensor, or name it in Task::graph_key. If it does not, an op is replayed "
+                             "wrongly: set graph.fallback to eager and report it";
   give_up(entry, reason);
   ++entry.report.eager_updates;
   ++eager_updates_;
@@ -173,6 +202,11 @@ void StepCache::keep_budget(const Entry& newest) {
     }
     if (oldest == nullptr) return;  // the step in use stays, whatever it takes
     drop(*oldest);
+    if (!warned_of_budget_) {
+      log_warning(c10::str("[GraphTrainer] captured steps take more than graph.cache_bytes = ", options_.cache_bytes,
+                           "; the least recently used is dropped and captured anew when it comes back"));
+    }
+    warned_of_budget_ = true;
   }
 }
 

@@ -43,6 +43,8 @@ class StepCache {
   };
 
   UpdateOutput run_one(UpdateRule& rule, const Window& window, UpdatePoints& points);
+  void warn_of_changing_keys();
+  void forget_old_sights();
   Entry& find(UpdateRule& rule, const Window& window);
   void watch_addresses(UpdateRule& rule);
   UpdateOutput run_eager(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
@@ -62,6 +64,8 @@ class StepCache {
   Key latest_key_;
   AddressLedger ledger_;
   bool ledger_written_ = false;
+  int64_t new_in_a_row_ = 0;
+  bool warned_of_budget_ = false;
   int64_t updates_ = 0;
   int64_t eager_updates_ = 0;
   int64_t replays_ = 0;

@@ -45,6 +45,14 @@ const at::Tensor& flat_result(const torch::jit::Stack& stack, int position, at::
   return holder;
 }
 
+std::string shape_text(const Tape::Value& value) {
+  std::ostringstream out;
+  out << c10::toString(value.dtype) << "[";
+  for (std::size_t i = 0; i < value.sizes.size(); ++i) out << (i == 0 ? "" : ", ") << value.sizes[i];
+  out << "]";
+  return out.str();
+}
+
 }  // namespace
 
 // The memory of each fresh result becomes that of the recorded storage; every tensor over it follows.
@@ -53,9 +61,12 @@ void StepProgram::rebind(const Instruction& instruction) {
   for (const Rebind& target : instruction.rebinds) {
     const at::Tensor& result = flat_result(stack_, target.result, holder);
     c10::StorageImpl* to = storages_[target.storage].unsafeGetStorageImpl();
-    if (!result.defined() || result.storage_offset() != target.offset || result.storage().nbytes() < to->nbytes()) {
-      throw GraphError(c10::str("[StepProgram] result ", target.result, " of ", instruction.op.schema().name(), " has ",
-                                result.defined() ? result.storage().nbytes() : 0, " bytes, expected ", to->nbytes(),
+    const Tape::Value& recorded = tape_.values[target.value];
+    const bool same = result.defined() && result.storage_offset() == recorded.offset && result.sizes() == recorded.sizes &&
+                      result.strides() == recorded.strides && result.storage().nbytes() >= to->nbytes();
+    if (!same) {
+      throw GraphError(c10::str("[StepProgram] ", instruction.op.schema().name(), " gave a result of sizes ",
+                                result.defined() ? result.sizes() : at::IntArrayRef(), ", expected ", shape_text(recorded),
                                 " as when it was recorded; its output depends on values. Set graph.fallback to eager"));
     }
     c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
@@ -69,14 +80,6 @@ at::Tensor StepProgram::tensor(const at::Tensor& recorded) const {
 }
 
 namespace {
-
-std::string shape_text(const Tape::Value& value) {
-  std::ostringstream out;
-  out << c10::toString(value.dtype) << "[";
-  for (std::size_t i = 0; i < value.sizes.size(); ++i) out << (i == 0 ? "" : ", ") << value.sizes[i];
-  out << "]";
-  return out.str();
-}
 
 void write_slot(std::ostream& out, const Tape::Slot& slot, const std::vector<std::string>& names) {
   const auto name = [&](int value) { return value < 0 ? std::string("none") : names[value]; };

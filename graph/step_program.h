@@ -18,7 +18,7 @@ namespace duet {
 //   rebind   others run as they are and their result takes the place of the recorded memory
 //   inplace  ops that change their arguments
 //
-// Views are tensors made once; ops whose results nobody reads are left out; ops without inputs run once.
+// Views are tensors made once; ops whose results nobody reads are left out.
 class StepProgram {
  public:
   // `results` must be readable after a run and keep their values until the next one (losses, gradients).
@@ -43,7 +43,7 @@ class StepProgram {
   struct Rebind {
     int result;   // position among the op's results, lists flattened
     int storage;
-    int64_t offset;
+    int value;    // what it was when it was recorded
   };
   struct Instruction {
     Kind kind;

@@ -7,12 +7,15 @@ namespace duet {
 
 bool TapeStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) {
   inputs_.fill(window);
+  const NamedTensors state_before = rule.mutable_state();
   OpRecorder recorder(rule.parameters(), strict);
   recorder.watch_inputs(inputs_.window());
   RecordingPoints recording(points, recorder, moments_);
   recorder.watch([&] { output = rule.run(inputs_.window(), recording); });
-  failure_ = recorder.failure();
   recorder.pause();
+  const std::string replaced = replaced_tensor(state_before, rule.mutable_state());
+  if (!replaced.empty()) recorder.fail(replaced);
+  failure_ = recorder.failure();
   if (!failure_.empty()) {
     inputs_.copy_to(window);
     return false;

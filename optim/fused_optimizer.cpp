@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/optim/device_scalar.h>
 
 #include <algorithm>
@@ -12,9 +13,9 @@
 
 namespace duet {
 
-FusedOptimizer::FusedOptimizer(const NamedTensors& parameters, std::map<std::string, double> numbers,
+FusedOptimizer::FusedOptimizer(std::string kind, const NamedTensors& parameters, std::map<std::string, double> numbers,
                                std::vector<std::string> slots, bool counts_steps)
-    : slots_(std::move(slots)), counts_steps_(counts_steps) {
+    : kind_(std::move(kind)), configured_(numbers), slots_(std::move(slots)), counts_steps_(counts_steps) {
   check(parameters);
   const at::NoGradGuard no_grad;
   const at::Device device = parameters.front().second.device();
@@ -103,6 +104,7 @@ void FusedOptimizer::split_counters(const std::vector<bool>& has_gradient) {
     for (Parameter* parameter : stepped) parameter->counter = counters_.size();
     counters_.push_back(counters_[counter].clone());
     started_.push_back(started_[counter]);
+    ++plan_version_;  // a recorded step counts with the old counters
   }
 }
 
@@ -130,7 +132,6 @@ void FusedOptimizer::refresh_plan(const std::vector<bool>& has_gradient) {
       call_members_.push_back(std::move(members));
     }
   }
-  if (!planned_.empty()) ++plan_version_;
   planned_ = has_gradient;
 }
 
@@ -194,6 +195,8 @@ StateDict FusedOptimizer::state_dict() const {
     state.set("step." + parameter.name, counters_[parameter.counter]);
     state.set("started." + parameter.name, bool{started_[parameter.counter]});
   }
+  state.set("kind", kind_);
+  for (const auto& [name, value] : configured_) state.set("configured." + name, value);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (const auto& [name, value] : groups_[g].numbers) state.set("group." + std::to_string(g) + "." + name, value);
   }
@@ -201,11 +204,15 @@ StateDict FusedOptimizer::state_dict() const {
 }
 
 void FusedOptimizer::check_fits(const StateDict& state) const {
+  if (state.text("kind") != kind_) {
+    throw CheckpointError("[Optimizer] found the state of " + state.text("kind") + ", expected that of " + kind_ +
+                          "; use the optimizer that it was saved from, or load the weights alone");
+  }
   const StateDict own = state_dict();
   for (const auto& entry : own.values()) {
     if (std::holds_alternative<bool>(entry.second)) {
       state.flag(entry.first);
-    } else {
+    } else if (std::holds_alternative<double>(entry.second)) {
       state.number(entry.first);
     }
   }
@@ -218,8 +225,18 @@ void FusedOptimizer::check_fits(const StateDict& state) const {
   }
 }
 
+void FusedOptimizer::warn_of_other_numbers(const StateDict& state) const {
+  for (const auto& [name, value] : configured_) {
+    const double saved = state.number("configured." + name);
+    if (saved == value) continue;
+    log_warning(c10::str("[Optimizer] the state was trained with ", name, " = ", saved, ", this run is configured with ", value,
+                         "; that of the state is used. Load the weights alone to start with other numbers"));
+  }
+}
+
 void FusedOptimizer::load_state_dict(const StateDict& state) {
   check_fits(state);
+  warn_of_other_numbers(state);
   const at::NoGradGuard no_grad;
   std::map<std::pair<float, bool>, std::size_t> counter_of;
   std::vector<at::Tensor> counters;

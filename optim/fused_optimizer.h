@@ -37,7 +37,8 @@ class FusedOptimizer : public Optimizer {
   };
 
   // `slots` names the state tensors that every parameter has ("exp_avg", ...), each like the parameter.
-  FusedOptimizer(const NamedTensors& parameters, std::map<std::string, double> numbers,
+  // `kind` names the optimizer and its flags: a state of another kind is refused.
+  FusedOptimizer(std::string kind, const NamedTensors& parameters, std::map<std::string, double> numbers,
                  std::vector<std::string> slots, bool counts_steps);
 
   virtual void run_kernel(const Group& group, const Call& call, const at::Tensor& grad_scale) = 0;
@@ -52,10 +53,13 @@ class FusedOptimizer : public Optimizer {
 
   void check(const NamedTensors& parameters) const;
   void check_fits(const StateDict& state) const;
+  void warn_of_other_numbers(const StateDict& state) const;
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);
   const double& number(std::size_t group, const std::string& name) const;
 
+  std::string kind_;
+  std::map<std::string, double> configured_;  // the numbers it was made with
   std::vector<Parameter> parameters_;
   std::vector<std::string> slots_;
   bool counts_steps_;

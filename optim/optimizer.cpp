@@ -17,11 +17,21 @@ std::optional<at::Tensor> optional_tensor(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
 
+// The type and the flags that change what its state means.
+std::string kind_of(const OptimizerOptions& options) {
+  std::string kind = options.type;
+  if (options.type == "SGD" && options.momentum != 0) kind += " with momentum";
+  if (options.type != "SGD" && options.amsgrad) kind += " with amsgrad";
+  if (options.nesterov) kind += ", nesterov";
+  if (options.maximize) kind += ", maximize";
+  return kind;
+}
+
 // torch.optim.SGD(fused=True)
 class Sgd : public FusedOptimizer {
  public:
   Sgd(const OptimizerOptions& options, const NamedTensors& parameters)
-      : FusedOptimizer(parameters,
+      : FusedOptimizer(kind_of(options), parameters,
                        {{"lr", options.lr}, {"weight_decay", options.weight_decay.value_or(0)},
                         {"momentum", options.momentum}, {"dampening", options.dampening}},
                        options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{},
@@ -52,7 +62,7 @@ class Sgd : public FusedOptimizer {
 class Adam : public FusedOptimizer {
  public:
   Adam(const OptimizerOptions& options, const NamedTensors& parameters)
-      : FusedOptimizer(parameters,
+      : FusedOptimizer(kind_of(options), parameters,
                        {{"lr", options.lr},
                         {"weight_decay", options.weight_decay.value_or(options.type == "AdamW" ? 0.01 : 0)},
                         {"beta1", options.betas[0]}, {"beta2", options.betas[1]}, {"eps", options.eps}},

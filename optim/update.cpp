@@ -82,6 +82,13 @@ void accumulate(at::Tensor& sum, const at::Tensor& value, const at::Tensor& fact
   sum = sum.defined() ? sum + part : part;
 }
 
+void check_same_names(const NamedTensors& first, const NamedTensors& now, std::size_t index) {
+  bool same = first.size() == now.size();
+  for (std::size_t k = 0; same && index > 0 && k < first.size(); ++k) same = first[k].first == now[k].first;
+  require<ConfigError>(same, "[Task] training_step logged other names for micro-batch " + std::to_string(index) +
+                                 " than for the first of its window; log the same ones every time");
+}
+
 }  // namespace
 
 void Update::forward_backward(const Window& window, UpdateOutput& output) {
@@ -94,14 +101,17 @@ void Update::forward_backward(const Window& window, UpdateOutput& output) {
       step = task_->training_step(window.batches[i]);
     }
     check_loss(step.loss);
+    if (step.loss.dim() > 0) step.loss = step.loss.reshape({});
     (weighted ? step.loss * factor : step.loss).backward();
 
     const at::NoGradGuard no_grad;
     accumulate(output.loss, step.loss, factor);
-    output.log.resize(step.log.size());
+    if (i == 0) output.log.resize(step.log.size());
+    check_same_names(output.log, step.log, i);
     for (std::size_t k = 0; k < step.log.size(); ++k) {
       output.log[k].first = step.log[k].first;
-      accumulate(output.log[k].second, step.log[k].second, factor);
+      // A logged weight must keep the value it has now, not the one after the update.
+      accumulate(output.log[k].second, weighted ? step.log[k].second : step.log[k].second.clone(), factor);
     }
   }
 }

@@ -63,15 +63,16 @@ def main():
                     command = [options.program, "compare", str(options.examples / f"{name}.yaml"),
                                f"work_dir={folder}/run", f"trainer.accumulate={accumulate}", f"optim_wrapper.amp={amp}",
                                *overrides, "--updates", str(options.updates), "--json", str(file)]
-                    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+                    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                          check=False)
                     problems = [] if done.returncode == 0 else [f"exit code {done.returncode}"]
                     label = f"{name} accumulate={accumulate} amp={amp}"
                     if file.exists():
                         report = json.loads(file.read_text(encoding="utf-8"))
                         problems += check(report, options.updates, accumulate)
                         graph = report["graph"]
-                        label += (f": {options.updates} updates, {graph['replays']} replayed, {report['speedup']:.2f}x, "
-                                  f"weights {graph['weights_hash']}")
+                        label += (f": {options.updates} updates, {graph['replays']} replayed, "
+                                  f"{report['speedup']:.2f}x, weights {graph['weights_hash']}")
                     print(f"{'FAILED' if problems else 'ok'} {label}", flush=True)
                     if problems:
                         failed += 1

@@ -65,6 +65,7 @@ class Chain:
     def start(self, mode, resume):
         self.log = ""
         self.left_behind = self.temporary()
+        self.newest = self.newest_checkpoint()
         self.process = subprocess.Popen(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         os.set_blocking(self.process.stderr.fileno(), False)
 
@@ -75,6 +76,17 @@ class Chain:
         text = os.read(self.process.stderr.fileno(), 1 << 16).decode()
         self.log += text
         return bool(text)
+
+    def newest_checkpoint(self):
+        names = os.listdir(self.checkpoints) if self.checkpoints.is_dir() else []
+        found = [re.fullmatch(r"step-(\d+)(\.old\..*)?", name) for name in names]
+        return max((int(match.group(1)) for match in found if match), default=0)
+
+    def expect_resumed(self):
+        """It went on from the newest checkpoint and did not begin again."""
+        begun = re.search(r"training in mode \w+ from update (\d+)/", self.log)
+        if begun and int(begun.group(1)) != self.newest:
+            fail(f"expected to go on from update {self.newest}:\n{self.log}")
 
     def reached(self):
         updates = re.findall(r"info update (\d+)/", self.log)
@@ -111,7 +123,9 @@ class Chain:
 
     def finish(self, mode, resume):
         """Runs to the end; the hash of the final weights."""
-        done = subprocess.run(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.newest = self.newest_checkpoint()
+        done = subprocess.run(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True, check=False)
         self.log = done.stderr
         if done.returncode != 0:
             fail(f"--resume {resume} in mode {mode} returned {done.returncode}:\n{done.stderr}")
@@ -131,7 +145,8 @@ def expect_clean(chain):
     if set(names) - set(steps) - {"latest", "best"} or not 2 <= len(steps) <= 3:
         fail(f"{chain.checkpoints} holds {names}, expected two checkpoints (and the best), 'latest' and 'best'")
     for name in steps:
-        done = subprocess.run([chain.program, "inspect", str(chain.checkpoints / name)], capture_output=True, text=True)
+        done = subprocess.run([chain.program, "inspect", str(chain.checkpoints / name)], capture_output=True, text=True,
+                              check=False)
         if done.returncode != 0:
             fail(f"{name} does not verify: {done.stderr}")
 
@@ -151,6 +166,7 @@ def kill_and_resume(chain, rng, first_mode, kills, last, expected):
         else:
             time.sleep(delay)
             code = chain.signal(signal.SIGKILL)
+        chain.expect_resumed()
         if code != -signal.SIGKILL:
             fail(f"expected a killed process, found exit code {code}:\n{chain.log}")
         in_save = chain.saving()
@@ -158,6 +174,7 @@ def kill_and_resume(chain, rng, first_mode, kills, last, expected):
         print(f"  kill {number + 1} in mode {modes[number % 2]} after update {chain.reached()}"
               f"{' inside a save' if in_save else ''}", flush=True)
     expect_hash(chain.finish(modes[kills % 2], "auto"), expected, f"the run killed {kills} times")
+    chain.expect_resumed()
     expect_clean(chain)
     return in_saves
 

@@ -631,7 +631,81 @@ const std::vector<Case>& cases() {
       };
     });
 
+    add("Activations", [](Model& m) -> Loss {
+      Base n(m);
+      auto prelu = m.module("prelu", torch::nn::PReLU());
+      auto bilinear = m.module("bilinear", torch::nn::Bilinear(8, 8, 8));
+      return [n, prelu, bilinear](const Batch& batch) mutable -> Tensor {
+        Tensor h = n.a(batch["x"]);
+        h = prelu(h) + F::elu(h) + F::selu(h) + F::celu(h) + F::hardtanh(h) + F::softplus(h) + F::mish(h) + F::logsigmoid(h) +
+            F::softshrink(h) + F::tanhshrink(h) + at::hardsigmoid(h) + at::hardswish(h) + F::relu6(h) + F::glu(torch::cat({h, h}, 1)) +
+            F::gumbel_softmax(h, F::GumbelSoftmaxFuncOptions().hard(true)) + bilinear(h, h.flip(1)) + F::normalize(h) + F::threshold(h, F::ThresholdFuncOptions(0.1, 0.2));
+        return F::cross_entropy(n.b(h), batch["target"]);
+      };
+    });
+    add("MasksOfFixedShape", [](Model& m) -> Loss {
+      Base n(m);
+      return [n](const Batch& batch) mutable -> Tensor {
+        Tensor h = n.a(batch["x"]) * 1;
+        const Tensor mask = batch["x"].narrow(1, 0, 8) > 0.5;
+        h.index_put_({mask}, torch::tensor(0.25F));
+        h = h.masked_scatter(mask.logical_not(), h.detach().flip(0)) + torch::bucketize(h.detach(), torch::linspace(-1, 1, 5)).to(at::kFloat);
+        h = h + torch::histc(h.detach(), 8, -2, 2) * 0.01 + torch::quantile(h.detach(), 0.3, 1, true);
+        return F::cross_entropy(n.b(h), batch["target"]) + torch::cdist(h, h.flip(0)).mean() + torch::kron(h[0], h[1]).mean() +
+               torch::trapezoid(h, -1).mean() + torch::renorm(h, 2, 0, 1.0).mean();
+      };
+    });
+    add("EmbeddingWithMaxNorm", [](Model& m) -> Loss {
+      auto words = m.module("words", torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 8).max_norm(0.5)));
+      auto head = m.module("head", torch::nn::Linear(8, 5));
+      return [words, head](const Batch& batch) mutable -> Tensor { return F::cross_entropy(head(words(batch["x"]).mean(1)), batch["target"]); };
+    }, tokens);
+    add("ComplexNumbers", [](Model& m) -> Loss {
+      const Tensor w = m.parameter("w", {4, 8, 2});
+      Base n(m);
+      return [n, w](const Batch& batch) mutable -> Tensor {
+        const Tensor z = torch::view_as_complex(n.a(batch["x"]).view({8, 4, 2}));
+        return torch::view_as_real(torch::complex(torch::real(z), torch::imag(z))).square().mean() + n.b(n.a(batch["x"])).mean() + w.square().sum();
+      };
+    });
+    add("NormalizedWeight", [](Model& m) -> Loss {  // spectral norm: power iteration in buffers
+      Base n(m);
+      const Tensor u = m.register_buffer("u", torch::randn({8}));
+      const Tensor v = m.register_buffer("v", torch::randn({16}));
+      return [n, u, v](const Batch& batch) mutable -> Tensor {
+        {
+          const at::NoGradGuard no_grad;
+          v.copy_(F::normalize(n.a->weight.t().mv(u), F::NormalizeFuncOptions().dim(0)));
+          u.copy_(F::normalize(n.a->weight.mv(v), F::NormalizeFuncOptions().dim(0)));
+        }
+        const Tensor sigma = torch::dot(u.clone(), n.a->weight.mv(v.clone()));
+        return F::cross_entropy(n.b(F::linear(batch["x"], n.a->weight / sigma, n.a->bias)), batch["target"]);
+      };
+    });
+    add("FilledPieceByPiece", [](Model& m) -> Loss {
+      Base n(m);
+      return [n](const Batch& batch) mutable -> Tensor {
+        Tensor mask = torch::empty({8, 8});
+        for (int64_t i = 0; i < 8; ++i) mask[i].fill_(0.5 + 0.1 * static_cast<double>(i));
+        Tensor rows = torch::empty({8, 16});
+        rows.narrow(0, 0, 4).copy_(batch["x"].narrow(0, 4, 4));
+        rows.narrow(0, 4, 4).copy_(batch["x"].narrow(0, 0, 4));
+        Tensor counts = torch::zeros({8, 8});
+        for (int64_t i = 0; i < 3; ++i) counts += mask;
+        return F::cross_entropy(n.b(n.a(rows) * mask + counts), batch["target"]);
+      };
+    });
+
     // what cannot be captured says so
+    add("PackedSequence", [](Model& m) -> Loss {
+      auto gru = m.module("gru", torch::nn::GRU(torch::nn::GRUOptions(4, 5)));
+      auto update = std::make_shared<int64_t>(0);
+      return [gru, update](const Batch& batch) mutable -> Tensor {
+        const Tensor lengths = batch["target"].slice(0, 0, 4).clamp_min(1);
+        const auto packed = torch::nn::utils::rnn::pack_padded_sequence(batch["x"].view({8, 4, 4}), lengths, false, /*enforce_sorted=*/false);
+        return std::get<1>(gru->forward_with_packed_input(packed)).square().mean();
+      };
+    }, vectors, 1, "");
     add("OneHot", [](Model& m) -> Loss {
       Base n(m);
       return [n](const Batch& batch) mutable -> Tensor { return -(torch::log_softmax(n.b(n.a(batch["x"])), 1) * torch::one_hot(batch["target"], 5)).mean(); };

@@ -105,6 +105,16 @@ void expect_bits(const std::vector<float>& expected, const std::vector<float>& f
 
 bool has_fma() { return at::get_cpu_capability() != "DEFAULT"; }  // the goldens were made with it
 
+// Without the numbers that the optimizer was made with.
+StateDict carried(const StateDict& state) {
+  StateDict kept;
+  for (const auto& [name, tensor] : state.tensors()) kept.set(name, tensor);
+  for (const auto& [name, value] : state.values()) {
+    if (name.rfind("configured.", 0) != 0) kept.set(name, value);
+  }
+  return kept;
+}
+
 class OptimizerTrajectory : public ::testing::TestWithParam<std::tuple<std::string, bool>> {
  protected:
   void SetUp() override {
@@ -155,7 +165,7 @@ TEST_P(OptimizerTrajectory, GoesOnFromAStateInAnOptimizerOfOtherValues) {
         if (moved == 3) step(*fresh, copies, 7, 0, false);  // one that has a state of its own already
         for (std::size_t p = 0; p < copies.size(); ++p) copies[p].second.detach().copy_(parameters[p].second.detach());
         fresh->load_state_dict(optimizer->state_dict());
-        expect_same_state(fresh->state_dict(), optimizer->state_dict());
+        expect_same_state(carried(fresh->state_dict()), carried(optimizer->state_dict()));
         for (const std::string& number : optimizer->names()) EXPECT_EQ(fresh->get(0, number), optimizer->get(0, number)) << number;
         parameters = copies;
         optimizer = std::move(fresh);
@@ -315,7 +325,7 @@ TEST(Optimizer, AStateThatDoesNotFitChangesNothing) {
   StateDict counted = copy_of(good);
   counted.set("step.p1", at::zeros({2}));
   expect_refused(counted, "step.p1");
-  expect_refused(Optimizer::create({.type = "SGD"}, initial())->state_dict(), "group.0.beta1");
+  expect_refused(Optimizer::create({.type = "SGD"}, initial())->state_dict(), "SGD");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ For each NAME: FOLDER/NAME.pt (torch.jit.save) and FOLDER/NAME.safetensors with
     loss.bf16            losses of NAME.pt under bf16 autocast, without rewrites too: they cast at other places
     loss.clipped         losses of the nn.Module, gradients clipped to a norm of 1
     weight.NAME          parameters and buffers of the nn.Module after the last update, in float32
-and FOLDER/forks.pt, which has no data.
+Besides FOLDER/forks.pt and FOLDER/autocast.pt, which take x [N, 4] and have no data.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
 """
@@ -160,6 +160,19 @@ class Forks(nn.Module):
         return torch.jit.wait(left) - torch.jit.wait(right)
 
 
+class Autocast(nn.Module):
+    """Asks for bf16 itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.fc(x)
+        return y.float()
+
+
 def write_safetensors(path, tensors):
     header, data = {}, b""
     types = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
@@ -230,6 +243,7 @@ def main():
     make(folder, "lstm", Lstm(10), (8, 28, 28), 10, trace=False)
     make(folder, "vit", Vit(10), (4, 3, 32, 32), 10, trace=True)
     torch.jit.save(torch.jit.script(Forks()), os.path.join(folder, "forks.pt"))
+    torch.jit.save(torch.jit.script(Autocast()), os.path.join(folder, "autocast.pt"))
 
 
 if __name__ == "__main__":

@@ -1,207 +1,34 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <duet/core/error.h>
 #include <duet/core/random.h>
-#include <duet/core/safetensors.h>
 #include <duet/core/script_task.h>
 #include <torch/csrc/jit/api/module.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "../support/expect_error.h"
 #include "../support/temp_dir.h"
-#include "../support/trainer_runs.h"
+#include "script_runs.h"
 
 namespace duet {
 namespace {
 
+using testing::adamw;
+using testing::expect_replayed;
 using testing::expect_same_bits;
 using testing::make_trainer;
+using testing::missing;
+using testing::modes;
 using testing::same_bits;
-
-constexpr int64_t kUpdates = 20;
-
-TrainerOptions adamw() {
-  TrainerOptions options;
-  options.optimizer = {.type = "AdamW", .lr = 1e-3, .weight_decay = 0.01};
-  return options;
-}
-
-GraphOptions strict() { return {.fallback = Fallback::kStrict}; }
-
-const std::vector<std::string>& modes() {
-  static const std::vector<std::string> both = {"eager", "graph"};
-  return both;
-}
-
-void expect_replayed(BaseTrainer& trainer, int64_t least) {
-  auto* graph = dynamic_cast<GraphTrainer*>(&trainer);
-  ASSERT_NE(graph, nullptr);
-  EXPECT_GE(graph->replays(), least);
-  for (const SignatureReport& report : graph->report()) EXPECT_EQ(report.state, "captured") << report.reason;
-}
-
-std::string missing(const std::string& path) {
-  return "there is no '" + path + "'; tests/script/make_script_models.py writes it, with a Python that has torch";
-}
-
-// Models that make_script_models.py wrote, with their data and what PyTorch's Python made of them.
-
-class ScriptModel : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(data_path())) {
-      GTEST_SKIP() << missing(data_path());
-    }
-    at::set_num_threads(1);
-    for (const auto& [name, tensor] : read_safetensors(data_path())) data_.set(name, tensor);
-  }
-
-  static std::string path_of(const std::string& file) { return std::string(DUET_SCRIPT_MODELS) + "/" + file; }
-  static std::string data_path() { return path_of(GetParam() + ".safetensors"); }
-
-  static std::unique_ptr<Task> make_task() { return make_script_task({.path = path_of(GetParam() + ".pt")}); }
-
-  Batch batch(int64_t update) const {
-    const std::string index = std::to_string(update);
-    return {{"input", data_.tensor("input." + index)}, {"target", data_.tensor("target." + index)}};
-  }
-
-  void seed() const { seed_all(data_.tensor("seed").item<int64_t>()); }
-
-  std::vector<double> run(BaseTrainer& trainer, int64_t begin = 0, int64_t end = kUpdates) const {
-    std::vector<double> losses;
-    for (int64_t n = begin; n < end; ++n) losses.push_back(trainer.step(batch(n)).loss.item<double>());
-    return losses;
-  }
-
-  // Expects each loss within `tolerance` of Python's, and puts the largest distance into the test's record.
-  void expect_losses(const std::string& name, const std::vector<double>& losses, double tolerance) {
-    const at::Tensor expected = data_.tensor(name);
-    ASSERT_EQ(expected.numel(), static_cast<int64_t>(losses.size()));
-    double largest = 0;
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      const double python = expected[static_cast<int64_t>(i)].item<double>();
-      EXPECT_NEAR(losses[i], python, tolerance) << name << ", update " << i;
-      largest = std::max(largest, std::abs(losses[i] - python));
-    }
-    RecordProperty("distance to " + name, ::testing::PrintToString(largest));
-  }
-
-  StateDict data_;
-};
-
-TEST_P(ScriptModel, TrainsAsInPythonInBothModes) {
-  std::vector<StateDict> weights;
-  for (const std::string& mode : modes()) {
-    SCOPED_TRACE(mode);
-    seed();
-    const auto trainer = make_trainer(mode, make_task(), adamw(), strict());
-    const std::vector<double> losses = run(*trainer);
-    for (const char* python : {"loss.module", "loss.script", "loss.interpreted"}) expect_losses(python, losses, 1e-5);
-    if (mode == "graph") expect_replayed(*trainer, 17);
-    weights.push_back(trainer->state_dict());
-  }
-  expect_same_bits(weights[0], weights[1]);
-
-  double largest = 0;
-  const StateDict expected = data_.part("weight");
-  const StateDict found = weights[0].part("model");
-  ASSERT_EQ(expected.tensors().size(), found.tensors().size());
-  for (const auto& [name, tensor] : expected.tensors()) {
-    const at::Tensor distance = (found.tensor(name).to(at::kDouble) - tensor.to(at::kDouble)).abs().max();
-    EXPECT_LE(distance.item<double>(), 1e-4) << name;
-    largest = std::max(largest, distance.item<double>());
-  }
-  RecordProperty("distance of weights", ::testing::PrintToString(largest));
-}
-
-TEST_P(ScriptModel, TrainsAsInPythonUnderBf16) {
-  TrainerOptions options = adamw();
-  options.amp = at::kBFloat16;
-  seed();
-  const auto trainer = make_trainer("graph", make_task(), options, strict());
-  expect_losses("loss.bf16", run(*trainer), 1e-5);
-  expect_replayed(*trainer, 17);
-}
-
-// Python scales gradients before the optimizer reads them, the fused kernel while it does: the roundings differ.
-TEST_P(ScriptModel, ClipsAsInPython) {
-  TrainerOptions options = adamw();
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
-  seed();
-  const auto trainer = make_trainer("graph", make_task(), options, strict());
-  expect_losses("loss.clipped", run(*trainer), 1e-3);
-}
-
-TEST_P(ScriptModel, GraphGivesTheBitsOfEagerUnderBf16AndClipping) {
-  TrainerOptions options = adamw();
-  options.amp = at::kBFloat16;
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
-
-  seed();
-  const auto eager = make_trainer("eager", make_task(), options);
-  const std::vector<double> losses = run(*eager);
-  const StateDict state = eager->state_dict();
-
-  seed();
-  const auto graph = make_trainer("graph", make_task(), options, strict());
-  EXPECT_EQ(run(*graph), losses);
-  expect_same_bits(state, graph->state_dict());
-  expect_replayed(*graph, 17);
-}
-
-TEST_P(ScriptModel, StateOfATrainerContinuesInOneOfTheOtherMode) {
-  seed();
-  const auto unbroken = make_trainer("eager", make_task(), adamw());
-  run(*unbroken);
-  const StateDict expected = unbroken->state_dict();
-  for (const std::string& mode : modes()) {
-    SCOPED_TRACE("first part " + mode);
-    seed();
-    const auto first = make_trainer(mode, make_task(), adamw(), strict());
-    run(*first, 0, 8);
-    const auto second = make_trainer(mode == "eager" ? "graph" : "eager", make_task(), adamw(), strict());
-    second->load_state_dict(first->state_dict());
-    EXPECT_EQ(second->update(), 8);
-    run(*second, 8);
-    expect_same_bits(expected, second->state_dict());
-  }
-}
-
-TEST_P(ScriptModel, EvaluationBetweenUpdatesChangesNothing) {
-  std::vector<StateDict> states;
-  for (const bool evaluate : {false, true}) {
-    seed();
-    const auto trainer = make_trainer("graph", make_task(), adamw(), strict());
-    for (int64_t n = 0; n < 8; ++n) {
-      trainer->step(batch(n));
-      if (!evaluate) continue;
-      Task& task = trainer->task();
-      const at::NoGradGuard no_grad;
-      task.train(false);
-      // The same twice: dropout follows train(), in traced models too.
-      const at::Tensor once = task.validation_step(batch(n)).at(1).second;
-      EXPECT_TRUE(same_bits(once, task.predict(batch(n)).at(0).second));
-      task.train(true);
-    }
-    states.push_back(trainer->state_dict());
-  }
-  expect_same_bits(states[0], states[1]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Files, ScriptModel, ::testing::Values("resnet18", "lstm", "vit"),
-                         [](const auto& info) { return info.param; });
+using testing::strict;
 
 // Modules that are compiled here.
 
@@ -280,7 +107,8 @@ TEST_F(ScriptTask, RefusesWhatIsNoTorchScriptFile) {
   }
 }
 
-// Damage may leave a file that still loads, since the archive's checksums are not read; then it is a module like another.
+// Damage may leave a file that still loads, since the archive's checksums are not read; then it is a module like
+// another.
 TEST_F(ScriptTask, NeverCrashesOnADamagedArchive) {
   std::ifstream file(linear(), std::ios::binary);
   const std::string good(std::istreambuf_iterator<char>(file), {});
@@ -322,7 +150,8 @@ TEST_F(ScriptTask, NamesTheFileWhenABatchLacksATensor) {
 TEST_F(ScriptTask, NamesTheFileWhenTheOutputIsNoTensor) {
   const std::string body = "def forward(self, x):\n";
   expect_step_error<ConfigError>({.path = file_of(body + "  return 3\n")}, batch(), {"Int", "expected a tensor"});
-  expect_step_error<ConfigError>({.path = file_of(body + "  return {\"out\": x}\n")}, batch(), {"Dict", "expected a tensor"});
+  expect_step_error<ConfigError>({.path = file_of(body + "  return {\"out\": x}\n")}, batch(),
+                                 {"Dict", "expected a tensor"});
   expect_step_error<ConfigError>({.path = file_of(body + "  y = x\n")}, batch(), {"None", "expected a tensor"});
   expect_step_error<ConfigError>({.path = file_of(body + "  return (2, x)\n")}, batch(), {"Int", "expected a tensor"});
 }
@@ -399,6 +228,16 @@ TEST_F(ScriptTask, ForkedWorkKeepsItsOrder) {
   const std::string path = std::string(DUET_SCRIPT_MODELS) + "/forks.pt";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << missing(path);
   expect_replayed(*expect_parity({.path = path}, strict()), 9);
+}
+
+TEST_F(ScriptTask, AutocastInTheScriptHolds) {
+  const std::string path = std::string(DUET_SCRIPT_MODELS) + "/autocast.pt";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << missing(path);
+  const auto trainer = expect_parity({.path = path}, strict());
+  expect_replayed(*trainer, 9);
+  const at::Tensor output = trainer->task().predict(batch()).at(0).second;
+  EXPECT_EQ(output.scalar_type(), at::kFloat);
+  EXPECT_TRUE(same_bits(output, output.to(at::kBFloat16).to(at::kFloat)));
 }
 
 TEST_F(ScriptTask, ACounterInTheScriptIsNeverReplayedFrozen) {

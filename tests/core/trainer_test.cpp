@@ -1,0 +1,472 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <duet/core/data_loader.h>
+#include <duet/core/error.h>
+#include <duet/core/tensor_dataset.h>
+
+#include "../support/expect_error.h"
+#include "../support/sample_state.h"
+#include "../support/toy_tasks.h"
+#include "../support/trainer_runs.h"
+
+#include <limits>
+
+// The loop, in both modes: which hooks run when, where it ends, what an error does, and how it resumes.
+
+namespace duet {
+namespace {
+
+using testing::make_trainer;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Names = std::vector<std::string>;
+
+// Calls `visit(point)` at every point but in_update, which a replay does not call.
+class EveryPointHook : public Hook {
+ public:
+  using Visit = std::function<void(const std::string& point, TrainContext& context)>;
+  EveryPointHook(std::string name, Visit visit) : name_(std::move(name)), visit_(std::move(visit)) {}
+  std::string name() const override { return name_; }
+  void before_run(TrainContext& c) override { visit_("before_run", c); }
+  void after_run(TrainContext& c) override { visit_("after_run", c); }
+  void before_train(TrainContext& c) override { visit_("before_train", c); }
+  void after_train(TrainContext& c) override { visit_("after_train", c); }
+  void before_train_epoch(TrainContext& c) override { visit_("before_train_epoch", c); }
+  void after_train_epoch(TrainContext& c) override { visit_("after_train_epoch", c); }
+  void before_train_iter(TrainContext& c) override { visit_("before_train_iter", c); }
+  void after_train_iter(TrainContext& c) override { visit_("after_train_iter", c); }
+  void before_val(TrainContext& c) override { visit_("before_val", c); }
+  void after_val(TrainContext& c) override { visit_("after_val", c); }
+  void before_val_epoch(TrainContext& c) override { visit_("before_val_epoch", c); }
+  void after_val_epoch(TrainContext& c) override { visit_("after_val_epoch", c); }
+  void before_val_iter(TrainContext& c) override { visit_("before_val_iter", c); }
+  void after_val_iter(TrainContext& c) override { visit_("after_val_iter", c); }
+  void before_test(TrainContext& c) override { visit_("before_test", c); }
+  void after_test(TrainContext& c) override { visit_("after_test", c); }
+  void before_test_epoch(TrainContext& c) override { visit_("before_test_epoch", c); }
+  void after_test_epoch(TrainContext& c) override { visit_("after_test_epoch", c); }
+  void before_test_iter(TrainContext& c) override { visit_("before_test_iter", c); }
+  void after_test_iter(TrainContext& c) override { visit_("after_test_iter", c); }
+  void before_predict(TrainContext& c) override { visit_("before_predict", c); }
+  void after_predict(TrainContext& c) override { visit_("after_predict", c); }
+  void before_predict_epoch(TrainContext& c) override { visit_("before_predict_epoch", c); }
+  void after_predict_epoch(TrainContext& c) override { visit_("after_predict_epoch", c); }
+  void before_predict_iter(TrainContext& c) override { visit_("before_predict_iter", c); }
+  void after_predict_iter(TrainContext& c) override { visit_("after_predict_iter", c); }
+  void after_load_checkpoint(TrainContext& c) override { visit_("after_load_checkpoint", c); }
+  void after_backward(TrainContext& c) override { visit_("after_backward", c); }
+  void before_optimizer_step(TrainContext& c) override { visit_("before_optimizer_step", c); }
+  void after_optimizer_step(TrainContext& c) override { visit_("after_optimizer_step", c); }
+  void on_exception(TrainContext& c) override { visit_("on_exception", c); }
+
+ private:
+  std::string name_;
+  Visit visit_;
+};
+
+std::unique_ptr<Hook> recorder(Names& calls, const std::string& name = "recorder") {
+  return std::make_unique<EveryPointHook>(name, [&calls](const std::string& point, TrainContext&) { calls.push_back(point); });
+}
+
+// Samples of the toy perceptron, in batches of 2.
+std::unique_ptr<DataLoader> loader(int64_t samples, uint64_t seed = 4, bool shuffle = true) {
+  const Batch all = testing::mlp_task().batch(samples, 9);
+  DataLoaderOptions options;
+  options.batch_size = 2;
+  return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(all.items()), std::make_unique<EpochSampler>(samples, shuffle, seed), options);
+}
+
+std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const LoopOptions& loop, const std::string& optimizer = "AdamW") {
+  TrainerOptions options;
+  options.loop = loop;
+  options.optimizer.type = optimizer;
+  options.optimizer.lr = 1e-2;
+  seed_all(21);
+  return make_trainer(mode, testing::mlp_task().make(), options);
+}
+
+Names operator+(Names a, const Names& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Names kUpdate = {"before_train_iter",    "after_backward", "before_optimizer_step",
+                       "after_optimizer_step", "after_train_iter"};
+
+Names pass_of(const std::string& what, int64_t batches) {
+  Names names = {"before_" + what, "before_" + what + "_epoch"};
+  for (int64_t i = 0; i < batches; ++i) names = names + Names{"before_" + what + "_iter", "after_" + what + "_iter"};
+  return names + Names{"after_" + what + "_epoch", "after_" + what};
+}
+
+class Trainer : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string mode() const { return GetParam(); }
+};
+
+TEST_P(Trainer, HooksRunInOneOrder) {
+  for (const int64_t accumulate : {1, 3}) {
+    for (const int64_t val_interval : {0, 2}) {
+      SCOPED_TRACE("accumulate " + std::to_string(accumulate) + " val_interval " + std::to_string(val_interval));
+      const int64_t per_epoch = accumulate == 1 ? 5 : 2;
+      Names expected = {"before_run", "before_train"};
+      int64_t update = 0;
+      for (int64_t epoch = 0; epoch < 2; ++epoch) {
+        expected = expected + Names{"before_train_epoch"};
+        for (int64_t i = 0; i < per_epoch; ++i) {
+          expected = expected + kUpdate;
+          if (val_interval > 0 && ++update % val_interval == 0) expected = expected + pass_of("val", 2);
+        }
+        expected = expected + Names{"after_train_epoch"};
+        if (val_interval == 0) expected = expected + pass_of("val", 2);
+      }
+      expected = expected + Names{"after_train", "after_run"};
+
+      const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = accumulate, .val_interval = val_interval});
+      Names calls;
+      trainer->add_hook(recorder(calls));
+      trainer->train(*loader(10), loader(4).get());
+      EXPECT_EQ(calls, expected);
+      EXPECT_EQ(trainer->update(), 2 * per_epoch);
+      EXPECT_EQ(trainer->epoch(), 2);
+    }
+  }
+}
+
+TEST_P(Trainer, TheSmallestRunInFull) {
+  const auto trainer = trainer_for(mode(), {.max_updates = 1});
+  Names calls;
+  trainer->add_hook(recorder(calls));
+  trainer->train(*loader(2), loader(2).get());
+  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "after_backward",
+                                 "before_optimizer_step", "after_optimizer_step", "after_train_iter", "after_train_epoch",
+                                 "before_val", "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch",
+                                 "after_val", "after_train", "after_run"));
+}
+
+TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
+  const auto trainer = trainer_for(mode(), {});
+  Names calls;
+  trainer->add_hook(recorder(calls));
+  EXPECT_EQ(trainer->test(*loader(6)).count("loss"), 1U);
+  EXPECT_EQ(calls, pass_of("test", 3));
+  calls.clear();
+  int64_t samples = 0;
+  trainer->predict(*loader(6), [&samples](const Batch& batch, const NamedTensors& outputs) {
+    samples += batch.size();
+    EXPECT_EQ(outputs.at(0).first, "prediction");
+    EXPECT_EQ(outputs.at(0).second.size(0), batch.size());
+  });
+  EXPECT_EQ(samples, 6);
+  EXPECT_EQ(calls, pass_of("predict", 3));
+  calls.clear();
+  for (uint64_t n = 0; n < 5; ++n) trainer->step(testing::mlp_task().batch(4, n));
+  trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});
+  EXPECT_EQ(calls, kUpdate + kUpdate + kUpdate + kUpdate + kUpdate + kUpdate);
+  EXPECT_EQ(trainer->update(), 6);
+}
+
+TEST_P(Trainer, AHookSeesTheUpdateThatIsMeant) {
+  const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = 3});
+  std::vector<int64_t> windows, updates, epochs, within;
+  trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
+    EXPECT_EQ(context.mode, mode());
+    EXPECT_EQ(context.max_epochs, 2);
+    EXPECT_EQ(context.window != nullptr, point.find("_iter") != std::string::npos || point.find("backward") != std::string::npos ||
+                                             point.find("optimizer") != std::string::npos) << point;
+    if (point == "before_train_iter") {
+      EXPECT_EQ(context.output, nullptr);
+      windows.push_back(static_cast<int64_t>(context.window->batches.size()));
+    }
+    if (point == "after_train_iter") {
+      EXPECT_EQ(context.updates_per_epoch, 2);
+      EXPECT_EQ(context.output->loss.dim(), 0);
+      EXPECT_EQ(context.output->log.at(0).first, "error");
+      updates.push_back(context.update);
+      epochs.push_back(context.epoch);
+      within.push_back(context.update_in_epoch);
+    }
+  }));
+  trainer->train(*loader(10));
+  EXPECT_THAT(windows, ElementsAre(3, 2, 3, 2));
+  EXPECT_THAT(updates, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(epochs, ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(within, ElementsAre(1, 2, 1, 2));
+}
+
+TEST_P(Trainer, StopsAtTheFirstLimit) {
+  struct Limit {
+    int64_t max_updates, max_epochs, updates, epochs;
+  };
+  for (const Limit& limit : {Limit{7, 0, 7, 1}, Limit{0, 2, 10, 2}, Limit{7, 2, 7, 1}, Limit{70, 2, 10, 2}, Limit{10, 0, 10, 2}, Limit{5, 3, 5, 1}}) {
+    SCOPED_TRACE(std::to_string(limit.max_updates) + " " + std::to_string(limit.max_epochs));
+    const auto trainer = trainer_for(mode(), {.max_updates = limit.max_updates, .max_epochs = limit.max_epochs});
+    Names calls;
+    trainer->add_hook(recorder(calls));
+    const auto data = loader(10);
+    trainer->train(*data);
+    EXPECT_EQ(trainer->update(), limit.updates);
+    EXPECT_EQ(trainer->epoch(), limit.epochs);
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), "after_train_epoch"), limit.epochs);
+    EXPECT_EQ(trainer->stop_reason(), "");
+    calls.clear();
+    trainer->train(*data);  // nothing left to do
+    EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "after_train", "after_run"));
+    EXPECT_EQ(trainer->update(), limit.updates);
+  }
+}
+
+TEST_P(Trainer, AHookMayAskToStopAndTrainGoesOnLater) {
+  StateDict whole;
+  {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
+    trainer->train(*loader(10));
+    whole = trainer->state_dict();
+  }
+  for (const int64_t at : {3, 5, 6}) {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
+    Names calls;
+    trainer->add_hook(recorder(calls));
+    trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
+      if (point == "after_train_iter" && context.update == at) context.request_stop("enough");
+    }));
+    const auto data = loader(10);
+    trainer->train(*data);
+    EXPECT_EQ(trainer->update(), at);
+    EXPECT_EQ(trainer->stop_reason(), "enough");
+    EXPECT_EQ(calls.back(), "after_run");
+    trainer->train(*data);
+    EXPECT_EQ(trainer->stop_reason(), "");
+    EXPECT_EQ(trainer->update(), 15);
+    expect_same_state(whole, trainer->state_dict());
+  }
+}
+
+TEST_P(Trainer, AfterTrainReachesEveryHookWhoeverFails) {
+  Names points;
+  {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 2});
+    trainer->add_hook(recorder(points));
+    trainer->train(*loader(6), loader(2).get());
+    std::sort(points.begin(), points.end());
+    points.erase(std::unique(points.begin(), points.end()), points.end());
+  }
+  ASSERT_EQ(points.size(), 17U);
+  for (const std::string& bad : points) {
+    SCOPED_TRACE(bad);
+    const auto trainer = trainer_for(mode(), {.max_epochs = 2});
+    Names first, last;
+    std::string seen_error;
+    trainer->add_hook(recorder(first, "first"));
+    int visits = 0;
+    trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
+      if (point == "on_exception") seen_error = context.error;
+      const bool once = bad == "before_run" || bad == "before_train" || bad == "after_train" || bad == "after_run";
+      if (point == bad && ++visits == (once ? 1 : 2)) throw DataError("boom");
+    }));
+    trainer->add_hook(recorder(last, "last"));
+    expect_error<DataError>([&] { trainer->train(*loader(6), loader(2).get()); }, {"boom", "'bad'", bad});
+    const bool ends = bad == "after_train" || bad == "after_run";
+    for (const Names* calls : {&first, &last}) {
+      EXPECT_EQ(std::count(calls->begin(), calls->end(), "after_train"), 1);
+      EXPECT_EQ(std::count(calls->begin(), calls->end(), "after_run"), 1);
+      EXPECT_EQ(calls->back(), "after_run");
+      EXPECT_EQ(std::count(calls->begin(), calls->end(), "on_exception"), ends ? 0 : 1);
+    }
+    EXPECT_THAT(seen_error, ends ? ::testing::IsEmpty() : ::testing::Matcher<std::string>(HasSubstr("boom")));
+  }
+}
+
+// A task that fails at one update, and before its first.
+class FailingTask : public Task {
+ public:
+  NamedTensors named_parameters() const override { return {{"w", w_}}; }
+  NamedTensors named_buffers() const override { return {}; }
+  void train(bool on) override { training = on; }
+  void to(at::Device) override {}
+  double weight(const Batch& batch) const override { return weight_is ? *weight_is : Task::weight(batch); }
+  StepOutput training_step(const Batch& batch) override {
+    EXPECT_TRUE(training || !at::GradMode::is_enabled());
+    if (fails) throw std::runtime_error("no forward");
+    return {at::mul(batch["x"].mean(), w_).sum(), {}};
+  }
+
+  bool training = false;
+  bool fails = false;
+  std::optional<double> weight_is;
+
+ private:
+  at::Tensor w_ = at::ones({2}).requires_grad_(true);
+};
+
+Batch ones(int64_t rows) { return {{"x", at::ones({rows, 3})}}; }
+
+TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
+  auto task = std::make_unique<FailingTask>();
+  task->fails = true;
+  TrainerOptions options;
+  options.loop.max_updates = 3;
+  const auto trainer = make_trainer(mode(), std::move(task), options);
+  Names calls;
+  std::string error;
+  trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
+    error = context.error;
+    if (point == "on_exception" || point == "after_train") {
+      EXPECT_EQ(context.window, nullptr);
+      EXPECT_EQ(context.output, nullptr);
+      throw std::runtime_error("a second error");
+    }
+  }));
+  trainer->add_hook(recorder(calls));
+  const Batch all = {{"x", at::ones({4, 3})}};
+  DataLoader data(std::make_shared<TensorDataset>(all.items()), std::make_unique<EpochSampler>(4, false, 0), {});
+  expect_error<std::runtime_error>([&] { trainer->train(data); }, {"no forward"});
+  EXPECT_EQ(error, "no forward");
+  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "on_exception",
+                                 "after_train", "after_run"));
+  EXPECT_EQ(trainer->update(), 0);
+}
+
+TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) {
+    auto task = std::make_unique<FailingTask>();
+    task->weight_is = bad;
+    const auto trainer = make_trainer(mode(), std::move(task));
+    expect_error<DataError>([&] { trainer->step(ones(2)); }, {"weight", "expected a count > 0"});
+  }
+  const auto trainer = make_trainer(mode(), std::make_unique<FailingTask>());
+  expect_error<DataError>([&] { trainer->step(ones(0)); }, {"weight 0"});
+  expect_error<DataError>([&] { trainer->step(std::vector<Batch>{ones(2), ones(0)}); }, {"weight 0"});
+  expect_error<DataError>([&] { trainer->step(std::vector<Batch>()); }, {"no micro-batch"});
+  EXPECT_EQ(trainer->update(), 0);
+  trainer->step(ones(2));
+  EXPECT_EQ(trainer->update(), 1);
+}
+
+TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
+  expect_error<ConfigError>([&] { trainer_for(mode(), {})->train(*loader(4)); }, {"max_updates", "max_epochs"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_updates = -1}); }, {"max_updates is -1"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_epochs = -1}); }, {"max_epochs is -1"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.accumulate = 0}); }, {"accumulate is 0"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.val_interval = -2}); }, {"val_interval is -2"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {})->add_metric(nullptr); }, {"metric"});
+  expect_error<ConfigError>([&] { make_trainer(mode(), nullptr); }, {"task"});
+
+  class Empty : public DataSource {
+   public:
+    void start_epoch(int64_t) override {}
+    std::optional<Batch> next() override { return std::nullopt; }
+    int64_t batches_per_epoch() const override { return 0; }
+  };
+  const auto trainer = trainer_for(mode(), {.max_updates = 3});
+  Names calls;
+  trainer->add_hook(recorder(calls));
+  Empty empty;
+  expect_error<DataError>([&] { trainer->train(empty); }, {"no batch for epoch 0"});
+  EXPECT_EQ(calls.back(), "after_run");
+}
+
+TEST_P(Trainer, ValidationDoesNotDisturbTraining) {
+  StateDict states[2];
+  for (const bool validates : {false, true}) {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 2, .val_interval = 2});
+    trainer->train(*loader(10), validates ? loader(6).get() : nullptr);
+    states[validates] = trainer->state_dict();
+  }
+  expect_same_state(states[0], states[1]);
+}
+
+TEST_P(Trainer, AStepAfterAnEvaluationTrains) {
+  StateDict states[2];
+  for (const bool evaluates : {false, true}) {
+    const auto trainer = trainer_for(mode(), {});
+    for (uint64_t n = 0; n < 6; ++n) {
+      trainer->step(testing::mlp_task().batch(4, n));
+      if (!evaluates) continue;
+      trainer->validate(*loader(6));
+      trainer->test(*loader(6));
+      trainer->predict(*loader(6), [](const Batch&, const NamedTensors&) {});
+    }
+    states[evaluates] = trainer->state_dict();
+  }
+  expect_same_state(states[0], states[1]);
+}
+
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
+TEST_P(Trainer, ResumesFromEveryUpdateInEitherMode) {
+  for (const int64_t accumulate : {1, 2}) {
+    const LoopOptions loop = {.max_epochs = 3, .accumulate = accumulate};
+    std::vector<StateDict> states;
+    const auto whole = trainer_for(mode(), loop);
+    whole->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext& context) {
+      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.trainer_state.state_dict()));
+    }));
+    whole->train(*loader(10));
+    const StateDict last = whole->state_dict();
+    ASSERT_EQ(states.size(), accumulate == 1 ? 18U : 12U);
+    for (const std::string other_mode : {"eager", "graph"}) {
+      for (std::size_t i = 0; i < states.size(); ++i) {
+        SCOPED_TRACE(other_mode + " from state " + std::to_string(i) + " of accumulate " + std::to_string(accumulate));
+        const auto resumed = trainer_for(other_mode, loop);
+        Names calls;
+        resumed->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext&) { calls.push_back(point); }));
+        seed_all(1000 + i);
+        const auto data = loader(10, 4);
+        if (i % 2 == 1) resumed->step(testing::mlp_task().batch(3, 5));  // what it did before must not count
+        resumed->load_state_dict(states[i]);
+        EXPECT_EQ(calls.back(), "after_load_checkpoint");
+        resumed->train(*data);
+        expect_same_state(last, resumed->state_dict());
+      }
+    }
+  }
+}
+
+TEST_P(Trainer, AStateOfAnotherModelIsRefusedAndChangesNothing) {
+  const auto trainer = trainer_for(mode(), {});
+  for (uint64_t n = 0; n < 4; ++n) trainer->step(testing::mlp_task().batch(4, n));
+  const StateDict before = copy_of(trainer->state_dict());
+  const auto expect_refused = [&](const StateDict& state, const Names& parts) {
+    expect_error<CheckpointError>([&] { trainer->load_state_dict(state); }, parts);
+    expect_same_state(before, trainer->state_dict());
+  };
+  seed_all(77);
+  const auto cnn = make_trainer(mode(), testing::cnn_task().make());
+  const StateDict other = copy_of(cnn->state_dict());
+  set_random_state(before.part("random"));
+  expect_refused(other, {"missing in the checkpoint: a.weight", "missing in the checkpoint: b.bias",
+                         "unknown to the model: conv1.weight", "unknown to the model: norm.running_mean"});
+
+  StateDict shaped = copy_of(before);
+  shaped.set("model.a.weight", at::zeros({2, 2}));
+  shaped.set("model.b.bias", at::zeros({5}, at::kDouble));
+  expect_refused(shaped, {"a.weight", "[2, 2]", "b.bias", "Double"});
+
+  StateDict sgd;
+  {
+    const auto source = trainer_for(mode(), {}, "SGD");
+    sgd = copy_of(source->state_dict());
+  }
+  set_random_state(before.part("random"));
+  expect_refused(sgd, {"optimizer"});
+
+  StateDict generator = copy_of(before);
+  generator.set("random.cpu", at::zeros({3}, at::kByte));
+  expect_refused(generator, {"generator 'cpu'"});
+  expect_refused(StateDict(), {"trainer.update"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Trainer, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet
