@@ -8,86 +8,24 @@
 #include <duet/core/tensor_dataset.h>
 
 #include "../support/expect_error.h"
+#include "../support/loop_runs.h"
 #include "../support/sample_state.h"
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
 
 #include <limits>
 
-// The loop, in both modes: which hooks run when, where it ends, what an error does, and how it resumes.
+// The loop, in both modes: which hooks run when, where it ends, what an error does.
 
 namespace duet {
 namespace {
 
+using testing::EveryPointHook;
+using testing::loader;
 using testing::make_trainer;
+using testing::Names;
+using testing::recorder;
+using testing::trainer_for;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Names = std::vector<std::string>;
-
-// Calls `visit(point)` at every point but in_update, which a replay does not call.
-class EveryPointHook : public Hook {
- public:
-  using Visit = std::function<void(const std::string& point, TrainContext& context)>;
-  EveryPointHook(std::string name, Visit visit) : name_(std::move(name)), visit_(std::move(visit)) {}
-  std::string name() const override { return name_; }
-  void before_run(TrainContext& c) override { visit_("before_run", c); }
-  void after_run(TrainContext& c) override { visit_("after_run", c); }
-  void before_train(TrainContext& c) override { visit_("before_train", c); }
-  void after_train(TrainContext& c) override { visit_("after_train", c); }
-  void before_train_epoch(TrainContext& c) override { visit_("before_train_epoch", c); }
-  void after_train_epoch(TrainContext& c) override { visit_("after_train_epoch", c); }
-  void before_train_iter(TrainContext& c) override { visit_("before_train_iter", c); }
-  void after_train_iter(TrainContext& c) override { visit_("after_train_iter", c); }
-  void before_val(TrainContext& c) override { visit_("before_val", c); }
-  void after_val(TrainContext& c) override { visit_("after_val", c); }
-  void before_val_epoch(TrainContext& c) override { visit_("before_val_epoch", c); }
-  void after_val_epoch(TrainContext& c) override { visit_("after_val_epoch", c); }
-  void before_val_iter(TrainContext& c) override { visit_("before_val_iter", c); }
-  void after_val_iter(TrainContext& c) override { visit_("after_val_iter", c); }
-  void before_test(TrainContext& c) override { visit_("before_test", c); }
-  void after_test(TrainContext& c) override { visit_("after_test", c); }
-  void before_test_epoch(TrainContext& c) override { visit_("before_test_epoch", c); }
-  void after_test_epoch(TrainContext& c) override { visit_("after_test_epoch", c); }
-  void before_test_iter(TrainContext& c) override { visit_("before_test_iter", c); }
-  void after_test_iter(TrainContext& c) override { visit_("after_test_iter", c); }
-  void before_predict(TrainContext& c) override { visit_("before_predict", c); }
-  void after_predict(TrainContext& c) override { visit_("after_predict", c); }
-  void before_predict_epoch(TrainContext& c) override { visit_("before_predict_epoch", c); }
-  void after_predict_epoch(TrainContext& c) override { visit_("after_predict_epoch", c); }
-  void before_predict_iter(TrainContext& c) override { visit_("before_predict_iter", c); }
-  void after_predict_iter(TrainContext& c) override { visit_("after_predict_iter", c); }
-  void after_load_checkpoint(TrainContext& c) override { visit_("after_load_checkpoint", c); }
-  void after_backward(TrainContext& c) override { visit_("after_backward", c); }
-  void before_optimizer_step(TrainContext& c) override { visit_("before_optimizer_step", c); }
-  void after_optimizer_step(TrainContext& c) override { visit_("after_optimizer_step", c); }
-  void on_exception(TrainContext& c) override { visit_("on_exception", c); }
-
- private:
-  std::string name_;
-  Visit visit_;
-};
-
-std::unique_ptr<Hook> recorder(Names& calls, const std::string& name = "recorder") {
-  return std::make_unique<EveryPointHook>(name, [&calls](const std::string& point, TrainContext&) { calls.push_back(point); });
-}
-
-// Samples of the toy perceptron, in batches of 2.
-std::unique_ptr<DataLoader> loader(int64_t samples, uint64_t seed = 4, bool shuffle = true) {
-  const Batch all = testing::mlp_task().batch(samples, 9);
-  DataLoaderOptions options;
-  options.batch_size = 2;
-  return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(all.items()), std::make_unique<EpochSampler>(samples, shuffle, seed), options);
-}
-
-std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const LoopOptions& loop, const std::string& optimizer = "AdamW") {
-  TrainerOptions options;
-  options.loop = loop;
-  options.optimizer.type = optimizer;
-  options.optimizer.lr = 1e-2;
-  seed_all(21);
-  return make_trainer(mode, testing::mlp_task().make(), options);
-}
-
 Names operator+(Names a, const Names& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -216,32 +154,6 @@ TEST_P(Trainer, StopsAtTheFirstLimit) {
     trainer->train(*data);  // nothing left to do
     EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "after_train", "after_run"));
     EXPECT_EQ(trainer->update(), limit.updates);
-  }
-}
-
-TEST_P(Trainer, AHookMayAskToStopAndTrainGoesOnLater) {
-  StateDict whole;
-  {
-    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
-    trainer->train(*loader(10));
-    whole = trainer->state_dict();
-  }
-  for (const int64_t at : {3, 5, 6}) {
-    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
-    Names calls;
-    trainer->add_hook(recorder(calls));
-    trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" && context.update == at) context.request_stop("enough");
-    }));
-    const auto data = loader(10);
-    trainer->train(*data);
-    EXPECT_EQ(trainer->update(), at);
-    EXPECT_EQ(trainer->stop_reason(), "enough");
-    EXPECT_EQ(calls.back(), "after_run");
-    trainer->train(*data);
-    EXPECT_EQ(trainer->stop_reason(), "");
-    EXPECT_EQ(trainer->update(), 15);
-    expect_same_state(whole, trainer->state_dict());
   }
 }
 
@@ -394,76 +306,6 @@ TEST_P(Trainer, AStepAfterAnEvaluationTrains) {
     states[evaluates] = trainer->state_dict();
   }
   expect_same_state(states[0], states[1]);
-}
-
-StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
-}
-
-TEST_P(Trainer, ResumesFromEveryUpdateInEitherMode) {
-  for (const int64_t accumulate : {1, 2}) {
-    const LoopOptions loop = {.max_epochs = 3, .accumulate = accumulate};
-    std::vector<StateDict> states;
-    const auto whole = trainer_for(mode(), loop);
-    whole->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.trainer_state.state_dict()));
-    }));
-    whole->train(*loader(10));
-    const StateDict last = whole->state_dict();
-    ASSERT_EQ(states.size(), accumulate == 1 ? 18U : 12U);
-    for (const std::string other_mode : {"eager", "graph"}) {
-      for (std::size_t i = 0; i < states.size(); ++i) {
-        SCOPED_TRACE(other_mode + " from state " + std::to_string(i) + " of accumulate " + std::to_string(accumulate));
-        const auto resumed = trainer_for(other_mode, loop);
-        Names calls;
-        resumed->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext&) { calls.push_back(point); }));
-        seed_all(1000 + i);
-        const auto data = loader(10, 4);
-        if (i % 2 == 1) resumed->step(testing::mlp_task().batch(3, 5));  // what it did before must not count
-        resumed->load_state_dict(states[i]);
-        EXPECT_EQ(calls.back(), "after_load_checkpoint");
-        resumed->train(*data);
-        expect_same_state(last, resumed->state_dict());
-      }
-    }
-  }
-}
-
-TEST_P(Trainer, AStateOfAnotherModelIsRefusedAndChangesNothing) {
-  const auto trainer = trainer_for(mode(), {});
-  for (uint64_t n = 0; n < 4; ++n) trainer->step(testing::mlp_task().batch(4, n));
-  const StateDict before = copy_of(trainer->state_dict());
-  const auto expect_refused = [&](const StateDict& state, const Names& parts) {
-    expect_error<CheckpointError>([&] { trainer->load_state_dict(state); }, parts);
-    expect_same_state(before, trainer->state_dict());
-  };
-  seed_all(77);
-  const auto cnn = make_trainer(mode(), testing::cnn_task().make());
-  const StateDict other = copy_of(cnn->state_dict());
-  set_random_state(before.part("random"));
-  expect_refused(other, {"missing in the checkpoint: a.weight", "missing in the checkpoint: b.bias",
-                         "unknown to the model: conv1.weight", "unknown to the model: norm.running_mean"});
-
-  StateDict shaped = copy_of(before);
-  shaped.set("model.a.weight", at::zeros({2, 2}));
-  shaped.set("model.b.bias", at::zeros({5}, at::kDouble));
-  expect_refused(shaped, {"a.weight", "[2, 2]", "b.bias", "Double"});
-
-  StateDict sgd;
-  {
-    const auto source = trainer_for(mode(), {}, "SGD");
-    sgd = copy_of(source->state_dict());
-  }
-  set_random_state(before.part("random"));
-  expect_refused(sgd, {"optimizer"});
-
-  StateDict generator = copy_of(before);
-  generator.set("random.cpu", at::zeros({3}, at::kByte));
-  expect_refused(generator, {"generator 'cpu'"});
-  expect_refused(StateDict(), {"trainer.update"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Trainer, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });

@@ -1,0 +1,126 @@
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+
+#include "../support/expect_error.h"
+#include "../support/loop_runs.h"
+#include "../support/sample_state.h"
+
+// A run that stops anywhere goes on as if it had not, in either mode.
+
+namespace duet {
+namespace {
+
+using testing::EveryPointHook;
+using testing::loader;
+using testing::make_trainer;
+using testing::Names;
+using testing::recorder;
+using testing::trainer_for;
+
+class TrainerResume : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string mode() const { return GetParam(); }
+};
+
+TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
+  StateDict whole;
+  {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
+    trainer->train(*loader(10));
+    whole = trainer->state_dict();
+  }
+  for (const int64_t at : {3, 5, 6}) {
+    const auto trainer = trainer_for(mode(), {.max_epochs = 3});
+    Names calls;
+    trainer->add_hook(recorder(calls));
+    trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
+      if (point == "after_train_iter" && context.update == at) context.request_stop("enough");
+    }));
+    const auto data = loader(10);
+    trainer->train(*data);
+    EXPECT_EQ(trainer->update(), at);
+    EXPECT_EQ(trainer->stop_reason(), "enough");
+    EXPECT_EQ(calls.back(), "after_run");
+    trainer->train(*data);
+    EXPECT_EQ(trainer->stop_reason(), "");
+    EXPECT_EQ(trainer->update(), 15);
+    expect_same_state(whole, trainer->state_dict());
+  }
+}
+
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
+TEST_P(TrainerResume, ResumesFromEveryUpdateInEitherMode) {
+  for (const int64_t accumulate : {1, 2}) {
+    const LoopOptions loop = {.max_epochs = 3, .accumulate = accumulate};
+    std::vector<StateDict> states;
+    const auto whole = trainer_for(mode(), loop);
+    whole->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext& context) {
+      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.trainer_state.state_dict()));
+    }));
+    whole->train(*loader(10));
+    const StateDict last = whole->state_dict();
+    ASSERT_EQ(states.size(), accumulate == 1 ? 18U : 12U);
+    for (const std::string other_mode : {"eager", "graph"}) {
+      for (std::size_t i = 0; i < states.size(); ++i) {
+        SCOPED_TRACE(other_mode + " from state " + std::to_string(i) + " of accumulate " + std::to_string(accumulate));
+        const auto resumed = trainer_for(other_mode, loop);
+        Names calls;
+        resumed->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext&) { calls.push_back(point); }));
+        seed_all(1000 + i);
+        const auto data = loader(10, 4);
+        if (i % 2 == 1) resumed->step(testing::mlp_task().batch(3, 5));  // what it did before must not count
+        resumed->load_state_dict(states[i]);
+        EXPECT_EQ(calls.back(), "after_load_checkpoint");
+        resumed->train(*data);
+        expect_same_state(last, resumed->state_dict());
+      }
+    }
+  }
+}
+
+TEST_P(TrainerResume, AStateOfAnotherModelIsRefusedAndChangesNothing) {
+  const auto trainer = trainer_for(mode(), {});
+  for (uint64_t n = 0; n < 4; ++n) trainer->step(testing::mlp_task().batch(4, n));
+  const StateDict before = copy_of(trainer->state_dict());
+  const auto expect_refused = [&](const StateDict& state, const Names& parts) {
+    expect_error<CheckpointError>([&] { trainer->load_state_dict(state); }, parts);
+    expect_same_state(before, trainer->state_dict());
+  };
+  seed_all(77);
+  const auto cnn = make_trainer(mode(), testing::cnn_task().make());
+  const StateDict other = copy_of(cnn->state_dict());
+  set_random_state(before.part("random"));
+  expect_refused(other, {"missing in the checkpoint: a.weight", "missing in the checkpoint: b.bias",
+                         "unknown to the model: conv1.weight", "unknown to the model: norm.running_mean"});
+
+  StateDict shaped = copy_of(before);
+  shaped.set("model.a.weight", at::zeros({2, 2}));
+  shaped.set("model.b.bias", at::zeros({5}, at::kDouble));
+  expect_refused(shaped, {"a.weight", "[2, 2]", "b.bias", "Double"});
+
+  StateDict sgd;
+  {
+    const auto source = trainer_for(mode(), {}, "SGD");
+    sgd = copy_of(source->state_dict());
+  }
+  set_random_state(before.part("random"));
+  expect_refused(sgd, {"optimizer"});
+
+  StateDict generator = copy_of(before);
+  generator.set("random.cpu", at::zeros({3}, at::kByte));
+  expect_refused(generator, {"generator 'cpu'"});
+  expect_refused(StateDict(), {"trainer.update"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerResume, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet

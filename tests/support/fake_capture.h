@@ -1,0 +1,137 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <duet/core/random.h>
+#include <duet/graph/cuda_step.h>
+#include <duet/graph/op_recorder.h>
+#include <duet/graph/capture_method.h>
+#include <duet/graph/step_program.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// A device that captures on the CPU: between begin and end it writes down what is launched, and afterwards everything is
+// as if nothing had run.
+
+namespace duet::testing {
+
+// What the fakes share: the tensors that a capture must leave alone, the calls that were made, and when to fail.
+struct FakeLog {
+  UpdateRule* rule = nullptr;
+  const at::Tensor* outside = nullptr;  // a tensor of a hook that the update changes
+  std::vector<std::string> calls;
+  bool on_stream = false;
+  bool capturing = false;
+  std::string fail_at;  // "begin" or "end" ...
+  int fail_countdown = 0;  // ... and how many of these still succeed
+
+  void add(const std::string& call) {
+    EXPECT_TRUE(on_stream || call.rfind("destroy", 0) == 0) << call << " outside CaptureDevice::run";
+    calls.push_back(call);
+  }
+  void fail_if_due(const std::string& call) {
+    if (call == fail_at && fail_countdown-- == 0) throw std::runtime_error("the fake refuses to " + call + "\nand more");
+  }
+  int count(const std::string& call) const { return static_cast<int>(std::count(calls.begin(), calls.end(), call)); }
+};
+
+class FakeBackend : public CaptureBackend {
+ public:
+  explicit FakeBackend(std::shared_ptr<FakeLog> log) : log_(std::move(log)) {}
+  ~FakeBackend() override { log_->calls.push_back("destroy backend"); }
+
+  void begin() override {
+    log_->add("begin");
+    EXPECT_FALSE(log_->capturing) << "a capture within a capture";
+    log_->fail_if_due("begin");
+    log_->capturing = true;
+    live_ = log_->rule->parameters();
+    for (auto& item : log_->rule->mutable_state()) live_.push_back(std::move(item));
+    if (log_->outside != nullptr && log_->outside->defined()) live_.emplace_back("outside", *log_->outside);
+    before_.clear();
+    for (const auto& [name, tensor] : live_) before_.emplace_back(name, tensor.detach().clone());
+    random_before_ = random_state();
+    recorder_ = std::make_unique<OpRecorder>(NamedTensors{});
+  }
+
+  void end() override {
+    log_->add("end");
+    EXPECT_TRUE(log_->capturing) << "end without begin";
+    recorder_->pause();
+    std::vector<at::Tensor> results;  // whatever somebody still holds
+    for (const Tape::Value& value : recorder_->tape().values) {
+      const Tape::Storage& storage = recorder_->tape().storages[value.storage];
+      const auto alive = storage.external ? c10::intrusive_ptr<c10::StorageImpl>() : storage.weak->lock();
+      if (!alive) continue;
+      results.push_back(at::empty({0}, at::TensorOptions().dtype(value.dtype)).set_(c10::Storage(alive), value.offset, value.sizes, value.strides));
+    }
+    programs_.push_back(std::make_unique<StepProgram>(recorder_->tape(), results));
+    EXPECT_TRUE(recorder_->failure().empty()) << recorder_->failure();
+    leave();
+    log_->fail_if_due("end");
+  }
+
+  void abort() noexcept override {
+    log_->add("abort");
+    if (log_->capturing) leave();
+    programs_.clear();
+  }
+
+  void replay(std::size_t graph) override {
+    log_->add("replay " + std::to_string(graph));
+    EXPECT_FALSE(log_->capturing);
+    ASSERT_LT(graph, programs_.size());
+    programs_[graph]->run(0);
+  }
+
+  int64_t bytes() const override {
+    int64_t total = 0;
+    for (const auto& program : programs_) total += program->bytes();
+    return total;
+  }
+
+ private:
+  void leave() {
+    recorder_.reset();
+    log_->capturing = false;
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < live_.size(); ++i) live_[i].second.detach().copy_(before_[i].second);
+    set_random_state(random_before_);
+  }
+
+  std::shared_ptr<FakeLog> log_;
+  NamedTensors live_, before_;
+  StateDict random_before_;
+  std::unique_ptr<OpRecorder> recorder_;
+  std::vector<std::unique_ptr<StepProgram>> programs_;
+};
+
+class FakeDevice : public CaptureDevice {
+ public:
+  explicit FakeDevice(std::shared_ptr<FakeLog> log) : log_(std::move(log)) {}
+  ~FakeDevice() override { log_->calls.push_back("destroy device"); }
+  std::unique_ptr<CaptureBackend> new_backend() override { return std::make_unique<FakeBackend>(log_); }
+  void run(const std::function<void()>& work) override {
+    EXPECT_FALSE(log_->on_stream);
+    log_->on_stream = true;
+    work();
+    log_->on_stream = false;
+  }
+
+ private:
+  std::shared_ptr<FakeLog> log_;
+};
+
+inline CaptureMethod fake_method(const std::shared_ptr<FakeLog>& log) {
+  const std::shared_ptr<CaptureDevice> device = std::make_shared<FakeDevice>(log);
+  CaptureDevice* raw = device.get();  // as the cache: the method owns the device
+  return {3, [raw](const Window& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); }, device};
+}
+
+}  // namespace duet::testing
