@@ -33,7 +33,6 @@ UpdateOutput CapturedStep::replay(UpdateRule& rule, const Window& window, Update
   return copy_of_output();
 }
 
-// The step writes its results to the same place every time; what a user keeps must not change with the next update.
 UpdateOutput CapturedStep::copy_of_output() const {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -42,6 +42,8 @@ class CapturedStep {
   class RecordingPoints;  // recording_points.h
 
   virtual void run_segment(std::size_t segment) = 0;
+  // A copy of the results: what a user keeps must not change with the next update.
+  UpdateOutput copy_of_output() const;
   void remember(const UpdatePoints& points, const Tape& tape);
 
   StaticWindow inputs_;
@@ -51,7 +53,6 @@ class CapturedStep {
   std::string failure_;
 
  private:
-  UpdateOutput copy_of_output() const;
   void hand_out_gradients(UpdateRule& rule);
   void take_back_gradients(UpdateRule& rule);
 

@@ -22,6 +22,7 @@ bool TapeStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& poi
   }
   remember(points, recorder.tape());
   compile(recorder, rule, output);
+  output = copy_of_output();  // the recorded results are what replays write into
   return true;
 }
 

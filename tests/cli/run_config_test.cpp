@@ -12,7 +12,7 @@
 namespace duet {
 namespace {
 
-// The config of DESIGN.md, section 8, less what this version has not.
+// The whole documented config, less what this version has not.
 constexpr const char* kFull = R"(work_dir: runs/test
 mode: eager
 seed: 3
