@@ -6,6 +6,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,9 @@ class CapturedStep {
   bool splits_ = false;
   int64_t version_ = 0;
 };
+
+// The first line of an error's text, without LibTorch's stack trace.
+std::string first_line(const std::exception& error);
 
 // Why a step may not be replayed that gave one of the rule's tensors other memory; empty if none did.
 std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after);

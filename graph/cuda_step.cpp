@@ -3,7 +3,6 @@
 #include <duet/graph/op_recorder.h>
 #include <duet/graph/recording_points.h>
 
-#include <c10/util/Exception.h>
 
 namespace duet {
 
@@ -59,9 +58,7 @@ bool CudaStep::prepare(UpdateRule& rule, UpdatePoints& points) {
     backend_->end();
   } catch (const std::exception& error) {
     backend_->abort();
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-    failure_ = "the device refused the capture (" + text.substr(0, text.find('\n')) + ")";
+    failure_ = "the device refused the capture (" + first_line(error) + ")";
     for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
     return false;
   }

@@ -1,7 +1,6 @@
 #include <duet/graph/parity_guard.h>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <duet/core/random.h>
 
 #include <cstring>
@@ -70,12 +69,6 @@ std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
   return a.size() == b.size() ? std::string() : "the number of values";
 }
 
-std::string first_line(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return "an op that failed (" + text.substr(0, text.find('\n')) + ")";
-}
-
 // The default generators and those that the step names itself.
 struct RandomStates {
   explicit RandomStates(CapturedStep& step) : standard(random_state()) {
@@ -110,7 +103,7 @@ ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& w
     add_outputs(output, replayed);
     RandomStates(step).append_to(replayed);
   } catch (const std::exception& error) {
-    result.difference = first_line(error);
+    result.difference = "an op that failed (" + first_line(error) + ")";
   }
   restore(before, live);
   random_before.restore(step);

@@ -67,7 +67,7 @@ UpdateOutput StepCache::run(UpdateRule& rule, const Window& window, UpdatePoints
 
 UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePoints& points) {
   ++updates_;
-  watch_addresses(rule);
+  watch_addresses();
   Entry& entry = find(rule, window);
   latest_ = &entry;
   entry.last_use = updates_;
@@ -85,7 +85,7 @@ UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePo
 }
 
 // Before every update, whatever way it will run.
-void StepCache::watch_addresses(UpdateRule& rule) {
+void StepCache::watch_addresses() {
   if (!ledger_written_) return;
   const std::string moved = ledger_.moved();
   if (!moved.empty()) {
@@ -104,7 +104,6 @@ void StepCache::watch_addresses(UpdateRule& rule) {
     for (Entry* entry : order_) entry->suspect = true;
     ledger_.refresh_references();
   }
-  (void)rule;
 }
 
 UpdateOutput StepCache::run_eager(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points) {

@@ -46,7 +46,7 @@ class StepCache {
   void warn_of_changing_keys();
   void forget_old_sights();
   Entry& find(UpdateRule& rule, const Window& window);
-  void watch_addresses(UpdateRule& rule);
+  void watch_addresses();
   UpdateOutput run_eager(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
   UpdateOutput capture(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
   UpdateOutput replay(Entry& entry, UpdateRule& rule, const Window& window, UpdatePoints& points);
