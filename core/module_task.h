@@ -9,6 +9,14 @@
 
 namespace duet {
 
+// The items of a module's named_parameters() or named_buffers().
+template <class Dict>
+NamedTensors items_of(const Dict& dict) {
+  NamedTensors items;
+  for (const auto& item : dict) items.emplace_back(item.key(), item.value());
+  return items;
+}
+
 // A Task over a torch::nn::Module of the user's own type. Written as a template so that this header needs
 // no LibTorch module header; whoever has a module has included it.
 template <class Module>
@@ -41,13 +49,6 @@ class ModuleTask : public Task {
   }
 
  private:
-  template <class Dict>
-  static NamedTensors items_of(const Dict& dict) {
-    NamedTensors items;
-    for (const auto& item : dict) items.emplace_back(item.key(), item.value());
-    return items;
-  }
-
   std::shared_ptr<Module> module_;
   LossFn loss_;
   PredictFn predict_;

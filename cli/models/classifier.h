@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/ops/cross_entropy_loss.h>
-#include <duet/core/task.h>
+#include <duet/core/module_task.h>
 
 #include <memory>
 #include <utility>
@@ -30,13 +30,6 @@ class ClassifierTask : public Task {
   NamedTensors predict(const Batch& batch) override { return {{"prediction", logits(batch)}}; }
 
  private:
-  template <class Dict>
-  static NamedTensors items_of(const Dict& dict) {
-    NamedTensors items;
-    for (const auto& item : dict) items.emplace_back(item.key(), item.value());
-    return items;
-  }
-
   at::Tensor logits(const Batch& batch) { return module_->forward(batch["image"]); }
   static at::Tensor loss(const at::Tensor& logits, const Batch& batch) {
     return at::cross_entropy_loss(logits, batch["target"]);

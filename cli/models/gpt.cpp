@@ -7,7 +7,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <duet/cli/models/model_options.h>
-#include <duet/core/task.h>
+#include <duet/core/module_task.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -152,13 +152,6 @@ class GptTask : public Task {
   NamedTensors predict(const Batch& batch) override { return {{"prediction", model_->forward(batch["input"])}}; }
 
  private:
-  template <class Dict>
-  static NamedTensors items_of(const Dict& dict) {
-    NamedTensors items;
-    for (const auto& item : dict) items.emplace_back(item.key(), item.value());
-    return items;
-  }
-
   std::shared_ptr<Gpt> model_;
 };
 
