@@ -45,12 +45,12 @@ std::unique_ptr<Task> gpt(int64_t context, int64_t width, int64_t layers) {
 
 std::vector<Case> cases() {
   return {
-      {"MLP 64-64-10, batch 8", [] { return mlp(64, {64}); }, [] { return images({8, 64}); }, 3000},
-      {"MLP 784-128-128-10, batch 64", [] { return mlp(784, {128, 128}); }, [] { return images({64, 784}); }, 600},
-      {"GPT d64 L2, 1x32", [] { return gpt(32, 64, 2); }, [] { return characters(1, 32); }, 300},
-      {"GPT d64 L2, 8x32", [] { return gpt(32, 64, 2); }, [] { return characters(8, 32); }, 100},
-      {"GPT d128 L4, 16x64", [] { return gpt(64, 128, 4); }, [] { return characters(16, 64); }, 10},
-      {"CNN 28x28, batch 64", [] { return make_small_cnn(); }, [] { return images({64, 1, 28, 28}); }, 30},
+      {"MLP 64-64-10, batch 8", [] { return mlp(64, {64}); }, [] { return images({8, 64}); }, 20000},
+      {"MLP 784-128-128-10, batch 64", [] { return mlp(784, {128, 128}); }, [] { return images({64, 784}); }, 4000},
+      {"GPT d64 L2, 1x32", [] { return gpt(32, 64, 2); }, [] { return characters(1, 32); }, 2000},
+      {"GPT d64 L2, 8x32", [] { return gpt(32, 64, 2); }, [] { return characters(8, 32); }, 1000},
+      {"GPT d128 L4, 16x64", [] { return gpt(64, 128, 4); }, [] { return characters(16, 64); }, 60},
+      {"CNN 28x28, batch 64", [] { return make_small_cnn(); }, [] { return images({64, 1, 28, 28}); }, 200},
   };
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Runs step_benchmark, and the peers if asked, and prints one Markdown table. scripts/bench calls it.
 
-Every figure is CPU time of the whole process per update, one thread, the least of the repetitions: the work is the
-same each time, and whatever disturbs it only adds.
+Every figure is CPU time of the whole process per update, one thread, the median of the repetitions. A repetition is
+long (seconds): an eager loop slows down over its first hundreds of updates while the allocator's heap fragments, and
+what counts is the pace that training settles at.
 """
 
 import argparse
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -26,17 +28,16 @@ def run_ours(root, repetitions, pattern):
 
 
 def ours_from_json(report):
-    """{case: {contestant: least CPU time in us}}; stops at a benchmark that reported an error."""
-    table = {}
+    """{case: {contestant: median CPU time in us}}; stops at a benchmark that reported an error."""
+    times = {}
     for line in report["benchmarks"]:
         if line.get("run_type") == "aggregate":
             continue
         case, contestant = line["name"].split("/")[:2]
         if line.get("error_occurred"):
             sys.exit(f"{line['name']}: {line['error_message']}")
-        row = table.setdefault(case, {})
-        row[contestant] = min(row.get(contestant, float("inf")), line["cpu_time"])
-    return table
+        times.setdefault(case, {}).setdefault(contestant, []).append(line["cpu_time"])
+    return {case: {name: statistics.median(found) for name, found in row.items()} for case, row in times.items()}
 
 
 def run_peers(root, repetitions, cases):
@@ -83,12 +84,12 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/bench", description="what an update costs, side by side")
     parser.add_argument("--root", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--peers", action="store_true", help="also five Python trainers, from .venv-peers")
-    parser.add_argument("--quick", action="store_true", help="3 repetitions, not 9")
+    parser.add_argument("--quick", action="store_true", help="3 repetitions, not 5")
     parser.add_argument("--filter", default=".", help="regular expression on 'CASE/CONTESTANT'")
     parser.add_argument("--json", type=pathlib.Path, help="also write the figures to this file")
     options = parser.parse_args()
 
-    repetitions = 3 if options.quick else 9
+    repetitions = 3 if options.quick else 5
     ours = run_ours(options.root, repetitions, options.filter)
     peers = run_peers(options.root, min(repetitions, 3), ours) if options.peers else {}
     if options.json:

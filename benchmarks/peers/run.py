@@ -3,7 +3,7 @@
 
 usage: run.py [--peer NAME] [--case NAME] [--updates N] [--repetitions N]
 
-{"CASE": {"PEER": {"cpu_us": ..., "wall_us": ..., "updates": ...}}}: time of the whole process per update, the least
+{"CASE": {"PEER": {"cpu_us": ..., "wall_us": ..., "updates": ...}}}: time of the whole process per update, the median
 of the repetitions. Every measurement is a process of its own. A peer that fails has {"error": ...} instead.
 """
 
@@ -60,6 +60,11 @@ def measure(case, peer, updates):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def median(runs):
+    good = sorted((run for run in runs if "error" not in run), key=lambda run: run["cpu_us"])
+    return good[(len(good) - 1) // 2] if good else runs[0]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case")
@@ -78,15 +83,12 @@ def main():
 
     cases = [options.case] if options.case else list(models.CASES)
     peers = [options.peer] if options.peer else list(trainers.PEERS)
-    table = {case: {} for case in cases}
+    found = {case: {peer: [] for peer in peers} for case in cases}
     for _ in range(options.repetitions):
         for case in cases:
             for peer in peers:
-                found = measure(case, peer, options.updates)
-                known = table[case].get(peer)
-                if known is None or "error" in known or found.get("cpu_us", 1e99) < known["cpu_us"]:
-                    table[case][peer] = found
-    print(json.dumps(table, indent=1))
+                found[case][peer].append(measure(case, peer, options.updates))
+    print(json.dumps({case: {peer: median(runs) for peer, runs in row.items()} for case, row in found.items()}, indent=1))
 
 
 if __name__ == "__main__":
