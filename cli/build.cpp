@@ -12,11 +12,16 @@
 #include <duet/graph/graph_trainer.h>
 #include <duet/hooks/default_hooks.h>
 #include <duet/hooks/param_scheduler_hook.h>
-#include <duet/optim/schedule.h>
+#include <duet/optim/schedule_curve.h>
 
 #include <algorithm>
 
 namespace duet {
+
+void require_training_data(const RunConfig& config) {
+  if (config.train) return;
+  config.root.child("data").fail_missing("train", "add data.train: {type: ..., batch_size: ...}");
+}
 
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
   return data ? make_dataset(data->node) : nullptr;
@@ -71,22 +76,24 @@ int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch) {
   return by_epochs > 0 ? std::min(loop.max_updates, by_epochs) : loop.max_updates;
 }
 
-namespace {
-
-// In updates, and checked against each other here, where the place in the config is known.
+// Checked against each other here, where the place in the config is known.
 std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run) {
   const auto schedules = resolve_schedules(config.schedules, run.updates_per_epoch);
   config.root.child("param_scheduler").located([&] {
-    validate_schedules(schedules, planned_updates(config.trainer.loop, run.updates_per_epoch));
+    validate_schedules(schedules, {planned_updates(config.trainer.loop, run.updates_per_epoch), run.updates_per_epoch});
   });
   return schedules;
 }
 
-}  // namespace
-
 void add_schedule(const RunConfig& config, Run& run) {
   if (config.schedules.empty()) return;
   run.trainer->add_hook(std::make_unique<ParamSchedulerHook>(schedules_of(config, run)));
+}
+
+void add_custom_hooks(const RunConfig& config, Run& run) {
+  for (const ConfigNode& node : config.custom_hooks) {
+    node.located([&] { run.trainer->add_hook(make_hook(node, {run.trainer->hooks()})); });
+  }
 }
 
 void add_hooks(const RunConfig& config, Run& run) {
@@ -100,11 +107,11 @@ void add_hooks(const RunConfig& config, Run& run) {
     hooks.checkpoint.interval *= run.updates_per_epoch;
   }
   add_default_hooks(*run.trainer, hooks);
+  add_custom_hooks(config, run);
 }
 
 Run build_training(const RunConfig& config) {
-  if (!config.train)
-    config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
+  require_training_data(config);
   const LoopOptions& loop = config.trainer.loop;
   if (loop.max_updates == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
     config.root.child("trainer").fail("max_updates", config.train->infinite
@@ -121,7 +128,7 @@ Run build_training(const RunConfig& config) {
   if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
   run.train = build_loader(run.train_data, *config.train, config.seed, device);
   if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
-  run.updates_per_epoch = (run.train->batches_per_epoch() + loop.accumulate - 1) / loop.accumulate;
+  run.updates_per_epoch = loop.updates_per_epoch(*run.train);
   build_trainer(config, config.mode, loop, run);
   return run;
 }

@@ -21,6 +21,9 @@ struct Run {
   int64_t updates_per_epoch = 0;  // 0: unknown
 };
 
+// Throws ConfigError if the config has no data.train.
+void require_training_data(const RunConfig& config);
+
 // Datasets may be shared between runs; loaders may not, as they hold a position.
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data);
 std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data, uint64_t seed,
@@ -36,8 +39,13 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
 // Updates of a run with these limits, whichever comes first; 0: no limit.
 int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch);
 
+// Throws ConfigError if they do not fit together or into the run.
+std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run);
+
 // The hooks of the config, with schedules and intervals that count epochs turned into updates.
 void add_hooks(const RunConfig& config, Run& run);
+// Those of custom_hooks alone.
+void add_custom_hooks(const RunConfig& config, Run& run);
 // The schedule alone.
 void add_schedule(const RunConfig& config, Run& run);
 

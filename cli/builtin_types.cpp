@@ -1,9 +1,11 @@
 #include <c10/util/StringUtil.h>
+#include <duet/cli/hook_config.h>
 #include <duet/cli/models/gpt.h>
 #include <duet/cli/models/mlp.h>
 #include <duet/cli/models/small_cnn.h>
 #include <duet/cli/registry.h>
 #include <duet/core/fashion_mnist.h>
+#include <duet/core/hook.h>
 #include <duet/core/script_task.h>
 #include <duet/core/task.h>
 #include <duet/core/tensor_dataset.h>
@@ -16,12 +18,16 @@ namespace duet {
 
 namespace {
 
-// A label without an output would end the training in its middle, on a GPU without naming the cause.
-void check_labels(const ConfigNode& node, int64_t num_classes, const ModelContext& context) {
+// What every classifier checks once its keys are read. A label without an output would end the training in its middle,
+// on a GPU without naming the cause.
+template <class Options>
+void check_classifier(const ConfigNode& node, const Options& options, const ModelContext& context) {
+  node.reject_unknown();
+  options.validate();
   const auto* images = dynamic_cast<const FashionMnist*>(context.train_data);
-  if (images == nullptr || images->max_label() < num_classes) return;
-  node.fail("num_classes", c10::str("is ", num_classes, ", but data.train has labels up to ", images->max_label(),
-                                    "; set at least ", images->max_label() + 1));
+  if (images == nullptr || images->max_label() < options.num_classes) return;
+  node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ",
+                                    images->max_label(), "; set at least ", images->max_label() + 1));
 }
 
 std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext& context) {
@@ -31,9 +37,7 @@ std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext& context) {
   options.image_size = node.read<int64_t>("image_size", options.image_size);
   options.channels = node.read<std::vector<int64_t>>("channels", options.channels);
   options.dropout = node.read<double>("dropout", options.dropout);
-  node.reject_unknown();
-  options.validate();
-  check_labels(node, options.num_classes, context);
+  check_classifier(node, options, context);
   return make_small_cnn(options);
 }
 
@@ -43,9 +47,7 @@ std::unique_ptr<Task> mlp(ConfigNode& node, ModelContext& context) {
   options.num_classes = node.read<int64_t>("num_classes", options.num_classes);
   options.hidden = node.read<std::vector<int64_t>>("hidden", options.hidden);
   options.dropout = node.read<double>("dropout", options.dropout);
-  node.reject_unknown();
-  options.validate();
-  check_labels(node, options.num_classes, context);
+  check_classifier(node, options, context);
   return make_mlp(options);
 }
 
@@ -128,6 +130,7 @@ void register_builtin_types() {
   register_dataset("FashionMnist", fashion_mnist);
   register_dataset("Text", text);
   register_dataset("Safetensors", safetensors);
+  register_hook("EMAHook", make_ema_hook);
 }
 
 }  // namespace duet

@@ -1,6 +1,6 @@
 #include <c10/util/StringUtil.h>
 #include <duet/cli/config_data.h>
-#include <duet/cli/nearest.h>
+#include <duet/core/nearest.h>
 #include <duet/core/error.h>
 
 #include <algorithm>
@@ -159,6 +159,15 @@ ConfigNode ConfigNode::child(const std::string& key) const {
   return ConfigNode(absent);
 }
 
+std::vector<std::string> ConfigNode::keys() const {
+  require_map();
+  std::vector<std::string> keys;
+  for (const auto& [key, item] : data_->items) {
+    if (item->kind != Kind::kAbsent) keys.push_back(key);
+  }
+  return keys;
+}
+
 std::vector<ConfigNode> ConfigNode::list(const std::string& key) const {
   const ConfigNode node = child(key);
   std::vector<ConfigNode> nodes;
@@ -191,7 +200,7 @@ T ConfigNode::read(const std::string& key, const T& fallback) const {
 template <class T>
 T ConfigNode::need(const std::string& key) const {
   std::optional<T> value = find<T>(key);
-  if (!value) fail(key, "is missing; add it");
+  if (!value) fail_missing(key, "add it");
   return *value;
 }
 
@@ -280,6 +289,19 @@ void ConfigNode::located(const std::function<void()>& check) const {
     if (std::string(error.what()).rfind("[Config]", 0) == 0) throw;  // it names a closer place
     throw ConfigError(c10::str("[Config] ", data_->origin, ": ", data_->path, ": ", error.what()));
   }
+}
+
+void ConfigNode::fail_missing(const std::string& key, const std::string& way_out) const {
+  const ConfigNode missing = child(key);
+  std::vector<std::string> unread;
+  for (const auto& [name, item] : data_->items) {
+    const bool known = std::find(data_->known.begin(), data_->known.end(), name) != data_->known.end();
+    if (data_->kind == Kind::kMap && !known) unread.push_back(name);
+  }
+  const std::string misspelt = misspelling_of(key, unread);
+  if (misspelt.empty()) fail_at(*missing.data_, "is missing; " + way_out);
+  throw ConfigError(c10::str("[Config] ", data_->get(misspelt)->origin, ": found key '", misspelt, "', but ",
+                             missing.path(), " is missing; did you mean '", key, "'?"));
 }
 
 void ConfigNode::fail(const std::string& key, const std::string& message) const {

@@ -39,6 +39,8 @@ class ConfigNode {
 
   // The node under `key`; an absent one if there is none. Reading it (or marking it) is up to the caller.
   ConfigNode child(const std::string& key) const;
+  // The keys of a map, in order; none for an absent or null node.
+  std::vector<std::string> keys() const;
   // The items of the list under `key`; empty if it is absent or null.
   std::vector<ConfigNode> list(const std::string& key) const;
   // As list(), but a single map or value counts as a list of one.
@@ -70,6 +72,8 @@ class ConfigNode {
 
   // Runs `check`; a ConfigError in it is rethrown with this node's place and path in front.
   void located(const std::function<void()>& check) const;
+  // fail() for a key that is not there: names an unknown key that looks like it, else ends with `way_out`.
+  [[noreturn]] void fail_missing(const std::string& key, const std::string& way_out) const;
   // Throws ConfigError "[Config] <origin>: <path>[.key] <message>".
   [[noreturn]] void fail(const std::string& key, const std::string& message) const;
 

@@ -1,9 +1,10 @@
 #include <duet/cli/registry.h>
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/nearest.h>
 #include <duet/core/dataset.h>
 #include <duet/core/error.h>
+#include <duet/core/hook.h>
+#include <duet/core/nearest.h>
 #include <duet/core/task.h>
 
 #include <map>
@@ -23,6 +24,11 @@ Table<ModelFactory>& models() {
 
 Table<DatasetFactory>& datasets() {
   static Table<DatasetFactory> table;
+  return table;
+}
+
+Table<HookFactory>& hooks() {
+  static Table<HookFactory> table;
   return table;
 }
 
@@ -54,6 +60,8 @@ void register_dataset(const std::string& name, DatasetFactory factory) {
   add(datasets(), "dataset", name, std::move(factory));
 }
 
+void register_hook(const std::string& name, HookFactory factory) { add(hooks(), "hook", name, std::move(factory)); }
+
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
   std::unique_ptr<Task> task;
   const ModelFactory& factory = find(models(), node, "model");
@@ -70,6 +78,15 @@ std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
   if (dataset == nullptr) node.fail("type", "gave no dataset; let its factory return one");
   node.reject_unknown();
   return dataset;
+}
+
+std::unique_ptr<Hook> make_hook(ConfigNode node, HookContext context) {
+  std::unique_ptr<Hook> hook;
+  const HookFactory& factory = find(hooks(), node, "hook");
+  node.located([&] { hook = factory(node, context); });
+  if (hook == nullptr) node.fail("type", "gave no hook; let its factory return one");
+  node.reject_unknown();
+  return hook;
 }
 
 }  // namespace duet

@@ -18,6 +18,8 @@ ModeReport make_report(Run& run, const std::string& mode, Measurements measured)
   report.mode = mode;
   report.updates = run.trainer->update();
   report.measured = std::move(measured);
+  const at::Tensor& loss = run.trainer->output().loss;
+  if (loss.defined()) report.final_loss = loss.item().toDouble();
   report.weights_hash = weights_hash(*run.trainer);
   report.peak_bytes = peak_bytes(run.trainer->device());
   if (run.graph == nullptr) {
@@ -50,7 +52,7 @@ Json to_json(const ModeReport& report) {
   Json json;
   json["mode"] = report.mode;
   json["updates"] = report.updates;
-  json["final_loss"] = measured.losses.empty() ? Json() : Json(measured.losses.back());
+  json["final_loss"] = report.final_loss ? Json(*report.final_loss) : Json();
   json["losses"] = measured.losses;
   json["weights_hash"] = report.weights_hash;
   json["us_per_update"] = to_json(spread(measured.update_us));

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct Run;
 struct ModeReport {
   std::string mode;
   int64_t updates = 0;  // finished, those before a resume included
-  Measurements measured;
+  Measurements measured;            // of this process
+  std::optional<double> final_loss;  // of the latest update, which a finished run took from its checkpoint
   std::string weights_hash;
   int64_t peak_bytes = 0;
   int64_t eager_updates = 0, replays = 0;

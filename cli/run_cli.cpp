@@ -5,9 +5,9 @@
 #include <CLI/Formatter.hpp>
 #include <c10/util/Exception.h>
 #include <duet/cli/commands/commands.h>
-#include <duet/cli/nearest.h>
 #include <duet/cli/registry.h>
 #include <duet/core/error.h>
+#include <duet/core/nearest.h>
 
 #include <filesystem>
 #include <functional>
@@ -32,6 +32,7 @@ struct Arguments {
   TrainArguments train;
   EvalArguments eval;
   CompareArguments compare;
+  ExplainArguments explain;
   InspectArguments inspect;
   DoctorArguments doctor;
 };
@@ -72,6 +73,13 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->option_text("N");
   compare->callback([&] { chosen = [&] { return compare_command(arguments.compare); }; });
+}
+
+void add_explain(CLI::App& app, Arguments& arguments, Command& chosen) {
+  CLI::App* explain = app.add_subcommand("explain", "Show parameter groups, schedules and hooks of a config without training");
+  add_config(*explain, arguments.explain);
+  add_mode(*explain, arguments.explain);
+  explain->callback([&] { chosen = [&] { return explain_command(arguments.explain); }; });
 }
 
 void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
@@ -144,6 +152,7 @@ int run_cli(int argc, char** argv) {
   Arguments arguments;
   Command chosen;
   add_training_commands(app, arguments, chosen);
+  add_explain(app, arguments, chosen);
   add_other_commands(app, arguments, chosen);
   try {
     check_command(app, argc, argv);

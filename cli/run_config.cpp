@@ -1,9 +1,9 @@
 #include <duet/cli/run_config.h>
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/nearest.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
+#include <duet/core/nearest.h>
 
 #include <algorithm>
 #include <limits>
@@ -47,10 +47,10 @@ void read_graph(const ConfigNode& node, GraphOptions& graph) {
   graph.cache_bytes = node.read_bytes("cache_bytes", graph.cache_bytes);
   graph.verify_interval = node.read_int("verify_interval", graph.verify_interval, 0);
   const std::string fuse = node.read<std::string>("fuse", "exact");
-  if (fuse != "exact") {
-    node.fail("fuse",
-              "is '" + fuse + "', expected exact: passes that change numerics are not available in this version");
+  if (fuse != "exact" && fuse != "off") {
+    node.fail("fuse", "is '" + fuse + "', expected exact or off: passes that change numerics are not available in this version");
   }
+  graph.fuse = fuse == "off" ? Fuse::kOff : Fuse::kExact;
   node.located([&] { graph.validate(); });
 }
 
@@ -112,8 +112,10 @@ void read_hooks(const ConfigNode& root, RunConfig& config) {
       node.child("visualization").find<bool>("draw").value_or(false)) {
     node.child("visualization").fail("draw", "is true, but drawing is not available in this version; set false");
   }
-  if (!root.child("custom_hooks").is_empty()) {
-    root.fail("custom_hooks", "is set, but hooks from a config are not available in this version; remove the key");
+  for (const ConfigNode& hook : root.list("custom_hooks")) {
+    hook.need<std::string>("type");
+    hook.check_later();
+    config.custom_hooks.push_back(hook);
   }
 }
 
@@ -144,7 +146,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   root.child("device").located([&] { parse_device(config.trainer.device); });
 
   config.model = root.child("model");
-  if (!config.model.exists() || config.model.is_null()) root.fail("model", "is missing; add model: {type: ...}");
+  if (!config.model.exists() || config.model.is_null()) root.fail_missing("model", "add model: {type: ...}");
   config.model.need<std::string>("type");
   config.model.check_later();
 

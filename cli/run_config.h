@@ -2,6 +2,7 @@
 
 #include <duet/cli/config.h>
 #include <duet/cli/optim_config.h>
+#include <duet/cli/schedule_config.h>
 #include <duet/core/data_loader.h>
 #include <duet/graph/graph_options.h>
 #include <duet/hooks/default_hooks.h>
@@ -40,6 +41,7 @@ struct RunConfig {
   std::vector<ScheduleConfig> schedules;
   DefaultHooksOptions hooks;  // without param_scheduler, which needs the length of an epoch
   bool checkpoint_by_epoch = false;
+  std::vector<ConfigNode> custom_hooks;  // checked when the hooks are built
   std::vector<MetricConfig> metrics;
 };
 

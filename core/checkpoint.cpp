@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace duet {
@@ -25,6 +27,8 @@ using file_io::IoError;
 
 namespace {
 
+constexpr const char* kLatest = "latest";
+constexpr const char* kBest = "best";
 constexpr size_t kChunk = size_t{1} << 20;  // hashed and written while it is in the cache
 
 // What stays is removed at the next save.
@@ -62,9 +66,31 @@ std::string utc_now() {
   return text;
 }
 
-// Writes an image and notes its hashes in the manifest; `prefix` is what the file's tensor names lack.
-void write_image(const SafetensorsImage& image, const char* file, const char* prefix, FileWriter& out,
-                 Manifest& manifest) {
+// The tensors of one file, and what goes into it.
+struct TensorFile {
+  std::string name, prefix;
+  SafetensorsImage image;
+};
+
+std::vector<TensorFile> tensor_files(const StateDict& state) {
+  std::map<std::string, NamedTensors> by_file;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const TensorPlace place = place_of(name);
+    by_file[place.file].emplace_back(name.substr(place.prefix.size()), tensor);
+    names.push_back(name);
+  }
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // Transformers reads no file without it
+  std::vector<TensorFile> files;
+  for (const std::string& file : files_for(names)) {
+    if (const auto prefix = prefix_of(file)) files.push_back({file, *prefix, encode_safetensors(by_file[file], metadata)});
+  }
+  return files;
+}
+
+// Writes a file and notes its hashes in the manifest.
+void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) {
+  const SafetensorsImage& image = file.image;
   Xxh3 whole;
   whole.update(image.header.data(), image.header.size());
   out.write(image.header.data(), image.header.size());
@@ -79,30 +105,24 @@ void write_image(const SafetensorsImage& image, const char* file, const char* pr
       whole.update(data + done, count);
       out.write(data + done, count);
     }
-    manifest.tensors.push_back({prefix + name, file, safetensors_dtype(tensor.scalar_type()), tensor.sizes().vec(),
-                                offset, bytes, own.hex()});
+    manifest.tensors.push_back({file.prefix + name, file.name, safetensors_dtype(tensor.scalar_type()),
+                                tensor.sizes().vec(), offset, bytes, own.hex()});
     offset += bytes;
   }
   out.finish();
-  manifest.files.push_back({file, offset, whole.hex()});
+  manifest.files.push_back({file.name, offset, whole.hex()});
 }
 
 // Makes and fills `folder`: space for every file first, manifest last, all of it synced.
 void write_checkpoint(const std::string& folder, int64_t update, const StateDict& state) {
-  NamedTensors model, rest;
-  const std::string prefix = kModelPrefix;
-  for (const auto& [name, tensor] : state.tensors()) {
-    const bool in_model = name.compare(0, prefix.size(), prefix) == 0;
-    in_model ? model.emplace_back(name.substr(prefix.size()), tensor) : rest.emplace_back(name, tensor);
-  }
-  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // Transformers reads no file without it
-  const SafetensorsImage model_image = encode_safetensors(model, metadata);
-  const SafetensorsImage state_image = encode_safetensors(rest, metadata);
+  const std::vector<TensorFile> files = tensor_files(state);
   const std::string values = encode_values(state.values());
 
   file_io::create_folder(folder);
-  FileWriter model_file(folder + "/" + kModelFile, model_image.bytes);
-  FileWriter state_file(folder + "/" + kStateFile, state_image.bytes);
+  std::vector<std::unique_ptr<FileWriter>> writers;
+  for (const TensorFile& file : files) {
+    writers.push_back(std::make_unique<FileWriter>(folder + "/" + file.name, file.image.bytes));
+  }
   FileWriter values_file(folder + "/" + kValuesFile, values.size());
 
   Manifest manifest;
@@ -110,8 +130,7 @@ void write_checkpoint(const std::string& folder, int64_t update, const StateDict
   manifest.torch_version = TORCH_VERSION;
   manifest.duet_version = DUET_VERSION;
   manifest.created = utc_now();
-  write_image(model_image, kModelFile, kModelPrefix, model_file, manifest);
-  write_image(state_image, kStateFile, "", state_file, manifest);
+  for (std::size_t i = 0; i < files.size(); ++i) write_tensors(files[i], *writers[i], manifest);
   values_file.write(values.data(), values.size());
   values_file.finish();
   manifest.files.push_back({kValuesFile, values.size(), xxh3_hex(values.data(), values.size())});
@@ -163,10 +182,14 @@ CheckpointStore::CheckpointStore(std::string root, CheckpointOptions options)
   require<ConfigError>(!root_.empty(), "[CheckpointStore] found an empty path, expected a folder; set work_dir");
 }
 
+std::string CheckpointStore::root_of(const std::string& work_dir) { return work_dir + "/checkpoints"; }
+
+std::string CheckpointStore::folder_name(int64_t update) { return c10::str("step-", update); }
+
 std::string CheckpointStore::save(int64_t update, const StateDict& state, const std::vector<std::string>& keep) {
   require<ConfigError>(update >= 0, c10::str("[CheckpointStore] found update ", update, ", expected 0 or more"));
   constexpr const char* kIntact = "; the training state in memory is intact, the previous checkpoint is untouched; ";
-  const std::string name = c10::str("step-", update);
+  const std::string name = folder_name(update);
   const std::string target = root_ + "/" + name;
   try {
     file_io::create_folder(root_);
@@ -179,7 +202,7 @@ std::string CheckpointStore::save(int64_t update, const StateDict& state, const 
     good_.insert(name);
     std::set<std::string> kept = {name};
     for (const std::string& path : keep) kept.insert(name_of(path));
-    publish(name);
+    write_pointer(kLatest, name);
     delete_old(kept);
   } catch (const IoError& error) {
     throw CheckpointError(c10::str("[CheckpointStore] step ", update, " was not saved: ", error.what(), kIntact,
@@ -235,7 +258,9 @@ std::optional<std::string> CheckpointStore::find_latest() const {
 
 // Removes what dead saves left behind; puts back what one had moved aside.
 void CheckpointStore::clean_up() const {
-  const auto is_stale_pointer = [](const std::string& name) { return name.rfind("latest.tmp.", 0) == 0; };
+  const auto is_stale_pointer = [](const std::string& name) {
+    return name.rfind(c10::str(kLatest, ".tmp."), 0) == 0 || name.rfind(c10::str(kBest, ".tmp."), 0) == 0;
+  };
   std::vector<std::pair<std::string, FolderName>> aside;
   std::vector<std::string> stale;
   std::error_code error;
@@ -249,22 +274,32 @@ void CheckpointStore::clean_up() const {
   }
   if (error) throw IoError("cannot list", root_, error.value());
   for (const auto& [path, folder] : aside) {
-    const std::string target = c10::str(root_, "/step-", folder.update);
+    const std::string target = root_ + "/" + folder_name(folder.update);
     fs::exists(target, error) ? stale.push_back(path) : file_io::rename(path, target);
   }
   for (const std::string& path : stale) try_to_remove(path);
 }
 
-// Names the newest checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no
-// failed save.
-void CheckpointStore::publish(const std::string& name) const {
+// Names a checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no failed save.
+void CheckpointStore::write_pointer(const char* file, const std::string& name) const {
   try {
     const std::string text = name + "\n";
-    file_io::replace_file(root_ + "/latest", text.size(),
-                          [&](FileWriter& file) { file.write(text.data(), text.size()); });
+    file_io::replace_file(root_ + "/" + file, text.size(),
+                          [&](FileWriter& out) { out.write(text.data(), text.size()); });
   } catch (const IoError& error) {
-    log_warning(c10::str("[CheckpointStore] ", name, " is saved, but 'latest' does not name it: ", error.what()));
+    log_warning(c10::str("[CheckpointStore] ", name, " is saved, but '", file, "' does not name it: ", error.what()));
   }
+}
+
+void CheckpointStore::set_best(const std::string& name) const { write_pointer(kBest, name); }
+
+std::optional<std::string> CheckpointStore::find_best() const {
+  std::ifstream file(root_ + "/" + kBest);
+  std::string name;
+  std::error_code ignored;
+  // Nothing but the name of a checkpoint: the file must not lead a reader elsewhere.
+  if (!(file >> name) || !parse_folder_name(name) || !fs::is_directory(root_ + "/" + name, ignored)) return std::nullopt;
+  return root_ + "/" + name;
 }
 
 bool CheckpointStore::is_good(const std::string& path) {

@@ -41,11 +41,17 @@ struct Manifest {
 
 // Folders "step-<update>" under one root, each complete or absent: written as "step-N.tmp.<id>", manifest
 // last, every file synced, then renamed; "latest" names the newest. Tensors are safetensors files that any reader
-// opens: model.safetensors holds what lies under "model.", state.safetensors the rest; state.json the single values.
+// opens: model.safetensors holds what lies under "model.", <hook>.safetensors what lies under "hooks.<hook>.weights." (an
+// average), state.safetensors the rest; state.json the single values.
 // One process at a time saves into a root (a second one gets a CheckpointError); any number may read.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string root, CheckpointOptions options = {});
+
+  // Where a run keeps its checkpoints: <work_dir>/checkpoints.
+  static std::string root_of(const std::string& work_dir);
+  // Name of the folder of update 12: "step-12".
+  static std::string folder_name(int64_t update);
 
   // Writes `state` as "step-<update>" and returns its path. Throws CheckpointError naming path and reason;
   // what was saved before is then untouched. `keep` names folders that must not be deleted (the best one).
@@ -54,6 +60,11 @@ class CheckpointStore {
   // Newest checkpoint that verifies; damaged ones are logged (file and key) and passed over.
   // Nothing if there is no checkpoint at all; CheckpointError if there are some and none verifies.
   std::optional<std::string> find_latest() const;
+  // Notes in the file "best" beside the checkpoints which folder is the best one. It is a pointer for people and scripts:
+  // failing to write it is logged.
+  void set_best(const std::string& name) const;
+  // Path of the best checkpoint; nothing if none is noted or it is gone.
+  std::optional<std::string> find_best() const;
   // Paths of all checkpoints, newest first, unverified.
   std::vector<std::string> list() const;
 
@@ -67,7 +78,7 @@ class CheckpointStore {
 
  private:
   void clean_up() const;
-  void publish(const std::string& name) const;
+  void write_pointer(const char* file, const std::string& name) const;
   void delete_old(const std::set<std::string>& keep);
   bool is_good(const std::string& path);
 

@@ -4,9 +4,12 @@
 #include <duet/core/error.h>
 #include <duet/core/xxh3.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace duet::checkpoint_format {
 
@@ -73,7 +76,51 @@ std::optional<int64_t> parse_update(std::string_view digits) {
   return update;
 }
 
+constexpr std::string_view kModelPrefix = "model.";
+constexpr std::string_view kHooksPrefix = "hooks.";
+constexpr std::string_view kWeightsPart = ".weights.";
+constexpr std::string_view kTensorsSuffix = ".safetensors";
+
+// Whether a hook's weights may be called <hook>.safetensors: a plain name that no other file has.
+bool names_a_file(std::string_view hook) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; };
+  return !hook.empty() && hook.size() <= 64 && std::all_of(hook.begin(), hook.end(), plain) && hook != "model" && hook != "state";
+}
+
 }  // namespace
+
+TensorPlace place_of(const std::string& tensor) {
+  const std::string_view name = tensor;
+  if (name.starts_with(kModelPrefix)) return {kModelFile, std::string(kModelPrefix)};
+  if (name.starts_with(kHooksPrefix)) {
+    const std::string_view rest = name.substr(kHooksPrefix.size());
+    const std::string_view hook = rest.substr(0, rest.find('.'));
+    if (rest.substr(hook.size()).starts_with(kWeightsPart) && names_a_file(hook)) {
+      return {c10::str(hook, kTensorsSuffix), c10::str(kHooksPrefix, hook, kWeightsPart)};
+    }
+  }
+  return {kStateFile, ""};
+}
+
+std::optional<std::string> prefix_of(const std::string& file) {
+  if (file == kModelFile) return std::string(kModelPrefix);
+  if (file == kStateFile) return std::string();
+  if (!file.ends_with(kTensorsSuffix)) return std::nullopt;
+  const std::string hook = file.substr(0, file.size() - kTensorsSuffix.size());
+  if (!names_a_file(hook)) return std::nullopt;
+  return c10::str(kHooksPrefix, hook, kWeightsPart);
+}
+
+std::vector<std::string> files_for(const std::vector<std::string>& tensors) {
+  std::set<std::string> hooks;
+  for (const std::string& tensor : tensors) hooks.insert(place_of(tensor).file);
+  hooks.erase(kModelFile);
+  hooks.erase(kStateFile);
+  std::vector<std::string> files = {kModelFile};
+  files.insert(files.end(), hooks.begin(), hooks.end());
+  files.insert(files.end(), {kStateFile, kValuesFile});
+  return files;
+}
 
 std::optional<FolderName> parse_folder_name(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // What lies in a checkpoint folder, and the texts of its JSON files. Private to the checkpoint sources.
 namespace duet::checkpoint_format {
@@ -14,7 +15,20 @@ inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kStateFile = "state.safetensors";
 inline constexpr const char* kValuesFile = "state.json";
 inline constexpr const char* kManifestFile = "manifest.json";
-inline constexpr const char* kModelPrefix = "model.";  // left out in kModelFile, so that Python sees the module's names
+
+// Which file holds a tensor follows from its name alone: "model.<name>" lies in kModelFile, "hooks.<hook>.weights.<name>",
+// a hook's copy of the weights, in "<hook>.safetensors", the rest in kStateFile. The first two lack the prefix there, so that
+// Python sees the module's names.
+struct TensorPlace {
+  std::string file;
+  std::string prefix;
+};
+TensorPlace place_of(const std::string& tensor);
+// What the names in a file of tensors lack; nothing for a name that no such file can have.
+std::optional<std::string> prefix_of(const std::string& file);
+// The files of a checkpoint that holds these tensors, in the manifest's order: kModelFile, those of hooks by name,
+// kStateFile, kValuesFile.
+std::vector<std::string> files_for(const std::vector<std::string>& tensors);
 
 // "step-12", "step-12.tmp.<id>" (being written or deleted) or "step-12.old.<id>" (moved aside while a new step-12
 // takes its place).

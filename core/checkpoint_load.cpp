@@ -98,13 +98,17 @@ Manifest read_manifest_in(const std::string& folder) {
     refuse(path, c10::str("the manifest is that of step ", manifest.update));
   }
   // Exactly these: a manifest must not lead a reader to files elsewhere.
-  std::vector<std::string> names;
-  for (const CheckpointFile& file : manifest.files) names.push_back(file.name);
-  if (names != std::vector<std::string>{kModelFile, kStateFile, kValuesFile}) {
-    refuse(path, c10::str("expected the files ", kModelFile, ", ", kStateFile, " and ", kValuesFile));
-  }
+  std::vector<std::string> tensors, found;
   for (const CheckpointTensor& tensor : manifest.tensors) {
-    if (tensor.file != kModelFile && tensor.file != kStateFile) refuse(path, "tensor '" + tensor.name + "' is nowhere");
+    if (tensor.file != place_of(tensor.name).file) {
+      refuse(path, "tensor '" + tensor.name + "' is in '" + tensor.file + "', expected '" + place_of(tensor.name).file + "'");
+    }
+    tensors.push_back(tensor.name);
+  }
+  for (const CheckpointFile& file : manifest.files) found.push_back(file.name);
+  const std::vector<std::string> expected = files_for(tensors);
+  if (found != expected) {
+    refuse(path, c10::str("found the files ", c10::Join(", ", found), ", expected ", c10::Join(", ", expected)));
   }
   return manifest;
 }
@@ -135,11 +139,13 @@ StateDict load_folder(const std::string& folder) {
   for (const CheckpointTensor& tensor : manifest.tensors) listed[tensor.name] = &tensor;
 
   StateDict state;
-  for (const auto& [file, prefix] : {std::pair{kModelFile, kModelPrefix}, std::pair{kStateFile, ""}}) {
-    const std::string path = folder + "/" + file;
+  for (const CheckpointFile& file : manifest.files) {
+    const auto prefix = prefix_of(file.name);
+    if (!prefix) continue;
+    const std::string path = folder + "/" + file.name;
     for (const auto& [name, tensor] : read_safetensors(path)) {
-      check_tensor(path, prefix + name, tensor, listed);
-      state.set(prefix + name, tensor);
+      check_tensor(path, *prefix + name, tensor, listed);
+      state.set(*prefix + name, tensor);
     }
   }
   if (state.tensors().size() != manifest.tensors.size()) refuse(folder, "tensors of the manifest are missing");

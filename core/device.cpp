@@ -30,6 +30,9 @@ c10::Device cuda_device(int index) { return {c10::DeviceType::CUDA, static_cast<
 
 bool cuda_available() { return cuda_count() > 0; }
 
+// hasCUDA() would ask for a device; the runtime is there if LibTorch's CUDA library is.
+bool built_with_cuda() { return at::globalContext().hasCUDART(); }
+
 c10::Device parse_device(const std::string& text) {
   if (text == "cpu") return c10::DeviceType::CPU;
   if (text == "auto") return cuda_available() ? cuda_device(0) : c10::Device(c10::DeviceType::CPU);

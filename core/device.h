@@ -12,4 +12,7 @@ c10::Device parse_device(const std::string& text);
 
 bool cuda_available();
 
+// Whether this LibTorch is one with CUDA, be there a device or not.
+bool built_with_cuda();
+
 }  // namespace duet

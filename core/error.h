@@ -40,6 +40,12 @@ class GraphError : public Error {
   explicit GraphError(const std::string& message) : Error(message, 1) {}
 };
 
+// The loss or a gradient became infinite or NaN and the run was told to end then. The weights are those of the last good update.
+class NonFiniteError : public Error {
+ public:
+  explicit NonFiniteError(const std::string& message) : Error(message, 1) {}
+};
+
 // Throws E(message) unless the condition holds. Build costly messages behind an `if` instead.
 template <class E>
 void require(bool condition, const std::string& message) {

@@ -50,6 +50,8 @@ const char* to_string(HookPoint point);
 //     after_train                                (in every exit; on_exception before it on an error)
 //   after_run
 //
+// BaseTrainer::step() in a loop of the user's own has the same points but those of epochs; finish() ends it.
+//
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured
 // step there. What it changes in place (a gradient, a weight) counts; reading a value there costs a sync.
 class Hook : public Stateful {
@@ -90,6 +92,7 @@ class Hook : public Stateful {
   virtual void before_predict_iter(TrainContext&) { unused(HookPoint::kBeforePredictIter); }
   virtual void after_predict_iter(TrainContext&) { unused(HookPoint::kAfterPredictIter); }
 
+  // Before the trainer's whole state is taken, by CheckpointHook or BaseTrainer::save(); and after one was loaded.
   virtual void before_save_checkpoint(TrainContext&) { unused(HookPoint::kBeforeSaveCheckpoint); }
   virtual void after_load_checkpoint(TrainContext&) { unused(HookPoint::kAfterLoadCheckpoint); }
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/load_transaction.h>
 #include <duet/core/log.h>
 
 #include <algorithm>
@@ -231,12 +232,18 @@ StateDict HookList::state_dict() const {
 }
 
 void HookList::load_state_dict(const StateDict& state) {
+  LoadTransaction parts;
+  load_into(parts, state);
+  parts.commit();
+}
+
+void HookList::load_into(LoadTransaction& parts, const StateDict& state) {
   std::set<std::string> saved;
   for (const auto& [name, tensor] : state.tensors()) saved.insert(name.substr(0, name.find('.')));
   for (const auto& [name, value] : state.values()) saved.insert(name.substr(0, name.find('.')));
   for (const std::string& name : saved) {
     if (Hook* hook = find(name)) {
-      with_place([&] { hook->load_state_dict(state.part(name)); },
+      with_place([&] { parts.load(*hook, state.part(name)); },
                  [&] { return "[HookList] hook '" + name + "' cannot take its state: "; });
     } else {
       log_warning("[HookList] the checkpoint holds state of hook '" + name + "', which this run does not have");

@@ -8,6 +8,8 @@
 
 namespace duet {
 
+class LoadTransaction;
+
 // Owns the hooks of a trainer and calls them in one order at every point: by priority, ties by
 // registration, declared "after" relations above both.
 class HookList : public Stateful {
@@ -29,8 +31,10 @@ class HookList : public Stateful {
   std::size_t size() const { return hooks_.size(); }
 
   StateDict state_dict() const override;
-  // Hooks without state in `state` keep theirs.
+  // Hooks without state in `state` keep theirs. If one cannot take its own, all keep what they had.
   void load_state_dict(const StateDict& state) override;
+  // The same as a part of a larger load.
+  void load_into(LoadTransaction& parts, const StateDict& state);
 
  private:
   std::vector<std::unique_ptr<Hook>> hooks_;  // in order of registration

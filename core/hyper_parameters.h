@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,10 +14,23 @@ class HyperParameters {
  public:
   virtual ~HyperParameters() = default;
   virtual std::size_t group_count() const = 0;
+  // Every name that some group has.
   virtual std::vector<std::string> names() const = 0;
-  // Both throw ConfigError for a group or a name that is not there.
+  virtual bool has(std::size_t group, const std::string& name) const = 0;
+  // The value that the last update used, or that was set since. Both throw ConfigError for a group or a name that is not
+  // there; set() for a value outside the number's range too.
   virtual double get(std::size_t group, const std::string& name) const = 0;
   virtual void set(std::size_t group, const std::string& name, double value) = 0;
+
+  // The value of a number before the update that follows `applied` updates.
+  using Curve = std::function<double(std::size_t group, int64_t applied)>;
+  // From now on `name` follows `curve` in every group that has it. Updates that were skipped do not count, and finding
+  // that out costs no read from the device. A set() in between holds for the next update only.
+  virtual void follow(const std::string& name, Curve curve) = 0;
+  // The number keeps the value it has.
+  virtual void unfollow(const std::string& name) = 0;
+  // Updates applied so far; reads the device if updates may be skipped.
+  virtual int64_t applied() const = 0;
 };
 
 }  // namespace duet

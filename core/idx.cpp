@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -91,29 +92,19 @@ struct Header {
 };
 
 void read_type(const std::string& path, uint8_t code, Header& header) {
-  switch (code) {
-    case 0x08:
-      header.dtype = at::kByte, header.item_bytes = 1;
-      return;
-    case 0x09:
-      header.dtype = at::kChar, header.item_bytes = 1;
-      return;
-    case 0x0B:
-      header.dtype = at::kShort, header.item_bytes = 2;
-      return;
-    case 0x0C:
-      header.dtype = at::kInt, header.item_bytes = 4;
-      return;
-    case 0x0D:
-      header.dtype = at::kFloat, header.item_bytes = 4;
-      return;
-    case 0x0E:
-      header.dtype = at::kDouble, header.item_bytes = 8;
-      return;
-    default:
-      fail(path, c10::str("found type code ", static_cast<int>(code),
-                          ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
+  static constexpr std::array<std::pair<uint8_t, at::ScalarType>, 6> kTypes = {{{0x08, at::kByte},
+                                                                                {0x09, at::kChar},
+                                                                                {0x0B, at::kShort},
+                                                                                {0x0C, at::kInt},
+                                                                                {0x0D, at::kFloat},
+                                                                                {0x0E, at::kDouble}}};
+  const auto found = std::find_if(kTypes.begin(), kTypes.end(), [code](const auto& type) { return type.first == code; });
+  if (found == kTypes.end()) {
+    fail(path, c10::str("found type code ", static_cast<int>(code),
+                        ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
   }
+  header.dtype = found->second;
+  header.item_bytes = c10::elementSize(header.dtype);
 }
 
 Header read_header(const std::string& path, Source& source) {
@@ -183,10 +174,7 @@ Bytes read_payload(const std::string& path, Source& source, const Header& header
 
 // Values of `item_bytes` each, big-endian in the file, as this machine has them.
 void to_native(Bytes& payload, size_t item_bytes) {
-  const uint16_t one = 1;
-  uint8_t first = 0;
-  std::memcpy(&first, &one, 1);
-  if (item_bytes == 1 || first == 0) return;
+  if (item_bytes == 1 || std::endian::native == std::endian::big) return;
   for (size_t at = 0; at < payload.size(); at += item_bytes) {
     std::reverse(payload.begin() + static_cast<std::ptrdiff_t>(at),
                  payload.begin() + static_cast<std::ptrdiff_t>(at + item_bytes));

@@ -24,9 +24,10 @@ class ModuleTask : public Task {
  public:
   using LossFn = std::function<StepOutput(Module&, const Batch&)>;
   using PredictFn = std::function<at::Tensor(Module&, const Batch&)>;
+  using WeightFn = std::function<double(const Batch&)>;
 
-  ModuleTask(std::shared_ptr<Module> module, LossFn loss, PredictFn predict = nullptr)
-      : module_(std::move(module)), loss_(std::move(loss)), predict_(std::move(predict)) {}
+  ModuleTask(std::shared_ptr<Module> module, LossFn loss, PredictFn predict = nullptr, WeightFn weight = nullptr)
+      : module_(std::move(module)), loss_(std::move(loss)), predict_(std::move(predict)), weight_(std::move(weight)) {}
 
   Module& module() { return *module_; }
 
@@ -35,7 +36,11 @@ class ModuleTask : public Task {
   void train(bool on) override { module_->train(on); }
   void to(at::Device device) override { module_->to(device); }
 
+  std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
+
   StepOutput training_step(const Batch& batch) override { return loss_(*module_, batch); }
+
+  double weight(const Batch& batch) const override { return weight_ ? weight_(batch) : Task::weight(batch); }
 
   NamedTensors validation_step(const Batch& batch) override {
     NamedTensors outputs = Task::validation_step(batch);
@@ -52,13 +57,16 @@ class ModuleTask : public Task {
   std::shared_ptr<Module> module_;
   LossFn loss_;
   PredictFn predict_;
+  WeightFn weight_;
 };
 
 // A Task from a module (shared_ptr, or a ModuleHolder such as torch::nn::Linear), a loss function
-// (module&, batch) -> 0-dim tensor or StepOutput, and optionally (module&, batch) -> prediction.
+// (module&, batch) -> 0-dim tensor or StepOutput, and optionally (module&, batch) -> prediction and
+// (batch) -> count that the loss is a mean over (samples without it).
 template <class Module, class Loss>
 std::unique_ptr<ModuleTask<Module>> make_task(std::shared_ptr<Module> module, Loss loss,
-                                              typename ModuleTask<Module>::PredictFn predict = nullptr) {
+                                              typename ModuleTask<Module>::PredictFn predict = nullptr,
+                                              typename ModuleTask<Module>::WeightFn weight = nullptr) {
   typename ModuleTask<Module>::LossFn step = [loss = std::move(loss)](Module& model, const Batch& batch) {
     if constexpr (std::is_same_v<decltype(loss(model, batch)), StepOutput>) {
       return loss(model, batch);
@@ -66,13 +74,15 @@ std::unique_ptr<ModuleTask<Module>> make_task(std::shared_ptr<Module> module, Lo
       return StepOutput{loss(model, batch), {}};
     }
   };
-  return std::make_unique<ModuleTask<Module>>(std::move(module), std::move(step), std::move(predict));
+  return std::make_unique<ModuleTask<Module>>(std::move(module), std::move(step), std::move(predict),
+                                              std::move(weight));
 }
 
 template <class Holder, class Loss, class Module = typename Holder::ContainedType>
 std::unique_ptr<ModuleTask<Module>> make_task(const Holder& holder, Loss loss,
-                                              typename ModuleTask<Module>::PredictFn predict = nullptr) {
-  return make_task<Module>(holder.ptr(), std::move(loss), std::move(predict));
+                                              typename ModuleTask<Module>::PredictFn predict = nullptr,
+                                              typename ModuleTask<Module>::WeightFn weight = nullptr) {
+  return make_task<Module>(holder.ptr(), std::move(loss), std::move(predict), std::move(weight));
 }
 
 }  // namespace duet

@@ -32,6 +32,8 @@ class ScriptTask : public Task {
   void train(bool on) override { module_.train(on); }
   void to(at::Device device) override { module_.to(device); }
 
+  std::vector<ModuleInfo> modules() const override { return modules_of(module_); }
+
   // Both losses are means over the target's elements: samples, tokens or pixels.
   double weight(const Batch& batch) const override {
     const bool counts_elements = options_.loss != "none" && batch.contains(options_.target);

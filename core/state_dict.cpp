@@ -83,6 +83,16 @@ StateDict StateDict::part(const std::string& prefix) const {
   return result;
 }
 
+StateDict StateDict::without(const std::string& prefix) const {
+  StateDict result = *this;
+  const auto erase = [&](auto& items) {
+    std::erase_if(items, [&](const auto& entry) { return entry.first.starts_with(prefix + "."); });
+  };
+  erase(result.tensors_);
+  erase(result.values_);
+  return result;
+}
+
 void check_state(const std::string& name, const at::Tensor& source, const at::Tensor& target) {
   if (source.sizes() != target.sizes() || source.scalar_type() != target.scalar_type()) {
     throw CheckpointError(c10::str("[Checkpoint] '", name, "' is ", source.scalar_type(), source.sizes(),

@@ -29,6 +29,8 @@ class StateDict {
   void put(const std::string& prefix, const StateDict& part);
   // What lies under `prefix` + ".", without that prefix.
   StateDict part(const std::string& prefix) const;
+  // Everything but that.
+  StateDict without(const std::string& prefix) const;
 
   const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
   const std::map<std::string, StateValue>& values() const { return values_; }
@@ -40,7 +42,8 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
-// A part of a run that a checkpoint holds. load_state_dict checks before it changes anything.
+// A part of a run that a checkpoint holds. state_dict() may lend live tensors: whoever keeps them clones them.
+// load_state_dict checks before it changes anything, and takes whatever state_dict() gave.
 class Stateful {
  public:
   virtual ~Stateful() = default;

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <duet/core/batch.h>
+#include <duet/core/module_info.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace duet {
 
@@ -10,6 +14,12 @@ namespace duet {
 struct StepOutput {
   at::Tensor loss;   // 0-dim, a mean over Task::weight(batch) items, attached to the autograd graph
   NamedTensors log;  // further 0-dim values to log; kept on the device until a hook reads them
+};
+
+// Where a parameter stands in its model, for learning rates that fall with the distance from the output.
+struct LayerDepth {
+  int64_t id = 0;     // 0: the embedding ... count - 1: the head
+  int64_t count = 0;
 };
 
 // What the user writes: a model and what it does with a batch. The trainers ask for nothing else, and
@@ -37,6 +47,12 @@ class Task {
   virtual NamedTensors validation_step(const Batch& batch);
   // Model outputs for one batch, by name. Throws ConfigError unless the task defines it.
   virtual NamedTensors predict(const Batch& batch);
+
+  // The layers that the parameters belong to, by which rules for parameter groups tell norms and convolutions; none if
+  // the task does not know them.
+  virtual std::vector<ModuleInfo> modules() const { return {}; }
+  // Depth of the parameter called `name`, for layer-wise learning rates; nothing if the task gives no depths.
+  virtual std::optional<LayerDepth> layer_depth(const std::string& name) const;
 
   // Names every host value that training_step depends on and that may change between updates. A step is
   // captured once per key, so that a changed value is never replayed from an older capture.

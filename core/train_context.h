@@ -18,7 +18,7 @@ using MetricValues = std::map<std::string, double>;
 struct TrainContext {
   Task& task;
   HyperParameters& hyper_parameters;
-  Stateful& trainer_state;  // everything a bit-exact resume needs, hooks included
+  Stateful& trainer_state;  // everything a bit-exact resume needs, hooks included; taking it calls before_save_checkpoint
   std::string mode;         // "eager" or "graph"
   std::string work_dir;     // empty: nothing is written
 
@@ -44,6 +44,8 @@ struct TrainContext {
     if (stop_reason.empty()) stop_reason = reason.empty() ? "a hook asked" : reason;
   }
   std::string stop_reason{};
+
+  std::string evaluated_average{};  // the hook whose average of the weights evaluation uses; empty: none so far
 };
 
 }  // namespace duet

@@ -1,10 +1,10 @@
 #include <duet/core/trainer.h>
 
-#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <duet/core/checked_indices.h>
+#include <duet/core/device_copy.h>
 #include <duet/core/error.h>
-#include <duet/core/random.h>
 
 #include <chrono>
 #include <cmath>
@@ -22,6 +22,10 @@ void LoopOptions::validate() const {
   check("max_epochs", max_epochs, 0);
   check("accumulate", accumulate, 1);
   check("val_interval", val_interval, 0);
+}
+
+int64_t LoopOptions::updates_per_epoch(const DataSource& data) const {
+  return (data.batches_per_epoch() + accumulate - 1) / accumulate;
 }
 
 // Forwards the moments inside an update to the hooks that act there.
@@ -54,8 +58,9 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at:
     : rule_(std::move(rule)),
       device_(device),
       options_(std::move(options)),
-      context_{rule_->task(), *rule_, *this, std::move(mode), options_.work_dir},
-      points_(std::make_unique<Points>(*this)) {
+      context_{rule_->task(), *rule_, checkpoint_state_, std::move(mode), options_.work_dir},
+      points_(std::make_unique<Points>(*this)),
+      copy_(std::make_unique<DeviceCopy>(device)) {
   options_.validate();
   context_.max_updates = options_.max_updates;
   context_.max_epochs = options_.max_epochs;
@@ -76,62 +81,78 @@ bool BaseTrainer::finished() const {
 
 namespace {
 
-int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Runs the model. On the CPU LibTorch finds labels and tokens out of range; the same op may not look in another mode.
+// What `call` throws; null if it returns.
 template <class Call>
-auto with_checked_indices(const char* what, int64_t number, Call call) {
+std::exception_ptr caught(const Call& call) {
   try {
-    return call();
-  } catch (const c10::IndexError& error) {
-    throw DataError(c10::str("[BaseTrainer] in ", what, " ", number, ": ", error.what_without_backtrace(),
-                             " Expected labels and tokens that the model has a place for; correct the data, or the "
-                             "model's num_classes or vocab_size"));
+    call();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
   }
 }
 
 // Text of an error for hooks and logs: LibTorch's own errors without their stack trace.
-std::string text_of(const std::exception& error) {
-  if (const auto* torch_error = dynamic_cast<const c10::Error*>(&error)) return torch_error->what_without_backtrace();
-  return error.what();
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& torch_error) {
+    return torch_error.what_without_backtrace();
+  } catch (const std::exception& other) {
+    return other.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
 }
 
 }  // namespace
 
+void BaseTrainer::open_run() {
+  run_ = Run::kOpen;
+  context_.stop_reason.clear();
+  context_.error.clear();
+  hooks_.call(HookPoint::kBeforeRun, context_);
+  hooks_.call(HookPoint::kBeforeTrain, context_);
+}
+
+std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
+  if (run_ == Run::kClosed) return error;
+  run_ = Run::kClosed;
+  const auto tell = [&](HookPoint point) {
+    if (error && context_.error.empty()) context_.error = text_of(error);
+    const std::exception_ptr another = caught([&] { hooks_.call(point, context_); });
+    if (!error) error = another;
+  };
+  if (error) tell(HookPoint::kOnException);
+  tell(HookPoint::kAfterTrain);
+  tell(HookPoint::kAfterRun);
+  return error;
+}
+
+void BaseTrainer::finish() {
+  if (run_ == Run::kClosed) return;
+  const std::exception_ptr found = caught([this] { rule_->settle(); });
+  if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
+}
+
 void BaseTrainer::train(DataSource& data, DataSource* validation) {
   require<ConfigError>(options_.max_updates > 0 || options_.max_epochs > 0,
                        "[LoopOptions] neither max_updates nor max_epochs is set; train() needs one, or call step()");
-  context_.stop_reason.clear();
-  context_.error.clear();
-  context_.updates_per_epoch = ceil_divide(data.batches_per_epoch(), options_.accumulate);
+  finish();
+  load_position(data);
   data_ = &data;
-  if (!pending_data_state_.values().empty() || !pending_data_state_.tensors().empty()) {
-    data.load_state_dict(pending_data_state_);
-    pending_data_state_ = {};
-  }
-
-  std::exception_ptr first_error;
-  const auto keep_first = [&](auto&& action) {
-    try {
-      action();
-    } catch (const std::exception& error) {
-      if (!first_error) {
-        first_error = std::current_exception();
-        context_.error = text_of(error);
-      }
-    }
-  };
-  keep_first([&] {
-    hooks_.call(HookPoint::kBeforeRun, context_);
-    hooks_.call(HookPoint::kBeforeTrain, context_);
+  context_.updates_per_epoch = options_.updates_per_epoch(data);
+  std::exception_ptr error = caught([&] {
+    open_run();
+    validate_if_due(validation, /*epoch_ends=*/false);  // a checkpoint is written before the validation of its update
     while (!finished()) train_epoch(data, validation);
+    rule_->settle();
   });
-  if (first_error) keep_first([&] { hooks_.call(HookPoint::kOnException, context_); });
-  keep_first([&] { hooks_.call(HookPoint::kAfterTrain, context_); });
-  keep_first([&] { hooks_.call(HookPoint::kAfterRun, context_); });
-  pending_data_state_ = data.state_dict();  // the source may be gone when this trainer's state is asked for
+  error = close_run(error);
+  // The source may be gone when this trainer's state is asked for.
+  const std::exception_ptr no_position = caught([&] { pending_data_state_ = data.state_dict(); });
   data_ = nullptr;
-  if (first_error) std::rethrow_exception(first_error);
+  if (error || no_position) std::rethrow_exception(error ? error : no_position);
 }
 
 void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
@@ -185,16 +206,15 @@ void BaseTrainer::weigh(Window& window) {
     }
     window.weights.push_back(weight);
     window.total += weight;
+    bool moves = false;
     for (const auto& item : batch.items()) {
       if (item.second.requires_grad()) {
         throw DataError("[BaseTrainer] batch tensor '" + item.first + "' requires a gradient, expected plain data; "
                         "detach() it, and call requires_grad_() on a copy inside training_step if the loss needs that");
       }
-      if (item.second.device() != device_) {
-        batch = batch.to(device_, /*non_blocking=*/true);
-        break;
-      }
+      moves = moves || item.second.device() != device_;
     }
+    if (moves) batch = copy_->to_device(batch);
   }
 }
 
@@ -234,111 +254,34 @@ void BaseTrainer::run_window(Window& window) {
 const UpdateOutput& BaseTrainer::step(const Batch& batch) {
   step_window_.batches.resize(1);
   step_window_.batches[0] = batch;
-  run_window(step_window_);
-  return output_;
+  return run_step();
 }
 
 const UpdateOutput& BaseTrainer::step(const std::vector<Batch>& window) {
   require<DataError>(!window.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
   step_window_.batches = window;
-  run_window(step_window_);
+  return run_step();
+}
+
+const UpdateOutput& BaseTrainer::run_step() {
+  const std::exception_ptr error = caught([this] {
+    if (run_ == Run::kClosed) {
+      context_.updates_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
+      open_run();
+    }
+    run_window(step_window_);
+  });
+  if (error) std::rethrow_exception(close_run(error));
   return output_;
 }
 
 void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
   if (validation == nullptr) return;
   const int64_t interval = options_.val_interval;
-  const bool due = interval > 0 ? !epoch_ends && context_.update % interval == 0 : epoch_ends;
-  if (!due) return;
+  const bool at_interval = interval > 0 && context_.update > 0 && context_.update % interval == 0;
+  if (interval > 0 ? epoch_ends || !at_interval || validated_update_ == context_.update : !epoch_ends) return;
   validate(*validation);
-}
-
-namespace {
-
-struct EvaluationPoints {
-  HookPoint before, before_epoch, before_iter, after_iter, after_epoch, after;
-};
-
-constexpr EvaluationPoints kVal = {HookPoint::kBeforeVal, HookPoint::kBeforeValEpoch, HookPoint::kBeforeValIter,
-                                   HookPoint::kAfterValIter, HookPoint::kAfterValEpoch, HookPoint::kAfterVal};
-constexpr EvaluationPoints kTest = {HookPoint::kBeforeTest, HookPoint::kBeforeTestEpoch, HookPoint::kBeforeTestIter,
-                                    HookPoint::kAfterTestIter, HookPoint::kAfterTestEpoch, HookPoint::kAfterTest};
-constexpr EvaluationPoints kPredict = {
-    HookPoint::kBeforePredict,     HookPoint::kBeforePredictEpoch, HookPoint::kBeforePredictIter,
-    HookPoint::kAfterPredictIter, HookPoint::kAfterPredictEpoch,  HookPoint::kAfterPredict};
-
-// What a pass lends to hooks is taken back and the model trains again, however the pass ends.
-class PassGuard {
- public:
-  explicit PassGuard(TrainContext& context) : context_(context) { context_.task.train(false); }
-  ~PassGuard() {
-    context_.batch = nullptr;
-    context_.outputs = nullptr;
-    context_.task.train(true);
-  }
-  PassGuard(const PassGuard&) = delete;
-  PassGuard& operator=(const PassGuard&) = delete;
-
- private:
-  TrainContext& context_;
-};
-
-// Calls visit(batch) for every batch of one pass, between the points of `p`.
-template <class Visit>
-void pass(HookList& hooks, TrainContext& context, DataSource& data, at::Device device, const EvaluationPoints& p,
-          const std::function<void()>& finish, Visit visit) {
-  const at::NoGradGuard no_grad;
-  const PassGuard guard(context);
-  hooks.call(p.before, context);
-  hooks.call(p.before_epoch, context);
-  data.start_epoch(0);
-  context.iter = 0;
-  while (std::optional<Batch> host = data.next()) {
-    const Batch batch = host->to(device, /*non_blocking=*/true);
-    context.batch = &batch;
-    hooks.call(p.before_iter, context);
-    const NamedTensors outputs = with_checked_indices("evaluation batch", context.iter, [&] { return visit(batch); });
-    context.outputs = &outputs;
-    hooks.call(p.after_iter, context);
-    context.outputs = nullptr;
-    context.batch = nullptr;
-    ++context.iter;
-  }
-  finish();
-  hooks.call(p.after_epoch, context);
-  hooks.call(p.after, context);
-}
-
-}  // namespace
-
-MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
-  MeanLoss mean_loss;
-  for (const auto& metric : metrics_) metric->reset();
-  context_.metrics.clear();
-  const auto finish = [&] {
-    context_.metrics = mean_loss.compute();
-    for (const auto& metric : metrics_) context_.metrics.merge(metric->compute());
-  };
-  pass(hooks_, context_, data, device_, test ? kTest : kVal, finish, [&](const Batch& batch) {
-    NamedTensors outputs = task().validation_step(batch);
-    const double weight = task().weight(batch);
-    mean_loss.add(batch, outputs, weight);
-    for (const auto& metric : metrics_) metric->add(batch, outputs, weight);
-    return outputs;
-  });
-  return context_.metrics;
-}
-
-MetricValues BaseTrainer::validate(DataSource& data) { return evaluate(data, /*test=*/false); }
-
-MetricValues BaseTrainer::test(DataSource& data) { return evaluate(data, /*test=*/true); }
-
-void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
-  pass(hooks_, context_, data, device_, kPredict, [] {}, [&](const Batch& batch) {
-    NamedTensors outputs = task().predict(batch);
-    sink(batch, outputs);
-    return outputs;
-  });
+  validated_update_ = context_.update;
 }
 
 }  // namespace duet

@@ -7,6 +7,7 @@
 #include <duet/core/update_rule.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,7 +24,11 @@ struct LoopOptions {
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
+  // Updates that an epoch of `data` takes; 0: unknown.
+  int64_t updates_per_epoch(const DataSource& data) const;
 };
+
+class DeviceCopy;
 
 // The loop, its counters and its hook list: the same for both modes. A subclass adds how one update runs.
 class BaseTrainer : public Stateful {
@@ -41,11 +46,23 @@ class BaseTrainer : public Stateful {
   // Calls `sink(batch, outputs)` for every batch.
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink);
 
-  // One update in a loop of your own; hooks fire. `window` are the micro-batches of this update. The results stay on the
-  // device and are valid until the next update.
+  // One update in a loop of your own, which decides when to end: limits are for hooks to read here, and a hook that
+  // asks to stop sets stop_reason(). `window` are the micro-batches of this update. The results stay on the device and
+  // are valid until the next update.
+  //
+  // The first step() opens a run: before_run and before_train, where schedules and checkpoints start. finish() closes
+  // it: after_train and after_run, where the last checkpoint is saved. An error closes it too, as in train(), and the
+  // next step() opens another one. Points of epochs do not occur.
   const UpdateOutput& step(const Batch& batch);
   const UpdateOutput& step(const std::vector<Batch>& window);
+  // Closes the run that step() opened, if one is open; train() does so first. The destructor runs no hooks: without
+  // finish() the last checkpoint of a loop of your own is that of the last interval.
+  void finish();
 
+  // Results of the latest update; its loss alone after a load, nothing before the first one.
+  const UpdateOutput& output() const { return output_; }
+  // Whether a limit is reached or a hook asked to stop.
+  bool finished() const;
   int64_t update() const { return context_.update; }
   int64_t epoch() const { return context_.epoch; }
   const std::string& stop_reason() const { return context_.stop_reason; }
@@ -59,9 +76,18 @@ class BaseTrainer : public Stateful {
   // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed.
   void load_weights(const StateDict& weights);
 
-  // Weights, buffers, optimizer, random state, data position, hooks and counters.
+  // Saves everything as the checkpoint <folder>/step-<update> and returns its path; deletes no other. Throws
+  // CheckpointError, and what was saved before is then untouched.
+  std::string save(const std::string& folder);
+  // Goes on from a checkpoint: one that save() or CheckpointHook wrote, or the newest good one in a folder of them.
+  // Throws CheckpointError; then nothing has changed.
+  void load(const std::string& path);
+
+  // Weights, buffers, optimizer, random state, data position, hooks, counters and the latest loss. Its tensors are the
+  // live ones, not copies: the next update changes them. Clone what you keep.
   StateDict state_dict() const override;
-  // Checks names, shapes and dtypes of everything before it changes anything; throws CheckpointError.
+  // Copies the state in. Throws CheckpointError for one that does not fit, hooks' parts included; then nothing has
+  // changed. The data position is checked by the train() that gets the source.
   void load_state_dict(const StateDict& state) override;
 
  protected:
@@ -75,27 +101,47 @@ class BaseTrainer : public Stateful {
 
  private:
   class Points;
+  // The trainer's state as hooks and save() take it: before_save_checkpoint comes first.
+  class CheckpointState : public Stateful {
+   public:
+    explicit CheckpointState(BaseTrainer& trainer) : trainer_(trainer) {}
+    StateDict state_dict() const override;
+    void load_state_dict(const StateDict& state) override;
 
+   private:
+    BaseTrainer& trainer_;
+  };
+  enum class Run { kClosed, kOpen };
+
+  void open_run();
+  // Tells hooks of the end, and of `error` if there is one. Returns the first error, theirs included.
+  std::exception_ptr close_run(std::exception_ptr error);
+  const UpdateOutput& run_step();
   void train_epoch(DataSource& data, DataSource* validation);
   bool fetch_window(DataSource& data, Window& window);
   void weigh(Window& window);
   void run_window(Window& window);
-  bool finished() const;
   void validate_if_due(DataSource* validation, bool epoch_ends);
   MetricValues evaluate(DataSource& data, bool test);
   void check_weights(const StateDict& saved) const;
+  // Puts the source where a loaded state left off.
+  void load_position(DataSource& data);
 
   std::unique_ptr<UpdateRule> rule_;
   at::Device device_;
   LoopOptions options_;
   HookList hooks_;
   std::vector<std::unique_ptr<Metric>> metrics_;
+  CheckpointState checkpoint_state_{*this};
   TrainContext context_;
+  Run run_ = Run::kClosed;
   UpdateOutput output_;
   DataSource* data_ = nullptr;    // the source in use, for its position
   StateDict pending_data_state_;  // loaded before the source was known
   std::unique_ptr<Points> points_;
+  std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
+  int64_t validated_update_ = -1;  // the update after which the last validation by interval was complete
 };
 
 }  // namespace duet

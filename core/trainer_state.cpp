@@ -1,4 +1,6 @@
+#include <duet/core/checkpoint.h>
 #include <duet/core/error.h>
+#include <duet/core/load_transaction.h>
 #include <duet/core/random.h>
 #include <duet/core/trainer.h>
 
@@ -7,6 +9,14 @@
 namespace duet {
 
 // What a trainer keeps in a checkpoint and how it comes back.
+
+StateDict BaseTrainer::CheckpointState::state_dict() const {
+  trainer_.rule_->settle();
+  trainer_.hooks_.call(HookPoint::kBeforeSaveCheckpoint, trainer_.context_);
+  return trainer_.state_dict();
+}
+
+void BaseTrainer::CheckpointState::load_state_dict(const StateDict& state) { trainer_.load_state_dict(state); }
 
 StateDict BaseTrainer::state_dict() const {
   StateDict state;
@@ -18,6 +28,8 @@ StateDict BaseTrainer::state_dict() const {
   state.set("trainer.update", context_.update);
   state.set("trainer.epoch", context_.epoch);
   state.set("trainer.update_in_epoch", context_.update_in_epoch);
+  state.set("trainer.validated_update", validated_update_);
+  if (output_.loss.defined()) state.set("trainer.loss", output_.loss.detach());
   return state;
 }
 
@@ -37,8 +49,8 @@ void BaseTrainer::check_weights(const StateDict& saved) const {
     if (found == saved.tensors().end()) {
       problems += "\n  missing in the checkpoint: " + name;
     } else if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type()) {
-      problems += c10::str("\n  ", name, ": ", found->second.scalar_type(), found->second.sizes(), " in the checkpoint, ",
-                           tensor.scalar_type(), tensor.sizes(), " in the model");
+      problems += c10::str("\n  ", name, ": ", found->second.scalar_type(), found->second.sizes(),
+                           " in the checkpoint, ", tensor.scalar_type(), tensor.sizes(), " in the model");
     }
   }
   for (const auto& entry : saved.tensors()) {
@@ -56,29 +68,75 @@ void BaseTrainer::load_weights(const StateDict& saved) {
   for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
 }
 
+namespace {
+
+// The default generators as a part of the trainer's state.
+class RandomState : public Stateful {
+ public:
+  StateDict state_dict() const override { return random_state(); }
+  void load_state_dict(const StateDict& state) override { set_random_state(state); }
+};
+
+bool is_empty(const StateDict& state) { return state.tensors().empty() && state.values().empty(); }
+
+}  // namespace
+
 void BaseTrainer::load_state_dict(const StateDict& state) {
-  // The counters are read first: a state that is not a trainer's fails before anything changes.
+  // Everything that may fail comes before the weights, and is taken back if a later part does.
   const int64_t update = state.integer("trainer.update");
   const int64_t epoch = state.integer("trainer.epoch");
   const int64_t update_in_epoch = state.integer("trainer.update_in_epoch");
+  const int64_t validated_update = state.integer("trainer.validated_update");
   check_weights(state.part("model"));
-  const StateDict random_before = random_state();
-  set_random_state(state.part("random"));
+  LoadTransaction parts;
+  RandomState random;
+  parts.load(random, state.part("random"));
+  hooks_.load_into(parts, state.part("hooks"));
+  if (data_ != nullptr) parts.load(*data_, state.part("data"));
   try {
     rule_->load_state_dict(state.part("optimizer"));
   } catch (const CheckpointError& error) {
-    set_random_state(random_before);
     throw CheckpointError(c10::str("[Checkpoint] the optimizer's state does not fit: ", error.what(),
                                    "; use the optimizer that it was saved from"));
   }
+  parts.commit();
   load_weights(state.part("model"));
-  hooks_.load_state_dict(state.part("hooks"));
-  pending_data_state_ = state.part("data");
-  if (data_ != nullptr) data_->load_state_dict(pending_data_state_);
+  pending_data_state_ = data_ == nullptr ? state.part("data") : StateDict();
   context_.update = update;
   context_.epoch = epoch;
   context_.update_in_epoch = update_in_epoch;
+  validated_update_ = validated_update;
+  output_ = {};
+  if (state.has("trainer.loss")) {
+    const at::Tensor& loss = state.tensor("trainer.loss");
+    output_.loss = loss.to(device_, loss.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
 }
+
+void BaseTrainer::load_position(DataSource& data) {
+  if (is_empty(pending_data_state_)) return;
+  const char* const way_out =
+      "; train on the source that the state was saved with, or take its weights alone with load_weights()";
+  if (is_empty(data.state_dict())) {
+    throw CheckpointError(
+        c10::str("[BaseTrainer] found a data source that keeps no position, expected one that goes on "
+                 "where training stopped",
+                 way_out));
+  }
+  try {
+    data.load_state_dict(pending_data_state_);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(c10::str("[BaseTrainer] found a data source that cannot go on where training stopped (",
+                                   error.what(), "), expected one of the same kind and size", way_out));
+  }
+  pending_data_state_ = {};
+}
+
+std::string BaseTrainer::save(const std::string& folder) {
+  return CheckpointStore(folder, {.max_keep = -1}).save(context_.update, context_.trainer_state.state_dict());
+}
+
+void BaseTrainer::load(const std::string& path) { load_state_dict(CheckpointStore::load(path)); }
 
 }  // namespace duet

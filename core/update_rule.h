@@ -22,6 +22,10 @@ struct UpdateOutput {
 struct UpdateContext {
   const NamedTensors& parameters;
   const UpdateOutput& output;
+  // In in_update: updates applied so far, this one included unless it was skipped (int64, one element), and whether it was
+  // skipped (float32, one element, 0 or 1; undefined if updates are never skipped). Both on the device.
+  at::Tensor applied{};
+  at::Tensor skipped{};
 };
 
 // The moments of one update at which somebody may act. The host points run ordinary code between kernels;
@@ -47,6 +51,12 @@ class UpdateRule : public HyperParameters, public Stateful {
   virtual UpdateOutput run(const Window& window, UpdatePoints& points) = 0;
   // Host side after the update ran, in whichever way.
   virtual void end() = 0;
+  // Host side at the end of training and before its state is saved: finds out what is still open and throws if that is an
+  // error.
+  virtual void settle() {}
+
+  // Why run() cannot be captured at all, in words for the user; empty: it can.
+  virtual std::string why_not_captured() const { return {}; }
 
   // Appends every host number that a captured run() would freeze; a step is captured once per key.
   virtual void append_key(std::vector<int64_t>& key) const = 0;

@@ -2,6 +2,7 @@
 
 #include <duet/graph/capture_backend.h>
 #include <duet/graph/captured_step.h>
+#include <duet/graph/graph_options.h>
 
 #include <functional>
 #include <memory>
@@ -16,6 +17,6 @@ struct CaptureMethod {
 };
 
 // CPU: TapeStep after one eager update. CUDA: CudaStep after three, in which libraries set themselves up.
-CaptureMethod capture_method_for(at::Device device);
+CaptureMethod capture_method_for(at::Device device, Fuse fuse = Fuse::kExact);
 
 }  // namespace duet

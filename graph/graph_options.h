@@ -13,8 +13,15 @@ enum class Fallback {
   kEager,   // never captures: every update runs eager
 };
 
+// Kernels of duet's own in place of LibTorch's.
+enum class Fuse {
+  kOff,
+  kExact,  // where they give the same bits, which is tried out before, and take less time (CPU)
+};
+
 struct GraphOptions {
   Fallback fallback = Fallback::kAuto;
+  Fuse fuse = Fuse::kExact;
   int64_t cache_bytes = int64_t{2} << 30;  // memory of all captured steps; the least recently used goes first
   // The parity guard: after 1, 2, 4, ... replays, and then every `verify_interval` ones, an update runs both ways from
   // one snapshot and is compared bit by bit. 0: never.

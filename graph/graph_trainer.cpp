@@ -23,14 +23,22 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)
     : BaseTrainer("graph", std::make_unique<Update>(std::move(task), device, options.update()), device, options.loop),
-      cache_(std::make_unique<StepCache>(capture_method_for(device), graph)) {
-  if (graph.fallback != Fallback::kEager) OpRecorder::self_check();
+      cache_(std::make_unique<StepCache>(capture_method_for(device, graph.fuse), graph)) {
+  if (graph.fallback == Fallback::kEager) return;
+  const std::string reason = rule().why_not_captured();
+  require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
+  OpRecorder::self_check();
 }
 
 GraphTrainer::~GraphTrainer() = default;
 
 UpdateOutput GraphTrainer::run_update(const Window& window, UpdatePoints& points) {
   return cache_->run(rule(), window, points);
+}
+
+void GraphTrainer::load_state_dict(const StateDict& state) {
+  BaseTrainer::load_state_dict(state);
+  cache_->drop_outdated(rule());
 }
 
 std::vector<SignatureReport> GraphTrainer::report() const { return cache_->report(); }

@@ -29,6 +29,8 @@ class GraphTrainer : public BaseTrainer {
   // The captured step of the latest update as text; empty if it was not captured.
   std::string program_text() const;
 
+  void load_state_dict(const StateDict& state) override;
+
  private:
   GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
   UpdateOutput run_update(const Window& window, UpdatePoints& points) override;

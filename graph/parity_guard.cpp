@@ -1,9 +1,11 @@
 #include <duet/graph/parity_guard.h>
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <duet/core/log.h>
 #include <duet/core/random.h>
+#include <duet/core/tensor_compare.h>
 
-#include <cstring>
 #include <unordered_set>
 
 namespace duet {
@@ -31,18 +33,38 @@ NamedTensors state_of(UpdateRule& rule, const CapturedStep& step) {
   return state;
 }
 
+// A copy on the tensor's device, or on the host if the device has no memory left: a model that just fits is compared too.
+at::Tensor spare_copy(const at::Tensor& tensor) {
+  try {
+    return tensor.detach().clone();
+  } catch (const c10::OutOfMemoryError&) {
+    if (tensor.is_cpu()) throw;
+    static const bool warned = [] {
+      log_warning("[GraphTrainer] too little device memory to compare an update on the device: it is compared on the host, which "
+                  "is slow. graph.verify_interval 0 switches the comparison off");
+      return true;
+    }();
+    (void)warned;
+    return tensor.detach().cpu();
+  }
+}
+
 NamedTensors copy_of(const NamedTensors& tensors) {
   const at::NoGradGuard no_grad;
   NamedTensors copies;
-  for (const auto& [name, tensor] : tensors) copies.emplace_back(name, tensor.detach().clone());
+  for (const auto& [name, tensor] : tensors) copies.emplace_back(name, spare_copy(tensor));
   return copies;
 }
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  const at::Tensor x = a.cpu().contiguous();
-  const at::Tensor y = b.cpu().contiguous();
-  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+// Tensor by tensor, so that one copy of the state is enough for a comparison.
+void exchange(NamedTensors& saved, const NamedTensors& live) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    if (same_bits(saved[i].second, live[i].second)) continue;
+    const at::Tensor now = spare_copy(live[i].second);
+    live[i].second.detach().copy_(saved[i].second);
+    saved[i].second = now;
+  }
 }
 
 void restore(const NamedTensors& saved, const NamedTensors& live) {
@@ -60,13 +82,6 @@ void add_outputs(const UpdateOutput& output, NamedTensors& tensors) {
   add("loss", output.loss);
   add("grad_norm", output.grad_norm);
   for (const auto& [name, tensor] : output.log) add(name, tensor);
-}
-
-std::string first_difference(const NamedTensors& a, const NamedTensors& b) {
-  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
-    if (a[i].first != b[i].first || !same_bits(a[i].second, b[i].second)) return a[i].first;
-  }
-  return a.size() == b.size() ? std::string() : "the number of values";
 }
 
 // The default generators and those that the step names itself.
@@ -92,32 +107,33 @@ struct RandomStates {
 ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& window, UpdatePoints& points) {
   WithoutHostPoints silent(points);
   const NamedTensors live = state_of(rule, step);
-  const NamedTensors before = copy_of(live);
+  NamedTensors saved = copy_of(live);  // as it is now; after the exchange, as the replay leaves it
+  const NamedTensors start = points.splits() ? copy_of(live) : NamedTensors();
   const RandomStates random_before(step);
 
   ParityResult result;
-  NamedTensors replayed;
+  NamedTensors replay_only;
   try {
-    const UpdateOutput output = step.replay(rule, window, silent);
-    replayed = copy_of(live);
-    add_outputs(output, replayed);
-    RandomStates(step).append_to(replayed);
+    add_outputs(step.replay(rule, window, silent), replay_only);
+    RandomStates(step).append_to(replay_only);
+    exchange(saved, live);
   } catch (const std::exception& error) {
     result.difference = "an op that failed (" + first_line(error) + ")";
+    restore(saved, live);
   }
-  restore(before, live);
   random_before.restore(step);
   for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
   result.output = rule.run(window, silent);
   if (result.difference.empty()) {
-    NamedTensors eager = live;
-    add_outputs(result.output, eager);
-    RandomStates(step).append_to(eager);
-    result.difference = first_difference(replayed, eager);
+    NamedTensors eager_only;
+    add_outputs(result.output, eager_only);
+    RandomStates(step).append_to(eager_only);
+    result.difference = first_difference(saved, live);
+    if (result.difference.empty()) result.difference = first_difference(replay_only, eager_only);
   }
 
   if (points.splits()) {  // compared without the hooks; now the update that counts, with them
-    restore(before, live);
+    restore(start, live);
     random_before.restore(step);
     if (result.difference.empty()) {
       result.output = step.replay(rule, window, points);

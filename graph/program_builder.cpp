@@ -35,11 +35,7 @@ void for_each_value(const std::vector<Tape::Slot>& slots, Visit visit) {
 
 }  // namespace
 
-StepProgram::StepProgram(const Tape& tape, const std::vector<at::Tensor>& results)
-    : tape_(tape), backend_(c10::DispatchKey::CPU) {
-  for (const Tape::Storage& storage : tape_.storages) {
-    if (storage.device.is_cuda()) backend_ = c10::DispatchKey::CUDA;
-  }
+StepProgram::StepProgram(const Tape& tape, const std::vector<at::Tensor>& results, Fuse fuse) : tape_(tape) {
   for (const at::Tensor& result : results) {
     const int value = tape_.find(result);
     if (value >= 0) persistent_.insert(tape_.values[value].storage);
@@ -59,6 +55,7 @@ StepProgram::StepProgram(const Tape& tape, const std::vector<at::Tensor>& result
   for (; next_point < tape_.host_points.size(); ++next_point) segment_ends_.push_back(instructions_.size());
   segment_ends_.push_back(instructions_.size());
   plan_releases(persistent_);
+  if (fuse == Fuse::kExact) find_exact();
 }
 
 // Backwards from what must be readable, what lies outside the step, and random ops, which move the generator.
@@ -119,7 +116,7 @@ void StepProgram::classify() {
     for_each_value(op.results, [&](int value) {
       plain = plain && !resizes_its_output(op.handle.schema(), tape_.values[value]);
     });
-    kinds_[i] = plain && find_out_variant(op.handle, backend_) ? Kind::kOut : Kind::kRebind;
+    kinds_[i] = plain && find_out_variant(op.handle, c10::DispatchKey::CPU) ? Kind::kOut : Kind::kRebind;
   }
 }
 
@@ -128,7 +125,7 @@ void StepProgram::classify() {
 void StepProgram::make_memory(const std::unordered_set<int>& persistent) {
   std::vector<Block> blocks;
   std::vector<int> owners;
-  c10::Allocator* allocator = c10::GetAllocator(backend_ == c10::DispatchKey::CUDA ? c10::kCUDA : c10::kCPU);
+  c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
   storages_.resize(tape_.storages.size());
   for (std::size_t s = 0; s < storages_.size(); ++s) {
     Tape::Storage& recorded = tape_.storages[s];
@@ -192,10 +189,10 @@ c10::IValue StepProgram::argument_of(const Tape::Slot& slot) const {
 
 void StepProgram::compile(std::size_t index) {
   const Tape::Op& op = tape_.ops[index];
-  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index};
+  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, nullptr};
   for (const Tape::Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
   if (instruction.kind == Kind::kOut) {
-    instruction.op = *find_out_variant(op.handle, backend_);
+    instruction.op = *find_out_variant(op.handle, c10::DispatchKey::CPU);
     for (const Tape::Slot& slot : op.results) instruction.arguments.push_back(argument_of(slot));
   } else if (instruction.kind == Kind::kRebind) {
     int position = 0;
@@ -213,6 +210,19 @@ void StepProgram::compile(std::size_t index) {
     }
   }
   instructions_.push_back(std::move(instruction));
+}
+
+void StepProgram::find_exact() {
+  std::vector<KernelCall> calls;
+  std::size_t segment = 0;
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    while (segment_ends_[segment] <= i) ++segment;
+    calls.push_back({instructions_[i].op, instructions_[i].arguments, segment});
+  }
+  ExactKernels found = find_exact_kernels(calls);
+  for (std::size_t i = 0; i < instructions_.size(); ++i) instructions_[i].exact = std::move(found.of_call[i]);
+  bytes_ += found.bytes;
+  settings_ = kernel_settings();
 }
 
 // What a rebinding op made goes back to the allocator after its last use, as eager would free it.

@@ -187,6 +187,16 @@ void StepCache::drop(Entry& entry) {
   entry.sights = 0;
 }
 
+// A key ends with the rule's part.
+void StepCache::drop_outdated(const UpdateRule& rule) {
+  Key present;
+  rule.append_key(present);
+  for (auto& [key, entry] : entries_) {
+    const bool fits = key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), key.rbegin());
+    if (!fits && entry->state == State::kCaptured) drop(*entry);
+  }
+}
+
 void StepCache::keep_budget(const Entry& newest) {
   const auto used = [this] {
     int64_t bytes = 0;

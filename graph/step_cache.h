@@ -20,6 +20,9 @@ class StepCache {
 
   UpdateOutput run(UpdateRule& rule, const Window& window, UpdatePoints& points);
 
+  // After the rule's host numbers were replaced: lets go of the steps that were captured with others.
+  void drop_outdated(const UpdateRule& rule);
+
   std::vector<SignatureReport> report() const;
   int64_t eager_updates() const { return eager_updates_; }
   int64_t replays() const { return replays_; }

@@ -13,18 +13,27 @@ namespace duet {
 void StepProgram::run(std::size_t segment) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (segment == 0) use_exact_ = kernel_settings() == settings_;
   const std::size_t begin = segment == 0 ? 0 : segment_ends_[segment - 1];
   for (std::size_t i = begin; i < segment_ends_[segment]; ++i) execute(instructions_[i]);
 }
 
 void StepProgram::execute(const Instruction& instruction) {
-  at::GradMode::set_enabled(instruction.grad_mode);
-  stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
-  instruction.op.redispatchBoxed(c10::DispatchKeySet(backend_), &stack_);
-  if (instruction.kind == Kind::kRebind) rebind(instruction);
+  if (use_exact_ && instruction.exact != nullptr) {
+    instruction.exact->run();
+  } else {
+    run_op(instruction);
+  }
   for (const int storage : instruction.releases) {
     storages_[storage].unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, tape_.storages[storage].device));
   }
+}
+
+void StepProgram::run_op(const Instruction& instruction) {
+  at::GradMode::set_enabled(instruction.grad_mode);
+  stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
+  instruction.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+  if (instruction.kind == Kind::kRebind) rebind(instruction);
 }
 
 namespace {
@@ -124,7 +133,9 @@ std::string StepProgram::text(const NamedTensors& names) const {
       write_slot(out, op.arguments[a], value_names);
     }
     const char* how = instruction.kind == Kind::kOut ? "out" : instruction.kind == Kind::kRebind ? "rebind" : "inplace";
-    out << ")  # " << how << "\n";
+    out << ")  # " << how;
+    if (instruction.exact != nullptr) out << ", " << instruction.exact->name();
+    out << "\n";
   }
   return out.str();
 }

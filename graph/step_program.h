@@ -1,28 +1,33 @@
 #pragma once
 
 #include <duet/core/batch.h>
+#include <duet/graph/exact_kernel.h>
+#include <duet/graph/graph_options.h>
+#include <duet/graph/kernel_settings.h>
 #include <duet/graph/tape.h>
 
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 namespace duet {
 
-// One recorded update, compiled for replay: the same kernels in the same order on planned memory, without autograd,
+// One recorded update on the CPU, compiled for replay: the same kernels in the same order on planned memory, without autograd,
 // dispatch to it, views and allocation.
 //
 //   out      kernels that can write into given memory do so
 //   rebind   others run as they are and their result takes the place of the recorded memory
 //   inplace  ops that change their arguments
 //
-// Views are tensors made once; ops whose results nobody reads are left out.
+// Views are tensors made once; ops whose results nobody reads are left out. With Fuse::kExact, duet's own kernels take the
+// place of some (exact_kernel.h).
 class StepProgram {
  public:
   // `results` must be readable after a run and keep their values until the next one (losses, gradients).
-  StepProgram(const Tape& tape, const std::vector<at::Tensor>& results);
+  StepProgram(const Tape& tape, const std::vector<at::Tensor>& results, Fuse fuse = Fuse::kExact);
   StepProgram(const StepProgram&) = delete;
   StepProgram& operator=(const StepProgram&) = delete;
 
@@ -53,6 +58,7 @@ class StepProgram {
     bool grad_mode;
     std::vector<int> releases;  // storages whose memory nobody reads any more
     std::size_t source;         // index on the tape
+    std::unique_ptr<ExactKernel> exact;  // runs in place of the op if it may
   };
 
   void mark_needed();
@@ -62,12 +68,13 @@ class StepProgram {
   void make_tensors();
   void compile(std::size_t op);
   void plan_releases(const std::unordered_set<int>& persistent);
+  void find_exact();
   c10::IValue argument_of(const Tape::Slot& slot) const;
   void execute(const Instruction& instruction);
+  void run_op(const Instruction& instruction);
   void rebind(const Instruction& instruction);
 
   Tape tape_;  // the recording; its constants are what the program reads
-  c10::DispatchKey backend_;
   std::vector<bool> needed_;
   std::vector<Kind> kinds_;
   std::vector<std::pair<std::size_t, std::size_t>> use_;  // per storage: first and last op that touches it
@@ -78,6 +85,8 @@ class StepProgram {
   std::vector<std::size_t> segment_ends_;  // indices into instructions_
   c10::DataPtr arena_;
   int64_t bytes_ = 0;
+  KernelSettings settings_;  // under which the exact kernels were chosen
+  bool use_exact_ = false;   // in the current run: under other settings ATen may round otherwise
   torch::jit::Stack stack_;
 };
 

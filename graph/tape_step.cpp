@@ -35,7 +35,7 @@ void TapeStep::compile(const OpRecorder& recorder, UpdateRule& rule, const Updat
   keep(output.grad_norm);
   for (const auto& item : output.log) keep(item.second);
   for (const auto& parameter : rule.parameters()) keep(parameter.second.grad());
-  program_ = std::make_unique<StepProgram>(recorder.tape(), results);
+  program_ = std::make_unique<StepProgram>(recorder.tape(), results, fuse_);
 
   const auto replayed = [&](const at::Tensor& tensor) { return tensor.defined() ? program_->tensor(tensor) : tensor; };
   output_.loss = replayed(output.loss);

@@ -13,7 +13,7 @@ class OpRecorder;
 // A captured step as a StepProgram: recorded by OpRecorder, replayed kernel by kernel.
 class TapeStep : public CapturedStep {
  public:
-  using CapturedStep::CapturedStep;
+  explicit TapeStep(const Window& example, Fuse fuse = Fuse::kExact) : CapturedStep(example), fuse_(fuse) {}
 
   bool capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) override;
   int64_t bytes() const override { return inputs_.bytes() + (program_ ? program_->bytes() : 0); }
@@ -23,6 +23,7 @@ class TapeStep : public CapturedStep {
   void run_segment(std::size_t segment) override { program_->run(segment); }
   void compile(const OpRecorder& recorder, UpdateRule& rule, const UpdateOutput& output);
 
+  Fuse fuse_;
   std::unique_ptr<StepProgram> program_;
 };
 

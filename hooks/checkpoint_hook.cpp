@@ -2,7 +2,6 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
-#include <duet/core/file_io.h>
 #include <duet/core/log.h>
 
 #include <unistd.h>
@@ -44,16 +43,16 @@ void CheckpointHook::before_train(TrainContext& context) {
     throw ConfigError(
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
-  root_ = context.work_dir + "/checkpoints";
+  const std::string root = CheckpointStore::root_of(context.work_dir);
   // Found out now and not at the first save, hours later.
   std::error_code failed;
-  std::filesystem::create_directories(root_, failed);
-  if (!failed && access(root_.c_str(), W_OK) != 0) failed = std::error_code(errno, std::generic_category());
+  std::filesystem::create_directories(root, failed);
+  if (!failed && access(root.c_str(), W_OK) != 0) failed = std::error_code(errno, std::generic_category());
   if (failed) {
-    throw ConfigError("[CheckpointHook] found '" + root_ + "' that cannot be written (" + failed.message() +
+    throw ConfigError("[CheckpointHook] found '" + root + "' that cannot be written (" + failed.message() +
                       "), expected a writable folder; change work_dir (now '" + context.work_dir + "')");
   }
-  store_.emplace(root_, CheckpointOptions{.max_keep = options_.max_keep});
+  store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
 }
 
 void CheckpointHook::after_train_iter(TrainContext& context) {
@@ -69,15 +68,18 @@ void CheckpointHook::after_val_epoch(TrainContext& context) {
 
   // The record goes first, so that the checkpoint it names holds it.
   const std::optional<Best> previous = best_;
-  best_ = Best{metric, score, "step-" + std::to_string(context.update)};
+  best_ = Best{metric, score, CheckpointStore::folder_name(context.update)};
   if (!try_save(context)) {
     best_ = previous;
     return;
   }
-  write_best_file();
+  store_->set_best(best_->folder);
   log_info(c10::str("best checkpoint so far: ", best_->folder, " with ", metric, " ", score, " (",
                     less_is_better(metric) ? "less" : "greater", " is better)"));
 }
+
+// What was just loaded is saved already.
+void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_update_ = context.update; }
 
 void CheckpointHook::after_train(TrainContext& context) {
   if (!store_) return;
@@ -128,17 +130,6 @@ bool CheckpointHook::try_save(const TrainContext& context) {
     log_error(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
                        ", training goes on and the next save tries again: ", error.what()));
     return false;
-  }
-}
-
-// Only a pointer for people and scripts: the record itself is in the checkpoints, so a failure is no reason to stop.
-void CheckpointHook::write_best_file() const {
-  const std::string text = best_->folder + "\n";
-  try {
-    file_io::replace_file(root_ + "/best", text.size(),
-                          [&](file_io::FileWriter& file) { file.write(text.data(), text.size()); });
-  } catch (const file_io::IoError& error) {
-    log_error(c10::str("[CheckpointHook] ", best_->folder, " is saved, but 'best' does not name it: ", error.what()));
   }
 }
 

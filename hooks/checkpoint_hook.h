@@ -41,6 +41,7 @@ class CheckpointHook : public Hook {
   void after_train_iter(TrainContext& context) override;
   // Throws ConfigError if the metric to compare is not among the results.
   void after_val_epoch(TrainContext& context) override;
+  void after_load_checkpoint(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
   StateDict state_dict() const override;
@@ -58,10 +59,8 @@ class CheckpointHook : public Hook {
   bool improves(const std::string& metric, double score) const;
   void save(const TrainContext& context);
   bool try_save(const TrainContext& context);
-  void write_best_file() const;
 
   CheckpointHookOptions options_;
-  std::string root_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   std::optional<Best> best_;
   int64_t saved_update_ = 0;  // nothing newer than this to save

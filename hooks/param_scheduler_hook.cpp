@@ -2,55 +2,180 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/hooks/run_length.h>
+
+#include <limits>
+#include <utility>
 
 namespace duet {
 
 ParamSchedulerHook::ParamSchedulerHook(std::vector<ScheduleOptions> schedules) : schedules_(std::move(schedules)) {
-  for (const ScheduleOptions& schedule : schedules_) schedule.validate();
+  for (std::size_t i = 0; i < schedules_.size(); ++i) {
+    schedules_[i].validate();
+    if (schedules_[i].type == "ReduceOnPlateau") plateaus_.push_back({i, PlateauWatch(schedules_[i].plateau), {}});
+  }
 }
+
+namespace {
+
+// By group; NaN for one that has not the number.
+std::vector<double> values_of(const HyperParameters& numbers, const std::string& number) {
+  std::vector<double> values(numbers.group_count(), std::numeric_limits<double>::quiet_NaN());
+  for (std::size_t group = 0; group < values.size(); ++group) {
+    if (numbers.has(group, number)) values[group] = numbers.get(group, number);
+  }
+  return values;
+}
+
+}  // namespace
 
 void ParamSchedulerHook::before_train(TrainContext& context) {
   if (schedules_.empty()) return;
-  run_length_ = run_length(context);
-  validate_schedules(schedules_, run_length_);
+  run_ = {run_length(context), context.updates_per_epoch};
+  validate_schedules(schedules_, run_);
+  params_ = scheduled_numbers(schedules_, context.hyper_parameters);
+  warn_of_gaps();
+  remember_initial(context.hyper_parameters);
+  curves_.clear();
+  for (const auto& [number, param] : params_) curves_.emplace(number, ScheduleCurve(schedules_, param, run_));
+  follow(context.hyper_parameters);
+}
 
-  const std::size_t groups = context.hyper_parameters.group_count();
-  if (initial_.empty()) {
-    for (std::size_t group = 0; group < groups; ++group) initial_.push_back(context.hyper_parameters.get(group, "lr"));
-  }
-  if (initial_.size() != groups) {
-    throw CheckpointError(c10::str("[ParamSchedulerHook] found initial learning rates of ", initial_.size(),
-                                   " groups in the checkpoint, expected ", groups,
+void ParamSchedulerHook::remember_initial(const HyperParameters& numbers) {
+  for (const auto& [number, param] : params_) {
+    ByGroup& initial = initial_[number];
+    if (initial.empty()) initial = values_of(numbers, number);
+    if (initial.size() == numbers.group_count()) continue;
+    throw CheckpointError(c10::str("[ParamSchedulerHook] found initial values of ", number, " for ", initial.size(),
+                                   " groups in the checkpoint, expected ", numbers.group_count(),
                                    "; resume with the param groups it was saved with"));
   }
-  apply(context);
 }
 
-void ParamSchedulerHook::after_train_iter(TrainContext& context) {
-  if (!initial_.empty()) apply(context);  // empty: no schedules, or a loop without before_train
+void ParamSchedulerHook::warn_of_gaps() {
+  if (std::exchange(warned_, true)) return;
+  for (const std::string& gap : schedule_gaps(schedules_, run_)) log_warning(gap);
 }
 
-void ParamSchedulerHook::apply(TrainContext& context) const {
-  if (schedules_.empty()) return;
-  for (std::size_t group = 0; group < initial_.size(); ++group) {
-    const double rate = scheduled_lr(schedules_, context.update, initial_[group], run_length_);
-    // A rate that stays costs nothing: setting it is a write to the device.
-    if (context.hyper_parameters.get(group, "lr") != rate) context.hyper_parameters.set(group, "lr", rate);
+void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
+  if (curves_.empty()) return;  // not in training yet
+  validated_ = true;
+  bool any = false;
+  for (Plateau& plateau : plateaus_) {
+    const ScheduleOptions& schedule = schedules_[plateau.schedule];
+    if (!governs(schedule, context.update)) continue;
+    const auto metric = context.metrics.find(schedule.plateau.monitor);
+    if (metric == context.metrics.end()) {
+      std::string known;
+      for (const auto& entry : context.metrics) known += (known.empty() ? "" : ", ") + entry.first;
+      throw ConfigError("[ParamSchedulerHook] found no metric '" + schedule.plateau.monitor + "', expected one of " +
+                        known + "; correct the monitor of ReduceOnPlateau, or add the metric");
+    }
+    if (!plateau.watch.observe(metric->second)) continue;
+    reduce(plateau, context.hyper_parameters);
+    any = true;
+  }
+  if (any) follow(context.hyper_parameters);
+}
+
+void ParamSchedulerHook::after_train(TrainContext& context) {
+  if (plateaus_.empty() || validated_ || !context.error.empty()) return;
+  log_warning(
+      "[ParamSchedulerHook] found no validation in this run, expected some for ReduceOnPlateau to watch; "
+      "train with validation data, or remove it from param_scheduler");
+}
+
+bool ParamSchedulerHook::governs(const ScheduleOptions& schedule, int64_t update) const {
+  const ScheduleOptions options = in_updates(schedule, run_.updates_per_epoch);
+  const int64_t now = options.by_epoch ? update / run_.updates_per_epoch : update;
+  return now >= options.begin && (options.end < 0 || now < options.end);
+}
+
+void ParamSchedulerHook::reduce(Plateau& plateau, const HyperParameters& numbers) {
+  const int64_t update = numbers.applied();
+  for (const auto& [number, param] : params_) {
+    if (param != schedules_[plateau.schedule].param_name) continue;
+    ByGroup& reductions = plateau.reductions[number];
+    reductions.resize(initial_.at(number).size(), 1.0);
+    for (std::size_t group = 0; group < reductions.size(); ++group) {
+      const double before = value(number, group, update);
+      const double after = plateau.watch.reduced(before);
+      if (after < before) reductions[group] *= after / before;
+    }
   }
 }
+
+double ParamSchedulerHook::value(const std::string& number, std::size_t group, int64_t update) const {
+  return curves_.at(number).at(update, initial_.at(number)[group], reductions_of(number, group));
+}
+
+ParamSchedulerHook::ByGroup ParamSchedulerHook::reductions_of(const std::string& number, std::size_t group) const {
+  ByGroup reductions;
+  for (const Plateau& plateau : plateaus_) {
+    if (schedules_[plateau.schedule].param_name != params_.at(number)) continue;
+    const auto found = plateau.reductions.find(number);
+    reductions.push_back(found == plateau.reductions.end() ? 1.0 : found->second.at(group));
+  }
+  return reductions;
+}
+
+// The optimizer may outlive this hook, so a curve holds all it needs.
+void ParamSchedulerHook::follow(HyperParameters& numbers) const {
+  for (const auto& [number, curve] : curves_) {
+    const ByGroup& initial = initial_.at(number);
+    std::vector<ByGroup> reductions;
+    for (std::size_t group = 0; group < initial.size(); ++group) reductions.push_back(reductions_of(number, group));
+    numbers.follow(number, [curve = curve, initial, reductions](std::size_t group, int64_t applied) {
+      return curve.at(applied, initial.at(group), reductions.at(group));
+    });
+  }
+}
+
+namespace {
+
+void put_by_group(StateDict& state, const std::string& prefix, const std::vector<double>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) state.set(c10::str(prefix, ".", i), StateValue(values[i]));
+}
+
+// By number: what put_by_group() stored for `groups` groups.
+std::map<std::string, std::vector<double>> get_by_group(const StateDict& state, int64_t groups) {
+  std::map<std::string, std::vector<double>> values;
+  for (const auto& entry : state.values()) {
+    const std::string number = entry.first.substr(0, entry.first.rfind('.'));
+    if (values.count(number) != 0) continue;
+    for (int64_t i = 0; i < groups; ++i) values[number].push_back(state.number(c10::str(number, ".", i)));
+  }
+  return values;
+}
+
+}  // namespace
 
 StateDict ParamSchedulerHook::state_dict() const {
   StateDict state;
-  state.set("groups", StateValue(static_cast<int64_t>(initial_.size())));
-  for (std::size_t i = 0; i < initial_.size(); ++i) state.set(c10::str("initial_lr.", i), StateValue(initial_[i]));
+  state.set("groups", StateValue(static_cast<int64_t>(initial_.empty() ? 0 : initial_.begin()->second.size())));
+  for (const auto& [number, values] : initial_) put_by_group(state, "initial." + number, values);
+  for (const Plateau& plateau : plateaus_) {
+    const std::string prefix = c10::str("plateau.", plateau.schedule);
+    state.put(prefix + ".watch", plateau.watch.state_dict());
+    for (const auto& [number, values] : plateau.reductions)
+      put_by_group(state, prefix + ".reductions." + number, values);
+  }
   return state;
 }
 
 void ParamSchedulerHook::load_state_dict(const StateDict& state) {
-  std::vector<double> initial;
-  for (int64_t i = 0; i < state.integer("groups"); ++i) initial.push_back(state.number(c10::str("initial_lr.", i)));
+  const int64_t groups = state.integer("groups");
+  auto initial = get_by_group(state.part("initial"), groups);
+  std::vector<Plateau> plateaus = plateaus_;
+  for (Plateau& plateau : plateaus) {
+    const StateDict part = state.part(c10::str("plateau.", plateau.schedule));
+    if (part.values().empty()) continue;  // saved before the config had it: it begins here
+    plateau.watch.load_state_dict(part.part("watch"));
+    plateau.reductions = get_by_group(part.part("reductions"), groups);
+  }
   initial_ = std::move(initial);
+  plateaus_ = std::move(plateaus);
 }
 
 }  // namespace duet

@@ -1,38 +1,64 @@
 #pragma once
 
 #include <duet/core/hook.h>
+#include <duet/optim/plateau.h>
 #include <duet/optim/schedule.h>
+#include <duet/optim/schedule_curve.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 namespace duet {
 
-// Sets the learning rate of every group before each update, from schedules over the whole run. The rates that the
+// Lets numbers of the optimizer (learning rate, momentum, ...) follow schedules over the whole run. The values that the
 // groups have when training first starts are the initial ones; a checkpoint keeps them, so a resume follows the same
-// curve. Without schedules it leaves the rates alone.
+// curve. An update that is skipped does not advance it. Numbers without a schedule are left alone.
 class ParamSchedulerHook : public Hook {
  public:
-  // Throws ConfigError for a schedule that is wrong by itself; before_train for one that does not fit the run.
+  // Throws ConfigError for a schedule that is wrong by itself; before_train for one that fits neither the run nor the
+  // optimizer. before_train warns once of each interval that schedules leave out.
   explicit ParamSchedulerHook(std::vector<ScheduleOptions> schedules);
 
   std::string name() const override { return "param_scheduler"; }
   int priority() const override { return kLow; }
 
   void before_train(TrainContext& context) override;
-  // The logger (60) reads before this, so it sees the rate that the finished update used.
-  void after_train_iter(TrainContext& context) override;
+  // ReduceOnPlateau. Throws ConfigError if the validation has not the metric that one monitors.
+  void after_val_epoch(TrainContext& context) override;
+  // Says so if a ReduceOnPlateau has waited in vain.
+  void after_train(TrainContext& context) override;
 
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
  private:
-  void apply(TrainContext& context) const;
+  using ByGroup = std::vector<double>;
+
+  // A ReduceOnPlateau, and what it has multiplied each number by.
+  struct Plateau {
+    std::size_t schedule;
+    PlateauWatch watch;
+    std::map<std::string, ByGroup> reductions;
+  };
+
+  void remember_initial(const HyperParameters& numbers);
+  void warn_of_gaps();
+  bool governs(const ScheduleOptions& schedule, int64_t update) const;
+  void reduce(Plateau& plateau, const HyperParameters& numbers);
+  double value(const std::string& number, std::size_t group, int64_t update) const;
+  ByGroup reductions_of(const std::string& number, std::size_t group) const;
+  void follow(HyperParameters& numbers) const;
 
   std::vector<ScheduleOptions> schedules_;
-  std::vector<double> initial_;  // per group; empty until training starts
-  int64_t run_length_ = 0;
+  std::vector<Plateau> plateaus_;
+  std::map<std::string, ByGroup> initial_;       // by number; empty until training starts
+  std::map<std::string, std::string> params_;    // by number: the param_name that drives it
+  std::map<std::string, ScheduleCurve> curves_;  // by number
+  ScheduleRun run_;
+  bool warned_ = false;
+  bool validated_ = false;
 };
 
 }  // namespace duet

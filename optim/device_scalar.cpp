@@ -13,11 +13,20 @@ void write_device_scalar(const at::Tensor& scalar, double value) {
     scalar.fill_(value);
   } else if (scalar.scalar_type() == at::kDouble) {
     *scalar.mutable_data_ptr<double>() = value;
+  } else if (scalar.scalar_type() == at::kLong) {
+    *scalar.mutable_data_ptr<int64_t>() = static_cast<int64_t>(value);
   } else {
     *scalar.mutable_data_ptr<float>() = static_cast<float>(value);
   }
 }
 
-at::ScalarType learning_rate_dtype(at::Device device) { return device.is_cpu() ? at::kDouble : at::kFloat; }
+double read_device_scalar(const at::Tensor& scalar) {
+  if (!scalar.is_cpu()) return scalar.item<double>();
+  if (scalar.scalar_type() == at::kDouble) return *scalar.const_data_ptr<double>();
+  if (scalar.scalar_type() == at::kLong) return static_cast<double>(*scalar.const_data_ptr<int64_t>());
+  return *scalar.const_data_ptr<float>();
+}
+
+at::ScalarType hyper_parameter_dtype(at::Device device) { return device.is_cpu() ? at::kDouble : at::kFloat; }
 
 }  // namespace duet

@@ -3,43 +3,40 @@
 #include <duet/core/batch.h>
 #include <duet/core/hyper_parameters.h>
 #include <duet/core/state_dict.h>
+#include <duet/optim/optimizer_options.h>
+#include <duet/optim/param_group.h>
 
-#include <array>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace duet {
 
-// Names and defaults are those of torch.optim.
-struct OptimizerOptions {
-  std::string type = "AdamW";          // SGD, Adam, AdamW
-  double lr = 1e-3;
-  std::optional<double> weight_decay{};  // default: 0.01 for AdamW, 0 for the others
-  std::array<double, 2> betas = {0.9, 0.999};  // Adam, AdamW
-  double eps = 1e-8;                           // Adam, AdamW
-  bool amsgrad = false;                        // Adam, AdamW
-  double momentum = 0;                         // SGD
-  double dampening = 0;                        // SGD
-  bool nesterov = false;                       // SGD
-  bool maximize = false;
-
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
-};
-
-// Steps parameters by ATen's fused kernels. Learning rate and step count live on the device; the other numbers are
-// host arguments of those kernels, so they are part of the capture key.
+// Steps parameters. Every number that may change in a run lives on the device, and how often a parameter was stepped too.
 class Optimizer : public HyperParameters, public Stateful {
  public:
+  // `may_skip`: step() will be given found_inf. Throws ConfigError for options or parameters that do not fit.
+  static std::unique_ptr<Optimizer> create(const OptimizerOptions& options, const ParamGroups& groups, bool may_skip = false);
   static std::unique_ptr<Optimizer> create(const OptimizerOptions& options, const NamedTensors& parameters);
 
-  // One step on every parameter that has a gradient. The kernel divides gradients by `grad_scale`
-  // (float32, 0-dim) if it is defined.
-  virtual void step(const at::Tensor& grad_scale) = 0;
+  // Host side before a step, never captured.
+  virtual void begin() = 0;
+  // One step on every parameter that has a gradient. Gradients are divided by `grad_scale` (float32, one element) if it is
+  // defined, and nothing changes if `found_inf` (likewise) is 1.
+  virtual void step(const at::Tensor& grad_scale, const at::Tensor& found_inf) = 0;
+  void step() { step({}, {}); }
   // Host side after a step ran, eager or replayed.
-  virtual void end() {}
+  virtual void end() = 0;
+
+  // Whether a step evaluates the loss again, as often as it needs: it can then not be captured, and step_with() is called.
+  virtual bool needs_closure() const { return false; }
+  // `closure` clears the gradients, computes them and returns the loss. Returns the loss of the first evaluation.
+  virtual at::Tensor step_with(const std::function<at::Tensor()>& closure);
+
+  // int64, one element, on the device: steps that were not skipped.
+  virtual const at::Tensor& applied_steps() const = 0;
+
   virtual void append_key(std::vector<int64_t>& key) const = 0;
   // Every tensor that step() changes besides the parameters.
   virtual NamedTensors mutable_state() const = 0;

@@ -2,20 +2,15 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/optim/schedule_formula.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
-#include <numbers>
 
 namespace duet {
 
 namespace {
-
-constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
-constexpr std::array kTypes = {"Constant", "Linear", "Step", "MultiStep", "Cosine", "Polynomial"};
 
 template <class Value>
 void check(bool valid, const char* field, const Value& found, const char* expected) {
@@ -24,109 +19,135 @@ void check(bool valid, const char* field, const Value& found, const char* expect
       c10::str("[Schedule] found ", field, " ", found, ", expected ", expected, "; correct it in param_scheduler"));
 }
 
-void check_number(const char* field, double value, bool zero_allowed) {
-  check(std::isfinite(value) && (zero_allowed ? value >= 0 : value > 0), field, value,
-        zero_allowed ? "a number >= 0" : "a number > 0");
+void check_positive(const char* field, double value) {
+  check(std::isfinite(value) && value > 0, field, value, "a number > 0");
 }
 
-// Annealing schedules are affine in the rate, so their order among others would matter.
-bool anneals(const ScheduleOptions& schedule) { return schedule.type == "Cosine" || schedule.type == "Polynomial"; }
-bool needs_end(const ScheduleOptions& schedule) { return schedule.type == "Linear" || anneals(schedule); }
-
-int64_t end_of(const ScheduleOptions& schedule, int64_t run_length) {
-  if (schedule.end >= 0) return schedule.end;
-  return run_length > 0 ? run_length : kEndless;
+void check_not_negative(const char* field, double value) {
+  check(std::isfinite(value) && value >= 0, field, value, "a number >= 0");
 }
 
-bool overlap(const ScheduleOptions& a, const ScheduleOptions& b, int64_t run_length) {
-  return std::max(a.begin, b.begin) < std::min(end_of(a, run_length), end_of(b, run_length));
+void check_share(const char* field, double value) {
+  check(value >= 0 && value <= 1, field, value, "a number in [0, 1]");
 }
 
-double decayed(const ScheduleOptions& schedule, int64_t steps) {
-  return std::pow(schedule.gamma, static_cast<double>(steps));
+void check_count(const char* field, int64_t value) { check(value >= 0, field, value, "an integer >= 0"); }
+
+void check_interval(const ScheduleOptions& o) {
+  check(!o.param_name.empty(), "param_name", "''", "a number of the optimizer, such as lr");
+  check(o.begin >= 0, "begin", o.begin, o.by_epoch ? "an epoch >= 0" : "an update >= 0");
+  check(o.end == -1 || o.end > o.begin, "end", o.end,
+        o.by_epoch ? "an epoch after begin, or -1 for the end of the run"
+                   : "an update after begin, or -1 for the end of the run");
 }
 
-// The rate at update begin + s, where `rate` is what the schedule took over; 0 <= s < end - begin.
-double apply(const ScheduleOptions& schedule, double rate, int64_t s, int64_t end) {
-  const int64_t last = end - schedule.begin - 1;
-  const double at = static_cast<double>(s);
-  if (schedule.type == "Constant") return schedule.end < 0 || s < last ? rate * schedule.factor : rate;
-  if (schedule.type == "Linear") {
-    const double share = last > 0 ? at / static_cast<double>(last) : 1.0;
-    // Both ends exact, which start + (end - start) * share is not.
-    return rate * (schedule.start_factor * (1 - share) + schedule.end_factor * share);
+void check_floor(const ScheduleOptions& o) {
+  check_not_negative("eta_min", o.eta_min);
+  if (!o.eta_min_ratio) return;
+  check_share("eta_min_ratio", *o.eta_min_ratio);
+  check(o.eta_min == 0, "eta_min", o.eta_min, "one of eta_min and eta_min_ratio, not both");
+}
+
+void check_linear(const ScheduleOptions& o) {
+  check_not_negative("start_factor", o.start_factor);
+  check_not_negative("end_factor", o.end_factor);
+}
+
+void check_step(const ScheduleOptions& o) {
+  check(o.step_size >= 1, "step_size", o.step_size, "at least 1 update");
+  check_positive("gamma", o.gamma);
+}
+
+void check_multi_step(const ScheduleOptions& o) {
+  const auto& marks = o.milestones;
+  const bool ascending = std::adjacent_find(marks.begin(), marks.end(), std::greater_equal<>()) == marks.end();
+  check(!marks.empty() && marks.front() >= 1 && ascending, "milestones", "(" + c10::Join(", ", marks) + ")",
+        "one or more updates >= 1 in ascending order");
+  check_positive("gamma", o.gamma);
+}
+
+void check_cosine(const ScheduleOptions& o) {
+  check_count("T_max", o.T_max);
+  check_floor(o);
+}
+
+void check_polynomial(const ScheduleOptions& o) {
+  check_floor(o);
+  check_positive("power", o.power);
+}
+
+void check_cosine_restart(const ScheduleOptions& o) {
+  const bool long_enough = std::all_of(o.periods.begin(), o.periods.end(), [](int64_t n) { return n >= 1; });
+  check(!o.periods.empty() && long_enough, "periods", "(" + c10::Join(", ", o.periods) + ")",
+        "one or more lengths of at least 1 update");
+  check(o.restart_weights.empty() || o.restart_weights.size() == o.periods.size(), "restart_weights",
+        "(" + c10::Join(", ", o.restart_weights) + ")", "one weight for each of periods");
+  for (const double weight : o.restart_weights) check_positive("restart_weights", weight);
+  check_floor(o);
+}
+
+void check_one_cycle(const ScheduleOptions& o) {
+  const OneCycleOptions& cycle = o.one_cycle;
+  check_not_negative("eta_max", cycle.eta_max);
+  check_count("total_steps", cycle.total_steps);
+  check_share("pct_start", cycle.pct_start);
+  check(cycle.anneal_strategy == "cos" || cycle.anneal_strategy == "linear", "anneal_strategy", cycle.anneal_strategy,
+        "cos or linear");
+  check_positive("div_factor", cycle.div_factor);
+  check_positive("final_div_factor", cycle.final_div_factor);
+  for (const auto& [field, value] :
+       {std::pair{"base_momentum", cycle.base_momentum}, {"max_momentum", cycle.max_momentum}}) {
+    check(value >= 0 && value < 1, field, value, "a number in [0, 1)");
   }
-  if (schedule.type == "Step") return rate * decayed(schedule, s / schedule.step_size);
-  if (schedule.type == "MultiStep") {
-    const auto& marks = schedule.milestones;
-    return rate * decayed(schedule, std::upper_bound(marks.begin(), marks.end(), s) - marks.begin());
-  }
-  const double share = schedule.type == "Cosine"
-                           ? (1 + std::cos(std::numbers::pi * at / static_cast<double>(last + 1))) / 2
-                           : std::pow(last > 0 ? 1 - at / static_cast<double>(last) : 1.0, schedule.power);
-  return schedule.eta_min + (rate - schedule.eta_min) * share;
+}
+
+void check_wsd(const ScheduleOptions& o) {
+  const WsdOptions& wsd = o.wsd;
+  check_count("warmup_steps", wsd.warmup_steps);
+  check_count("decay_steps", wsd.decay_steps);
+  check_share("warmup_ratio", wsd.warmup_ratio);
+  check_share("decay_ratio", wsd.decay_ratio);
+  check(wsd.warmup_steps == 0 || wsd.warmup_ratio == 0, "warmup_ratio", wsd.warmup_ratio,
+        "one of warmup_steps and warmup_ratio, not both");
+  check((wsd.decay_steps == 0) != (wsd.decay_ratio == 0), "decay_steps", wsd.decay_steps,
+        "either decay_steps or decay_ratio to be set");
+  check(wsd.warmup_ratio + wsd.decay_ratio <= 1, "warmup_ratio + decay_ratio", wsd.warmup_ratio + wsd.decay_ratio,
+        "at most 1");
+  check(wsd.decay_type == "linear" || wsd.decay_type == "sqrt" || wsd.decay_type == "cosine", "decay_type",
+        wsd.decay_type, "linear, sqrt or cosine");
+  check_floor(o);
+}
+
+void check_plateau(const ScheduleOptions& o) {
+  const PlateauOptions& plateau = o.plateau;
+  check(!plateau.monitor.empty(), "monitor", "''", "the name of a metric, such as loss");
+  check(plateau.rule == "less" || plateau.rule == "greater", "rule", plateau.rule, "less or greater");
+  check(plateau.factor > 0 && plateau.factor < 1, "factor", plateau.factor, "a number in (0, 1)");
+  check_count("patience", plateau.patience);
+  check_not_negative("threshold", plateau.threshold);
+  check(plateau.threshold_rule == "rel" || plateau.threshold_rule == "abs", "threshold_rule", plateau.threshold_rule,
+        "rel or abs");
+  check_count("cooldown", plateau.cooldown);
+  check_not_negative("min_value", plateau.min_value);
+  check_not_negative("eps", plateau.eps);
 }
 
 }  // namespace
 
 void ScheduleOptions::validate() const {
-  if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
-    throw ConfigError("[Schedule] found type '" + type +
-                      "', expected one of Constant, Linear, Step, MultiStep, Cosine, Polynomial; correct it in "
-                      "param_scheduler");
-  }
-  check(begin >= 0, "begin", begin, "an update >= 0");
-  check(end == -1 || end > begin, "end", end, "an update after begin, or -1 for the end of the run");
-  if (type == "Constant") check_number("factor", factor, true);
-  if (type == "Linear") {
-    check_number("start_factor", start_factor, true);
-    check_number("end_factor", end_factor, true);
-  }
-  if (type == "Step") check(step_size >= 1, "step_size", step_size, "at least 1 update");
-  if (type == "MultiStep") {
-    const bool ascending =
-        std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) == milestones.end();
-    check(!milestones.empty() && milestones.front() >= 1 && ascending, "milestones",
-          "(" + c10::Join(", ", milestones) + ")", "one or more updates >= 1 in ascending order");
-  }
-  if (type == "Step" || type == "MultiStep") check_number("gamma", gamma, false);
-  if (anneals(*this)) check_number("eta_min", eta_min, true);
-  if (type == "Polynomial") check_number("power", power, false);
-}
-
-double scheduled_lr(const std::vector<ScheduleOptions>& schedules, int64_t update, double initial_lr,
-                    int64_t run_length) {
-  std::vector<const ScheduleOptions*> chain;
-  for (const ScheduleOptions& schedule : schedules) {
-    if (schedule.begin <= update) chain.push_back(&schedule);
-  }
-  std::stable_sort(chain.begin(), chain.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });
-
-  double rate = initial_lr;
-  for (const ScheduleOptions* schedule : chain) {
-    const int64_t end = end_of(*schedule, run_length);
-    if (end <= schedule->begin) continue;  // the run ends before it would begin
-    rate = apply(*schedule, rate, std::min(update, end - 1) - schedule->begin, end);
-  }
-  return rate;
-}
-
-void validate_schedules(const std::vector<ScheduleOptions>& schedules, int64_t run_length) {
-  for (std::size_t i = 0; i < schedules.size(); ++i) {
-    const ScheduleOptions& schedule = schedules[i];
-    schedule.validate();
-    if (needs_end(schedule) && schedule.end < 0 && run_length <= 0) {
-      throw ConfigError(c10::str("[Schedule] found ", schedule.type, " without an end in a run of unknown length, ",
-                                 "expected an end; set its end, or trainer.max_updates"));
-    }
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!(anneals(schedule) || anneals(schedules[j])) || !overlap(schedule, schedules[j], run_length)) continue;
-      throw ConfigError(c10::str("[Schedule] found ", schedules[j].type, " from update ", schedules[j].begin,
-                                 " overlapping ", schedule.type, " from update ", schedule.begin,
-                                 ", expected Cosine and Polynomial to govern their updates alone; let the earlier one ",
-                                 "end where the later one begins"));
-    }
-  }
+  const ScheduleFormula& formula = schedule_formula(type);  // refuses an unknown type
+  check_interval(*this);
+  if (type == "Constant") check_not_negative("factor", factor);
+  if (type == "Linear") check_linear(*this);
+  if (type == "Polynomial") check_polynomial(*this);
+  if (type == "Step") check_step(*this);
+  if (type == "MultiStep") check_multi_step(*this);
+  if (type == "Exponential") check_positive("gamma", gamma);
+  if (type == "Cosine") check_cosine(*this);
+  if (type == "CosineRestart") check_cosine_restart(*this);
+  if (type == "OneCycle") check_one_cycle(*this);
+  if (type == "WSD") check_wsd(*this);
+  if (formula.waits) check_plateau(*this);
 }
 
 }  // namespace duet

@@ -11,13 +11,17 @@ namespace duet {
 struct TrainerOptions {
   OptimizerOptions optimizer;
   std::optional<ClipGradOptions> clip_grad;  // none: no clipping
-  std::optional<at::ScalarType> amp;         // at::kBFloat16: autocast; none: full precision
+  std::optional<at::ScalarType> amp;         // at::kBFloat16, at::kHalf: autocast; none: full precision
+  std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling
+  NonFinite non_finite = NonFinite::kApply;  // what an update with inf or NaN does
+  // Puts parameters into groups with numbers of their own; empty: one group.
+  std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
   LoopOptions loop;
   std::string device = "auto";               // see parse_device
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
-  UpdateOptions update() const { return {optimizer, clip_grad, amp}; }
+  UpdateOptions update() const { return {optimizer, clip_grad, amp, loss_scale, non_finite, param_groups}; }
 };
 
 }  // namespace duet

@@ -2,33 +2,21 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_norm.h>
-#include <ATen/ops/clamp.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/reciprocal.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/optim/autocast.h>
 #include <duet/optim/device_scalar.h>
 
 #include <cmath>
 #include <functional>
+#include <set>
+#include <utility>
 
 namespace duet {
-
-void UpdateOptions::validate() const {
-  optimizer.validate();
-  if (clip_grad && !(clip_grad->max_norm > 0 && std::isfinite(clip_grad->max_norm))) {
-    throw ConfigError(c10::str("[ClipGradOptions] max_norm is ", clip_grad->max_norm, ", expected a number > 0"));
-  }
-  if (clip_grad && !(clip_grad->norm_type >= 1)) {
-    throw ConfigError(c10::str("[ClipGradOptions] norm_type is ", clip_grad->norm_type, ", expected a number >= 1 or inf"));
-  }
-  if (amp && *amp != at::kBFloat16) {
-    throw ConfigError(c10::str("[UpdateOptions] amp is ", *amp, ", expected BFloat16 or none"));
-  }
-}
 
 namespace {
 
@@ -38,6 +26,38 @@ NamedTensors trainable(const NamedTensors& parameters) {
     if (tensor.requires_grad()) result.emplace_back(name, tensor);
   }
   return result;
+}
+
+void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
+  std::set<const void*> trainable;
+  for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());
+  std::set<const void*> grouped;
+  for (const ParamGroup& group : groups) {
+    for (const auto& [name, value] : group.parameters) {
+      if (trainable.count(value.unsafeGetTensorImpl()) == 0) {
+        throw ConfigError("[Update] group '" + group.name + "' holds '" + name + "', which is no trainable parameter of the "
+                          "task; let param_groups put only these into groups");
+      }
+      grouped.insert(value.unsafeGetTensorImpl());
+    }
+  }
+  for (const auto& [name, value] : parameters) {
+    if (grouped.count(value.unsafeGetTensorImpl()) == 0) {
+      throw ConfigError("[Update] parameter '" + name + "' is in no group and would never be trained; let param_groups put it "
+                        "into one, or freeze it with requires_grad_(false)");
+    }
+  }
+}
+
+void check_closure_options(const UpdateOptions& options) {
+  const auto refuse = [&options](bool given, const char* what) {
+    if (!given) return;
+    throw ConfigError(c10::str("[UpdateOptions] found ", what, " beside ", options.optimizer.type, ", which evaluates the loss as ",
+                               "often as it needs and takes the gradients as they are; leave it out"));
+  };
+  refuse(options.clip_grad.has_value(), "clip_grad");
+  refuse(options.loss_scale.has_value(), "a loss scale (float16)");
+  refuse(options.non_finite != NonFinite::kApply, "non_finite");
 }
 
 }  // namespace
@@ -51,11 +71,22 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   require<ConfigError>(!parameters_.empty(),
                        "[Update] the task has no parameter that requires a gradient; register the module's "
                        "parameters, or unfreeze some with requires_grad_(true)");
-  optimizer_ = Optimizer::create(options_.optimizer, parameters_);
+  if (options_.amp == at::kHalf && !options_.loss_scale) options_.loss_scale = LossScaleOptions{};
+  checks_loss_ = options_.non_finite != NonFinite::kApply;
+  if (options_.loss_scale && options_.non_finite == NonFinite::kApply) options_.non_finite = NonFinite::kSkip;
+  if (options_.loss_scale) scaler_ = std::make_unique<GradScaler>(*options_.loss_scale, device_);
+  ParamGroups groups = {{"", parameters_, {}}};
+  if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
+  check_groups(groups, parameters_);
+  const bool may_skip = options_.non_finite != NonFinite::kApply;
+  optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
+  if (optimizer_->needs_closure()) check_closure_options(options_);
+  failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
 }
 
 void Update::begin(const Window& window) {
   for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+  optimizer_->begin();
   if (window.batches.size() < 2) return;
   while (factors_.size() < window.batches.size()) factors_.push_back(make_device_scalar(0, at::kFloat, device_));
   for (std::size_t i = 0; i < window.batches.size(); ++i) {
@@ -102,7 +133,9 @@ void Update::forward_backward(const Window& window, UpdateOutput& output) {
     }
     check_loss(step.loss);
     if (step.loss.dim() > 0) step.loss = step.loss.reshape({});
-    (weighted ? step.loss * factor : step.loss).backward();
+    at::Tensor target = weighted ? step.loss * factor : step.loss;
+    if (scaler_) target = target * scaler_->scale().reshape({});
+    target.backward();
 
     const at::NoGradGuard no_grad;
     accumulate(output.loss, step.loss, factor);
@@ -116,36 +149,105 @@ void Update::forward_backward(const Window& window, UpdateOutput& output) {
   }
 }
 
-// As torch.nn.utils.get_total_norm: the norm of the tensors' norms, without a host read.
-at::Tensor Update::grad_norm() const {
+std::vector<at::Tensor> Update::gradients() const {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters_) {
     if (parameter.second.grad().defined()) gradients.push_back(parameter.second.grad());
   }
-  const double p = options_.clip_grad->norm_type;
-  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, p)), p);
+  return gradients;
+}
+
+// Gradients and, if asked for, the loss.
+GradientVerdict Update::judge(UpdateOutput& output) {
+  const bool checked = options_.non_finite != NonFinite::kApply;
+  GradientVerdict verdict =
+      judge_gradients(gradients(), options_.clip_grad, scaler_ ? scaler_->scale() : at::Tensor(), checked);
+  output.grad_norm = verdict.norm;
+  if (!checks_loss_) return verdict;
+  const at::Tensor bad_loss = at::isfinite(output.loss).logical_not().to(at::kFloat).reshape({1});
+  // Loss scaling meets infinite gradients now and then and backs off; they are no failure.
+  const at::Tensor failure = scaler_ ? bad_loss : at::maximum(verdict.found_inf, bad_loss);
+  verdict.found_inf = at::maximum(verdict.found_inf, bad_loss);
+  if (options_.non_finite == NonFinite::kRaise) {
+    failed_.copy_(at::maximum(failed_, failure));
+    verdict.found_inf = at::maximum(verdict.found_inf, failed_);
+  }
+  return verdict;
 }
 
 UpdateOutput Update::run(const Window& window, UpdatePoints& points) {
   UpdateOutput output;
+  if (optimizer_->needs_closure()) {
+    require<ConfigError>(!points.splits(), "[Update] a hook acts between backward and optimizer, where " + options_.optimizer.type +
+                                               " evaluates the loss several times; remove the hook or use another optimizer");
+    step_with_closure(window, output);
+    const at::NoGradGuard no_grad;
+    UpdateContext context{parameters_, output, optimizer_->applied_steps().add(1), {}};  // counted when the update ends
+    points.in_update(context);
+    return output;
+  }
   forward_backward(window, output);
 
   const at::NoGradGuard no_grad;
   UpdateContext context{parameters_, output};
   points.after_backward(context);
-  at::Tensor grad_scale;
-  if (options_.clip_grad) {
-    output.grad_norm = grad_norm();
-    // The kernel divides by this: 1 / min(1, max_norm / (norm + 1e-6)), torch.nn.utils.clip_grad_norm_'s factor.
-    grad_scale = ((output.grad_norm + 1e-6) * (1 / options_.clip_grad->max_norm)).clamp_min(1.0).to(at::kFloat);
-  }
+  const GradientVerdict verdict = judge(output);
   points.before_optimizer_step(context);
-  optimizer_->step(grad_scale);
+  optimizer_->step(verdict.grad_scale, verdict.found_inf);
+  if (scaler_) {
+    output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
+    scaler_->update(verdict.found_inf);
+  }
+  context.applied = optimizer_->applied_steps();
+  context.skipped = verdict.found_inf;
   points.in_update(context);
   return output;
 }
 
-void Update::end() { optimizer_->end(); }
+void Update::step_with_closure(const Window& window, UpdateOutput& output) {
+  bool first = true;
+  optimizer_->step_with([&] {
+    for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+    UpdateOutput evaluated;
+    forward_backward(window, evaluated);
+    if (std::exchange(first, false)) output = evaluated;
+    return evaluated.loss;
+  });
+}
+
+std::string Update::why_not_captured() const {
+  if (!optimizer_->needs_closure()) return {};
+  return options_.optimizer.type + " evaluates the loss as often as its line search needs, which no capture can hold; use "
+         "EagerTrainer (mode: eager), or another optimizer";
+}
+
+// Reading failed_ costs nothing on the CPU. Elsewhere it is read once in a while: no update is applied in between.
+void Update::raise_if_non_finite() {
+  if (!device_.is_cpu() && ++unread_updates_ < kReadInterval) return;
+  unread_updates_ = 0;
+  if (read_device_scalar(failed_) == 0) return;
+  std::string where = "the loss";
+  for (const auto& [name, value] : parameters_) {
+    if (value.grad().defined() && !at::isfinite(value.grad()).all().item<bool>()) {
+      where = "the gradient of '" + name + "'";
+      break;
+    }
+  }
+  failed_.zero_();
+  throw NonFiniteError(c10::str("[Update] ", where, " is not finite after ", applied(), " good updates, expected finite numbers; the ",
+                                "weights are those of the last good one. Lower the learning rate, clip gradients, look at ",
+                                "the data, or skip such updates with non_finite: skip"));
+}
+
+void Update::end() {
+  optimizer_->end();
+  if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
+}
+
+void Update::settle() {
+  unread_updates_ = kReadInterval;
+  if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
+}
 
 void Update::append_key(std::vector<int64_t>& key) const {
   optimizer_->append_key(key);
@@ -157,7 +259,29 @@ void Update::append_key(std::vector<int64_t>& key) const {
 NamedTensors Update::mutable_state() const {
   NamedTensors tensors = task_->named_buffers();
   for (auto& [name, tensor] : optimizer_->mutable_state()) tensors.emplace_back("optimizer." + name, tensor);
+  if (scaler_) {
+    for (auto& [name, tensor] : scaler_->mutable_state()) tensors.emplace_back("scaler." + name, tensor);
+  }
+  if (options_.non_finite == NonFinite::kRaise) tensors.emplace_back("failed", failed_);
   return tensors;
+}
+
+StateDict Update::state_dict() const {
+  StateDict state = optimizer_->state_dict();
+  if (scaler_) state.put("scaler", scaler_->state_dict());
+  return state;
+}
+
+void Update::load_state_dict(const StateDict& state) {
+  const StateDict scaler = state.part("scaler");
+  const bool saved = scaler.has("scale");
+  if (scaler_ && saved) GradScaler(*options_.loss_scale, device_).load_state_dict(scaler);  // throws before anything changes
+  optimizer_->load_state_dict(state.without("scaler"));
+  if (scaler_ && saved) scaler_->load_state_dict(scaler);
+  if (saved != (scaler_ != nullptr)) {
+    log_warning(saved ? "[Update] the state has a loss scale, this run scales no loss; it is left out"
+                      : "[Update] the state has no loss scale, this run starts with the configured one");
+  }
 }
 
 }  // namespace duet

@@ -1,22 +1,31 @@
 #pragma once
 
 #include <duet/core/update_rule.h>
+#include <duet/optim/grad_scaler.h>
+#include <duet/optim/gradient_verdict.h>
 #include <duet/optim/optimizer.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 
 namespace duet {
 
-struct ClipGradOptions {
-  double max_norm = 1.0;   // > 0
-  double norm_type = 2.0;  // >= 1, or infinity
+// What happens to an update whose loss or gradients are not finite. It is decided before weights or state change.
+enum class NonFinite {
+  kApply,  // nothing is looked at, as in a plain loop; with loss scaling: kSkip
+  kSkip,   // the update changes nothing and does not count for schedules, EMA and optimizer
+  kRaise,  // likewise, no later update is applied either, and the run ends with NonFiniteError
 };
 
 struct UpdateOptions {
   OptimizerOptions optimizer;
-  std::optional<ClipGradOptions> clip_grad;   // none: no clipping
-  std::optional<at::ScalarType> amp;          // bfloat16: autocast; none: full precision
+  std::optional<ClipGradOptions> clip_grad;    // none: no clipping
+  std::optional<at::ScalarType> amp;           // bfloat16, float16: autocast; none: full precision
+  std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with float16, else no scaling
+  NonFinite non_finite = NonFinite::kApply;
+  // Puts the task's trainable parameters into groups, each into one; empty: one group.
+  std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
@@ -28,13 +37,15 @@ struct UpdateOptions {
 // scales the scalar loss; a window of one has no factor at all.
 class Update : public UpdateRule {
  public:
-  // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter.
+  // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold each.
   Update(std::unique_ptr<Task> task, at::Device device, const UpdateOptions& options);
 
   void begin(const Window& window) override;
   UpdateOutput run(const Window& window, UpdatePoints& points) override;
   void end() override;
+  void settle() override;
   void append_key(std::vector<int64_t>& key) const override;
+  std::string why_not_captured() const override;
 
   Task& task() override { return *task_; }
   const NamedTensors& parameters() const override { return parameters_; }
@@ -42,22 +53,34 @@ class Update : public UpdateRule {
 
   std::size_t group_count() const override { return optimizer_->group_count(); }
   std::vector<std::string> names() const override { return optimizer_->names(); }
+  bool has(std::size_t group, const std::string& name) const override { return optimizer_->has(group, name); }
   double get(std::size_t group, const std::string& name) const override { return optimizer_->get(group, name); }
   void set(std::size_t group, const std::string& name, double value) override { optimizer_->set(group, name, value); }
+  void follow(const std::string& name, Curve curve) override { optimizer_->follow(name, std::move(curve)); }
+  void unfollow(const std::string& name) override { optimizer_->unfollow(name); }
+  int64_t applied() const override { return optimizer_->applied(); }
 
-  StateDict state_dict() const override { return optimizer_->state_dict(); }
-  void load_state_dict(const StateDict& state) override { optimizer_->load_state_dict(state); }
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
 
  private:
   void forward_backward(const Window& window, UpdateOutput& output);
-  at::Tensor grad_norm() const;
+  std::vector<at::Tensor> gradients() const;
+  GradientVerdict judge(UpdateOutput& output);
+  void step_with_closure(const Window& window, UpdateOutput& output);
+  void raise_if_non_finite();
 
   std::unique_ptr<Task> task_;
   at::Device device_;
   UpdateOptions options_;
   NamedTensors parameters_;
+  std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<at::Tensor> factors_;  // weight / total of each micro-batch, 0-dim float32
+  at::Tensor failed_;                // kRaise: 1 since an update was not finite; float32 [1]
+  static constexpr int64_t kReadInterval = 50;  // updates between two looks at failed_ where a look costs a wait
+  bool checks_loss_ = false;         // non_finite was asked for
+  int64_t unread_updates_ = 0;       // since failed_ was last read
 };
 
 }  // namespace duet

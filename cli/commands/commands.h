@@ -29,6 +29,8 @@ struct CompareArguments : ConfigArguments {
   int64_t updates = 100;
 };
 
+struct ExplainArguments : ConfigArguments {};
+
 struct InspectArguments {
   std::string checkpoint;
   std::string json;
@@ -41,6 +43,7 @@ struct DoctorArguments {
 int train_command(const TrainArguments& arguments);
 int eval_command(const EvalArguments& arguments);
 int compare_command(const CompareArguments& arguments);
+int explain_command(const ExplainArguments& arguments);
 int inspect_command(const InspectArguments& arguments);
 int doctor_command(const DoctorArguments& arguments);
 

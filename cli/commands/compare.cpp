@@ -5,6 +5,7 @@
 #include <duet/core/device.h>
 #include <duet/core/error.h>
 #include <duet/core/task.h>
+#include <duet/core/tensor_compare.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -20,12 +21,12 @@ namespace {
 // One mode's half of the comparison.
 struct Half {
   ModeReport report;
-  NamedTensors initial, final;  // parameters and buffers, copied to the CPU
+  NamedTensors initial, final;  // parameters and buffers, at the end those of hooks too; copied to the CPU
 };
 
 struct Difference {
   int64_t update = 0;  // finished updates when it was first seen; 0: the modes started apart
-  std::string tensor;  // first differing parameter or buffer of the final weights, or "loss"
+  std::string tensor;  // first that differs of the final weights and hooks, or "loss"
   std::optional<double> eager_loss, graph_loss;
 };
 
@@ -35,20 +36,6 @@ NamedTensors snapshot(Task& task) {
     for (const auto& [name, tensor] : tensors) copies.emplace_back(name, tensor.detach().cpu().contiguous().clone());
   }
   return copies;
-}
-
-bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
-}
-
-// Name of the first tensor that differs; empty if none does.
-std::string first_differing(const NamedTensors& a, const NamedTensors& b) {
-  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    if (i >= a.size() || i >= b.size()) return (i < a.size() ? a : b)[i].first;
-    if (a[i].first != b[i].first || !same_bytes(a[i].second, b[i].second)) return a[i].first;
-  }
-  return {};
 }
 
 // The run of the config, cut after `updates` updates: its schedule is that of the whole run.
@@ -66,10 +53,10 @@ Half run_mode(const RunConfig& config, const std::string& mode, std::shared_ptr<
   Run run;
   run.train_data = std::move(data);
   run.train = build_loader(run.train_data, *config.train, config.seed, device);
-  const int64_t accumulate = config.trainer.loop.accumulate;
-  run.updates_per_epoch = (run.train->batches_per_epoch() + accumulate - 1) / accumulate;
+  run.updates_per_epoch = config.trainer.loop.updates_per_epoch(*run.train);
   build_trainer(config, mode, limited_loop(config, run, updates), run);
   add_schedule(config, run);
+  add_custom_hooks(config, run);
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured, updates));
 
@@ -78,12 +65,16 @@ Half run_mode(const RunConfig& config, const std::string& mode, std::shared_ptr<
   run.trainer->train(*run.train);
   half.report = make_report(run, mode, std::move(measured));
   half.final = snapshot(run.trainer->task());
+  const StateDict hooks = run.trainer->hooks().state_dict();
+  for (const auto& [name, tensor] : hooks.tensors()) {
+    half.final.emplace_back("hooks." + name, tensor.detach().cpu().contiguous().clone());
+  }
   return half;
 }
 
 std::optional<Difference> compare(const Half& eager, const Half& graph) {
   Difference difference;
-  difference.tensor = first_differing(eager.initial, graph.initial);
+  difference.tensor = first_difference(eager.initial, graph.initial);
   if (!difference.tensor.empty()) return difference;
 
   const std::vector<double>& a = eager.report.measured.losses;
@@ -91,7 +82,7 @@ std::optional<Difference> compare(const Half& eager, const Half& graph) {
   std::size_t update = 0;
   // Bits, so that NaN equals NaN and -0 does not equal 0.
   while (update < std::min(a.size(), b.size()) && std::memcmp(&a[update], &b[update], sizeof(double)) == 0) ++update;
-  const std::string tensor = first_differing(eager.final, graph.final);
+  const std::string tensor = first_difference(eager.final, graph.final);
   if (update == a.size() && update == b.size()) {
     if (tensor.empty()) return std::nullopt;
     return Difference{static_cast<int64_t>(update), tensor, std::nullopt, std::nullopt};
@@ -174,8 +165,7 @@ void print_verdict(int64_t updates, double factor, const std::optional<Differenc
 int compare_command(const CompareArguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
-  if (!config.train)
-    config.root.child("data").fail("train", "is missing; add data.train: {type: ..., batch_size: ...}");
+  require_training_data(config);
   const std::shared_ptr<const Dataset> data = build_dataset(config.train);
   const Half eager = run_mode(config, "eager", data, arguments.updates);
   const Half graph = run_mode(config, "graph", data, arguments.updates);

@@ -4,7 +4,7 @@
 #include <CLI/Version.hpp>
 #include <c10/util/StringUtil.h>
 #include <duet/cli/commands/commands.h>
-#include <duet/cli/nearest.h>
+#include <duet/core/nearest.h>
 #include <duet/cli/report.h>
 #include <duet/core/device.h>
 #include <duet/core/fashion_mnist.h>
@@ -48,7 +48,7 @@ Json machine() {
   const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES));
   std::error_code ignored;
   return {{"device", c10::str(parse_device("auto"))},
-          {"cuda", cuda_available() ? "available" : "no device"},
+          {"cuda", cuda_available() ? "available" : built_with_cuda() ? "no device is visible" : "not in this LibTorch"},
           {"cuda_devices", cuda_available() ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0},
           {"cpu", at::get_cpu_capability()},
           {"cores", std::thread::hardware_concurrency()},
@@ -67,7 +67,13 @@ std::vector<std::string> missing() {
     list.emplace_back(
         "the text /usr/share/common-licenses/GPL-3 that the Text dataset reads by default: set data.*.path");
   }
-  if (!cuda_available()) list.emplace_back("a CUDA device: training runs on the CPU");
+  if (!built_with_cuda()) {
+    list.emplace_back("CUDA: this LibTorch is built without it, so training runs on the CPU; for a GPU point DUET_TORCH at "
+                      "one with CUDA and build anew");
+  } else if (!cuda_available()) {
+    list.emplace_back("a CUDA device: LibTorch has CUDA but sees no device, so training runs on the CPU; if there is a GPU, "
+                      "check its driver (nvidia-smi) and CUDA_VISIBLE_DEVICES");
+  }
   if (access(".", W_OK) != 0) list.emplace_back("write access to the current folder: set work_dir to another one");
   return list;
 }

@@ -5,10 +5,9 @@
 #include <duet/core/checkpoint.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <nlohmann/json.hpp>
 
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 
 namespace duet {
@@ -17,19 +16,32 @@ namespace {
 
 // The folder that --checkpoint means.
 std::string find_checkpoint(const RunConfig& config, const std::string& wanted) {
-  const std::string root = config.work_dir + "/checkpoints";
   if (!wanted.empty() && wanted != "best" && wanted != "latest") return wanted;
+  const std::string root = CheckpointStore::root_of(config.work_dir);
+  const CheckpointStore store(root);
   if (wanted != "latest") {
-    std::string best;
-    std::ifstream file(root + "/best");
-    if (file >> best && std::filesystem::is_directory(root + "/" + best)) return root + "/" + best;
+    if (const std::optional<std::string> best = store.find_best()) return *best;
     if (wanted == "best") {
       throw CheckpointError("[duet] there is no best checkpoint in '" + root +
                             "'; train with save_best, or name another one");
     }
   }
-  if (const std::optional<std::string> latest = CheckpointStore(root).find_latest()) return *latest;
+  if (const std::optional<std::string> latest = store.find_latest()) return *latest;
   throw CheckpointError("[duet] there is no checkpoint in '" + root + "'; train first, or name one with --checkpoint");
+}
+
+// What custom hooks bring into an evaluation: an average of the weights to evaluate with.
+void load_custom_hooks(const RunConfig& config, const StateDict& checkpoint, BaseTrainer& trainer) {
+  if (config.custom_hooks.empty()) return;
+  for (const std::string& name : trainer.hooks().order()) {
+    const StateDict state = checkpoint.part("hooks." + name);
+    if (state.tensors().empty() && state.values().empty()) {
+      log_warning("the checkpoint holds no state of hook '" + name + "', which has no effect here");
+    } else {
+      trainer.hooks().find(name)->load_state_dict(state);
+      log_info("hook '" + name + "' has its state from the checkpoint");
+    }
+  }
 }
 
 }  // namespace
@@ -50,6 +62,8 @@ int eval_command(const EvalArguments& arguments) {
   LoopOptions loop;
   build_trainer(config, config.mode, loop, run);
   run.trainer->load_weights(state.part("model"));
+  add_custom_hooks(config, run);
+  load_custom_hooks(config, state, *run.trainer);
   const MetricValues metrics = run.trainer->test(*run.test);
 
   nlohmann::ordered_json json;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kStoppedBySignal = 75;
 
-std::string checkpoint_root(const RunConfig& config) { return config.work_dir + "/checkpoints"; }
+std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
 // Saved before the first update, so that even a run that fails says what it was.
 void save_resolved_config(const RunConfig& config) {
@@ -65,21 +65,20 @@ void resume(const RunConfig& config, const std::string& from, BaseTrainer& train
     }
     path = *latest;
   }
-  trainer.load_state_dict(CheckpointStore::load(path));
+  trainer.load(path);
   log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
 }
 
 // Saves what a signal stopped, unless the checkpoint hook has done so.
 void save_stopped_run(const RunConfig& config, const BaseTrainer& trainer) {
   CheckpointStore store(checkpoint_root(config), {.max_keep = config.hooks.checkpoint.max_keep});
-  const std::string folder = "step-" + std::to_string(trainer.update());
+  const std::string folder = CheckpointStore::folder_name(trainer.update());
   for (const std::string& path : store.list()) {
     // If not saved now then before this run was resumed, with the same content.
     if (std::filesystem::path(path).filename() == folder) return;
   }
   std::vector<std::string> keep;
-  std::string best;
-  if (std::getline(std::ifstream(checkpoint_root(config) + "/best") >> std::ws, best)) keep.push_back(best);
+  if (const std::optional<std::string> best = store.find_best()) keep.push_back(*best);
   store.save(trainer.update(), trainer.state_dict(), keep);
 }
 

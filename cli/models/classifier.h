@@ -19,6 +19,7 @@ class ClassifierTask : public Task {
   NamedTensors named_buffers() const override { return items_of(module_->named_buffers()); }
   void train(bool on) override { module_->train(on); }
   void to(at::Device device) override { module_->to(device); }
+  std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
 
   StepOutput training_step(const Batch& batch) override { return {loss(logits(batch), batch), {}}; }
 

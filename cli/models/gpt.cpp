@@ -135,12 +135,19 @@ class Gpt : public torch::nn::Module {
 
 class GptTask : public Task {
  public:
-  explicit GptTask(const GptOptions& options) : model_(std::make_shared<Gpt>(options)) {}
+  explicit GptTask(const GptOptions& options) : blocks_(options.n_layer), model_(std::make_shared<Gpt>(options)) {}
 
   NamedTensors named_parameters() const override { return items_of(model_->named_parameters()); }
   NamedTensors named_buffers() const override { return items_of(model_->named_buffers()); }
   void train(bool on) override { model_->train(on); }
   void to(at::Device device) override { model_->to(device); }
+  std::vector<ModuleInfo> modules() const override { return modules_of(*model_); }
+  // The embeddings, of which one is the head too, the blocks, the last norm.
+  std::optional<LayerDepth> layer_depth(const std::string& name) const override {
+    const bool in_block = name.rfind("block", 0) == 0;
+    const int64_t id = in_block ? std::stoll(name.substr(5)) + 1 : name.rfind("norm", 0) == 0 ? blocks_ + 1 : 0;
+    return LayerDepth{id, blocks_ + 2};
+  }
 
   StepOutput training_step(const Batch& batch) override {
     const at::Tensor logits = model_->forward(batch["input"]);
@@ -152,6 +159,7 @@ class GptTask : public Task {
   NamedTensors predict(const Batch& batch) override { return {{"prediction", model_->forward(batch["input"])}}; }
 
  private:
+  int64_t blocks_;
   std::shared_ptr<Gpt> model_;
 };
 

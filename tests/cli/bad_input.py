@@ -70,7 +70,7 @@ class Checks:
 
 
 def check_command_line(checks):
-    checks.later(CONFIG, r"expected one of train, eval, compare, inspect, doctor")
+    checks.later(CONFIG, r"expected one of train, eval, compare, explain, inspect, doctor")
     checks.later(CONFIG, r"unknown command 'trian'; .*did you mean 'train'", "trian", "base.yaml")
     checks.later(CONFIG, r"CONFIG is required", "train")
     checks.later(CONFIG, r"CHECKPOINT is required", "inspect")
@@ -84,6 +84,10 @@ def check_command_line(checks):
         checks.later(CONFIG, r"unknown key 'sed' in the config; .*did you mean 'seed'", command, "base.yaml", "sed=3")
         checks.later(CONFIG, r"cannot write 'data/images/x', .*change --json", command, "base.yaml",
                      "work_dir=runs/json", "--json", "data/images/x")
+    # What the machine lacks is no error, but said plainly.
+    libraries = subprocess.run(["ldd", checks.program], capture_output=True, text=True, check=False).stdout
+    cuda = "(available|no device is visible)" if "libtorch_cuda" in libraries else "not in this LibTorch"
+    checks.later(0, rf"cuda +{cuda}", "doctor")
     checks.later(1, r"writing '/dev/full' failed; .*change --json", "train", "base.yaml", "work_dir=runs/full",
                  "--json", "/dev/full")
 

@@ -1,5 +1,5 @@
 #include <duet/cli/config.h>
-#include <duet/cli/nearest.h>
+#include <duet/core/nearest.h>
 #include <duet/core/error.h>
 #include <gtest/gtest.h>
 
@@ -61,6 +61,20 @@ TEST(Config, AbsentAndNullGiveTheDefault) {
   EXPECT_EQ(c.child("nowhere").child("deeper").read<std::string>("x", "y"), "y");
   EXPECT_TRUE(c.list("a").empty());
   expect_contains(error_of([&] { c.need<int64_t>("a"); }), {"c.yaml:1: a is missing"});
+}
+
+TEST(Config, AMissingKeyNamesTheUnknownOneThatLooksLikeIt) {
+  const auto missing = [](const std::string& text, const std::string& key) {
+    const ConfigNode c = ConfigNode::parse_text(text, "c.yaml");
+    c.child("known");
+    return error_of([&] { c.need<std::string>(key); });
+  };
+  EXPECT_EQ(missing("a: 1\nmodle: x\n", "model"),
+            "[Config] c.yaml:2: found key 'modle', but model is missing; did you mean 'model'?");
+  expect_contains(missing("Path: x\n", "path"), {"found key 'Path'"});
+  expect_contains(missing("data: x\ntrainer: y\n", "model"), {"model is missing; add it"});  // nothing is near
+  expect_contains(missing("known: x\n", "know"), {"know is missing; add it"});                // that one has its own use
+  expect_contains(missing("ab: x\n", "lr"), {"lr is missing; add it"});
 }
 
 TEST(Config, TypeErrorsNameLinePathAndValue) {
@@ -204,6 +218,13 @@ TEST(Nearest, FindsTheClosestWord) {
   EXPECT_EQ(nearest("lerning_rate", {"momentum", "learning_rate", "lr"}), "learning_rate");
   EXPECT_EQ(nearest("ADAMW", {"SGD", "AdamW"}), "AdamW");
   EXPECT_EQ(nearest("x", {}), "");
+}
+
+TEST(Nearest, NamesComeNearestFirstAndOnce) {
+  const std::vector<std::string> names = {"head", "backbone", "neck", "backbone", "backbone.norm"};
+  EXPECT_EQ(nearest_names("bakcbone", names, 2), (std::vector<std::string>{"backbone", "backbone.norm"}));
+  EXPECT_EQ(nearest_names("Head", names, 9).size(), 4U);
+  EXPECT_TRUE(nearest_names("head", {}, 3).empty());
 }
 
 }  // namespace

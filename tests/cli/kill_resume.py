@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run that is killed again and again ends with the weights of a run that nobody touched.
+"""A run that is killed again and again ends with the weights and the loss of a run that nobody touched.
 
 usage: kill_resume.py PROGRAM [--seed N] [--kills N]
 
@@ -122,7 +122,7 @@ class Chain:
         return self.signal(signal.SIGKILL)
 
     def finish(self, mode, resume):
-        """Runs to the end; the hash of the final weights."""
+        """Runs to the end; the hash of the final weights and the last loss, which --json tells of a finished run too."""
         self.newest = self.newest_checkpoint()
         done = subprocess.run(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                               text=True, check=False)
@@ -130,12 +130,13 @@ class Chain:
         if done.returncode != 0:
             fail(f"--resume {resume} in mode {mode} returned {done.returncode}:\n{done.stderr}")
         with open(f"{self.work_dir}.json", encoding="utf-8") as file:
-            return json.load(file)["weights_hash"]
+            report = json.load(file)
+        return report["weights_hash"], report["final_loss"]
 
 
-def expect_hash(found, expected, what):
-    if found != expected:
-        fail(f"{what} ended with weights {found}, expected {expected}")
+def expect_end(found, expected, what):
+    if found != expected or not isinstance(expected[1], float):
+        fail(f"{what} ended with weights and loss {found}, expected {expected}")
 
 
 def expect_clean(chain):
@@ -173,7 +174,7 @@ def kill_and_resume(chain, rng, first_mode, kills, last, expected):
         in_saves += in_save
         print(f"  kill {number + 1} in mode {modes[number % 2]} after update {chain.reached()}"
               f"{' inside a save' if in_save else ''}", flush=True)
-    expect_hash(chain.finish(modes[kills % 2], "auto"), expected, f"the run killed {kills} times")
+    expect_end(chain.finish(modes[kills % 2], "auto"), expected, f"the run killed {kills} times")
     chain.expect_resumed()
     expect_clean(chain)
     return in_saves
@@ -191,10 +192,10 @@ def terminate_and_resume(chain, update, mode, expected):
     newest = max(int(path.name[5:]) for path in chain.checkpoints.glob("step-*"))
     if newest < update:
         fail(f"SIGTERM after update {update} left step-{newest} as the newest checkpoint")
-    expect_hash(chain.finish(other, chain.checkpoints / f"step-{newest}"), expected, "the run stopped by SIGTERM")
+    expect_end(chain.finish(other, chain.checkpoints / f"step-{newest}"), expected, "the run stopped by SIGTERM")
 
     before = {path: path.stat().st_mtime_ns for path in chain.checkpoints.rglob("*")}
-    expect_hash(chain.finish(mode, "auto"), expected, "the finished run")
+    expect_end(chain.finish(mode, "auto"), expected, "the finished run")
     if chain.reached() != -1 or before != {path: path.stat().st_mtime_ns for path in chain.checkpoints.rglob("*")}:
         fail(f"resuming a finished run did something:\n{chain.log}")
 
@@ -206,7 +207,7 @@ def start_afresh(chain, expected):
     chain.signal(signal.SIGKILL)
     if "checkpoints.1" not in chain.log:
         fail(f"expected a line that tells where the earlier checkpoints are:\n{chain.log}")
-    expect_hash(chain.finish("eager", "auto"), expected, "the run that started afresh")
+    expect_end(chain.finish("eager", "auto"), expected, "the run that started afresh")
     if "resumed from" not in chain.log or f"after update {LAST_UPDATE['epochs']}" in chain.log:
         fail(f"expected to go on from the new run's checkpoint:\n{chain.log}")
 
@@ -237,7 +238,7 @@ def main():
                 terminate_and_resume(chain, rng.randint(1, LAST_UPDATE[name] - 10), mode, expected)
             if name == "epochs":
                 start_afresh(chain, expected)
-            print(f"{name}: every run ended with weights {expected}", flush=True)
+            print(f"{name}: every run ended with weights and loss {expected}", flush=True)
         if options.kills >= 10 and in_saves == 0:
             fail("no kill fell inside a save")
         print(f"{in_saves} kills fell inside a save")

@@ -96,22 +96,6 @@ TEST(RunConfig, OffAndNullWords) {
             std::numeric_limits<double>::infinity());
 }
 
-TEST(RunConfig, SchedulesByMmenginesNames) {
-  const auto schedules =
-      parse({"param_scheduler=[{type: LinearLR, by_epoch: true, end: 2}, {type: MultiStepLR, by_epoch: "
-             "true, milestones: [3, 5]}, {type: ConstantLR, end: 5}]"})
-          .schedules;
-  EXPECT_EQ(schedules[0].options.type, "Linear");
-  EXPECT_DOUBLE_EQ(schedules[0].options.start_factor, 1.0 / 3);
-  EXPECT_DOUBLE_EQ(schedules[2].options.factor, 1.0 / 3);
-  const auto resolved = resolve_schedules(schedules, 10);
-  EXPECT_EQ(resolved[0].end, 20);
-  EXPECT_EQ(resolved[1].milestones, (std::vector<int64_t>{30, 50}));
-  EXPECT_EQ(resolved[1].end, -1);
-  EXPECT_EQ(resolved[2].end, 5);
-  EXPECT_THROW(resolve_schedules(schedules, 0), ConfigError);
-}
-
 struct Malformed {
   const char* word;                 // the override that breaks the config
   std::vector<const char*> expect;  // parts of the message
@@ -167,7 +151,11 @@ INSTANTIATE_TEST_SUITE_P(
         {"trainer.val_interval=-1", {"trainer.val_interval is -1"}},
         {"trainer.val_interval=9999999999", {"trainer.val_interval", "at most"}},
         {"optim_wrapper.optimizer.type=Adan", {"optimizer.type is 'Adan'", "did you mean 'Adam'"}},
-        {"optim_wrapper.optimizer.type=LBFGS", {"optimizer.type is 'LBFGS'", "SGD, Adam, AdamW"}},
+        {"optim_wrapper.optimizer={type: LBFGS, max_iter: 0}", {"optimizer.max_iter is 0", "at least 1"}},
+        {"optim_wrapper.optimizer={type: LBFGS, betas: [0.9, 0.99]}", {"unknown key 'betas'"}},
+        {"optim_wrapper.optimizer={type: RMSprop, alpha: 1}", {"optim_wrapper.optimizer", "alpha is 1", "in [0, 1)"}},
+        {"optim_wrapper.optimizer={type: Lion, eps: 1}", {"unknown key 'eps'"}},
+        {"optim_wrapper.optimizer={type: SGD, nesterov: true}", {"optim_wrapper.optimizer", "nesterov", "momentum > 0"}},
         {"optim_wrapper.optimizer.lr=abc", {"optim_wrapper.optimizer.lr is 'abc', expected a number"}},
         {"optim_wrapper.optimizer.lr='0.1'", {"optimizer.lr is '0.1'"}},
         {"optim_wrapper.optimizer.lr=-1", {"optimizer.lr is -1"}},
@@ -183,13 +171,19 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.clip_grad.max_norm=0", {"clip_grad.max_norm is 0"}},
         {"optim_wrapper.clip_grad.max_norm=-1", {"clip_grad.max_norm is -1"}},
         {"optim_wrapper.clip_grad.norm_type=0.5", {"clip_grad.norm_type is 0.5"}},
-        {"optim_wrapper.clip_grad.type=value", {"clip_grad.type is 'value'"}},
-        {"optim_wrapper.amp=fp16", {"amp is 'fp16'", "not available in this version"}},
-        {"optim_wrapper.amp=fp8", {"amp is 'fp8'", "off or bf16"}},
-        {"optim_wrapper.loss_scale=512", {"loss_scale is '512'", "not available in this version"}},
-        {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: 0.0}}}", {"paramwise_cfg", "not available"}},
-        {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "not available"}},
-        {"optim_wrapper.type=AmpOptimWrapper", {"optim_wrapper.type", "amp: bf16"}},
+        {"optim_wrapper.clip_grad={type: value}", {"clip_grad.clip_value is missing"}},
+        {"optim_wrapper.clip_grad={clip_value: 0}", {"clip_grad.clip_value is 0"}},
+        {"optim_wrapper.amp=fp8", {"amp is 'fp8'", "off, bf16 or fp16"}},
+        {"optim_wrapper.loss_scale=0", {"loss_scale is 0"}},
+        {"optim_wrapper.loss_scale=often", {"loss_scale is 'often'"}},
+        {"optim_wrapper.loss_scale={growth_factor: 1}", {"loss_scale", "growth_factor is 1", "> 1"}},
+        {"optim_wrapper.loss_scale={growth: 2}", {"unknown key 'growth' in optim_wrapper.loss_scale"}},
+        {"optim_wrapper.non_finite=ignore", {"non_finite is 'ignore'", "apply, skip, raise"}},
+        {"optim_wrapper.accumulative_counts=4", {"accumulative_counts is 4", "trainer: {accumulate: 4}"}},
+        {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: -1}}}", {"custom_keys.norm.decay_mult is -1", "at least 0"}},
+        {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "expected a registered one"}},
+        {"optim_wrapper.type=AmpOptimWrapper", {"optim_wrapper.type", "beside amp", "dtype"}},
+        {"optim_wrapper={type: AmpOptimWrapper, dtype: off}", {"optim_wrapper.dtype", "float16 or bfloat16"}},
         {"param_scheduler.0.type=Linaer", {"param_scheduler.0.type is 'Linaer'", "did you mean 'Linear'"}},
         {"param_scheduler.0.typ=Linear", {"unknown key 'typ' in param_scheduler.0"}},
         {"param_scheduler.0.begin=-1", {"param_scheduler.0.begin is -1"}},
@@ -198,8 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"param_scheduler=[{type: MultiStep, milestones: 5}]", {"milestones is '5'", "a list"}},
         {"param_scheduler=[{type: MultiStep, milestones: [5, 3]}]", {"param_scheduler.0", "milestones", "ascending"}},
         {"param_scheduler=[{type: Cosine, begin: 5, end: 5}]", {"param_scheduler.0", "end"}},
-        {"param_scheduler=[{type: CosineAnnealingLR, T_max: 5}]", {"param_scheduler.0.T_max", "set end: 5"}},
-        {"param_scheduler=[{type: Cosine, by_epoch: true, convert_to_iter_based: false}]", {"convert_to_iter_based"}},
+        {"param_scheduler=[{type: Cosine, convert_to_iter_based: true}]", {"convert_to_iter_based", "by_epoch: true"}},
         {"param_scheduler=Cosine", {"param_scheduler is 'Cosine'", "expected a map"}},
         {"default_hooks.loger={}", {"unknown key 'loger' in default_hooks", "did you mean 'logger'"}},
         {"default_hooks.timer=5", {"default_hooks.timer is '5'"}},
@@ -213,7 +206,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"default_hooks.checkpoint.save_best=acuracy", {"save_best is 'acuracy'", "did you mean 'accuracy'"}},
         {"default_hooks.sampler_seed={seed: 1}", {"unknown key 'seed' in default_hooks.sampler_seed"}},
         {"default_hooks.visualization.draw=true", {"visualization.draw", "not available"}},
-        {"custom_hooks=[{type: EMAHook}]", {"custom_hooks", "not available in this version"}},
+        {"custom_hooks=[{momentum: 0.1}]", {"custom_hooks.0.type is missing"}},
+        {"custom_hooks=[EMAHook]", {"custom_hooks.0 is 'EMAHook'", "expected a map"}},
         {"evaluator=[{type: Acuracy}]", {"evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"}},
         {"evaluator=[Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"}},
         {"graph.fallback=never", {"graph.fallback is 'never'", "auto, strict, eager"}},

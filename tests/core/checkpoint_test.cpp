@@ -67,6 +67,37 @@ TEST(CheckpointStore, SplitsTheModelFromTheRest) {
   EXPECT_EQ(read_safetensors(path + "/state.safetensors").at(0).first, "optimizer.step");
 }
 
+TEST(CheckpointStore, GivesTheWeightsOfAHookAFileOfTheirOwn) {
+  StateDict state = sample_state(1);
+  const std::vector<std::string> own = {"hooks.ema.weights.fc.weight", "hooks.ema.weights.fc.bias", "hooks.ema_2.weights.fc.weight"};
+  const std::vector<std::string> rest = {"hooks.ema.weights",        "hooks.ema.steps",        "hooks.model.weights.x",
+                                         "hooks.state.weights.x",    "hooks..weights.x",       "hooks.a/b.weights.x",
+                                         "hooks.a.b.weights.x",      "hooks.ema.weightsx.y",   "hooks." + std::string(65, 'a') + ".weights.x"};
+  for (const auto* names : {&own, &rest}) {
+    for (const std::string& name : *names) state.set(name, at::full({3}, static_cast<double>(name.size())));
+  }
+  const TempDir folder;
+  const std::string path = CheckpointStore(folder / "c").save(1, state);
+  expect_same_state(state, CheckpointStore::load(path));
+  EXPECT_EQ(names_in(path), (Names{"ema.safetensors", "ema_2.safetensors", "manifest.json", "model.safetensors", "state.json",
+                                   "state.safetensors"}));
+  EXPECT_EQ(read_safetensors(path + "/ema.safetensors").at(1).first, "fc.weight");
+  EXPECT_EQ(read_safetensors(path + "/state.safetensors").size(), rest.size() + 1);
+}
+
+TEST(CheckpointStore, DetectsDamageInTheFileOfAHook) {
+  StateDict state = sample_state(1);
+  state.set("hooks.ema.weights.fc.weight", at::ones({4}));
+  const TempDir folder;
+  const std::string path = CheckpointStore(folder / "c").save(1, state);
+  std::string bytes = read_bytes(path + "/ema.safetensors");
+  bytes.back() ^= 1;
+  std::ofstream(path + "/ema.safetensors", std::ios::binary) << bytes;
+  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"ema.safetensors", "fc.weight"});
+  fs::remove(path + "/ema.safetensors");
+  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"ema.safetensors"});
+}
+
 TEST(CheckpointStore, DescribesItselfInTheManifest) {
   const TempDir folder;
   CheckpointStore store(folder / "c");
@@ -88,6 +119,23 @@ TEST(CheckpointStore, FindsNothingWhereThereIsNothing) {
   EXPECT_EQ(CheckpointStore(folder / "none").find_latest(), std::nullopt);
   EXPECT_EQ(CheckpointStore(folder.path()).find_latest(), std::nullopt);
   EXPECT_TRUE(CheckpointStore(folder / "none").list().empty());
+}
+
+TEST(CheckpointStore, FindsTheBestThatWasNoted) {
+  const TempDir folder;
+  CheckpointStore store(folder / "root");
+  EXPECT_FALSE(store.find_best());
+  for (const int64_t update : {3, 4}) store.save(update, sample_state(update));
+  store.set_best(CheckpointStore::folder_name(3));
+  EXPECT_EQ(store.find_best(), folder / "root/step-3");
+  EXPECT_EQ(read_bytes(folder / "root/best"), "step-3\n");
+  fs::remove_all(folder / "root/step-3");
+  EXPECT_FALSE(store.find_best());
+  fs::create_directory(folder / "elsewhere");
+  for (const char* text : {"", "../elsewhere\n", "step-4/..\n"}) {  // no name of a checkpoint
+    write_bytes(folder / "root/best", text);
+    EXPECT_FALSE(store.find_best()) << text;
+  }
 }
 
 TEST(CheckpointStore, ListsByNumberNewestFirst) {

@@ -337,7 +337,10 @@ TEST(HookList, KeepsTheStateOfEachHookUnderItsName) {
 
   StateDict bad;
   bad.set("a.count", StateValue(std::string("many")));
-  expect_error<CheckpointError>([&] { loaded.load_state_dict(bad); }, {"hook 'a' cannot take its state", "count"});
+  bad.set("a.count", StateValue(int64_t{5}));
+  bad.set("new.count", StateValue(std::string("many")));
+  expect_error<CheckpointError>([&] { loaded.load_state_dict(bad); }, {"hook 'new' cannot take its state", "count"});
+  EXPECT_EQ(dynamic_cast<Counter*>(loaded.find("a"))->count, 1);  // all or nothing
 }
 
 }  // namespace

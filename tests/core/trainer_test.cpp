@@ -103,7 +103,8 @@ TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
   calls.clear();
   for (uint64_t n = 0; n < 5; ++n) trainer->step(testing::mlp_task().batch(4, n));
   trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});
-  EXPECT_EQ(calls, kUpdate + kUpdate + kUpdate + kUpdate + kUpdate + kUpdate);
+  const Names begin = {"before_run", "before_train"};
+  EXPECT_EQ(calls, begin + kUpdate + kUpdate + kUpdate + kUpdate + kUpdate + kUpdate);
   EXPECT_EQ(trainer->update(), 6);
 }
 
@@ -289,7 +290,36 @@ TEST_P(Trainer, ValidationDoesNotDisturbTraining) {
     trainer->train(*loader(10), validates ? loader(6).get() : nullptr);
     states[validates] = trainer->state_dict();
   }
-  expect_same_state(states[0], states[1]);
+  expect_same_state(states[0].without("trainer"), states[1].without("trainer"));  // which knows that it has validated
+}
+
+// Counts validations, and keeps the state as a checkpoint hook would, which saves before the validation of an update.
+class SavingHook : public Hook {
+ public:
+  std::string name() const override { return "saving"; }
+  void after_train_iter(TrainContext& context) override {
+    if (context.update == 2) saved = context.trainer_state.state_dict();
+  }
+  void before_val(TrainContext& context) override { validated.push_back(context.update); }
+  StateDict saved;
+  std::vector<int64_t> validated;
+};
+
+TEST_P(Trainer, AResumeMakesUpForAValidationThatWasDue) {
+  std::vector<std::vector<int64_t>> validated;
+  StateDict saved;
+  for (const bool resumes : {false, true}) {
+    const auto trainer = trainer_for(mode(), {.max_updates = 4, .val_interval = 2});
+    auto hook = std::make_unique<SavingHook>();
+    const SavingHook& lent = *hook;
+    trainer->add_hook(std::move(hook));
+    if (resumes) trainer->load_state_dict(saved);
+    trainer->train(*loader(10), loader(6).get());
+    validated.push_back(lent.validated);
+    saved = lent.saved;
+  }
+  EXPECT_EQ(validated[0], (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(validated[1], validated[0]);
 }
 
 TEST_P(Trainer, AStepAfterAnEvaluationTrains) {

@@ -92,6 +92,20 @@ void add_layer_cases(Cases& add) {
       return F::cross_entropy(head(layer(words(batch["x"]).transpose(0, 1)).mean(0)), batch["target"]);
     };
   }, tokens);
+  add("Gelus", [](Model& m) -> Loss {
+    auto a = m.module("a", torch::nn::Linear(16, 40));
+    auto b = m.module("b", torch::nn::Linear(40, 5));
+    return [a, b](const Batch& batch) mutable -> Tensor {
+      const Tensor x = a(batch["x"]);
+      Tensor h = torch::gelu(x, "tanh") + torch::gelu(x, "none") + torch::gelu(x * 2, "tanh").t().contiguous().t();
+      h = h + torch::gelu(x.to(at::kDouble), "tanh").to(at::kFloat) + torch::gelu(x.to(at::kBFloat16), "tanh").to(at::kFloat);
+      h = h + torch::gelu(torch::gelu(x, "tanh").slice(1, 0, 40, 3), "tanh").sum();  // not contiguous
+      Tensor y = x * 3;
+      h = h + torch::gelu(y.detach(), "tanh");
+      y.mul_(0.5);
+      return F::cross_entropy(b(h + torch::gelu(y, "tanh")), batch["target"]);
+    };
+  });
   add("Gru", [](Model& m) -> Loss {
     auto gru = m.module("gru", torch::nn::GRU(torch::nn::GRUOptions(4, 6).num_layers(2).dropout(0.2).bidirectional(true)));
     auto head = m.module("head", torch::nn::Linear(12, 5));

@@ -101,6 +101,16 @@ TEST_F(Checkpoint, SavesAfterAStopButNotAfterAnErrorNorWithoutAnUpdate) {
   EXPECT_EQ(saved(), Names{"step-3"});
 }
 
+TEST_F(Checkpoint, DoesNotSaveAgainWhatWasJustLoaded) {
+  CheckpointHook hook({.interval = 0});
+  hook.before_train(run.context);
+  train(hook, 3);
+  run.context.update = 1;
+  hook.after_load_checkpoint(run.context);
+  hook.after_train(run.context);
+  EXPECT_EQ(saved(), Names{});
+}
+
 TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
   CheckpointHook hook({.interval = 1, .max_keep = 2, .save_best = "auto"});
   run.state.hook = &hook;
@@ -112,6 +122,7 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
   }
   EXPECT_EQ(saved(), (Names{"step-2", "step-5", "step-6"}));  // ties are no improvement
   EXPECT_EQ(best(), "step-2");
+  EXPECT_EQ(CheckpointStore(root()).find_best(), root() + "/step-2");
   const StateDict state = CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint");
   EXPECT_EQ(state.text("best_folder"), "step-2");
   EXPECT_EQ(state.text("best_metric"), "accuracy");

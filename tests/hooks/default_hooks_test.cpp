@@ -63,7 +63,7 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
   resumed->train(resumed_data);
   EXPECT_EQ(resumed->update(), 8);
   EXPECT_EQ(resumed->epoch(), 2);
-  EXPECT_DOUBLE_EQ(resumed->hyper_parameters().get(0, "lr"), 0.1 * (1 - 0.8));
+  EXPECT_DOUBLE_EQ(resumed->hyper_parameters().get(0, "lr"), 0.1 * (1 - 0.7));  // of the last update, the eighth
 
   int trained = 0;
   std::ifstream log(folder / "run/log.jsonl");

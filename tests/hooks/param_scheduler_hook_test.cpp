@@ -1,43 +1,69 @@
 #include <duet/hooks/param_scheduler_hook.h>
 
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
 
 #include "../support/expect_error.h"
 #include "../support/fakes.h"
+#include "../support/temp_dir.h"
 
 namespace duet {
 namespace {
 
-const std::vector<ScheduleOptions> kSchedules = {{.type = "Linear", .end = 5, .start_factor = 0.1},
-                                                 {.type = "Cosine", .begin = 5}};
+struct Golden {
+  const char* name;
+  std::vector<double> values;
+};
 
-// The rates that updates `from` .. `to` - 1 run with, group by group.
+#include "../optim/schedule_golden.inc"
+
+using Schedules = std::vector<ScheduleOptions>;
+
+const Schedules kSchedules = {{.type = "Linear", .end = 5, .start_factor = 0.1}, {.type = "Cosine", .begin = 5}};
+
+// The rates that updates up to `to` - 1 ran with, group by group.
 std::vector<double> rates(FakeRun& run, ParamSchedulerHook& hook, int64_t to) {
   std::vector<double> seen;
   while (run.context.update < to) {
+    run.update(hook);
     for (std::size_t group = 0; group < run.hyper_parameters.group_count(); ++group) {
       seen.push_back(run.hyper_parameters.get(group, "lr"));
     }
-    run.update(hook);
   }
   return seen;
 }
 
-TEST(ParamSchedulerHook, SetsTheRateOfEveryGroupBeforeEachUpdate) {
+double next_rate(const FakeRun& run) { return run.hyper_parameters.curves.at("lr")(0, run.hyper_parameters.applied()); }
+
+TEST(ParamSchedulerHook, LetsEveryGroupFollowItsCurve) {
   FakeRun run({0.1, 0.5});
   run.context.max_updates = 20;
   ParamSchedulerHook hook(kSchedules);
   hook.before_train(run.context);
   const std::vector<double> seen = rates(run, hook, 20);
+  const ScheduleCurve curve(kSchedules, "lr", {20});
   for (int64_t update = 0; update < 20; ++update) {
-    EXPECT_EQ(seen[2 * update], scheduled_lr(kSchedules, update, 0.1, 20));
-    EXPECT_EQ(seen[2 * update + 1], scheduled_lr(kSchedules, update, 0.5, 20));
+    EXPECT_EQ(seen[2 * update], curve.at(update, 0.1));
+    EXPECT_EQ(seen[2 * update + 1], curve.at(update, 0.5));
   }
+  EXPECT_EQ(run.hyper_parameters.writes, 0);  // the optimizer looks the values up by itself
+}
+
+TEST(ParamSchedulerHook, LeavesNumbersWithoutAScheduleAlone) {
+  FakeRun untouched;
+  ParamSchedulerHook none({});
+  none.before_train(untouched.context);
+  EXPECT_TRUE(untouched.hyper_parameters.curves.empty());
+  EXPECT_EQ(rates(untouched, none, 3), (std::vector<double>{0.1, 0.1, 0.1}));
 }
 
 TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
-  FakeRun whole, first, second;
+  FakeRun whole, first, second({0.7});  // the checkpoint's initial rate counts, not the config's
   for (FakeRun* run : {&whole, &first, &second}) run->context.max_updates = 20;
   ParamSchedulerHook one(kSchedules), two(kSchedules), three(kSchedules);
   one.before_train(whole.context);
@@ -46,15 +72,43 @@ TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
   std::vector<double> seen = rates(first, two, 7);
 
   second.context.update = 7;
-  second.hyper_parameters.set(0, "lr", first.hyper_parameters.get(0, "lr"));  // as the optimizer's state has it
+  second.hyper_parameters.applied_updates = 7;  // as the optimizer's state has it
   three.load_state_dict(two.state_dict());
   three.before_train(second.context);
   for (const double rate : rates(second, three, 20)) seen.push_back(rate);
   EXPECT_EQ(seen, expected);
 }
 
+TEST(ParamSchedulerHook, CountsTheUpdatesThatWereApplied) {
+  FakeRun run;
+  ParamSchedulerHook hook({{.type = "Step", .step_size = 2}});
+  hook.before_train(run.context);
+  rates(run, hook, 2);
+  run.hyper_parameters.applied_updates = 1;  // the second one was skipped
+  EXPECT_EQ(rates(run, hook, 4), (std::vector<double>{0.1, 0.1 * 0.1}));
+}
+
+TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
+  FakeRun run({0.1, 0.1});
+  run.context.max_updates = 100;
+  run.hyper_parameters.give(0, "momentum", 0.9);
+  run.hyper_parameters.give(1, "beta1", 0.8);
+  ParamSchedulerHook hook({{.type = "OneCycle", .one_cycle = {.cycle_momentum = true}}});
+  hook.before_train(run.context);
+  rates(run, hook, 1);
+  EXPECT_EQ(run.hyper_parameters.get(0, "momentum"), 0.95);
+  EXPECT_EQ(run.hyper_parameters.get(1, "beta1"), 0.95);
+  rates(run, hook, 30);
+  EXPECT_NEAR(run.hyper_parameters.get(0, "momentum"), 0.85, 1e-12);
+  EXPECT_NEAR(run.hyper_parameters.get(1, "beta1"), 0.85, 1e-12);
+
+  FakeRun plain;
+  ParamSchedulerHook lost({{.param_name = "momentum", .factor = 0.5}});
+  expect_error<ConfigError>([&] { lost.before_train(plain.context); }, {"schedule of momentum", "numbers: lr"});
+}
+
 TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
-  const std::vector<ScheduleOptions> polynomial = {{.type = "Polynomial"}};
+  const Schedules polynomial = {{.type = "Polynomial"}};
   FakeRun run;
   run.context.max_epochs = 3;
   run.context.updates_per_epoch = 4;
@@ -76,19 +130,53 @@ TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
   expect_error<ConfigError>([&] { lost.before_train(unknown.context); }, {"Polynomial", "unknown length"});
 }
 
-TEST(ParamSchedulerHook, WritesOnlyRatesThatChange) {
+TEST(ParamSchedulerHook, ChangesBetweenEpochsOnly) {
   FakeRun run;
-  run.context.max_updates = 100;
-  ParamSchedulerHook hook({{.type = "Step", .step_size = 10}});
+  run.context.max_epochs = 3;
+  run.context.updates_per_epoch = 2;
+  ParamSchedulerHook hook({{.type = "Linear", .by_epoch = true, .start_factor = 0}});
   hook.before_train(run.context);
-  rates(run, hook, 35);
-  EXPECT_EQ(run.hyper_parameters.writes, 3);
+  EXPECT_EQ(rates(run, hook, 6), (std::vector<double>{0, 0, 0.05, 0.05, 0.1, 0.1}));
+}
 
-  FakeRun untouched;
-  ParamSchedulerHook none({});
-  none.before_train(untouched.context);
-  rates(untouched, none, 5);
-  EXPECT_EQ(untouched.hyper_parameters.writes, 0);
+// What `call` writes to the log.
+template <class Call>
+std::string logged(const Call& call) {
+  const TempDir folder;
+  set_log_file(folder / "log");
+  call();
+  set_log_file("");
+  std::stringstream text;
+  text << std::ifstream(folder / "log").rdbuf();
+  return text.str();
+}
+
+TEST(ParamSchedulerHook, WarnsOnceOfAGap) {
+  FakeRun run;
+  run.context.max_updates = 200;
+  ParamSchedulerHook hook({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 120}});
+  const std::string log = logged([&] {
+    hook.before_train(run.context);
+    hook.before_train(run.context);
+  });
+  const auto at = log.find("between 100 and 120");
+  EXPECT_NE(at, std::string::npos) << log;
+  EXPECT_EQ(log.find("between 100 and 120", at + 1), std::string::npos) << log;
+}
+
+TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
+  const auto log_of = [](bool validate) {
+    FakeRun run;
+    ParamSchedulerHook hook({{.type = "ReduceOnPlateau"}});
+    return logged([&] {
+      hook.before_train(run.context);
+      run.update(hook);
+      if (validate) run.validation(hook, {{"loss", 1}});
+      hook.after_train(run.context);
+    });
+  };
+  EXPECT_NE(log_of(false).find("no validation"), std::string::npos);
+  EXPECT_EQ(log_of(true), "");
 }
 
 TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {
@@ -99,6 +187,67 @@ TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {
   saved.before_train(two_groups.context);
   loaded.load_state_dict(saved.state_dict());
   expect_error<CheckpointError>([&] { loaded.before_train(one_group.context); }, {"2 groups", "expected 1"});
+}
+
+// A validation after every epoch of 50 updates, as in make_schedule_golden.py.
+const Schedules kWatched = {{.type = "Linear", .end = 1200, .start_factor = 0.1},
+                            {.type = "ReduceOnPlateau",
+                             .begin = 10,
+                             .end = 80,
+                             .by_epoch = true,
+                             .plateau = {.factor = 0.5, .patience = 2, .cooldown = 1}}};
+
+std::vector<double> rates_after_validations(FakeRun& run, ParamSchedulerHook& hook, std::size_t from, std::size_t to) {
+  std::vector<double> seen;
+  for (std::size_t epoch = from; epoch < to; ++epoch) {
+    for (int update = 0; update < 50; ++update) run.update(hook);
+    run.validation(hook, {{"loss", kMetrics[epoch]}});
+    seen.push_back(next_rate(run));
+  }
+  return seen;
+}
+
+TEST(ParamSchedulerHook, ReducesOnAPlateauBesideAnotherSchedule) {
+  FakeRun run;
+  run.context.updates_per_epoch = 50;
+  ParamSchedulerHook hook(kWatched);
+  hook.before_train(run.context);
+  const auto seen = rates_after_validations(run, hook, 0, kMetrics.size());
+  const Golden& golden = kPlateaus[std::size(kPlateaus) - 1];
+  ASSERT_EQ(std::string(golden.name), "mm_beside_linear");
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_NEAR(seen[i], golden.values[i], 1e-12) << "after epoch " << i;
+}
+
+TEST(ParamSchedulerHook, ResumesOnAPlateau) {
+  FakeRun whole;
+  whole.context.updates_per_epoch = 50;
+  ParamSchedulerHook unbroken(kWatched);
+  unbroken.before_train(whole.context);
+  const auto expected = rates_after_validations(whole, unbroken, 0, 60);
+  for (const std::size_t stop : {5U, 25U, 41U, 42U}) {
+    FakeRun first, second;
+    first.context.updates_per_epoch = second.context.updates_per_epoch = 50;
+    ParamSchedulerHook before(kWatched), after(kWatched);
+    before.before_train(first.context);
+    auto seen = rates_after_validations(first, before, 0, stop);
+    second.context.update = second.hyper_parameters.applied_updates = static_cast<int64_t>(stop) * 50;
+    after.load_state_dict(before.state_dict());
+    after.before_train(second.context);
+    for (const double rate : rates_after_validations(second, after, stop, 60)) seen.push_back(rate);
+    EXPECT_EQ(seen, expected);
+  }
+}
+
+TEST(ParamSchedulerHook, NamesTheMetricThatAPlateauMisses) {
+  FakeRun run;
+  ParamSchedulerHook hook({{.type = "ReduceOnPlateau", .plateau = {.monitor = "accuracy", .rule = "greater"}}});
+  run.validation(hook, {{"loss", 1}});  // before training nothing is due
+  hook.before_train(run.context);
+  expect_error<ConfigError>(
+      [&] {
+        run.validation(hook, {{"loss", 1}, {"error", 2}});
+      },
+      {"no metric 'accuracy'", "error, loss", "monitor"});
 }
 
 }  // namespace

@@ -1,67 +1,21 @@
 #include <duet/optim/schedule.h>
 
 #include <duet/core/error.h>
+#include <duet/optim/schedule_curve.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
-#include <map>
 
 #include "../support/expect_error.h"
 
 namespace duet {
 namespace {
 
-constexpr int64_t kRunLength = 2000;
+using Schedules = std::vector<ScheduleOptions>;
 
-struct Golden {
-  const char* name;
-  int64_t update;
-  double rate;
-};
-
-const Golden kGolden[] = {
-#include "schedule_golden.inc"
-};
-
-struct Case {
-  double initial;
-  std::vector<ScheduleOptions> schedules;
-};
-
-// As in make_schedule_golden.py.
-const std::map<std::string, Case> kCases = {
-    {"linear", {0.1, {{.type = "Linear", .end = 500}}}},
-    {"constant", {0.1, {{.type = "Constant", .begin = 50, .end = 700, .factor = 1.0 / 3}}}},
-    {"step", {0.3, {{.type = "Step", .step_size = 300}}}},
-    {"multi_step",
-     {0.3, {{.type = "MultiStep", .begin = 100, .end = 1800, .milestones = {300, 900, 1750}, .gamma = 0.5}}}},
-    {"cosine", {0.1, {{.type = "Cosine", .eta_min = 0.001}}}},
-    {"polynomial", {0.1, {{.type = "Polynomial", .eta_min = 0.0001, .power = 0.9}}}},
-    {"linear_cosine",
-     {0.001, {{.type = "Linear", .end = 100, .start_factor = 0.01}, {.type = "Cosine", .begin = 100}}}},
-    {"half_linear_cosine",
-     {0.001,
-      {{.type = "Linear", .end = 100, .start_factor = 0.01, .end_factor = 0.5},
-       {.type = "Cosine", .begin = 100, .end = 1500, .eta_min = 1e-5}}}},
-    {"linear_multi_step", {0.02, {{.type = "Linear", .end = 500}, {.type = "MultiStep", .milestones = {1200, 1700}}}}},
-    {"cosine_step",
-     {0.1, {{.type = "Cosine", .end = 900, .eta_min = 0.01}, {.type = "Step", .begin = 1000, .step_size = 400}}}},
-};
-
-double rate(const std::vector<ScheduleOptions>& schedules, int64_t update, int64_t run_length = kRunLength) {
-  return scheduled_lr(schedules, update, 1.0, run_length);
-}
-
-TEST(Schedule, EqualsPyTorch) {
-  std::map<std::string, int> seen;
-  for (const Golden& golden : kGolden) {
-    const Case& test = kCases.at(golden.name);
-    validate_schedules(test.schedules, kRunLength);
-    EXPECT_NEAR(scheduled_lr(test.schedules, golden.update, test.initial, kRunLength), golden.rate, 1e-12)
-        << golden.name << " at " << golden.update;
-    ++seen[golden.name];
-  }
-  EXPECT_EQ(seen.size(), kCases.size());
+double rate(const Schedules& schedules, int64_t update, int64_t run_length = 2000) {
+  return ScheduleCurve(schedules, "lr", {run_length, 0}).at(update, 1.0);
 }
 
 TEST(Schedule, ChangesNothingWhenThereIsNone) { EXPECT_EQ(rate({}, 7), 1.0); }
@@ -79,7 +33,7 @@ TEST(Schedule, ReachesItsEndsExactly) {
   EXPECT_EQ(rate({constant}, 13), 0.5);
   EXPECT_EQ(rate({constant}, 14), 1.0);
 
-  const ScheduleOptions polynomial = {.type = "Polynomial", .end = 11, .eta_min = 0.25, .power = 2};
+  const ScheduleOptions polynomial = {.type = "Polynomial", .end = 11, .power = 2, .eta_min = 0.25};
   EXPECT_EQ(rate({polynomial}, 0), 1.0);
   EXPECT_EQ(rate({polynomial}, 5), 0.25 + 0.75 * 0.25);
   EXPECT_EQ(rate({polynomial}, 10), 0.25);
@@ -90,12 +44,32 @@ TEST(Schedule, ReachesItsEndsExactly) {
   EXPECT_NEAR(rate({cosine}, 5), 0.625, 1e-15);
   EXPECT_GT(rate({cosine}, 9), 0.25);
   EXPECT_EQ(rate({cosine}, 10), rate({cosine}, 9));
+
+  const ScheduleOptions wsd = {.type = "WSD", .end = 20, .eta_min = 0.25, .wsd = {.warmup_steps = 4, .decay_steps = 6}};
+  EXPECT_EQ(rate({wsd}, 0), 0.25);
+  EXPECT_EQ(rate({wsd}, 3), 1.0);
+  EXPECT_EQ(rate({wsd}, 13), 1.0);
+  EXPECT_LT(rate({wsd}, 14), 1.0);
+  EXPECT_EQ(rate({wsd}, 19), 0.25);
+  EXPECT_EQ(rate({wsd}, 20), 0.25);
+}
+
+TEST(Schedule, TakesTheGroupsOwnValueAsThePeakOfACycle) {
+  const ScheduleOptions cycle = {.type = "OneCycle", .end = 101, .one_cycle = {.div_factor = 10}};
+  const ScheduleCurve curve({cycle}, "lr", {});
+  for (const double initial : {0.1, 2.0}) {
+    EXPECT_DOUBLE_EQ(curve.at(0, initial), initial / 10);
+    EXPECT_NEAR(curve.at(29, initial), initial, 1e-3);
+    EXPECT_NEAR(curve.at(100, initial), initial * 1e-5, 1e-16);
+    EXPECT_EQ(curve.at(500, initial), curve.at(100, initial));
+  }
 }
 
 TEST(Schedule, TakesTheEndOfTheRunAsItsOwn) {
   EXPECT_EQ(rate({{.type = "Linear", .start_factor = 0.5}}, 99, 100), 1.0);
   EXPECT_LT(rate({{.type = "Linear", .start_factor = 0.5}}, 98, 100), 1.0);
   EXPECT_EQ(rate({{.type = "Polynomial"}}, 99, 100), 0.0);
+  EXPECT_EQ(rate({{.type = "WSD", .wsd = {.decay_ratio = 0.5}}}, 99, 100), 0.0);
   EXPECT_EQ(rate({{.type = "Constant", .factor = 0.5}}, 99, 100), 0.5);  // never undone
   // A short trial of a long configuration: what would begin after the end does nothing.
   EXPECT_EQ(rate({{.type = "Cosine", .begin = 100}}, 100, 50), 1.0);
@@ -108,15 +82,25 @@ TEST(Schedule, IsDefinedForAnIntervalOfOneUpdate) {
     EXPECT_EQ(rate({{.type = "Constant", .begin = 3, .end = 4, .factor = 0.5}}, update), 1.0);
     EXPECT_EQ(rate({{.type = "Cosine", .begin = 3, .end = 4}}, update), 1.0);
     EXPECT_EQ(rate({{.type = "Polynomial", .begin = 3, .end = 4}}, update), 1.0);
+    EXPECT_EQ(rate({{.type = "CosineRestart", .begin = 3, .periods = {1}}}, update), 1.0);
+    EXPECT_EQ(rate({{.type = "WSD", .begin = 3, .end = 4, .wsd = {.decay_steps = 1}}}, update), 0.0);
+    EXPECT_TRUE(std::isfinite(rate({{.type = "OneCycle", .begin = 3, .end = 4}}, update)));
   }
 }
 
-TEST(Schedule, ChainsByBeginWhateverTheListsOrder) {
-  const Case& test = kCases.at("half_linear_cosine");
-  const std::vector<ScheduleOptions> turned(test.schedules.rbegin(), test.schedules.rend());
-  for (int64_t update = 0; update < kRunLength; ++update) {
-    EXPECT_EQ(rate(turned, update), rate(test.schedules, update));
+TEST(Schedule, DecaysByGammaPerEpochWhenConverted) {
+  ScheduleOptions exponential = {.type = "Exponential", .begin = 2, .by_epoch = true, .gamma = 0.5};
+  const ScheduleRun run = {1000, 30};
+  const ScheduleCurve stepped({exponential}, "lr", run);
+  exponential.convert_to_iter_based = true;
+  const ScheduleCurve smooth({exponential}, "lr", run);
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    const double expected = epoch < 2 ? 1.0 : std::pow(0.5, static_cast<double>(epoch - 2));
+    EXPECT_NEAR(stepped.at(epoch * 30, 1), expected, 1e-15);
+    EXPECT_NEAR(smooth.at(epoch * 30, 1), expected, 1e-15);
+    EXPECT_EQ(stepped.at(epoch * 30 + 29, 1), stepped.at(epoch * 30, 1));
   }
+  EXPECT_LT(smooth.at(75, 1), stepped.at(75, 1));
 }
 
 TEST(Schedule, NamesFieldAndRangeOfABadValue) {
@@ -124,7 +108,8 @@ TEST(Schedule, NamesFieldAndRangeOfABadValue) {
     expect_error<ConfigError>([&] { options.validate(); }, parts);
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  bad({.type = "Cosin"}, {"type 'Cosin'", "Cosine"});
+  bad({.type = "Cosin"}, {"type 'Cosin'", "Cosine", "WSD"});
+  bad({.param_name = ""}, {"param_name"});
   bad({.begin = -1}, {"begin -1", ">= 0"});
   bad({.begin = 5, .end = 5}, {"end 5", "after begin"});
   bad({.end = -2}, {"end -2", "-1"});
@@ -136,20 +121,54 @@ TEST(Schedule, NamesFieldAndRangeOfABadValue) {
   bad({.type = "MultiStep"}, {"milestones ()", "ascending"});
   bad({.type = "MultiStep", .milestones = {3, 2}}, {"milestones (3, 2)", "ascending"});
   bad({.type = "MultiStep", .milestones = {0, 2}}, {"milestones", ">= 1"});
+  bad({.type = "Exponential", .gamma = -0.9}, {"gamma -0.9", "> 0"});
+  bad({.type = "Cosine", .T_max = -3}, {"T_max -3", ">= 0"});
   bad({.type = "Cosine", .eta_min = -1}, {"eta_min -1"});
+  bad({.type = "Cosine", .eta_min_ratio = 1.5}, {"eta_min_ratio 1.5", "[0, 1]"});
+  bad({.type = "Cosine", .eta_min = 0.1, .eta_min_ratio = 0.5}, {"eta_min 0.1", "not both"});
   bad({.type = "Polynomial", .power = 0}, {"power 0", "> 0"});
+  bad({.type = "CosineRestart"}, {"periods ()", "at least 1"});
+  bad({.type = "CosineRestart", .periods = {5, 0}}, {"periods (5, 0)", "at least 1"});
+  bad({.type = "CosineRestart", .periods = {5, 5}, .restart_weights = {1}}, {"restart_weights (1)", "each of periods"});
+  bad({.type = "CosineRestart", .periods = {5}, .restart_weights = {-1}}, {"restart_weights -1", "> 0"});
   EXPECT_NO_THROW(ScheduleOptions{.step_size = -5}.validate());  // not a field of Constant
 }
 
-TEST(Schedule, RefusesWhatDoesNotFitTheRun) {
-  const std::vector<ScheduleOptions> endless = {{.type = "Cosine"}};
-  EXPECT_NO_THROW(validate_schedules(endless, 100));
-  expect_error<ConfigError>([&] { validate_schedules(endless, 0); }, {"Cosine without an end", "max_updates"});
-  const std::vector<ScheduleOptions> overlapping = {{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 99}};
-  expect_error<ConfigError>([&] { validate_schedules(overlapping, 200); },
-                            {"Linear from update 0", "Cosine from update 99"});
-  EXPECT_NO_THROW(validate_schedules({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 100}}, 200));
-  EXPECT_NO_THROW(validate_schedules({{.type = "Linear", .end = 100}, {.type = "Step", .step_size = 5}}, 0));
+TEST(Schedule, NamesFieldAndRangeOfABadCycleDecayOrPlateau) {
+  const auto cycle = [](const OneCycleOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { ScheduleOptions{.type = "OneCycle", .one_cycle = options}.validate(); }, parts);
+  };
+  cycle({.eta_max = -1}, {"eta_max -1", ">= 0"});
+  cycle({.total_steps = -1}, {"total_steps -1", ">= 0"});
+  cycle({.pct_start = 1.5}, {"pct_start 1.5", "[0, 1]"});
+  cycle({.anneal_strategy = "sin"}, {"anneal_strategy sin", "cos or linear"});
+  cycle({.div_factor = 0}, {"div_factor 0", "> 0"});
+  cycle({.final_div_factor = -2}, {"final_div_factor -2", "> 0"});
+  cycle({.max_momentum = 1}, {"max_momentum 1", "[0, 1)"});
+
+  const auto wsd = [](const WsdOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { ScheduleOptions{.type = "WSD", .wsd = options}.validate(); }, parts);
+  };
+  wsd({}, {"decay_steps 0", "decay_ratio"});
+  wsd({.decay_steps = 5, .decay_ratio = 0.1}, {"decay_steps 5", "either"});
+  wsd({.warmup_steps = 5, .warmup_ratio = 0.1, .decay_steps = 1}, {"warmup_ratio 0.1", "not both"});
+  wsd({.warmup_ratio = 0.6, .decay_ratio = 0.6}, {"warmup_ratio + decay_ratio 1.2", "at most 1"});
+  wsd({.decay_ratio = -0.1}, {"decay_ratio -0.1", "[0, 1]"});
+  wsd({.decay_steps = 5, .decay_type = "exp"}, {"decay_type exp", "linear, sqrt or cosine"});
+
+  const auto plateau = [](const PlateauOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { ScheduleOptions{.type = "ReduceOnPlateau", .plateau = options}.validate(); },
+                              parts);
+  };
+  plateau({.monitor = ""}, {"monitor"});
+  plateau({.rule = "min"}, {"rule min", "less or greater"});
+  plateau({.factor = 1}, {"factor 1", "(0, 1)"});
+  plateau({.patience = -1}, {"patience -1", ">= 0"});
+  plateau({.threshold = -1}, {"threshold -1", ">= 0"});
+  plateau({.threshold_rule = "relative"}, {"threshold_rule relative", "rel or abs"});
+  plateau({.cooldown = -1}, {"cooldown -1", ">= 0"});
+  plateau({.min_value = -1}, {"min_value -1", ">= 0"});
+  plateau({.eps = -1}, {"eps -1", ">= 0"});
 }
 
 }  // namespace

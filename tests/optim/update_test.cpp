@@ -236,20 +236,19 @@ TEST(Update, TheKeyHoldsWhatAReplayWouldFreeze) {
     return key;
   };
   const std::vector<int64_t> first = key();
-  rule.set(0, "lr", 0.5);
-  EXPECT_EQ(key(), first);  // a tensor: not frozen
-  for (const std::string name : {"weight_decay", "beta1", "beta2", "eps"}) {
-    const double value = rule.get(0, name);
-    rule.set(0, name, value / 2);
-    EXPECT_NE(key(), first) << name;
-    rule.set(0, name, value);
-    EXPECT_EQ(key(), first) << name;
+  for (const std::string name : {"lr", "weight_decay", "beta1", "beta2", "eps"}) {
+    rule.set(0, name, rule.get(0, name) / 2);
+    EXPECT_EQ(key(), first) << name;  // a tensor: not frozen
   }
+  rule.follow("lr", [](std::size_t, int64_t) { return 0.1; });
+  EXPECT_NE(key(), first);  // the step looks the number up now
+  rule.unfollow("lr");
+  const std::vector<int64_t> before = key();
   lent.key = "second phase";
-  EXPECT_NE(key(), first);
+  EXPECT_NE(key(), before);
   lent.key.clear();
   lent.values.requires_grad_(false);
-  EXPECT_NE(key(), first);
+  EXPECT_NE(key(), before);
 }
 
 TEST(Update, OptionsAndTasksThatCannotWorkAreRefused) {
@@ -260,8 +259,9 @@ TEST(Update, OptionsAndTasksThatCannotWorkAreRefused) {
   for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) expect_field("max_norm", sgd(0.1, ClipGradOptions{bad, 2.0}));
   for (const double bad : {0.5, -1.0, nan}) expect_field("norm_type", sgd(0.1, ClipGradOptions{1.0, bad}));
   UpdateOptions half = sgd(0.1);
-  half.amp = at::kHalf;
+  half.amp = at::kDouble;
   expect_field("amp", half);
+  expect_field("clip_value", sgd(0.1, ClipGradOptions{.clip_value = 0}));
   expect_field("lr", sgd(-1));
   expect_error<ConfigError>([] { Update(nullptr, at::kCPU, UpdateOptions()); }, {"task is null"});
   auto frozen = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));

@@ -7,6 +7,7 @@
 #include <duet/core/train_context.h>
 #include <duet/core/trainer.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,14 +40,41 @@ class FakeHyperParameters : public HyperParameters {
     for (const double rate : rates) groups_.push_back({{"lr", rate}});
   }
   std::size_t group_count() const override { return groups_.size(); }
-  std::vector<std::string> names() const override { return {"lr"}; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (const auto& group : groups_) {
+      for (const auto& entry : group) {
+        if (std::find(all.begin(), all.end(), entry.first) == all.end()) all.push_back(entry.first);
+      }
+    }
+    return all;
+  }
+  // Another number of a group.
+  void give(std::size_t group, const std::string& name, double value) { groups_.at(group)[name] = value; }
   double get(std::size_t group, const std::string& name) const override { return groups_.at(group).at(name); }
   void set(std::size_t group, const std::string& name, double value) override {
     groups_.at(group).at(name) = value;
     ++writes;
   }
 
+  bool has(std::size_t group, const std::string& name) const override { return groups_.at(group).count(name) != 0; }
+  void follow(const std::string& name, Curve curve) override { curves[name] = std::move(curve); }
+  void unfollow(const std::string& name) override { curves.erase(name); }
+  int64_t applied() const override { return applied_updates; }
+
+  // What an optimizer does before an update.
+  void advance() {
+    for (const auto& [name, curve] : curves) {
+      for (std::size_t group = 0; group < groups_.size(); ++group) {
+        if (has(group, name)) groups_[group].at(name) = curve(group, applied_updates);
+      }
+    }
+    ++applied_updates;
+  }
+
   int writes = 0;
+  int64_t applied_updates = 0;
+  std::map<std::string, Curve> curves;
 
  private:
   std::vector<std::map<std::string, double>> groups_;
@@ -83,6 +111,7 @@ struct FakeRun {
   // What the trainer does around one update whose loss is `loss`.
   void update(Hook& hook, const at::Tensor& loss) {
     hook.before_train_iter(context);
+    hyper_parameters.advance();
     output.loss = loss;
     context.output = &output;
     ++context.update;
@@ -103,7 +132,7 @@ struct FakeRun {
 // An update rule that changes no weight; its loss is the index of the update.
 class FakeUpdateRule : public UpdateRule {
  public:
-  void begin(const Window& /*window*/) override {}
+  void begin(const Window& /*window*/) override { numbers_.advance(); }
   UpdateOutput run(const Window& /*window*/, UpdatePoints& /*points*/) override {
     return {at::scalar_tensor(static_cast<double>(updates_++)), {}, {}};
   }
@@ -118,13 +147,21 @@ class FakeUpdateRule : public UpdateRule {
   std::vector<std::string> names() const override { return numbers_.names(); }
   double get(std::size_t group, const std::string& name) const override { return numbers_.get(group, name); }
   void set(std::size_t group, const std::string& name, double value) override { numbers_.set(group, name, value); }
+  bool has(std::size_t group, const std::string& name) const override { return numbers_.has(group, name); }
+  void follow(const std::string& name, Curve curve) override { numbers_.follow(name, std::move(curve)); }
+  void unfollow(const std::string& name) override { numbers_.unfollow(name); }
+  int64_t applied() const override { return numbers_.applied(); }
 
   StateDict state_dict() const override {
     StateDict state;
     state.set("lr", StateValue(get(0, "lr")));
+    state.set("applied", StateValue(applied()));
     return state;
   }
-  void load_state_dict(const StateDict& state) override { set(0, "lr", state.number("lr")); }
+  void load_state_dict(const StateDict& state) override {
+    set(0, "lr", state.number("lr"));
+    numbers_.applied_updates = state.integer("applied");
+  }
 
  private:
   FakeTask task_;

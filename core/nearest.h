@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,12 @@ namespace duet {
 
 // The candidate with the smallest edit distance to `word`, case ignored; empty without candidates.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// The candidate that is `word` but for a slip or two; empty if none is that near.
+std::string misspelling_of(std::string_view word, const std::vector<std::string>& candidates);
+
+// The `count` nearest candidates, nearest first, each once.
+std::vector<std::string> nearest_names(std::string_view word, std::vector<std::string> candidates, std::size_t count);
 
 // "a, b, c"; "nothing" for an empty list.
 std::string join(const std::vector<std::string>& words);

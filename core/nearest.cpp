@@ -1,4 +1,4 @@
-#include <duet/cli/nearest.h>
+#include <duet/core/nearest.h>
 
 #include <c10/util/StringUtil.h>
 
@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 namespace duet {
 
@@ -37,6 +38,23 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     return edit_distance(word, a) < edit_distance(word, b);
   });
   return best == candidates.end() ? std::string() : *best;
+}
+
+std::string misspelling_of(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string candidate = nearest(word, candidates);
+  const std::size_t slips = word.size() < 2 ? 0 : word.size() < 4 ? 1 : 2;  // more would leave too little of a short word
+  return !candidate.empty() && edit_distance(word, candidate) <= slips ? candidate : std::string();
+}
+
+std::vector<std::string> nearest_names(std::string_view word, std::vector<std::string> candidates, std::size_t count) {
+  std::sort(candidates.begin(), candidates.end());
+  candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+  std::vector<std::pair<std::size_t, std::string>> ranked;
+  for (std::string& candidate : candidates) ranked.emplace_back(edit_distance(word, candidate), std::move(candidate));
+  std::sort(ranked.begin(), ranked.end());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(count, ranked.size()); ++i) names.push_back(std::move(ranked[i].second));
+  return names;
 }
 
 std::string join(const std::vector<std::string>& words) {

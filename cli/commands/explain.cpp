@@ -1,0 +1,224 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/build.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/report.h>
+#include <duet/core/device.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/optim/paramwise.h>
+#include <duet/optim/schedule_curve.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <set>
+
+namespace duet {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kListedUpdates = 2000;
+
+// A run that is ready to start, and how it came to its groups.
+struct Explained {
+  RunConfig config;
+  Run run;
+  ParamGroups groups;
+  std::vector<ScheduleOptions> schedules;
+  ScheduleRun length;
+};
+
+// Only models that ask their data for something need it.
+void read_data_if_there(const RunConfig& config, Run& run) {
+  if (!config.train) return;
+  try {
+    run.train_data = build_dataset(config.train);
+    run.train = build_loader(run.train_data, *config.train, config.seed, parse_device(config.trainer.device));
+    run.updates_per_epoch = config.trainer.loop.updates_per_epoch(*run.train);
+  } catch (const DataError& error) {
+    log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));
+  }
+}
+
+// What counts epochs of unknown length is left out.
+void drop_epochs(RunConfig& config) {
+  const auto by_epoch = [](const ScheduleConfig& schedule) { return schedule.options.by_epoch; };
+  if (std::any_of(config.schedules.begin(), config.schedules.end(), by_epoch)) {
+    log_warning("param_scheduler counts epochs, whose length is unknown: schedules are left out");
+    config.schedules.clear();
+  }
+  config.checkpoint_by_epoch = false;
+}
+
+Explained explain(const ExplainArguments& arguments) {
+  Explained result;
+  result.config = load_run_config(arguments);
+  RunConfig& config = result.config;
+  read_data_if_there(config, result.run);
+  if (result.run.updates_per_epoch == 0) drop_epochs(config);
+
+  // Kept on their way into the optimizer: made a second time they would warn a second time.
+  const auto made = std::make_shared<ParamGroups>();
+  RunConfig watched = config;
+  watched.trainer.param_groups = [made, make = config.trainer.param_groups](Task& task,
+                                                                            const OptimizerOptions& optimizer) {
+    return *made = make ? make(task, optimizer) : paramwise_groups(task, optimizer, {});
+  };
+  build_trainer(watched, config.mode, config.trainer.loop, result.run);
+  result.groups = *made;
+  result.schedules = schedules_of(config, result.run);
+  result.length = {planned_updates(config.trainer.loop, result.run.updates_per_epoch), result.run.updates_per_epoch};
+  add_hooks(config, result.run);
+  return result;
+}
+
+int64_t elements_of(const ParamGroup& group) {
+  int64_t count = 0;
+  for (const auto& parameter : group.parameters) count += parameter.second.numel();
+  return count;
+}
+
+Json groups_json(const Explained& explained) {
+  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
+  Json groups = Json::array();
+  for (std::size_t i = 0; i < explained.groups.size(); ++i) {
+    Json group = {{"name", explained.groups[i].name}};
+    for (const std::string& name : numbers.names()) {
+      if (numbers.has(i, name)) group[name] = numbers.get(i, name);
+    }
+    group["elements"] = elements_of(explained.groups[i]);
+    group["params"] = Json::array();
+    for (const auto& parameter : explained.groups[i].parameters) group["params"].push_back(parameter.first);
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+// Every number that changes, and the learning rate in any case.
+Json schedule_json(const Explained& explained) {
+  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
+  const int64_t updates =
+      explained.length.updates > 0 ? std::min(explained.length.updates, kListedUpdates) : kListedUpdates;
+  auto table = schedule_table(explained.schedules, numbers, explained.length, updates);
+  if (table.count("lr") == 0) {
+    std::vector<double> rates;
+    for (std::size_t i = 0; i < numbers.group_count(); ++i) rates.push_back(numbers.get(i, "lr"));
+    table["lr"].assign(static_cast<std::size_t>(updates), rates);
+  }
+  return table;
+}
+
+Json hook_order_json(const HookList& hooks) {
+  Json order;
+  for (int point = 0; point < static_cast<int>(HookPoint::kCount); ++point) {
+    order[to_string(static_cast<HookPoint>(point))] = hooks.order();
+  }
+  return order;
+}
+
+const char* name_of(Fallback fallback) {
+  return fallback == Fallback::kStrict ? "strict" : fallback == Fallback::kEager ? "eager" : "auto";
+}
+
+Json graph_json(const RunConfig& config) {
+  return {{"mode", config.mode},
+          {"fallback", name_of(config.graph.fallback)},
+          {"fuse", config.graph.fuse == Fuse::kExact ? "exact" : "off"},
+          {"cache_bytes", config.graph.cache_bytes},
+          {"verify_interval", config.graph.verify_interval}};
+}
+
+std::string short_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+// The rate and whatever else differs between groups become columns; the rest is said once.
+void print_groups(const Explained& explained) {
+  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
+  std::vector<std::string> columns;
+  std::string common;
+  for (const std::string& name : numbers.names()) {
+    std::set<std::string> values;
+    for (std::size_t i = 0; i < explained.groups.size(); ++i) {
+      values.insert(numbers.has(i, name) ? short_text(numbers.get(i, name)) : "-");
+    }
+    if (name == "lr" || name == "weight_decay" || values.size() > 1) {
+      columns.push_back(name);
+    } else {
+      common += (common.empty() ? "" : ", ") + name + " " + *values.begin();
+    }
+  }
+  std::printf("parameter groups of %s:\n  %3s  %-32s", explained.config.trainer.optimizer.type.c_str(), "", "name");
+  for (const std::string& column : columns) std::printf(" %14s", column.c_str());
+  std::printf(" %10s %12s\n", "parameters", "elements");
+  for (std::size_t i = 0; i < explained.groups.size(); ++i) {
+    const ParamGroup& group = explained.groups[i];
+    std::printf("  %3zu  %-32s", i, group.name.c_str());
+    for (const std::string& name : columns) {
+      std::printf(" %14s", numbers.has(i, name) ? short_text(numbers.get(i, name)).c_str() : "-");
+    }
+    std::printf(" %10zu %12lld\n", group.parameters.size(), static_cast<long long>(elements_of(group)));
+  }
+  if (!common.empty()) std::printf("  in every group: %s\n", common.c_str());
+}
+
+// A few values across the run, of the first group that has the number.
+void print_schedules(const Explained& explained) {
+  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
+  const int64_t updates = explained.length.updates > 0 ? explained.length.updates : kListedUpdates;
+  for (const auto& [number, param_name] : scheduled_numbers(explained.schedules, numbers)) {
+    std::size_t group = 0;
+    while (!numbers.has(group, number)) ++group;
+    const ScheduleCurve curve(explained.schedules, param_name, explained.length);
+    std::printf("%s of group %zu by update:", number.c_str(), group);
+    constexpr int64_t kShown = 8;
+    int64_t last = -1;
+    for (int64_t i = 0; i <= kShown; ++i) {
+      const int64_t update = i * (updates - 1) / kShown;
+      if (update == last) continue;
+      last = update;
+      std::printf("  %lld: %s", static_cast<long long>(update),
+                  short_text(curve.at(update, numbers.get(group, number))).c_str());
+    }
+    std::printf("\n");
+  }
+  if (explained.schedules.empty()) std::printf("no schedule: every number stays as it is\n");
+}
+
+void print_hooks(const HookList& hooks) {
+  std::printf("hooks, at every point in this order (priority):");
+  for (const std::string& name : hooks.order()) {
+    const Hook& hook = *hooks.find(name);
+    std::printf(" %s (%d", name.c_str(), hook.priority());
+    for (const std::string& other : hook.after()) std::printf(", after %s", other.c_str());
+    std::printf(")");
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+int explain_command(const ExplainArguments& arguments) {
+  check_writable(arguments.json);
+  const Explained explained = explain(arguments);
+  print_groups(explained);
+  print_schedules(explained);
+  print_hooks(explained.run.trainer->hooks());
+  std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
+              name_of(explained.config.graph.fallback));
+  std::fflush(stdout);
+  Json json;
+  json["hook_order"] = hook_order_json(explained.run.trainer->hooks());
+  json["param_groups"] = groups_json(explained);
+  json["schedule"] = schedule_json(explained);
+  json["graph"] = graph_json(explained.config);
+  write_json(arguments.json, json);
+  return 0;
+}
+
+}  // namespace duet

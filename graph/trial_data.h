@@ -1,0 +1,27 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace duet {
+
+// Numbers on which two kernels are compared bit by bit. They come from a generator of their own: the default one
+// belongs to the model.
+enum class TrialNumbers {
+  kPlain,    // magnitudes from 1 to 2, full mantissas: another order of summation shows at once
+  kWide,     // magnitudes from 2^-30 to 2^30
+  kTiny,     // products of two are denormal or vanish
+  kSpecial,  // plain ones with zeros of both signs, infinities, NaN and denormals in between
+};
+constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
+                                             TrialNumbers::kSpecial};
+
+// A float tensor with the sizes, strides and alignment of `like`, filled.
+at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed);
+void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed);
+
+// How far the tensor begins after a 64-byte boundary; a tensor whose memory comes later begins at its storage's offset.
+int64_t floats_past_alignment(const at::Tensor& tensor);
+
+}  // namespace duet

@@ -1,0 +1,186 @@
+#include <duet/hooks/ema_hook.h>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/core/task.h>
+#include <duet/hooks/run_length.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <utility>
+
+namespace duet {
+
+void EMAHookOptions::validate() const {
+  average.validate();
+  if (begin_iter < 0) {
+    throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", begin_iter, ", expected an integer >= 0"));
+  }
+  if (begin_epoch < 0) {
+    throw ConfigError(c10::str("[EMAHookOptions] begin_epoch is ", begin_epoch, ", expected an integer >= 0"));
+  }
+  if (begin_iter > 0 && begin_epoch > 0) {
+    throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", begin_iter, " and begin_epoch is ", begin_epoch,
+                               ", expected at most one of them; remove the other"));
+  }
+}
+
+EMAHook::EMAHook(EMAHookOptions options) : options_(std::move(options)) { options_.validate(); }
+
+EMAHook::~EMAHook() {
+  try {
+    give_weights_back();
+  } catch (const std::exception& error) {  // a broken device
+    log_error(std::string("[EMAHook] the model keeps the average instead of its own weights: ") + error.what());
+  }
+}
+
+void EMAHook::attach(TrainContext& context) {
+  if (average_) return;
+  const NamedTensors parameters = context.task.named_parameters();
+  require<ConfigError>(!parameters.empty(), "[EMAHook] the task has no parameters to average; remove this hook");
+  average_.emplace(options_.average, parameters.front().second.device());
+  const auto take = [this](const std::string& name, const at::Tensor& tensor, bool averaged, bool is_weight) {
+    if (averaged && WeightAverage::averages(tensor)) {
+      average_->add(name, tensor, is_weight);
+    } else {
+      unaveraged_.emplace_back(name, tensor);
+    }
+  };
+  for (const auto& [name, tensor] : parameters) take(name, tensor, tensor.requires_grad(), /*is_weight=*/true);
+  for (const auto& [name, tensor] : context.task.named_buffers()) take(name, tensor, options_.update_buffers, /*is_weight=*/false);
+  if (loaded_) install(*loaded_);
+}
+
+void EMAHook::before_train(TrainContext& context) {
+  end_pass();
+  attach(context);
+  loaded_.reset();
+  if (options_.evaluate_on_ema) claim_evaluation(context);
+  if (options_.begin_epoch > 0 && context.updates_per_epoch <= 0) {
+    throw ConfigError(c10::str("[EMAHook] begin_epoch is ", options_.begin_epoch, ", but the length of an epoch is unknown, "
+                               "expected one; count in updates with begin_iter"));
+  }
+  plan_start(context);
+  const int64_t length = run_length(context);
+  if (length > 0 && average_->start() > length) {
+    log_warning(c10::str("[EMAHook] averaging begins with update ", average_->start(), ", but the run ends after ", length,
+                         ": the average will be a copy of the weights"));
+  }
+}
+
+void EMAHook::plan_start(const TrainContext& context) {
+  const int64_t applied = context.hyper_parameters.applied();
+  if (applied >= average_->start()) return;
+  int64_t begin = options_.begin_iter;
+  if (options_.begin_epoch > 0) {
+    if (context.updates_per_epoch <= 0) return;  // before_train will know
+    begin = (options_.begin_epoch - 1) * context.updates_per_epoch + 1;
+  }
+  average_->start_at(std::max(begin, applied + 1));
+}
+
+void EMAHook::in_update(UpdateContext& context) {
+  require<ConfigError>(average_.has_value(),
+                       "[EMAHook] found no weights to average; add this hook before the first update of a run");
+  average_->update(context.applied, context.skipped);
+}
+
+// Whose average a model with two of them is evaluated with must be said.
+void EMAHook::claim_evaluation(TrainContext& context) const {
+  if (context.evaluated_average.empty()) context.evaluated_average = options_.name;
+  if (context.evaluated_average == options_.name) return;
+  throw ConfigError("[EMAHook] found two averages to evaluate with, '" + context.evaluated_average + "' and '" +
+                    options_.name + "', expected one; set evaluate_on_ema: false for the other");
+}
+
+void EMAHook::before_train_iter(TrainContext&) {
+  if (in_pass_) end_pass();
+  loaded_.reset();  // a load that failed leaves it
+}
+
+void EMAHook::begin_pass(TrainContext& context) {
+  end_pass();
+  if (!options_.evaluate_on_ema || (!average_ && !loaded_)) return;
+  attach(context);
+  claim_evaluation(context);
+  in_pass_ = true;
+  put_average_in();
+}
+
+void EMAHook::end_pass() {
+  give_weights_back();
+  in_pass_ = false;
+}
+
+// Values are copied, so that a captured step finds the weights where they were. All are set aside first: the model may
+// have one under two names.
+void EMAHook::put_average_in() {
+  if (!in_pass_ || !own_weights_.empty()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> own;
+  for (const auto& item : average_->items()) own.push_back(item.value.detach().clone());
+  own_weights_ = std::move(own);
+  for (const auto& item : average_->items()) item.value.detach().copy_(item.average);
+}
+
+void EMAHook::give_weights_back() const {
+  if (own_weights_.empty()) return;
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < own_weights_.size(); ++i) average_->items()[i].value.detach().copy_(own_weights_[i]);
+  own_weights_.clear();
+}
+
+void EMAHook::before_save_checkpoint(TrainContext&) { give_weights_back(); }
+
+// The trainer's state lends the live weights, which must be the model's own: reading it is no reason to refuse it in the
+// middle of a pass.
+StateDict EMAHook::state_dict() const {
+  give_weights_back();
+  if (!average_) return loaded_.value_or(StateDict());
+  StateDict state;
+  state.set("start", average_->start());
+  for (const auto& item : average_->items()) state.set("weights." + item.name, item.average);
+  for (const auto& [name, tensor] : unaveraged_) state.set("weights." + name, tensor.detach());
+  return state;
+}
+
+void EMAHook::load_state_dict(const StateDict& state) {
+  give_weights_back();
+  loaded_.reset();
+  if (!state.has("start")) {
+    if (state.tensors().empty()) return;  // what state_dict() gives before the model is known
+    state.integer("start");               // throws
+  }
+  loaded_ = state;
+  if (average_) install(state);
+}
+
+void EMAHook::install(const StateDict& state) {
+  const int64_t start = state.integer("start");
+  for (const auto& item : average_->items()) {
+    check_state(options_.name + ".weights." + item.name, state.tensor("weights." + item.name), item.average);
+  }
+  for (const auto& item : average_->items()) {
+    copy_state(item.name, state.tensor("weights." + item.name), item.average);
+  }
+  average_->start_at(start);
+}
+
+void EMAHook::after_load_checkpoint(TrainContext& context) {
+  end_pass();
+  const bool has_average = loaded_.has_value();
+  attach(context);
+  loaded_.reset();
+  if (!has_average) {
+    average_->copy_values();
+    average_->start_at(std::numeric_limits<int64_t>::max());
+    log_info("[EMAHook] the checkpoint holds no average '" + options_.name + "': it starts from the loaded weights");
+  }
+  plan_start(context);
+}
+
+}  // namespace duet

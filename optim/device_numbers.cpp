@@ -1,0 +1,149 @@
+#include <duet/optim/device_numbers.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/optim/device_scalar.h>
+
+#include <set>
+
+namespace duet {
+
+DeviceNumbers::DeviceNumbers(const std::vector<std::map<std::string, double>>& groups, at::Device device) {
+  const at::NoGradGuard no_grad;
+  for (const auto& group : groups) {
+    auto& names = index_.emplace_back();
+    for (const auto& [name, value] : group) {
+      names.emplace(name, host_.size());
+      host_.push_back(value);
+    }
+  }
+  const auto count = static_cast<int64_t>(host_.size());
+  const auto options = at::TensorOptions().dtype(hyper_parameter_dtype(device)).device(device);
+  values_ = at::empty({count}, options);
+  table_ = at::zeros({kRows, count}, options);
+  base_ = at::zeros({1}, options.dtype(at::kLong));
+  held_ = at::full({count}, true, options.dtype(at::kBool));
+  for (int64_t i = 0; i < count; ++i) {
+    scalars_.push_back(values_.select(0, i));
+    write_device_scalar(scalars_.back(), host_[i]);
+  }
+}
+
+std::vector<std::string> DeviceNumbers::names() const {
+  std::set<std::string> names;
+  for (const auto& group : index_) {
+    for (const auto& entry : group) names.insert(entry.first);
+  }
+  return {names.begin(), names.end()};
+}
+
+bool DeviceNumbers::has(std::size_t group, const std::string& name) const {
+  return group < index_.size() && index_[group].count(name) != 0;
+}
+
+std::size_t DeviceNumbers::position(std::size_t group, const std::string& name) const {
+  if (group >= index_.size()) {
+    throw ConfigError(c10::str("[Optimizer] found group ", group, ", expected one below ", index_.size()));
+  }
+  const auto found = index_[group].find(name);
+  if (found == index_[group].end()) {
+    std::string known;
+    for (const auto& entry : index_[group]) known += (known.empty() ? "" : ", ") + entry.first;
+    throw ConfigError(c10::str("[Optimizer] there is no hyper-parameter '", name, "'; this optimizer has ", known));
+  }
+  return found->second;
+}
+
+double DeviceNumbers::get(std::size_t group, const std::string& name) const {
+  const std::size_t at = position(group, name);
+  return follows(name) ? read_device_scalar(scalars_[at]) : host_[at];
+}
+
+const at::Tensor& DeviceNumbers::tensor(std::size_t group, const std::string& name) const {
+  return scalars_[position(group, name)];
+}
+
+void DeviceNumbers::hold(std::size_t position, bool on) {
+  if (held_.is_cpu()) {
+    held_.mutable_data_ptr<bool>()[position] = on;
+  } else {
+    held_.select(0, static_cast<int64_t>(position)).fill_(on);
+  }
+}
+
+void DeviceNumbers::set(std::size_t group, const std::string& name, double value) {
+  const std::size_t at = position(group, name);
+  if (follows(name)) {
+    hold(at, true);
+    set_since_.push_back(at);
+  } else if (host_[at] == value) {
+    return;  // a write to the device is not free
+  }
+  host_[at] = value;
+  write_device_scalar(scalars_[at], value);
+}
+
+void DeviceNumbers::follow(const std::string& name, HyperParameters::Curve curve) {
+  bool known = false;
+  for (std::size_t group = 0; group < index_.size(); ++group) {
+    if (!has(group, name)) continue;
+    known = true;
+    hold(index_[group].at(name), false);
+  }
+  if (!known) position(0, name);  // throws
+  curves_[name] = std::move(curve);
+  rows_left_ = 0;
+}
+
+void DeviceNumbers::unfollow(const std::string& name) {
+  if (!follows(name)) return;
+  for (std::size_t group = 0; group < index_.size(); ++group) {
+    if (!has(group, name)) continue;
+    const std::size_t at = index_[group].at(name);
+    host_[at] = read_device_scalar(scalars_[at]);
+    hold(at, true);
+  }
+  curves_.erase(name);
+}
+
+void DeviceNumbers::begin(const std::function<int64_t()>& applied, bool counted) {
+  if (!following()) return;
+  if (rows_left_ == 0) fill(applied(), counted);
+  --rows_left_;
+}
+
+void DeviceNumbers::fill(int64_t applied, bool counted) {
+  const at::NoGradGuard no_grad;
+  const int64_t columns = values_.numel();
+  const at::Tensor rows = at::zeros({kRows, columns}, at::kDouble);
+  auto* const cells = rows.mutable_data_ptr<double>();
+  for (const auto& [name, curve] : curves_) {
+    for (std::size_t group = 0; group < index_.size(); ++group) {
+      if (!has(group, name)) continue;
+      const std::size_t at = index_[group].at(name);
+      for (int64_t row = 0; row < kRows; ++row) cells[row * columns + static_cast<int64_t>(at)] = curve(group, applied + row);
+    }
+  }
+  table_.copy_(rows);
+  base_.fill_(counted ? applied + 1 : applied);
+  rows_left_ = kRows;
+}
+
+void DeviceNumbers::advance(const at::Tensor& applied) {
+  if (!following()) return;
+  values_.copy_(at::where(held_, values_, table_.index_select(0, applied - base_).select(0, 0)));
+}
+
+void DeviceNumbers::end() {
+  for (const std::size_t position : set_since_) hold(position, false);
+  set_since_.clear();
+}
+
+}  // namespace duet

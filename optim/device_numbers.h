@@ -1,0 +1,67 @@
+#pragma once
+
+#include <duet/core/batch.h>
+#include <duet/core/hyper_parameters.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// The numbers of every group in one vector on the device, each also a 0-dim tensor with a fixed address, so that a captured
+// step sees every new value.
+//
+// Numbers that follow a curve are looked up on the device: a table holds their values for the next applied updates, and how
+// many were applied the device itself counts. The host refills the table once per `kRows` updates.
+class DeviceNumbers {
+ public:
+  static constexpr int64_t kRows = 256;
+
+  DeviceNumbers(const std::vector<std::map<std::string, double>>& groups, at::Device device);
+
+  std::size_t group_count() const { return index_.size(); }
+  std::vector<std::string> names() const;
+  bool has(std::size_t group, const std::string& name) const;
+  // These throw ConfigError for a group or name that is not there.
+  double get(std::size_t group, const std::string& name) const;
+  void set(std::size_t group, const std::string& name, double value);
+  // 0-dim, float64 on the CPU, float32 elsewhere.
+  const at::Tensor& tensor(std::size_t group, const std::string& name) const;
+
+  void follow(const std::string& name, HyperParameters::Curve curve);
+  void unfollow(const std::string& name);
+  bool following() const { return !curves_.empty(); }
+  bool follows(const std::string& name) const { return curves_.count(name) != 0; }
+
+  // Host side before an update: fills the table if it is used up. `applied()` may read the device. `counted`: advance() will
+  // be told a number that includes the update.
+  void begin(const std::function<int64_t()>& applied, bool counted = false);
+  // In the update: what follows a curve gets its value for `applied` (int64, one element).
+  void advance(const at::Tensor& applied);
+  // Host side after an update.
+  void end();
+  // The number of applied updates has jumped: the next begin() fills the table anew.
+  void refill() { rows_left_ = 0; }
+
+  // What advance() changes.
+  const at::Tensor& values() const { return values_; }
+
+ private:
+  std::size_t position(std::size_t group, const std::string& name) const;
+  void fill(int64_t applied, bool counted);
+  void hold(std::size_t position, bool on);
+
+  std::vector<std::map<std::string, std::size_t>> index_;  // per group: name to position in values_
+  std::vector<double> host_;                               // what was set last
+  std::vector<at::Tensor> scalars_;                        // views of values_
+  at::Tensor values_;                                      // one element per number
+  std::map<std::string, HyperParameters::Curve> curves_;
+  at::Tensor table_;           // [kRows, numbers]: values at base_, base_ + 1, ... applied updates
+  at::Tensor base_;            // int64 [1]
+  at::Tensor held_;            // bool per number: advance() leaves it alone
+  std::vector<std::size_t> set_since_;  // followed numbers that were set for the next update
+  int64_t rows_left_ = 0;
+};
+
+}  // namespace duet

@@ -1,0 +1,22 @@
+#include <duet/optim/optimizer_kind.h>
+
+#include <duet/optim/kernel_math.h>
+
+namespace duet {
+
+const OptimizerKind* find_optimizer_kind(const std::string& name) {
+  for (const OptimizerKind* kind : {&kSgd, &kAdam, &kAdamw, &kAdagrad, &kRmsprop, &kNadam, &kRadam, &kLion, &kMuon}) {
+    if (name == kind->name) return kind;
+  }
+  return nullptr;
+}
+
+void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options) {
+  if (kernel_math::is_narrow(call)) {
+    kernel_math::step_in_float32(call, [&](const KernelCall& wide) { kind.kernel(wide, options); });
+  } else {
+    kind.kernel(call, options);
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <duet/core/batch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// mmengine's averages of weights, with its names. `steps` counts updates since averaging began, which copies (steps = 0).
+struct WeightAverageOptions {
+  // ExponentialMovingAverage: average += momentum * (weight - average)
+  // MomentumAnnealingEMA:     likewise with max(momentum, gamma / (gamma + steps))
+  // StochasticWeightAverage:  the mean of the weights at steps 0, interval, 2 * interval, ...
+  std::string type = "ExponentialMovingAverage";
+  double momentum = 0.0002;  // in (0, 1]: how much the new value counts, not the old one
+  int64_t gamma = 100;       // >= 1
+  int64_t interval = 1;      // >= 1: updates between averagings
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// Averages of tensors that updates change. update() is code of the update: it reads nothing back to the host and holds no
+// host number that changes, so that it is captured with the update. The averages never change their places in memory.
+//
+// An average has the dtype of its tensor, or float32 for one of 16 bits, in which small steps would round to nothing.
+class WeightAverage {
+ public:
+  struct Item {
+    std::string name;
+    at::Tensor value;    // what is averaged; shared
+    at::Tensor average;
+    bool is_weight = true;  // false: a buffer, which a skipped update changes too
+  };
+
+  // Starts with copies of the values. Throws ConfigError for options out of range.
+  explicit WeightAverage(const WeightAverageOptions& options, at::Device device);
+  // Floating-point (or complex) tensors only: see averages().
+  void add(const std::string& name, const at::Tensor& value, bool is_weight);
+  static bool averages(const at::Tensor& tensor);
+
+  // Averages from the update that is the `first` to be applied (1: that of a fresh run), which copies; up to then the
+  // averages follow the values. A new one never begins by itself.
+  void start_at(int64_t first);
+  int64_t start() const { return start_; }
+
+  // `applied` (int64, one element): updates applied, the present one included. `skipped` (float32, one element) is 1 if
+  // nothing may change; it may be undefined.
+  void update(const at::Tensor& applied, const at::Tensor& skipped);
+  // The averages become copies of the values.
+  void copy_values();
+
+  const std::vector<Item>& items() const { return items_; }
+
+ private:
+  at::Tensor weight_of_new(const at::Tensor& applied, const at::Tensor& skipped) const;
+  at::Tensor formula(const at::Tensor& steps) const;
+
+  WeightAverageOptions options_;
+  std::vector<Item> items_;
+  int64_t start_ = 0;
+  at::Tensor start_on_device_;  // int64, 0-dim: it may change without another capture
+  at::Tensor zero_, one_, momentum_, gamma_;  // float64, 0-dim
+};
+
+}  // namespace duet

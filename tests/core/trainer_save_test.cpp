@@ -1,0 +1,183 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+
+#include <filesystem>
+
+#include "../support/expect_error.h"
+#include "../support/loop_runs.h"
+#include "../support/sample_state.h"
+#include "../support/temp_dir.h"
+
+// BaseTrainer::save() and load(), and loads that fail: they leave nothing half loaded.
+
+namespace duet {
+namespace {
+
+using testing::loader;
+using testing::Names;
+using testing::trainer_for;
+
+Batch batch(uint64_t seed) { return testing::mlp_task().batch(4, seed); }
+
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
+// Keeps a tensor of its own; refuses a negative one.
+class KeepingHook : public Hook {
+ public:
+  KeepingHook(std::string name, double value) : value_(at::full({2}, value)), name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+  void before_save_checkpoint(TrainContext&) override { ++saves; }
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("value", value_);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    value_.copy_(state.tensor("value"));  // careless: changes first and checks then
+    if (value_.min().item<double>() < 0) throw CheckpointError("found a negative value");
+  }
+  double value() const { return value_.min().item<double>(); }
+
+  int saves = 0;
+
+ private:
+  at::Tensor value_;
+  std::string name_;
+};
+
+class TrainerSave : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string mode() const { return GetParam(); }
+};
+
+TEST_P(TrainerSave, GoesOnBitByBitFromEitherModesFile) {
+  const TempDir folder;
+  for (const std::string other_mode : {"eager", "graph"}) {
+    const auto first = trainer_for(mode(), {});
+    for (uint64_t n = 0; n < 5; ++n) first->step(batch(n));
+    const std::string path = first->save(folder / ("from_" + other_mode));
+    EXPECT_EQ(path, folder / ("from_" + other_mode) + "/step-5");
+    const auto second = trainer_for(other_mode, {});
+    seed_all(99);
+    second->load(path);
+    expect_same_state(first->state_dict(), second->state_dict());
+    StateDict last[2];
+    for (BaseTrainer* trainer : {first.get(), second.get()}) {
+      trainer->load(path);  // the generators are the process's
+      for (uint64_t n = 5; n < 9; ++n) trainer->step(batch(n));
+      last[trainer == second.get()] = trainer->state_dict();
+    }
+    expect_same_state(last[0], last[1]);
+  }
+}
+
+TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
+  const TempDir folder;
+  const auto trainer = trainer_for(mode(), {});
+  for (uint64_t n = 1; n <= 6; ++n) {
+    trainer->step(batch(n));
+    trainer->save(folder / "saved");
+  }
+  for (int n = 1; n <= 6; ++n) EXPECT_TRUE(std::filesystem::exists(folder / "saved/step-" + std::to_string(n)));
+  const auto loaded = trainer_for(mode(), {});
+  loaded->load(folder / "saved");
+  EXPECT_EQ(loaded->update(), 6);
+  expect_error<CheckpointError>([&] { loaded->load(folder / "nowhere"); }, {"nowhere"});
+  expect_error<CheckpointError>([&] { loaded->save(folder.write("a_file", "x")); }, {"a_file", "not saved"});
+  EXPECT_EQ(loaded->update(), 6);
+}
+
+TEST_P(TrainerSave, HooksHearOfEverySave) {
+  const TempDir folder;
+  const auto trainer = trainer_for(mode(), {});
+  trainer->add_hook(std::make_unique<KeepingHook>("keeper", 1));
+  trainer->step(batch(1));
+  trainer->save(folder / "saved");
+  EXPECT_EQ(dynamic_cast<KeepingHook*>(trainer->hooks().find("keeper"))->saves, 1);
+}
+
+TEST_P(TrainerSave, AHookThatCannotTakeItsStateLeavesEverythingAsItWas) {
+  const auto with_hooks = [this](double value) {
+    auto trainer = trainer_for(mode(), {});
+    for (const char* name : {"a", "b", "c"}) trainer->add_hook(std::make_unique<KeepingHook>(name, value));
+    return trainer;
+  };
+  const auto source = with_hooks(7);
+  for (uint64_t n = 0; n < 3; ++n) source->step(batch(n));
+  const StateDict good = copy_of(source->state_dict());
+  const auto target = with_hooks(1);
+  for (uint64_t n = 0; n < 5; ++n) target->step(batch(10 + n));
+  const StateDict before = copy_of(target->state_dict());
+  for (const std::string bad_hook : {"a", "b", "c"}) {
+    SCOPED_TRACE(bad_hook);
+    StateDict bad = copy_of(good);
+    bad.set("hooks." + bad_hook + ".value", at::full({2}, -1.0));
+    expect_error<CheckpointError>([&] { target->load_state_dict(bad); }, {"'" + bad_hook + "'", "negative"});
+    expect_same_state(before, target->state_dict());
+  }
+  StateDict without_optimizer;
+  for (const auto& [name, tensor] : good.tensors()) {
+    if (name.rfind("optimizer.", 0) != 0) without_optimizer.set(name, tensor);
+  }
+  for (const auto& [name, value] : good.values()) without_optimizer.set(name, value);
+  expect_error<CheckpointError>([&] { target->load_state_dict(without_optimizer); }, {"optimizer"});
+  expect_same_state(before, target->state_dict());
+  target->load_state_dict(good);
+  expect_same_state(good, target->state_dict());
+}
+
+// Batches without a position.
+class Stream : public DataSource {
+ public:
+  void start_epoch(int64_t) override { given_ = 0; }
+  std::optional<Batch> next() override { return given_++ < 3 ? std::optional<Batch>(batch(1)) : std::nullopt; }
+  int64_t batches_per_epoch() const override { return 3; }
+
+ private:
+  int64_t given_ = 0;
+};
+
+// A position in words of its own.
+class OtherStream : public Stream {
+ public:
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("byte_offset", StateValue(int64_t{0}));
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override { static_cast<void>(state.integer("byte_offset")); }
+};
+
+TEST_P(TrainerSave, APositionInAnotherKindOfSourceIsRefusedInWords) {
+  const auto source = trainer_for(mode(), {.max_updates = 2});
+  source->train(*loader(8));
+  const StateDict state = copy_of(source->state_dict());
+  const auto target = trainer_for(mode(), {.max_updates = 4});
+  Names calls;
+  target->add_hook(testing::recorder(calls));
+  target->load_state_dict(state);
+  calls.clear();
+  Stream plain;
+  OtherStream other;
+  expect_error<CheckpointError>([&] { target->train(plain); }, {"keeps no position", "load_weights()"});
+  expect_error<CheckpointError>([&] { target->train(other); }, {"cannot go on", "byte_offset", "load_weights()"});
+  expect_error<CheckpointError>([&] { target->train(*loader(10)); }, {"cannot go on", "10 samples"});
+  EXPECT_TRUE(calls.empty());
+  EXPECT_EQ(target->update(), 2);
+  expect_same_state(state, target->state_dict());
+  target->train(*loader(8));  // the right one is still welcome
+  EXPECT_EQ(target->update(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerSave, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,222 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/checkpoint.h>
+#include <duet/core/error.h>
+#include <duet/hooks/checkpoint_hook.h>
+#include <duet/hooks/param_scheduler_hook.h>
+
+#include <filesystem>
+
+#include "../support/expect_error.h"
+#include "../support/loop_runs.h"
+#include "../support/sample_state.h"
+#include "../support/temp_dir.h"
+
+// A loop of the user's own, in both modes: step() opens a run and finish() closes it, so that hooks work there as they do
+// in train().
+
+namespace duet {
+namespace {
+
+using testing::EveryPointHook;
+using testing::loader;
+using testing::Names;
+using testing::recorder;
+using testing::trainer_for;
+using ::testing::ElementsAre;
+
+Batch batch(uint64_t seed) { return testing::mlp_task().batch(4, seed); }
+
+class TrainerStep : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string mode() const { return GetParam(); }
+
+  // Twelve updates in all, with a schedule over them and a checkpoint after every fifth.
+  std::unique_ptr<BaseTrainer> scheduled(const std::string& work_dir) const {
+    auto trainer = trainer_for(mode(), {.max_updates = 12, .work_dir = work_dir});
+    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{
+        {.type = "Linear", .end = 4, .start_factor = 0.25}, {.type = "Cosine", .begin = 4}}));
+    trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5, .max_keep = -1}));
+    return trainer;
+  }
+};
+
+// All but what belongs to a data source that the trainer knows.
+void expect_same_training(const StateDict& a, const StateDict& b) {
+  for (const char* part : {"model", "optimizer", "random", "hooks"}) expect_same_state(a.part(part), b.part(part));
+  EXPECT_EQ(a.integer("trainer.update"), b.integer("trainer.update"));
+  expect_same_tensor("loss", a.tensor("trainer.loss"), b.tensor("trainer.loss"));
+}
+
+void step_through(BaseTrainer& trainer, DataSource& data, int64_t updates) {
+  for (int64_t i = 0; i < updates; ++i) {
+    std::optional<Batch> next = data.next();
+    if (!next) {
+      data.start_epoch(1);
+      next = data.next();
+    }
+    trainer.step(*next);
+  }
+}
+
+TEST_P(TrainerStep, SchedulesAndCheckpointsDoWhatTheyDoInTrain) {
+  const TempDir folder;
+  const auto trained = scheduled(folder / "train");
+  trained->train(*loader(12));
+
+  const auto stepped = scheduled(folder / "step");
+  const auto data = loader(12);
+  data->start_epoch(0);
+  step_through(*stepped, *data, 12);
+  stepped->finish();
+
+  expect_same_training(trained->state_dict(), stepped->state_dict());
+  EXPECT_DOUBLE_EQ(stepped->hyper_parameters().get(0, "lr"), trained->hyper_parameters().get(0, "lr"));
+  for (const char* name : {"step-5", "step-10", "step-12"}) {
+    SCOPED_TRACE(name);
+    expect_same_training(CheckpointStore::load(folder / "train/checkpoints/" + name),
+                         CheckpointStore::load(folder / "step/checkpoints/" + name));
+  }
+}
+
+TEST_P(TrainerStep, ALoopGoesOnFromItsCheckpoint) {
+  const TempDir folder;
+  const auto whole = scheduled(folder / "whole");
+  const auto data = loader(12);
+  data->start_epoch(0);
+  step_through(*whole, *data, 12);
+  whole->finish();
+
+  const auto resumed = scheduled(folder / "resumed");
+  resumed->step(batch(3));  // what it did before must not count
+  resumed->load(folder / "whole/checkpoints/step-5");
+  const auto again = loader(12);
+  again->start_epoch(0);
+  for (int i = 0; i < 5; ++i) again->next();
+  step_through(*resumed, *again, 7);
+  resumed->finish();
+  expect_same_training(whole->state_dict(), resumed->state_dict());
+}
+
+TEST_P(TrainerStep, TheFirstStepOpensTheRunAndFinishClosesItOnce) {
+  const auto trainer = trainer_for(mode(), {});
+  Names calls;
+  trainer->add_hook(recorder(calls));
+  trainer->finish();
+  EXPECT_THAT(calls, ElementsAre());
+  for (int round = 0; round < 2; ++round) {
+    calls.clear();
+    trainer->step(batch(1));
+    trainer->step(std::vector<Batch>{batch(2), batch(3)});
+    EXPECT_EQ(calls.front(), "before_run");
+    EXPECT_EQ(calls.at(1), "before_train");
+    for (const char* once : {"before_run", "before_train"}) EXPECT_EQ(std::count(calls.begin(), calls.end(), once), 1);
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), "after_train_iter"), 2);
+    calls.clear();
+    trainer->finish();
+    trainer->finish();
+    EXPECT_THAT(calls, ElementsAre("after_train", "after_run"));
+  }
+}
+
+TEST_P(TrainerStep, TrainClosesAnOpenLoopFirst) {
+  const auto trainer = trainer_for(mode(), {.max_updates = 2});
+  Names calls;
+  trainer->add_hook(recorder(calls));
+  trainer->step(batch(1));
+  calls.clear();
+  trainer->train(*loader(4));
+  calls.resize(4);
+  EXPECT_THAT(calls, ElementsAre("after_train", "after_run", "before_run", "before_train"));
+}
+
+TEST_P(TrainerStep, TheDestructorRunsNoHook) {
+  Names calls;
+  {
+    const auto trainer = trainer_for(mode(), {});
+    trainer->add_hook(recorder(calls));
+    trainer->step(batch(1));
+    calls.clear();
+  }
+  EXPECT_THAT(calls, ElementsAre());
+}
+
+TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
+  const auto trainer = trainer_for(mode(), {});
+  Names calls;
+  std::string error;
+  trainer->add_hook(recorder(calls));
+  trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
+    if (point == "after_train") error = context.error;
+  }));
+  trainer->step(batch(1));
+  calls.clear();
+  expect_error<DataError>([&] { trainer->step(Batch{{"x", at::ones({0, 4})}}); }, {"weight 0"});
+  EXPECT_THAT(calls, ElementsAre("on_exception", "after_train", "after_run"));
+  EXPECT_THAT(error, ::testing::HasSubstr("weight 0"));
+  trainer->finish();
+  calls.clear();
+  trainer->step(batch(2));
+  EXPECT_EQ(calls.front(), "before_run");
+  trainer->finish();
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(trainer->update(), 2);
+}
+
+TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
+  const auto trainer = trainer_for(mode(), {});
+  Names calls;
+  trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext&) {
+    if (point == "after_train") throw DataError("boom");
+  }));
+  trainer->add_hook(recorder(calls));
+  trainer->step(batch(1));
+  calls.clear();
+  expect_error<DataError>([&] { trainer->finish(); }, {"boom", "'bad'"});
+  EXPECT_THAT(calls, ElementsAre("after_train", "after_run"));
+  EXPECT_NO_THROW(trainer->finish());
+}
+
+TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
+  const auto trainer = trainer_for(mode(), {.max_updates = 5});
+  trainer->add_hook(std::make_unique<EveryPointHook>("stop", [](const std::string& point, TrainContext& context) {
+    if (point == "after_train_iter" && context.update == 3) context.request_stop("enough");
+  }));
+  while (!trainer->finished()) trainer->step(batch(1));
+  EXPECT_EQ(trainer->update(), 3);
+  EXPECT_EQ(trainer->stop_reason(), "enough");
+  trainer->finish();
+  EXPECT_EQ(trainer->stop_reason(), "enough");
+  trainer->step(batch(1));
+  while (!trainer->finished()) trainer->step(batch(1));
+  EXPECT_EQ(trainer->update(), 5);
+}
+
+TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
+  const auto trainer = trainer_for(mode(), {});
+  trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
+  expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_updates"});
+  EXPECT_EQ(trainer->update(), 0);
+}
+
+TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
+  const auto trainer = trainer_for(mode(), {});
+  EXPECT_FALSE(trainer->output().loss.defined());
+  for (uint64_t n = 0; n < 4; ++n) {
+    const UpdateOutput& output = trainer->step(batch(n));
+    EXPECT_EQ(&output, &trainer->output());
+  }
+  const at::Tensor loss = trainer->output().loss.clone();
+  const auto loaded = trainer_for(mode(), {});
+  loaded->load_state_dict(trainer->state_dict());
+  trainer->step(batch(9));
+  expect_same_tensor("loss", loaded->output().loss, loss);
+  EXPECT_TRUE(loaded->output().log.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerStep, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,290 @@
+#include <duet/hooks/ema_hook.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <duet/core/checkpoint.h>
+#include <duet/core/safetensors.h>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <functional>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/loop_runs.h"
+#include "../support/temp_dir.h"
+#include "ema_runs.h"
+
+namespace duet {
+namespace {
+
+using namespace testing;
+
+struct EmaGolden {
+  const char* type;
+  int64_t interval, begin;
+  bool update_buffers;
+  std::vector<std::vector<double>> rows;
+};
+
+#include "ema_golden.inc"
+
+// The model of make_ema_golden.py: its values are those of the update, whatever trains it.
+class ScriptedTask : public FakeTask {
+ public:
+  NamedTensors named_parameters() const override { return {{"weight", weight}}; }
+  NamedTensors named_buffers() const override {
+    return {{"norm.running_mean", mean}, {"norm.running_var", variance}, {"norm.num_batches_tracked", count}};
+  }
+  void set(int64_t update) {
+    const at::NoGradGuard no_grad;
+    const auto fractions = [&](int64_t count, int64_t factor, int64_t modulus) {
+      return (at::arange(count, at::kLong) * 11 + update * factor).remainder(modulus).to(at::kFloat) / 64 - 0.75;
+    };
+    weight.copy_(fractions(4, 37, 101));
+    mean.copy_(fractions(3, 53, 97));
+    variance.copy_(fractions(3, 29, 89) + 1);
+    count.fill_(update);
+  }
+
+  at::Tensor weight = at::zeros({4}).set_requires_grad(true), mean = at::zeros({3}), variance = at::zeros({3});
+  at::Tensor count = at::zeros({}, at::kLong);
+};
+
+TEST(EMAHook, EqualsThatOfMmengine) {
+  for (const EmaGolden& golden : kGolden) {
+    SCOPED_TRACE(c10::str(golden.type, ", interval ", golden.interval, ", begin ", golden.begin, ", buffers ", golden.update_buffers));
+    ScriptedTask task;
+    task.set(0);
+    FakeHyperParameters numbers;
+    FakeState state;
+    TrainContext context{task, numbers, state, "eager", ""};
+    EMAHook hook({.average = {.type = golden.type, .momentum = kMomentum, .gamma = kGamma, .interval = golden.interval},
+                  .update_buffers = golden.update_buffers,
+                  .begin_iter = golden.begin});
+    hook.before_train(context);
+    std::size_t row = 0;
+    for (int64_t update = 1; update <= kRecorded.back(); ++update) {
+      task.set(update);
+      const UpdateOutput output;
+      UpdateContext inside{task.named_parameters(), output, at::full({1}, update, at::kLong), {}};
+      hook.in_update(inside);
+      if (update != kRecorded[row]) continue;
+      const StateDict average = hook.state_dict().part("weights");
+      const at::Tensor seen = at::cat({average.tensor("weight"), average.tensor("norm.running_mean"), average.tensor("norm.running_var")});
+      for (int64_t i = 0; i < seen.numel(); ++i) {
+        EXPECT_NEAR(seen[i].item<double>(), golden.rows[row][i], 2e-7 * std::max(1.0, std::abs(golden.rows[row][i]))) << "update " << update;
+      }
+      EXPECT_EQ(average.tensor("norm.num_batches_tracked").item<int64_t>(), update);
+      ++row;
+    }
+  }
+}
+
+TEST(EMAHook, RefusesOptionsOutOfRange) {
+  const auto refuse = [](const EMAHookOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { EMAHook hook(options); }, parts);
+  };
+  refuse({.average = {.momentum = 0}}, {"momentum", "(0, 1]"});
+  refuse({.begin_iter = -1}, {"begin_iter is -1", ">= 0"});
+  refuse({.begin_epoch = -1}, {"begin_epoch is -1", ">= 0"});
+  refuse({.begin_iter = 3, .begin_epoch = 1}, {"begin_iter", "begin_epoch", "at most one"});
+}
+
+TEST_P(EMA, AveragesTheWeightsOfEveryUpdate) {
+  EMASetting setup{.ema = {.average = {.type = "MomentumAnnealingEMA", .momentum = 0.2, .gamma = 2}, .begin_iter = 4}};
+  const auto trainer = make(mode(), setup);
+  std::map<std::string, at::Tensor> expected;
+  for (int64_t update = 1; update <= 30; ++update) {
+    steps(*trainer, update, update + 1);
+    const double weight = update <= 4 ? 1 : std::max(0.2, 2.0 / (2 + static_cast<double>(update - 4)));
+    const StateDict weights = trainer->weights();
+    for (const auto& [name, tensor] : weights.tensors()) {
+      at::Tensor& average = expected.try_emplace(name, tensor.to(at::kDouble)).first->second;
+      average = average + weight * (tensor.to(at::kDouble) - average);
+    }
+  }
+  const StateDict average = average_of(*trainer);
+  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::allclose(average.tensor(name).to(at::kDouble), tensor, 1e-5, 1e-7)) << name;
+  if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) EXPECT_GE(graph->replays(), 25);
+}
+
+TEST_P(EMA, LeavesTheTrainingAsItIs) {
+  const auto with = make(mode());
+  steps(*with, 0, 12);
+  seed_all(5);
+  TrainerOptions options;
+  options.optimizer.lr = 1e-2;
+  const auto without = testing::make_trainer(mode(), testing::mlp_task().make(), options, watched_graph());
+  steps(*without, 0, 12);
+  expect_same_bits(with->weights(), without->weights());
+}
+
+TEST_P(EMA, AnUpdateThatIsSkippedChangesNothing) {
+  for (const int64_t begin : {0, 6}) {
+    EMASetting setup{.ema = {.average = {.momentum = 0.2, .interval = 2}, .begin_iter = begin}};
+    setup.options.non_finite = NonFinite::kSkip;
+    const auto trainer = make(mode(), setup);
+    Batch broken = testing::mlp_task().batch(8, 99);
+    broken.set("input", broken["input"] * std::nan(""));
+    for (int64_t n = 0; n < 16; ++n) {
+      trainer->step(testing::mlp_task().batch(8, static_cast<uint64_t>(n)));
+      if (n % 5 == 2) {
+        const StateDict before = average_of(*trainer);
+        const StateDict random = random_state();
+        trainer->step(broken);
+        set_random_state(random);  // the dropout of the next update is that of the other run
+        expect_same_bits(average_of(*trainer), before);
+      }
+    }
+    const auto again = make(mode(), setup);
+    steps(*again, 0, 16);
+    expect_same_bits(average_of(*trainer), average_of(*again));
+    EXPECT_FALSE(equal(average_of(*trainer), trainer->weights()));
+  }
+}
+
+TEST_P(EMA, ASkippedUpdateLeavesAveragedBuffersFinite) {
+  EMASetting setup{.ema = {.average = {.momentum = 0.2}, .update_buffers = true}, .task = testing::cnn_task()};
+  setup.options.non_finite = NonFinite::kSkip;
+  const auto trainer = make(mode(), setup);
+  steps(*trainer, 0, 6, setup.task);
+  const StateDict before = average_of(*trainer);
+  Batch broken = setup.task.batch(8, 99);
+  broken.set("input", broken["input"] * std::nan(""));
+  trainer->step(broken);
+  ASSERT_FALSE(at::isfinite(trainer->weights().tensor("norm.running_mean")).any().item<bool>());
+  EXPECT_TRUE(same_bits(average_of(*trainer).tensor("norm.running_mean"), before.tensor("norm.running_mean")));
+}
+
+TEST_P(EMA, ResumesInTheMiddle) {
+  const std::vector<WeightAverageOptions> kinds = {
+      {.momentum = 0.1}, {.type = "MomentumAnnealingEMA", .interval = 3}, {.type = "StochasticWeightAverage", .interval = 2}};
+  for (const WeightAverageOptions& kind : kinds) {
+    for (const int64_t begin : {0, 9}) {
+      const EMASetting setup{.ema = {.average = kind, .update_buffers = true, .begin_iter = begin}, .task = testing::cnn_task()};
+      const auto unbroken = make(mode(), setup);
+      steps(*unbroken, 0, 14, setup.task);
+      const TempDir folder;
+      const auto first = make(mode(), setup);
+      steps(*first, 0, 7, setup.task);
+      const std::string path = first->save(folder.path().string());
+
+      const auto second = make(mode(), setup);  // before its first update
+      second->load(path);
+      steps(*second, 7, 14, setup.task);
+      expect_same_bits(second->state_dict(), unbroken->state_dict());
+
+      first->load(path);
+      steps(*first, 7, 12, setup.task);
+      first->load(path);  // in the middle of a run, with steps captured
+      steps(*first, 7, 14, setup.task);
+      expect_same_bits(first->state_dict(), unbroken->state_dict());
+    }
+  }
+}
+
+TEST_P(EMA, HasAFileOfItsOwnInTheCheckpoint) {
+  const EMASetting setup{.ema = {.average = {.momentum = 0.1}}, .task = testing::cnn_task()};
+  const auto trainer = make(mode(), setup);
+  steps(*trainer, 0, 5, setup.task);
+  const TempDir folder;
+  const std::string path = trainer->save(folder.path().string());
+  std::vector<std::string> names, expected, files;
+  for (const auto& [name, tensor] : read_safetensors(path + "/ema.safetensors")) {
+    EXPECT_TRUE(same_bits(tensor, average_of(*trainer).tensor(name))) << name;
+    names.push_back(name);
+  }
+  for (const auto& [name, tensor] : read_safetensors(path + "/model.safetensors")) expected.push_back(name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAreArray(expected));
+  for (const CheckpointFile& file : CheckpointStore::verify(path).files) files.push_back(file.name);
+  EXPECT_THAT(files, ::testing::ElementsAre("model.safetensors", "ema.safetensors", "state.safetensors", "state.json"));
+}
+
+TEST_P(EMA, StartsFromTheLoadedWeightsWithoutAnAverageInTheCheckpoint) {
+  const TempDir folder;
+  TrainerOptions options;
+  options.optimizer.lr = 1e-2;
+  const auto plain = testing::make_trainer(mode(), testing::mlp_task().make(), options);
+  steps(*plain, 0, 6);
+  const std::string path = plain->save(folder.path().string());
+  const auto trainer = make(mode(), {.ema = {.average = {.type = "StochasticWeightAverage"}}});
+  steps(*trainer, 0, 3);
+  trainer->load(path);
+  expect_same_bits(average_of(*trainer), plain->weights());
+  steps(*trainer, 6, 7);
+  const StateDict first = copy_of(trainer->weights());
+  expect_same_bits(average_of(*trainer), first);
+  steps(*trainer, 7, 8);
+  const at::Tensor mean = (first.tensor("b.bias") + trainer->weights().tensor("b.bias")) / 2;
+  EXPECT_TRUE(at::allclose(average_of(*trainer).tensor("b.bias"), mean));
+}
+
+TEST_P(EMA, SeveralAveragesLiveSideBySide) {
+  const EMASetting fast{.ema = {.average = {.momentum = 0.5}}};
+  const auto alone = make(mode(), fast);
+  steps(*alone, 0, 8);
+  const auto both = make(mode(), fast);
+  both->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.average = {.momentum = 0.01}, .evaluate_on_ema = false, .name = "slow"}));
+  steps(*both, 0, 4);
+  const TempDir folder;
+  const std::string path = both->save(folder.path().string());
+  steps(*both, 4, 8);
+  expect_same_bits(average_of(*both), average_of(*alone));
+  EXPECT_FALSE(equal(average_of(*both), average_of(*both, "slow")));
+  const StateDict expected = copy_of(both->state_dict());
+  both->load(path);
+  steps(*both, 4, 8);
+  expect_same_bits(both->state_dict(), expected);
+
+  const auto undecided = make(mode(), fast);
+  undecided->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.name = "slow"}));
+  expect_error<ConfigError>([&] { steps(*undecided, 0, 1); }, {"'ema'", "'slow'", "evaluate_on_ema: false"});
+}
+
+TEST_P(EMA, BeginsWithAnEpoch) {
+  EMASetting setup{.ema = {.average = {.momentum = 0.2}, .begin_epoch = 2}};
+  setup.options.loop.max_epochs = 2;
+  const auto trainer = make(mode(), setup);
+  std::vector<bool> follows;
+  trainer->add_hook(std::make_unique<EveryPointHook>("noting", [&](const std::string& point, TrainContext&) {
+    if (point == "after_train_iter") follows.push_back(equal(average_of(*trainer), trainer->weights()));
+  }));
+  trainer->train(*loader(6));  // the first update of epoch 2 still copies
+  EXPECT_THAT(follows, ::testing::ElementsAre(true, true, true, true, false, false));
+
+  const auto own_loop = make(mode(), {.ema = {.begin_epoch = 2}});
+  expect_error<ConfigError>([&] { steps(*own_loop, 0, 1); }, {"begin_epoch is 2", "begin_iter"});
+}
+
+TEST_P(EMA, LeavesFrozenParametersOut) {
+  const EMASetting setup{.task = testing::partial_task()};
+  const auto trainer = make(mode(), setup);
+  steps(*trainer, 0, 6, setup.task);
+  const StateDict average = average_of(*trainer), weights = trainer->weights();
+  EXPECT_TRUE(same_bits(average.tensor("frozen.weight"), weights.tensor("frozen.weight")));
+  EXPECT_FALSE(same_bits(average.tensor("used.weight"), weights.tensor("used.weight")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, EMA, ::testing::Values("eager", "graph"), [](const auto& info) { return std::string(info.param); });
+
+TEST(EMAHook, GivesTheSameBitsInBothModes) {
+  for (const ToyTask& task : testing::all_toy_tasks()) {
+    for (const char* type : {"ExponentialMovingAverage", "MomentumAnnealingEMA", "StochasticWeightAverage"}) {
+      EMASetting setup{.ema = {.average = {.type = type, .momentum = 0.1, .gamma = 5, .interval = 2}, .update_buffers = true, .begin_iter = 3}, .task = task};
+      setup.options.non_finite = NonFinite::kSkip;
+      const auto eager = make("eager", setup);
+      steps(*eager, 0, 16, task);
+      const StateDict state = copy_of(eager->state_dict());
+      const auto graph = make("graph", setup);
+      steps(*graph, 0, 16, task);
+      SCOPED_TRACE(task.name + " " + type);
+      expect_same_bits(state, graph->state_dict());
+      EXPECT_GE(dynamic_cast<GraphTrainer&>(*graph).replays(), 10);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,249 @@
+#include <duet/optim/grad_scaler.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "../support/expect_error.h"
+#include "../support/trainer_runs.h"
+
+// Loss scaling and what happens to updates that are not finite, in both modes.
+
+namespace duet {
+namespace {
+
+using at::Tensor;
+using testing::same_bits;
+
+constexpr int kUpdates = 60;
+const std::vector<std::vector<int64_t>> kShapes = {{4, 3}, {7}, {2, 2}, {1}, {5}};
+
+struct Golden {
+  std::string optimizer;
+  int64_t groups;
+  std::vector<double> scales, weights;
+};
+
+const std::vector<Golden>& goldens() {
+  static const std::vector<Golden> all = {
+#include "scaler_golden.inc"
+  };
+  return all;
+}
+
+// As in make_scaler_golden.py.
+Tensor table(at::IntArrayRef shape, int64_t first, int64_t step, int64_t modulus, int64_t offset, int64_t divisor) {
+  const int64_t count = c10::multiply_integers(shape);
+  const Tensor index = at::add(at::mul(at::arange(count, at::kLong), step), first);
+  return at::div(at::sub(at::remainder(index, modulus), offset).to(at::kFloat), divisor).reshape(shape);
+}
+
+// loss = sum of weight * slope: the slopes are the gradients.
+class SlopeTask : public Task {
+ public:
+  SlopeTask() {
+    for (std::size_t i = 0; i < kShapes.size(); ++i) {
+      weights.emplace_back("w" + std::to_string(i), table(kShapes[i], 5 * static_cast<int64_t>(i), 3, 13, 6, 16).requires_grad_(true));
+    }
+  }
+  NamedTensors named_parameters() const override { return weights; }
+  NamedTensors named_buffers() const override { return {}; }
+  void train(bool) override {}
+  void to(at::Device) override {}
+  StepOutput training_step(const Batch& batch) override {
+    Tensor loss = at::zeros({});
+    for (const auto& [name, weight] : weights) loss = at::add(loss, at::mul(weight, batch[name]).sum());
+    return {loss, {}};
+  }
+  NamedTensors weights;
+};
+
+Batch slopes(int64_t update, int64_t infinite = -1, double value = std::numeric_limits<double>::infinity()) {
+  Batch batch;
+  for (std::size_t i = 0; i < kShapes.size(); ++i) {
+    Tensor slope = table(kShapes[i], 31 * update + 17 * static_cast<int64_t>(i), 7, 23, 11, 8);
+    if (infinite == static_cast<int64_t>(i)) slope.reshape({-1})[-1].fill_(value);
+    batch.set("w" + std::to_string(i), slope);
+  }
+  return batch;
+}
+
+// Parameter i in group i % count, with a learning rate of its own.
+std::function<ParamGroups(Task&, const OptimizerOptions&)> groups_of(int64_t count) {
+  return [count](Task& task, const OptimizerOptions&) {
+    ParamGroups groups(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < kShapes.size(); ++i) {
+      const std::size_t group = i % static_cast<std::size_t>(count);
+      groups[group].numbers["lr"] = 0.01 * static_cast<double>(group + 1);
+      groups[group].parameters.push_back(task.named_parameters()[i]);
+    }
+    return groups;
+  };
+}
+
+std::vector<double> flat(const NamedTensors& weights) {
+  std::vector<double> values;
+  for (const auto& entry : weights) {
+    const Tensor row = entry.second.detach().reshape({-1});
+    for (int64_t k = 0; k < row.numel(); ++k) values.push_back(row[k].item<double>());
+  }
+  return values;
+}
+
+TrainerOptions scaled(const std::string& optimizer) {
+  TrainerOptions options;
+  options.optimizer.type = optimizer;
+  options.optimizer.lr = 0.01;
+  if (optimizer == "AdamW") options.optimizer.weight_decay = 0.1;
+  if (optimizer == "SGD") options.optimizer.momentum = 0.9;
+  options.loss_scale = LossScaleOptions{.init_scale = 1024.0, .growth_interval = 5};
+  return options;
+}
+
+using Parameters = std::tuple<std::string, std::size_t>;
+
+class ScalerGolden : public ::testing::TestWithParam<Parameters> {};
+
+TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
+  const auto& [mode, index] = GetParam();
+  const Golden& golden = goldens().at(index);
+  TrainerOptions options = scaled(golden.optimizer);
+  options.param_groups = groups_of(golden.groups);
+  auto task = std::make_unique<SlopeTask>();
+  const SlopeTask& lent = *task;
+  const auto trainer = testing::make_trainer(mode, std::move(task), options);
+  const std::map<int64_t, int64_t> infinite = {{7, 1}, {8, 4}, {23, 0}, {40, 2}};
+  for (int64_t update = 0; update < kUpdates; ++update) {
+    const auto found = infinite.find(update);
+    const UpdateOutput& output = trainer->step(slopes(update, found == infinite.end() ? -1 : found->second));
+    ASSERT_EQ(output.log.back().first, "loss_scale");
+    EXPECT_EQ(output.log.back().second.item<double>(), golden.scales.at(update)) << "update " << update;
+  }
+  EXPECT_EQ(trainer->hyper_parameters().applied(), kUpdates - 4);
+  const std::vector<double> found = flat(lent.weights);
+  ASSERT_EQ(found.size(), golden.weights.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (golden.optimizer == "RMSprop") {
+      EXPECT_NEAR(found[i], golden.weights[i], 1e-6 * std::abs(golden.weights[i]) + 1e-9) << i;
+    } else {
+      EXPECT_EQ(found[i], golden.weights[i]) << i;  // the same kernels
+    }
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
+  const Golden& golden = goldens().at(std::get<1>(info.param));
+  return std::get<0>(info.param) + golden.optimizer + std::to_string(golden.groups);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ScalerGolden,
+                         ::testing::Combine(::testing::Values("eager", "graph"), ::testing::Range<std::size_t>(0, 9)), name_of);
+
+class NonFiniteUpdates : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteUpdates, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+
+// What is left out must be as if it had never been there: weights, optimizer, schedule.
+TEST_P(NonFiniteUpdates, ASkippedUpdateLeavesNoTrace) {
+  for (const char* optimizer : {"AdamW", "SGD", "RMSprop", "Lion", "Adagrad", "NAdam", "RAdam", "Muon"}) {
+    for (const int clip : {0, 1, 2}) {
+      SCOPED_TRACE(std::string(optimizer) + ", clip " + std::to_string(clip));
+      TrainerOptions options;
+      options.optimizer.type = optimizer;
+      options.optimizer.lr = 0.01;
+      options.non_finite = NonFinite::kSkip;
+      if (clip == 1) options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+      if (clip == 2) options.clip_grad = ClipGradOptions{.clip_value = 0.25};
+      const auto trained = [&](bool with_bad_updates) {
+        auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+        trainer->hyper_parameters().follow("lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
+        for (int64_t update = 0; update < 12; ++update) {
+          if (with_bad_updates && update % 3 == 1) trainer->step(slopes(update + 100, update % 5));
+          if (with_bad_updates && update == 6) trainer->step(slopes(update, 2, std::nan("")));
+          trainer->step(slopes(update));
+        }
+        EXPECT_EQ(trainer->hyper_parameters().applied(), 12);
+        EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), 0.01 / 12);
+        return trainer->state_dict();
+      };
+      testing::expect_same_bits(trained(false), trained(true));
+    }
+  }
+}
+
+TEST_P(NonFiniteUpdates, RaisingLeavesTheWeightsOfTheLastGoodUpdate) {
+  for (const bool clip : {false, true}) {
+    TrainerOptions options;
+    options.non_finite = NonFinite::kRaise;
+    if (clip) options.clip_grad = ClipGradOptions{};
+    auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+    for (int64_t update = 0; update < 6; ++update) trainer->step(slopes(update));
+    const Tensor before = trainer->weights().tensor("w1").clone();
+    expect_error<NonFiniteError>([&] { trainer->step(slopes(6, 3)); }, {"'w3'", "after 6 good updates", "non_finite: skip"});
+    EXPECT_TRUE(same_bits(before, trainer->weights().tensor("w1")));
+    EXPECT_EQ(trainer->update(), 6);
+    trainer->step(slopes(6));  // the caller may go on
+    EXPECT_FALSE(same_bits(before, trainer->weights().tensor("w1")));
+  }
+}
+
+TEST_P(NonFiniteUpdates, AStaticScaleStaysAndSkips) {
+  TrainerOptions options = scaled("AdamW");
+  options.loss_scale = LossScaleOptions{.dynamic = false, .init_scale = 96.0};
+  auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+  for (int64_t update = 0; update < 8; ++update) {
+    EXPECT_EQ(trainer->step(slopes(update, update == 5 ? 0 : -1)).log.back().second.item<double>(), 96.0);
+  }
+  EXPECT_EQ(trainer->hyper_parameters().applied(), 7);
+}
+
+TEST_P(NonFiniteUpdates, ClippingKnowsTheUnscaledNorm) {
+  std::vector<Tensor> weights;
+  for (const double scale : {0.0, 4096.0}) {
+    TrainerOptions options;
+    options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+    if (scale > 0) options.loss_scale = LossScaleOptions{.init_scale = scale};
+    auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+    Tensor norm;
+    for (int64_t update = 0; update < 8; ++update) norm = trainer->step(slopes(update)).grad_norm;
+    double expected = 0;
+    const Batch last = slopes(7);
+    for (const auto& item : last.items()) expected += item.second.square().sum().item<double>();
+    EXPECT_NEAR(norm.item<double>(), std::sqrt(expected), 1e-5);
+    weights.push_back(trainer->weights().tensor("w0").clone());
+  }
+  EXPECT_LE(at::max(at::abs(at::sub(weights[0], weights[1]))).item<double>(), 1e-6);
+}
+
+TEST_P(NonFiniteUpdates, AResumeContinuesScaleAndSkips) {
+  TrainerOptions options = scaled("AdamW");
+  const auto run = [](BaseTrainer& trainer, int64_t from, int64_t to) {
+    for (int64_t update = from; update < to; ++update) trainer.step(slopes(update, update % 7 == 3 ? 1 : -1));
+  };
+  auto whole = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+  run(*whole, 0, 30);
+  auto first = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+  run(*first, 0, 17);
+  auto second = testing::make_trainer(GetParam() == "eager" ? "graph" : "eager", std::make_unique<SlopeTask>(), options);
+  second->load_state_dict(first->state_dict());
+  run(*second, 17, 30);
+  testing::expect_same_bits(whole->state_dict(), second->state_dict());
+}
+
+TEST(LossScaleOptions, NonsenseIsRefusedByName) {
+  const auto refused = [](const LossScaleOptions& options, const std::string& field) {
+    expect_error<ConfigError>([&] { options.validate(); }, {field, "expected"});
+  };
+  refused({.init_scale = 0}, "init_scale");
+  refused({.init_scale = 1e39}, "init_scale");
+  refused({.init_scale = std::nan("")}, "init_scale");
+  refused({.growth_factor = 1}, "growth_factor");
+  refused({.backoff_factor = 1}, "backoff_factor");
+  refused({.backoff_factor = 0}, "backoff_factor");
+  refused({.growth_interval = 0}, "growth_interval");
+}
+
+}  // namespace
+}  // namespace duet

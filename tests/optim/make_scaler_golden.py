@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Writes scaler_golden.inc: what torch.amp.GradScaler does with planted infinities, for grad_scaler_test.cpp.
+
+usage: make_scaler_golden.py > scaler_golden.inc        (any Python with torch; made with 2.11.0)
+"""
+
+import torch
+
+SHAPES = [(4, 3), (7,), (2, 2), (1,), (5,)]
+UPDATES, GROWTH_INTERVAL = 60, 5
+INFINITE = {7: 1, 8: 4, 23: 0, 40: 2}  # update: parameter whose gradient has an inf
+
+
+def table(shape, first, step, modulus, offset, divisor):
+    count = torch.Size(shape).numel()
+    values = [((first + step * k) % modulus - offset) / divisor for k in range(count)]
+    return torch.tensor(values, dtype=torch.float32).reshape(shape)
+
+
+def optimizers(groups):
+    return {
+        "AdamW": lambda: torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1, fused=True),
+        "SGD": lambda: torch.optim.SGD(groups, lr=0.01, momentum=0.9, fused=True),
+        "RMSprop": lambda: torch.optim.RMSprop(groups, lr=0.01, foreach=False),
+    }
+
+
+def run(name, group_count):
+    weights = [table(shape, 5 * i, 3, 13, 6, 16).requires_grad_() for i, shape in enumerate(SHAPES)]
+    groups = [{"params": weights[g::group_count], "lr": 0.01 * (g + 1)} for g in range(group_count)]
+    optimizer = optimizers(groups)[name]()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=GROWTH_INTERVAL)
+    scales = []
+    for update in range(UPDATES):
+        optimizer.zero_grad()
+        loss = 0
+        for i, weight in enumerate(weights):
+            slope = table(weight.shape, 31 * update + 17 * i, 7, 23, 11, 8)
+            if INFINITE.get(update) == i:
+                slope.view(-1)[-1] = float("inf")
+            loss = loss + (weight * slope).sum()
+        scales.append(scaler.get_scale())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    values = torch.cat([weight.detach().reshape(-1) for weight in weights]).tolist()
+    return scales, values
+
+
+def braces(values):
+    return "{" + ", ".join(float(value).hex() for value in values) + "}"
+
+
+def main():
+    print("// Made by make_scaler_golden.py with torch", torch.__version__)
+    print("// optimizer, groups, scale of each update, weights at the end")
+    for name in ("AdamW", "SGD", "RMSprop"):
+        for group_count in (1, 2, 5):
+            scales, values = run(name, group_count)
+            print(f'{{"{name}", {group_count}, {braces(scales)},\n {braces(values)}}},')
+
+
+if __name__ == "__main__":
+    main()

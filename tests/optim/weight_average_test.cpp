@@ -1,0 +1,156 @@
+#include <duet/optim/weight_average.h>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "../support/expect_error.h"
+
+namespace duet {
+namespace {
+
+at::Tensor applied(int64_t count) { return at::full({1}, count, at::kLong); }
+at::Tensor skipped(bool on) { return at::full({1}, on ? 1.0 : 0.0, at::kFloat); }
+
+double value_of_update(int64_t update) { return std::sin(static_cast<double>(update)); }
+
+// Averages of a float64 number after each of `updates`, the first of which is `start`.
+std::vector<double> averaged(const WeightAverageOptions& options, int64_t updates, int64_t start) {
+  const at::Tensor value = at::zeros({1}, at::kDouble);
+  WeightAverage average(options, at::kCPU);
+  average.add("value", value, true);
+  average.start_at(start);
+  std::vector<double> seen;
+  for (int64_t update = 1; update <= updates; ++update) {
+    value.fill_(value_of_update(update));
+    average.update(applied(update), {});
+    seen.push_back(average.items()[0].average.item<double>());
+  }
+  return seen;
+}
+
+// The definition: sum of new values with weights that the rest of the run shrinks.
+std::vector<double> closed_form(const std::function<double(int64_t steps)>& weight, int64_t updates, int64_t start, int64_t interval) {
+  std::vector<double> expected;
+  for (int64_t now = 1; now <= updates; ++now) {
+    double sum = now <= start ? value_of_update(now) : 0, left = 1;
+    for (int64_t update = now; update >= start && now > start; --update) {
+      const int64_t steps = update - start;
+      if (steps % interval != 0) continue;
+      const double share = steps == 0 ? 1 : weight(steps);
+      sum += left * share * value_of_update(update);
+      left *= 1 - share;
+    }
+    expected.push_back(sum);
+  }
+  return expected;
+}
+
+TEST(WeightAverage, EqualsItsClosedFormInFloat64) {
+  for (const int64_t interval : {1, 2, 5}) {
+    for (const int64_t start : {1, 7}) {
+      WeightAverageOptions options{.momentum = 0.03, .gamma = 20, .interval = interval};
+      const auto check = [&](const char* type, const std::function<double(int64_t)>& weight) {
+        options.type = type;
+        const auto seen = averaged(options, 80, start);
+        const auto expected = closed_form(weight, 80, start, interval);
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          EXPECT_NEAR(seen[i], expected[i], 1e-13) << type << ", interval " << interval << ", update " << i + 1;
+        }
+      };
+      check("ExponentialMovingAverage", [](int64_t) { return 0.03; });
+      check("MomentumAnnealingEMA", [](int64_t steps) { return std::max(0.03, 20.0 / (20 + static_cast<double>(steps))); });
+      check("StochasticWeightAverage", [&](int64_t steps) { return 1.0 / static_cast<double>(steps / interval + 1); });
+    }
+  }
+}
+
+TEST(WeightAverage, OfStochasticKindIsTheMeanOfTheWeightsItSaw) {
+  const auto seen = averaged({.type = "StochasticWeightAverage", .interval = 3}, 40, 1);
+  double sum = 0;
+  for (int64_t update = 1; update <= 40; update += 3) sum += value_of_update(update);
+  EXPECT_NEAR(seen.back(), sum / 14, 1e-14);
+}
+
+TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
+  const at::Tensor value = at::zeros({257});
+  WeightAverage average({.momentum = 0.5}, at::kCPU);
+  average.add("value", value, true);
+  const auto follows = [&](int64_t update) {
+    value.copy_(at::randn({257}) * 1e3);
+    average.update(applied(update), skipped(false));
+    return at::equal(average.items()[0].average, value);
+  };
+  EXPECT_TRUE(follows(1));  // never asked to begin
+  average.start_at(3);
+  EXPECT_TRUE(follows(2));
+  EXPECT_TRUE(follows(3));
+  EXPECT_FALSE(follows(4));
+}
+
+TEST(WeightAverage, ChangesNothingInASkippedUpdate) {
+  const at::Tensor weight = at::randn({33}), buffer = at::randn({5});
+  WeightAverage average({.momentum = 0.5}, at::kCPU);
+  average.add("weight", weight, true);
+  average.add("buffer", buffer, false);
+  for (const int64_t start : {1, 100}) {  // averaging, and following
+    average.start_at(start);
+    average.copy_values();
+    const at::Tensor before = average.items()[0].average.clone(), buffer_before = average.items()[1].average.clone();
+    weight.add_(1);
+    buffer.fill_(std::numeric_limits<double>::quiet_NaN());
+    average.update(applied(10), skipped(true));
+    EXPECT_TRUE(at::equal(average.items()[0].average, before));
+    EXPECT_TRUE(at::equal(average.items()[1].average, buffer_before));
+    buffer.fill_(2);
+    average.update(applied(11), skipped(false));
+    EXPECT_FALSE(at::equal(average.items()[0].average, before));
+    EXPECT_TRUE(at::isfinite(average.items()[1].average).all().item<bool>());
+  }
+}
+
+TEST(WeightAverage, DoesNotRoundSmallStepsAway) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor value = at::ones({4}, dtype);
+    WeightAverage average({.momentum = 1e-4}, at::kCPU);
+    average.add("value", value, true);
+    average.start_at(1);
+    average.update(applied(1), {});
+    value.fill_(2);
+    for (int64_t update = 2; update <= 101; ++update) average.update(applied(update), {});
+    EXPECT_NEAR(average.items()[0].average[0].item<double>(), 2 - std::pow(1 - 1e-4, 100), 1e-5) << dtype;
+  }
+}
+
+TEST(WeightAverage, KeepsLayoutAndPlace) {
+  const at::Tensor value = at::randn({3, 4}).t();
+  WeightAverage average({}, at::kCPU);
+  average.add("value", value, true);
+  const at::Tensor held = average.items()[0].average;
+  const void* place = held.data_ptr();
+  average.start_at(1);
+  average.update(applied(1), {});
+  average.copy_values();
+  EXPECT_EQ(average.items()[0].average.data_ptr(), place);
+  EXPECT_EQ(held.strides(), value.strides());
+}
+
+TEST(WeightAverage, RefusesOptionsOutOfRange) {
+  const auto refuse = [](WeightAverageOptions options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { WeightAverage(options, at::kCPU); }, parts);
+  };
+  refuse({.type = "ExponentialMovingAverag"}, {"type", "did you mean 'ExponentialMovingAverage'"});
+  for (const double momentum : {0.0, -0.1, 1.5, std::nan("")}) refuse({.momentum = momentum}, {"momentum", "(0, 1]"});
+  refuse({.gamma = 0}, {"gamma is 0", ">= 1"});
+  refuse({.interval = 0}, {"interval is 0", ">= 1"});
+  WeightAverage({.momentum = 1}, at::kCPU);
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,153 @@
+#include <duet/core/error.h>
+#include <duet/core/random.h>
+#include <duet/eager/eager_trainer.h>
+#include <duet/graph/graph_trainer.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../support/expect_error.h"
+#include "../support/toy_tasks.h"
+#include "../support/trainer_runs.h"
+
+// Every optimizer, with all of its numbers moving, gives the same bits in both modes, and a replay sees every new number.
+
+namespace duet {
+namespace {
+
+using testing::expect_same_bits;
+using testing::ToyTask;
+
+enum class Clip { kOff, kNorm, kValue };
+
+std::vector<OptimizerOptions> all_optimizers() {
+  return {{.type = "SGD", .lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true},
+          {.type = "SGD", .lr = 0.02, .momentum = 0.9, .dampening = 0.3},
+          {.type = "Adam", .amsgrad = true},
+          {.type = "AdamW", .lr = 3e-3},
+          {.type = "Adagrad", .lr_decay = 0.01},
+          {.type = "RMSprop", .weight_decay = 0.01, .momentum = 0.5, .centered = true},
+          {.type = "NAdam", .weight_decay = 0.01, .decoupled_weight_decay = true},
+          {.type = "RAdam", .weight_decay = 0.01},
+          {.type = "Lion", .weight_decay = 0.1},
+          {.type = "Muon"}};
+}
+
+TrainerOptions options_of(const OptimizerOptions& optimizer, Clip clip, std::optional<at::ScalarType> amp) {
+  TrainerOptions options;
+  options.device = "cpu";
+  options.optimizer = optimizer;
+  if (clip == Clip::kNorm) options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+  if (clip == Clip::kValue) options.clip_grad = ClipGradOptions{.clip_value = 0.05};
+  options.amp = amp;
+  if (amp == at::kHalf) options.loss_scale = LossScaleOptions{.growth_interval = 3};
+  return options;
+}
+
+// Curves on everything that a schedule may drive.
+void move_numbers(HyperParameters& numbers) {
+  for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2"}) {
+    if (!numbers.has(0, name)) continue;
+    const double base = numbers.get(0, name);
+    numbers.follow(name, [base](std::size_t, int64_t applied) { return base * (1 - 0.02 * static_cast<double>(applied % 10)); });
+  }
+}
+
+std::vector<Batch> window_of(const ToyTask& task, int64_t accumulate, int64_t n) {
+  std::vector<Batch> window;
+  for (int64_t i = 0; i < accumulate; ++i) window.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
+  return window;
+}
+
+StateDict trained(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
+  move_numbers(trainer.hyper_parameters());
+  for (int64_t n = 0; n < 12; ++n) trainer.step(window_of(task, accumulate, n));
+  return trainer.state_dict();
+}
+
+using Parameters = std::tuple<std::size_t, int64_t, Clip>;
+
+class OptimizerParity : public ::testing::TestWithParam<Parameters> {};
+
+TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
+  const auto& [index, accumulate, clip] = GetParam();
+  const ToyTask task = testing::cnn_task();
+  for (const std::optional<at::ScalarType> amp : {std::optional<at::ScalarType>(), {at::kBFloat16}, {at::kHalf}}) {
+    SCOPED_TRACE(amp ? c10::toString(*amp) : "full precision");
+    const TrainerOptions options = options_of(all_optimizers().at(index), clip, amp);
+    seed_all(7);
+    EagerTrainer eager(task.make(), options);
+    const StateDict expected = trained(eager, task, accumulate);
+
+    seed_all(7);
+    GraphOptions strict;
+    strict.fallback = Fallback::kStrict;
+    GraphTrainer graph(task.make(), options, strict);
+    expect_same_bits(expected, trained(graph, task, accumulate));
+    EXPECT_GE(graph.replays(), 9) << graph.program_text();
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
+  const auto& [index, accumulate, clip] = info.param;
+  const char* const clips[] = {"Plain", "Norm", "Value"};
+  return all_optimizers().at(index).type + std::to_string(index) + "x" + std::to_string(accumulate) + clips[static_cast<int>(clip)];
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, 10), ::testing::Values(1, 4),
+                                            ::testing::Values(Clip::kOff, Clip::kNorm, Clip::kValue)),
+                         name_of);
+
+// A hook that sets a number now and then: no capture is made anew and none trains on an old value.
+TEST(OptimizerParity, NumbersSetBetweenUpdatesTakeEffectInAReplay) {
+  const ToyTask task = testing::mlp_task();
+  for (const OptimizerOptions& optimizer : all_optimizers()) {
+    SCOPED_TRACE(optimizer.type);
+    for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2"}) {
+      std::vector<StateDict> states;
+      for (const bool changes : {false, true}) {
+        for (const char* mode : {"eager", "graph"}) {
+          seed_all(7);
+          auto trainer = testing::make_trainer(mode, task.make(), options_of(optimizer, Clip::kOff, {}));
+          HyperParameters& numbers = trainer->hyper_parameters();
+          if (!numbers.has(0, name)) continue;
+          for (int64_t n = 0; n < 10; ++n) {
+            if (changes && n == 6) numbers.set(0, name, 0.5 * numbers.get(0, name) + 0.003);
+            trainer->step(window_of(task, 1, n));
+          }
+          states.push_back(trainer->weights());
+          for (auto entry : states.back().tensors()) states.back().set(entry.first, entry.second.clone());
+          if (auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
+            EXPECT_EQ(graph->eager_updates(), 2) << name;
+          }
+        }
+      }
+      if (states.empty()) continue;
+      expect_same_bits(states[0], states[1]);
+      expect_same_bits(states[2], states[3]);
+      bool differ = false;
+      for (const auto& [key, tensor] : states[1].tensors()) differ = differ || !testing::same_bits(tensor, states[3].tensor(key));
+      EXPECT_TRUE(differ) << name << " had no effect";
+    }
+  }
+}
+
+TEST(OptimizerParity, LbfgsTrainsInEagerAndIsRefusedInGraph) {
+  const ToyTask task = testing::mlp_task();
+  TrainerOptions options = options_of({.type = "LBFGS", .max_iter = 5, .line_search_fn = "strong_wolfe"}, Clip::kOff, {});
+  seed_all(7);
+  EagerTrainer eager(task.make(), options);
+  eager.task().train(false);  // dropout would change the loss between two evaluations
+  const Batch batch = task.batch(16, 3);
+  const double first = eager.step(batch).loss.item<double>();
+  double last = first;
+  for (int n = 0; n < 5; ++n) last = eager.step(batch).loss.item<double>();
+  EXPECT_LT(last, 0.5 * first);
+  expect_error<ConfigError>([&] { GraphTrainer(task.make(), options); }, {"LBFGS", "line search", "mode: eager"});
+  options.clip_grad = ClipGradOptions{};
+  expect_error<ConfigError>([&] { EagerTrainer(task.make(), options); }, {"clip_grad", "LBFGS"});
+}
+
+}  // namespace
+}  // namespace duet
