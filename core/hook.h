@@ -96,7 +96,8 @@ class Hook : public Stateful {
   virtual void before_save_checkpoint(TrainContext&) { unused(HookPoint::kBeforeSaveCheckpoint); }
   virtual void after_load_checkpoint(TrainContext&) { unused(HookPoint::kAfterLoadCheckpoint); }
 
-  // After the last backward of the update; gradients as they are before clipping.
+  // After the last backward of the update; gradients as they are before clipping, still multiplied by the loss scale if
+  // there is one.
   virtual void after_backward(TrainContext&) { unused(HookPoint::kAfterBackward); }
   // The norm is known; the gradients are not scaled yet (the optimizer's kernel does it).
   virtual void before_optimizer_step(TrainContext&) { unused(HookPoint::kBeforeOptimizerStep); }

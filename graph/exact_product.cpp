@@ -6,6 +6,9 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <duet/core/log.h>
 #include <duet/core/tensor_compare.h>
 #include <duet/graph/kernel_settings.h>
 #include <duet/graph/kernel_threads.h>
@@ -13,6 +16,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -37,20 +41,61 @@ void compute_as_aten(const ProductTensors& t) {
   if (t.after.defined()) out.add_(t.after);
 }
 
-ProductTensors trial_tensors(const ProductTensors& like, TrialNumbers numbers) {
-  const auto trial = [&](const at::Tensor& tensor, uint64_t seed) {
+ProductTensors trial_tensors(const ProductTensors& like, TrialNumbers numbers, uint64_t round) {
+  uint64_t seed = 5 * round;
+  const auto trial = [&](const at::Tensor& tensor) {
+    ++seed;
     return tensor.defined() ? trial_tensor(tensor, numbers, seed) : tensor;
   };
-  return {trial(like.a, 1), trial(like.b, 2), trial(like.out, 3), trial(like.before, 4), trial(like.after, 5)};
+  return {trial(like.a), trial(like.b), trial(like.out), trial(like.before), trial(like.after)};
 }
 
-bool gives_the_bits(const ProductTensors& like, ProductKernel kernel, int64_t k_block, TrialNumbers numbers) {
-  const ProductTensors theirs = trial_tensors(like, numbers);
+// The same product on the same numbers, with memory of its own for the result.
+struct Trial {
+  ProductTensors theirs, ours;
+};
+
+// Many a CPU takes a hundred times as long where results are denormal: some rows tell as much as all.
+void thin_out(const at::Tensor& a) {
+  constexpr int64_t kRowsKept = 16;
+  const int64_t step = a.size(0) / kRowsKept;
+  if (step < 2 || a.stride(0) == 0 || a.stride(1) == 0) return;  // rows of an expanded matrix are one
+  const at::Tensor kept = a.slice(0, 0, a.size(0), step).clone();
+  a.zero_();
+  a.slice(0, 0, a.size(0), step).copy_(kept);
+}
+
+Trial make_trial(const ProductTensors& like, TrialNumbers numbers, uint64_t round) {
+  const ProductTensors theirs = trial_tensors(like, numbers, round);
+  if (numbers == TrialNumbers::kTiny) thin_out(theirs.a);
   ProductTensors ours = theirs;
-  ours.out = trial_tensor(like.out, numbers, 3);
-  compute_as_aten(theirs);
-  ProductRunner(kernel, ours, k_block).run(ours);
-  return same_bits(theirs.out, ours.out);
+  ours.out = trial_tensor(like.out, numbers, round);
+  return {theirs, ours};
+}
+
+// A single sum may come out the same in another order: small products are compared on several sets of numbers.
+bool gives_the_bits(const ProductTensors& like, ProductKernel kernel, int64_t k_block, TrialNumbers numbers) {
+  constexpr int64_t kFewestSums = 64;
+  const ProductRunner runner(kernel, like, k_block);
+  // One round of plain numbers is behind us.
+  const uint64_t first = numbers == TrialNumbers::kPlain ? 1 : 0;
+  int64_t compared = first != 0 ? like.out.numel() : 0;
+  for (uint64_t round = first; compared < kFewestSums; ++round, compared += like.out.numel()) {
+    const Trial trial = make_trial(like, numbers, round);
+    compute_as_aten(trial.theirs);
+    runner.run(trial.ours);
+    if (!same_bits(trial.theirs.out, trial.ours.out)) return false;
+  }
+  return true;
+}
+
+// Its upper left part: what shows a wrong order of summation at little cost, once ATen's result is there.
+ProductTensors corner_of(const ProductTensors& t) {
+  const int64_t rows = std::min<int64_t>(t.out.size(0), 12);
+  const int64_t columns = std::min(t.out.size(1), kPanelColumns);
+  const auto of_row = [&](const at::Tensor& bias) { return bias.defined() ? bias.narrow(-1, 0, columns) : bias; };
+  return {t.a.narrow(0, 0, rows), t.b.narrow(1, 0, columns), t.out.narrow(0, 0, rows).narrow(1, 0, columns),
+          of_row(t.before), of_row(t.after)};
 }
 
 // How BLAS libraries cut k: not at all, into blocks of a fixed size, or into two about equal ones.
@@ -64,15 +109,16 @@ std::vector<int64_t> possible_k_blocks(int64_t k) {
   return blocks;
 }
 
-// The shortest of some runs, in seconds: many of a short one, three of a long one.
+// The shortest of some runs, in seconds: many of a short one, one of a long one.
 template <class Work>
 double time_of(Work work) {
   constexpr double kEnough = 5e-4;
-  constexpr int kFewest = 3;
+  constexpr double kLong = 5e-2;
+  constexpr int kFewest = 2;  // the first one finds cold caches
   constexpr int kMost = 50;
   double best = 1e9;
   double total = 0;
-  for (int run = 0; run < kMost && (run < kFewest || total < kEnough); ++run) {
+  for (int run = 0; run < kMost && (total < kEnough || (run < kFewest && total < kLong)); ++run) {
     const auto begin = std::chrono::steady_clock::now();
     work();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -82,27 +128,55 @@ double time_of(Work work) {
   return best;
 }
 
-bool is_faster(const ProductTensors& like, ProductKernel kernel, int64_t k_block) {
-  const ProductTensors trial = trial_tensors(like, TrialNumbers::kPlain);
-  const ProductRunner runner(kernel, trial, k_block);
-  return time_of([&] { runner.run(trial); }) < time_of([&] { compute_as_aten(trial); });
+// Those blocks of k with which the kernel is faster and gives the bits of one product of plain numbers.
+std::vector<int64_t> promising_k_blocks(const ProductTensors& tensors, ProductKernel kernel) {
+  const Trial trial = make_trial(tensors, TrialNumbers::kPlain, 0);
+  const double aten_time = time_of([&] { compute_as_aten(trial.theirs); });
+  const ProductTensors theirs = corner_of(trial.theirs);
+  const ProductTensors ours = corner_of(trial.ours);
+  std::vector<int64_t> blocks;
+  for (const int64_t k_block : possible_k_blocks(tensors.a.size(1))) {
+    ProductRunner(kernel, ours, k_block).run(ours);
+    if (!same_bits(theirs.out, ours.out)) continue;
+    const ProductRunner runner(kernel, trial.ours, k_block);
+    const bool faster = time_of([&] { runner.run(trial.ours); }) < aten_time;
+    if (faster && same_bits(trial.theirs.out, trial.ours.out)) blocks.push_back(k_block);
+  }
+  return blocks;
 }
 
+// The cheapest question first: a big product takes long, and a program has many.
 int64_t try_out(const ProductTensors& tensors, ProductKernel kernel) {
-  for (const int64_t k_block : possible_k_blocks(tensors.a.size(1))) {
-    if (!gives_the_bits(tensors, kernel, k_block, TrialNumbers::kPlain)) continue;
-    for (const TrialNumbers numbers : kAllTrialNumbers) {
-      if (!gives_the_bits(tensors, kernel, k_block, numbers)) return 0;
-    }
-    return is_faster(tensors, kernel, k_block) ? k_block : 0;
+  for (const int64_t k_block : promising_k_blocks(tensors, kernel)) {
+    const auto exact = [&](TrialNumbers numbers) { return gives_the_bits(tensors, kernel, k_block, numbers); };
+    if (std::all_of(std::begin(kAllTrialNumbers), std::end(kAllTrialNumbers), exact)) return k_block;
   }
   return 0;
+}
+
+// A trial that cannot have the memory it needs is one without a kernel; one that takes long says why.
+int64_t try_out_in_words(const ProductTensors& tensors, ProductKernel kernel) {
+  constexpr double kLong = 2.0;  // seconds
+  const auto start = std::chrono::steady_clock::now();
+  int64_t k_block = 0;
+  try {
+    k_block = try_out(tensors, kernel);
+  } catch (const c10::Error& error) {
+    log_warning(c10::str("[GraphTrainer] no faster kernel was tried for products of ", tensors.a.sizes(), " and ", tensors.b.sizes(),
+                         ": ", error.what_without_backtrace()));
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (seconds > kLong) {
+    log_info(c10::str("[GraphTrainer] trying a faster kernel for products of ", tensors.a.sizes(), " and ", tensors.b.sizes(),
+                      " took ", static_cast<int64_t>(seconds), " s, once; graph: {fuse: off} does without"));
+  }
+  return k_block;
 }
 
 // What the answer depends on.
 std::vector<int64_t> question(const ProductTensors& tensors) {
   const KernelSettings settings = kernel_settings();
-  std::vector<int64_t> key = {settings.threads, settings.precision};
+  std::vector<int64_t> key = {settings.threads, settings.precision, settings.flushes_denormals};
   for (const at::Tensor& tensor : {tensors.a, tensors.b, tensors.out, tensors.before, tensors.after}) {
     if (!tensor.defined()) {
       key.push_back(-1);
@@ -136,7 +210,7 @@ int64_t exact_k_block(const ProductTensors& tensors, ProductKernel kernel) {
   if (is_new) {
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    answer->second = try_out(tensors, kernel);
+    answer->second = try_out_in_words(tensors, kernel);
   }
   return answer->second;
 }

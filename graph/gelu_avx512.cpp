@@ -75,8 +75,10 @@ void backward(const float* grad, const float* x, const float* tanh, float* grad_
 
 GeluKernels fast_gelu_kernels() {
   if (!__builtin_cpu_supports("avx512f")) return {};
-  vector_tanh = reinterpret_cast<VectorTanh>(dlsym(RTLD_DEFAULT, "Sleef_tanhf16_u10"));
-  return vector_tanh != nullptr ? GeluKernels{forward, backward} : GeluKernels{};
+  // Once: two threads may ask.
+  static const auto found = reinterpret_cast<VectorTanh>(dlsym(RTLD_DEFAULT, "Sleef_tanhf16_u10"));
+  static const bool kept = (vector_tanh = found) != nullptr;
+  return kept ? GeluKernels{forward, backward} : GeluKernels{};
 }
 
 }  // namespace duet

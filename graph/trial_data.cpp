@@ -51,7 +51,10 @@ float trial_number(TrialNumbers numbers, uint64_t random) {
 }  // namespace
 
 void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed) {
-  for (int64_t i = 0; i < count; ++i) values[i] = trial_number(numbers, next(seed));
+  // Repeated from there on: making numbers must not take longer than computing with them. A prime, so that no rows or
+  // columns of usual sizes become alike.
+  constexpr int64_t kPeriod = 65521;
+  for (int64_t i = 0; i < count; ++i) values[i] = i < kPeriod ? trial_number(numbers, next(seed)) : values[i - kPeriod];
 }
 
 int64_t floats_past_alignment(const at::Tensor& tensor) {

@@ -81,8 +81,7 @@ void DeviceNumbers::hold(std::size_t position, bool on) {
 void DeviceNumbers::set(std::size_t group, const std::string& name, double value) {
   const std::size_t at = position(group, name);
   if (follows(name)) {
-    hold(at, true);
-    set_since_.push_back(at);
+    keep(group, name);
   } else if (host_[at] == value) {
     return;  // a write to the device is not free
   }
@@ -90,12 +89,21 @@ void DeviceNumbers::set(std::size_t group, const std::string& name, double value
   write_device_scalar(scalars_[at], value);
 }
 
+void DeviceNumbers::keep(std::size_t group, const std::string& name) {
+  hold(position(group, name), true);
+  set_since_.emplace(position(group, name), name);
+}
+
+bool DeviceNumbers::kept(std::size_t group, const std::string& name) const {
+  return set_since_.count(position(group, name)) != 0;
+}
+
 void DeviceNumbers::follow(const std::string& name, HyperParameters::Curve curve) {
   bool known = false;
   for (std::size_t group = 0; group < index_.size(); ++group) {
     if (!has(group, name)) continue;
     known = true;
-    hold(index_[group].at(name), false);
+    hold(index_[group].at(name), kept(group, name));
   }
   if (!known) position(0, name);  // throws
   curves_[name] = std::move(curve);
@@ -109,6 +117,7 @@ void DeviceNumbers::unfollow(const std::string& name) {
     const std::size_t at = index_[group].at(name);
     host_[at] = read_device_scalar(scalars_[at]);
     hold(at, true);
+    set_since_.erase(at);
   }
   curves_.erase(name);
 }
@@ -124,16 +133,23 @@ void DeviceNumbers::fill(int64_t applied, bool counted) {
   const int64_t columns = values_.numel();
   const at::Tensor rows = at::zeros({kRows, columns}, at::kDouble);
   auto* const cells = rows.mutable_data_ptr<double>();
-  for (const auto& [name, curve] : curves_) {
-    for (std::size_t group = 0; group < index_.size(); ++group) {
-      if (!has(group, name)) continue;
-      const std::size_t at = index_[group].at(name);
-      for (int64_t row = 0; row < kRows; ++row) cells[row * columns + static_cast<int64_t>(at)] = curve(group, applied + row);
-    }
+  int64_t filled = 0;
+  try {
+    for (; filled < kRows; ++filled) fill_row(applied + filled, cells + filled * columns);
+  } catch (const ConfigError&) {
+    if (filled == 0) throw;  // a value that the next update would use; later ones may never be needed
   }
   table_.copy_(rows);
   base_.fill_(counted ? applied + 1 : applied);
-  rows_left_ = kRows;
+  rows_left_ = filled;
+}
+
+void DeviceNumbers::fill_row(int64_t applied, double* cells) const {
+  for (const auto& [name, curve] : curves_) {
+    for (std::size_t group = 0; group < index_.size(); ++group) {
+      if (has(group, name)) cells[index_[group].at(name)] = curve(group, applied);
+    }
+  }
 }
 
 void DeviceNumbers::advance(const at::Tensor& applied) {
@@ -142,7 +158,7 @@ void DeviceNumbers::advance(const at::Tensor& applied) {
 }
 
 void DeviceNumbers::end() {
-  for (const std::size_t position : set_since_) hold(position, false);
+  for (const auto& [position, name] : set_since_) hold(position, !follows(name));
   set_since_.clear();
 }
 

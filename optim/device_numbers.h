@@ -31,11 +31,14 @@ class DeviceNumbers {
 
   void follow(const std::string& name, HyperParameters::Curve curve);
   void unfollow(const std::string& name);
+  // The number was set against its curve, or a curve to come, and keeps its value for the next update.
+  void keep(std::size_t group, const std::string& name);
+  bool kept(std::size_t group, const std::string& name) const;
   bool following() const { return !curves_.empty(); }
   bool follows(const std::string& name) const { return curves_.count(name) != 0; }
 
   // Host side before an update: fills the table if it is used up. `applied()` may read the device. `counted`: advance() will
-  // be told a number that includes the update.
+  // be told a number that includes the update. A ConfigError of a curve is thrown before the update that needs the value.
   void begin(const std::function<int64_t()>& applied, bool counted = false);
   // In the update: what follows a curve gets its value for `applied` (int64, one element).
   void advance(const at::Tensor& applied);
@@ -50,6 +53,7 @@ class DeviceNumbers {
  private:
   std::size_t position(std::size_t group, const std::string& name) const;
   void fill(int64_t applied, bool counted);
+  void fill_row(int64_t applied, double* cells) const;
   void hold(std::size_t position, bool on);
 
   std::vector<std::map<std::string, std::size_t>> index_;  // per group: name to position in values_
@@ -60,7 +64,7 @@ class DeviceNumbers {
   at::Tensor table_;           // [kRows, numbers]: values at base_, base_ + 1, ... applied updates
   at::Tensor base_;            // int64 [1]
   at::Tensor held_;            // bool per number: advance() leaves it alone
-  std::vector<std::size_t> set_since_;  // followed numbers that were set for the next update
+  std::map<std::size_t, std::string> set_since_;  // by position: the numbers that were set for the next update
   int64_t rows_left_ = 0;
 };
 

@@ -11,6 +11,8 @@
 #include <ATen/ops/stack.h>
 #include <duet/optim/grad_scaler.h>
 
+#include <cmath>
+
 namespace duet {
 
 namespace {
@@ -34,12 +36,24 @@ GradientVerdict clip_norm(const std::vector<at::Tensor>& gradients, const ClipGr
   return verdict;
 }
 
+// Unscales in place; 1 if a gradient is not finite.
+at::Tensor unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& loss_scale) {
+  return find_non_finite(gradients, loss_scale.defined() ? at::reciprocal(loss_scale) : one_on(gradients.front().device()));
+}
+
+// Any other power of gradients that are finite, and scaled at that, soon overflows: it tells nothing of them.
+GradientVerdict clip_other_norm(const std::vector<at::Tensor>& gradients, const ClipGradOptions& clip,
+                                const at::Tensor& loss_scale) {
+  const at::Tensor found_inf = unscale(gradients, loss_scale);
+  GradientVerdict verdict = clip_norm(gradients, clip, {}, /*check_finite=*/false);
+  verdict.found_inf = found_inf;
+  return verdict;
+}
 GradientVerdict clip_value(const std::vector<at::Tensor>& gradients, double limit, const at::Tensor& loss_scale,
                            bool check_finite) {
   GradientVerdict verdict;
   if (check_finite || loss_scale.defined()) {
-    const at::Tensor factor = loss_scale.defined() ? at::reciprocal(loss_scale) : one_on(gradients.front().device());
-    verdict.found_inf = find_non_finite(gradients, factor);
+    verdict.found_inf = unscale(gradients, loss_scale);
   }
   at::_foreach_clamp_max_(gradients, limit);
   at::_foreach_clamp_min_(gradients, -limit);
@@ -51,6 +65,9 @@ GradientVerdict clip_value(const std::vector<at::Tensor>& gradients, double limi
 GradientVerdict judge_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGradOptions>& clip,
                                 const at::Tensor& loss_scale, bool check_finite) {
   if (clip && clip->clip_value) return clip_value(gradients, *clip->clip_value, loss_scale, check_finite);
+  if (clip && clip->norm_type > 2 && std::isfinite(clip->norm_type) && (check_finite || loss_scale.defined())) {
+    return clip_other_norm(gradients, *clip, loss_scale);
+  }
   if (clip) return clip_norm(gradients, *clip, loss_scale, check_finite);
   GradientVerdict verdict;
   verdict.grad_scale = loss_scale;

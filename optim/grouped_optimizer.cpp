@@ -116,12 +116,20 @@ void GroupedOptimizer::set(std::size_t group, const std::string& name, double va
 }
 
 void GroupedOptimizer::follow(const std::string& name, Curve curve) {
+  if (!applied_.is_cpu() && kind_.fused && name != "lr") {
+    throw ConfigError(c10::str("[Optimizer] found a schedule of ", name, " for ", kind_.name, " on ", applied_.device(), ", where its kernel "
+                               "takes only lr from the device; schedule lr alone, or set ", name, " between updates where it changes"));
+  }
   const int64_t now = applied();
   for (std::size_t group = 0; group < group_count(); ++group) {
     if (has(group, name)) check_number(group, name, curve(group, now));
   }
   const bool followed = numbers_.following();
-  numbers_.follow(name, std::move(curve));
+  numbers_.follow(name, [this, name, curve = std::move(curve)](std::size_t group, int64_t at) {
+    const double value = curve(group, at);
+    check_number(group, name, value);
+    return value;
+  });
   if (!followed) ++plan_version_;  // a recorded step does not look numbers up yet
 }
 

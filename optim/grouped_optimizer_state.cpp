@@ -13,6 +13,7 @@ namespace duet {
 namespace {
 
 std::string group_key(std::size_t group, const std::string& name) { return c10::str("param_groups.", group, ".", name); }
+std::string kept_key(std::size_t group, const std::string& name) { return c10::str("kept.", group, ".", name); }
 std::string configured_key(std::size_t group, const std::string& name) { return c10::str("configured.", group, ".", name); }
 
 }  // namespace
@@ -44,6 +45,7 @@ StateDict GroupedOptimizer::state_dict() const {
     for (const auto& [name, value] : configured_[group]) {
       state.set(group_key(group, name), get(group, name));
       state.set(configured_key(group, name), value);
+      state.set(kept_key(group, name), numbers_.kept(group, name));
     }
   }
   return state;
@@ -61,6 +63,7 @@ void GroupedOptimizer::check_fits(const StateDict& state) const {
                             "groups that it was saved with, or load the weights alone");
     }
     if (std::holds_alternative<double>(entry.second)) state.number(entry.first);
+    if (std::holds_alternative<bool>(entry.second)) state.flag(entry.first);
   }
   if (state.has(group_key(group_count(), "lr"))) {
     throw CheckpointError(c10::str("[Optimizer] the state has more than this optimizer's ", group_count(), " parameter groups; ",
@@ -121,7 +124,12 @@ void GroupedOptimizer::load_state_dict(const StateDict& state) {
   for (std::size_t group = 0; group < group_count(); ++group) {
     for (const auto& entry : configured_[group]) set(group, entry.first, state.number(group_key(group, entry.first)));
   }
-  numbers_.end();  // these are the numbers as they were, not ones to keep against a curve
+  numbers_.end();  // these are the numbers as they were; only some were set against a curve
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    for (const auto& entry : configured_[group]) {
+      if (state.flag(kept_key(group, entry.first))) numbers_.keep(group, entry.first);
+    }
+  }
   numbers_.refill();
   planned_.clear();
   ++plan_version_;

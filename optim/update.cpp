@@ -67,7 +67,11 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   require<ConfigError>(task_ != nullptr, "[Update] the task is null; make one with make_task(module, loss_fn)");
   options_.validate();
   task_->to(device_);
-  parameters_ = trainable(task_->named_parameters());
+  const NamedTensors all = task_->named_parameters();
+  parameters_ = trainable(all);
+  for (const auto& parameter : all) {
+    if (!parameter.second.requires_grad()) frozen_.push_back(parameter);
+  }
   require<ConfigError>(!parameters_.empty(),
                        "[Update] the task has no parameter that requires a gradient; register the module's "
                        "parameters, or unfreeze some with requires_grad_(true)");
@@ -84,7 +88,17 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
 }
 
+// A parameter without a group would gather gradients and never be trained.
+void Update::check_frozen() const {
+  for (const auto& [name, value] : frozen_) {
+    if (!value.requires_grad()) continue;
+    throw ConfigError("[Update] parameter '" + name + "' was frozen when the trainer was made, so it is in no parameter group, but "
+                      "requires a gradient now; make the trainer while it is trainable, and freeze it then until it is to train");
+  }
+}
+
 void Update::begin(const Window& window) {
+  check_frozen();
   for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
   optimizer_->begin();
   if (window.batches.size() < 2) return;
@@ -152,8 +166,16 @@ void Update::forward_backward(const Window& window, UpdateOutput& output) {
 std::vector<at::Tensor> Update::gradients() const {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters_) {
-    if (parameter.second.grad().defined()) gradients.push_back(parameter.second.grad());
+    const at::Tensor& gradient = parameter.second.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided) {
+      throw ConfigError(c10::str("[Update] the gradient of '", parameter.first, "' is ", gradient.layout(), ", expected a dense one; ",
+                                 "make its Embedding without sparse"));
+    }
+    gradients.push_back(gradient);
   }
+  require<ConfigError>(!gradients.empty(), "[Update] the loss gives no trainable parameter a gradient, expected at least one; "
+                                           "compute it from them, or unfreeze some with requires_grad_(true)");
   return gradients;
 }
 

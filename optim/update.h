@@ -64,6 +64,7 @@ class Update : public UpdateRule {
   void load_state_dict(const StateDict& state) override;
 
  private:
+  void check_frozen() const;
   void forward_backward(const Window& window, UpdateOutput& output);
   std::vector<at::Tensor> gradients() const;
   GradientVerdict judge(UpdateOutput& output);
@@ -74,6 +75,7 @@ class Update : public UpdateRule {
   at::Device device_;
   UpdateOptions options_;
   NamedTensors parameters_;
+  NamedTensors frozen_;  // the task's others
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<at::Tensor> factors_;  // weight / total of each micro-batch, 0-dim float32

@@ -188,6 +188,7 @@ void print_schedules(const Explained& explained) {
     std::printf("\n");
   }
   if (explained.schedules.empty()) std::printf("no schedule: every number stays as it is\n");
+  for (const std::string& gap : schedule_gaps(explained.schedules, explained.length)) log_warning(gap);
 }
 
 void print_hooks(const HookList& hooks) {

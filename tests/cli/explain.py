@@ -66,6 +66,10 @@ def main():
         done, result = explain(program, folder, "c.yaml", "param_scheduler=null", "trainer.max_updates=3000")
         assert len(result["schedule"]["lr"]) == 2000, len(result["schedule"]["lr"])
 
+        gap = "param_scheduler=[{type: Linear, end: 5}, {type: Cosine, begin: 9}]"
+        done, result = explain(program, folder, "c.yaml", gap)
+        assert done.returncode == 0 and "between 5 and 9" in done.stderr, done.stderr
+
         # Data that is not there costs only what counts its epochs.
         data = "data={train: {type: Text, path: nowhere}}"
         done, result = explain(program, folder, "c.yaml", data, "param_scheduler=[{type: Step, step_size: 1, by_epoch: true}]")

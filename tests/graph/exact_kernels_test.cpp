@@ -6,6 +6,7 @@
 #include <duet/graph/exact_gelu.h>
 #include <duet/graph/exact_kernel.h>
 #include <duet/graph/exact_product.h>
+#include <duet/graph/kernel_settings.h>
 #include <duet/graph/trial_data.h>
 
 #include <cmath>
@@ -146,6 +147,48 @@ TEST(FastProduct, IsRefusedIfOneBitDiffers) {
   const ProductTensors t = product(96, 128, 64, false, false);
   EXPECT_EQ(exact_k_block(t, slightly_wrong), 0);
   EXPECT_EQ(exact_k_block(t, gives_another_nan), 0);
+}
+
+// Wrong on about every second set of numbers.
+void wrong_at_times(const Product& product, const ProductPart& part, float* scratch) {
+  fast_product_kernel()(product, part, scratch);
+  if (std::fabs(product.a[0]) > 1.5F) product.c[0] = std::nextafter(product.c[0], 1e30F);
+}
+
+TEST(FastProduct, IsComparedOftenEnoughWhereOneProductIsASingleSum) {
+  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  const Threads one(1);
+  for (int64_t k = 2; k < 400; k += 7) {
+    for (const char bias : {' ', 'b', 'a'}) {
+      ProductTensors t = product(1, 1, k, false, true, bias);
+      EXPECT_EQ(exact_k_block(t, wrong_at_times), 0);
+      const int64_t k_block = exact_k_block(t, fast_product_kernel());
+      for (int round = 0; k_block != 0 && round < 20; ++round) {
+        t.a.normal_(), t.b.normal_();
+        Tensor expected = bias == 'b' ? torch::addmm(t.before, t.a, t.b) : torch::mm(t.a, t.b);
+        if (bias == 'a') expected = expected + t.after;
+        ProductRunner(fast_product_kernel(), t, k_block).run(t);
+        ASSERT_TRUE(same_bits(t.out, expected)) << "k " << k << " bias " << bias;
+      }
+    }
+  }
+}
+
+TEST(FastProduct, IsTriedOutOnExpandedMatrices) {
+  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  ProductTensors t = product(96, 128, 64, false, false);
+  t.a = torch::ones({}).expand({96, 64});  // the gradient of a sum
+  ASSERT_TRUE(can_address(t));
+  EXPECT_NO_THROW(exact_k_block(t, fast_product_kernel()));
+}
+
+TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
+  const KernelSettings before = kernel_settings();
+  if (!at::globalContext().setFlushDenormal(true)) GTEST_SKIP() << "this CPU cannot flush denormals";
+  const KernelSettings flushing = kernel_settings();
+  at::globalContext().setFlushDenormal(false);
+  EXPECT_FALSE(before == flushing);
+  EXPECT_TRUE(before == kernel_settings());
 }
 
 TEST(FastProduct, LeavesAloneWhatItCannotAddress) {

@@ -276,6 +276,81 @@ struct AutocastState {
   bool operator==(const AutocastState&) const = default;
 };
 
+StepOutput sum_loss(const Tensor& weight, const Batch& batch) { return {at::mul(weight, batch["x"]).sum(), {}}; }
+
+Window window_of_value(double value) { return window_of({Batch{{"x", at::full({3, 4}, value)}}}); }
+
+TEST(Update, AParameterThatIsUnfrozenLaterIsNotSilentlyLeftOut) {
+  class TwoTask : public LambdaTask {
+   public:
+    using LambdaTask::LambdaTask;
+    NamedTensors named_parameters() const override { return {{"weight", values}, {"stem", stem}}; }
+    Tensor stem = at::ones({2});
+  };
+  auto task = std::make_unique<TwoTask>(sum_loss);
+  const TwoTask& lent = *task;
+  Update rule(std::move(task), at::kCPU, sgd(0.1));
+  run(rule, window_of_value(1));
+  lent.stem.requires_grad_(true);
+  expect_error<ConfigError>([&] { run(rule, window_of_value(1)); }, {"'stem'", "was frozen", "make the trainer while"});
+}
+
+TEST(Update, AnUpdateWithoutDenseGradientsIsRefused) {
+  for (const std::optional<ClipGradOptions>& clip : {std::optional<ClipGradOptions>(), {ClipGradOptions{}}}) {
+    const Tensor other = at::ones({1}).requires_grad_(true);
+    Update none(std::make_unique<LambdaTask>([&](const Tensor&, const Batch&) { return StepOutput{other.sum(), {}}; }), at::kCPU,
+                sgd(0.1, clip));
+    expect_error<ConfigError>([&] { run(none, window_of_value(1)); }, {"no trainable parameter", "gradient"});
+    Update sparse(std::make_unique<LambdaTask>([](const Tensor& weight, const Batch&) {
+      return StepOutput{at::embedding(weight, at::arange(2), -1, false, /*sparse=*/true).sum(), {}};
+    }), at::kCPU, sgd(0.1, clip));
+    expect_error<ConfigError>([&] { run(sparse, window_of_value(1)); }, {"'weight'", "Sparse", "dense"});
+  }
+}
+
+// The eighth power of a scaled gradient is beyond float32: neither the scale nor the update may suffer.
+TEST(Update, AHighNormOfScaledGradientsIsThatOfTheUnscaledOnes) {
+  std::vector<Tensor> weights;
+  for (const bool scaled : {false, true}) {
+    auto task = std::make_unique<LambdaTask>(sum_loss);
+    const LambdaTask& lent = *task;
+    UpdateOptions options = sgd(0.1, ClipGradOptions{.max_norm = 1, .norm_type = 8});
+    if (scaled) options.loss_scale = LossScaleOptions{};
+    Update rule(std::move(task), at::kCPU, options);
+    EXPECT_NEAR(run(rule, window_of_value(3)).grad_norm.item<double>(), 3 * std::pow(12, 0.125), 1e-5);
+    EXPECT_EQ(rule.applied(), 1);
+    weights.push_back(lent.values);
+    if (scaled) run(rule, window_of_value(std::numeric_limits<double>::infinity()));
+    EXPECT_EQ(rule.applied(), 1);
+  }
+  EXPECT_LT(largest_difference(weights[0], weights[1]), 1e-6);
+}
+
+TEST(Update, AScheduleThatLeavesTheRangeIsRefusedAtTheUpdateThatWouldUseIt) {
+  auto task = std::make_unique<LambdaTask>(sum_loss);
+  UpdateOptions options;
+  options.optimizer = {.type = "AdamW", .lr = 0.1};
+  Update rule(std::move(task), at::kCPU, options);
+  rule.follow("beta1", [](std::size_t, int64_t applied) { return 0.5 + 0.125 * static_cast<double>(applied); });
+  for (int n = 0; n < 4; ++n) run(rule, window_of_value(1));
+  EXPECT_EQ(rule.get(0, "beta1"), 0.875);
+  expect_error<ConfigError>([&] { run(rule, window_of_value(1)); }, {"beta1 = 1", "[0, 1)"});
+}
+
+TEST(Update, ANumberTakenBackFromItsScheduleStays) {
+  Update rule(std::make_unique<LambdaTask>(sum_loss), at::kCPU, sgd(0.1));
+  rule.follow("lr", [](std::size_t, int64_t) { return 0.25; });
+  rule.follow("weight_decay", [](std::size_t, int64_t) { return 0.125; });
+  run(rule, window_of_value(1));
+  rule.set(0, "lr", 0.5);
+  rule.unfollow("lr");
+  for (int n = 0; n < 300; ++n) {  // beyond one table
+    run(rule, window_of_value(1));
+    ASSERT_EQ(rule.get(0, "lr"), 0.5);
+    ASSERT_EQ(rule.get(0, "weight_decay"), 0.125);
+  }
+}
+
 TEST(AutocastGuard, RestoresWhatItFoundAlsoOnAThrow) {
   const AutocastState outside;
   try {

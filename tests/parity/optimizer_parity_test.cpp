@@ -133,6 +133,35 @@ TEST(OptimizerParity, NumbersSetBetweenUpdatesTakeEffectInAReplay) {
   }
 }
 
+// What a hook set against a schedule counts for the next update, also if the run is resumed before it.
+TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
+  const ToyTask task = testing::mlp_task();
+  const auto falling = [](std::size_t, int64_t applied) { return 0.1 / (1.0 + static_cast<double>(applied)); };
+  for (const char* mode : {"eager", "graph"}) {
+    std::vector<StateDict> states;
+    for (const bool resumes : {false, true}) {
+      seed_all(7);
+      auto trainer = testing::make_trainer(mode, task.make(), options_of({.type = "AdamW"}, Clip::kOff, {}));
+      trainer->hyper_parameters().follow("lr", falling);
+      for (int64_t n = 0; n < 5; ++n) trainer->step(window_of(task, 1, n));
+      trainer->hyper_parameters().set(0, "lr", 0.5);
+      if (resumes) {
+        const StateDict saved = trainer->state_dict();
+        auto other = testing::make_trainer(mode, task.make(), options_of({.type = "AdamW"}, Clip::kOff, {}));
+        other->load_state_dict(saved);
+        other->hyper_parameters().follow("lr", falling);
+        trainer = std::move(other);
+      }
+      for (int64_t n = 5; n < 7; ++n) {
+        trainer->step(window_of(task, 1, n));
+        EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), n == 5 ? 0.5 : 0.1 / 7);
+      }
+      states.push_back(trainer->state_dict());
+    }
+    expect_same_bits(states[0], states[1]);
+  }
+}
+
 TEST(OptimizerParity, LbfgsTrainsInEagerAndIsRefusedInGraph) {
   const ToyTask task = testing::mlp_task();
   TrainerOptions options = options_of({.type = "LBFGS", .max_iter = 5, .line_search_fn = "strong_wolfe"}, Clip::kOff, {});
