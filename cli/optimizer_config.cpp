@@ -16,7 +16,7 @@ template <std::size_t count>
 std::array<double, count> read_numbers(const ConfigNode& node, const std::string& key, const std::array<double, count>& fallback) {
   const auto found = node.read<std::vector<double>>(key, {fallback.begin(), fallback.end()});
   if (found.size() != count) node.fail(key, c10::str("has ", found.size(), " numbers, expected ", count));
-  std::array<double, count> numbers;
+  std::array<double, count> numbers{};
   std::copy(found.begin(), found.end(), numbers.begin());
   return numbers;
 }
