@@ -58,7 +58,9 @@ TEST_P(EMAEvaluation, ValidationLeavesTrainingAsItIs) {
   const auto validated = make(mode(), setup);
   validated->train(*data_again, validation.get());
   expect_same_bits(validated->state_dict(), silent->state_dict());
-  if (const auto* graph = dynamic_cast<GraphTrainer*>(validated.get())) EXPECT_GE(graph->replays(), 9);
+  if (const auto* graph = dynamic_cast<GraphTrainer*>(validated.get())) {
+    EXPECT_GE(graph->replays(), 9);
+  }
 }
 
 TEST_P(EMAEvaluation, EvaluatesTheWeightsIfAsked) {

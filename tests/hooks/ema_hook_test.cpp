@@ -107,7 +107,9 @@ TEST_P(EMA, AveragesTheWeightsOfEveryUpdate) {
   }
   const StateDict average = average_of(*trainer);
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::allclose(average.tensor(name).to(at::kDouble), tensor, 1e-5, 1e-7)) << name;
-  if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) EXPECT_GE(graph->replays(), 25);
+  if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
+    EXPECT_GE(graph->replays(), 25);
+  }
 }
 
 TEST_P(EMA, LeavesTheTrainingAsItIs) {
