@@ -5,13 +5,11 @@
 #include <duet/core/device.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
-#include <duet/core/metric.h>
 #include <duet/core/random.h>
+#include <duet/core/weights_report.h>
 #include <duet/core/text_dataset.h>
 #include <duet/eager/eager_trainer.h>
 #include <duet/graph/graph_trainer.h>
-#include <duet/hooks/default_hooks.h>
-#include <duet/hooks/param_scheduler_hook.h>
 #include <duet/optim/schedule_curve.h>
 
 #include <algorithm>
@@ -47,7 +45,8 @@ void check_same_characters(const Dataset* train, const Dataset* other, const Dat
   const auto* second = dynamic_cast<const TextDataset*>(other);
   if (first == nullptr || second == nullptr || first->vocabulary() == second->vocabulary()) return;
   config.node.fail("path", c10::str("names a text with ", second->vocab_size(), " distinct characters, expected the ",
-                                    first->vocab_size(), " of data.train, since a text numbers its own; take a split of "
+                                    first->vocab_size(),
+                                    " of data.train, since a text numbers its own; take a split of "
                                     "the same file"));
 }
 
@@ -63,17 +62,11 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
   } else {
     run.trainer = std::make_unique<EagerTrainer>(std::move(task), options);
   }
-  for (const MetricConfig& metric : config.metrics) {
-    // The mean loss is part of every evaluation.
-    if (metric.type == "Accuracy")
-      run.trainer->add_metric(std::make_unique<Accuracy>(metric.target, metric.prediction));
-  }
+  add_metrics(config.metrics, *run.trainer);
 }
 
 int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch) {
-  const int64_t by_epochs = loop.max_epochs * updates_per_epoch;
-  if (loop.max_updates <= 0) return by_epochs;
-  return by_epochs > 0 ? std::min(loop.max_updates, by_epochs) : loop.max_updates;
+  return planned_updates(loop.max_updates, loop.max_epochs, updates_per_epoch);
 }
 
 // Checked against each other here, where the place in the config is known.
@@ -85,29 +78,45 @@ std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& ru
   return schedules;
 }
 
-void add_schedule(const RunConfig& config, Run& run) {
-  if (config.schedules.empty()) return;
-  run.trainer->add_hook(std::make_unique<ParamSchedulerHook>(schedules_of(config, run)));
+LoopOptions limited_loop(const RunConfig& config, const Run& run) {
+  LoopOptions loop = config.trainer.loop;
+  if (run.train) loop.limit_train_batches = config.limits.train.batches_of(*run.train);
+  if (run.val) loop.limit_val_batches = config.limits.val.batches_of(*run.val);
+  if (run.test) loop.limit_test_batches = config.limits.test.batches_of(*run.test);
+  if (run.test) loop.limit_predict_batches = config.limits.predict.batches_of(*run.test);
+  return loop;
 }
 
-void add_custom_hooks(const RunConfig& config, Run& run) {
-  for (const ConfigNode& node : config.custom_hooks) {
-    node.located([&] { run.trainer->add_hook(make_hook(node, {run.trainer->hooks()})); });
-  }
+HookContext hook_context(const RunConfig& config, const Run& run) {
+  HookContext context{run.trainer->hooks()};
+  context.planned_updates = planned_updates(config.trainer.loop, run.updates_per_epoch);
+  context.updates_per_epoch = run.updates_per_epoch;
+  context.schedules = schedules_of(config, run);
+  context.metrics = metric_names(config.metrics);
+  context.validates = config.val.has_value();
+  context.work_dir = config.work_dir;
+  context.scratch = config.scratch;
+  return context;
 }
 
-void add_hooks(const RunConfig& config, Run& run) {
-  DefaultHooksOptions hooks = config.hooks;
-  hooks.param_scheduler = schedules_of(config, run);
-  if (config.checkpoint_by_epoch) {
-    if (run.updates_per_epoch <= 0) {
-      config.root.child("default_hooks").child("checkpoint").fail(
-          "by_epoch", "is true, but the data has no epochs; count in updates with by_epoch: false");
-    }
-    hooks.checkpoint.interval *= run.updates_per_epoch;
+void add_hooks(const RunConfig& config, const HookContext& context, Run& run) {
+  add_default_hooks(config.hooks, context, *run.trainer);
+  add_custom_hooks(config.hooks, context, *run.trainer);
+}
+
+void add_hooks(const RunConfig& config, Run& run) { add_hooks(config, hook_context(config, run), run); }
+
+void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
+  if (!config.load_from) return;
+  const std::string& path = config.load_from->source.path;
+  const StateDict weights = read_weights(config.load_from->source);
+  try {
+    const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
+    const std::string text = "loaded weights from '" + path + "': " + report.text();
+    report.exact() ? log_info(text) : log_warning(text);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError("[load_from] '" + path + "': " + error.what());
   }
-  add_default_hooks(*run.trainer, hooks);
-  add_custom_hooks(config, run);
 }
 
 Run build_training(const RunConfig& config) {
@@ -118,9 +127,6 @@ Run build_training(const RunConfig& config) {
                                                          ? "is missing; add it, since an infinite sampler has no epochs"
                                                          : "and max_epochs are both missing; add one of them");
   }
-  if (config.hooks.save && !config.hooks.checkpoint.save_best.empty() && !config.val) {
-    log_warning("default_hooks.checkpoint.save_best has no effect without data.val");
-  }
   const at::Device device = parse_device(config.trainer.device);
   Run run;
   run.train_data = build_dataset(config.train);
@@ -128,8 +134,9 @@ Run build_training(const RunConfig& config) {
   if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
   run.train = build_loader(run.train_data, *config.train, config.seed, device);
   if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
-  run.updates_per_epoch = loop.updates_per_epoch(*run.train);
-  build_trainer(config, config.mode, loop, run);
+  const LoopOptions limited = limited_loop(config, run);
+  run.updates_per_epoch = limited.updates_per_epoch(*run.train);
+  build_trainer(config, config.mode, limited, run);
   return run;
 }
 

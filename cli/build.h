@@ -1,5 +1,6 @@
 #pragma once
 
+#include <duet/cli/registry.h>
 #include <duet/cli/run_config.h>
 #include <duet/core/data_loader.h>
 #include <duet/core/trainer.h>
@@ -42,12 +43,17 @@ int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch);
 // Throws ConfigError if they do not fit together or into the run.
 std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run);
 
-// The hooks of the config, with schedules and intervals that count epochs turned into updates.
+// The limits of the config on batches, as counts of those that the loaders have.
+LoopOptions limited_loop(const RunConfig& config, const Run& run);
+
+// What the config's hooks may ask for.
+HookContext hook_context(const RunConfig& config, const Run& run);
+// All hooks of the config.
+void add_hooks(const RunConfig& config, const HookContext& context, Run& run);
 void add_hooks(const RunConfig& config, Run& run);
-// Those of custom_hooks alone.
-void add_custom_hooks(const RunConfig& config, Run& run);
-// The schedule alone.
-void add_schedule(const RunConfig& config, Run& run);
+
+// Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew.
+void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 
 // Everything for `duet train`. Throws ConfigError if the config has no training data or no limit.
 Run build_training(const RunConfig& config);

@@ -1,9 +1,11 @@
 #include <c10/util/StringUtil.h>
 #include <duet/cli/hook_config.h>
+#include <duet/cli/metric_config.h>
 #include <duet/cli/models/gpt.h>
 #include <duet/cli/models/mlp.h>
 #include <duet/cli/models/small_cnn.h>
 #include <duet/cli/registry.h>
+#include <duet/cli/segmentation_types.h>
 #include <duet/core/fashion_mnist.h>
 #include <duet/core/hook.h>
 #include <duet/core/script_task.h>
@@ -126,11 +128,14 @@ void register_builtin_types() {
   register_model("SmallCnn", small_cnn);
   register_model("Mlp", mlp);
   register_model("Gpt", gpt);
+  register_model("EncoderDecoder", [](ConfigNode& node, ModelContext& context) { return make_encoder_decoder(node, context); });
   register_model("torchscript", torchscript);
   register_dataset("FashionMnist", fashion_mnist);
+  register_dataset("FashionScenes", make_fashion_scenes);
   register_dataset("Text", text);
   register_dataset("Safetensors", safetensors);
-  register_hook("EMAHook", make_ema_hook);
+  register_builtin_hooks();
+  register_builtin_metrics();
 }
 
 }  // namespace duet

@@ -10,6 +10,19 @@
 
 namespace duet {
 
+// A key that code reads, as its reading call describes it.
+struct ConfigKey {
+  std::string path;                  // "max_updates", "clip_grad.max_norm": from the node that was asked
+  std::string type;                  // "integer", "list of numbers", "map", ...
+  std::string fallback;              // YAML text of the default; empty: none
+  bool required = false;
+  std::string range;                 // "at least 1"; empty: any
+  std::vector<std::string> choices;  // empty: any
+};
+
+// Thrown by reject_unknown() of a probe.
+struct KeysRead {};
+
 // One node of a configuration: a map, a list, a single value, null, or absent. It is a handle: copies see the same
 // tree. Each node knows where it was written ("config.yaml:12", "command line") and its path ("data.train.lr").
 //
@@ -22,11 +35,22 @@ class ConfigNode {
   ConfigNode();  // absent
 
   // A whole file, or a text that messages call `source`; the top must be a map.
+  //
+  // `_base_: FILE` or `_base_: [FILE, ...]` at the top puts it over these files, named relative to its own folder; no two of
+  // them may have a top key in common. Maps merge, all else replaces; a map with `_delete_: true` replaces as well.
+  //
+  // In values, `${env:NAME}` is the environment variable, `${env:NAME,default}` has a default (`oc.env` is the same), and
+  // `$${` stands for `${`. Where that is the whole value, it is read as a YAML scalar (a number, true, null), else as text.
   static ConfigNode parse_file(const std::string& path);
   static ConfigNode parse_text(const std::string& text, const std::string& source);
 
-  // Sets "model.channels.0=16": a dotted path, list items by index (one past the end appends), the value read as YAML.
-  // Maps that are missing on the way are made.
+  // For finding out with schema() what a function reads: in this map (a text as above) and below, a needed key that is
+  // missing reads as zero or empty, no range is checked, and reject_unknown() throws KeysRead, as all keys are read by then.
+  static ConfigNode probe(const std::string& text = "{}");
+
+  // Sets "model.channels.0=16": a dotted path (a word with dots of its own in quotes), list items by index (one past the end
+  // appends), the value read as YAML in place of what was there. Maps that are missing on the way are made.
+  // "~model.dropout" deletes what is there; "model._delete_=true" empties the map.
   void override_with(const std::string& assignment, const std::string& origin = "command line");
 
   Kind kind() const;
@@ -36,6 +60,7 @@ class ConfigNode {
   bool is_empty() const;
   const std::string& origin() const;
   const std::string& path() const;
+  const std::string& text() const;  // of a single value; empty for other kinds
 
   // The node under `key`; an absent one if there is none. Reading it (or marking it) is up to the caller.
   ConfigNode child(const std::string& key) const;
@@ -80,12 +105,17 @@ class ConfigNode {
   // Everything as YAML, defaults that were read included, with a comment that says where each value came from.
   std::string dump() const;
 
+  // The keys that were read here and below, in the order of their first reading.
+  std::vector<ConfigKey> schema() const;
+
   struct Data;
 
  private:
   explicit ConfigNode(std::shared_ptr<Data> data) : data_(std::move(data)) {}
   // Throws unless this node is a map (or nothing at all).
   void require_map() const;
+  // What schema() says of `key`.
+  ConfigKey& about(const std::string& key) const;
 
   std::shared_ptr<Data> data_;
 };

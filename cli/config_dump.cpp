@@ -16,77 +16,13 @@ bool is_plain(const std::string& text) {
     if (text.size() < 2 || text.front() != '-' || text.back() == ' ') return false;
     if (text[1] != '.' && (text[1] < '0' || text[1] > '9')) return false;
   }
-  for (const char* word : {"null", "Null", "NULL", "~"}) {
-    if (text == word) return false;
-  }
+  if (is_null_word(text)) return false;
   return std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '/' || c == '+' || c == '-' || c == ' ';
   });
 }
 
-std::string flow(const Data& data) {
-  if (data.kind == Kind::kValue) return yaml_scalar(data.text, data.quoted);
-  if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) return data.fallback.empty() ? "null" : data.fallback;
-  const bool map = data.kind == Kind::kMap;
-  std::string text;
-  for (const auto& [key, item] : data.items) {
-    if (item->kind == Kind::kAbsent && item->fallback.empty()) continue;
-    text += (text.empty() ? "" : ", ") + (map ? yaml_scalar(key, false) + ": " : std::string()) + flow(*item);
-  }
-  return map ? "{" + text + "}" : "[" + text + "]";
-}
-
-// Whether dump() has anything to say about this node.
-bool shown(const Data& data) {
-  if (data.kind != Kind::kAbsent || !data.fallback.empty()) return true;
-  return std::any_of(data.items.begin(), data.items.end(), [](const auto& item) { return shown(*item.second); });
-}
-
-bool holds_map(const Data& list) {
-  return std::any_of(list.items.begin(), list.items.end(),
-                     [](const auto& item) { return item.second->kind == Kind::kMap; });
-}
-
-void write_map(const Data& data, const std::string& indent, std::string& out);
-
-void write_list(const Data& data, const std::string& indent, std::string& out) {
-  for (const auto& [index, item] : data.items) {
-    if (item->kind != Kind::kMap || !shown(*item) || item->items.empty()) {
-      out += c10::str(indent, "- ", flow(*item), "  # ", item->origin, "\n");
-      continue;
-    }
-    std::string entry;
-    write_map(*item, indent + "  ", entry);
-    entry[indent.size()] = '-';
-    out += entry;
-  }
-}
-
-void write_map(const Data& data, const std::string& indent, std::string& out) {
-  for (const auto& [key, item] : data.items) {
-    if (!shown(*item)) continue;
-    const std::string head = indent + yaml_scalar(key, false) + ":";
-    const bool defaults_below = item->kind == Kind::kAbsent && item->fallback.empty();
-    const bool block_map =
-        defaults_below || (item->kind == Kind::kMap && std::any_of(item->items.begin(), item->items.end(),
-                                                                   [](const auto& i) { return shown(*i.second); }));
-    if (block_map) {
-      out += head + (defaults_below ? "" : "  # " + item->origin) + "\n";
-      write_map(*item, indent + "  ", out);
-    } else if (item->kind == Kind::kList && holds_map(*item)) {
-      out += head + "  # " + item->origin + "\n";
-      write_list(*item, indent + "  ", out);
-    } else {
-      const bool is_default = !item->fallback.empty() && (item->kind == Kind::kAbsent || item->kind == Kind::kNull);
-      out += c10::str(head, " ", flow(*item), "  # ", is_default ? "default" : item->origin, "\n");
-    }
-  }
-}
-
-}  // namespace
-
-std::string yaml_scalar(const std::string& text, bool quoted) {
-  if (!quoted && is_plain(text)) return text;
+std::string in_quotes(const std::string& text) {
   static const char* kHex = "0123456789abcdef";
   std::string out = "\"";
   for (const char c : text) {
@@ -101,6 +37,88 @@ std::string yaml_scalar(const std::string& text, bool quoted) {
   }
   return out + "\"";
 }
+
+std::string flow(const Data& data) {
+  if (data.kind == Kind::kValue) return yaml_scalar(data.text, data.quoted);
+  if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) return data.fallback.empty() ? "null" : data.fallback;
+  const bool map = data.kind == Kind::kMap;
+  std::string text;
+  for (const auto& [key, item] : data.items) {
+    if (item->kind == Kind::kAbsent && item->fallback.empty()) continue;
+    text += (text.empty() ? "" : ", ") + (map ? yaml_key(key) + ": " : std::string()) + flow(*item);
+  }
+  return map ? "{" + text + "}" : "[" + text + "]";
+}
+
+// Whether dump() has anything to say about this node, or about what is below.
+bool shown(const Data& data);
+bool shown_below(const Data& data) {
+  return std::any_of(data.items.begin(), data.items.end(), [](const auto& item) { return shown(*item.second); });
+}
+bool shown(const Data& data) { return data.kind != Kind::kAbsent || !data.fallback.empty() || shown_below(data); }
+
+bool holds_map(const Data& list) {
+  return std::any_of(list.items.begin(), list.items.end(),
+                     [](const auto& item) { return item.second->kind == Kind::kMap; });
+}
+
+// Whether all of it was written in one place.
+bool has_one_origin(const Data& data, const std::string& origin) {
+  return std::all_of(data.items.begin(), data.items.end(), [&](const auto& item) {
+    return item.second->kind == Kind::kAbsent || (item.second->origin == origin && has_one_origin(*item.second, origin));
+  });
+}
+
+void write_map(const Data& data, const std::string& indent, std::string& out);
+void write_item(const std::string& head, const Data& item, const std::string& indent, std::string& out);
+
+void write_list(const Data& data, const std::string& indent, std::string& out) {
+  for (const auto& [index, item] : data.items) {
+    if (item->kind != Kind::kMap || !shown_below(*item)) {
+      write_item(indent + "-", *item, indent, out);
+      continue;
+    }
+    std::string entry;
+    write_map(*item, indent + "  ", entry);
+    entry[indent.size()] = '-';
+    out += entry;
+  }
+}
+
+// What follows `head`: on its line, or as a block below it.
+void write_item(const std::string& head, const Data& item, const std::string& indent, std::string& out) {
+  const bool defaults_below = item.kind == Kind::kAbsent && item.fallback.empty();
+  if (defaults_below || (item.kind == Kind::kMap && shown_below(item))) {
+    out += head + (defaults_below ? "" : "  # " + item.origin) + "\n";
+    write_map(item, indent + "  ", out);
+  } else if (item.kind == Kind::kList && (holds_map(item) || !has_one_origin(item, item.origin))) {
+    out += head + "  # " + item.origin + "\n";
+    write_list(item, indent + "  ", out);
+  } else {
+    const bool is_default = !item.fallback.empty() && item.is_unset();
+    out += c10::str(head, " ", flow(item), "  # ", is_default ? "default" : item.origin, "\n");
+  }
+}
+
+void write_map(const Data& data, const std::string& indent, std::string& out) {
+  for (const auto& [key, item] : data.items) {
+    if (shown(*item)) write_item(indent + yaml_key(key) + ":", *item, indent, out);
+  }
+}
+
+}  // namespace
+
+std::string yaml_scalar(const std::string& text, bool quoted) {
+  if (!quoted && is_plain(text)) return text;
+  std::string escaped;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text.compare(at, 2, "${") == 0) escaped += '$';
+    escaped += text[at];
+  }
+  return in_quotes(escaped);
+}
+
+std::string yaml_key(const std::string& key) { return is_plain(key) ? key : in_quotes(key); }
 
 std::string ConfigNode::dump() const {
   std::string out;

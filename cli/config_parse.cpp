@@ -3,9 +3,6 @@
 #include <duet/core/error.h>
 #include <yaml-cpp/yaml.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 namespace duet {
@@ -45,6 +42,7 @@ class TreeBuilder {
         data->kind = Kind::kValue;
         data->text = node.Scalar();
         data->quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
+        expand_environment(*data);
         break;
       case YAML::NodeType::Sequence: add_items(node, *data, depth); break;
       case YAML::NodeType::Map: add_entries(node, *data, depth); break;
@@ -71,10 +69,9 @@ class TreeBuilder {
       }
       const std::string key = entry.first.Scalar();
       const std::string path = join_path(data.path, key);
-      if (key == "_base_" || key == "_delete_") {
-        throw ConfigError(c10::str("[Config] ", origin, ": found ", path,
-                                   ", expected one complete file: inheritance is "
-                                   "not available in this version; copy the base config's keys into this file"));
+      if (key == "_base_" && depth > 0) {
+        throw ConfigError(c10::str("[Config] ", origin, ": found ", path, ", expected _base_ at the top of a file only; put ",
+                                   "this map into a file of its own with its base"));
       }
       if (key == "<<") {
         throw ConfigError(c10::str("[Config] ", origin, ": found the merge key ", path, ", which YAML 1.2 dropped; "
@@ -86,6 +83,18 @@ class TreeBuilder {
       }
       data.items.emplace_back(key, build(entry.second, path, origin, depth + 1));
     }
+    take_delete(data, depth);
+  }
+
+  // It says how the map is merged, and is no key of it.
+  static void take_delete(Data& data, int depth) {
+    const std::shared_ptr<Data> found = data.get("_delete_");
+    if (!found) return;
+    if (depth == 0) {
+      fail_at(*found, "stands at the top of a file, expected in a map below; remove _base_ to take nothing from it");
+    }
+    data.replaces = yes_or_no(*found);
+    std::erase_if(data.items, [](const auto& item) { return item.first == "_delete_"; });
   }
 
   // A tag asks for a type of its own, which nothing here would honour.
@@ -123,7 +132,17 @@ void refuse_control_characters(const std::string& text, const std::string& sourc
   }
 }
 
-std::shared_ptr<Data> parse(const std::string& text, const std::string& source) {
+// What is between ${ and } looks like a map to YAML where brackets or braces are open.
+std::string hint_at_reference(const std::string& text, int line) {
+  std::istringstream lines(text);
+  std::string found;
+  for (int i = 0; i <= line; ++i) std::getline(lines, found);
+  return found.find("${") == std::string::npos ? "" : R"(; inside [ ] and { } write "${...}" in quotes)";
+}
+
+}  // namespace
+
+std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& source) {
   refuse_control_characters(text, source);
   const TreeBuilder place(source, true);
   std::vector<YAML::Node> documents;
@@ -133,7 +152,7 @@ std::shared_ptr<Data> parse(const std::string& text, const std::string& source) 
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
     throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
-                               "; check indentation, brackets and quotes up to there"));
+                               "; check indentation, brackets and quotes up to there", hint_at_reference(text, error.mark.line)));
   }
   if (documents.size() > 1) {
     throw ConfigError(c10::str("[Config] ", place.at(documents[1].Mark()), ": found ", documents.size(),
@@ -147,70 +166,15 @@ std::shared_ptr<Data> parse(const std::string& text, const std::string& source) 
   return TreeBuilder(source, true).build(documents[0], "", c10::str(source, ":1"), 0);
 }
 
-std::vector<std::string> split_path(const std::string& path) {
-  std::vector<std::string> words;
-  std::istringstream stream(path);
-  for (std::string word; std::getline(stream, word, '.');) words.push_back(word);
-  if (!path.empty() && path.back() == '.') words.emplace_back();
-  return words;
-}
-
-// The entry `key` of `data`, made if it can be.
-std::shared_ptr<Data>& entry_of(Data& data, const std::string& key, const std::string& origin) {
-  if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) data.kind = Kind::kMap;
-  for (auto& item : data.items) {
-    if (item.first == key) return item.second;
-  }
-  if (data.kind == Kind::kValue) {
-    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " is the value '", data.text,
-                               "', expected a map to set '", key, "' in; override ", data.path, " itself"));
-  }
-  if (data.kind == Kind::kList && key != std::to_string(data.items.size())) {
-    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " has ", data.items.size(),
-                               " items, found index '", key, "', expected 0 to ", data.items.size(),
-                               " (one past the end appends)"));
-  }
-  auto made = std::make_shared<Data>();
-  made->origin = origin;
-  made->path = join_path(data.path, key);
-  return data.items.emplace_back(key, made).second;
-}
-
-}  // namespace
-
-ConfigNode ConfigNode::parse_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  std::error_code ignored;
-  if (!file.is_open() || text.bad() || std::filesystem::is_directory(path, ignored)) {
-    throw ConfigError(c10::str("[Config] cannot read '", path, "', expected a YAML file; check the path"));
-  }
-  return parse_text(text.str(), path);
-}
-
-ConfigNode ConfigNode::parse_text(const std::string& text, const std::string& source) {
-  return ConfigNode(parse(text, source));
-}
-
-void ConfigNode::override_with(const std::string& assignment, const std::string& origin) {
-  const std::size_t equals = assignment.find('=');
-  const std::vector<std::string> words = split_path(assignment.substr(0, equals));
-  const bool empty_word = std::any_of(words.begin(), words.end(), [](const std::string& word) { return word.empty(); });
-  if (equals == std::string::npos || words.empty() || empty_word) {
-    throw ConfigError(c10::str("[Config] ", origin, ": found '", assignment,
-                               "', expected key=value, such as optim_wrapper.optimizer.lr=0.01"));
-  }
-  std::shared_ptr<Data> parent = data_;
-  for (std::size_t i = 0; i + 1 < words.size(); ++i) parent = entry_of(*parent, words[i], origin);
-  std::shared_ptr<Data>& target = entry_of(*parent, words.back(), origin);
+std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin) {
+  YAML::Node value;
   try {
-    const YAML::Node value = YAML::Load(assignment.substr(equals + 1));
-    target = TreeBuilder(origin, false).build(value, target->path, origin, 0);
+    value = YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    throw ConfigError(c10::str("[Config] ", origin, ": the value of '", assignment, "' is not YAML: ", error.msg,
+    throw ConfigError(c10::str("[Config] ", origin, ": the value of '", path, "=", text, "' is not YAML: ", error.msg,
                                "; quote it, as in 'key=\"a: b\"'"));
   }
+  return TreeBuilder(origin, false).build(value, path, origin, 1);
 }
 
 }  // namespace duet

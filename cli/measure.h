@@ -1,7 +1,7 @@
 #pragma once
 
-#include <c10/core/Device.h>
 #include <duet/core/hook.h>
+#include <duet/core/peak_memory.h>
 
 #include <chrono>
 #include <cstdint>
@@ -11,10 +11,6 @@
 namespace duet {
 
 class BaseTrainer;
-
-// Most memory in use since reset_peak_bytes(): of the process on the CPU, of LibTorch's allocator on a GPU.
-int64_t peak_bytes(at::Device device);
-void reset_peak_bytes(at::Device device);
 
 // XXH3-128 over names and bytes of all parameters, then all buffers; 32 hex digits.
 std::string weights_hash(BaseTrainer& trainer);
@@ -34,7 +30,7 @@ Spread spread(std::vector<double> values);  // zeros if empty
 
 // Records loss and time of every update into `target`, which must outlive the trainer's run. Losses are cloned on the
 // device and read every 50 updates: no sync per update. On a GPU, where a launch returns early, an update's time is the
-// mean over those 50.
+// mean over those 50; validation and checkpoints end such a block, and are not part of it.
 class MeasureHook : public Hook {
  public:
   // Asks the run to stop after `max_updates` updates; 0: never.
@@ -45,6 +41,8 @@ class MeasureHook : public Hook {
 
   void before_train_iter(TrainContext& context) override;
   void after_train_iter(TrainContext& context) override;
+  void before_val(TrainContext&) override { flush(); }
+  void before_save_checkpoint(TrainContext&) override { flush(); }
   void after_train(TrainContext& context) override;
 
  private:

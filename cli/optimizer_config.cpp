@@ -1,6 +1,7 @@
 #include <duet/cli/optim_config.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/optim_registry.h>
 #include <duet/optim/param_group_builder.h>
 
 #include <limits>
@@ -58,11 +59,19 @@ void read_flags(const ConfigNode& node, OptimizerOptions& options) {
 
 }  // namespace
 
+const std::vector<std::string>& builtin_optimizers() {
+  static const std::vector<std::string> kNames = {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon", "LBFGS"};
+  return kNames;
+}
+
 OptimizerOptions read_optimizer(const ConfigNode& node) {
   OptimizerOptions options;
-  options.type = node.read_choice("type", options.type,
-                                  {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon", "LBFGS"});
-  if (options.type == "LBFGS") {
+  std::vector<std::string> types = builtin_optimizers();
+  for (const std::string& name : registered_optimizers()) types.push_back(name);
+  options.type = node.read_choice("type", options.type, types);
+  if (std::optional<OptimizerKind> own = make_optimizer_kind(node, options.type)) {
+    options.kind = std::make_shared<const OptimizerKind>(std::move(*own));
+  } else if (options.type == "LBFGS") {
     read_lbfgs(node, options);
   } else {
     const std::map<std::string, double> defaults = base_numbers(options);

@@ -97,14 +97,18 @@ void register_optim_wrapper_constructor(const std::string& name, OptimWrapperCon
   }
 }
 
+std::vector<std::string> registered_optim_wrapper_constructors() {
+  std::vector<std::string> names;
+  for (const auto& entry : constructors()) names.push_back(entry.first);
+  return names;
+}
+
 ParamGroupsFn read_param_groups(const ConfigNode& optim_wrapper) {
   const auto name = optim_wrapper.read<std::string>("constructor", "DefaultOptimWrapperConstructor");
   const auto found = constructors().find(name);
   if (found == constructors().end()) {
-    std::vector<std::string> names;
-    for (const auto& entry : constructors()) names.push_back(entry.first);
-    optim_wrapper.fail("constructor",
-                       c10::str("is '", name, "', expected a registered one; ", known_and_nearest(name, names)));
+    optim_wrapper.fail("constructor", c10::str("is '", name, "', expected a registered one; ",
+                                               known_and_nearest(name, registered_optim_wrapper_constructors())));
   }
   return found->second(optim_wrapper.child("paramwise_cfg"));
 }

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace duet {
 
@@ -16,6 +17,9 @@ using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& pa
 // the name is taken. Known from the start: DefaultOptimWrapperConstructor (ParamwiseOptions) and
 // LearningRateDecayOptimizerConstructor (LayerDecayOptions).
 void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor);
+
+// Their names.
+std::vector<std::string> registered_optim_wrapper_constructors();
 
 // What `constructor` and `paramwise_cfg` of the node `optim_wrapper` say.
 ParamGroupsFn read_param_groups(const ConfigNode& optim_wrapper);

@@ -1,9 +1,11 @@
 #include <duet/cli/registry.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/hook_config.h>
 #include <duet/core/dataset.h>
 #include <duet/core/error.h>
 #include <duet/core/hook.h>
+#include <duet/core/metric.h>
 #include <duet/core/nearest.h>
 #include <duet/core/task.h>
 
@@ -32,6 +34,11 @@ Table<HookFactory>& hooks() {
   return table;
 }
 
+Table<MetricFactory>& metrics() {
+  static Table<MetricFactory> table;
+  return table;
+}
+
 template <class Factory>
 void add(Table<Factory>& table, const char* kind, const std::string& name, Factory factory) {
   if (name.empty() || !factory) {
@@ -43,13 +50,18 @@ void add(Table<Factory>& table, const char* kind, const std::string& name, Facto
 }
 
 template <class Factory>
-Factory& find(Table<Factory>& table, const ConfigNode& node, const char* kind) {
-  const std::string type = node.need<std::string>("type");
-  const auto found = table.find(type);
-  if (found != table.end()) return found->second;
+std::vector<std::string> names_of(const Table<Factory>& table) {
   std::vector<std::string> names;
   for (const auto& entry : table) names.push_back(entry.first);
-  node.fail("type", c10::str("is '", type, "', expected a registered ", kind, "; ", known_and_nearest(type, names)));
+  return names;
+}
+
+template <class Factory>
+Factory& find(Table<Factory>& table, const ConfigNode& node, const char* kind, const std::string& otherwise = "") {
+  const std::string type = otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
+  const auto found = table.find(type);
+  if (found != table.end()) return found->second;
+  node.fail("type", c10::str("is '", type, "', expected a registered ", kind, "; ", known_and_nearest(type, names_of(table))));
 }
 
 }  // namespace
@@ -61,6 +73,18 @@ void register_dataset(const std::string& name, DatasetFactory factory) {
 }
 
 void register_hook(const std::string& name, HookFactory factory) { add(hooks(), "hook", name, std::move(factory)); }
+
+void register_metric(const std::string& name, MetricFactory factory) {
+  add(metrics(), "metric", name, std::move(factory));
+}
+
+std::vector<std::string> registered(const std::string& kind) {
+  if (kind == "model") return names_of(models());
+  if (kind == "dataset") return names_of(datasets());
+  if (kind == "metric") return names_of(metrics());
+  if (kind == "hook") return names_of(hooks());
+  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, metric or hook");
+}
 
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
   std::unique_ptr<Task> task;
@@ -80,13 +104,23 @@ std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
   return dataset;
 }
 
-std::unique_ptr<Hook> make_hook(ConfigNode node, HookContext context) {
-  std::unique_ptr<Hook> hook;
-  const HookFactory& factory = find(hooks(), node, "hook");
-  node.located([&] { hook = factory(node, context); });
-  if (hook == nullptr) node.fail("type", "gave no hook; let its factory return one");
+ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type) {
+  ConfiguredHook made;
+  const HookFactory& factory = find(hooks(), node, "hook", type);
+  made.priority = read_priority(node);
+  node.located([&] { made.hook = factory(node, context); });
+  if (made.hook == nullptr) node.fail("type", "gave no hook; let its factory return one");
   node.reject_unknown();
-  return hook;
+  return made;
+}
+
+std::unique_ptr<Metric> make_metric(ConfigNode node) {
+  std::unique_ptr<Metric> metric;
+  const MetricFactory& factory = find(metrics(), node, "metric");
+  node.located([&] { metric = factory(node); });
+  if (metric == nullptr) node.fail("type", "gave no metric; let its factory return one");
+  node.reject_unknown();
+  return metric;
 }
 
 }  // namespace duet

@@ -1,16 +1,23 @@
 #pragma once
 
 #include <duet/cli/config.h>
+#include <duet/core/hook.h>
+#include <duet/optim/schedule.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace duet {
 
 class Dataset;
-class Hook;
 class HookList;
+class Metric;
 class Task;
 
 // What a model may ask for while it is built.
@@ -20,25 +27,61 @@ struct ModelContext {
 
 // What a hook may ask for while it is built.
 struct HookContext {
-  const HookList& hooks;  // those of the run so far
+  const HookList& hooks;                     // those of the run so far
+  int64_t planned_updates = 0;               // of the whole run; 0: unknown
+  int64_t updates_per_epoch = 0;             // 0: unknown
+  std::vector<ScheduleOptions> schedules{};  // param_scheduler, in updates where it is to be converted
+  std::vector<std::string> metrics{};        // what a validation reports, in order; empty: there will be none
+  bool validates = false;                    // there is data.val
+  std::string work_dir{};
+  bool scratch = false;    // work_dir is thrown away after the run: write nothing outside of it
+  bool evaluates = false;  // nothing is trained: a checkpoint is tested, or predicts
+  std::string output{};    // where predictions go; empty: as the hook has it
 };
 
-// A factory reads its options from the node under `model`, `data.*` or `custom_hooks.*`; keys that it does not read are errors.
+// A hook and the key `priority` beside it, which takes the place of the hook's own.
+struct ConfiguredHook {
+  std::unique_ptr<Hook> hook;
+  std::optional<int> priority;
+};
+
+// A factory reads its options from the node under `model`, `data.*`, `evaluator.*` or `custom_hooks.*`; keys that it
+// does not read are errors.
 using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
 using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&)>;
+using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
 using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
 
 // Make `type: <name>` known to the program. Call them before run_cli(). Throw ConfigError if the name is taken.
 void register_model(const std::string& name, ModelFactory factory);
 void register_dataset(const std::string& name, DatasetFactory factory);
 void register_hook(const std::string& name, HookFactory factory);
+void register_metric(const std::string& name, MetricFactory factory);
 
-// SmallCnn, Mlp, Gpt, torchscript; FashionMnist, Text, Safetensors; EMAHook. Does nothing the second time; run_cli() calls it.
+template <class Factory>
+concept MakesHook = !std::is_same_v<Factory, HookFactory> && std::is_invocable_v<Factory&, ConfigNode&, HookContext&>;
+
+// From a factory that returns the hook's own type, the points that the type leaves empty are known (see as_hook).
+template <MakesHook Factory>
+void register_hook(const std::string& name, Factory factory) {
+  HookFactory typed = [factory = std::move(factory)](ConfigNode& node, HookContext& context) mutable {
+    return as_hook(factory(node, context));
+  };
+  register_hook(name, std::move(typed));
+}
+
+// The names registered as "model", "dataset", "metric" or "hook".
+std::vector<std::string> registered(const std::string& kind);
+
+// SmallCnn, Mlp, Gpt, torchscript; FashionMnist, Text, Safetensors; all hooks; Accuracy, IoUMetric, F1, ... Does
+// nothing the second time; run_cli() calls it.
 void register_builtin_types();
 
 // Build what the node's `type` says. Throw ConfigError for an unknown type (known names, nearest one) and unknown keys.
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
-std::unique_ptr<Hook> make_hook(ConfigNode node, HookContext context);
+// `type` stands for a node that names none; empty: it must. The key `priority` is read here for every hook.
+ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type = "");
+std::unique_ptr<Metric> make_metric(ConfigNode node);
 
 }  // namespace duet

@@ -34,13 +34,6 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   return data;
 }
 
-void read_loop(const ConfigNode& node, LoopOptions& loop) {
-  loop.max_updates = node.read_int("max_updates", loop.max_updates, 0, kMaxInt);
-  loop.max_epochs = node.read_int("max_epochs", loop.max_epochs, 0, kMaxInt);
-  loop.accumulate = node.read_int("accumulate", loop.accumulate, 1, kMaxInt);
-  loop.val_interval = node.read_int("val_interval", loop.val_interval, 0, kMaxInt);
-}
-
 void read_graph(const ConfigNode& node, GraphOptions& graph) {
   const std::string fallback = node.read_choice("fallback", "auto", {"auto", "strict", "eager"});
   graph.fallback = fallback == "strict" ? Fallback::kStrict : fallback == "eager" ? Fallback::kEager : Fallback::kAuto;
@@ -52,85 +45,6 @@ void read_graph(const ConfigNode& node, GraphOptions& graph) {
   }
   graph.fuse = fuse == "off" ? Fuse::kOff : Fuse::kExact;
   node.located([&] { graph.validate(); });
-}
-
-// Whether default_hooks keeps the hook `key`: null removes it. Its type may be written out.
-bool keeps_hook(const ConfigNode& hooks, const std::string& key, const std::string& type) {
-  const ConfigNode node = hooks.child(key);
-  if (node.is_null()) return false;
-  const std::optional<std::string> found = node.find<std::string>("type");
-  if (found && *found != type) {
-    node.fail("type", "is '" + *found + "', expected " + type + "; other hooks are not available in this version");
-  }
-  return true;
-}
-
-// A misspelt metric would otherwise end the run at its first validation.
-void check_best_metric(const ConfigNode& node, const RunConfig& config) {
-  const std::string& best = config.hooks.checkpoint.save_best;
-  std::vector<std::string> names = {"auto", "loss"};
-  for (const MetricConfig& metric : config.metrics) {
-    if (metric.type == "Accuracy") names.emplace_back("accuracy");
-  }
-  if (!best.empty() && std::find(names.begin(), names.end(), best) == names.end()) {
-    node.fail("save_best", c10::str("is '", best, "', expected null, auto or a metric of evaluator; ",
-                                    known_and_nearest(best, names)));
-  }
-}
-
-void read_checkpoint_hook(const ConfigNode& node, RunConfig& config) {
-  CheckpointHookOptions& checkpoint = config.hooks.checkpoint;
-  checkpoint.interval = node.read_int("interval", checkpoint.interval, 0, kMaxInt);
-  checkpoint.max_keep = static_cast<int>(node.read_int("max_keep", checkpoint.max_keep, 1, kMaxInt));
-  checkpoint.save_best = node.find<std::string>("save_best").value_or("");
-  checkpoint.save_last = node.read<bool>("save_last", checkpoint.save_last);
-  check_best_metric(node, config);
-  if (node.find<std::string>("rule")) checkpoint.rule = node.read_choice("rule", "", {"greater", "less"});
-  config.checkpoint_by_epoch = node.read<bool>("by_epoch", false);
-  node.located([&] { checkpoint.validate(); });
-}
-
-void read_hooks(const ConfigNode& root, RunConfig& config) {
-  const ConfigNode node = root.child("default_hooks");
-  config.hooks.timer = keeps_hook(node, "timer", "IterTimerHook");
-  config.hooks.log = keeps_hook(node, "logger", "LoggerHook");
-  if (config.hooks.log) {
-    const ConfigNode logger = node.child("logger");
-    config.hooks.logger.interval = logger.read_int("interval", config.hooks.logger.interval, 1);
-    config.hooks.logger.file = logger.find<std::string>("file").value_or("");
-    config.hooks.logger.progress = logger.read<bool>("progress", config.hooks.logger.progress);
-    logger.located([&] { config.hooks.logger.validate(); });
-  }
-  if (!keeps_hook(node, "param_scheduler", "ParamSchedulerHook") && !config.schedules.empty()) {
-    node.fail("param_scheduler",
-              "is null, which would leave the schedules of param_scheduler without effect; remove one");
-  }
-  config.hooks.save = keeps_hook(node, "checkpoint", "CheckpointHook");
-  if (config.hooks.save) read_checkpoint_hook(node.child("checkpoint"), config);
-  keeps_hook(node, "sampler_seed", "DistSamplerSeedHook");  // the samplers know their epoch without a hook
-  if (keeps_hook(node, "visualization", "VisualizationHook") &&
-      node.child("visualization").find<bool>("draw").value_or(false)) {
-    node.child("visualization").fail("draw", "is true, but drawing is not available in this version; set false");
-  }
-  for (const ConfigNode& hook : root.list("custom_hooks")) {
-    hook.need<std::string>("type");
-    hook.check_later();
-    config.custom_hooks.push_back(hook);
-  }
-}
-
-std::vector<MetricConfig> read_metrics(const ConfigNode& root) {
-  std::vector<MetricConfig> metrics;
-  for (const ConfigNode& node : root.one_or_list("evaluator")) {
-    MetricConfig metric;
-    metric.type = node.read_choice("type", "", {"Accuracy", "MeanLoss"});
-    if (metric.type == "Accuracy") {
-      metric.target = node.read<std::string>("target", "target");
-      metric.prediction = node.read<std::string>("prediction", "prediction");
-    }
-    metrics.push_back(metric);
-  }
-  return metrics;
 }
 
 }  // namespace
@@ -150,19 +64,33 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.model.need<std::string>("type");
   config.model.check_later();
 
+  config.load_from = read_load_from(root);
+
   const ConfigNode data = root.child("data");
   config.train = read_data(data.child("train"), true);
   config.val = read_data(data.child("val"), false);
   config.test = read_data(data.child("test"), false);
+  config.predict = read_data(data.child("predict"), false);
 
-  read_loop(root.child("trainer"), config.trainer.loop);
+  const LoopConfig loop = read_loop(root.child("trainer"));
+  config.trainer.loop = loop.loop;
+  config.limits = loop.limits;
+  config.dry_run = loop.dry_run;
   config.trainer.loop.work_dir = config.work_dir;
   read_optim_wrapper(root.child("optim_wrapper"), config.trainer);
   config.schedules = read_schedules(root);
   config.metrics = read_metrics(root);
-  read_hooks(root, config);
+  config.test_metrics = read_test_metrics(root, config.metrics);
+  config.hooks = read_hook_lists(root);
   read_graph(root.child("graph"), config.graph);
+  check_builtin_hooks(config.hooks, metric_names(config.metrics));
   root.reject_unknown();
+  return config;
+}
+
+RunConfig in_scratch(RunConfig config, const std::string& folder) {
+  config.work_dir = config.trainer.loop.work_dir = folder;
+  config.scratch = true;
   return config;
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <duet/cli/config.h>
+#include <duet/cli/hook_config.h>
+#include <duet/cli/loop_config.h>
+#include <duet/cli/load_from_config.h>
+#include <duet/cli/metric_config.h>
 #include <duet/cli/optim_config.h>
 #include <duet/cli/schedule_config.h>
 #include <duet/core/data_loader.h>
 #include <duet/graph/graph_options.h>
-#include <duet/hooks/default_hooks.h>
 
 #include <cstdint>
 #include <optional>
@@ -14,18 +17,12 @@
 
 namespace duet {
 
-// One of data.train, data.val, data.test.
+// One of data.train, data.val, data.test, data.predict.
 struct DataConfig {
   ConfigNode node;  // type and the dataset's own keys, checked when the dataset is built
   DataLoaderOptions loader;
   bool shuffle = false;
   bool infinite = false;  // sampler: infinite
-};
-
-// One entry of evaluator.
-struct MetricConfig {
-  std::string type;
-  std::string target, prediction;
 };
 
 // A whole config with every value checked that can be checked before models and data are built.
@@ -35,18 +32,24 @@ struct RunConfig {
   std::string mode;
   uint64_t seed = 0;
   ConfigNode model;  // checked when the model is built
-  std::optional<DataConfig> train, val, test;
-  TrainerOptions trainer;  // loop.work_dir and device included
+  std::optional<LoadFromConfig> load_from;
+  std::optional<DataConfig> train, val, test, predict;
+  TrainerOptions trainer;  // loop.work_dir and device included, loop's limits on batches not
+  BatchLimits limits;
+  int64_t dry_run = 0;     // updates of a run that only tries everything out; 0: a real one
   GraphOptions graph;
   std::vector<ScheduleConfig> schedules;
-  DefaultHooksOptions hooks;  // without param_scheduler, which needs the length of an epoch
-  bool checkpoint_by_epoch = false;
-  std::vector<ConfigNode> custom_hooks;  // checked when the hooks are built
-  std::vector<MetricConfig> metrics;
+  HookLists hooks;  // checked when they are built
+  std::vector<MetricConfig> metrics;       // evaluator
+  std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
+  bool scratch = false;                    // work_dir is thrown away after the run
 };
 
 // Throws ConfigError naming place, path and expectation for the first thing that is wrong. `name` is what the
 // work_dir is called if the config names none: runs/<name>.
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name);
+
+// The same run with `folder` for all that it writes.
+RunConfig in_scratch(RunConfig config, const std::string& folder);
 
 }  // namespace duet

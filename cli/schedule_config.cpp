@@ -1,6 +1,7 @@
 #include <duet/cli/schedule_config.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/optim_registry.h>
 #include <duet/core/nearest.h>
 #include <duet/optim/schedule_curve.h>
 
@@ -43,10 +44,11 @@ TypeName type_of(const ConfigNode& node) {
   const std::string type = node.need<std::string>("type");
   const auto found = type_names().find(type);
   if (found != type_names().end()) return found->second;
-  std::vector<std::string> known, all;
-  for (const auto& [name, parts] : type_names()) {
+  std::vector<std::string> known = builtin_schedules(false), all = builtin_schedules();
+  for (const std::string& name : registered_schedules()) {
+    if (name == type) return {type, ""};
+    known.push_back(name);
     all.push_back(name);
-    if (parts.suffix.empty()) known.push_back(name);
   }
   node.fail("type", c10::str("is '", type, "', expected a schedule; known: ", join(known),
                              ", each also with LR, Momentum or ParamScheduler at the end; did you mean '",
@@ -162,12 +164,21 @@ ScheduleConfig read_schedule(const ConfigNode& node) {
     node.fail("convert_to_iter_based",
               "is true, but the schedule counts updates already; remove it, or set by_epoch: true");
   }
-  read_shape(node, options);
+  options.formula = make_schedule_formula(node, options.type);
+  if (!options.formula) read_shape(node, options);
   node.located([&] { options.validate(); });
   return schedule;
 }
 
 }  // namespace
+
+std::vector<std::string> builtin_schedules(bool with_endings) {
+  std::vector<std::string> names;
+  for (const auto& [name, parts] : type_names()) {
+    if (with_endings || parts.suffix.empty()) names.push_back(name);
+  }
+  return names;
+}
 
 std::vector<ScheduleConfig> read_schedules(const ConfigNode& root) {
   std::vector<ScheduleConfig> schedules;

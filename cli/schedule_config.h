@@ -4,6 +4,7 @@
 #include <duet/optim/schedule.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace duet {
@@ -15,8 +16,10 @@ struct ScheduleConfig {
 };
 
 // Reads `param_scheduler`. Type names are duet's (Linear, Cosine, ...), or mmengine's: those with LR, Momentum or
-// ParamScheduler at the end, which come with mmengine's default factors.
+// ParamScheduler at the end, which come with mmengine's default factors; and those of register_schedule().
 std::vector<ScheduleConfig> read_schedules(const ConfigNode& root);
+// The names that are not registered; those with LR, Momentum or ParamScheduler at the end on request.
+std::vector<std::string> builtin_schedules(bool with_endings = true);
 
 // The schedules with epochs as updates where they are to be converted. Throws ConfigError if one counts epochs and
 // their length is not known (0).

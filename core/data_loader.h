@@ -29,6 +29,7 @@ class DataLoader : public DataSource {
   void start_epoch(int64_t epoch) override;
   std::optional<Batch> next() override;
   int64_t batches_per_epoch() const override;
+  std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 

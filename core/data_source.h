@@ -19,6 +19,8 @@ class DataSource : public Stateful {
   virtual std::optional<Batch> next() = 0;
   // Micro-batches of a whole epoch; 0 if unknown or endless.
   virtual int64_t batches_per_epoch() const = 0;
+  // Whether every epoch has an order of its own; nothing if the source cannot tell.
+  virtual std::optional<bool> shuffles() const { return std::nullopt; }
 };
 
 }  // namespace duet

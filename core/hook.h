@@ -1,26 +1,18 @@
 #pragma once
 
+#include <duet/core/priority.h>
 #include <duet/core/state_dict.h>
 #include <duet/core/train_context.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 namespace duet {
-
-// Low runs first. Any integer in [0, 100] is allowed.
-enum Priority : int {
-  kHighest = 0,
-  kVeryHigh = 10,
-  kHigh = 30,
-  kAboveNormal = 40,
-  kNormal = 50,
-  kBelowNormal = 60,
-  kLow = 70,
-  kVeryLow = 90,
-  kLowest = 100,
-};
 
 enum class HookPoint : int {
   kBeforeRun, kAfterRun, kBeforeTrain, kAfterTrain, kBeforeTrainEpoch, kAfterTrainEpoch,
@@ -108,13 +100,84 @@ class Hook : public Stateful {
   // An exception leaves the loop; context.error says which.
   virtual void on_exception(TrainContext&) { unused(HookPoint::kOnException); }
 
-  // Whether the hook may act at `point`. True until its own empty default has been reached there once.
+  // Whether the hook may act at `point`. If its type was not known when it was added to a trainer (see as_hook), true
+  // until its own empty default has been reached there once.
   bool uses(HookPoint point) const { return (unused_ >> static_cast<int>(point) & 1U) == 0; }
 
+ protected:
+  // For a hook that learns at run time where it acts.
+  void set_used(HookPoint point, bool used) {
+    const uint64_t bit = uint64_t{1} << static_cast<int>(point);
+    unused_ = used ? unused_ & ~bit : unused_ | bit;
+  }
+
  private:
-  void unused(HookPoint point) { unused_ |= uint64_t{1} << static_cast<int>(point); }
+  template <class H>
+  friend std::unique_ptr<Hook> as_hook(std::unique_ptr<H> hook);
+
+  void unused(HookPoint point) { set_used(point, false); }
+  template <class H>
+  void note_inherited();
 
   uint64_t unused_ = 0;
 };
+
+// A member pointer names the class that defines the member: a point is left empty if that is Hook itself. A member that
+// cannot be named from here (a private one) counts as used.
+template <class H>
+void Hook::note_inherited() {
+#define DUET_NOTE(point, member)                                                                                \
+  if constexpr (requires { &H::member; }) {                                                                     \
+    if constexpr (std::is_same_v<decltype(&H::member), decltype(&Hook::member)>) unused(HookPoint::point);      \
+  }
+  DUET_NOTE(kBeforeRun, before_run)
+  DUET_NOTE(kAfterRun, after_run)
+  DUET_NOTE(kBeforeTrain, before_train)
+  DUET_NOTE(kAfterTrain, after_train)
+  DUET_NOTE(kBeforeTrainEpoch, before_train_epoch)
+  DUET_NOTE(kAfterTrainEpoch, after_train_epoch)
+  DUET_NOTE(kBeforeTrainIter, before_train_iter)
+  DUET_NOTE(kAfterTrainIter, after_train_iter)
+  DUET_NOTE(kBeforeVal, before_val)
+  DUET_NOTE(kAfterVal, after_val)
+  DUET_NOTE(kBeforeValEpoch, before_val_epoch)
+  DUET_NOTE(kAfterValEpoch, after_val_epoch)
+  DUET_NOTE(kBeforeValIter, before_val_iter)
+  DUET_NOTE(kAfterValIter, after_val_iter)
+  DUET_NOTE(kBeforeTest, before_test)
+  DUET_NOTE(kAfterTest, after_test)
+  DUET_NOTE(kBeforeTestEpoch, before_test_epoch)
+  DUET_NOTE(kAfterTestEpoch, after_test_epoch)
+  DUET_NOTE(kBeforeTestIter, before_test_iter)
+  DUET_NOTE(kAfterTestIter, after_test_iter)
+  DUET_NOTE(kBeforePredict, before_predict)
+  DUET_NOTE(kAfterPredict, after_predict)
+  DUET_NOTE(kBeforePredictEpoch, before_predict_epoch)
+  DUET_NOTE(kAfterPredictEpoch, after_predict_epoch)
+  DUET_NOTE(kBeforePredictIter, before_predict_iter)
+  DUET_NOTE(kAfterPredictIter, after_predict_iter)
+  DUET_NOTE(kBeforeSaveCheckpoint, before_save_checkpoint)
+  DUET_NOTE(kAfterLoadCheckpoint, after_load_checkpoint)
+  DUET_NOTE(kAfterBackward, after_backward)
+  DUET_NOTE(kBeforeOptimizerStep, before_optimizer_step)
+  DUET_NOTE(kAfterOptimizerStep, after_optimizer_step)
+  DUET_NOTE(kOnException, on_exception)
+  DUET_NOTE(kInUpdate, in_update)
+#undef DUET_NOTE
+}
+
+// The hook, knowing which points its type leaves empty. Whoever passes a std::unique_ptr<Hook> on uses it where the type
+// is still known.
+template <class H>
+std::unique_ptr<Hook> as_hook(std::unique_ptr<H> hook) {
+  static_assert(std::is_base_of_v<Hook, H>, "as_hook takes a hook");
+  if constexpr (!std::is_same_v<H, Hook>) {
+    if (hook != nullptr) {
+      const Hook& object = *hook;
+      if (typeid(object) == typeid(H)) hook->template note_inherited<H>();
+    }
+  }
+  return hook;
+}
 
 }  // namespace duet

@@ -1,5 +1,6 @@
 #include <duet/core/hook_list.h>
 
+#include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/load_transaction.h>
@@ -85,72 +86,19 @@ void with_place(const Body& body, const Where& where) {
   }
 }
 
-std::string place(const Hook& hook, HookPoint point, int64_t update) {
-  return c10::str("[HookList] hook '", hook.name(), "' failed at ", to_string(point), " of update ", update, ": ");
-}
+// A span "hook:<name>:<point>" for profilers; next to nothing without one.
+class Traced {
+ public:
+  Traced(const Hook& hook, HookPoint point) : span_(at::RecordScope::USER_SCOPE) {
+    if (span_.isActive()) span_.before("hook:" + hook.name() + ":" + to_string(point));
+  }
 
-// What sorting needs to know of a hook.
-struct Node {
-  Hook* hook;
-  std::string name;
-  int priority;
-  std::vector<std::size_t> predecessors;
-  bool placed = false;
+ private:
+  at::RecordFunction span_;
 };
 
-std::vector<Node> nodes_of(const std::vector<std::unique_ptr<Hook>>& hooks) {
-  std::vector<Node> nodes;
-  for (const auto& hook : hooks) nodes.push_back({hook.get(), hook->name(), hook->priority(), {}, false});
-  for (Node& node : nodes) {
-    for (const std::string& wanted : node.hook->after()) {
-      const auto found =
-          std::find_if(nodes.begin(), nodes.end(), [&](const Node& other) { return other.name == wanted; });
-      if (found != nodes.end()) node.predecessors.push_back(static_cast<std::size_t>(found - nodes.begin()));
-    }
-  }
-  return nodes;
-}
-
-std::size_t first_unplaced(const std::vector<Node>& nodes, const Node& node) {
-  const auto& before = node.predecessors;
-  const auto found = std::find_if(before.begin(), before.end(), [&](std::size_t i) { return !nodes[i].placed; });
-  return found == before.end() ? nodes.size() : *found;
-}
-
-// Every unplaced node waits for an unplaced one, so walking from any of them ends in the circle.
-std::string circle(const std::vector<Node>& nodes) {
-  std::size_t at = 0;
-  while (nodes[at].placed) ++at;
-  std::vector<std::size_t> path;
-  while (std::find(path.begin(), path.end(), at) == path.end()) {
-    path.push_back(at);
-    at = first_unplaced(nodes, nodes[at]);
-  }
-  std::string text = nodes[at].name;
-  for (auto it = std::find(path.begin(), path.end(), at) + 1; it != path.end(); ++it) {
-    text += " after " + nodes[*it].name;
-  }
-  return text + " after " + nodes[at].name;
-}
-
-// Repeatedly the hook of lowest (priority, registration) whose predecessors are placed.
-std::vector<Hook*> sorted(const std::vector<std::unique_ptr<Hook>>& hooks) {
-  std::vector<Node> nodes = nodes_of(hooks);
-  std::vector<Hook*> order;
-  while (order.size() < nodes.size()) {
-    Node* next = nullptr;
-    for (Node& node : nodes) {
-      if (node.placed || first_unplaced(nodes, node) != nodes.size()) continue;
-      if (next == nullptr || node.priority < next->priority) next = &node;
-    }
-    if (next == nullptr) {
-      throw ConfigError("[HookList] found the circle " + circle(nodes) +
-                        ", expected an order; remove one of these names from its hook's after()");
-    }
-    next->placed = true;
-    order.push_back(next->hook);
-  }
-  return order;
+std::string place(const Hook& hook, HookPoint point, int64_t update) {
+  return c10::str("[HookList] hook '", hook.name(), "' failed at ", to_string(point), " of update ", update, ": ");
 }
 
 }  // namespace
@@ -160,7 +108,7 @@ const char* to_string(HookPoint point) {
   return index < kPoints.size() ? kPoints[index].name : "no hook point";
 }
 
-void HookList::add(std::unique_ptr<Hook> hook) {
+void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
   require<ConfigError>(hook != nullptr, "[HookList] found no hook, expected one; give add() a hook");
   const std::string name = hook->name();
   if (name.empty() || name.find('.') != std::string::npos) {
@@ -171,13 +119,14 @@ void HookList::add(std::unique_ptr<Hook> hook) {
     throw ConfigError("[HookList] found a second hook '" + name +
                       "', expected unique names; let name() of one of them differ");
   }
-  if (hook->priority() < kHighest || hook->priority() > kLowest) {
-    throw ConfigError(c10::str("[HookList] found priority ", hook->priority(), " of hook '", name,
+  const int in_force = priority.value_or(hook->priority());
+  if (in_force < kHighest || in_force > kLowest) {
+    throw ConfigError(c10::str("[HookList] found priority ", in_force, " of hook '", name,
                                "', expected 0 to 100; choose one of them"));
   }
-  hooks_.push_back(std::move(hook));
+  hooks_.push_back({std::move(hook), in_force});
   try {
-    order_ = sorted(hooks_);
+    order_ = sorted();
   } catch (...) {
     hooks_.pop_back();
     throw;
@@ -191,6 +140,7 @@ void HookList::call(HookPoint point, TrainContext& context) {
   std::exception_ptr first;
   for (Hook* hook : order_) {
     if (!hook->uses(point)) continue;
+    const Traced traced(*hook, point);
     try {
       with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.update); });
     } catch (...) {
@@ -213,8 +163,8 @@ bool HookList::uses(HookPoint point) const {
 }
 
 Hook* HookList::find(const std::string& name) const {
-  for (const auto& hook : hooks_) {
-    if (hook->name() == name) return hook.get();
+  for (const Entry& entry : hooks_) {
+    if (entry.hook->name() == name) return entry.hook.get();
   }
   return nullptr;
 }
@@ -227,7 +177,7 @@ std::vector<std::string> HookList::order() const {
 
 StateDict HookList::state_dict() const {
   StateDict state;
-  for (const auto& hook : hooks_) state.put(hook->name(), hook->state_dict());
+  for (const Entry& entry : hooks_) state.put(entry.hook->name(), entry.hook->state_dict());
   return state;
 }
 

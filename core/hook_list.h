@@ -3,6 +3,7 @@
 #include <duet/core/hook.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,21 @@ namespace duet {
 
 class LoadTransaction;
 
+// Where a hook stands and why.
+struct HookPlace {
+  std::string name;
+  int priority = 0;
+  std::string reason;  // "priority LOW (70)", "priority 40 instead of its own NORMAL (50)", "priority 50; after ema, as it declares"
+};
+
 // Owns the hooks of a trainer and calls them in one order at every point: by priority, ties by
 // registration, declared "after" relations above both.
 class HookList : public Stateful {
  public:
   // Throws ConfigError if the name is taken, empty or has a dot, the priority is outside [0, 100], or the relations
   // of after() form a circle. A hook named in after() may be added later, or be absent.
-  void add(std::unique_ptr<Hook> hook);
+  // `priority` takes the place of the hook's own.
+  void add(std::unique_ptr<Hook> hook, std::optional<int> priority = std::nullopt);
 
   // Calls `point` of every hook. An exception of a hook is rethrown as it is, its text extended by hook,
   // point and update. after_train, after_run and on_exception reach every hook before the first error is rethrown.
@@ -28,6 +37,10 @@ class HookList : public Stateful {
 
   Hook* find(const std::string& name) const;
   std::vector<std::string> order() const;
+  // The hooks that may act at `point`, in calling order, each with the reason for its place.
+  std::vector<HookPlace> places(HookPoint point) const;
+  // In force for the hook called `name`. Throws ConfigError if there is none.
+  int priority_of(const std::string& name) const;
   std::size_t size() const { return hooks_.size(); }
 
   StateDict state_dict() const override;
@@ -37,8 +50,16 @@ class HookList : public Stateful {
   void load_into(LoadTransaction& parts, const StateDict& state);
 
  private:
-  std::vector<std::unique_ptr<Hook>> hooks_;  // in order of registration
-  std::vector<Hook*> order_;                  // in calling order
+  struct Entry {
+    std::unique_ptr<Hook> hook;
+    int priority = 0;
+  };
+  struct Node;
+  std::vector<Node> nodes() const;
+  std::vector<Hook*> sorted() const;
+
+  std::vector<Entry> hooks_;   // in order of registration
+  std::vector<Hook*> order_;   // in calling order
   int64_t update_ = 0;                        // of the last call, for messages of in_update
 };
 

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/file_io.h>
+#include <duet/core/plain_tensor.h>
 
 #include <algorithm>
 #include <bit>
@@ -22,19 +23,6 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what) {
   throw DataError("[safetensors] tensor '" + name + "' " + what);
-}
-
-// The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation.
-at::Tensor plain(const std::string& name, const at::Tensor& tensor) {
-  if (!tensor.defined()) refuse(name, "is undefined; give it a value");
-  if (tensor.layout() != at::kStrided || tensor.is_meta()) {
-    refuse(name, "has no dense data; call to_dense() on a sparse tensor, materialise one on the meta device");
-  }
-  if (safetensors_dtype(tensor.scalar_type()) == nullptr) {
-    refuse(name, c10::str("is ", tensor.scalar_type(), ", expected a type the format has (F64 F32 F16 BF16 I64 I32 I16 "
-                          "I8 U8 BOOL); convert it, e.g. complex numbers with view_as_real"));
-  }
-  return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
 }
 
 // JSON text of a string; DataError if it is not UTF-8, which JSON demands.
@@ -91,7 +79,7 @@ SafetensorsImage encode_safetensors(const NamedTensors& tensors, const std::map<
   std::vector<at::Tensor> given;
   for (const auto& [name, tensor] : tensors) {
     if (!names.insert(name).second) refuse(name, "has a name that is taken; every name may occur once");
-    given.push_back(plain(name, tensor));
+    given.push_back(plain_tensor("safetensors", name, tensor));
   }
 
   std::vector<size_t> order(given.size());

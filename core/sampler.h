@@ -3,6 +3,7 @@
 #include <duet/core/state_dict.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace duet {
@@ -16,6 +17,8 @@ class Sampler : public Stateful {
   virtual std::vector<int64_t> next(int64_t count) = 0;
   // Samples of a whole epoch; 0 if endless.
   virtual int64_t size() const = 0;
+  // Whether every epoch has an order of its own; nothing if the sampler cannot tell.
+  virtual std::optional<bool> shuffles() const { return std::nullopt; }
 };
 
 // Every sample once per epoch: in file order, or in an order drawn from (seed, epoch).
@@ -25,6 +28,7 @@ class EpochSampler : public Sampler {
   void start_epoch(int64_t epoch) override;
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return size_; }
+  std::optional<bool> shuffles() const override { return shuffle_; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
@@ -47,6 +51,7 @@ class InfiniteSampler : public Sampler {
   void start_epoch(int64_t /*epoch*/) override {}
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return 0; }
+  std::optional<bool> shuffles() const override { return pass_.shuffles(); }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 

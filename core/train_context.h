@@ -1,18 +1,33 @@
 #pragma once
 
 #include <duet/core/batch.h>
+#include <duet/core/message_hub.h>
 #include <duet/core/state_dict.h>
 #include <duet/core/update_rule.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
 
 namespace duet {
 
+class DataSource;
 class Task;
 
 using MetricValues = std::map<std::string, double>;
+
+// How a run ends: reached its limits; a hook asked to stop; interrupted, so that it shall go on later; failed.
+enum class RunOutcome { kNone, kRunning, kFinished, kStopped, kInterrupted, kFailed };
+
+const char* to_string(RunOutcome outcome);
+
+// Updates of a run with these limits, whichever comes first; 0: no limit, or unknown.
+inline int64_t planned_updates(int64_t max_updates, int64_t max_epochs, int64_t updates_per_epoch) {
+  const int64_t by_epochs = max_epochs * updates_per_epoch;
+  if (max_updates <= 0) return by_epochs;
+  return by_epochs > 0 ? std::min(max_updates, by_epochs) : max_updates;
+}
 
 // What a hook may see and do, lent to it for one call. Counters count finished updates.
 struct TrainContext {
@@ -39,13 +54,26 @@ struct TrainContext {
   double update_seconds = 0;             // time of the whole update with its data; set by IterTimerHook
   std::string error{};                     // on_exception, and after_train/after_run of a failed run
 
-  // Ends training after this update; after_train runs as usual.
-  void request_stop(const std::string& reason) {
-    if (stop_reason.empty()) stop_reason = reason.empty() ? "a hook asked" : reason;
-  }
-  std::string stop_reason{};
+  // Ends training after this update, or after the validation that runs now; after_train runs as usual.
+  void request_stop(const std::string& reason) { stop(reason, RunOutcome::kStopped); }
+  // The same for a run that shall go on later (a signal, a time limit). A validation that runs now is abandoned, without
+  // after_val_epoch, and made up for by the resume; CheckpointHook saves.
+  void interrupt(const std::string& reason) { stop(reason, RunOutcome::kInterrupted); }
+  std::string stop_reason{};  // the first one; empty: none
+  RunOutcome stop_outcome = RunOutcome::kNone;
+  // Of the run that is open, or of the last one. Final at after_train and after_run.
+  RunOutcome outcome = RunOutcome::kNone;
 
   std::string evaluated_average{};  // the hook whose average of the weights evaluation uses; empty: none so far
+  DataSource* data = nullptr;       // that train() reads; null in a loop of the user's own
+  MessageHub messages{};            // what shall be logged
+
+ private:
+  void stop(const std::string& reason, RunOutcome how) {
+    if (!stop_reason.empty()) return;
+    stop_reason = reason.empty() ? "a hook asked" : reason;
+    stop_outcome = how;
+  }
 };
 
 }  // namespace duet

@@ -6,6 +6,7 @@
 #include <duet/core/device_copy.h>
 #include <duet/core/error.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <exception>
@@ -22,10 +23,31 @@ void LoopOptions::validate() const {
   check("max_epochs", max_epochs, 0);
   check("accumulate", accumulate, 1);
   check("val_interval", val_interval, 0);
+  check("limit_train_batches", limit_train_batches, 0);
+  check("limit_val_batches", limit_val_batches, 0);
+  check("limit_test_batches", limit_test_batches, 0);
+  check("limit_predict_batches", limit_predict_batches, 0);
+  if (!(max_seconds >= 0 && std::isfinite(max_seconds))) {
+    throw ConfigError(c10::str("[LoopOptions] max_seconds is ", max_seconds, ", expected seconds >= 0; 0 sets no limit"));
+  }
 }
 
 int64_t LoopOptions::updates_per_epoch(const DataSource& data) const {
-  return (data.batches_per_epoch() + accumulate - 1) / accumulate;
+  int64_t batches = data.batches_per_epoch();
+  if (limit_train_batches > 0) batches = batches > 0 ? std::min(batches, limit_train_batches) : limit_train_batches;
+  return (batches + accumulate - 1) / accumulate;
+}
+
+const char* to_string(RunOutcome outcome) {
+  switch (outcome) {
+    case RunOutcome::kNone: return "none";
+    case RunOutcome::kRunning: return "running";
+    case RunOutcome::kFinished: return "finished";
+    case RunOutcome::kStopped: return "stopped";
+    case RunOutcome::kInterrupted: return "interrupted";
+    case RunOutcome::kFailed: return "failed";
+  }
+  return "";
 }
 
 // Forwards the moments inside an update to the hooks that act there.
@@ -69,9 +91,9 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at:
 
 BaseTrainer::~BaseTrainer() = default;
 
-void BaseTrainer::add_metric(std::unique_ptr<Metric> metric) {
+void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
   require<ConfigError>(metric != nullptr, "[BaseTrainer] the metric is null; give one");
-  metrics_.push_back(std::move(metric));
+  metrics_.push_back({std::move(prefix), std::move(metric)});
 }
 
 bool BaseTrainer::finished() const {
@@ -109,8 +131,11 @@ std::string text_of(const std::exception_ptr& error) {
 
 void BaseTrainer::open_run() {
   run_ = Run::kOpen;
+  opened_at_ = std::chrono::steady_clock::now();
   context_.stop_reason.clear();
+  context_.stop_outcome = RunOutcome::kNone;
   context_.error.clear();
+  context_.outcome = RunOutcome::kRunning;
   hooks_.call(HookPoint::kBeforeRun, context_);
   hooks_.call(HookPoint::kBeforeTrain, context_);
 }
@@ -118,7 +143,9 @@ void BaseTrainer::open_run() {
 std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   if (run_ == Run::kClosed) return error;
   run_ = Run::kClosed;
+  context_.outcome = !context_.stop_reason.empty() ? context_.stop_outcome : RunOutcome::kFinished;
   const auto tell = [&](HookPoint point) {
+    if (error) context_.outcome = RunOutcome::kFailed;
     if (error && context_.error.empty()) context_.error = text_of(error);
     const std::exception_ptr another = caught([&] { hooks_.call(point, context_); });
     if (!error) error = another;
@@ -126,6 +153,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   if (error) tell(HookPoint::kOnException);
   tell(HookPoint::kAfterTrain);
   tell(HookPoint::kAfterRun);
+  if (error) context_.outcome = RunOutcome::kFailed;
   return error;
 }
 
@@ -141,10 +169,13 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   finish();
   load_position(data);
   data_ = &data;
+  context_.data = &data;
   context_.updates_per_epoch = options_.updates_per_epoch(data);
   std::exception_ptr error = caught([&] {
     open_run();
-    validate_if_due(validation, /*epoch_ends=*/false);  // a checkpoint is written before the validation of its update
+    // A checkpoint is written before the validation of its update.
+    validate_if_due(validation, /*epoch_ends=*/false);
+    validate_if_due(validation, /*epoch_ends=*/context_.update_in_epoch == 0 && context_.epoch > 0);
     while (!finished()) train_epoch(data, validation);
     rule_->settle();
   });
@@ -152,6 +183,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   // The source may be gone when this trainer's state is asked for.
   const std::exception_ptr no_position = caught([&] { pending_data_state_ = data.state_dict(); });
   data_ = nullptr;
+  context_.data = nullptr;
   if (error || no_position) std::rethrow_exception(error ? error : no_position);
 }
 
@@ -185,7 +217,11 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
 bool BaseTrainer::fetch_window(DataSource& data, Window& window) {
   const auto start = std::chrono::steady_clock::now();
   window.batches.clear();
-  while (static_cast<int64_t>(window.batches.size()) < options_.accumulate) {
+  int64_t wanted = options_.accumulate;
+  if (const int64_t limit = options_.limit_train_batches; limit > 0) {
+    wanted = std::min(wanted, limit - context_.update_in_epoch * options_.accumulate);
+  }
+  while (static_cast<int64_t>(window.batches.size()) < wanted) {
     std::optional<Batch> batch = data.next();
     if (!batch) break;
     window.batches.push_back(std::move(*batch));
@@ -240,6 +276,7 @@ class UpdateGuard {
 void BaseTrainer::run_window(Window& window) {
   weigh(window);
   const UpdateGuard guard(context_, window);
+  context_.messages.clear_scalars();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   rule_->begin(window);
   output_ = with_checked_indices("update", context_.update, [&] { return run_update(window, *points_); });
@@ -248,7 +285,16 @@ void BaseTrainer::run_window(Window& window) {
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
   ++context_.update;
   ++context_.update_in_epoch;
+  watch_time();
   hooks_.call(HookPoint::kAfterTrainIter, context_);
+}
+
+void BaseTrainer::watch_time() {
+  if (options_.max_seconds <= 0 || run_ != Run::kOpen) return;
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - opened_at_;
+  if (passed.count() >= options_.max_seconds) {
+    context_.interrupt(c10::str("the time limit of ", options_.max_seconds, " s is reached"));
+  }
 }
 
 const UpdateOutput& BaseTrainer::step(const Batch& batch) {
@@ -275,13 +321,19 @@ const UpdateOutput& BaseTrainer::run_step() {
   return output_;
 }
 
-void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
-  if (validation == nullptr) return;
+bool BaseTrainer::validation_is_due(bool epoch_ends) const {
+  if (validated_update_ == context_.update || context_.stop_outcome == RunOutcome::kInterrupted) return false;
   const int64_t interval = options_.val_interval;
-  const bool at_interval = interval > 0 && context_.update > 0 && context_.update % interval == 0;
-  if (interval > 0 ? epoch_ends || !at_interval || validated_update_ == context_.update : !epoch_ends) return;
-  validate(*validation);
-  validated_update_ = context_.update;
+  if (interval == 0 || options_.val_by_epoch) {
+    return epoch_ends && context_.epoch % std::max<int64_t>(interval, 1) == 0;
+  }
+  if (epoch_ends || context_.update == 0) return false;
+  const int64_t last = planned_updates(context_.max_updates, context_.max_epochs, context_.updates_per_epoch);
+  return context_.update % interval == 0 || context_.update == last;
+}
+
+void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
+  if (validation != nullptr && validation_is_due(epoch_ends)) validate(*validation);
 }
 
 }  // namespace duet

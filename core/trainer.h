@@ -6,21 +6,27 @@
 #include <duet/core/train_context.h>
 #include <duet/core/update_rule.h>
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace duet {
 
 struct LoopOptions {
-  int64_t max_updates = 0;   // 0: no limit by updates
-  int64_t max_epochs = 0;    // 0: no limit by epochs; one of the two limits must be set to call train()
-  int64_t accumulate = 1;    // micro-batches per update; the last update of an epoch may have fewer
-  int64_t val_interval = 0;  // updates between validations; 0: once per epoch
-  std::string work_dir{};    // where hooks write; empty: nowhere
+  int64_t max_updates = 0;    // 0: no limit by updates
+  int64_t max_epochs = 0;     // 0: no limit by epochs; one of the two limits must be set to call train()
+  double max_seconds = 0;     // time that train() may take before it is interrupted, state saved; 0: no limit
+  int64_t accumulate = 1;     // micro-batches per update; the last update of an epoch may have fewer
+  int64_t val_interval = 0;   // updates between validations, and one after the run's last; 0: once per epoch
+  bool val_by_epoch = false;  // val_interval counts epochs
+  // Micro-batches of an epoch or a pass; 0: all.
+  int64_t limit_train_batches = 0, limit_val_batches = 0, limit_test_batches = 0, limit_predict_batches = 0;
+  std::string work_dir{};     // where hooks write; empty: nowhere
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
@@ -35,16 +41,25 @@ class BaseTrainer : public Stateful {
  public:
   ~BaseTrainer() override;
 
-  void add_hook(std::unique_ptr<Hook> hook) { hooks_.add(std::move(hook)); }
-  void add_metric(std::unique_ptr<Metric> metric);
+  // `priority` takes the place of the hook's own. Throws ConfigError as HookList::add does.
+  void add_hook(std::unique_ptr<Hook> hook, std::optional<int> priority = std::nullopt) {
+    hooks_.add(std::move(hook), priority);
+  }
+  template <class H>
+  void add_hook(std::unique_ptr<H> hook, std::optional<int> priority = std::nullopt) {
+    hooks_.add(as_hook(std::move(hook)), priority);
+  }
+  // Its results are called "<prefix>/<name>", or "<name>" without a prefix. Two of one name are a ConfigError of the
+  // evaluation.
+  void add_metric(std::unique_ptr<Metric> metric, std::string prefix = "");
 
   // Trains to the limits of LoopOptions, from where this trainer stands (0, or a loaded state).
   // Validates on `validation` every val_interval updates if it is given.
   void train(DataSource& data, DataSource* validation = nullptr);
   MetricValues validate(DataSource& data);
   MetricValues test(DataSource& data);
-  // Calls `sink(batch, outputs)` for every batch.
-  void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink);
+  // Calls `sink(batch, outputs)` for every batch, if there is one; hooks see them too.
+  void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink = nullptr);
 
   // One update in a loop of your own, which decides when to end: limits are for hooks to read here, and a hook that
   // asks to stop sets stop_reason(). `window` are the micro-batches of this update. The results stay on the device and
@@ -66,6 +81,7 @@ class BaseTrainer : public Stateful {
   int64_t update() const { return context_.update; }
   int64_t epoch() const { return context_.epoch; }
   const std::string& stop_reason() const { return context_.stop_reason; }
+  RunOutcome outcome() const { return context_.outcome; }
   Task& task() { return rule_->task(); }
   HyperParameters& hyper_parameters() { return *rule_; }
   HookList& hooks() { return hooks_; }
@@ -121,7 +137,9 @@ class BaseTrainer : public Stateful {
   bool fetch_window(DataSource& data, Window& window);
   void weigh(Window& window);
   void run_window(Window& window);
+  void watch_time();
   void validate_if_due(DataSource* validation, bool epoch_ends);
+  bool validation_is_due(bool epoch_ends) const;
   MetricValues evaluate(DataSource& data, bool test);
   void check_weights(const StateDict& saved) const;
   // Puts the source where a loaded state left off.
@@ -131,10 +149,15 @@ class BaseTrainer : public Stateful {
   at::Device device_;
   LoopOptions options_;
   HookList hooks_;
-  std::vector<std::unique_ptr<Metric>> metrics_;
+  struct NamedMetric {
+    std::string prefix;
+    std::unique_ptr<Metric> metric;
+  };
+  std::vector<NamedMetric> metrics_;
   CheckpointState checkpoint_state_{*this};
   TrainContext context_;
   Run run_ = Run::kClosed;
+  std::chrono::steady_clock::time_point opened_at_{};
   UpdateOutput output_;
   DataSource* data_ = nullptr;    // the source in use, for its position
   StateDict pending_data_state_;  // loaded before the source was known

@@ -1,5 +1,6 @@
 #include <duet/core/checked_indices.h>
 #include <duet/core/device_copy.h>
+#include <duet/core/error.h>
 #include <duet/core/trainer.h>
 
 #include <ATen/core/grad_mode.h>
@@ -38,49 +39,83 @@ class PassGuard {
   TrainContext& context_;
 };
 
-// Calls visit(batch) for every batch of one pass, between the points of `p`.
-template <class Visit>
-void pass(HookList& hooks, TrainContext& context, DataSource& data, DeviceCopy& copy, const EvaluationPoints& p,
-          const std::function<void()>& finish, Visit visit) {
+// What a pass goes over, and what it calls: `visit` for every batch, `finish` when all were seen.
+struct Pass {
+  const EvaluationPoints& points;
+  DataSource& data;
+  int64_t limit;  // batches; 0: all
+  std::function<NamedTensors(const Batch&)> visit;
+  std::function<void()> finish;
+};
+
+// A run that is interrupted does not wait for the end of a pass.
+bool interrupted(const TrainContext& context) {
+  return context.outcome == RunOutcome::kRunning && context.stop_outcome == RunOutcome::kInterrupted;
+}
+
+void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pass& pass) {
+  const EvaluationPoints& p = pass.points;
   const at::NoGradGuard no_grad;
   const PassGuard guard(context);
   hooks.call(p.before, context);
   hooks.call(p.before_epoch, context);
-  data.start_epoch(0);
+  pass.data.start_epoch(0);
   context.iter = 0;
-  while (std::optional<Batch> host = data.next()) {
+  while (!interrupted(context) && (pass.limit == 0 || context.iter < pass.limit)) {
+    const std::optional<Batch> host = pass.data.next();
+    if (!host) break;
     const Batch batch = copy.to_device(*host);
     context.batch = &batch;
     hooks.call(p.before_iter, context);
-    const NamedTensors outputs = with_checked_indices("evaluation batch", context.iter, [&] { return visit(batch); });
+    const NamedTensors outputs =
+        with_checked_indices("evaluation batch", context.iter, [&] { return pass.visit(batch); });
     context.outputs = &outputs;
     hooks.call(p.after_iter, context);
     context.outputs = nullptr;
     context.batch = nullptr;
     ++context.iter;
   }
-  finish();
-  hooks.call(p.after_epoch, context);
+  const bool whole = !interrupted(context);
+  if (whole) {
+    pass.finish();
+    hooks.call(p.after_epoch, context);
+  }
   hooks.call(p.after, context);
+}
+
+void merge_results(const std::string& prefix, const MetricValues& part, MetricValues& all) {
+  for (const auto& [name, value] : part) {
+    const std::string full = prefix.empty() ? name : prefix + "/" + name;
+    if (!all.emplace(full, value).second) {
+      throw ConfigError("[BaseTrainer] two metrics report '" + full +
+                        "', expected different names; give one of them a prefix in add_metric()");
+    }
+  }
 }
 
 }  // namespace
 
 MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   MeanLoss mean_loss;
-  for (const auto& metric : metrics_) metric->reset();
+  for (const NamedMetric& entry : metrics_) entry.metric->reset();
   context_.metrics.clear();
-  const auto finish = [&] {
-    context_.metrics = mean_loss.compute();
-    for (const auto& metric : metrics_) context_.metrics.merge(metric->compute());
-  };
-  pass(hooks_, context_, data, *copy_, test ? kTest : kVal, finish, [&](const Batch& batch) {
+  const auto visit = [&](const Batch& batch) {
+    watch_time();
     NamedTensors outputs = task().validation_step(batch);
     const double weight = task().weight(batch);
     mean_loss.add(batch, outputs, weight);
-    for (const auto& metric : metrics_) metric->add(batch, outputs, weight);
+    for (const NamedMetric& entry : metrics_) entry.metric->add(batch, outputs, weight);
     return outputs;
-  });
+  };
+  const auto finish = [&] {
+    MetricValues all = mean_loss.compute();
+    for (const NamedMetric& entry : metrics_) merge_results(entry.prefix, entry.metric->compute(), all);
+    context_.metrics = std::move(all);
+    // A pass that did not come this far is made up for by a resume.
+    if (!test && data_ != nullptr) validated_update_ = context_.update;
+  };
+  const int64_t limit = test ? options_.limit_test_batches : options_.limit_val_batches;
+  run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, visit, finish});
   return context_.metrics;
 }
 
@@ -89,11 +124,12 @@ MetricValues BaseTrainer::validate(DataSource& data) { return evaluate(data, /*t
 MetricValues BaseTrainer::test(DataSource& data) { return evaluate(data, /*test=*/true); }
 
 void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
-  pass(hooks_, context_, data, *copy_, kPredict, [] {}, [&](const Batch& batch) {
+  const auto visit = [&](const Batch& batch) {
     NamedTensors outputs = task().predict(batch);
-    sink(batch, outputs);
+    if (sink) sink(batch, outputs);
     return outputs;
-  });
+  };
+  run_pass(hooks_, context_, *copy_, {kPredict, data, options_.limit_predict_batches, visit, [] {}});
 }
 
 }  // namespace duet

@@ -2,10 +2,12 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 
 #include <cstring>
+#include <functional>
 #include <sstream>
 
 namespace duet {
@@ -15,7 +17,21 @@ void StepProgram::run(std::size_t segment) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (segment == 0) use_exact_ = kernel_settings() == settings_;
   const std::size_t begin = segment == 0 ? 0 : segment_ends_[segment - 1];
-  for (std::size_t i = begin; i < segment_ends_[segment]; ++i) execute(instructions_[i]);
+  const bool observed = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
+  for (std::size_t i = begin; i < segment_ends_[segment]; ++i) {
+    observed ? execute_observed(instructions_[i]) : execute(instructions_[i]);
+  }
+}
+
+// A profiler sees what an eager update would show it; redispatching passes the dispatcher's own spans by.
+void StepProgram::execute_observed(const Instruction& instruction) {
+  at::RecordFunction span(at::RecordScope::FUNCTION);
+  if (span.needsInputs()) {
+    span.before(std::cref(instruction.op.schema()), &instruction.arguments);
+  } else if (span.isActive()) {
+    span.before(std::cref(instruction.op.schema()));
+  }
+  execute(instruction);
 }
 
 void StepProgram::execute(const Instruction& instruction) {

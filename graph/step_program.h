@@ -71,6 +71,7 @@ class StepProgram {
   void find_exact();
   c10::IValue argument_of(const Tape::Slot& slot) const;
   void execute(const Instruction& instruction);
+  void execute_observed(const Instruction& instruction);
   void run_op(const Instruction& instruction);
   void rebind(const Instruction& instruction);
 

@@ -3,14 +3,14 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
+#include <duet/core/metric_rule.h>
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -29,6 +29,8 @@ void CheckpointHookOptions::validate() const {
     throw ConfigError("[CheckpointHook] found rule '" + rule +
                       "', expected 'greater' or 'less'; leave it out to decide by the metric's name");
   }
+  // Found out now and not at the first validation.
+  if (!save_best.empty() && save_best != "auto") less_is_better("CheckpointHook", save_best, rule);
 }
 
 CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) { options_.validate(); }
@@ -37,9 +39,9 @@ void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();
   failed_ = false;
   saved_update_ = context.update;
-  if (options_.interval == 0 && options_.save_best.empty() && !options_.save_last) return;
   if (context.work_dir.empty()) {
-    if (!options_.need_work_dir) return;
+    const bool saves = options_.interval > 0 || !options_.save_best.empty() || options_.save_last;
+    if (!options_.need_work_dir || !saves) return;
     throw ConfigError(
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
@@ -60,7 +62,7 @@ void CheckpointHook::after_train_iter(TrainContext& context) {
   try_save(context);
 }
 
-void CheckpointHook::after_val_epoch(TrainContext& context) {
+void CheckpointHook::after_val(TrainContext& context) {
   if (!store_ || options_.save_best.empty() || context.metrics.empty()) return;
   const std::string metric = metric_of(context.metrics);
   const double score = context.metrics.at(metric);
@@ -83,14 +85,17 @@ void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_update
 
 void CheckpointHook::after_train(TrainContext& context) {
   if (!store_) return;
-  const bool due = failed_ || (options_.save_last && saved_update_ != context.update);
+  const bool wanted = options_.save_last || context.outcome == RunOutcome::kInterrupted;
+  const bool due = failed_ || (wanted && saved_update_ != context.update);
   if (context.error.empty() && due) save(context);
   store_.reset();
 }
 
 std::string CheckpointHook::metric_of(const MetricValues& metrics) const {
   if (options_.save_best == "auto") {
-    return best_ && metrics.count(best_->metric) != 0 ? best_->metric : metrics.begin()->first;
+    if (best_ && metrics.count(best_->metric) != 0) return best_->metric;
+    const bool loss_first = metrics.begin()->first == "loss" && metrics.size() > 1;
+    return loss_first ? std::next(metrics.begin())->first : metrics.begin()->first;
   }
   if (metrics.count(options_.save_best) != 0) return options_.save_best;
   std::string known;
@@ -100,11 +105,7 @@ std::string CheckpointHook::metric_of(const MetricValues& metrics) const {
 }
 
 bool CheckpointHook::less_is_better(const std::string& metric) const {
-  if (!options_.rule.empty()) return options_.rule == "less";
-  std::string lower = metric;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto contains = [&](const char* part) { return lower.find(part) != std::string::npos; };
-  return contains("loss") || contains("error") || contains("perplexity");
+  return duet::less_is_better("CheckpointHook", metric, options_.rule);
 }
 
 bool CheckpointHook::improves(const std::string& metric, double score) const {

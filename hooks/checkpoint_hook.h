@@ -12,9 +12,9 @@ namespace duet {
 struct CheckpointHookOptions {
   int64_t interval = 500;      // updates between saves; 0: only at the end
   int max_keep = 3;            // older ones are deleted, the best one never; -1: keep all
-  std::string save_best = "";  // metric to keep the best of; "auto": the first by name; empty: none
+  std::string save_best = "";  // metric to keep the best of; "auto": the first one, the loss only if there is no other; empty: none
   bool save_last = true;       // save when training ends or is stopped, though not after an error
-  std::string rule = "";       // "greater" or "less" is better; empty: less for loss, error, perplexity in the name
+  std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metric_rule.h says
   bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
 
   // Throws ConfigError naming the field and its range.
@@ -40,7 +40,8 @@ class CheckpointHook : public Hook {
   void before_train(TrainContext& context) override;
   void after_train_iter(TrainContext& context) override;
   // Throws ConfigError if the metric to compare is not among the results.
-  void after_val_epoch(TrainContext& context) override;
+  // Not at after_val_epoch: the best checkpoint holds what every hook made of the results.
+  void after_val(TrainContext& context) override;
   void after_load_checkpoint(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 

@@ -16,7 +16,6 @@ struct EMAHookOptions {
   int64_t begin_iter = 0;        // >= 0: the applied update that averaging begins with; until then the average follows
   int64_t begin_epoch = 0;       // >= 0: likewise an epoch, the first being 1; not both
   bool evaluate_on_ema = true;   // validation, test and prediction use the average
-  int priority = kNormal;
   std::string name = "ema";      // of the state and of its file in a checkpoint: each hook of a run has its own
 
   // Throws ConfigError naming the field and its range.
@@ -39,7 +38,7 @@ class EMAHook : public Hook {
   ~EMAHook() override;
 
   std::string name() const override { return options_.name; }
-  int priority() const override { return options_.priority; }
+  int priority() const override { return kNormal; }
 
   // Throws ConfigError for begin_epoch without a known length of an epoch, and if another hook evaluates its average too.
   void before_train(TrainContext& context) override;
@@ -55,6 +54,8 @@ class EMAHook : public Hook {
   void after_val_epoch(TrainContext&) override { end_pass(); }
   void after_test_epoch(TrainContext&) override { end_pass(); }
   void after_predict_epoch(TrainContext&) override { end_pass(); }
+  // An interrupted pass has no after_*_epoch.
+  void after_val(TrainContext&) override { end_pass(); }
   void on_exception(TrainContext&) override { end_pass(); }
 
   void before_save_checkpoint(TrainContext& context) override;

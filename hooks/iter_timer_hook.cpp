@@ -2,8 +2,11 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/hooks/run_length.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace duet {
 
@@ -31,10 +34,23 @@ double IterTimerHook::mean(double Times::*field) const {
 double IterTimerHook::mean_update_seconds() const { return mean(&Times::update); }
 double IterTimerHook::mean_data_seconds() const { return mean(&Times::data); }
 
-void IterTimerHook::before_train(TrainContext& /*context*/) {
-  times_.clear();
-  mark_ = now_();
+double IterTimerHook::eta_seconds(const TrainContext& context) const {
+  const int64_t done = context.update - start_update_;
+  const int64_t total = run_length(context);
+  if (done <= 0 || total <= 0) return std::nan("");
+  const auto left = static_cast<double>(std::max<int64_t>(total - context.update, 0));
+  return (now_() - train_start_) / static_cast<double>(done) * left;
 }
+
+void IterTimerHook::before_train(TrainContext& context) {
+  times_.clear();
+  mark_ = train_start_ = now_();
+  start_update_ = context.update;
+  // Removed before this hook or the context can go.
+  context.messages.gauge("eta", [this, &context] { return eta_seconds(context); });
+}
+
+void IterTimerHook::after_train(TrainContext& context) { context.messages.remove_gauge("eta"); }
 
 void IterTimerHook::before_train_epoch(TrainContext& /*context*/) { mark_ = now_(); }
 

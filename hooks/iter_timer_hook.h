@@ -10,7 +10,8 @@
 namespace duet {
 
 // Measures each update from the end of the one before it, so that a wait for the device at a log line counts too;
-// validation and the turn of an epoch do not. Puts the time into TrainContext::update_seconds. Never syncs.
+// validation and the turn of an epoch do not. Puts the time into TrainContext::update_seconds, and the time that the rest
+// of the run will take into the gauge "eta". Never syncs.
 class IterTimerHook : public Hook {
  public:
   // Averages run over the last `window` updates, >= 1. `now` gives seconds; default: the steady clock.
@@ -22,6 +23,9 @@ class IterTimerHook : public Hook {
   // Means over the window; 0 before the first update. Data time is part of update time.
   double mean_update_seconds() const;
   double mean_data_seconds() const;
+  // Seconds until the run's last update if it goes on as on average since before_train, validation and checkpoints
+  // included; NaN if that is unknown.
+  double eta_seconds(const TrainContext& context) const;
 
   void before_train(TrainContext& context) override;
   void before_train_epoch(TrainContext& context) override;
@@ -29,6 +33,7 @@ class IterTimerHook : public Hook {
   void after_train_iter(TrainContext& context) override;
   void before_val(TrainContext& context) override;
   void after_val(TrainContext& context) override;
+  void after_train(TrainContext& context) override;
 
  private:
   struct Times {
@@ -41,6 +46,8 @@ class IterTimerHook : public Hook {
   std::function<double()> now_;
   std::optional<double> mark_;  // end of the last update; none: the next update starts the clock itself
   double val_start_ = 0;
+  double train_start_ = 0;
+  int64_t start_update_ = 0;
   std::deque<Times> times_;
 };
 

@@ -2,95 +2,41 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/file_io.h>
 #include <duet/core/log.h>
+#include <duet/hooks/log_text.h>
+#include <duet/hooks/model_summary.h>
 #include <duet/hooks/run_length.h>
-#include <nlohmann/json.hpp>
-
-#include <unistd.h>
+#include <duet/hooks/sinks/async_sink.h>
+#include <duet/hooks/sinks/make_sink.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <system_error>
+#include <utility>
 
 namespace duet {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-std::string formatted(const char* format, double value) {
-  if (std::isnan(value)) return "nan";  // printf may say -nan
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string number(double value) { return formatted("%.4g", value); }
-
-std::string duration(double seconds) {
-  const auto total = static_cast<int64_t>(std::lround(std::max(seconds, 0.0)));
-  char text[32];
-  std::snprintf(text, sizeof(text), "%lld:%02d:%02d", static_cast<long long>(total / 3600),
-                static_cast<int>(total / 60 % 60), static_cast<int>(total % 60));
-  return text;
+// NaN if nobody publishes it.
+double gauge(const TrainContext& context, const std::string& name) {
+  const auto found = context.messages.gauges().find(name);
+  return found == context.messages.gauges().end() ? std::nan("") : found->second();
 }
 
-// JSON has no NaN and no infinities.
-Json json_number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-}
-
-void put(Json& line, std::string name, double value) {
-  while (line.contains(name)) name = "log." + name;
-  line[name] = json_number(value);
-}
-
-std::string text_of(const Json& line) { return line.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-// From 1. An epoch that has just ended, with the next one not begun, is still the one to name.
-int64_t shown_epoch(const TrainContext& context) {
-  const bool between = context.update_in_epoch == 0 && context.epoch > 0;
-  return between ? context.epoch : context.epoch + 1;
-}
-
-std::string of_total(int64_t value, int64_t total) {
-  return total > 0 ? c10::str(value, "/", total) : std::to_string(value);
-}
-
-double learning_rate(const TrainContext& context) {
-  const std::vector<std::string> names = context.hyper_parameters.names();
-  const bool known =
-      context.hyper_parameters.group_count() > 0 && std::find(names.begin(), names.end(), "lr") != names.end();
-  return known ? context.hyper_parameters.get(0, "lr") : std::nan("");
-}
-
-// Waits for the device.
-std::vector<std::pair<std::string, double>> read(const UpdateOutput& output) {
-  std::vector<std::pair<std::string, double>> values;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (tensor.defined()) values.emplace_back(name, tensor.item().toDouble());
-  };
-  add("loss", output.loss);
-  for (const auto& [name, tensor] : output.log) add(name, tensor);
-  add("grad_norm", output.grad_norm);
-  return values;
-}
-
-// A run that was killed may have left half a line.
-bool ends_in_half_a_line(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || file.tellg() <= 0) return false;
-  file.seekg(-1, std::ios::end);
-  return file.get() != '\n';
+// For runs without RuntimeInfoHook, which takes its place.
+void publish_learning_rate(TrainContext& context) {
+  HyperParameters& numbers = context.hyper_parameters;
+  if (context.messages.gauges().count("lr") != 0 || numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
+  context.messages.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
 }
 
 }  // namespace
@@ -99,174 +45,198 @@ void LoggerHookOptions::validate() const {
   if (interval < 1) {
     throw ConfigError(c10::str("[LoggerHook] found interval ", interval, ", expected at least 1 update; raise it"));
   }
+  window.validate();
+  for (const LogSinkOptions& sink : sinks) sink.validate();
 }
 
-LoggerHook::LoggerHook(LoggerHookOptions options) : options_(std::move(options)) { options_.validate(); }
+LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
+    : options_(std::move(options)), extra_(std::move(extra)), window_(options_.window) {
+  options_.validate();
+}
+
+LoggerHook::~LoggerHook() = default;
+
+// Sinks stay open for as long as the hook lives: a trainer may train, test and train again.
+void LoggerHook::open(TrainContext& context) {
+  if (sinks_ || !options_.enabled) return;
+  if (run_id_.empty()) run_id_ = file_io::random_id().substr(0, 8);
+  std::vector<std::unique_ptr<LogSink>> sinks;
+  for (const LogSinkOptions& sink : options_.sinks) {
+    if (auto made = make_sink(sink, options_, context.work_dir, run_id_)) sinks.push_back(std::move(made));
+  }
+  for (auto& sink : extra_) sinks.push_back(std::move(sink));
+  extra_.clear();
+  sinks_ = std::make_shared<AsyncSink>(std::move(sinks));
+  publish_learning_rate(context);
+  listen(context);
+}
+
+// What is published after this hook has gone is dropped.
+void LoggerHook::listen(TrainContext& context) const {
+  const std::weak_ptr<AsyncSink> sinks = sinks_;
+  const auto put = [sinks, &context](const char* kind, LogValues values, std::vector<LogImage> images) {
+    if (const auto open = sinks.lock()) {
+      open->put({kind, context.update, wall_time(), std::move(values), "", std::move(images)});
+    }
+  };
+  MessageHub::ImageListener image;
+  if (sinks_->takes_images()) {
+    image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
+  }
+  context.messages.listen(std::move(image),
+                          [put](const std::string& name, const std::string& text) { put("text", {{name, text}}, {}); });
+}
+
+void LoggerHook::emit(TrainContext& context, LogRecord record) {
+  open(context);
+  if (!sinks_) return;
+  record.wall_time = wall_time();
+  sinks_->put(std::move(record));
+}
+
+void LoggerHook::flush() {
+  if (sinks_) sinks_->flush();
+}
+
+void LoggerHook::before_run(TrainContext& context) { open(context); }
 
 void LoggerHook::before_train(TrainContext& context) {
-  open_file(context);
-  terminal_ = options_.progress && isatty(STDERR_FILENO) != 0;
-  start_ = Clock::now();
-  start_update_ = context.update;
-  restart_window();
+  start_ = mark_ = Clock::now();
+  line_updates_ = line_samples_ = 0;
+  line_seconds_ = 0;
   const int64_t total = run_length(context);
-  print(c10::str("training in mode ", context.mode, " from update ", of_total(context.update, total)));
-  write_line(text_of({{"kind", "start"}, {"mode", context.mode}, {"step", context.update}, {"updates", total}}));
+  emit(context, {.kind = "start",
+                 .step = context.update,
+                 .values = {{"mode", context.mode}, {"updates", total}},
+                 .line = c10::str("training in mode ", context.mode, " from update ", of_total(context.update, total))});
+  if (!options_.model_summary) return;
+  const std::string summary = model_summary(context.task);
+  emit(context, {.kind = "text", .step = context.update, .values = {{"model", summary}}, .line = summary});
 }
 
+void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_.start_epoch(); }
+
 void LoggerHook::after_train_iter(TrainContext& context) {
-  update_seconds_ += context.update_seconds;
-  data_seconds_ += context.data_seconds;
-  ++window_updates_;
-  const int64_t total = run_length(context);
-  const bool last = context.update == total || !context.stop_reason.empty();
-  if (context.update % options_.interval == 0 || last) {
-    log_update(context, total);
-  } else if (terminal_) {
-    draw_progress(context, total);
+  if (!options_.enabled) return;
+  collect(context);
+  if (is_due(context)) {
+    log_update(context);
+  } else if (sinks_ && sinks_->shows_progress()) {
+    show_progress(context);
   }
+}
+
+bool LoggerHook::is_due(const TrainContext& context) const {
+  const int64_t position = options_.by_epoch ? context.update_in_epoch : context.update;
+  if (position % options_.interval == 0) return true;
+  if (context.update == run_length(context) || !context.stop_reason.empty()) return true;
+  const int64_t epoch = context.updates_per_epoch;
+  const bool epoch_ends = options_.by_epoch && epoch > 0 && context.update_in_epoch == epoch;
+  return epoch_ends && (!options_.ignore_last || epoch < options_.interval);
+}
+
+// Runs at every update: nothing here may read the device or cost much.
+void LoggerHook::collect(TrainContext& context) {
+  double seconds = context.update_seconds;
+  if (seconds <= 0) {  // nobody measures
+    const Clock::time_point now = Clock::now();
+    seconds = seconds_between(std::exchange(mark_, now), now);
+  }
+  ++line_updates_;
+  line_seconds_ += seconds;
+  if (context.window != nullptr) line_samples_ += context.window->samples();
+  epoch_ = shown_epoch(context);
+  iter_ = context.update_in_epoch;
+
+  window_.start_update();
+  window_.add("data_time", context.data_seconds);
+  window_.add("time", seconds);
+  const UpdateOutput& output = *context.output;
+  window_.add("loss", output.loss);
+  for (const auto& [name, value] : output.log) window_.add(name, value);
+  window_.add("grad_norm", output.grad_norm);
+  for (const auto& [name, value] : context.messages.scalars()) window_.add(name, value);
+}
+
+void LoggerHook::log_update(TrainContext& context) {
+  LogRecord record{.kind = "train", .step = context.update};
+  LogValues& values = record.values;
+  put_value(values, "mode", context.mode);
+  const auto put_gauge = [&](const std::string& name, double value) {
+    if (!std::isnan(value)) put_value(values, name, value);
+  };
+  put_gauge("lr", gauge(context, "lr"));
+  for (const auto& [name, value] : window_.read()) put_value(values, name, value);
+  for (const auto& [name, ask] : context.messages.gauges()) {
+    if (name != "lr") put_gauge(name, ask());
+  }
+  if (line_samples_ > 0 && line_seconds_ > 0) {
+    put_value(values, "samples_per_second", static_cast<double>(line_samples_) / line_seconds_);
+  }
+  put_value(values, "epoch", epoch_);
+  put_value(values, "iter", iter_);
+  record.line = train_line(context, epoch_, values);
+
+  const LogValue* loss = find_value(values, "loss");
+  last_loss_ = loss == nullptr ? "" : number_text(std::get<double>(*loss));
+  line_updates_ = line_samples_ = 0;
+  line_seconds_ = 0;
+  emit(context, std::move(record));
 }
 
 void LoggerHook::after_val_epoch(TrainContext& context) { log_metrics(context, "val"); }
 void LoggerHook::after_test_epoch(TrainContext& context) { log_metrics(context, "test"); }
 
+void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
+  const int64_t epoch = shown_epoch(context);
+  LogRecord record{.kind = kind, .step = options_.log_metric_by_epoch ? epoch : context.update};
+  put_value(record.values, "mode", context.mode);
+  put_value(record.values, "epoch", epoch);
+  for (const auto& [name, value] : context.metrics) put_value(record.values, name, value);
+  record.line = metrics_line(context, kind);
+  emit(context, std::move(record));
+}
+
 void LoggerHook::on_exception(TrainContext& context) {
-  print(c10::str("training failed at update ", context.update, ": ", context.error));
-  write_line(text_of({{"kind", "error"}, {"mode", context.mode}, {"error", context.error}, {"step", context.update}}));
+  emit(context, {.kind = "error",
+                 .step = context.update,
+                 .values = {{"mode", context.mode}, {"error", context.error}},
+                 .line = c10::str("training failed at update ", context.update, ": ", context.error)});
 }
 
 void LoggerHook::after_train(TrainContext& context) {
   if (context.error.empty()) {
+    // A hook that runs later than this one, or a loop of the user's own, ended the run.
+    if (line_updates_ > 0) log_update(context);
     const double seconds = seconds_between(start_, Clock::now());
     const std::string reason = context.stop_reason.empty() ? "done" : context.stop_reason;
-    print(c10::str("training ends at update ", context.update, " after ", duration(seconds), ": ", reason));
-    write_line(text_of({{"kind", "stop"},
-                        {"mode", context.mode},
-                        {"reason", reason},
-                        {"seconds", seconds},
-                        {"epoch", shown_epoch(context)},
-                        {"step", context.update}}));
+    emit(context, {.kind = "stop",
+                   .step = context.update,
+                   .values = {{"mode", context.mode}, {"reason", reason}, {"seconds", seconds}, {"epoch", shown_epoch(context)}},
+                   .line = c10::str("training ends at update ", context.update, " after ", duration_text(seconds), ": ", reason)});
   }
-  file_.close();
-  terminal_ = false;
+  flush();
 }
 
-void LoggerHook::restart_window() {
-  window_start_ = Clock::now();
-  update_seconds_ = data_seconds_ = 0;
-  window_updates_ = 0;
-}
-
-LoggerHook::Times LoggerHook::window_times() const {
-  const auto count = static_cast<double>(std::max<int64_t>(window_updates_, 1));
-  // Nobody measures updates without IterTimerHook; then a line's updates share the time since the line before.
-  const double seconds = update_seconds_ > 0 ? update_seconds_ : seconds_between(window_start_, Clock::now());
-  return {seconds / count, data_seconds_ / count};
-}
-
-// By the mean over this run so far, validation and checkpoints included; 0 if there is nothing to go by.
-double LoggerHook::eta_seconds(const TrainContext& context, int64_t total) const {
-  const int64_t done = context.update - start_update_;
-  if (done <= 0 || total <= 0) return 0;
-  const double mean = seconds_between(start_, Clock::now()) / static_cast<double>(done);
-  return mean * static_cast<double>(total - context.update);
-}
-
-void LoggerHook::log_update(const TrainContext& context, int64_t total) {
-  const Values values = read(*context.output);
-  const Times times = window_times();
-  const double lr = learning_rate(context);
-
-  std::string text = c10::str("update ", of_total(context.update, total), "  epoch ",
-                              of_total(shown_epoch(context), context.max_epochs), "  lr ", formatted("%.2e", lr));
-  for (const auto& [name, value] : values) text += "  " + name + " " + number(value);
-  text += "  time " + formatted("%.1f", times.update * 1e3) + " ms (data " + formatted("%.1f", times.data * 1e3) + ")";
-  if (total > 0) text += "  eta " + duration(eta_seconds(context, total));
-  print(text);
-
-  Json line = {{"kind", "train"},
-               {"mode", context.mode},
-               {"lr", json_number(lr)},
-               {"data_time", times.data},
-               {"time", times.update},
-               {"epoch", shown_epoch(context)},
-               {"iter", context.update_in_epoch},
-               {"step", context.update}};
-  for (const auto& [name, value] : values) put(line, name, value);
-  write_line(text_of(line));
-
-  last_loss_ = values.empty() ? "" : "  " + values.front().first + " " + number(values.front().second);
-  restart_window();
-}
-
-void LoggerHook::log_metrics(const TrainContext& context, const char* kind) {
-  std::string text = c10::str(kind, "  update ", of_total(context.update, run_length(context)));
-  Json line = {{"kind", kind}, {"mode", context.mode}, {"epoch", shown_epoch(context)}, {"step", context.update}};
-  for (const auto& [name, value] : context.metrics) {
-    text += "  " + name + " " + number(value);
-    put(line, name, value);
-  }
-  print(text);
-  write_line(text_of(line));
-}
-
-void LoggerHook::open_file(const TrainContext& context) {
-  std::string path = options_.file;
-  if (path.empty() && !context.work_dir.empty()) path = context.work_dir + "/log.jsonl";
-  if (path.empty()) return;
-
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code failed;
-  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
-  const bool half_a_line = ends_in_half_a_line(path);
-  errno = 0;
-  file_.close();
-  file_.clear();
-  file_.open(path, std::ios::app);
-  if (!file_) {
-    throw ConfigError(c10::str("[LoggerHook] found log file '", path, "' that cannot be written (",
-                               failed ? failed.message() : std::strerror(errno),
-                               "), expected a writable place; change work_dir (now '", context.work_dir,
-                               "') or the file of the logger"));
-  }
-  if (half_a_line) file_ << '\n';
-}
-
-void LoggerHook::write_line(const std::string& line) {
-  if (!file_.is_open()) return;
-  file_ << line << '\n' << std::flush;
-  if (file_) return;
-  // A log is not worth a run: say it once and go on.
-  log_error("[LoggerHook] the log file cannot be written any more (is the disk full?); its lines end here");
-  file_.close();
-}
-
-void LoggerHook::draw_progress(const TrainContext& context, int64_t total) {
+void LoggerHook::show_progress(TrainContext& context) {
   const Clock::time_point now = Clock::now();
-  if (seconds_between(drawn_at_, now) < 0.1) return;
-  drawn_at_ = now;
-
-  std::string text;
-  if (total > 0) {
-    constexpr int64_t kCells = 20;
-    const int64_t done = std::clamp<int64_t>(context.update * kCells / total, 0, kCells);
-    text = "[" + std::string(static_cast<std::size_t>(done), '=') +
-           std::string(static_cast<std::size_t>(kCells - done), ' ') + "] ";
-  }
-  text += of_total(context.update, total) + last_loss_;
-  if (total > 0) text += "  eta " + duration(eta_seconds(context, total));
-  text.resize(std::min<std::size_t>(text.size(), 79));
-  const std::size_t width = text.size();
-  if (width < drawn_width_) text.append(drawn_width_ - width, ' ');
-  // The cursor goes back to the start of the line, so that whoever logs next writes over the progress.
-  std::fprintf(stderr, "%s\r", text.c_str());
-  drawn_width_ = width;
+  if (seconds_between(shown_at_, now) < 0.1) return;
+  shown_at_ = now;
+  emit(context, {.kind = "progress",
+                 .step = context.update,
+                 .line = progress_line(context, last_loss_, gauge(context, "eta"))});
 }
 
-void LoggerHook::print(const std::string& line) {
-  if (drawn_width_ > 0) std::fprintf(stderr, "%*s\r", static_cast<int>(drawn_width_), "");
-  drawn_width_ = 0;
-  log_info(line);
+StateDict LoggerHook::state_dict() const {
+  StateDict state;
+  state.put("window", window_.state_dict());
+  if (!run_id_.empty()) state.set("run_id", StateValue(run_id_));
+  return state;
+}
+
+void LoggerHook::load_state_dict(const StateDict& state) {
+  window_.load_state_dict(state.part("window"));
+  if (state.has("run_id")) run_id_ = state.text("run_id");
 }
 
 }  // namespace duet

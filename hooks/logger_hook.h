@@ -1,78 +1,114 @@
 #pragma once
 
 #include <duet/core/hook.h>
+#include <duet/hooks/log_window.h>
+#include <duet/hooks/sinks/log_sink.h>
 
 #include <chrono>
 #include <cstdint>
-#include <fstream>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace duet {
 
+class AsyncSink;
+
+// A place that lines go to, by name. Empty fields take their defaults.
+struct LogSinkOptions {
+  std::string type;        // terminal, jsonl, tensorboard, wandb
+  std::string file{};      // jsonl; default LoggerHookOptions::file
+  std::string folder{};    // tensorboard, wandb; default <work_dir>/tensorboard, <work_dir>/wandb, nowhere without a work_dir
+  std::string project{};   // wandb, with the three below: see WandbOptions
+  std::string name{};
+  std::string entity{};
+  std::string id{};
+
+  // Throws ConfigError naming the field.
+  void validate() const;
+};
+
 struct LoggerHookOptions {
-  int64_t interval = 50;  // updates between lines; each reads loss, logged values and norm from the device
-  std::string file = "";  // JSON lines are appended here; empty: <work_dir>/log.jsonl, or nowhere without a work_dir
-  bool progress = true;   // a progress line on stderr between log lines, if that is a terminal
+  int64_t interval = 50;             // updates between lines; each reads the device once
+  std::string file = "";             // of the sink jsonl; empty: <work_dir>/log.jsonl, or nowhere without a work_dir
+  bool progress = true;              // the sink terminal draws a progress bar between lines, if stderr is a terminal
+  bool by_epoch = false;             // the interval counts from the beginning of each epoch, not of the run
+  bool ignore_last = true;           // by_epoch: no line for the rest of an epoch that has had one
+  bool log_metric_by_epoch = false;  // results of evaluations lie at their epoch, not at their update
+  LogWindowOptions window{};         // which numbers are smoothed, and how
+  std::vector<LogSinkOptions> sinks = {{"terminal"}, {"jsonl"}};
+  bool model_summary = true;         // the model's parts and sizes when training starts
+  bool enabled = true;               // false: no line, no read; for all ranks but the first
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
-// Writes a line to the log and a JSON object to the log file every `interval` updates, at the last update, and for
-// results of evaluations. Between lines nothing is read from the device.
+// Writes a line every `interval` updates, at the run's last update, and for results of evaluations, with what
+// UpdateOutput, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges of
+// whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
+// after_train returns, or the hook goes, or the program ends by exit(), all is written.
 //
-// JSON lines have a "kind": "train" (mode, lr, data_time, time, loss, the task's values, grad_norm, epoch, iter, step),
-// "val" and "test" (mode, the metrics, epoch, step), "start", "stop" (reason, seconds) and "error" (error). Times are
-// seconds per update since the line before, step counts finished updates, iter those of the epoch. NaN and infinities
-// are the strings "nan", "inf" and "-inf". A task's value whose name is taken gets "log." in front.
+// JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,
+// step), "val" and "test" (the metrics, epoch, step), "start", "stop" (reason, seconds), "error" (error) and "text".
+// Times are seconds per update, step counts finished updates, iter those of the epoch. A name that is taken gets "log."
+// in front. A gauge that gives NaN has nothing to say and is left out.
 class LoggerHook : public Hook {
  public:
-  // Throws ConfigError for options out of range.
-  explicit LoggerHook(LoggerHookOptions options = {});
+  // `extra` sinks come after those of the options. Throws ConfigError for options out of range.
+  explicit LoggerHook(LoggerHookOptions options = {}, std::vector<std::unique_ptr<LogSink>> extra = {});
+  ~LoggerHook() override;
 
   std::string name() const override { return "logger"; }
   int priority() const override { return kBelowNormal; }
 
-  // Opens the file; throws ConfigError naming it and work_dir if it cannot be written.
+  // Opens the sinks; throws ConfigError naming a file or folder that cannot be written. From here on texts and pictures
+  // of TrainContext::messages are logged.
+  void before_run(TrainContext& context) override;
   void before_train(TrainContext& context) override;
+  void before_train_epoch(TrainContext& context) override;
   void after_train_iter(TrainContext& context) override;
   void after_val_epoch(TrainContext& context) override;
   void after_test_epoch(TrainContext& context) override;
   void on_exception(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
+  // Waits until everything logged so far is written.
+  void flush();
+
+  // The values that the next line is made of, so that a resumed run writes the lines of an unbroken one.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
  private:
   using Clock = std::chrono::steady_clock;
-  using Values = std::vector<std::pair<std::string, double>>;
-  struct Times {
-    double update = 0, data = 0;  // mean seconds of one update
-  };
 
-  void restart_window();
-  Times window_times() const;
-  double eta_seconds(const TrainContext& context, int64_t total) const;
-  void log_update(const TrainContext& context, int64_t total);
-  void log_metrics(const TrainContext& context, const char* kind);
-  void open_file(const TrainContext& context);
-  void write_line(const std::string& line);
-  void draw_progress(const TrainContext& context, int64_t total);
-  void print(const std::string& line);
+  void open(TrainContext& context);
+  void listen(TrainContext& context) const;
+  void emit(TrainContext& context, LogRecord record);
+  bool is_due(const TrainContext& context) const;
+  void collect(TrainContext& context);
+  void log_update(TrainContext& context);
+  void log_metrics(TrainContext& context, const char* kind);
+  void show_progress(TrainContext& context);
 
   LoggerHookOptions options_;
-  std::ofstream file_;
-  Clock::time_point start_ = Clock::now();  // of training, with the updates finished by then
-  int64_t start_update_ = 0;
+  std::vector<std::unique_ptr<LogSink>> extra_;  // until they are opened
+  std::shared_ptr<AsyncSink> sinks_;
+  LogWindow window_;
+  std::string run_id_;
 
-  Clock::time_point window_start_ = start_;  // of the updates since the last line
-  double update_seconds_ = 0;
-  double data_seconds_ = 0;
-  int64_t window_updates_ = 0;
+  Clock::time_point start_ = Clock::now();  // of training
+  Clock::time_point mark_ = start_;         // end of the update before, for runs without IterTimerHook
+  // Of the updates since the last line.
+  int64_t line_updates_ = 0;
+  int64_t line_samples_ = 0;
+  double line_seconds_ = 0;
+  // Of the last update: after the turn of an epoch the context has those of the next.
+  int64_t epoch_ = 0;
+  int64_t iter_ = 0;
 
-  bool terminal_ = false;  // whether progress is drawn
-  Clock::time_point drawn_at_;
-  std::size_t drawn_width_ = 0;
+  Clock::time_point shown_at_{};  // progress
   std::string last_loss_;
 };
 

@@ -75,7 +75,7 @@ GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOpt
       numbers_(configured_, device_of(groups)),
       slots_(kind.slots(options)),
       may_skip_(may_skip) {
-  if (kind.check != nullptr) kind.check(options, all_parameters(groups));
+  if (kind.check) kind.check(options, all_parameters(groups));
   const at::NoGradGuard no_grad;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     group_names_.push_back(groups[group].name);

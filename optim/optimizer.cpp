@@ -14,8 +14,8 @@ at::Tensor Optimizer::step_with(const std::function<at::Tensor()>& closure) {
 
 std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const ParamGroups& groups, bool may_skip) {
   options.validate();
-  if (options.type == "LBFGS") return std::make_unique<Lbfgs>(options, groups);
-  const OptimizerKind* kind = find_optimizer_kind(options.type);
+  if (options.type == "LBFGS" && !options.kind) return std::make_unique<Lbfgs>(options, groups);
+  const OptimizerKind* kind = find_optimizer_kind(options);
   require<ConfigError>(kind != nullptr, "[Optimizer] there is no optimizer '" + options.type + "'");
   return std::make_unique<GroupedOptimizer>(*kind, options, groups, may_skip);
 }

@@ -1,6 +1,7 @@
 #include <duet/optim/optimizer_kind.h>
 
 #include <duet/optim/kernel_math.h>
+#include <duet/optim/optimizer_options.h>
 
 namespace duet {
 
@@ -9,6 +10,10 @@ const OptimizerKind* find_optimizer_kind(const std::string& name) {
     if (name == kind->name) return kind;
   }
   return nullptr;
+}
+
+const OptimizerKind* find_optimizer_kind(const OptimizerOptions& options) {
+  return options.kind ? options.kind.get() : find_optimizer_kind(options.type);
 }
 
 void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/optim/optimizer_kind.h>
 
 #include <algorithm>
 #include <cmath>
@@ -95,8 +96,23 @@ void check_optimizer_number(const std::string& type, const std::string& name, do
   throw ConfigError(c10::str("[Optimizer] found ", name, " = ", value, " for ", type, ", expected a number ", range.text));
 }
 
+namespace {
+
+void check_own(const OptimizerOptions& options) {
+  const OptimizerKind& kind = *options.kind;
+  if (kind.name != options.type || !kind.slots || !kind.numbers || !kind.kernel) {
+    throw ConfigError(c10::str("[OptimizerOptions] kind is '", kind.name, "' for the type '", options.type, "', expected one of that name ",
+                               "with slots, numbers and kernel"));
+  }
+  if (kind.numbers(options).count("lr") == 0) {
+    throw ConfigError("[OptimizerOptions] kind '" + kind.name + "' has no number lr, expected its start value among its numbers");
+  }
+}
+
+}  // namespace
+
 void OptimizerOptions::validate() const {
-  check_word("type", type, kTypes);
+  if (!kind) check_word("type", type, kTypes);
   check_range("lr", lr.value_or(0), range_of("lr"));
   check_range("weight_decay", weight_decay.value_or(0), range_of("weight_decay"));
   if (betas) {
@@ -118,6 +134,7 @@ void OptimizerOptions::validate() const {
   check_at_least_one("history_size", history_size);
   check_word("adjust_lr_fn", adjust_lr_fn, {"original", "match_rms_adamw"});
   check_word("line_search_fn", line_search_fn, {"none", "strong_wolfe"});
+  if (kind) return check_own(*this);
   check_fields(*this);
   if (type == "SGD" && nesterov.value_or(false) && !(momentum.value_or(0) > 0 && dampening == 0)) {
     throw ConfigError("[OptimizerOptions] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or "

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace duet {
+
+struct OptimizerKind;
 
 // Names and defaults are those of torch.optim; an option that is left out has its optimizer's default. One that the type
 // does not have must be left out.
@@ -36,6 +39,8 @@ struct OptimizerOptions {
   double tolerance_change = 1e-9;                // LBFGS
   int64_t history_size = 100;                    // LBFGS
   std::string line_search_fn = "none";           // LBFGS: none, strong_wolfe
+  // An optimizer of your own. `type` is then its name, and which of the options above it has is its own affair.
+  std::shared_ptr<const OptimizerKind> kind{};
 
   // Throws ConfigError naming the field and its range.
   void validate() const;

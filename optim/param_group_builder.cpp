@@ -30,7 +30,7 @@ std::string name_of(const std::vector<std::string>& rules) {
 
 std::map<std::string, double> base_numbers(const OptimizerOptions& options) {
   options.validate();
-  const OptimizerKind* kind = find_optimizer_kind(options.type);
+  const OptimizerKind* kind = find_optimizer_kind(options);
   // LBFGS, which is no kernel over groups.
   return kind != nullptr ? kind->numbers(options) : std::map<std::string, double>{{"lr", options.lr.value_or(1.0)}};
 }

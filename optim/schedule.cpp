@@ -132,11 +132,19 @@ void check_plateau(const ScheduleOptions& o) {
   check_not_negative("eps", plateau.eps);
 }
 
+// A name that means two things would be read as the other one in a log.
+void check_own(const ScheduleOptions& o) {
+  const std::vector<std::string> types = schedule_types();
+  check(!o.type.empty() && std::find(types.begin(), types.end(), o.type) == types.end(), "type", "'" + o.type + "'",
+        "a name of its own beside a formula of its own");
+}
+
 }  // namespace
 
 void ScheduleOptions::validate() const {
-  const ScheduleFormula& formula = schedule_formula(type);  // refuses an unknown type
+  const ScheduleFormula& formula = schedule_formula(*this);  // refuses an unknown type
   check_interval(*this);
+  if (this->formula) return check_own(*this);
   if (type == "Constant") check_not_negative("factor", factor);
   if (type == "Linear") check_linear(*this);
   if (type == "Polynomial") check_polynomial(*this);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +42,16 @@ struct PlateauOptions {
   int64_t cooldown = 0;                // validations after a reduction that do not count
   double min_value = 0;                // never reduced below
   double eps = 1e-8;                   // smaller reductions are left out
+};
+
+constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+
+// Where a schedule stands: step s of [0, length), the value it took over at step 0, and the group's initial value.
+struct ScheduleStep {
+  int64_t s = 0;
+  int64_t length = kEndless;
+  double taken_over = 0;
+  double initial = 0;
 };
 
 // One schedule of one number of the optimizer over [begin, end), as a closed form of s = update - begin with mmengine's
@@ -84,6 +96,9 @@ struct ScheduleOptions {
   OneCycleOptions one_cycle = {};
   WsdOptions wsd = {};
   PlateauOptions plateau = {};
+  // A schedule of your own under a type name of its own: the value at a step, as a function of nothing else. It governs its
+  // interval alone and needs an end, its own or the run's.
+  std::function<double(const ScheduleStep& at)> formula = {};
 
   // Throws ConfigError naming the field, what it is and its range.
   void validate() const;

@@ -135,7 +135,10 @@ constexpr std::array kFormulas = {
 
 }  // namespace
 
-const ScheduleFormula& schedule_formula(const std::string& type) {
+const ScheduleFormula& schedule_formula(const ScheduleOptions& options) {
+  static constexpr ScheduleFormula kOwn{"", true, false, [](const Options& o, const Step& at) { return o.formula(at); }};
+  if (options.formula) return kOwn;
+  const std::string& type = options.type;
   const auto found = std::find_if(kFormulas.begin(), kFormulas.end(), [&](const auto& f) { return type == f.type; });
   if (found != kFormulas.end()) return *found;
   throw ConfigError("[Schedule] found type '" + type + "', expected one of " + c10::Join(", ", schedule_types()) +

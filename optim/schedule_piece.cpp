@@ -26,7 +26,7 @@ int64_t own_end(const ScheduleOptions& schedule) {
 // Whether its formula stretches over the whole interval.
 bool needs_end(const ScheduleOptions& schedule) {
   const std::string& type = schedule.type;
-  return type == "Linear" || type == "Polynomial" || type == "OneCycle" || type == "WSD" ||
+  return schedule.formula || type == "Linear" || type == "Polynomial" || type == "OneCycle" || type == "WSD" ||
          (type == "Cosine" && schedule.T_max == 0);
 }
 
@@ -83,7 +83,7 @@ ScheduleOptions in_updates(const ScheduleOptions& schedule, int64_t updates_per_
 
 SchedulePiece lay_over(const ScheduleOptions& schedule, const ScheduleRun& run) {
   SchedulePiece piece{.options = in_updates(schedule, run.updates_per_epoch),
-                      .formula = &schedule_formula(schedule.type)};
+                      .formula = &schedule_formula(schedule)};
   const ScheduleOptions& options = piece.options;
   piece.unit = options.by_epoch ? run.updates_per_epoch : 1;
   piece.begin = options.begin * piece.unit;

@@ -87,24 +87,25 @@ find_python() {
     "install one, or name a LibTorch of your own in DUET_TORCH"
 }
 
-# install_venv FOLDER REQUIREMENTS WHAT: a virtual environment that holds exactly the pinned packages. The stamp is
-# written last, and a set-up that was broken off installs all of them again.
+# install_venv FOLDER REQUIREMENTS WHAT [SUFFIX]: a virtual environment that holds the pinned packages; several lists
+# may share one, each with a SUFFIX of its own. The stamp is written last, and a set-up that was broken off installs
+# all of its list again.
 install_venv() {
-  local venv=$1 requirements=$2 what=$3 stamp force=()
+  local venv=$1 requirements=$2 what=$3 suffix=${4:-} stamp force=()
   stamp="$(sha256sum <"$requirements")"
-  [[ -e $venv/.duet-stamp && $(<"$venv/.duet-stamp") == "$stamp" && -x $venv/bin/python ]] && return
+  [[ -e $venv/.duet-stamp$suffix && $(<"$venv/.duet-stamp$suffix") == "$stamp" && -x $venv/bin/python ]] && return
   find_python
   say "installing $what into ${venv#"$root"/}"
-  [[ -e $venv/.duet-unfinished ]] && force=(--force-reinstall)
+  [[ -e $venv/.duet-unfinished$suffix ]] && force=(--force-reinstall)
   mkdir -p "$venv"
-  touch "$venv/.duet-unfinished"
-  rm -f "$venv/.duet-stamp"
+  touch "$venv/.duet-unfinished$suffix"
+  rm -f "$venv/.duet-stamp$suffix"
   "$python" -m venv "$venv" >&2 || fail 1 "$python -m venv $venv failed"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
     --only-binary=:all: ${force[@]+"${force[@]}"} -r "$requirements" >&2 ||
     fail 1 "installing $what failed; the next call starts it again"
-  rm -f "$venv/.duet-unfinished"
-  printf '%s\n' "$stamp" >"$venv/.duet-stamp"
+  rm -f "$venv/.duet-unfinished$suffix"
+  printf '%s\n' "$stamp" >"$venv/.duet-stamp$suffix"
 }
 
 # Packages and a LibTorch.
@@ -113,6 +114,14 @@ prepare() {
   find_own_torch
   if [[ -z $torch ]]; then
     install_venv "$root/.venv" "$root/requirements.txt" "torch 2.11.0 (4.6 GB)"
+  fi
+}
+
+# The foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests
+# on them are then skipped.
+prepare_tests() {
+  if [[ -z $torch ]]; then
+    install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests read duet's files with (37 MB)" -tests
   fi
 }
 

@@ -19,10 +19,16 @@ struct ConfigArguments {
 
 struct TrainArguments : ConfigArguments {
   std::string resume = "none";  // none, auto, or a checkpoint
+  std::string load_from;        // weights to start from; empty: the config's load_from
+  std::string dry_run;          // updates of a dry run; empty: as the config says
 };
 
 struct EvalArguments : ConfigArguments {
   std::string checkpoint;  // best, latest, or a folder; empty: best if there is one, else latest
+};
+
+struct PredictArguments : EvalArguments {
+  std::string output;  // folder; empty: <work_dir>/predictions
 };
 
 struct CompareArguments : ConfigArguments {
@@ -36,18 +42,33 @@ struct InspectArguments {
   std::string json;
 };
 
+struct ExportArguments {
+  std::string checkpoint;         // or any file of weights
+  std::string file;               // *.safetensors, *.pt
+  std::string weights = "model";  // or the name of an average
+  std::string json;
+};
+
 struct DoctorArguments {
   std::string json;
 };
 
+struct HelpArguments {
+  std::string topic;  // a key or a type; empty: an overview
+};
+
 int train_command(const TrainArguments& arguments);
 int eval_command(const EvalArguments& arguments);
+int predict_command(const PredictArguments& arguments);
 int compare_command(const CompareArguments& arguments);
 int explain_command(const ExplainArguments& arguments);
 int inspect_command(const InspectArguments& arguments);
+int export_command(const ExportArguments& arguments);
 int doctor_command(const DoctorArguments& arguments);
+int help_command(const HelpArguments& arguments);
 
-// The config file with the overrides and --mode applied.
-RunConfig load_run_config(const ConfigArguments& arguments);
+// The config file with the overrides, --mode and --load-from applied.
+RunConfig load_run_config(const ConfigArguments& arguments, const std::string& load_from = {},
+                          const std::string& dry_run = {});
 
 }  // namespace duet

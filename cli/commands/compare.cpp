@@ -2,10 +2,13 @@
 #include <duet/cli/build.h>
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/report.h>
+#include <duet/cli/scratch_folder.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/core/task.h>
 #include <duet/core/tensor_compare.h>
+#include <duet/hooks/callback_hook.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -22,11 +25,12 @@ namespace {
 struct Half {
   ModeReport report;
   NamedTensors initial, final;  // parameters and buffers, at the end those of hooks too; copied to the CPU
+  std::vector<std::pair<int64_t, MetricValues>> validations;  // by the update that they came after
 };
 
 struct Difference {
   int64_t update = 0;  // finished updates when it was first seen; 0: the modes started apart
-  std::string tensor;  // first that differs of the final weights and hooks, or "loss"
+  std::string tensor;  // first that differs of the final weights and hooks, "loss", or "val/<metric>"
   std::optional<double> eager_loss, graph_loss;
 };
 
@@ -39,30 +43,50 @@ NamedTensors snapshot(Task& task) {
 }
 
 // The run of the config, cut after `updates` updates: its schedule is that of the whole run.
-LoopOptions limited_loop(const RunConfig& config, const Run& run, int64_t updates) {
-  LoopOptions loop = config.trainer.loop;
+LoopOptions cut_loop(const RunConfig& config, const Run& run, int64_t updates) {
+  LoopOptions loop = limited_loop(config, run);
   loop.max_updates = std::max(planned_updates(loop, run.updates_per_epoch), updates);
   loop.max_epochs = 0;
-  loop.work_dir.clear();
+  loop.max_seconds = 0;
   return loop;
 }
 
-Half run_mode(const RunConfig& config, const std::string& mode, std::shared_ptr<const Dataset> data, int64_t updates) {
+// Everything of the run is made anew, but for the datasets.
+Run build_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t updates) {
   const at::Device device = parse_device(config.trainer.device);
-  reset_peak_bytes(device);
   Run run;
-  run.train_data = std::move(data);
+  run.train_data = data.train_data;
+  run.val_data = data.val_data;
   run.train = build_loader(run.train_data, *config.train, config.seed, device);
-  run.updates_per_epoch = config.trainer.loop.updates_per_epoch(*run.train);
-  build_trainer(config, mode, limited_loop(config, run, updates), run);
-  add_schedule(config, run);
-  add_custom_hooks(config, run);
+  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
+  run.updates_per_epoch = limited_loop(config, run).updates_per_epoch(*run.train);
+  build_trainer(config, mode, cut_loop(config, run, updates), run);
+  add_hooks(config, run);
+  load_start_weights(config, *run.trainer);
+  return run;
+}
+
+std::unique_ptr<Hook> record_validations(Half& half) {
+  auto hook = std::make_unique<CallbackHook>("compare", kLowest);
+  hook->on(HookPoint::kAfterVal,
+           [&half](TrainContext& context) { half.validations.emplace_back(context.update, context.metrics); });
+  return as_hook(std::move(hook));
+}
+
+// With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
+Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, int64_t updates) {
+  log_info("compare: " + mode);
+  const ScratchFolder folder;
+  const RunConfig config = in_scratch(original, folder.path());
+  reset_peak_bytes(parse_device(config.trainer.device));
+  Run run = build_run(config, mode, data, updates);
+  Half half;
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured, updates));
+  run.trainer->add_hook(record_validations(half));
 
-  Half half;
   half.initial = snapshot(run.trainer->task());
-  run.trainer->train(*run.train);
+  run.trainer->train(*run.train, run.val.get());
   half.report = make_report(run, mode, std::move(measured));
   half.final = snapshot(run.trainer->task());
   const StateDict hooks = run.trainer->hooks().state_dict();
@@ -70,6 +94,25 @@ Half run_mode(const RunConfig& config, const std::string& mode, std::shared_ptr<
     half.final.emplace_back("hooks." + name, tensor.detach().cpu().contiguous().clone());
   }
   return half;
+}
+
+// Bits, so that NaN equals NaN and -0 does not equal 0.
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+// The first result of a validation that differs.
+std::optional<Difference> compare_validations(const Half& eager, const Half& graph) {
+  const std::size_t count = std::min(eager.validations.size(), graph.validations.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& [update, metrics] = eager.validations[i];
+    for (const auto& [name, value] : metrics) {
+      const auto other = graph.validations[i].second.find(name);
+      if (other != graph.validations[i].second.end() && same_bits(value, other->second)) continue;
+      return Difference{update, "val/" + name, std::nullopt, std::nullopt};
+    }
+  }
+  if (eager.validations.size() == graph.validations.size()) return std::nullopt;
+  const auto& longer = eager.validations.size() > count ? eager.validations : graph.validations;
+  return Difference{longer[count].first, "val", std::nullopt, std::nullopt};
 }
 
 std::optional<Difference> compare(const Half& eager, const Half& graph) {
@@ -80,9 +123,10 @@ std::optional<Difference> compare(const Half& eager, const Half& graph) {
   const std::vector<double>& a = eager.report.measured.losses;
   const std::vector<double>& b = graph.report.measured.losses;
   std::size_t update = 0;
-  // Bits, so that NaN equals NaN and -0 does not equal 0.
-  while (update < std::min(a.size(), b.size()) && std::memcmp(&a[update], &b[update], sizeof(double)) == 0) ++update;
+  while (update < std::min(a.size(), b.size()) && same_bits(a[update], b[update])) ++update;
   const std::string tensor = first_difference(eager.final, graph.final);
+  const std::optional<Difference> validation = compare_validations(eager, graph);
+  if (validation && validation->update <= static_cast<int64_t>(update)) return validation;
   if (update == a.size() && update == b.size()) {
     if (tensor.empty()) return std::nullopt;
     return Difference{static_cast<int64_t>(update), tensor, std::nullopt, std::nullopt};
@@ -151,8 +195,10 @@ void print_verdict(int64_t updates, double factor, const std::optional<Differenc
   if (!difference) {
     std::printf("bit-identical after %lld updates; graph is %.2fx as fast\n", static_cast<long long>(updates), factor);
   } else if (difference->update == 0) {
-    std::printf("NOT comparable: the modes started from different weights, first in %s; let the model draw all of its "
-                "random numbers from LibTorch's default generators\n", difference->tensor.c_str());
+    std::printf(
+        "NOT comparable: the modes started from different weights, first in %s; let the model draw all of its "
+        "random numbers from LibTorch's default generators\n",
+        difference->tensor.c_str());
   } else {
     std::printf("NOT identical: first seen after update %lld, in %s; graph is %.2fx as fast\n",
                 static_cast<long long>(difference->update), difference->tensor.c_str(), factor);
@@ -166,7 +212,10 @@ int compare_command(const CompareArguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   require_training_data(config);
-  const std::shared_ptr<const Dataset> data = build_dataset(config.train);
+  Run data;
+  data.train_data = build_dataset(config.train);
+  data.val_data = build_dataset(config.val);
+  if (config.val) check_same_characters(data.train_data.get(), data.val_data.get(), *config.val);
   const Half eager = run_mode(config, "eager", data, arguments.updates);
   const Half graph = run_mode(config, "graph", data, arguments.updates);
   const std::optional<Difference> difference = compare(eager, graph);

@@ -1,10 +1,13 @@
 #include <c10/util/StringUtil.h>
 #include <duet/cli/build.h>
 #include <duet/cli/commands/commands.h>
+#include <duet/cli/commands/explain_hooks.h>
 #include <duet/cli/report.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
+#include <duet/hooks/stop_signal_hook.h>
+#include <duet/optim/optimizer_options.h>
 #include <duet/optim/paramwise.h>
 #include <duet/optim/schedule_curve.h>
 #include <nlohmann/json.hpp>
@@ -21,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kListedUpdates = 2000;
+constexpr int64_t kCheckedUpdates = 20000;  // spread over the run
 
 // A run that is ready to start, and how it came to its groups.
 struct Explained {
@@ -37,20 +41,19 @@ void read_data_if_there(const RunConfig& config, Run& run) {
   try {
     run.train_data = build_dataset(config.train);
     run.train = build_loader(run.train_data, *config.train, config.seed, parse_device(config.trainer.device));
-    run.updates_per_epoch = config.trainer.loop.updates_per_epoch(*run.train);
+    run.updates_per_epoch = limited_loop(config, run).updates_per_epoch(*run.train);
   } catch (const DataError& error) {
     log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));
   }
 }
 
-// What counts epochs of unknown length is left out.
+// Schedules that count epochs of unknown length are left out.
 void drop_epochs(RunConfig& config) {
   const auto by_epoch = [](const ScheduleConfig& schedule) { return schedule.options.by_epoch; };
   if (std::any_of(config.schedules.begin(), config.schedules.end(), by_epoch)) {
     log_warning("param_scheduler counts epochs, whose length is unknown: schedules are left out");
     config.schedules.clear();
   }
-  config.checkpoint_by_epoch = false;
 }
 
 Explained explain(const ExplainArguments& arguments) {
@@ -58,6 +61,7 @@ Explained explain(const ExplainArguments& arguments) {
   result.config = load_run_config(arguments);
   RunConfig& config = result.config;
   read_data_if_there(config, result.run);
+  const bool unread = result.run.train == nullptr;
   if (result.run.updates_per_epoch == 0) drop_epochs(config);
 
   // Kept on their way into the optimizer: made a second time they would warn a second time.
@@ -71,7 +75,10 @@ Explained explain(const ExplainArguments& arguments) {
   result.groups = *made;
   result.schedules = schedules_of(config, result.run);
   result.length = {planned_updates(config.trainer.loop, result.run.updates_per_epoch), result.run.updates_per_epoch};
-  add_hooks(config, result.run);
+  HookContext context = hook_context(config, result.run);
+  if (unread) context.updates_per_epoch = 1;  // the order of hooks does not depend on it
+  add_hooks(config, context, result.run);
+  result.run.trainer->add_hook(std::make_unique<StopSignalHook>());  // as `duet train` does
   return result;
 }
 
@@ -111,24 +118,20 @@ Json schedule_json(const Explained& explained) {
   return table;
 }
 
-Json hook_order_json(const HookList& hooks) {
-  Json order;
-  for (int point = 0; point < static_cast<int>(HookPoint::kCount); ++point) {
-    order[to_string(static_cast<HookPoint>(point))] = hooks.order();
-  }
-  return order;
-}
-
 const char* name_of(Fallback fallback) {
   return fallback == Fallback::kStrict ? "strict" : fallback == Fallback::kEager ? "eager" : "auto";
 }
 
-Json graph_json(const RunConfig& config) {
+Json graph_json(const Explained& explained) {
+  const RunConfig& config = explained.config;
+  const HookList& hooks = explained.run.trainer->hooks();
   return {{"mode", config.mode},
           {"fallback", name_of(config.graph.fallback)},
           {"fuse", config.graph.fuse == Fuse::kExact ? "exact" : "off"},
           {"cache_bytes", config.graph.cache_bytes},
-          {"verify_interval", config.graph.verify_interval}};
+          {"verify_interval", config.graph.verify_interval},
+          {"captured_hooks", hooks_in_update(hooks)},
+          {"split_by", hooks_that_split(hooks)}};
 }
 
 std::string short_text(double value) {
@@ -167,6 +170,31 @@ void print_groups(const Explained& explained) {
   if (!common.empty()) std::printf("  in every group: %s\n", common.c_str());
 }
 
+// Where a schedule takes a number to a value that the optimizer does not allow: of each number and group the first.
+std::vector<std::string> schedule_problems(const Explained& explained) {
+  std::vector<std::string> problems;
+  const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
+  const int64_t updates = explained.length.updates > 0 ? explained.length.updates : kListedUpdates;
+  const int64_t stride = std::max<int64_t>(updates / kCheckedUpdates, 1);
+  for (const auto& [number, param_name] : scheduled_numbers(explained.schedules, numbers)) {
+    const ScheduleCurve curve(explained.schedules, param_name, explained.length);
+    for (std::size_t group = 0; group < numbers.group_count(); ++group) {
+      if (!numbers.has(group, number)) continue;
+      const double initial = numbers.get(group, number);
+      for (int64_t update = 0; update < updates; update += stride) {
+        try {
+          check_optimizer_number(explained.config.trainer.optimizer.type, number, curve.at(update, initial));
+        } catch (const ConfigError& error) {
+          problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at update ", update,
+                                      " in group ", group, ": ", error.what()));
+          break;
+        }
+      }
+    }
+  }
+  return problems;
+}
+
 // A few values across the run, of the first group that has the number.
 void print_schedules(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
@@ -189,17 +217,7 @@ void print_schedules(const Explained& explained) {
   }
   if (explained.schedules.empty()) std::printf("no schedule: every number stays as it is\n");
   for (const std::string& gap : schedule_gaps(explained.schedules, explained.length)) log_warning(gap);
-}
-
-void print_hooks(const HookList& hooks) {
-  std::printf("hooks, at every point in this order (priority):");
-  for (const std::string& name : hooks.order()) {
-    const Hook& hook = *hooks.find(name);
-    std::printf(" %s (%d", name.c_str(), hook.priority());
-    for (const std::string& other : hook.after()) std::printf(", after %s", other.c_str());
-    std::printf(")");
-  }
-  std::printf("\n");
+  for (const std::string& problem : schedule_problems(explained)) log_warning(problem);
 }
 
 }  // namespace
@@ -209,15 +227,16 @@ int explain_command(const ExplainArguments& arguments) {
   const Explained explained = explain(arguments);
   print_groups(explained);
   print_schedules(explained);
-  print_hooks(explained.run.trainer->hooks());
+  print_hook_places(explained.run.trainer->hooks());
   std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
               name_of(explained.config.graph.fallback));
   std::fflush(stdout);
   Json json;
-  json["hook_order"] = hook_order_json(explained.run.trainer->hooks());
+  add_hook_places(explained.run.trainer->hooks(), json);
   json["param_groups"] = groups_json(explained);
   json["schedule"] = schedule_json(explained);
-  json["graph"] = graph_json(explained.config);
+  json["schedule_problems"] = schedule_problems(explained);
+  json["graph"] = graph_json(explained);
   write_json(arguments.json, json);
   return 0;
 }

@@ -1,12 +1,13 @@
 #include <c10/util/StringUtil.h>
 #include <duet/cli/build.h>
 #include <duet/cli/commands/commands.h>
+#include <duet/cli/commands/dry_run.h>
 #include <duet/cli/report.h>
-#include <duet/cli/stop_signal.h>
 #include <duet/core/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/graph/graph_trainer.h>
+#include <duet/hooks/stop_signal_hook.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -17,7 +18,7 @@ namespace duet {
 
 namespace {
 
-constexpr int kStoppedBySignal = 75;
+constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
 
 std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
@@ -50,28 +51,33 @@ void set_aside(const std::string& root) {
               aside + " to go on from them");
 }
 
-void resume(const RunConfig& config, const std::string& from, BaseTrainer& trainer) {
+// Whether a checkpoint was there to go on from.
+bool resume(const RunConfig& config, const std::string& from, BaseTrainer& trainer) {
   const CheckpointStore store(checkpoint_root(config));
   if (from == "none") {
     if (!store.list().empty()) set_aside(checkpoint_root(config));
-    return;
+    return false;
   }
   std::string path = from;
   if (from == "auto") {
     const std::optional<std::string> latest = store.find_latest();
     if (!latest) {
       log_info("no checkpoint in '" + checkpoint_root(config) + "' yet: starting from the beginning");
-      return;
+      return false;
     }
     path = *latest;
   }
   trainer.load(path);
   log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
+  if (config.load_from) {
+    log_info("load_from is not used, as the checkpoint holds the weights: '" + config.load_from->source.path + "'");
+  }
+  return true;
 }
 
-// Saves what a signal stopped, unless the checkpoint hook has done so.
-void save_stopped_run(const RunConfig& config, const BaseTrainer& trainer) {
-  CheckpointStore store(checkpoint_root(config), {.max_keep = config.hooks.checkpoint.max_keep});
+// Saves an interrupted run, unless the checkpoint hook has done so.
+void save_interrupted_run(const RunConfig& config, const BaseTrainer& trainer) {
+  CheckpointStore store(checkpoint_root(config), {.max_keep = -1});
   const std::string folder = CheckpointStore::folder_name(trainer.update());
   for (const std::string& path : store.list()) {
     // If not saved now then before this run was resumed, with the same content.
@@ -83,41 +89,49 @@ void save_stopped_run(const RunConfig& config, const BaseTrainer& trainer) {
 }
 
 void print_summary(const RunConfig& config, const Run& run) {
-  std::cout << "finished " << run.trainer->update() << " updates in " << config.mode << " mode";
+  std::cout << to_string(run.trainer->outcome()) << " after " << run.trainer->update() << " updates in "
+            << config.mode << " mode";
   if (run.graph != nullptr) {
     std::cout << " (" << run.graph->replays() << " replayed, " << run.graph->eager_updates() << " eager)";
     for (const SignatureReport& signature : run.graph->report()) {
       if (signature.state == "eager") std::cout << "\n  eager: " << signature.signature << ": " << signature.reason;
     }
   }
+  if (!run.trainer->stop_reason().empty()) std::cout << ": " << run.trainer->stop_reason();
   std::cout << "\nresults in " << config.work_dir << std::endl;
 }
 
 }  // namespace
 
 int train_command(const TrainArguments& arguments) {
-  const RunConfig config = load_run_config(arguments);
+  const RunConfig config = load_run_config(arguments, arguments.load_from, arguments.dry_run);
   check_writable(arguments.json);
-  catch_stop_signals();
+  if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
+  // From here on, so that one during a long set-up counts too, and until the process is gone.
+  static const StopSignals signals;
   Run run = build_training(config);
   add_hooks(config, run);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
   save_resolved_config(config);
-  resume(config, arguments.resume, *run.trainer);
+  if (!resume(config, arguments.resume, *run.trainer)) load_start_weights(config, *run.trainer);
 
+  if (run.trainer->finished()) {
+    log_info(c10::str("this run has finished its ", run.trainer->update(),
+                      " updates; raise trainer.max_updates or trainer.max_epochs to go on"));
+  }
   run.trainer->train(*run.train, run.val.get());
 
-  const bool stopped = run.trainer->stop_reason() == StopSignalHook::kReason;
-  if (stopped) save_stopped_run(config, *run.trainer);
+  const bool interrupted = run.trainer->outcome() == RunOutcome::kInterrupted;
+  if (interrupted) save_interrupted_run(config, *run.trainer);
   if (!arguments.json.empty()) {
     write_json(arguments.json, to_json(make_report(run, config.mode, std::move(measured))));
   }
   print_summary(config, run);
-  if (!stopped) return 0;
-  std::cout << "stopped by signal " << stop_signal() << ", state saved; go on with --resume auto" << std::endl;
-  return kStoppedBySignal;
+  if (!interrupted) return 0;
+  std::cout << "state saved; go on with --resume auto" << std::endl;
+  return kInterrupted;
 }
 
 }  // namespace duet

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+import bad_config_cases
+import bad_hook_cases
 import bad_input_cases as cases
 from bad_input_cases import CHECKPOINT, CONFIG, DATA
 
@@ -70,7 +72,7 @@ class Checks:
 
 
 def check_command_line(checks):
-    checks.later(CONFIG, r"expected one of train, eval, compare, explain, inspect, doctor")
+    checks.later(CONFIG, r"expected one of train, eval, predict, compare, explain, inspect, .*doctor")
     checks.later(CONFIG, r"unknown command 'trian'; .*did you mean 'train'", "trian", "base.yaml")
     checks.later(CONFIG, r"CONFIG is required", "train")
     checks.later(CONFIG, r"CHECKPOINT is required", "inspect")
@@ -123,7 +125,7 @@ def check_config_files(checks):
 
 
 def check_values(checks):
-    for number, (override, code, pattern) in enumerate(cases.OVERRIDES):
+    for number, (override, code, pattern) in enumerate(cases.OVERRIDES + bad_hook_cases.OVERRIDES):
         checks.later(code, pattern, "train", "base.yaml", f"work_dir=runs/{number}", override)
     # What only one of the modes meets, or meets in another place.
     for override in ("model.image_size=30",
@@ -146,8 +148,23 @@ def check_values(checks):
         checks.later(DATA, pattern, *run, gpt % (8, ""), TEXT.replace("data/text", f"data/{file}") % "")
 
 
+def check_inheritance(checks):
+    os.environ.update(bad_config_cases.ENVIRONMENT)
+    for number, (files, overrides, pattern) in enumerate(bad_config_cases.CASES):
+        folder = f"config{number}"
+        for name, text in files.items():
+            path = checks.folder / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        checks.later(CONFIG, pattern.replace("{c}", folder), "train", f"{folder}/c.yaml", *overrides)
+    checks.later(CONFIG, r"found no key or type 'trainr', .*did you mean 'trainer'", "help", "trainr")
+    checks.later(CONFIG, r"found no key or type 'Adm', .*did you mean 'Adam'", "help", "Adm")
+    checks.later(0, r"max_updates +integer, at least 0", "help", "trainer")
+    checks.later(0, r"type AdamW:.*betas +list of numbers; default \[0\.9, 0\.999\]", "help", "AdamW")
+
+
 def check_checkpoints(checks):
-    checks.check(0, r"finished 6 updates", "train", "base.yaml", "work_dir=good", "trainer.max_updates=6")
+    checks.check(0, r"finished after 6 updates", "train", "base.yaml", "work_dir=good", "trainer.max_updates=6")
     good = checks.folder / "good" / "checkpoints"
     for arguments in (("inspect", "nowhere"), ("train", "base.yaml", "work_dir=runs/none", "--resume", "nowhere"),
                       ("eval", "base.yaml", "work_dir=good", "--checkpoint", "nowhere")):
@@ -278,10 +295,11 @@ def main():
         cases.write_data(folder / "data")
         (folder / "base.yaml").write_text(cases.BASE, encoding="utf-8")
         checks = Checks(os.path.abspath(options.program), folder, options.only)
-        checks.check(0, r"finished 4 updates", "train", "base.yaml", "work_dir=runs/base")
+        checks.check(0, r"finished after 4 updates", "train", "base.yaml", "work_dir=runs/base")
         check_command_line(checks)
         check_config_files(checks)
         check_values(checks)
+        check_inheritance(checks)
         checks.wait()
         check_checkpoints(checks)
         check_full_disk(checks)

@@ -18,7 +18,7 @@ import tempfile
 # Limits that leave 8 batches per epoch, which is no multiple of 3, with a smaller one at the end: 117 samples of the
 # 31.6 thousand characters that are for training.
 EXAMPLES = {
-    "fashion_mnist": ["data.train.limit=500", "trainer.max_epochs=1000"],
+    "fashion_mnist": ["data.train.limit=500", "data.val.limit=300", "trainer.max_epochs=1000"],
     "char_gpt": ["data.train.stride=270", "trainer.max_updates=1000"],
 }
 # Window forms per number of micro-batches: whole, and the last of an epoch.

@@ -1,4 +1,4 @@
-"""Checks `duet explain`: the table, and the JSON of DESIGN.
+"""Checks `duet explain`: the tables, and the JSON of DESIGN.
 
 usage: explain.py PROGRAM
 """
@@ -20,6 +20,23 @@ optim_wrapper:
     bias_decay_mult: 0.0
     custom_keys: {head: {lr_mult: 2.0}, hed: {lr_mult: 3.0}}
 param_scheduler: [{type: Linear, start_factor: 0.5, end: 5}]
+"""
+
+HOOKS = """
+model: {type: SmallCnn, channels: [4, 8], num_classes: 3, image_size: 8}
+trainer: {max_updates: 40}
+default_hooks: {timer: null, sampler_seed: null, visualization: null, logger: {priority: 55}, checkpoint: {by_epoch: true}}
+custom_hooks:
+  - {type: EMAHook}
+  - {type: EmptyCacheHook, priority: NORMAL}
+  - {type: EarlyStoppingHook, monitor: loss}
+"""
+
+# What is printed for the run above: every point at which somebody acts, those with the same places together.
+PLACES = """hooks by point, in calling order:
+  before_run
+    stop_signal      priority VERY_HIGH (10)
+    logger           priority 55 instead of its own BELOW_NORMAL (60)
 """
 
 
@@ -44,40 +61,78 @@ def check_groups(done, result):
         assert f" {len(group['params'])} " in done.stdout and f" {group['elements']}" in done.stdout, done.stdout
 
 
+def check_hooks(program, folder):
+    (folder / "hooks.yaml").write_text(HOOKS, encoding="utf-8")
+    done, result = explain(program, folder, "hooks.yaml")
+    assert done.returncode == 0, done.stderr
+    assert PLACES in done.stdout, done.stdout
+    assert "captured with the update: ema\n" in done.stdout and "splits" not in done.stdout, done.stdout
+    assert done.stderr.count("the default hook 'logger'") == 1, done.stderr
+    order, reasons = result["hook_order"], result["hook_reasons"]
+    assert len(order) == 33 and list(order) == list(reasons), order
+    assert order["after_val_epoch"] == ["ema", "empty_cache", "logger", "param_scheduler", "early_stopping"], order
+    assert order["after_train_iter"] == ["stop_signal", "logger", "checkpoint"], order
+    assert order["in_update"] == ["ema"] and order["after_backward"] == [] == order["before_optimizer_step"], order
+    assert reasons["after_val_epoch"]["empty_cache"] == "priority NORMAL (50); added after ema", reasons
+    assert reasons["after_val_epoch"]["early_stopping"] == "priority LOWEST (100)", reasons
+    for point, names in order.items():
+        assert names == list(reasons[point]), (point, names, reasons[point])
+    assert result["graph"]["captured_hooks"] == ["ema"] and result["graph"]["split_by"] == [], result["graph"]
+    # Its place follows the priority of the config.
+    _, result = explain(program, folder, "hooks.yaml", "default_hooks.logger.priority=HIGHEST", "custom_hooks.0.priority=95")
+    assert result["hook_order"]["after_val_epoch"] == ["logger", "empty_cache", "param_scheduler", "ema", "early_stopping"], result
+
+
+def check_ranges(program, folder):
+    """beta1 is 0.9 * (1 + 0.5 * s / 20), which reaches 1 at s = 4.4."""
+    done, result = explain(program, folder, "c.yaml", "param_scheduler=[{type: LinearMomentum, start_factor: 1, end_factor: 1.5, end: 21}]")
+    problem = result["schedule_problems"][0]
+    assert "leaves the range of beta1 at update 5 in group 0" in problem and "[0, 1)" in problem, problem
+    assert problem in done.stderr, done.stderr
+    assert len(result["schedule_problems"]) == len(result["param_groups"]), result["schedule_problems"]
+    _, result = explain(program, folder, "c.yaml")
+    assert result["schedule_problems"] == [], result
+
+
+def check_schedules(program, folder):
+    done, result = explain(program, folder, "c.yaml")
+    assert done.returncode == 0, done.stderr
+    print(done.stdout, done.stderr)
+    assert sorted(result) == ["graph", "hook_order", "hook_reasons", "param_groups", "schedule", "schedule_problems"], sorted(result)
+    check_groups(done, result)
+    rates = result["schedule"]["lr"]
+    groups = result["param_groups"]
+    assert len(rates) == 40 and all(len(row) == len(groups) for row in rates)
+    head = next(i for i, group in enumerate(groups) if "head.weight" in group["params"])
+    assert rates[0][head] == 0.5 and rates[4][head] == rates[39][head] == 1.0, rates
+    assert not (folder / "runs").exists(), "explain left files behind"
+
+    done, result = explain(program, folder, "c.yaml", "param_scheduler=null", "trainer.max_updates=3000")
+    assert len(result["schedule"]["lr"]) == 2000, len(result["schedule"]["lr"])
+
+    gap = "param_scheduler=[{type: Linear, end: 5}, {type: Cosine, begin: 9}]"
+    done, result = explain(program, folder, "c.yaml", gap)
+    assert done.returncode == 0 and "between 5 and 9" in done.stderr, done.stderr
+
+    # Data that is not there costs only what counts its epochs.
+    data = "data={train: {type: Text, path: nowhere}}"
+    done, result = explain(program, folder, "c.yaml", data, "param_scheduler=[{type: Step, step_size: 1, by_epoch: true}]",
+                           "default_hooks.checkpoint.by_epoch=true")
+    assert done.returncode == 0 and "schedules are left out" in done.stderr, done.stderr
+
+    done, _ = explain(program, folder, "c.yaml", "optim_wrapper.constructor=LearningRateDecayOptimizerConstructor",
+                      "optim_wrapper.paramwise_cfg={num_layers: 2, decay_rate: 0.9}")
+    assert done.returncode == 2 and "Task::layer_depth" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "c.yaml").write_text(CONFIG, encoding="utf-8")
-        done, result = explain(program, folder, "c.yaml")
-        assert done.returncode == 0, done.stderr
-        print(done.stdout, done.stderr)
-        assert sorted(result) == ["graph", "hook_order", "param_groups", "schedule"], sorted(result)
-        check_groups(done, result)
-        order = result["hook_order"]
-        assert order["after_train_iter"] and order["after_train_iter"] == order["before_train"], order
-        rates = result["schedule"]["lr"]
-        groups = result["param_groups"]
-        assert len(rates) == 40 and all(len(row) == len(groups) for row in rates)
-        head = next(i for i, group in enumerate(groups) if "head.weight" in group["params"])
-        assert rates[0][head] == 0.5 and rates[4][head] == rates[39][head] == 1.0, rates
-        assert not (folder / "runs").exists(), "explain left files behind"
-
-        done, result = explain(program, folder, "c.yaml", "param_scheduler=null", "trainer.max_updates=3000")
-        assert len(result["schedule"]["lr"]) == 2000, len(result["schedule"]["lr"])
-
-        gap = "param_scheduler=[{type: Linear, end: 5}, {type: Cosine, begin: 9}]"
-        done, result = explain(program, folder, "c.yaml", gap)
-        assert done.returncode == 0 and "between 5 and 9" in done.stderr, done.stderr
-
-        # Data that is not there costs only what counts its epochs.
-        data = "data={train: {type: Text, path: nowhere}}"
-        done, result = explain(program, folder, "c.yaml", data, "param_scheduler=[{type: Step, step_size: 1, by_epoch: true}]")
-        assert done.returncode == 0 and "schedules are left out" in done.stderr, done.stderr
-
-        done, _ = explain(program, folder, "c.yaml", "optim_wrapper.constructor=LearningRateDecayOptimizerConstructor",
-                          "optim_wrapper.paramwise_cfg={num_layers: 2, decay_rate: 0.9}")
-        assert done.returncode == 2 and "Task::layer_depth" in done.stderr and "Traceback" not in done.stderr, done.stderr
+        check_schedules(program, folder)
+        check_hooks(program, folder)
+        check_ranges(program, folder)
     print("explain: all checks passed")
 
 

@@ -62,8 +62,8 @@ TEST(RunConfig, ReadsEveryPart) {
   EXPECT_FALSE(c.trainer.amp.has_value());
   ASSERT_EQ(c.schedules.size(), 2U);
   EXPECT_EQ(c.schedules[0].options.start_factor, 0.001);
-  EXPECT_EQ(c.hooks.checkpoint.interval, 500);
-  EXPECT_EQ(c.hooks.checkpoint.save_best, "auto");
+  EXPECT_EQ(c.hooks.default_hooks.child("checkpoint").need<int64_t>("interval"), 500);
+  EXPECT_TRUE(c.hooks.custom_hooks.empty());
   EXPECT_EQ(c.metrics.size(), 1U);
   EXPECT_EQ(c.graph.cache_bytes, int64_t{2} << 30);
 }
@@ -82,7 +82,59 @@ TEST(RunConfig, SmallestConfigHasDefaults) {
   EXPECT_EQ(c.mode, "eager");
   EXPECT_FALSE(c.train.has_value());
   EXPECT_FALSE(c.trainer.clip_grad.has_value());
-  EXPECT_TRUE(c.hooks.save);
+  EXPECT_TRUE(c.hooks.custom_hooks.empty());
+}
+
+TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
+  const auto seconds = [](const std::string& time) { return parse({"trainer.max_time=" + time}).trainer.loop.max_seconds; };
+  EXPECT_EQ(seconds("null"), 0);
+  EXPECT_EQ(seconds("90"), 90);
+  EXPECT_EQ(seconds("0.5"), 0.5);
+  EXPECT_EQ(seconds("2h"), 7200);
+  EXPECT_EQ(seconds("1.5 h"), 5400);
+  EXPECT_EQ(seconds("1h30m"), 5400);
+  EXPECT_EQ(seconds("2d 6h 1min 1s"), 2 * 86400 + 6 * 3600 + 61);
+  EXPECT_EQ(seconds("00:12:00:00"), 12 * 3600);
+  EXPECT_EQ(seconds("01:00:00:30"), 86400 + 30);
+  EXPECT_EQ(seconds("'12:30:05'"), 12 * 3600 + 30 * 60 + 5);
+
+  const RunConfig c = parse({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
+                             "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
+  EXPECT_TRUE(c.trainer.loop.val_by_epoch);
+  EXPECT_EQ(c.limits.train.count, 5);
+  EXPECT_EQ(c.limits.val.share, 0.25);
+  EXPECT_EQ(c.limits.test.count, 1);
+  EXPECT_EQ(c.limits.predict.share, 1.0);
+  EXPECT_EQ(c.dry_run, 0);
+  EXPECT_EQ(parse({"trainer.fast_dev_run=true"}).dry_run, 1);
+  EXPECT_EQ(parse({"trainer.fast_dev_run=7"}).dry_run, 7);
+  EXPECT_EQ(parse({"trainer.fast_dev_run=false"}).dry_run, 0);
+}
+
+TEST(RunConfig, SharesOfBatchesBecomeCounts) {
+  class Batches : public DataSource {
+   public:
+    explicit Batches(int64_t count) : count_(count) {}
+    void start_epoch(int64_t) override {}
+    std::optional<Batch> next() override { return std::nullopt; }
+    int64_t batches_per_epoch() const override { return count_; }
+    StateDict state_dict() const override { return {}; }
+    void load_state_dict(const StateDict&) override {}
+
+   private:
+    int64_t count_;
+  };
+  const auto limit = [](const std::string& value, int64_t batches) {
+    return parse({"trainer.limit_val_batches=" + value}).limits.val.batches_of(Batches(batches));
+  };
+  EXPECT_EQ(limit("null", 9), 0);
+  EXPECT_EQ(limit("1", 9), 1);
+  EXPECT_EQ(limit("20", 9), 20);
+  EXPECT_EQ(limit("1.0", 9), 9);
+  EXPECT_EQ(limit("0.5", 9), 4);
+  EXPECT_EQ(limit("0.25", 4), 1);
+  EXPECT_THROW(limit("0.1", 9), ConfigError);  // not one batch
+  EXPECT_THROW(limit("0.5", 0), ConfigError);  // of an endless source
 }
 
 TEST(RunConfig, OffAndNullWords) {
@@ -90,8 +142,7 @@ TEST(RunConfig, OffAndNullWords) {
   EXPECT_FALSE(parse({"optim_wrapper.amp=null"}).trainer.amp.has_value());
   EXPECT_EQ(parse({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
   EXPECT_FALSE(parse({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
-  EXPECT_FALSE(parse({"default_hooks.checkpoint=null"}).hooks.save);
-  EXPECT_FALSE(parse({"default_hooks.timer=null", "default_hooks.logger=null"}).hooks.log);
+  EXPECT_TRUE(parse({"default_hooks.checkpoint=null"}).hooks.default_hooks.child("checkpoint").is_null());
   EXPECT_EQ(parse({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad->norm_type,
             std::numeric_limits<double>::infinity());
 }
@@ -198,14 +249,26 @@ INSTANTIATE_TEST_SUITE_P(
         {"default_hooks.timer=5", {"default_hooks.timer is '5'"}},
         {"default_hooks.timer={window: 3}", {"unknown key 'window' in default_hooks.timer"}},
         {"default_hooks.logger.interval=0", {"default_hooks.logger.interval is 0"}},
-        {"default_hooks.logger.type=TextHook", {"default_hooks.logger.type is 'TextHook'"}},
+        {"default_hooks.mine={interval: 5}", {"unknown key 'mine' in default_hooks", "needs a type"}},
+        {"default_hooks.loger=null", {"unknown key 'loger' in default_hooks", "did you mean 'logger'"}},
         {"default_hooks.param_scheduler=null", {"default_hooks.param_scheduler is null"}},
         {"default_hooks.checkpoint.interval=-1", {"default_hooks.checkpoint.interval is -1"}},
         {"default_hooks.checkpoint.max_keep=0", {"default_hooks.checkpoint.max_keep is 0"}},
         {"default_hooks.checkpoint.rule=bigger", {"default_hooks.checkpoint", "bigger"}},
         {"default_hooks.checkpoint.save_best=acuracy", {"save_best is 'acuracy'", "did you mean 'accuracy'"}},
         {"default_hooks.sampler_seed={seed: 1}", {"unknown key 'seed' in default_hooks.sampler_seed"}},
-        {"default_hooks.visualization.draw=true", {"visualization.draw", "not available"}},
+        {"default_hooks.visualization.draw=often", {"visualization.draw is 'often'", "true or false"}},
+        {"trainer.max_time=soon", {"trainer.max_time is 'soon'", "1h30m"}},
+        {"trainer.max_time=0", {"trainer.max_time is '0'", "above 0"}},
+        {"trainer.max_time=-5", {"trainer.max_time is '-5'"}},
+        {"trainer.max_time='1:2'", {"trainer.max_time is '1:2'", "days:hours:minutes:seconds"}},
+        {"trainer.max_time=5 parsecs", {"trainer.max_time is '5 parsecs'"}},
+        {"trainer.limit_train_batches=0", {"limit_train_batches is '0'", "at least 1"}},
+        {"trainer.limit_val_batches=1.5", {"limit_val_batches is '1.5'", "up to 1.0"}},
+        {"trainer.limit_test_batches=-0.5", {"limit_test_batches is '-0.5'"}},
+        {"trainer.limit_predict_batches=few", {"limit_predict_batches is 'few'"}},
+        {"trainer.fast_dev_run=maybe", {"fast_dev_run is 'maybe'", "a number of updates"}},
+        {"trainer.val_by_epoch=2", {"val_by_epoch is '2'", "true or false"}},
         {"custom_hooks=[{momentum: 0.1}]", {"custom_hooks.0.type is missing"}},
         {"custom_hooks=[EMAHook]", {"custom_hooks.0 is 'EMAHook'", "expected a map"}},
         {"evaluator=[{type: Acuracy}]", {"evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"}},

@@ -3,7 +3,12 @@
 #include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
 #include <duet/core/error.h>
+#include <duet/core/metrics/perplexity.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
 
 #include "../support/expect_error.h"
 
@@ -58,48 +63,45 @@ TEST(MeanLoss, RefusesWhatIsNoMean) {
   EXPECT_TRUE(metric.compute().empty());
 }
 
-TEST(Accuracy, IsTheShareOfRightSamples) {
-  Accuracy metric;
+TEST(MeanLoss, IsAddedUpOverRanks) {
+  MeanLoss first, second, idle;
+  first.add({}, {{"loss", at::scalar_tensor(2.0)}}, 3);
+  second.add({}, {{"loss", at::scalar_tensor(6.0)}}, 1);
+  std::vector<at::Tensor> all = first.sums(at::kCPU);
+  for (MeanLoss* other : {&second, &idle}) {
+    const std::vector<at::Tensor> part = other->sums(at::kCPU);
+    ASSERT_EQ(part.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].add_(part[i]);
+  }
+  EXPECT_DOUBLE_EQ(first.compute().at("loss"), 3.0);
+  EXPECT_TRUE(idle.compute().empty());
+}
+
+TEST(Perplexity, IsTheExponentialOfTheMeanOverAllTokens) {
+  const at::Tensor losses = at::rand({10}, at::kDouble);
+  Perplexity metric("nll");
+  EXPECT_EQ(metric.names(), std::vector<std::string>{"perplexity"});
   EXPECT_TRUE(metric.compute().empty());
-  const at::Tensor scores = at::tensor({0.F, 1.F, 5.F, 2.F, 0.F, 1.F}).view({3, 2});  // classes 1, 0, 1
-  metric.add({{"target", at::tensor({1, 0, 0}, at::kLong)}}, {{"prediction", scores}}, 3);
-  EXPECT_DOUBLE_EQ(metric.compute().at("accuracy"), 2.0 / 3);
-  metric.add({{"target", at::tensor({1}, at::kInt)}}, {{"prediction", scores.slice(0, 0, 1)}}, 1);
-  EXPECT_DOUBLE_EQ(metric.compute().at("accuracy"), 3.0 / 4);
+  for (const auto& [from, to] : {std::pair{0, 4}, {4, 8}, {8, 10}}) {
+    metric.add({}, {{"nll", losses.slice(0, from, to).mean()}, {"loss", at::ones({})}}, to - from);
+  }
+  EXPECT_NEAR(metric.compute().at("perplexity"), losses.mean().exp().item<double>(), 1e-14);
   metric.reset();
-  EXPECT_TRUE(metric.compute().empty());
+  metric.add({}, {{"nll", at::scalar_tensor(NAN)}}, 0);
+  EXPECT_TRUE(std::isnan(metric.compute().at("perplexity")));  // nothing to divide by, and still its name
+  expect_error<DataError>([&] { metric.add({}, {{"loss", at::ones({})}}, 1); }, {"[Perplexity]", "'nll'"});
 }
 
-TEST(Accuracy, CountsEveryPositionOfASequenceOrImage) {
-  Accuracy metric("label", "logits");
-  const at::Tensor label = at::randint(5, {2, 3, 4}, at::kLong);
-  at::Tensor logits = at::zeros({2, 5, 3, 4}).scatter(1, label.unsqueeze(1), 1.0);
-  metric.add({{"label", label}}, {{"logits", logits}}, 2);
-  EXPECT_DOUBLE_EQ(metric.compute().at("accuracy"), 1.0);
-  metric.add({{"label", label.add(1).remainder(5)}}, {{"logits", logits}}, 2);
-  EXPECT_DOUBLE_EQ(metric.compute().at("accuracy"), 0.5);
-}
-
-TEST(Accuracy, RefusesShapesAndTypesThatDoNotMatch) {
-  Accuracy metric;
-  const auto expect = [&](const at::Tensor& target, const at::Tensor& prediction, const char* part) {
-    expect_error<DataError>(
-        [&] {
-          metric.add({{"target", target}}, {{"prediction", prediction}}, 1);
-        },
-        {"[Accuracy]", part});
+TEST(Metric, OfAUserNeedsNoSumsInOneProcess) {
+  class Mine : public Metric {
+   public:
+    std::vector<std::string> names() const override { return {"mine"}; }
+    void reset() override {}
+    void add(const Batch&, const NamedTensors&, double) override {}
+    MetricValues compute() const override { return {{"mine", 1}}; }
   };
-  const at::Tensor target = at::zeros({3}, at::kLong);
-  expect(target, at::ones({3}), "[N, classes, ...]");
-  expect(target, at::ones({3, 0}), "[N, classes, ...]");
-  expect(target, at::ones({3, 2}, at::kComplexFloat), "real scores");
-  expect(target, at::ones({3, 2}, at::kBool), "real scores");
-  expect(target, at::ones({2, 2}), "expected [2]");
-  expect(target, at::ones({3, 2, 4}), "expected [3, 4]");
-  expect(at::zeros({3}), at::ones({3, 2}), "Float");
-  expect_error<DataError>([&] { metric.add({}, {{"prediction", at::ones({3, 2})}}, 1); }, {"'target'"});
-  expect_error<DataError>([&] { metric.add({{"target", target}}, {{"loss", at::ones({1})}}, 1); }, {"'prediction'"});
-  EXPECT_TRUE(metric.compute().empty());
+  EXPECT_EQ(Mine().text(), "");
+  expect_error<ConfigError>([] { Mine().sums(at::kCPU); }, {"override sums()", "one process"});
 }
 
 }  // namespace

@@ -129,6 +129,19 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
   EXPECT_EQ(state.number("best_score"), 0.7);
 }
 
+TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
+  for (const auto& [other, expected] : {std::pair{"mIoU", "step-2"}, {"loss", "step-1"}}) {
+    run.context.update = 0;
+    CheckpointHook hook({.interval = 0, .save_best = "auto"});
+    hook.before_train(run.context);
+    for (const double score : {0.1, 0.2}) {
+      train(hook, 1);
+      run.validation(hook, {{"loss", score}, {other, score}});
+    }
+    EXPECT_EQ(best(), expected) << other;
+  }
+}
+
 TEST_F(Checkpoint, SavesTheBestBetweenIntervals) {
   CheckpointHook hook({.interval = 0, .save_best = "val_LOSS", .save_last = false});
   hook.before_train(run.context);
@@ -230,14 +243,16 @@ TEST_F(Checkpoint, RefusesBadOptionsAndUnknownMetrics) {
   expect_error<ConfigError>([] { CheckpointHook({.interval = -1}); }, {"interval -1", ">= 0"});
   expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep 0", "at least 1"});
   expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule 'more'", "greater"});
-  CheckpointHook hook({.save_best = "acuracy"});
+  expect_error<ConfigError>([] { CheckpointHook({.save_best = "score"}); }, {"[CheckpointHook]", "'score'", "set rule"});
+  EXPECT_NO_THROW(CheckpointHook({.save_best = "score", .rule = "less"}));
+  CheckpointHook hook({.save_best = "accuracyy"});
   hook.before_train(run.context);
   train(hook, 1);
   expect_error<ConfigError>(
       [&] {
         run.validation(hook, {{"accuracy", 1}, {"loss", 1}});
       },
-      {"'acuracy'", "accuracy, loss"});
+      {"'accuracyy'", "accuracy, loss"});
 }
 
 }  // namespace

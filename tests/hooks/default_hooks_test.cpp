@@ -1,6 +1,7 @@
 #include <duet/hooks/default_hooks.h>
 
 #include <duet/core/error.h>
+#include <duet/hooks/iter_timer_hook.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,25 +20,84 @@ LoopOptions limit(int64_t updates, std::string work_dir = "") {
   return {.max_updates = updates, .work_dir = std::move(work_dir)};
 }
 
+const Names kAll = {"runtime_info", "timer",           "sampler_seed", "visualization",
+                    "logger",       "param_scheduler", "checkpoint"};
+
+// A user's hook.
+class Own : public Hook {
+ public:
+  std::string name() const override { return "own"; }
+  void after_train_iter(TrainContext&) override { ++calls; }
+  inline static int calls = 0;
+};
+
 TEST(DefaultHooks, AreAddedInTheOrderThatTheyRunIn) {
-  FakeTrainer all(limit(1));
-  add_default_hooks(all, {.param_scheduler = {{.type = "Polynomial"}}});
-  EXPECT_EQ(all.hooks().order(), (Names{"timer", "logger", "param_scheduler", "checkpoint"}));
+  FakeTrainer trainer(limit(1));
+  register_default_hooks(trainer);
+  EXPECT_EQ(trainer.hooks().order(), kAll);
+  EXPECT_EQ(default_hook_keys(), kAll);
+  const std::vector<int> priorities = {10, 50, 50, 50, 60, 70, 90};
+  for (std::size_t i = 0; i < kAll.size(); ++i)
+    EXPECT_EQ(trainer.hooks().priority_of(kAll[i]), priorities[i]) << kAll[i];
 
-  FakeTrainer plain(limit(1));
-  add_default_hooks(plain);
-  EXPECT_EQ(plain.hooks().order(), (Names{"timer", "logger", "checkpoint"}));
+  FakeTrainer wrong(limit(1));
+  expect_error<ConfigError>([&] { register_default_hooks(wrong, {.logger = {.interval = 0}}); }, {"interval 0"});
+}
 
-  FakeTrainer none(limit(1));
-  add_default_hooks(none, {.timer = false, .log = false, .save = false});
-  EXPECT_EQ(none.hooks().size(), 0U);
+TEST(DefaultHooks, AreOverriddenByKey) {
+  FakeTrainer trainer(limit(1));
+  HookOverrides changes;
+  changes.remove("logger").set("visualization", std::unique_ptr<Own>()).set("timer", std::make_unique<Own>(), kLowest);
+  register_default_hooks(trainer, {}, std::move(changes));
+  EXPECT_EQ(trainer.hooks().order(), (Names{"runtime_info", "sampler_seed", "param_scheduler", "checkpoint", "own"}));
+  EXPECT_EQ(trainer.hooks().priority_of("own"), kLowest);
 
-  expect_error<ConfigError>([&] { add_default_hooks(none, {.logger = {.interval = 0}}); }, {"interval 0"});
+  // A key of one's own adds a hook; of two hooks under one key the last one counts.
+  FakeTrainer more(limit(1));
+  HookOverrides further;
+  further.set("mine", std::make_unique<IterTimerHook>()).set("mine", std::make_unique<Own>(), 95);
+  register_default_hooks(more, {}, std::move(further));
+  Names expected = kAll;
+  expected.emplace_back("own");
+  EXPECT_EQ(more.hooks().order(), expected);
+  // The type's points are known, though the list holds hooks.
+  EXPECT_FALSE(more.hooks().find("own")->uses(HookPoint::kAfterBackward));
+  EXPECT_TRUE(more.hooks().find("own")->uses(HookPoint::kAfterTrainIter));
+
+  FakeTrainer typo(limit(1));
+  expect_error<ConfigError>([&] { register_default_hooks(typo, {}, std::move(HookOverrides().remove("loger"))); },
+                            {"'loger'", "did you mean 'logger'"});
+}
+
+TEST(DefaultHooks, CustomHooksSkipNull) {
+  FakeTrainer trainer(limit(2));
+  std::vector<std::unique_ptr<Hook>> hooks;
+  hooks.push_back(nullptr);
+  hooks.push_back(std::make_unique<Own>());
+  hooks.push_back(nullptr);
+  register_custom_hooks(trainer, std::move(hooks));
+  EXPECT_EQ(trainer.hooks().order(), Names{"own"});
+  FakeData data(5);
+  Own::calls = 0;
+  trainer.train(data);
+  EXPECT_EQ(Own::calls, 2);
+}
+
+TEST(DefaultHooks, WarnOnceOfAnotherPriority) {
+  FakeTrainer trainer(limit(1));
+  HookOverrides changes;
+  changes.set("timer", std::make_unique<IterTimerHook>(), kLow).set("mine", std::make_unique<Own>(), kLow);
+  ::testing::internal::CaptureStderr();
+  register_default_hooks(trainer, {}, std::move(changes));
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  const std::size_t first = text.find("default hook 'timer' (timer) has priority LOW (70) instead of NORMAL (50)");
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("the default hook '", first + 1), std::string::npos) << text;
 }
 
 TEST(DefaultHooks, WriteNothingWithoutAWorkDir) {
   FakeTrainer trainer(limit(3));
-  add_default_hooks(trainer);
+  register_default_hooks(trainer);
   FakeData data(5);
   trainer.train(data);
   EXPECT_EQ(trainer.update(), 3);
@@ -50,7 +110,7 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
                                        .checkpoint = {.interval = 2, .max_keep = -1}};
   const auto make = [&](int64_t updates) {
     auto trainer = std::make_unique<FakeTrainer>(limit(updates, folder / "run"));
-    add_default_hooks(*trainer, options);
+    register_default_hooks(*trainer, options);
     return trainer;
   };
   FakeData data(4), resumed_data(4);

@@ -3,6 +3,8 @@
 #include <duet/core/error.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "../support/expect_error.h"
 #include "../support/fakes.h"
 
@@ -56,6 +58,27 @@ TEST_F(IterTimer, LeavesOutValidationAndTheTurnOfAnEpoch) {
   hook.before_train_epoch(run.context);
   update(1, 2);
   EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+}
+
+TEST_F(IterTimer, PublishesWhenTheRunWillEnd) {
+  const auto eta = [&] { return run.context.messages.gauges().at("eta")(); };
+  run.context.max_updates = 10;
+  run.context.update = 4;  // a resumed run: the updates before took another run's time
+  hook.before_train(run.context);
+  EXPECT_TRUE(std::isnan(eta()));
+  for (int i = 0; i < 2; ++i) {
+    update(1, 2);
+    ++run.context.update;
+  }
+  EXPECT_DOUBLE_EQ(eta(), 4 * 3);
+  now += 6;  // a validation: there will be more of them
+  EXPECT_DOUBLE_EQ(eta(), 4 * 6);
+  run.context.update = 10;
+  EXPECT_DOUBLE_EQ(eta(), 0);
+  run.context.max_updates = 0;
+  EXPECT_TRUE(std::isnan(eta())) << "a run without an end";
+  hook.after_train(run.context);
+  EXPECT_EQ(run.context.messages.gauges().count("eta"), 0U);
 }
 
 TEST_F(IterTimer, WorksInALoopOfTheUsersOwn) {

@@ -3,7 +3,6 @@
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,34 +14,18 @@
 
 #include "../support/expect_error.h"
 #include "../support/fakes.h"
+#include "../support/log_lines.h"
 #include "../support/temp_dir.h"
 
 namespace duet {
 namespace {
 
-using Json = nlohmann::json;
-
-std::vector<Json> lines_of(const std::string& path) {
-  std::vector<Json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
-
-std::vector<Json> kind_of(const std::vector<Json>& lines, const std::string& kind) {
-  std::vector<Json> found;
-  for (const Json& line : lines) {
-    if (line.at("kind") == kind) found.push_back(line);
-  }
-  return found;
-}
-
-// Everything that `body` writes to stderr.
-std::string stderr_of(const std::function<void()>& body) {
-  ::testing::internal::CaptureStderr();
-  body();
-  return ::testing::internal::GetCapturedStderr();
-}
+using testing::Json;
+using testing::kind_of;
+using testing::lasting;
+using testing::lines_of;
+using testing::MemorySink;
+using testing::stderr_of;
 
 class Logger : public ::testing::Test {
  protected:
@@ -62,7 +45,7 @@ class Logger : public ::testing::Test {
 };
 
 TEST_F(Logger, ReadsTheDeviceOnlyAtItsIntervalAndAtTheEnd) {
-  LoggerHook hook({.interval = 10});
+  LoggerHook hook({.interval = 10, .window = {.window_size = 1}});
   hook.before_train(run.context);
   const at::Tensor unreadable = at::empty({}, at::device(at::kMeta).dtype(at::kFloat));
   EXPECT_ANY_THROW(unreadable.item());
@@ -95,6 +78,9 @@ TEST_F(Logger, LogsTheLastUpdateOfAStoppedRun) {
 
 TEST_F(Logger, WritesEveryFieldToLineAndFile) {
   LoggerHook hook({.interval = 2});
+  run.context.messages.gauge("eta", [] { return 3723.0; });
+  run.context.messages.gauge("memory", [] { return 120.4; });
+  run.context.messages.gauge("silent", [] { return std::nan(""); });
   const std::string text = stderr_of([&] {
     hook.before_train(run.context);
     for (const double seconds : {0.002, 0.006}) {
@@ -102,39 +88,52 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
       run.context.data_seconds = seconds / 2;
       run.output.log = {{"acc", at::scalar_tensor(0.75)}, {"time", at::scalar_tensor(3.0)}};
       run.output.grad_norm = at::scalar_tensor(1.25);
-      run.update(hook, 0.4321);
+      run.context.messages.scalar("decay", 0.5);
+      run.update(hook, 2 * seconds * 100);
+      run.context.messages.clear_scalars();
     }
     hook.after_train(run.context);
   });
-  for (const char* part : {"update 2/25  epoch 1/2  lr 1.00e-01  loss 0.4321  acc 0.75  time 3  grad_norm 1.25  "
-                           "time 4.0 ms (data 2.0)  eta 0:00:0",
-                           "training ends at update 2"}) {
+  for (const char* part : {"update 2/25  epoch 1/2  lr 1.00e-01  loss 0.8  acc 0.75  log.time 3  grad_norm 1.25  decay 0.5  "
+                           "time 4.0 ms (data 2.0)  memory 120 MB  eta 1:02:03\n",
+                           "model: 1 parameters (0.0 MiB), 0 trainable", "training ends at update 2"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in:\n" << text;
   }
   const std::vector<Json> lines = lines_of(log_file);
-  ASSERT_EQ(lines.size(), 3U);
-  EXPECT_EQ(lines[0], Json({{"kind", "start"}, {"mode", "eager"}, {"step", 0}, {"updates", 25}}));
-  Json train = lines[1];
+  ASSERT_EQ(lines.size(), 4U);
+  const std::string run_id = lines[0].at("run_id");
+  EXPECT_EQ(run_id.size(), 8U);
+  for (const Json& line : lines) {
+    EXPECT_EQ(line.at("run_id"), run_id);
+    EXPECT_EQ(line.at("wall_time").get<std::string>().size(), std::string("2026-01-01T00:00:00.000Z").size());
+  }
+  EXPECT_EQ(lasting(lines[0]), Json({{"kind", "start"}, {"mode", "eager"}, {"step", 0}, {"updates", 25}}));
+  EXPECT_EQ(lines[1].at("kind"), "text");
+  Json train = lines[2];
   EXPECT_NEAR(train.at("time").get<double>(), 0.004, 1e-12);
   EXPECT_NEAR(train.at("data_time").get<double>(), 0.002, 1e-12);
-  EXPECT_NEAR(train.at("loss").get<double>(), 0.4321, 1e-6);
-  for (const char* key : {"time", "data_time", "loss"}) train.erase(key);
-  EXPECT_EQ(train, Json({{"kind", "train"},
+  EXPECT_NEAR(train.at("loss").get<double>(), 0.8, 1e-6);
+  EXPECT_EQ(train.at("memory"), 120.4);
+  EXPECT_EQ(train.at("eta"), 3723.0);
+  train.erase("loss");
+  EXPECT_EQ(lasting(train), Json({{"kind", "train"},
                          {"mode", "eager"},
                          {"lr", 0.1},
                          {"acc", 0.75},
                          {"log.time", 3.0},
                          {"grad_norm", 1.25},
+                         {"decay", 0.5},
                          {"epoch", 1},
                          {"iter", 2},
                          {"step", 2}}));
-  EXPECT_EQ(lines[2].at("reason"), "done");
+  EXPECT_EQ(lines[3].at("reason"), "done");
 }
 
 TEST_F(Logger, MeasuresTimeItselfWhenNobodyElseDoes) {
   LoggerHook hook({.interval = 2});
   hook.before_train(run.context);
   for (int i = 0; i < 2; ++i) run.update(hook);
+  hook.flush();
   EXPECT_GT(lines_of(log_file).back().at("time").get<double>(), 0);
 }
 
@@ -144,6 +143,7 @@ TEST_F(Logger, WritesNumbersThatJsonDoesNotHave) {
     hook.before_train(run.context);
     run.output.log = {{"a", at::scalar_tensor(INFINITY)}, {"b", at::scalar_tensor(-INFINITY)}};
     run.update(hook, -std::nan(""));
+    hook.flush();
   });
   EXPECT_NE(text.find("loss nan  a inf  b -inf"), std::string::npos) << text;
   const Json line = lines_of(log_file).back();
@@ -157,13 +157,126 @@ TEST_F(Logger, WritesResultsOfEvaluations) {
   hook.before_train(run.context);
   run.context.update = 20;
   run.context.epoch = 1;  // the turn of an epoch: it is epoch 1 that was validated
-  const std::string text = stderr_of([&] { run.validation(hook, {{"accuracy", 0.875}, {"step", 7}}); });
+  const std::string text = stderr_of([&] {
+    run.validation(hook, {{"accuracy", 0.875}, {"step", 7}});
+    hook.flush();
+  });
   EXPECT_NE(text.find("val  update 20/25  accuracy 0.875"), std::string::npos) << text;
   EXPECT_EQ(
-      lines_of(log_file).back(),
+      lasting(lines_of(log_file).back()),
       Json({{"kind", "val"}, {"mode", "eager"}, {"epoch", 1}, {"step", 20}, {"accuracy", 0.875}, {"log.step", 7.0}}));
   hook.after_test_epoch(run.context);
+  hook.flush();
   EXPECT_EQ(lines_of(log_file).back().at("kind"), "test");
+}
+
+TEST_F(Logger, PutsResultsAtTheirEpochIfAsked) {
+  for (const bool by_epoch : {false, true}) {
+    LoggerHook hook({.log_metric_by_epoch = by_epoch});
+    run.context.update = 20;
+    run.context.epoch = 1;
+    run.validation(hook, {{"accuracy", 0.5}});
+    hook.flush();
+    EXPECT_EQ(lines_of(log_file).back().at("step"), by_epoch ? 1 : 20);
+  }
+}
+
+TEST_F(Logger, CountsFromTheBeginningOfEachEpochIfAsked) {
+  const auto steps = [&](const LoggerHookOptions& options, int64_t epoch_length) {
+    const auto records = std::make_shared<std::vector<LogRecord>>();
+    std::vector<std::unique_ptr<LogSink>> sinks;
+    sinks.push_back(std::make_unique<MemorySink>(records));
+    LoggerHook hook(options, std::move(sinks));
+    run.context.update = run.context.update_in_epoch = run.context.epoch = 0;
+    run.context.max_updates = 100;
+    run.context.max_epochs = 0;
+    run.context.updates_per_epoch = epoch_length;
+    for (int i = 0; i < 2 * epoch_length; ++i) {
+      if (i == epoch_length) {
+        ++run.context.epoch;
+        run.context.update_in_epoch = 0;
+      }
+      run.update(hook);
+    }
+    hook.flush();
+    std::vector<int64_t> steps;
+    for (const LogRecord& record : *records) steps.push_back(record.step);
+    return steps;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(steps({.interval = 3, .sinks = {}}, 7), (Steps{3, 6, 9, 12}));
+  EXPECT_EQ(steps({.interval = 3, .by_epoch = true, .sinks = {}}, 7), (Steps{3, 6, 10, 13}));
+  EXPECT_EQ(steps({.interval = 3, .by_epoch = true, .ignore_last = false, .sinks = {}}, 7), (Steps{3, 6, 7, 10, 13, 14}));
+  EXPECT_EQ(steps({.interval = 9, .by_epoch = true, .sinks = {}}, 7), (Steps{7, 14}));  // else it would say nothing
+}
+
+TEST_F(Logger, GivesTextsAndPicturesToItsSinks) {
+  const auto records = std::make_shared<std::vector<LogRecord>>();
+  {
+    std::vector<std::unique_ptr<LogSink>> sinks;
+    sinks.push_back(std::make_unique<MemorySink>(records));
+    LoggerHook hook({}, std::move(sinks));
+    hook.before_run(run.context);
+    EXPECT_TRUE(run.context.messages.wants_images());
+    const at::Tensor pixels = at::full({2, 3, 3}, 7, at::kByte);
+    run.context.update = 4;
+    run.context.messages.image("val/a", pixels);
+    pixels.zero_();  // the painter uses it again
+    run.context.messages.text("note", "hello");
+  }
+  run.context.messages.text("note", "nobody listens any more");
+  ASSERT_EQ(records->size(), 2U);
+  EXPECT_EQ(records->at(0).kind, "image");
+  EXPECT_EQ(records->at(0).step, 4);
+  EXPECT_EQ(records->at(0).images.at(0).name, "val/a");
+  EXPECT_EQ(records->at(0).images.at(0).pixels.sum().item<int64_t>(), 2 * 3 * 3 * 7);
+  EXPECT_EQ(std::get<std::string>(records->at(1).values.at(0).second), "hello");
+  const std::vector<Json> lines = lines_of(log_file);
+  ASSERT_EQ(lines.size(), 1U);  // pictures are not for this file
+  EXPECT_EQ(lines[0].at("note"), "hello");
+
+  LoggerHook plain;
+  plain.before_run(run.context);
+  EXPECT_FALSE(run.context.messages.wants_images());  // so nobody paints any
+}
+
+TEST_F(Logger, IsSilentWhenItIsNotEnabled) {
+  LoggerHook hook({.interval = 1, .enabled = false});
+  const std::string text = stderr_of([&] {
+    hook.before_run(run.context);
+    hook.before_train(run.context);
+    run.update(hook, at::empty({}, at::device(at::kMeta).dtype(at::kFloat)));
+    run.validation(hook, {{"accuracy", 1}});
+    hook.after_train(run.context);
+  });
+  EXPECT_EQ(text, "");
+  EXPECT_FALSE(std::filesystem::exists(run.context.work_dir));
+}
+
+TEST_F(Logger, LogsTheUpdateThatALaterHookStoppedAt) {
+  LoggerHook hook({.interval = 10});
+  hook.before_train(run.context);
+  for (int i = 1; i <= 4; ++i) run.update(hook, i);
+  run.context.request_stop("no improvement");
+  hook.after_train(run.context);
+  const std::vector<Json> train = kind_of(lines_of(log_file), "train");
+  ASSERT_EQ(train.size(), 1U);
+  EXPECT_EQ(train[0].at("step"), 4);
+  EXPECT_EQ(train[0].at("loss"), 2.5);
+}
+
+TEST_F(Logger, TrainsOnWhenTheDiskIsFullAndSaysSoOnce) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  LoggerHook hook({.interval = 1, .file = "/dev/full"});
+  const std::string text = stderr_of([&] {
+    hook.before_train(run.context);
+    for (int i = 0; i < 5; ++i) run.update(hook);
+    hook.after_train(run.context);
+  });
+  const std::string said = "cannot be written any more (is the disk full?)";
+  ASSERT_NE(text.find(said), std::string::npos) << text;
+  EXPECT_EQ(text.find(said), text.rfind(said));
+  EXPECT_NE(text.find("update 5/25"), std::string::npos) << "the terminal goes on:\n" << text;
 }
 
 TEST_F(Logger, WritesAnErrorWhateverItsBytes) {
@@ -182,10 +295,11 @@ TEST_F(Logger, AppendsAfterAResumeAndAfterHalfALine) {
   std::ofstream(log_file) << "{\"kind\":\"train\"}\n{\"kind\":\"tra";
   LoggerHook hook;
   hook.before_train(run.context);
+  hook.flush();
   std::ifstream file(log_file);
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
-  ASSERT_EQ(lines.size(), 3U);
+  ASSERT_GE(lines.size(), 3U);
   EXPECT_EQ(lines[1], "{\"kind\":\"tra");
   EXPECT_EQ(Json::parse(lines[2]).at("kind"), "start");
 }
@@ -202,10 +316,13 @@ TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
   for (LoggerHook* hook : {&nowhere, &named}) {
     hook->before_train(run.context);
     run.update(*hook);
+    hook->flush();
   }
-  EXPECT_EQ(lines_of(folder / "logs/own.jsonl").size(), 2U);
+  EXPECT_EQ(lines_of(folder / "logs/own.jsonl").size(), 3U);
   EXPECT_FALSE(std::filesystem::exists(log_file));
   expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval 0", "at least 1"});
+  expect_error<ConfigError>([] { LoggerHook({.sinks = {{"terminl"}}}); }, {"'terminl'", "tensorboard"});
+  expect_error<ConfigError>([] { LoggerHook({.sinks = {{.type = "wandb", .project = "a/b"}}}); }, {"project", "a/b"});
 }
 
 TEST_F(Logger, WorksInALoopOfTheUsersOwn) {
@@ -213,6 +330,7 @@ TEST_F(Logger, WorksInALoopOfTheUsersOwn) {
   const std::string text = stderr_of([&] {
     run.update(hook);
     run.update(hook, 0.5);
+    hook.flush();
   });
   EXPECT_NE(text.find("update 2/25"), std::string::npos) << text;
 }
@@ -237,8 +355,10 @@ std::string on_terminal(const TrainContext& from, LoggerHookOptions options) {
   FakeRun run;
   run.context.max_updates = from.max_updates;
   LoggerHook hook(options);
+  run.context.messages.gauge("eta", [] { return 61.0; });
   hook.before_train(run.context);
   for (int i = 0; i < 3; ++i) run.update(hook);
+  hook.flush();
   dup2(saved, STDERR_FILENO);
   close(saved);
   close(slave);  // nobody writes any more: read() fails after the last byte
@@ -253,7 +373,7 @@ TEST_F(Logger, DrawsProgressOnATerminal) {
   run.context.max_updates = 4;
   const std::string drawn = on_terminal(run.context, {.interval = 100});
   if (drawn == "no terminal here") GTEST_SKIP();
-  EXPECT_NE(drawn.find("[=====               ] 1/4  eta 0:00:0"), std::string::npos) << drawn;
+  EXPECT_NE(drawn.find("[=====               ] 1/4  epoch 1  eta 0:01:01"), std::string::npos) << drawn;
   EXPECT_EQ(drawn.find("2/4"), std::string::npos) << "drawn too often: " << drawn;
   EXPECT_EQ(on_terminal(run.context, {.interval = 100, .progress = false}).find("1/4"), std::string::npos);
 }

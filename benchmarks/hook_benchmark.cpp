@@ -1,0 +1,180 @@
+// What the default hooks cost: the same run of the loop with and without them, in both modes, on one thread, in CPU time
+// of the process (the logger's thread included). Repetitions are interleaved; the table shows medians of the time per
+// update and of the differences between neighbours. The log goes to stderr.
+//
+//   hook_benchmark [--repetitions N] [--updates N]
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <duet/cli/models/gpt.h>
+#include <duet/cli/models/mlp.h>
+#include <duet/core/data_source.h>
+#include <duet/core/log.h>
+#include <duet/core/random.h>
+#include <duet/eager/eager_trainer.h>
+#include <duet/graph/graph_trainer.h>
+#include <duet/hooks/default_hooks.h>
+
+#include <stdlib.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace duet::benchmarks {
+
+namespace {
+
+struct Model {
+  std::string name;
+  std::function<std::unique_ptr<Task>()> task;
+  std::function<Batch()> batch;
+  int64_t updates;  // per repetition
+};
+
+std::vector<Model> models() {
+  const auto mlp = [] {
+    MlpOptions options;
+    options.in_features = 64;
+    options.num_classes = 10;
+    options.hidden = {64};
+    return make_mlp(options);
+  };
+  const auto gpt = [] {
+    GptOptions options;
+    options.vocab_size = 65;
+    options.n_layer = 2;
+    options.n_head = 4;
+    options.n_embd = 64;
+    options.context = 32;
+    options.dropout = 0;
+    return make_gpt(options);
+  };
+  const auto image = [] {
+    return Batch{{"image", at::randn({8, 64})}, {"target", at::randint(10, {8}, at::kLong)}};
+  };
+  const auto text = [] {
+    return Batch{{"input", at::randint(65, {1, 32}, at::kLong)}, {"target", at::randint(65, {1, 32}, at::kLong)}};
+  };
+  return {{"MLP 64-64-10, batch 8", mlp, image, 10000}, {"GPT d64 L2, 1x32", gpt, text, 1000}};
+}
+
+// One batch for ever: its loading is not what is measured.
+class OneBatch : public DataSource {
+ public:
+  explicit OneBatch(Batch batch) : batch_(std::move(batch)) {}
+  void start_epoch(int64_t /*epoch*/) override {}
+  std::optional<Batch> next() override { return batch_; }
+  int64_t batches_per_epoch() const override { return 0; }
+
+ private:
+  Batch batch_;
+};
+
+// Times the updates after the first `warm_up`: past the capture, and the comparisons that follow it closely.
+class StopWatch : public Hook {
+ public:
+  StopWatch(int64_t warm_up, double& seconds) : warm_up_(warm_up), seconds_(seconds) {}
+  std::string name() const override { return "stop_watch"; }
+  int priority() const override { return kHighest; }
+  void before_train_iter(TrainContext& context) override {
+    if (context.update == warm_up_) start_ = now();
+  }
+  // The logger's after_train comes later, and with it the wait for its thread; its lines are written as they come.
+  void after_train(TrainContext& /*context*/) override { seconds_ = now() - start_; }
+
+ private:
+  static double now() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+
+  int64_t warm_up_;
+  double& seconds_;
+  double start_ = 0;
+};
+
+// Microseconds of one update.
+double measure(const Model& model, const std::string& mode, int64_t updates, bool hooks, const std::string& work_dir) {
+  constexpr int64_t kWarmUp = 68;
+  seed_all(0);
+  TrainerOptions options;
+  options.optimizer.type = "AdamW";
+  options.device = "cpu";
+  options.loop = {.max_updates = kWarmUp + updates, .work_dir = work_dir};
+  std::unique_ptr<BaseTrainer> trainer;
+  if (mode == "graph") {
+    trainer = std::make_unique<GraphTrainer>(model.task(), options);
+  } else {
+    trainer = std::make_unique<EagerTrainer>(model.task(), options);
+  }
+  double seconds = 0;
+  trainer->add_hook(std::make_unique<StopWatch>(kWarmUp, seconds));
+  if (hooks) {
+    DefaultHooksOptions defaults;
+    defaults.param_scheduler = {{.type = "Cosine"}};
+    defaults.checkpoint.interval = 0;  // the cost of a save is that of the disk
+    defaults.checkpoint.save_last = false;
+    register_default_hooks(*trainer, defaults);
+  }
+  OneBatch data(model.batch());
+  trainer->train(data);
+  return seconds * 1e6 / static_cast<double>(updates);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void print_row(const Model& model, const std::string& mode, int64_t updates, int repetitions, const std::string& work_dir) {
+  const auto without = [&] { return measure(model, mode, updates, false, ""); };
+  const auto with = [&] { return measure(model, mode, updates, true, work_dir); };
+  std::vector<double> plain, full, cost;
+  for (int i = 0; i < repetitions; ++i) {
+    // A steady drift of the machine cancels out.
+    const double before = without();
+    const double hooks = (with() + with()) / 2;
+    plain.push_back((before + without()) / 2);
+    full.push_back(hooks);
+    cost.push_back(full.back() - plain.back());
+  }
+  std::printf("%-24s %-6s %10.1f %10.1f %8.1f %7.1f %%\n", model.name.c_str(), mode.c_str(), median(plain), median(full),
+              median(cost), 100 * median(cost) / median(plain));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  int repetitions = 7;
+  int64_t updates = 0;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--repetitions") == 0) repetitions = std::max(1, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--updates") == 0) updates = std::max(1, std::atoi(argv[i + 1]));
+  }
+  std::string folder = (std::filesystem::temp_directory_path() / "duet-hooks-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return 1;
+  std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per update)\n", "model", "mode", "no hooks", "defaults", "cost", "share");
+  for (const Model& model : models()) {
+    for (const char* mode : {"eager", "graph"}) {
+      print_row(model, mode, updates > 0 ? updates : model.updates, repetitions, folder);
+    }
+  }
+  std::filesystem::remove_all(folder);
+  return 0;
+}
+
+}  // namespace duet::benchmarks
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  return duet::benchmarks::run(argc, argv);
+}

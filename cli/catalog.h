@@ -1,0 +1,30 @@
+#pragma once
+
+#include <duet/cli/config.h>
+
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// What configs may hold, asked of the code that reads them: it runs on probes.
+
+// One kind of what a config calls by `type`.
+struct TypeKind {
+  std::string name;                // "optimizer"
+  std::string section;             // where a config names one: "optim_wrapper.optimizer"
+  std::vector<std::string> types;  // registered names
+};
+
+std::vector<TypeKind> type_kinds();
+
+// Further spellings of a kind's types, which lists leave out.
+std::vector<std::string> other_names(const TypeKind& kind);
+
+// The keys beside `type` that a type of this kind reads. Empty if it takes none, or if its factory fails on a probe.
+std::vector<ConfigKey> keys_of_type(const TypeKind& kind, const std::string& type);
+
+// The keys of a whole config, but for those that belong to types.
+std::vector<ConfigKey> keys_of_config();
+
+}  // namespace duet

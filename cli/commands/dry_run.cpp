@@ -1,0 +1,100 @@
+#include <duet/cli/commands/dry_run.h>
+
+#include <duet/cli/evaluation.h>
+#include <duet/cli/report.h>
+#include <duet/cli/scratch_folder.h>
+#include <duet/core/error.h>
+#include <duet/hooks/callback_hook.h>
+#include <duet/hooks/stop_signal_hook.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace duet {
+
+namespace {
+
+// The first `limit` micro-batches of an epoch as if they were all of it, though its length stays that of the whole:
+// schedules and intervals count on it.
+class ShortEpoch : public DataSource {
+ public:
+  ShortEpoch(DataSource& data, int64_t limit) : data_(data), limit_(limit) {}
+
+  void start_epoch(int64_t epoch) override {
+    data_.start_epoch(epoch);
+    given_ = 0;
+  }
+  std::optional<Batch> next() override {
+    if (given_ == limit_) return std::nullopt;
+    ++given_;
+    return data_.next();
+  }
+  int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
+  std::optional<bool> shuffles() const override { return data_.shuffles(); }
+  StateDict state_dict() const override { return data_.state_dict(); }
+  void load_state_dict(const StateDict& state) override { data_.load_state_dict(state); }
+
+ private:
+  DataSource& data_;
+  int64_t limit_;
+  int64_t given_ = 0;
+};
+
+// `limit` where there is none, or a longer one.
+void shorten(BatchLimit& batches, int64_t limit) {
+  batches.share = 0;
+  batches.count = batches.count > 0 ? std::min(batches.count, limit) : limit;
+}
+
+RunConfig shortened(RunConfig config, const std::string& folder) {
+  config = in_scratch(std::move(config), folder);
+  LoopOptions& loop = config.trainer.loop;
+  loop.max_seconds = 0;
+  if (loop.max_updates > 0)
+    loop.max_updates = std::max(loop.max_updates, config.dry_run + 1);  // the epoch comes to its end
+  loop.val_interval = 1;
+  loop.val_by_epoch = true;
+  shorten(config.limits.val, config.dry_run);
+  shorten(config.limits.test, config.dry_run);
+  return config;
+}
+
+void test(const RunConfig& config, BaseTrainer& trained) {
+  if (!config.test) return;
+  RunConfig testing = config;
+  testing.metrics = config.test_metrics;
+  const Run run = build_evaluation(testing, *config.test);
+  run.trainer->load_weights(trained.weights());
+  run.trainer->test(*run.test);
+}
+
+}  // namespace
+
+int dry_run(const RunConfig& config, const std::string& json) {
+  if (config.dry_run < 1)
+    config.root.child("trainer").fail("fast_dev_run", "is no number of updates, expected at least 1");
+  const ScratchFolder folder;
+  const RunConfig small = shortened(config, folder.path());
+  Run run = build_training(small);
+  add_hooks(small, run);
+  load_start_weights(small, *run.trainer);
+  run.trainer->add_hook(std::make_unique<StopSignalHook>());
+  Measurements measured;
+  run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  auto stop = std::make_unique<CallbackHook>("dry_run", kLowest);
+  stop->on(HookPoint::kAfterTrainEpoch, [](TrainContext& context) { context.request_stop("a dry run"); });
+  run.trainer->add_hook(std::move(stop));
+  ShortEpoch data(*run.train, small.dry_run * small.trainer.loop.accumulate);
+  run.trainer->train(data, run.val.get());
+  if (run.trainer->outcome() == RunOutcome::kInterrupted) {
+    std::cout << "dry run: " << run.trainer->stop_reason() << std::endl;
+    return 1;
+  }
+  if (!json.empty()) write_json(json, to_json(make_report(run, small.mode, std::move(measured))));
+  test(small, *run.trainer);
+  std::cout << "dry run: all parts work" << std::endl;
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,131 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/catalog.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/registry.h>
+#include <duet/core/error.h>
+#include <duet/core/nearest.h>
+
+#include <algorithm>
+#include <iostream>
+
+namespace duet {
+
+namespace {
+
+using Keys = std::vector<ConfigKey>;
+using Row = std::pair<std::string, std::string>;
+
+std::string padded(const std::string& text, std::size_t width) {
+  return text + std::string(width > text.size() ? width - text.size() : 0, ' ');
+}
+
+// "integer, at least 1; default 3"
+std::string value_text(const ConfigKey& key) {
+  std::string text = key.choices.empty() ? key.type : join(key.choices);
+  if (!key.range.empty()) text += ", " + key.range;
+  if (key.required) return text + "; required";
+  return key.fallback.empty() ? text : text + "; default " + key.fallback;
+}
+
+void print_rows(const std::vector<Row>& rows) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row.first.size());
+  for (const Row& row : rows) std::cout << "  " << padded(row.first, width) << "  " << row.second << "\n";
+}
+
+void print_keys(const Keys& keys) {
+  std::vector<Row> rows;
+  for (const ConfigKey& key : keys) rows.emplace_back(key.path, value_text(key));
+  print_rows(rows);
+}
+
+void print_kind(const TypeKind& kind) {
+  std::cout << kind.name << ", a type of " << kind.section << ": " << join(kind.types) << "\n";
+  if (!other_names(kind).empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
+}
+
+// One row per top key: its value, or the names of what is below it.
+std::vector<Row> overview(const Keys& keys) {
+  std::vector<Row> rows;
+  for (const ConfigKey& key : keys) {
+    const std::size_t dot = key.path.find('.');
+    const std::string top = key.path.substr(0, dot);
+    if (dot == std::string::npos) {
+      rows.emplace_back(top, value_text(key));
+      continue;
+    }
+    std::string below = key.path.substr(dot + 1);
+    below = below.substr(0, below.find('.'));
+    if (rows.empty() || rows.back().first != top) rows.emplace_back(top, "");
+    std::string& names = rows.back().second;
+    const std::string listed = ", " + names + ",";
+    if (listed.find(", " + below + ",") == std::string::npos) names += (names.empty() ? "" : ", ") + below;
+  }
+  return rows;
+}
+
+void print_overview() {
+  std::cout << "The keys of a config:\n";
+  print_rows(overview(keys_of_config()));
+  std::cout << "\nThe types that it may name:\n";
+  std::vector<Row> rows;
+  for (const TypeKind& kind : type_kinds()) rows.emplace_back(kind.name, join(kind.types));
+  print_rows(rows);
+  std::cout << "\nduet help KEY lists what is below a key (duet help trainer), duet help TYPE what a type takes (duet help AdamW).\n"
+               "A file may build on others (_base_: FILE), read the environment (${env:NAME,default}) and be overridden on the\n"
+               "command line: key=value, ~key to delete one. `_delete_: true` in a map drops what its base holds there.\n";
+}
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Whether there is a type, a kind or a key of that name.
+bool print_topic(const std::string& topic) {
+  bool found = false;
+  for (const TypeKind& kind : type_kinds()) {
+    if (kind.name == topic || kind.section == topic) {
+      print_kind(kind);
+      found = true;
+    }
+    if (!holds(kind.types, topic) && !holds(other_names(kind), topic)) continue;
+    const Keys keys = keys_of_type(kind, topic);
+    std::cout << kind.section << ", type " << topic << (keys.empty() ? ": takes no further keys\n" : ":\n");
+    print_keys(keys);
+    found = true;
+  }
+  Keys keys = keys_of_config();
+  std::erase_if(keys, [&](const ConfigKey& key) { return key.path != topic && key.path.rfind(topic + ".", 0) != 0; });
+  print_keys(keys);
+  return found || !keys.empty();
+}
+
+std::vector<std::string> topics() {
+  std::vector<std::string> names;
+  for (const TypeKind& kind : type_kinds()) {
+    names.push_back(kind.name);
+    names.insert(names.end(), kind.types.begin(), kind.types.end());
+  }
+  for (const ConfigKey& key : keys_of_config()) {
+    for (std::size_t dot = key.path.find('.'); dot != std::string::npos; dot = key.path.find('.', dot + 1)) {
+      names.push_back(key.path.substr(0, dot));
+    }
+    names.push_back(key.path);
+  }
+  return names;
+}
+
+}  // namespace
+
+int help_command(const HelpArguments& arguments) {
+  if (arguments.topic.empty()) {
+    print_overview();
+  } else if (!print_topic(arguments.topic)) {
+    throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic, "', expected one of those that duet help lists; did you ",
+                               "mean '", nearest(arguments.topic, topics()), "'?"));
+  }
+  std::cout.flush();
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,31 @@
+#include <duet/cli/scratch_folder.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <stdlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+namespace duet {
+
+ScratchFolder::ScratchFolder() {
+  std::error_code failed;
+  const std::filesystem::path root = std::filesystem::temp_directory_path(failed);
+  path_ = (root / "duet-XXXXXX").string();
+  if (failed || mkdtemp(path_.data()) == nullptr) {
+    throw ConfigError(c10::str("[duet] cannot make a temporary folder '", path_, "': ",
+                               failed ? failed.message() : std::strerror(errno), "; set TMPDIR to a writable folder"));
+  }
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code failed;
+  std::filesystem::remove_all(path_, failed);
+  if (failed) log_warning("cannot remove the temporary folder '" + path_ + "': " + failed.message());
+}
+
+}  // namespace duet

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+// Where components of a run leave what shall be logged, and where LoggerHook finds it. Costs nothing between log lines:
+// gauges are asked when a line is written, tensors stay on the device until then, and without somebody who logs
+// everything is dropped.
+class MessageHub {
+ public:
+  using Gauge = std::function<double()>;
+  using ImageListener = std::function<void(const std::string& name, const at::Tensor& pixels)>;
+  using TextListener = std::function<void(const std::string& name, const std::string& text)>;
+
+  // A number that can be asked at any time, under a name that is logged: "lr", "memory". Replaces one of that name.
+  void gauge(const std::string& name, Gauge gauge) { gauges_[name] = std::move(gauge); }
+  void remove_gauge(const std::string& name) { gauges_.erase(name); }
+  const std::map<std::string, Gauge>& gauges() const { return gauges_; }
+
+  // A value of this update: 0-dim, on any device. The last one of a name counts; the next update starts with none.
+  void scalar(const std::string& name, at::Tensor value);
+  void scalar(const std::string& name, double value);
+  const std::vector<std::pair<std::string, at::Tensor>>& scalars() const { return scalars_; }
+  void clear_scalars() { scalars_.clear(); }
+
+  // uint8 [height, width, 3] RGB on the CPU, or a text; go to whoever listens at once.
+  void image(const std::string& name, const at::Tensor& pixels) const {
+    if (on_image_) on_image_(name, pixels);
+  }
+  void text(const std::string& name, const std::string& text) const {
+    if (on_text_) on_text_(name, text);
+  }
+  bool wants_images() const { return static_cast<bool>(on_image_); }
+  void listen(ImageListener image, TextListener text) {
+    on_image_ = std::move(image);
+    on_text_ = std::move(text);
+  }
+
+ private:
+  std::map<std::string, Gauge> gauges_;
+  std::vector<std::pair<std::string, at::Tensor>> scalars_;
+  ImageListener on_image_;
+  TextListener on_text_;
+};
+
+}  // namespace duet

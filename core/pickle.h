@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Python pickles as torch.save writes them. Reading one runs no code: it builds plain data, and a class or function that
+// is not on the list in pickle_globals.cpp ends it. Private to core.
+namespace duet::pickle {
+
+enum class Kind : uint8_t {
+  kNone, kBool, kInt, kFloat, kText, kBytes, kList, kTuple, kDict, kGlobal, kStorage, kTensor,
+  kOpaque,  // what only Python can hold: an integer beyond 64 bits, an object of a harmless class
+};
+
+using Id = uint32_t;
+
+struct Value {
+  Kind kind = Kind::kNone;
+  int64_t integer = 0;     // bool, int; storage: its number of elements
+  double number = 0;
+  std::string text{};      // text, bytes; global: "torch.FloatStorage"; storage: its key; opaque: what it is
+  std::vector<Id> items{}; // list, tuple; dict: keys and values in turn; storage: its class; tensor: storage, offset, sizes, strides
+};
+
+// Values refer to one another by index, so that one may occur in several places, or in itself.
+struct Tree {
+  std::vector<Value> values;
+  Id root = 0;
+
+  const Value& operator[](Id id) const { return values[id]; }
+};
+
+// What the reader does with a class or function that a pickle names.
+enum class Role : uint8_t {
+  kForbidden,
+  kDict, kSequence, kBytes,
+  kStorageClass, kDtype, kTensor, kTensorV1, kParameter, kSubclass,
+  kOpaque,  // known and without harm, but of no use here: its objects become Kind::kOpaque
+};
+Role role_of(const std::string& global);
+
+// Throws MalformedFile.
+Tree parse(std::string_view bytes);
+
+// Builds the pickle of one flat OrderedDict, protocol 2.
+class DictWriter {
+ public:
+  DictWriter();
+
+  void put(const std::string& name, bool value);
+  void put(const std::string& name, int64_t value);
+  void put(const std::string& name, double value);
+  void put(const std::string& name, const std::string& text);
+  // A contiguous tensor that is the whole of the storage `key`.
+  void put_tensor(const std::string& name, const char* storage_class, const std::string& key,
+                  const std::vector<int64_t>& sizes, int64_t elements);
+  // The finished pickle; call it last.
+  const std::string& finish();
+
+ private:
+  void text(const std::string& text);
+  void integer(int64_t value);
+  void global(const std::string& module, const std::string& name);
+  void tuple(const std::vector<int64_t>& values);
+  bool remembered(const std::string& what);
+
+  std::string bytes_;
+  std::vector<std::string> memo_;
+};
+
+}  // namespace duet::pickle

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+
+namespace duet {
+
+// Pictures are uint8 [height, width, 3], RGB, on the CPU. DataError names what is wrong with one that is not, and with
+// a file that cannot be written or read.
+
+// The bytes of a PNG file that holds exactly these pixels.
+std::string encode_png(const at::Tensor& pixels);
+// The file appears complete or not at all; its folder exists.
+void write_png(const std::string& path, const at::Tensor& pixels);
+
+// Grey, palette and 16-bit pictures come back as RGB of 8 bits; what is transparent, on black. At most 2^28 pixels.
+at::Tensor decode_png(std::string_view bytes);
+at::Tensor read_png(const std::string& path);
+
+}  // namespace duet

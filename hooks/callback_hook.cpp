@@ -1,0 +1,46 @@
+#include <duet/hooks/callback_hook.h>
+
+#include <duet/core/error.h>
+
+#include <utility>
+
+namespace duet {
+
+CallbackHook::CallbackHook(std::string name, int priority, std::vector<std::string> after)
+    : name_(std::move(name)), priority_(priority), after_(std::move(after)) {
+  for (int point = 0; point < static_cast<int>(HookPoint::kCount); ++point) set_used(static_cast<HookPoint>(point), false);
+}
+
+CallbackHook& CallbackHook::on(HookPoint point, Callback callback) {
+  require<ConfigError>(point != HookPoint::kInUpdate && point != HookPoint::kCount,
+                       "[CallbackHook] found in_update in on(), expected a point that takes a TrainContext; use on_update()");
+  if (!callback) {
+    throw ConfigError("[CallbackHook] found no callback for " + std::string(to_string(point)) + " of '" + name_ +
+                      "', expected something to call; give one");
+  }
+  callbacks_[point].push_back(std::move(callback));
+  set_used(point, true);
+  return *this;
+}
+
+CallbackHook& CallbackHook::on_update(UpdateCallback callback) {
+  if (!callback) {
+    throw ConfigError("[CallbackHook] found no callback for in_update of '" + name_ +
+                      "', expected something to call; give one");
+  }
+  update_callbacks_.push_back(std::move(callback));
+  set_used(HookPoint::kInUpdate, true);
+  return *this;
+}
+
+void CallbackHook::in_update(UpdateContext& context) {
+  for (const UpdateCallback& callback : update_callbacks_) callback(context);
+}
+
+void CallbackHook::call(HookPoint point, TrainContext& context) {
+  const auto found = callbacks_.find(point);
+  if (found == callbacks_.end()) return;
+  for (const Callback& callback : found->second) callback(context);
+}
+
+}  // namespace duet

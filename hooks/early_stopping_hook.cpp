@@ -1,0 +1,112 @@
+#include <duet/hooks/early_stopping_hook.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/core/metric_rule.h>
+
+#include <cmath>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+std::string threshold_text(const char* relation, double threshold) { return c10::str(" is ", relation, " ", threshold); }
+
+bool is_nan(const std::optional<double>& value) { return value && std::isnan(*value); }
+
+}  // namespace
+
+void EarlyStoppingHookOptions::validate() const {
+  require<ConfigError>(!monitor.empty(), "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
+  less_is_better("EarlyStoppingHook", monitor, rule);
+  if (!(min_delta >= 0 && std::isfinite(min_delta))) {
+    throw ConfigError(c10::str("[EarlyStoppingHook] found min_delta ", min_delta,
+                               ", expected a finite number >= 0, whichever is better; correct it"));
+  }
+  if (patience < 1) {
+    throw ConfigError(c10::str("[EarlyStoppingHook] found patience ", patience, ", expected at least 1 validation; raise it"));
+  }
+  if (is_nan(stopping_threshold) || is_nan(divergence_threshold)) {
+    throw ConfigError("[EarlyStoppingHook] found a threshold that is NaN, expected a number; leave it out for none");
+  }
+}
+
+EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options_(std::move(options)) {
+  options_.validate();
+  less_ = less_is_better("EarlyStoppingHook", options_.monitor, options_.rule);
+}
+
+void EarlyStoppingHook::after_val_epoch(TrainContext& context) {
+  if (context.outcome != RunOutcome::kRunning) return;
+  const std::optional<double> value = monitored(context);
+  if (!value) return;
+  const std::string reason = judge(*value);
+  if (!reason.empty()) context.request_stop("early stopping: " + reason);
+}
+
+std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) {
+  const auto found = context.metrics.find(options_.monitor);
+  if (found != context.metrics.end()) return found->second;
+  std::string known;
+  for (const auto& entry : context.metrics) known += (known.empty() ? "" : ", ") + entry.first;
+  const std::string problem =
+      "[EarlyStoppingHook] found no metric '" + options_.monitor + "', expected one of " + known;
+  if (options_.strict) throw ConfigError(problem + "; correct monitor, or add the metric");
+  if (!std::exchange(warned_, true)) log_warning(problem + "; nothing will end this run early until it is there");
+  return std::nullopt;
+}
+
+std::string EarlyStoppingHook::judge(double value) {
+  const std::string now = c10::str(options_.monitor, " ", value);
+  if (options_.check_finite && !std::isfinite(value)) {
+    return now + " is not finite" + (best_ ? c10::str(", the best was ", *best_) : "");
+  }
+  const bool improved = improves(value);
+  if (improved) best_ = value;
+  waited_ = improved ? 0 : waited_ + 1;
+  if (options_.stopping_threshold && better(value, *options_.stopping_threshold)) {
+    return now + threshold_text(less_ ? "below the stopping_threshold" : "above the stopping_threshold",
+                                *options_.stopping_threshold);
+  }
+  if (options_.divergence_threshold && better(*options_.divergence_threshold, value)) {
+    return now + threshold_text(less_ ? "above the divergence_threshold" : "below the divergence_threshold",
+                                *options_.divergence_threshold);
+  }
+  if (waited_ < options_.patience) return {};
+  const std::string best = best_ ? c10::str(", the best was ", *best_) : "";
+  const std::string delta = options_.min_delta > 0 ? c10::str(" by at least ", options_.min_delta) : "";
+  return c10::str(now, " is validation ", waited_, " without improvement", delta, best);
+}
+
+// A value that is better by exactly min_delta improves.
+bool EarlyStoppingHook::improves(double value) const {
+  if (!std::isfinite(value)) return false;
+  if (!best_) return true;
+  const double wanted = less_ ? *best_ - options_.min_delta : *best_ + options_.min_delta;
+  return better(value, *best_) && !better(wanted, value);
+}
+
+StateDict EarlyStoppingHook::state_dict() const {
+  StateDict state;
+  state.set("monitor", StateValue(options_.monitor));
+  state.set("waited", StateValue(waited_));
+  if (best_) state.set("best", StateValue(*best_));
+  return state;
+}
+
+void EarlyStoppingHook::load_state_dict(const StateDict& state) {
+  const std::string monitor = state.text("monitor");
+  const int64_t waited = state.integer("waited");
+  const std::optional<double> best = state.has("best") ? std::optional(state.number("best")) : std::nullopt;
+  const bool same = monitor == options_.monitor;
+  if (!same) {
+    log_warning("[EarlyStoppingHook] the checkpoint watched '" + monitor + "', this run watches '" + options_.monitor +
+                "': its patience begins anew");
+  }
+  waited_ = same ? waited : 0;
+  best_ = same ? best : std::nullopt;
+}
+
+}  // namespace duet

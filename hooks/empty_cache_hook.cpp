@@ -1,0 +1,55 @@
+#include <duet/hooks/empty_cache_hook.h>
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/core/task.h>
+
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+// What frees the unused blocks of the device that the model is on.
+std::function<void()> cache_of(const Task& task) {
+  const NamedTensors parameters = task.named_parameters();
+  const c10::DeviceType device = parameters.empty() ? c10::DeviceType::CPU : parameters.front().second.device().type();
+  if (device == c10::DeviceType::CPU) {
+    log_info("[EmptyCacheHook] the model is on the CPU, whose allocator keeps no cache: there is nothing to free");
+    return [] {};
+  }
+  return [device] { c10::getDeviceAllocator(device)->emptyCache(); };
+}
+
+}  // namespace
+
+void EmptyCacheHookOptions::validate() const {
+  require<ConfigError>(before_epoch || after_epoch || after_iter,
+                       "[EmptyCacheHook] found before_epoch, after_epoch and after_iter off, expected one of them on; set one, "
+                       "or remove this hook");
+}
+
+EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)
+    : empty_cache_(std::move(empty_cache)) {
+  options.validate();
+  for (const HookPoint point : {HookPoint::kBeforeTrainEpoch, HookPoint::kBeforeValEpoch, HookPoint::kBeforeTestEpoch,
+                                HookPoint::kBeforePredictEpoch}) {
+    set_used(point, options.before_epoch);
+  }
+  for (const HookPoint point : {HookPoint::kAfterTrainEpoch, HookPoint::kAfterValEpoch, HookPoint::kAfterTestEpoch,
+                                HookPoint::kAfterPredictEpoch}) {
+    set_used(point, options.after_epoch);
+  }
+  for (const HookPoint point : {HookPoint::kAfterTrainIter, HookPoint::kAfterValIter, HookPoint::kAfterTestIter,
+                                HookPoint::kAfterPredictIter}) {
+    set_used(point, options.after_iter);
+  }
+}
+
+void EmptyCacheHook::free(TrainContext& context) {
+  if (!empty_cache_) empty_cache_ = cache_of(context.task);
+  empty_cache_();
+}
+
+}  // namespace duet

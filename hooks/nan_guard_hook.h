@@ -1,0 +1,53 @@
+#pragma once
+
+#include <duet/core/hook.h>
+
+#include <cstdint>
+#include <string>
+
+namespace duet {
+
+struct NaNGuardHookOptions {
+  int64_t interval = 50;         // >= 1: updates between two looks, each of which reads one number from the device
+  std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// Watches that loss and gradient norm (known if gradients are clipped) stay finite. The updates themselves note whether
+// they are, on the device and captured with them, and `interval` updates later somebody looks: the message names the
+// very update that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then.
+// Weights that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
+// CheckpointError ("raise": NonFiniteError), which leaves the checkpoints before it as they are.
+//
+// This hook finds out; it does not change what an update does. UpdateOptions::non_finite does that: with its kSkip or
+// kRaise (and with loss scaling) a bad update changes no weight. Updates that are skipped are in order for this hook.
+class NaNGuardHook : public Hook {
+ public:
+  // Throws ConfigError for options out of range.
+  explicit NaNGuardHook(NaNGuardHookOptions options = {});
+
+  std::string name() const override { return "nan_guard"; }
+  // Before timer (50), logger (60) and checkpoint (90): the log writes the last line of a run that is stopped here.
+  int priority() const override { return kAboveNormal; }
+
+  void before_train(TrainContext& context) override;
+  void in_update(UpdateContext& context) override;
+  void after_train_iter(TrainContext& context) override;
+  void before_save_checkpoint(TrainContext& context) override;
+  void after_train(TrainContext& context) override;
+
+ private:
+  void restart(int64_t update);
+  // The first update since the watch began that was not finite; 0: none. Waits for the device.
+  int64_t first_bad_update(int64_t updates) const;
+  void look(TrainContext& context);
+
+  NaNGuardHookOptions options_;
+  at::Tensor poison_;      // 0-dim float64: 0 while all was finite, then NaN
+  at::Tensor good_;        // 0-dim int64: updates of this watch until then
+  int64_t watch_start_ = 0;  // finished updates when this watch began
+};
+
+}  // namespace duet

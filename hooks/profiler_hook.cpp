@@ -1,0 +1,197 @@
+#include <duet/hooks/profiler_hook.h>
+
+#include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/core/task.h>
+#include <duet/hooks/nvtx_ranges.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+namespace fs = std::filesystem;
+using torch::autograd::profiler::ProfilerResult;
+using torch::profiler::impl::ActivityType;
+using torch::profiler::impl::ProfilerConfig;
+using torch::profiler::impl::ProfilerState;
+
+std::set<ActivityType> activities_of(const ProfilerHookOptions& options, const Task& task) {
+  std::set<ActivityType> activities = {ActivityType::CPU};
+  const NamedTensors parameters = task.named_parameters();
+  if (options.cuda && !parameters.empty() && parameters.front().second.is_cuda()) activities.insert(ActivityType::CUDA);
+  return activities;
+}
+
+ProfilerConfig config_of(const ProfilerHookOptions& options) {
+  return ProfilerConfig(ProfilerState::KINETO, options.record_shapes, options.profile_memory, options.with_stack,
+                        options.with_flops);
+}
+
+// A trace is not worth a run: what goes wrong is logged.
+void save(ProfilerResult& result, const std::string& path) {
+  const std::string part = path + ".tmp";
+  std::error_code failed;
+  try {
+    result.save(part);
+    const bool written = fs::file_size(part, failed) > 0;
+    if (written && !failed) fs::rename(part, path, failed);
+    if (written && !failed) return log_info("[ProfilerHook] trace written to " + path);
+  } catch (const std::exception& error) {
+    log_error(std::string("[ProfilerHook] ") + error.what());
+  }
+  log_error("[ProfilerHook] the trace " + path + " cannot be written (is the disk full?); training goes on without it");
+  fs::remove(part, failed);
+}
+
+}  // namespace
+
+// The tracer from its warm-up on. It is the thread's, so whoever began it must end it there.
+struct ProfilerHook::Trace {
+  Trace(const ProfilerHookOptions& options, const Task& task)
+      : activities(activities_of(options, task)), config(config_of(options)) {
+    if (torch::profiler::impl::profilerEnabled()) {
+      throw ConfigError("[ProfilerHook] found a profiler that runs in this thread already, expected none; end it before training, "
+                        "or remove this hook");
+    }
+    torch::autograd::profiler::prepareProfiler(config, activities);
+  }
+  ~Trace() {
+    try {
+      if (state == State::kWarmup) start(0);  // the only way to end it
+      stop();
+    } catch (const std::exception& error) {
+      log_error(std::string("[ProfilerHook] the profiler cannot be ended: ") + error.what());
+    }
+  }
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  void start(int64_t first) {
+    first_update = first;
+    torch::autograd::profiler::enableProfiler(config, activities);
+    state = State::kRecording;
+  }
+  std::unique_ptr<ProfilerResult> stop() {
+    step.reset();
+    if (std::exchange(state, State::kEnded) != State::kRecording) return nullptr;
+    return torch::autograd::profiler::disableProfiler();
+  }
+  // The span that TensorBoard and other readers tell updates by.
+  void begin_step(int64_t update) {
+    last_update = update;
+    step.emplace(at::RecordScope::USER_SCOPE);
+    if (step->isActive()) step->before(c10::str("ProfilerStep#", update));
+  }
+
+  enum class State { kWarmup, kRecording, kEnded };
+
+  std::set<ActivityType> activities;
+  ProfilerConfig config;
+  State state = State::kWarmup;
+  int64_t first_update = 0, last_update = 0;  // the last may not have begun
+  std::optional<at::RecordFunction> step;
+};
+
+void ProfilerHookOptions::validate() const {
+  const auto check = [](const char* field, int64_t value, int64_t low) {
+    if (value < low) {
+      throw ConfigError(c10::str("[ProfilerHook] found ", field, " ", value, ", expected an integer >= ", low, "; correct it"));
+    }
+  };
+  check("skip_first", skip_first, 0);
+  check("wait", wait, 0);
+  check("warmup", warmup, 0);
+  check("active", active, 1);
+  check("repeat", repeat, 0);
+}
+
+ProfilerHook::ProfilerHook(ProfilerHookOptions options) : options_(std::move(options)) {
+  options_.validate();
+  set_used(HookPoint::kBeforeTrainIter, options_.nvtx || options_.wait == 0);
+}
+
+ProfilerHook::~ProfilerHook() = default;
+
+void ProfilerHook::before_train(TrainContext& context) {
+  updates_ = 0;
+  folder_ = options_.folder;
+  if (folder_.empty()) {
+    require<ConfigError>(!context.work_dir.empty(),
+                         "[ProfilerHook] found no work_dir, expected a folder for traces; set work_dir, or the folder of this hook");
+    folder_ = context.work_dir + "/trace";
+  }
+  std::error_code failed;
+  fs::create_directories(folder_, failed);
+  if (failed) {
+    throw ConfigError("[ProfilerHook] found folder '" + folder_ + "' that cannot be made (" + failed.message() +
+                      "), expected a writable place; change work_dir, or the folder of this hook");
+  }
+  if (options_.nvtx) nvtx_ = std::make_unique<NvtxRanges>();
+  go_on(context);
+}
+
+void ProfilerHook::before_train_iter(TrainContext& context) {
+  if (nvtx_) nvtx_->begin_update(context.update + 1);
+  if (!trace_) go_on(context);
+}
+
+void ProfilerHook::after_train_iter(TrainContext& context) {
+  if (nvtx_) nvtx_->end_update();
+  if (trace_) trace_->step.reset();
+  ++updates_;
+  if (!trace_ || !ends_cycle(updates_ - 1)) return go_on(context);
+  // The span of this very call is open and belongs to the trace that ends here. It would be closed in the memory of that
+  // trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
+  write_trace(context);
+}
+
+void ProfilerHook::after_train(TrainContext& context) {
+  write_trace(context);
+  nvtx_.reset();
+}
+
+ProfilerHook::Phase ProfilerHook::phase_of(int64_t update) const {
+  const int64_t cycle = options_.wait + options_.warmup + options_.active;
+  const int64_t at = update - options_.skip_first;
+  if (at < 0 || (options_.repeat > 0 && at / cycle >= options_.repeat)) return Phase::kOff;
+  if (at % cycle < options_.wait) return Phase::kOff;
+  return at % cycle < options_.wait + options_.warmup ? Phase::kWarmup : Phase::kRecording;
+}
+
+bool ProfilerHook::ends_cycle(int64_t update) const {
+  const int64_t cycle = options_.wait + options_.warmup + options_.active;
+  return phase_of(update) == Phase::kRecording && (update - options_.skip_first) % cycle == cycle - 1;
+}
+
+void ProfilerHook::go_on(const TrainContext& context) {
+  const Phase next = phase_of(updates_);
+  if (next == Phase::kOff) return;
+  if (!trace_) trace_ = std::make_unique<Trace>(options_, context.task);
+  if (next == Phase::kWarmup) return;
+  const int64_t update = context.update + 1;
+  if (trace_->state == Trace::State::kWarmup) trace_->start(update);
+  trace_->begin_step(update);
+}
+
+// Nothing is written if no update was recorded.
+void ProfilerHook::write_trace(const TrainContext& context) {
+  const std::unique_ptr<Trace> trace = std::move(trace_);
+  const std::unique_ptr<ProfilerResult> result = trace ? trace->stop() : nullptr;
+  if (!result) return;
+  // A run that failed was in the middle of an update.
+  const int64_t last = context.error.empty() ? context.update : trace->last_update;
+  if (last < trace->first_update) return;
+  save(*result, c10::str(folder_, "/update-", trace->first_update, "-", last, ".json"));
+}
+
+}  // namespace duet

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <duet/core/hook.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace duet {
+
+// The schedule is that of torch.profiler.schedule and counts the updates of one call of train().
+struct ProfilerHookOptions {
+  int64_t skip_first = 0;       // updates before the first cycle
+  int64_t wait = 1;             // updates of a cycle that nothing is done in
+  int64_t warmup = 1;           // updates with the tracer on and its results dropped
+  int64_t active = 3;           // >= 1: updates in the trace
+  int64_t repeat = 1;           // cycles; 0: until training ends
+  bool record_shapes = false;   // of operator inputs
+  bool profile_memory = false;  // allocations
+  bool with_stack = false;      // TorchScript's source lines
+  bool with_flops = false;      // of matrix products and convolutions
+  bool cuda = true;             // kernels and copies, if training runs on a GPU
+  bool nvtx = false;            // ranges for Nsight: every hook point and update, in the whole run
+  std::string folder = "";      // of the traces; empty: <work_dir>/trace
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+class NvtxRanges;
+
+// Writes traces of some updates as <folder>/update-<first>-<last>.json, numbered as in the log, for chrome://tracing,
+// Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" for every hook point and "ProfilerStep#<update>"
+// for every update. One that training ends in the middle of is written too, however it ends.
+class ProfilerHook : public Hook {
+ public:
+  // Throws ConfigError for options out of range.
+  explicit ProfilerHook(ProfilerHookOptions options = {});
+  ~ProfilerHook() override;
+
+  std::string name() const override { return "profiler"; }
+  int priority() const override { return kVeryLow; }
+
+  // Throws ConfigError if there is no folder to write to, or for NVTX without CUDA.
+  void before_train(TrainContext& context) override;
+  void before_train_iter(TrainContext& context) override;
+  void after_train_iter(TrainContext& context) override;
+  void after_train(TrainContext& context) override;
+
+ private:
+  enum class Phase { kOff, kWarmup, kRecording };
+  struct Trace;
+
+  Phase phase_of(int64_t update) const;
+  bool ends_cycle(int64_t update) const;
+  // Brings the tracer to the phase of the next update.
+  void go_on(const TrainContext& context);
+  void write_trace(const TrainContext& context);
+
+  ProfilerHookOptions options_;
+  std::string folder_;
+  int64_t updates_ = 0;           // of this run
+  std::unique_ptr<Trace> trace_;  // while it warms up or records
+  std::unique_ptr<NvtxRanges> nvtx_;
+};
+
+}  // namespace duet

@@ -1,0 +1,79 @@
+#include <duet/hooks/sync_buffers_hook.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <duet/core/log.h>
+#include <duet/core/task.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+using Buffers = std::vector<at::Tensor>;
+
+// All values one after the other, so that one message carries them.
+at::Tensor flat(const Buffers& buffers) {
+  Buffers parts;
+  for (const at::Tensor& buffer : buffers) parts.push_back(buffer.reshape(-1));
+  return at::cat(parts);
+}
+
+void copy_back(const at::Tensor& values, const Buffers& buffers) {
+  int64_t offset = 0;
+  for (const at::Tensor& buffer : buffers) {
+    buffer.copy_(values.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
+    offset += buffer.numel();
+  }
+}
+
+void average(BufferSync& group, at::ScalarType type, const Buffers& buffers) {
+  const bool has_16_bits = type == at::kHalf || type == at::kBFloat16;  // whose sum may round or overflow
+  at::Tensor values = flat(buffers);
+  if (has_16_bits) values = values.to(at::kFloat);
+  group.sum(values);
+  values.div_(group.world_size());
+  copy_back(values, buffers);
+}
+
+void copy_from_first(BufferSync& group, const Buffers& buffers) {
+  at::Tensor values = flat(buffers);
+  group.broadcast(values, 0);
+  copy_back(values, buffers);
+}
+
+}  // namespace
+
+SyncBuffersHook::SyncBuffersHook(std::shared_ptr<BufferSync> group) : group_(std::move(group)) {}
+
+void SyncBuffersHook::before_train(TrainContext& /*context*/) {
+  synced_update_ = -1;
+  if (alone()) log_info("[SyncBuffersHook] there is one process: its buffers are everybody's");
+}
+
+void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
+
+void SyncBuffersHook::before_val(TrainContext& context) {
+  if (context.update != synced_update_) synchronize(context);
+}
+
+// By type, in an order that all processes share.
+void SyncBuffersHook::synchronize(TrainContext& context) {
+  synced_update_ = context.update;
+  if (alone()) return;
+  const at::NoGradGuard no_grad;
+  std::map<at::ScalarType, Buffers> by_type;
+  for (const auto& [name, buffer] : context.task.named_buffers()) by_type[buffer.scalar_type()].push_back(buffer.detach());
+  for (const auto& [type, buffers] : by_type) {
+    if (at::isFloatingType(type) || at::isComplexType(type)) {
+      average(*group_, type, buffers);
+    } else {
+      copy_from_first(*group_, buffers);
+    }
+  }
+}
+
+}  // namespace duet

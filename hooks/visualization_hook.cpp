@@ -1,0 +1,45 @@
+#include <duet/hooks/visualization_hook.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/message_hub.h>
+#include <duet/core/png.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace duet {
+
+void VisualizationHookOptions::validate() const {
+  const auto fail = [](const std::string& what) { throw ConfigError("[VisualizationHook] " + what); };
+  if (interval < 1) fail(c10::str("interval is ", interval, ", expected at least 1 batch"));
+  if (max_samples < 0) fail(c10::str("max_samples is ", max_samples, ", expected 0 (all) or a number of samples"));
+  if (show) fail("show is true, but pictures go to files and logs; set draw: true and look at <work_dir>/vis_data");
+  paint.validate();
+}
+
+VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options_(std::move(options)) {
+  options_.validate();
+  if (!options_.painter) options_.painter = SamplePainter(options_.paint);
+}
+
+void VisualizationHook::after_iter(TrainContext& context, const std::string& mode) {
+  const bool listened = context.messages.wants_images();
+  if (!options_.draw || (context.work_dir.empty() && !listened)) return;
+  if (context.iter == 0) samples_ = 0;
+  const int64_t first = std::exchange(samples_, samples_ + context.batch->size());
+  if ((context.iter + 1) % options_.interval != 0) return;
+  const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
+  if (!context.work_dir.empty()) std::filesystem::create_directories(folder);
+  int64_t count = context.batch->size();
+  if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
+  for (int64_t i = 0; i < count; ++i) {
+    const at::Tensor picture = options_.painter(*context.batch, *context.outputs, i);
+    const std::string name = c10::str(mode, "_", first + i);
+    if (!context.work_dir.empty()) write_png((folder / c10::str(name, "_", context.update, ".png")).string(), picture);
+    if (listened) context.messages.image(name, picture);
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <duet/core/hook.h>
+#include <duet/hooks/sample_painter.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace duet {
+
+struct VisualizationHookOptions {
+  // A picture of one sample of a batch, uint8 [height, width, 3] RGB on the CPU. Batch and outputs are on their device.
+  using Painter = std::function<at::Tensor(const Batch& batch, const NamedTensors& outputs, int64_t sample)>;
+
+  bool draw = false;            // without it nothing happens
+  int64_t interval = 50;        // >= 1: draws the 50th, 100th, ... batch of a validation or test
+  int64_t max_samples = 0;      // of such a batch; 0: all
+  bool show = false;            // windows: refused, there is none on a server
+  SamplePainterOptions paint{};
+  Painter painter = nullptr;    // instead of SamplePainter
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does: into
+// <work_dir>/vis_data/{val,test}_<sample>_<update>.png, sample being its number within the pass, and to whoever listens
+// to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
+class VisualizationHook : public Hook {
+ public:
+  // Throws ConfigError for options out of range.
+  explicit VisualizationHook(VisualizationHookOptions options = {});
+
+  std::string name() const override { return "visualization"; }
+  int priority() const override { return kNormal; }
+
+  void after_val_iter(TrainContext& context) override { after_iter(context, "val"); }
+  void after_test_iter(TrainContext& context) override { after_iter(context, "test"); }
+  void after_predict_iter(TrainContext& context) override { after_iter(context, "predict"); }
+
+ private:
+  void after_iter(TrainContext& context, const std::string& mode);
+
+  VisualizationHookOptions options_;
+  int64_t samples_ = 0;  // of this pass, before this batch
+};
+
+}  // namespace duet

@@ -1,0 +1,126 @@
+"""Hooks and loops of a config that are wrong: further tables of bad_input.py, as overrides of its config."""
+
+CONFIG, DATA, CHECKPOINT = 2, 3, 4  # exit codes
+
+
+def custom(hook, pattern):
+    """A mistake in one entry of custom_hooks; messages name its place."""
+    return (f"custom_hooks=[{{type: {hook}}}]", CONFIG, pattern)
+
+
+# An override of the config, the exit code, what the message must say.
+OVERRIDES = [
+    # Which hooks
+    ("default_hooks=3", CONFIG, r"command line: default_hooks is '3', expected a map"),
+    ("default_hooks=[timer]", CONFIG, r"default_hooks is a list of 1, expected a map"),
+    ("default_hooks.logger=LoggerHook", CONFIG, r"default_hooks\.logger is 'LoggerHook', expected a map"),
+    ("default_hooks.timer=[]", CONFIG, r"default_hooks\.timer is a list of 0, expected a map"),
+    ("default_hooks.loger={interval: 5}", CONFIG, r"unknown key 'loger' in default_hooks; .*did you mean 'logger'"),
+    ("default_hooks.checkpoints=null", CONFIG, r"unknown key 'checkpoints' in default_hooks; .*did you mean 'checkpoint'"),
+    ("default_hooks.sampler_sed={}", CONFIG, r"unknown key 'sampler_sed' in default_hooks; .*did you mean 'sampler_seed'"),
+    ("default_hooks.mine={interval: 3}", CONFIG, r"unknown key 'mine' in default_hooks; .*needs a type"),
+    ("default_hooks.mine={type: EmaHook}", CONFIG, r"default_hooks\.mine\.type is 'EmaHook', .*did you mean 'EMAHook'"),
+    ("default_hooks.mine={type: LoggerHook}", CONFIG, r"default_hooks\.mine: .*second hook 'logger'"),
+    ("default_hooks.logger.type=TextLoggerHook", CONFIG, r"default_hooks\.logger\.type is 'TextLoggerHook', .*did you mean"),
+    ("default_hooks.timer={type: EMAHook, name: logger}", CONFIG, r"default_hooks\.logger: .*second hook 'logger'"),
+    ("default_hooks.param_scheduler=null", CONFIG, r"default_hooks\.param_scheduler is null, .*without effect"),
+    ("default_hooks.logger.priority=HGIH", CONFIG, r"logger\.priority is 'HGIH', .*did you mean 'HIGH'"),
+    ("default_hooks.logger.priority=-1", CONFIG, r"logger\.priority is '-1', expected a number from 0 to 100"),
+    ("default_hooks.logger.priority=50.5", CONFIG, r"logger\.priority is '50\.5'"),
+    ("default_hooks.logger.priority=[10]", CONFIG, r"logger\.priority is a list of 1, expected text"),
+    ("custom_hooks=3", CONFIG, r"custom_hooks is '3', expected a list"),
+    ("custom_hooks={type: EMAHook}", CONFIG, r"custom_hooks is a map, expected a list"),
+    ("custom_hooks=[EMAHook]", CONFIG, r"custom_hooks\.0 is 'EMAHook', expected a map"),
+    ("custom_hooks=[[]]", CONFIG, r"custom_hooks\.0 is a list of 0, expected a map"),
+    ("custom_hooks=[{}]", CONFIG, r"custom_hooks\.0\.type is missing"),
+    ("custom_hooks=[{typ: EMAHook}]", CONFIG, r"found key 'typ', but custom_hooks\.0\.type is missing; did you mean 'type'"),
+    ("custom_hooks=[null, {type: Ema}]", CONFIG, r"custom_hooks\.1\.type is 'Ema', .*did you mean 'EMAHook'"),
+    ("custom_hooks=[{type: EMAHook, priority: 101}]", CONFIG, r"custom_hooks\.0\.priority is '101', expected a number from 0 to 100"),
+    ("custom_hooks=[{type: NaNGuardHook}, {type: NaNGuardHook}]", CONFIG, r"custom_hooks\.1: .*second hook 'nan_guard'"),
+    ("custom_hooks=[{type: CheckpointHook}]", CONFIG, r"custom_hooks\.0: .*second hook 'checkpoint'"),
+    # Hooks without options
+    ("default_hooks.timer.interval=3", CONFIG, r"unknown key 'interval' in default_hooks\.timer"),
+    ("default_hooks.runtime_info.lr=true", CONFIG, r"unknown key 'lr' in default_hooks\.runtime_info"),
+    ("default_hooks.sampler_seed.seed=3", CONFIG, r"unknown key 'seed' in default_hooks\.sampler_seed"),
+    ("default_hooks.param_scheduler.interval=1", CONFIG, r"unknown key 'interval' in default_hooks\.param_scheduler"),
+    custom("SyncBuffersHook, interval: 3", r"unknown key 'interval' in custom_hooks\.0"),
+    # LoggerHook
+    ("default_hooks.logger.interval=0", CONFIG, r"logger\.interval is 0, expected an integer of at least 1"),
+    ("default_hooks.logger.interval=1.5", CONFIG, r"logger\.interval is '1\.5', expected an integer"),
+    ("default_hooks.logger.intervall=5", CONFIG, r"unknown key 'intervall' in default_hooks\.logger; .*did you mean 'interval'"),
+    ("default_hooks.logger.by_epoch=maybe", CONFIG, r"logger\.by_epoch is 'maybe', expected true or false"),
+    ("default_hooks.logger.log_metric_by_epoch=1", CONFIG, r"log_metric_by_epoch is '1', expected true or false"),
+    ("default_hooks.logger.window_size=0", CONFIG, r"logger\.window_size is 0"),
+    ("default_hooks.logger.mean_pattern='('", CONFIG, r"default_hooks\.logger: .*mean_pattern"),
+    ("default_hooks.logger.sinks=[screen]", CONFIG, r"logger\.sinks\.0 is 'screen', expected a sink; .*known: terminal"),
+    ("default_hooks.logger.sinks=[terminal, tensorbord]", CONFIG, r"logger\.sinks\.1 is 'tensorbord', .*did you mean 'tensorboard'"),
+    ("default_hooks.logger.sinks=terminal", CONFIG, r"logger\.sinks is 'terminal', expected a list"),
+    ("default_hooks.logger.sinks=[{type: wnadb}]", CONFIG, r"logger\.sinks\.0\.type is 'wnadb', .*did you mean 'wandb'"),
+    ("default_hooks.logger.sinks=[{project: x}]", CONFIG, r"logger\.sinks\.0\.type"),
+    ("default_hooks.logger.sinks=[{type: jsonl, folder: x}]", CONFIG, r"unknown key 'folder' in default_hooks\.logger\.sinks\.0"),
+    ("default_hooks.logger.sinks=[[terminal]]", CONFIG, r"logger\.sinks\.0 is a list of 1"),
+    ("default_hooks.logger.custom_cfg=[{method_name: max}]", CONFIG, r"logger\.custom_cfg\.0\.data_src is missing"),
+    ("default_hooks.logger.custom_cfg=[{data_src: loss, method_name: maximum}]", CONFIG,
+     r"custom_cfg\.0\.method_name is 'maximum', .*mean, median, min, max, current"),
+    ("default_hooks.logger.custom_cfg=[{data_src: loss, window_size: all}]", CONFIG,
+     r"custom_cfg\.0\.window_size is 'all', .*epoch or global"),
+    ("default_hooks.logger.custom_cfg=[{data_src: loss, window_size: 0}]", CONFIG, r"custom_cfg\.0\.window_size is '0'"),
+    ("default_hooks.logger.file=data/images/x.jsonl", CONFIG, r"data/images/x\.jsonl"),
+    # CheckpointHook
+    ("default_hooks.checkpoint.interval=-1", CONFIG, r"checkpoint\.interval is -1"),
+    ("default_hooks.checkpoint.max_keep=0", CONFIG, r"checkpoint\.max_keep is 0, expected at least 1, or -1 to keep all"),
+    ("default_hooks.checkpoint.max_keep=-2", CONFIG, r"checkpoint\.max_keep is -2"),
+    ("default_hooks.checkpoint={max_keep: 2, max_keep_ckpts: 2}", CONFIG, r"max_keep_ckpts is set beside max_keep"),
+    ("default_hooks.checkpoint.save_best=accurac", CONFIG, r"save_best is 'accurac', .*did you mean 'accuracy'"),
+    ("default_hooks.checkpoint.save_best=[accuracy]", CONFIG, r"save_best is a list of 1, expected text"),
+    ("default_hooks.checkpoint={save_best: loss, rule: smaller}", CONFIG, r"checkpoint\.rule is 'smaller', expected one of greater, less"),
+    ("default_hooks.checkpoint.by_epoch=2", CONFIG, r"checkpoint\.by_epoch is '2', expected true or false"),
+    ("default_hooks.checkpoint.save_optimizer=false", CONFIG, r"unknown key 'save_optimizer' in default_hooks\.checkpoint"),
+    # VisualizationHook
+    ("default_hooks.visualization.draw=yess", CONFIG, r"visualization\.draw is 'yess', expected true or false"),
+    ("default_hooks.visualization.interval=0", CONFIG, r"default_hooks\.visualization: .*interval is 0"),
+    ("default_hooks.visualization.show=true", CONFIG, r"default_hooks\.visualization: .*show is true"),
+    ("default_hooks.visualization.alpha=2", CONFIG, r"default_hooks\.visualization: .*alpha is 2"),
+    ("default_hooks.visualization.palette=[red]", CONFIG, r"default_hooks\.visualization: .*red"),
+    # EMAHook
+    custom("EMAHook, momentum: 2", r"custom_hooks\.0: .*momentum is 2"),
+    custom("EMAHook, start_iter: 5", r"unknown key 'start_iter' in custom_hooks\.0; .*did you mean 'start_iters'"),
+    custom("EMAHook, begin_iter: 5, begin_epoch: 2", r"custom_hooks\.0: .*at most one"),
+    custom("EMAHook, name: a.b", r"custom_hooks\.0: .*'a\.b'"),
+    # EarlyStoppingHook
+    custom("EarlyStoppingHook", r"custom_hooks\.0\.monitor is missing"),
+    custom("EarlyStoppingHook, monitor: acuracy", r"custom_hooks\.0\.monitor is 'acuracy', .*did you mean 'accuracy'"),
+    custom("EarlyStoppingHook, monitor: loss, patience: 0", r"custom_hooks\.0\.patience is 0"),
+    custom("EarlyStoppingHook, monitor: loss, min_delta: -1", r"custom_hooks\.0\.min_delta is -1"),
+    custom("EarlyStoppingHook, monitor: loss, rule: up", r"custom_hooks\.0\.rule is 'up', expected one of greater, less"),
+    custom("EarlyStoppingHook, monitor: loss, stopping_threshold: low", r"custom_hooks\.0\.stopping_threshold is 'low', expected a number"),
+    # EmptyCacheHook, NaNGuardHook
+    custom("EmptyCacheHook, after_epoch: 5", r"custom_hooks\.0\.after_epoch is '5', expected true or false"),
+    custom("EmptyCacheHook, after_epoch: false", r"custom_hooks\.0: "),
+    custom("EmptyCacheHook, after_itr: true", r"unknown key 'after_itr' in custom_hooks\.0; .*did you mean 'after_iter'"),
+    custom("NaNGuardHook, interval: 0", r"custom_hooks\.0\.interval is 0"),
+    custom("NaNGuardHook, action: rais", r"custom_hooks\.0\.action is 'rais', .*did you mean 'raise'"),
+    # ProfilerHook
+    custom("ProfilerHook, active: 0", r"custom_hooks\.0\.active is 0"),
+    custom("ProfilerHook, schedule: {wait: -1}", r"custom_hooks\.0\.schedule\.wait is -1"),
+    custom("ProfilerHook, schedule: {active: 2, wiat: 1}", r"unknown key 'wiat' in custom_hooks\.0\.schedule; .*did you mean 'wait'"),
+    custom("ProfilerHook, schedule: 3", r"custom_hooks\.0\.schedule is '3', expected a map"),
+    custom("ProfilerHook, schedule: {active: 2}, wait: 3", r"unknown key 'wait' in custom_hooks\.0"),
+    # PredictionWriterHook
+    custom("PredictionWriterHook, format: csv", r"custom_hooks\.0\.format is 'csv', expected one of safetensors, jsonl, both"),
+    custom("PredictionWriterHook, keys: prediction", r"custom_hooks\.0\.keys is 'prediction', expected a list"),
+    # The loop
+    ("trainer.max_time=tomorrow", CONFIG, r"trainer\.max_time is 'tomorrow', expected a time"),
+    ("trainer.max_time=1:2:3:4:5", CONFIG, r"trainer\.max_time is '1:2:3:4:5', expected a time"),
+    ("trainer.max_time=2 weeks", CONFIG, r"trainer\.max_time is '2 weeks', expected a time"),
+    ("trainer.max_time=-1h", CONFIG, r"trainer\.max_time is '-1h', expected a time above 0"),
+    ("trainer.max_time=1e400", CONFIG, r"trainer\.max_time is '1e400', expected a time"),
+    ("trainer.val_by_epoch=sometimes", CONFIG, r"trainer\.val_by_epoch is 'sometimes', expected true or false"),
+    ("trainer.limit_val_batches=0", CONFIG, r"trainer\.limit_val_batches is '0', expected a count of at least 1, or a share"),
+    ("trainer.limit_val_batches=0.0", CONFIG, r"trainer\.limit_val_batches is '0\.0', expected"),
+    ("trainer.limit_train_batches=1.01", CONFIG, r"trainer\.limit_train_batches is '1\.01', .*up to 1\.0"),
+    ("trainer.limit_val_batches=0.01", CONFIG, r"trainer\.limit_val_batches is 0\.01 of 2 batches, which is not one"),
+    ("trainer.limit_train_batches=nan", CONFIG, r"trainer\.limit_train_batches is 'nan'"),
+    ("trainer.fast_dev_run=yes", CONFIG, r"trainer\.fast_dev_run is 'yes', expected true, false or a number of updates"),
+    ("trainer.limit_vall_batches=3", CONFIG, r"unknown key 'limit_vall_batches' in trainer; .*did you mean 'limit_val_batches'"),
+]

@@ -1,0 +1,76 @@
+#include <duet/cli/catalog.h>
+#include <duet/cli/registry.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+// What `duet help` lists is what the code reads.
+
+namespace duet {
+namespace {
+
+std::vector<std::string> paths_of(const std::vector<ConfigKey>& keys) {
+  std::vector<std::string> paths;
+  for (const ConfigKey& key : keys) paths.push_back(key.path);
+  return paths;
+}
+
+const TypeKind& kind_called(const std::vector<TypeKind>& kinds, const std::string& name) {
+  return *std::find_if(kinds.begin(), kinds.end(), [&](const TypeKind& kind) { return kind.name == name; });
+}
+
+TEST(Catalog, HoldsTheKeysOfEverySection) {
+  register_builtin_types();
+  const std::vector<std::string> paths = paths_of(keys_of_config());
+  for (const char* path :
+       {"work_dir", "mode", "seed", "device", "model.type", "data.train.batch_size", "data.val.batch_size", "data.test.num_workers",
+        "trainer.max_updates", "trainer.accumulate", "optim_wrapper.amp", "optim_wrapper.dtype", "optim_wrapper.optimizer.lr",
+        "optim_wrapper.clip_grad.max_norm", "optim_wrapper.clip_grad.clip_value", "optim_wrapper.loss_scale",
+        "optim_wrapper.loss_scale.init_scale", "optim_wrapper.paramwise_cfg.custom_keys", "param_scheduler", "evaluator",
+        "custom_hooks", "graph.cache_bytes", "graph.fuse"}) {
+    EXPECT_NE(std::find(paths.begin(), paths.end(), path), paths.end()) << path;
+  }
+  for (const std::string& path : paths) EXPECT_EQ(std::count(paths.begin(), paths.end(), path), 1) << path;
+}
+
+TEST(Catalog, EveryTypeOfEveryKindCanBeAsked) {
+  register_builtin_types();
+  for (const TypeKind& kind : type_kinds()) {
+    EXPECT_FALSE(kind.types.empty()) << kind.name;
+    std::size_t with_keys = 0;
+    for (const std::string& type : kind.types) with_keys += keys_of_type(kind, type).empty() ? 0 : 1;
+    EXPECT_GT(with_keys, 0U) << kind.name;
+  }
+}
+
+TEST(Catalog, TypesListTheirOwnKeys) {
+  register_builtin_types();
+  const std::vector<TypeKind> kinds = type_kinds();
+  const auto keys = [&](const char* kind, const char* type) { return paths_of(keys_of_type(kind_called(kinds, kind), type)); };
+  EXPECT_EQ(keys("model", "torchscript"), (std::vector<std::string>{"path", "inputs", "target", "loss"}));
+  EXPECT_EQ(keys("dataset", "Safetensors"), std::vector<std::string>{"path"});
+  EXPECT_EQ(keys("optimizer", "Adagrad"),
+            (std::vector<std::string>{"lr", "weight_decay", "eps", "maximize", "lr_decay", "initial_accumulator_value"}));
+  EXPECT_EQ(keys("constructor", "LearningRateDecayOptimizerConstructor"),
+            (std::vector<std::string>{"num_layers", "decay_rate", "decay_type", "strict_names"}));
+  const std::vector<std::string> multi_step = keys("schedule", "MultiStep");
+  EXPECT_EQ(multi_step.front(), "param_name");
+  EXPECT_NE(std::find(multi_step.begin(), multi_step.end(), "milestones"), multi_step.end());
+  const std::vector<std::string> ema = keys("hook", "EMAHook");
+  EXPECT_NE(std::find(ema.begin(), ema.end(), "momentum"), ema.end());
+}
+
+TEST(Catalog, NoProbeBuildsAnything) {
+  static bool built = false;
+  register_dataset("CatalogTestDataset", [](ConfigNode& node) -> std::shared_ptr<const Dataset> {
+    node.need<std::string>("path");
+    node.reject_unknown();
+    built = true;
+    return nullptr;
+  });
+  EXPECT_EQ(paths_of(keys_of_type(kind_called(type_kinds(), "dataset"), "CatalogTestDataset")), std::vector<std::string>{"path"});
+  EXPECT_FALSE(built);
+}
+
+}  // namespace
+}  // namespace duet

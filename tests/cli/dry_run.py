@@ -1,0 +1,113 @@
+"""Checks `duet train --dry-run` and `duet compare` with every hook: all parts take part, and no file stays behind.
+
+usage: dry_run.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import bad_input_cases as cases
+
+# All hooks, with files wherever one may be named.
+HOOKS = """
+data: {test: {type: FashionMnist, images: data/images, labels: data/labels, batch_size: 32}}
+default_hooks:
+  visualization: {draw: true, interval: 1, max_samples: 1}
+  logger: {interval: 1, file: own.jsonl, sinks: [terminal, jsonl, {type: tensorboard, folder: tb}, {type: wandb, folder: wb}]}
+  checkpoint: {interval: 2, save_best: auto}
+custom_hooks:
+  - {type: EMAHook, begin_iter: 2}
+  - {type: EmptyCacheHook}
+  - {type: SyncBuffersHook}
+  - {type: NaNGuardHook, interval: 1}
+  - {type: EarlyStoppingHook, monitor: loss, patience: 50}
+  - {type: ProfilerHook, wait: 0, warmup: 0, active: 1, folder: trace}
+  - {type: PredictionWriterHook, folder: written}
+test_evaluator: [{type: Accuracy}, {type: F1, num_classes: 10}]
+"""
+
+
+class Program:
+    def __init__(self, path, folder):
+        self.path, self.folder = os.path.abspath(path), folder
+        self.scratch = folder / "tmp"
+        self.scratch.mkdir()
+
+    def run(self, *arguments, code=0):
+        before = {path for path in self.folder.rglob("*")}
+        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False,
+                              env={**os.environ, "TMPDIR": str(self.scratch)})
+        text = done.stdout + done.stderr
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{text}"
+        left = {path for path in self.folder.rglob("*")} - before
+        assert {path.name for path in left} <= {"result.json"}, f"{arguments} left {left}"
+        return text
+
+
+def check_dry_run(program):
+    for mode in ("eager", "graph"):
+        for arguments, updates in ((["--dry-run"], 1), (["--dry-run", "3"], 3), (["--dry-run=2"], 2), (["trainer.fast_dev_run=2"], 2),
+                                   (["--dry-run", "50"], 4)):  # an epoch has four
+            text = program.run("train", "all.yaml", "--mode", mode, *arguments)
+            assert text.endswith("dry run: all parts work\n") or "dry run: all parts work\n" in text, text
+            assert f"update {updates}/" in text and f"update {updates + 1}/" not in text, text
+            for part in ("val  update", "test  update", "best checkpoint so far", "trace written to"):
+                assert part in text, (part, text)
+    program.run("train", "all.yaml", "--dry-run", "3", "--json", "result.json")
+    assert json.loads((program.folder / "result.json").read_text())["updates"] == 3
+    # The number may stand before the config.
+    assert "all parts work" in program.run("train", "--dry-run", "2", "all.yaml")
+    assert "all parts work" in program.run("train", "--dry-run", "all.yaml", "trainer.max_updates=1")
+    # Schedules are those of the whole run.
+    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_epochs: 30}",
+                                           "param_scheduler=[{type: Linear, end: 50}, {type: Cosine, begin: 50}]")
+    # A fixed step of the run's own counts.
+    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, accumulate: 2}")
+
+
+def check_mistakes(program):
+    for arguments, code, part in ((["trainer.fast_dev_run=no"], 2, "fast_dev_run is 'no'"), (["--dry-run=0"], 2, "at least 1"),
+                                  (["--dry-run=-3"], 2, "fast_dev_run is '-3'"), (["--dry-run", "--resume", "auto"], 2, "excludes"),
+                                  (["--dry-run", "data.test.labels=data/label_10"], 3, "label 10"),
+                                  (["--dry-run", "model.image_size=30"], 2, "set model"),
+                                  (["--dry-run", "test_evaluator=[{type: F1, num_classes: 3}]"], 3, "class"),
+                                  (["--dry-run", "custom_hooks=[{type: EarlyStoppingHook, monitor: los}]"], 2, "'los'")):
+        text = program.run("train", "all.yaml", *arguments, code=code)
+        assert part in text and "all parts work" not in text, (arguments, text)
+
+
+def check_compare(program):
+    """Every hook and validation take part in both modes, and files go nowhere."""
+    text = program.run("compare", "all.yaml", "trainer={max_updates: 20, val_interval: 3}", "--updates", "7", "--json", "result.json")
+    result = json.loads((program.folder / "result.json").read_text())
+    assert result["bit_identical"] and result["first_difference"] is None, result
+    assert result["eager"]["weights_hash"] == result["graph"]["weights_hash"], result
+    assert result["eager"]["updates"] == result["graph"]["updates"] == 7, result
+    assert result["graph"]["fallbacks"] == [], result["graph"]["fallbacks"]
+    for half in (result["eager"], result["graph"]):
+        assert len(half["losses"]) == 7 and half["us_per_update"]["median"] > 0, half
+    assert text.count("val  update 3/20") == text.count("val  update 6/20") == 2, text
+    assert text.count("best checkpoint so far") >= 2 and text.count("trace written") == 2, text
+
+
+def main():
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        cases.write_data(folder / "data")
+        base = cases.BASE.replace("default_hooks: {checkpoint: {interval: 2}}\n", "")
+        (folder / "base.yaml").write_text(base, encoding="utf-8")
+        (folder / "all.yaml").write_text("_base_: base.yaml\n" + HOOKS, encoding="utf-8")
+        program = Program(sys.argv[1], folder)
+        check_dry_run(program)
+        check_mistakes(program)
+        check_compare(program)
+    print("dry run: all checks passed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""A run that is asked to stop by signals at any moment saves, says so by its exit code, and ends as if nobody had asked.
+
+usage: signals.py PROGRAM [--seed N] [--moments N]
+
+SIGTERM, SIGINT and SIGUSR1 arrive at random moments: while a checkpoint is loaded, in updates, captures, saves and
+validations. Each process must end with exit code 75 within seconds; the next one goes on with --resume auto in the
+other mode. A second signal ends the process at once.
+"""
+
+import argparse
+import pathlib
+import random
+import re
+import signal
+import tempfile
+import time
+
+from kill_resume import CONFIG, IMAGES, STOPPED, Chain, expect_end, fail
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SECONDS = 10  # for the update in progress and the save, on a busy machine
+# Most of the time goes into validations, the rest into updates with a save every third.
+RUN = CONFIG % (IMAGES % (1200, 16, "true", 1, ""), IMAGES % (1500, 32, "false", 0, ""), "max_epochs: 4, val_interval: 4",
+                "type: AdamW, lr: 3.0e-3")
+# One batch of a validation takes seconds: time for a second signal.
+SLOW = CONFIG % (IMAGES % (64, 16, "true", 0, ""), IMAGES % (9000, 9000, "false", 0, ""), "max_updates: 50, val_interval: 1",
+                 "type: SGD, lr: 0.01")
+
+
+def wait_for(chain, pattern):
+    """False if the process ends before its log matches."""
+    while not re.search(pattern, chain.log):
+        if not chain.read(60):
+            return False
+    return True
+
+
+def stop_somewhere(chain, rng, mode):
+    """True if a signal ended the process, False if it finished before."""
+    chain.start(mode, "auto")
+    if not wait_for(chain, "resumed from|training in mode"):
+        fail(f"the process ended before it trained:\n{chain.log}")
+    time.sleep(rng.choice((0, rng.uniform(0, 0.05), rng.uniform(0, 0.6))))
+    number = rng.choice(SIGNALS)
+    begun = time.monotonic()
+    code = chain.signal(number)
+    seconds = time.monotonic() - begun
+    chain.expect_resumed()
+    if code == 0 and "training ends" in chain.log and "asked to stop" not in chain.log:
+        return False
+    if code != STOPPED:
+        fail(f"expected exit code {STOPPED} after {number.name}, found {code}:\n{chain.log}")
+    if number.name not in chain.log:
+        fail(f"the log does not name {number.name}:\n{chain.log}")
+    if seconds > SECONDS:
+        fail(f"{number.name} took {seconds:.1f} s to end the process")
+    return True
+
+
+def stop_again_and_again(program, root, rng, moments):
+    config = root / "run.yaml"
+    config.write_text(RUN, encoding="utf-8")
+    expected = Chain(program, root / "unbroken", config).finish("eager", "none")
+    stopped = run = 0
+    while stopped < moments:
+        run += 1
+        chain = Chain(program, root / f"stopped_{run}", config)
+        number = 0
+        while stop_somewhere(chain, rng, ("eager", "graph")[(run + number) % 2]):
+            number += 1
+            stopped += 1
+            if stopped == moments:
+                break
+        expect_end(chain.finish("graph", "auto"), expected, f"the run stopped {number} times")
+    return stopped, run
+
+
+def stop_at_once(program, root, mode):
+    config = root / "slow.yaml"
+    config.write_text(SLOW, encoding="utf-8")
+    chain = Chain(program, root / f"twice_{mode}", config)
+    chain.start(mode, "none")
+    wait_for(chain, "info update 2/")
+    time.sleep(0.1)  # into the validation
+    chain.process.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    begun = time.monotonic()
+    code = chain.signal(signal.SIGTERM)
+    if code not in (128 + signal.SIGTERM, STOPPED):
+        fail(f"expected exit code {128 + signal.SIGTERM} after a second SIGTERM, found {code}:\n{chain.log}")
+    if time.monotonic() - begun > 5:
+        fail("the second SIGTERM did not end the process at once")
+    return code == 128 + signal.SIGTERM
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--moments", type=int, default=40)
+    options = parser.parse_args()
+    print(f"--seed {options.seed}", flush=True)
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        at_once = sum(stop_at_once(options.program, root, mode) for mode in ("eager", "graph") for _ in range(2))
+        if at_once == 0:
+            fail("no second signal came in time to end a process at once")
+        begun = time.monotonic()
+        stopped, runs = stop_again_and_again(options.program, root, rng, options.moments)
+        print(f"{stopped} of {stopped} signals ended with exit code {STOPPED}, {runs} runs ended as the unbroken one, "
+              f"{time.monotonic() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

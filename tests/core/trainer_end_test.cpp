@@ -1,0 +1,230 @@
+#include <gmock/gmock.h>
+
+#include <duet/core/checkpoint.h>
+#include <duet/core/error.h>
+#include <duet/core/metrics/accuracy.h>
+#include <duet/hooks/checkpoint_hook.h>
+#include <duet/hooks/stop_signal_hook.h>
+
+#include <csignal>
+
+#include "../support/expect_error.h"
+#include "../support/loop_runs.h"
+#include "../support/sample_state.h"
+#include "../support/temp_dir.h"
+
+// How runs end, are cut short, and go on.
+
+namespace duet {
+namespace {
+
+using testing::EveryPointHook;
+using testing::expect_same_bits;
+using testing::loader;
+using testing::Names;
+using testing::trainer_for;
+
+class TrainerEnd : public ::testing::TestWithParam<std::string> {
+ protected:
+  const std::string& mode() const { return GetParam(); }
+};
+
+using Act = std::function<void(const std::string&, TrainContext&)>;
+
+void add_hook(BaseTrainer& trainer, Act act, const std::string& name = "actor") {
+  trainer.add_hook(std::make_unique<EveryPointHook>(name, std::move(act)));
+}
+
+// Notes the outcome that hooks see at the end.
+void watch_outcome(BaseTrainer& trainer, Names& seen) {
+  add_hook(trainer, [&seen](const std::string& point, TrainContext& context) {
+    if (point == "after_train" || point == "after_run") seen.push_back(point + " " + to_string(context.outcome));
+  }, "watch");
+}
+
+TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
+  struct Case {
+    std::string outcome;
+    Act act;
+  };
+  const std::vector<Case> cases = {
+      {"finished", [](const std::string&, TrainContext&) {}},
+      {"stopped",
+       [](const std::string& point, TrainContext& c) {
+         if (point == "after_train_iter" && c.update == 2) c.request_stop("enough");
+       }},
+      {"interrupted",
+       [](const std::string& point, TrainContext& c) {
+         if (point == "after_train_iter" && c.update == 2) c.interrupt("later");
+       }},
+      // In the very last update: not finished, whatever the counters say.
+      {"failed",
+       [](const std::string& point, TrainContext& c) {
+         if (point == "after_train_iter" && c.update == 4) throw DataError("planted");
+       }},
+  };
+  for (const Case& one : cases) {
+    const auto trainer = trainer_for(mode(), {.max_updates = 4, .val_interval = 4});
+    EXPECT_EQ(trainer->outcome(), RunOutcome::kNone);
+    Names seen;
+    watch_outcome(*trainer, seen);
+    int validations = 0;
+    add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
+      validations += point == "before_val" ? 1 : 0;
+      one.act(point, c);
+    });
+    try {
+      trainer->train(*loader(12), loader(4).get());
+    } catch (const DataError&) {
+    }
+    EXPECT_EQ(to_string(trainer->outcome()), one.outcome);
+    EXPECT_EQ(seen, (Names{"after_train " + one.outcome, "after_run " + one.outcome}));
+    EXPECT_EQ(validations, one.outcome == "finished" ? 1 : 0) << one.outcome;
+  }
+}
+
+TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
+  const TempDir folder;
+  const auto trainer =
+      trainer_for(mode(), {.max_updates = 100, .max_seconds = 1e-9, .work_dir = folder.path().string()});
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
+  trainer->train(*loader(12));
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
+  EXPECT_EQ(trainer->update(), 1);
+  EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr("time limit"));
+  const auto latest = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_latest();
+  ASSERT_TRUE(latest);
+  EXPECT_EQ(CheckpointStore::load(*latest).integer("trainer.update"), 1);
+}
+
+TEST_P(TrainerEnd, AnInterruptedRunGoesOnAsIfNothingHadBeen) {
+  for (const std::string moment : {"after_train_iter", "before_val_iter", "after_val_iter", "after_train_epoch"}) {
+    std::vector<MetricValues> metrics[2];
+    StateDict states[2];
+    for (const bool interrupts : {false, true}) {
+      const LoopOptions loop = {.max_epochs = 3, .val_interval = 2};
+      const auto note = [&](const std::string& point, TrainContext& c) {
+        if (point == "after_val_epoch") metrics[interrupts].push_back(c.metrics);
+        if (interrupts && point == moment && c.update == 6) c.interrupt("later");
+      };
+      const auto first = trainer_for(mode(), loop);
+      add_hook(*first, note);
+      first->train(*loader(12), loader(6, 5, false).get());
+      states[interrupts] = first->state_dict();
+      if (!interrupts) continue;
+      ASSERT_EQ(first->outcome(), RunOutcome::kInterrupted) << moment;
+      const StateDict saved = first->state_dict();  // before the next trainer seeds the generators
+      const auto second = trainer_for(mode() == "eager" ? "graph" : "eager", loop);
+      add_hook(*second, [&](const std::string& point, TrainContext& c) {
+        if (point == "after_val_epoch") metrics[1].push_back(c.metrics);
+      });
+      second->load_state_dict(saved);
+      second->train(*loader(12), loader(6, 5, false).get());
+      EXPECT_EQ(second->outcome(), RunOutcome::kFinished);
+      states[1] = second->state_dict();
+    }
+    EXPECT_EQ(metrics[0], metrics[1]) << moment;
+    expect_same_state(states[0], states[1]);
+  }
+}
+
+TEST_P(TrainerEnd, AFinishedRunCanBeExtended) {
+  const auto straight = trainer_for(mode(), {.max_epochs = 4});
+  straight->train(*loader(10));
+  const StateDict expected = straight->state_dict();
+  const auto first = trainer_for(mode(), {.max_epochs = 2});
+  first->train(*loader(10));
+  ASSERT_TRUE(first->finished());
+  const StateDict saved = first->state_dict();  // before the next trainer seeds the generators
+  const auto longer = trainer_for(mode(), {.max_epochs = 4});
+  longer->load_state_dict(saved);
+  EXPECT_FALSE(longer->finished());
+  longer->train(*loader(10));
+  expect_same_state(expected, longer->state_dict());
+}
+
+TEST_P(TrainerEnd, LimitsCountMicroBatches) {
+  const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = 2, .limit_train_batches = 3,
+                                            .limit_val_batches = 2, .limit_test_batches = 1, .limit_predict_batches = 3});
+  std::map<std::string, int> counts;
+  add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
+    ++counts[point];
+    if (point == "before_train_iter") counts["micro-batches"] += static_cast<int>(c.window->batches.size());
+  });
+  const auto data = loader(12);
+  trainer->train(*data, loader(8).get());
+  trainer->test(*loader(8));
+  trainer->predict(*loader(8));
+  EXPECT_EQ(counts["before_train_iter"], 4);
+  EXPECT_EQ(counts["micro-batches"], 6);
+  EXPECT_EQ(counts["before_val_iter"], 4);
+  EXPECT_EQ(counts["before_test_iter"], 1);
+  EXPECT_EQ(counts["before_predict_iter"], 3);
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.limit_val_batches = -1}); }, {"limit_val_batches is -1"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_seconds = -1}); }, {"max_seconds is -1"});
+}
+
+TEST_P(TrainerEnd, ValidationComesByEpochsByUpdatesAndAfterTheLastUpdate) {
+  const auto validated = [&](LoopOptions loop) {
+    std::vector<int64_t> updates;
+    const auto trainer = trainer_for(mode(), loop);
+    add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
+      if (point == "before_val") updates.push_back(c.update);
+    });
+    trainer->train(*loader(6), loader(2).get());  // 3 updates per epoch
+    return updates;
+  };
+  using Updates = std::vector<int64_t>;
+  EXPECT_EQ(validated({.max_epochs = 3}), (Updates{3, 6, 9}));
+  EXPECT_EQ(validated({.max_epochs = 5, .val_interval = 2, .val_by_epoch = true}), (Updates{6, 12}));
+  EXPECT_EQ(validated({.max_epochs = 3, .val_interval = 4}), (Updates{4, 8, 9}));
+  EXPECT_EQ(validated({.max_updates = 7, .val_interval = 4}), (Updates{4, 7}));
+}
+
+TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
+  const auto trainer = trainer_for(mode(), {.max_updates = 1});
+  trainer->add_metric(std::make_unique<Accuracy>());
+  trainer->add_metric(std::make_unique<Accuracy>(), "second");
+  const MetricValues values = trainer->validate(*loader(4));
+  EXPECT_EQ(values.count("accuracy") + values.count("second/accuracy") + values.count("loss"), 3U);
+  trainer->add_metric(std::make_unique<Accuracy>());
+  expect_error<ConfigError>([&] { trainer->validate(*loader(4)); }, {"two metrics report 'accuracy'", "prefix"});
+}
+
+TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
+  struct sigaction before {};
+  sigaction(SIGTERM, nullptr, &before);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    const auto trainer = trainer_for(mode(), {.max_updates = 10});
+    trainer->add_hook(std::make_unique<StopSignalHook>());
+    add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
+      if (point == "after_backward" && c.update == 3) std::raise(signal);
+    });
+    trainer->train(*loader(30));
+    EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
+    EXPECT_EQ(trainer->update(), 4) << "the update is finished first";
+    EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr(StopSignals::name(signal)));
+    trainer->train(*loader(30));  // the signal belonged to the run before
+    EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+  }
+  struct sigaction after {};
+  sigaction(SIGTERM, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+}
+
+TEST(StopSignalsDeathTest, ASecondSignalEndsTheProcessAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const StopSignals signals;
+        std::raise(SIGTERM);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerEnd, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet

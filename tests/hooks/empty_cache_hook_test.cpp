@@ -1,0 +1,120 @@
+#include <duet/hooks/empty_cache_hook.h>
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <duet/core/device.h>
+#include <gmock/gmock.h>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/loop_runs.h"
+
+namespace duet {
+namespace {
+
+using testing::loader;
+using testing::Names;
+using testing::trainer_for;
+
+TEST(EmptyCacheHook, UsesOnlyThePointsAskedFor) {
+  const EmptyCacheHook usual;
+  EXPECT_TRUE(usual.uses(HookPoint::kAfterTrainEpoch));
+  EXPECT_TRUE(usual.uses(HookPoint::kAfterValEpoch));
+  EXPECT_FALSE(usual.uses(HookPoint::kBeforeTrainEpoch));
+  EXPECT_FALSE(usual.uses(HookPoint::kAfterTrainIter));
+  const EmptyCacheHook eager({.before_epoch = false, .after_epoch = false, .after_iter = true});
+  EXPECT_FALSE(eager.uses(HookPoint::kAfterTrainEpoch));
+  EXPECT_TRUE(eager.uses(HookPoint::kAfterPredictIter));
+}
+
+TEST(EmptyCacheHook, RefusesToDoNothing) {
+  expect_error<ConfigError>([] { EmptyCacheHook hook({.after_epoch = false}); }, {"[EmptyCacheHook]", "after_iter"});
+}
+
+TEST(EmptyCacheHook, SaysOnceThatTheCpuHasNoCache) {
+  FakeRun run;
+  EmptyCacheHook hook;
+  ::testing::internal::CaptureStderr();
+  hook.after_train_epoch(run.context);
+  hook.after_train_epoch(run.context);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("nothing to free"), std::string::npos) << log;
+  EXPECT_EQ(log.find("nothing to free"), log.rfind("nothing to free")) << log;
+}
+
+class EmptyCache : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Points between the emptyings of two epochs of three updates, each validated with two batches; a test and a prediction.
+  static Names run(const EmptyCacheHookOptions& options) {
+    Names calls;
+    LoopOptions loop;
+    loop.max_epochs = 2;
+    const auto trainer = trainer_for(GetParam(), loop);
+    trainer->add_hook(testing::recorder(calls));
+    trainer->add_hook(std::make_unique<EmptyCacheHook>(options, [&calls] { calls.emplace_back("empty"); }));
+    const auto data = loader(4, 5, false);
+    trainer->train(*loader(6), data.get());
+    trainer->test(*data);
+    trainer->predict(*data);
+    Names points;  // that an emptying followed
+    for (std::size_t i = 1; i < calls.size(); ++i) {
+      if (calls[i] == "empty") points.push_back(calls[i - 1]);
+    }
+    return points;
+  }
+};
+
+TEST_P(EmptyCache, FreesAfterEveryEpoch) {
+  EXPECT_EQ(run({}), (Names{"after_train_epoch", "after_val_epoch", "after_train_epoch", "after_val_epoch", "after_test_epoch",
+                            "after_predict_epoch"}));
+}
+
+TEST_P(EmptyCache, FreesBeforeEpochsAndAfterIters) {
+  const Names val = {"before_val_epoch", "after_val_iter", "after_val_iter"};
+  Names expected;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const char* point : {"before_train_epoch", "after_train_iter", "after_train_iter", "after_train_iter"}) {
+      expected.emplace_back(point);
+    }
+    expected.insert(expected.end(), val.begin(), val.end());
+  }
+  for (const char* pass : {"test", "predict"}) {
+    expected.push_back(std::string("before_") + pass + "_epoch");
+    for (int i = 0; i < 2; ++i) expected.push_back(std::string("after_") + pass + "_iter");
+  }
+  EXPECT_EQ(run({.before_epoch = true, .after_epoch = false, .after_iter = true}), expected);
+}
+
+TEST_P(EmptyCache, FreesOnlyWhatNobodyUses) {
+  if (!cuda_available()) GTEST_SKIP() << "no CUDA device";
+  const auto weights = [](bool with_hook) {
+    TrainerOptions options;
+    options.device = "cuda";
+    seed_all(3);
+    std::unique_ptr<BaseTrainer> trainer;
+    if (std::string(GetParam()) == "eager") {
+      trainer = std::make_unique<EagerTrainer>(testing::cnn_task().make(), options);
+    } else {
+      trainer = std::make_unique<GraphTrainer>(testing::cnn_task().make(), options);
+    }
+    if (with_hook) trainer->add_hook(std::make_unique<EmptyCacheHook>(EmptyCacheHookOptions{.after_iter = true}));
+    c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(at::kCUDA);
+    for (uint64_t n = 0; n < 8; ++n) {
+      { const at::Tensor unused = at::empty({64 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA)); }
+      const int64_t before = allocator.getDeviceStats(0).reserved_bytes[0].current;
+      trainer->step(testing::cnn_task().batch(8, n));
+      const int64_t after = allocator.getDeviceStats(0).reserved_bytes[0].current;
+      EXPECT_EQ(after <= before - (64 << 20), with_hook);
+    }
+    trainer->finish();
+    const StateDict live = trainer->weights();
+    StateDict copy;
+    for (const auto& [name, tensor] : live.tensors()) copy.set(name, tensor.cpu());
+    return copy;
+  };
+  testing::expect_same_bits(weights(true), weights(false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, EmptyCache, ::testing::Values("eager", "graph"));
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,169 @@
+#include <duet/hooks/log_window.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "../support/expect_error.h"
+#include "../support/log_lines.h"
+
+namespace duet {
+namespace {
+
+using Values = LogWindow::Values;
+
+void add(LogWindow& window, const std::string& name, double value) {
+  window.start_update();
+  window.add(name, at::scalar_tensor(value, at::kDouble));
+}
+
+double read_one(LogWindow& window, const std::string& name) {
+  for (const auto& [found, value] : window.read()) {
+    if (found == name) return value;
+  }
+  return std::nan("");
+}
+
+TEST(LogWindow, SmoothsLossesTimesAndNormsAndLogsOtherNumbersAsTheyAre) {
+  LogWindow window({.window_size = 3});
+  for (int i = 1; i <= 5; ++i) {
+    window.start_update();
+    for (const char* name : {"loss", "decode.loss_ce", "grad_norm", "loss_scale", "accuracy"}) {
+      window.add(name, at::scalar_tensor(static_cast<double>(i * i)));
+    }
+  }
+  const double mean = (9 + 16 + 25) / 3.0;
+  EXPECT_EQ(window.read(), (Values{{"loss", mean}, {"decode.loss_ce", mean}, {"grad_norm", mean}, {"loss_scale", 25}, {"accuracy", 25}}));
+}
+
+TEST(LogWindow, LooksBackBeyondTheLastLine) {
+  LogWindow window({.window_size = 4});
+  for (const double value : {1.0, 2.0}) add(window, "loss", value);
+  EXPECT_EQ(read_one(window, "loss"), 1.5);
+  for (const double value : {3.0, 4.0, 5.0}) add(window, "loss", value);
+  EXPECT_EQ(read_one(window, "loss"), 3.5);  // of 2 3 4 5
+}
+
+TEST(LogWindow, MakesEveryStatisticOfCustomCfg) {
+  LogWindowOptions options;
+  options.custom_cfg = {{"loss", "median", 4, "median4"}, {"loss", "median", 3, "median3"},
+                        {"loss", "min", 3, "least"},      {"loss", "max", kGlobalWindow, "most"},
+                        {"loss", "mean", kEpochWindow, "epoch_mean"}, {"loss", "current", 1, ""}};
+  LogWindow window(options);
+  for (const double value : {9.0, 4.0}) add(window, "loss", value);
+  window.start_epoch();
+  for (const double value : {8.0, 2.0, 5.0}) add(window, "loss", value);
+  EXPECT_EQ(window.read(), (Values{{"loss", 5}, {"median4", 4.5}, {"median3", 5}, {"least", 2}, {"most", 9}, {"epoch_mean", 5}}));
+}
+
+TEST(LogWindow, KeepsAWholeRunBehindFewTensors) {
+  LogWindowOptions options;
+  options.custom_cfg = {{"loss", "mean", kGlobalWindow, "all"}, {"loss", "mean", kEpochWindow, "epoch"}};
+  LogWindow window(options);
+  constexpr int kUpdates = 2500;  // more than are kept as single tensors
+  for (int i = 0; i < kUpdates; ++i) {
+    if (i == 1000) window.start_epoch();
+    add(window, "loss", i);
+  }
+  const Values values = window.read();
+  EXPECT_EQ(values.at(0).second, kUpdates - 5.5);
+  EXPECT_EQ(values.at(1).second, (kUpdates - 1) / 2.0);
+  EXPECT_EQ(values.at(2).second, (1000 + kUpdates - 1) / 2.0);
+}
+
+TEST(LogWindow, MeansOfTimesCoverAllUpdatesSinceTheLine) {
+  LogWindow window({.window_size = 2});
+  for (const double seconds : {1.0, 0.0, 0.0, 0.0}) window.add("time", seconds);
+  EXPECT_EQ(read_one(window, "time"), 0.25);
+  window.add("time", 4.0);
+  EXPECT_EQ(read_one(window, "time"), 2);
+}
+
+TEST(LogWindow, ReadsAllTypesAndShapesExactly) {
+  LogWindow window;
+  window.start_update();
+  const double third = 1.0 / 3;
+  window.add("f", at::scalar_tensor(third, at::kFloat));
+  window.add("l", at::scalar_tensor(int64_t{1} << 40, at::kLong));
+  window.add("d", at::full({1, 1}, third, at::kDouble));
+  window.add("b", at::scalar_tensor(true, at::kBool));
+  window.add("h", at::scalar_tensor(0.5, at::kBFloat16).requires_grad_());
+  window.add("f2", at::scalar_tensor(2, at::kFloat));
+  window.add("undefined", at::Tensor());
+  EXPECT_EQ(window.read(), (Values{{"f", static_cast<float>(third)}, {"l", static_cast<double>(int64_t{1} << 40)},
+                                   {"d", third}, {"b", 1}, {"h", 0.5}, {"f2", 2}}));
+}
+
+TEST(LogWindow, LeavesOutWhatGotNoValueSinceTheLineBefore) {
+  LogWindow window;
+  window.add("loss", at::scalar_tensor(1.0));
+  window.add("rare", at::scalar_tensor(7.0));
+  EXPECT_EQ(window.read().size(), 2U);
+  add(window, "loss", 1);
+  EXPECT_EQ(window.read(), (Values{{"loss", 1}}));
+}
+
+TEST(LogWindow, ShowsNaN) {
+  LogWindowOptions options;
+  options.custom_cfg = {{"loss", "min", 3, "least"}, {"loss", "median", 3, "middle"}};
+  LogWindow window(options);
+  for (const double value : {1.0, std::nan(""), 2.0}) add(window, "loss", value);
+  for (const auto& [name, value] : window.read()) EXPECT_TRUE(std::isnan(value)) << name;
+}
+
+TEST(LogWindow, GoesOnFromItsState) {
+  LogWindowOptions options{.window_size = 4};
+  options.custom_cfg = {{"loss", "max", kEpochWindow, "epoch"}, {"loss", "max", kGlobalWindow, "run"}};
+  LogWindow whole(options), first(options), second(options);
+  const auto feed = [](LogWindow& window, int i) {
+    if (i == 3) window.start_epoch();
+    window.start_update();
+    window.add("time", 1.0);
+    window.add("loss", at::scalar_tensor(10.0 - i));
+    window.add("accuracy", at::scalar_tensor(i));
+  };
+  for (int i = 0; i < 9; ++i) {
+    feed(whole, i);
+    if (i == 4) whole.read();
+    if (i < 7) {
+      feed(first, i);
+      if (i == 4) first.read();
+    } else {
+      if (i == 7) second.load_state_dict(first.state_dict());
+      feed(second, i);
+    }
+  }
+  Values expected = whole.read();
+  Values resumed = second.read();
+  EXPECT_EQ(resumed, expected);
+  EXPECT_EQ(expected, (Values{{"time", 1}, {"loss", 3.5}, {"epoch", 7}, {"run", 10}, {"accuracy", 8}}));
+}
+
+TEST(LogWindow, RefusesBadOptions) {
+  const auto refused = [](const LogWindowOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { LogWindow{options}; }, parts);
+  };
+  refused({.window_size = 0}, {"window_size 0", "at least 1"});
+  refused({.mean_pattern = "("}, {"mean_pattern '('"});
+  refused({.custom_cfg = {{""}}}, {"data_src"});
+  refused({.custom_cfg = {{"loss", "meen"}}}, {"'meen'", "'loss'", "median"});
+  refused({.custom_cfg = {{"loss", "mean", -2}}}, {"window_size -2"});
+  refused({.custom_cfg = {{"loss"}, {"accuracy", "mean", 2, "loss"}}}, {"two numbers as 'loss'"});
+}
+
+TEST(LogWindow, WarnsOnceOfASourceThatNobodyLogs) {
+  LogWindow window({.custom_cfg = {{"lose"}}});
+  const std::string text = testing::stderr_of([&] {
+    add(window, "loss", 1);
+    window.read();
+    window.read();
+  });
+  EXPECT_NE(text.find("'lose', which this run does not log so far; it logs loss"), std::string::npos) << text;
+  EXPECT_EQ(text.find("lose"), text.rfind("lose"));
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,241 @@
+#include <duet/hooks/logger_hook.h>
+
+#include <ATen/record_function.h>
+#include <duet/core/error.h>
+#include <duet/hooks/checkpoint_hook.h>
+#include <duet/hooks/iter_timer_hook.h>
+#include <duet/hooks/param_scheduler_hook.h>
+#include <duet/hooks/runtime_info_hook.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/log_lines.h"
+#include "../support/loop_runs.h"
+#include "../support/temp_dir.h"
+
+// LoggerHook in whole runs, in both modes.
+
+namespace duet {
+namespace {
+
+using testing::EveryPointHook;
+using testing::Json;
+using testing::kind_of;
+using testing::lasting;
+using testing::lines_of;
+using testing::loader;
+using testing::trainer_for;
+
+class LoggerRun : public ::testing::TestWithParam<const char*> {
+ protected:
+  TempDir folder;
+  const std::string mode = GetParam();
+
+  std::unique_ptr<BaseTrainer> trainer(const std::string& of_mode, int64_t updates) {
+    auto made = trainer_for(of_mode, {.max_updates = updates, .work_dir = folder / "run"});
+    made->add_hook(std::make_unique<RuntimeInfoHook>());
+    made->add_hook(std::make_unique<IterTimerHook>());
+    return made;
+  }
+  void add_schedule(BaseTrainer& to) {
+    to.add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Polynomial", .end = 100}}));
+  }
+  std::vector<Json> train_lines() { return kind_of(lines_of(folder / "run/log.jsonl"), "train"); }
+};
+
+// Calls `visit(update)` after each, before the logger sees it.
+std::unique_ptr<Hook> after_each(std::function<void(TrainContext&)> visit) {
+  return std::make_unique<EveryPointHook>("visitor", [visit = std::move(visit)](const std::string& point, TrainContext& context) {
+    if (point == "after_train_iter") visit(context);
+  });
+}
+
+TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
+  std::vector<double> losses;
+  const auto run = trainer(mode, 60);
+  run->add_hook(after_each([&](TrainContext& context) { losses.push_back(context.output->loss.item<double>()); }));
+  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 15}));
+  const auto data = loader(16);
+  run->train(*data);
+  const std::vector<Json> lines = train_lines();
+  ASSERT_EQ(lines.size(), 4U);
+  for (std::size_t line = 0; line < 4; ++line) {
+    double sum = 0;
+    for (std::size_t i = 0; i < 10; ++i) sum += losses.at(15 * (line + 1) - 10 + i);
+    EXPECT_DOUBLE_EQ(lines[line].at("loss").get<double>(), sum / 10);
+    EXPECT_GT(lines[line].at("memory").get<double>(), 1);
+    EXPECT_GT(lines[line].at("samples_per_second").get<double>(), 0);
+  }
+}
+
+// What a host that reads a tensor calls, on any device.
+std::atomic<int64_t> reads{0};
+std::unique_ptr<at::ObserverContext> count_read(const at::RecordFunction& call) {
+  const std::string name = call.name();
+  for (const char* read : {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::_to_copy",
+                           "aten::copy_"}) {
+    if (name == read) ++reads;
+  }
+  return nullptr;
+}
+
+TEST_P(LoggerRun, ReadsNothingFromTheDeviceBetweenLines) {
+  // Reads of the updates (first, last].
+  const auto reads_of = [&](bool hooks, int64_t first, int64_t last) {
+    const auto run = trainer_for(mode, {.max_updates = 220, .work_dir = folder / "run"});
+    add_schedule(*run);  // looks its numbers up on the device
+    if (hooks) {
+      run->add_hook(std::make_unique<RuntimeInfoHook>());
+      run->add_hook(std::make_unique<IterTimerHook>());
+      run->add_hook(std::make_unique<LoggerHook>());
+      run->add_hook(std::make_unique<CheckpointHook>());
+    }
+    int64_t before = 0, found = -1;
+    run->add_hook(std::make_unique<EveryPointHook>("window", [&](const std::string& point, TrainContext& context) {
+      if (point != "before_train_iter") return;
+      if (context.update == first) before = reads;
+      if (context.update == last) found = reads - before;
+    }));
+    const auto data = loader(16);
+    run->train(*data);
+    return found;
+  };
+  const at::CallbackHandle handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(count_read).scopes({at::RecordScope::FUNCTION}));
+  EXPECT_EQ(reads_of(true, 151, 199), reads_of(false, 151, 199));
+  EXPECT_GT(reads_of(true, 151, 201), reads_of(false, 151, 201)) << "the line of update 200 reads";
+  at::removeCallback(handle);
+}
+
+TEST_P(LoggerRun, WritesTheSameLinesAfterAResumeInTheOtherMode) {
+  const auto options = [&](const std::string& file) {
+    LoggerHookOptions logger{.interval = 4, .file = folder / file};
+    logger.window.custom_cfg = {{"loss", "median", kEpochWindow, "epoch_median"}, {"loss", "max", kGlobalWindow, "max"}};
+    return logger;
+  };
+  const auto train = [&](const std::string& of_mode, int64_t updates, const std::string& file, const std::string& from) {
+    auto run = trainer(of_mode, updates);
+    add_schedule(*run);
+    run->add_hook(std::make_unique<LoggerHook>(options(file)));
+    run->add_hook(std::make_unique<CheckpointHook>());
+    if (!from.empty()) run->load(from);
+    const auto data = loader(14);
+    run->train(*data);
+    return run;
+  };
+  train(mode, 40, "whole.jsonl", "");
+  const auto first = train(mode, 23, "parts.jsonl", "");
+  const std::string saved = first->save(folder / "saved");
+  train(mode == "eager" ? "graph" : "eager", 40, "parts.jsonl", saved);
+
+  const auto tail = [&](const std::string& file) {
+    std::vector<Json> found;
+    for (Json line : kind_of(lines_of(folder / file), "train")) {
+      if (line.at("step") <= 23) continue;
+      line.erase("mode");
+      found.push_back(lasting(line));
+    }
+    return found;
+  };
+  ASSERT_EQ(tail("whole.jsonl").size(), 5U);
+  EXPECT_EQ(tail("parts.jsonl"), tail("whole.jsonl"));
+  const std::vector<Json> parts = lines_of(folder / "parts.jsonl");
+  EXPECT_EQ(parts.front().at("run_id"), parts.back().at("run_id"));
+}
+
+TEST_P(LoggerRun, HasWrittenAllWhenTrainingFails) {
+  const auto run = trainer(mode, 40);
+  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
+  run->add_hook(after_each([](TrainContext& context) {
+    if (context.update == 7) throw std::runtime_error("out of patience");
+  }));
+  const auto data = loader(16);
+  expect_error<std::runtime_error>([&] { run->train(*data); }, {"out of patience"});
+  const std::vector<Json> lines = lines_of(folder / "run/log.jsonl");
+  EXPECT_EQ(train_lines().size(), 3U);
+  ASSERT_EQ(lines.back().at("kind"), "error");
+  EXPECT_NE(lines.back().at("error").get<std::string>().find("out of patience"), std::string::npos);
+}
+
+TEST_P(LoggerRun, GoesOnInASecondTrainingOfTheSameTrainer) {
+  const auto run = trainer(mode, 0);
+  run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
+  const Batch batch = testing::mlp_task().batch(2, 1);
+  for (int i = 0; i < 2; ++i) run->step(batch);
+  run->finish();
+  EXPECT_EQ(train_lines().size(), 1U);
+  for (int i = 0; i < 3; ++i) run->step(batch);
+  run->finish();
+  EXPECT_EQ(train_lines().size(), 3U);  // 2, 4 and the last one, 5
+  EXPECT_EQ(train_lines().back().at("step"), 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, LoggerRun, ::testing::Values("eager", "graph"));
+
+TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
+  const TempDir folder;
+  FakeTrainer run({.max_updates = 4, .work_dir = folder / "run"});
+  LoggerHookOptions options{.interval = 2};
+  options.sinks = {{"tensorboard"}, {"wandb"}, {.type = "jsonl", .file = folder / "own.jsonl"}};
+  run.add_hook(std::make_unique<LoggerHook>(options));
+  FakeData data(5);
+  run.train(data);
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/tensorboard"));
+  const std::string id = lines_of(folder / "own.jsonl").front().at("run_id");
+  bool found = false;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "run/wandb")) {
+    found = found || entry.path().filename() == "run-" + id + ".wandb";
+  }
+  EXPECT_TRUE(found) << id;
+
+  const TempDir empty;
+  FakeTrainer nowhere({.max_updates = 4});
+  options.sinks.pop_back();
+  nowhere.add_hook(std::make_unique<LoggerHook>(options));
+  FakeData again(5);
+  nowhere.train(again);  // no work_dir, nothing to open
+}
+
+class SlowSink : public testing::MemorySink {
+ public:
+  explicit SlowSink(std::string file) : MemorySink(nullptr), file_(std::move(file)) {}
+  void write(const LogRecord& record) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::ofstream(file_, std::ios::app) << Json({{"kind", record.kind}, {"step", record.step}}).dump() << '\n';
+  }
+
+ private:
+  std::string file_;
+};
+
+TEST(LoggerSinks, WriteAllWhenAHookEndsTheProgram) {
+  const TempDir folder;
+  const std::string file = folder / "slow.jsonl";
+  EXPECT_EXIT(
+      {
+        FakeTrainer run({.max_updates = 40});
+        std::vector<std::unique_ptr<LogSink>> sinks;
+        sinks.push_back(std::make_unique<SlowSink>(file));
+        run.add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1, .sinks = {}}, std::move(sinks)));
+        run.add_hook(std::make_unique<EveryPointHook>("quitter", [](const std::string& point, TrainContext& context) {
+          if (point == "before_train_iter" && context.update == 20) std::exit(5);
+        }));
+        FakeData data(50);
+        run.train(data);
+      },
+      ::testing::ExitedWithCode(5), "");
+  const std::vector<Json> train = kind_of(lines_of(file), "train");
+  ASSERT_EQ(train.size(), 20U);
+  EXPECT_EQ(train.back().at("step"), 20);
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,197 @@
+#include <duet/hooks/nan_guard_hook.h>
+
+#include <ATen/record_function.h>
+#include <duet/core/checkpoint.h>
+#include <duet/hooks/checkpoint_hook.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/loop_runs.h"
+#include "../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::mlp_task;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr int64_t kBad = 6;  // the update whose batch is not finite
+
+// Reads of single numbers from a device while it lives; on the CPU they are counted too, though they wait for nothing.
+class CountReads {
+ public:
+  CountReads() {
+    count = 0;
+    callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&on_op).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~CountReads() { at::removeCallback(callback_); }
+  static int count;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& op) {
+    if (std::string(op.name()) == "aten::_local_scalar_dense") ++count;
+    return nullptr;
+  }
+  at::CallbackHandle callback_;
+};
+int CountReads::count = 0;
+
+class NaNGuard : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<BaseTrainer> make_plain(TrainerOptions options = {}) {
+    GraphOptions graph;
+    graph.fallback = Fallback::kStrict;
+    graph.verify_interval = 2;
+    options.loop.work_dir = folder_.path().string();
+    seed_all(3);
+    return testing::make_trainer(GetParam(), mlp_task().make(), options, graph);
+  }
+  std::unique_ptr<BaseTrainer> make(const NaNGuardHookOptions& options, const TrainerOptions& trainer_options = {}) {
+    auto trainer = make_plain(trainer_options);
+    trainer->add_hook(std::make_unique<NaNGuardHook>(options));
+    return trainer;
+  }
+
+  static void step(BaseTrainer& trainer, double bad = kInf) {
+    Batch batch = mlp_task().batch(8, static_cast<uint64_t>(trainer.update()));
+    if (trainer.update() + 1 == kBad) batch["input"][3][2] = bad;
+    trainer.step(batch);
+  }
+  static void steps(BaseTrainer& trainer, int64_t until, double bad = kInf) {
+    while (trainer.update() < until) step(trainer, bad);
+  }
+  std::vector<std::string> checkpoints() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(CheckpointStore::root_of(folder_.path().string()))) {
+      if (entry.is_directory()) names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  TempDir folder_;
+};
+
+TEST_P(NaNGuard, NamesTheUpdateThatWasTheFirstAndWhatIsNotFinite) {
+  for (const double bad : {kInf, std::nan("")}) {
+    const auto trainer = make({.interval = 4});
+    expect_error<Error>([&] { steps(*trainer, 20, bad); },
+                        {"at update 6, looked at after update 8", "'loss'", "weights from 'a.weight' on", "non_finite: skip"});
+    EXPECT_EQ(trainer->update(), 8);
+    EXPECT_EQ(trainer->outcome(), RunOutcome::kFailed);
+  }
+}
+
+TEST_P(NaNGuard, SeesTheNormOfTheGradients) {
+  TrainerOptions options;
+  options.clip_grad = ClipGradOptions{};
+  const auto trainer = make({.interval = 1}, options);
+  expect_error<Error>([&] { steps(*trainer, 20); }, {"at update 6, looked at after update 6", "2 values from 'loss' on"});
+}
+
+TEST_P(NaNGuard, LooksOnceMoreAtTheEnd) {
+  const auto trainer = make({.interval = 100});
+  steps(*trainer, 7);
+  expect_error<Error>([&] { trainer->finish(); }, {"at update 6, looked at after update 7"});
+}
+
+TEST_P(NaNGuard, CanStopInsteadOrWarn) {
+  const auto stopped = make({.interval = 4, .action = "stop"});
+  steps(*stopped, 8);
+  EXPECT_THAT(stopped->stop_reason(), HasSubstr("update 6 was not finite"));
+
+  const auto warned = make({.interval = 4, .action = "warn"});
+  ::testing::internal::CaptureStderr();
+  steps(*warned, 15);
+  warned->finish();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("at update 6, looked at after update 8"));
+  EXPECT_THAT(log, HasSubstr("at update 9, looked at after update 12"));  // the weights stay bad
+  EXPECT_EQ(warned->stop_reason(), "");
+  EXPECT_EQ(warned->update(), 15);
+}
+
+TEST_P(NaNGuard, ReadsOneNumberAtEachLookAndNothingBetween) {
+  const auto guarded = make({.interval = 5}), plain = make_plain();
+  for (int n = 1; n <= 20; ++n) {
+    const auto reads = [](BaseTrainer& trainer) {
+      const CountReads counting;
+      step(trainer, 1.0);
+      return CountReads::count;
+    };
+    const int of_guarded = reads(*guarded), of_plain = reads(*plain);
+    EXPECT_EQ(of_guarded - of_plain, n % 5 == 0 ? 1 : 0) << "update " << n;
+  }
+}
+
+TEST_P(NaNGuard, ChangesNoResult) {
+  const auto guarded = make({.interval = 3});
+  steps(*guarded, 10, 1.0);
+  const auto plain = make_plain();
+  steps(*plain, 10, 1.0);
+  testing::expect_same_bits(guarded->weights(), plain->weights());
+}
+
+TEST_P(NaNGuard, TakesSkippedUpdatesAsTheyAre) {
+  TrainerOptions options;
+  options.non_finite = NonFinite::kSkip;
+  const auto trainer = make({.interval = 1}, options);
+  steps(*trainer, 12);
+  trainer->finish();
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+}
+
+TEST_P(NaNGuard, SavesNoStateThatIsNotFinite) {
+  const auto trainer = make({.interval = 100});
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
+  expect_error<Error>([&] { steps(*trainer, 20); }, {"weights from 'a.weight' on not finite after update 6", "checkpoint"});
+  EXPECT_EQ(checkpoints(), (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
+}
+
+TEST_P(NaNGuard, LeavesCheckpointsAsTheyAreWhenItOnlyWarns) {
+  const auto trainer = make({.interval = 100, .action = "warn"});
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
+  steps(*trainer, 9);
+  expect_error<CheckpointError>([&] { trainer->finish(); }, {"not finite after update 9"});
+  EXPECT_EQ(checkpoints(), (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
+}
+
+TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
+  const auto first = make({.interval = 4}), second = make({.interval = 4});
+  steps(*first, 4);
+  first->finish();
+  second->load_state_dict(first->state_dict());
+  expect_error<Error>([&] { steps(*second, 20); }, {"at update 6, looked at after update 8"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, NaNGuard, ::testing::Values("eager", "graph"));
+
+class MaskedTask : public FakeTask {
+ public:
+  NamedTensors named_buffers() const override { return {{"mask", buffer}, {"count", at::zeros({}, at::kLong)}}; }
+  at::Tensor buffer = at::full({2}, -kInf);
+};
+
+TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
+  MaskedTask task;
+  FakeRun run;
+  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  NaNGuardHook hook({.action = "stop"});
+  hook.before_save_checkpoint(context);
+  task.buffer[1] = std::nan("");
+  expect_error<CheckpointError>([&] { hook.before_save_checkpoint(context); }, {"the buffer 'mask'"});
+}
+
+TEST(NaNGuardHook, RefusesOptionsOutOfRange) {
+  expect_error<ConfigError>([] { NaNGuardHook hook({.interval = 0}); }, {"[NaNGuardHook]", "interval 0"});
+  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop or warn"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,177 @@
+#include <duet/hooks/prediction_writer_hook.h>
+
+#include <duet/core/safetensors.h>
+#include <duet/hooks/callback_hook.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/loop_runs.h"
+#include "../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::loader;
+using testing::Names;
+
+const at::Tensor& find(const NamedTensors& tensors, const std::string& name) {
+  for (const auto& entry : tensors) {
+    if (entry.first == name) return entry.second;
+  }
+  throw std::out_of_range(name);
+}
+
+Names files(const std::string& folder) {
+  Names names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class PredictionWriter : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<BaseTrainer> trainer(const PredictionWriterHookOptions& options, const std::string& work_dir) {
+    LoopOptions loop;
+    loop.work_dir = work_dir;
+    auto trainer = testing::trainer_for(GetParam(), loop);
+    trainer->add_hook(std::make_unique<PredictionWriterHook>(options));
+    return trainer;
+  }
+  // Outputs for five samples in batches of 2, 2 and 1.
+  static std::vector<at::Tensor> predict(BaseTrainer& trainer) {
+    std::vector<at::Tensor> outputs;
+    trainer.predict(*loader(5, 4, false), [&](const Batch&, const NamedTensors& out) { outputs.push_back(find(out, "prediction")); });
+    return outputs;
+  }
+
+  const TempDir work_dir_;
+  const std::string folder_ = work_dir_ / "predictions";
+};
+
+TEST_P(PredictionWriter, WritesOneFileForAPass) {
+  const auto writer = trainer({}, work_dir_.path().string());
+  writer->step(testing::mlp_task().batch(4, 1));
+  const at::Tensor expected = at::cat(predict(*writer));
+  EXPECT_THAT(files(folder_), ElementsAre("predictions.safetensors"));
+  const NamedTensors written = read_safetensors(folder_ + "/predictions.safetensors");
+  ASSERT_EQ(written.size(), 1U);
+  EXPECT_EQ(written[0].first, "prediction");
+  EXPECT_TRUE(testing::same_bits(written[0].second, expected));
+}
+
+TEST_P(PredictionWriter, WritesAFileForEachBatch) {
+  const auto writer = trainer({.per_batch = true, .with_inputs = true}, work_dir_.path().string());
+  std::filesystem::create_directories(folder_);
+  for (const char* old : {"batch-000001.safetensors", "batch-000099.safetensors", "notes.txt"}) work_dir_.write(std::string("predictions/") + old, "x");
+  const std::vector<at::Tensor> expected = predict(*writer);
+  EXPECT_THAT(files(folder_), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors", "batch-000002.safetensors", "notes.txt"));
+  const Batch samples = testing::mlp_task().batch(5, 9);
+  for (int64_t i = 0; i < 3; ++i) {
+    const NamedTensors written = read_safetensors(folder_ + "/batch-00000" + std::to_string(i) + ".safetensors");
+    EXPECT_TRUE(testing::same_bits(find(written, "prediction"), expected[i]));
+    EXPECT_TRUE(testing::same_bits(find(written, "input.input"), samples["input"].narrow(0, 2 * i, i == 2 ? 1 : 2)));
+    EXPECT_TRUE(testing::same_bits(find(written, "input.target"), samples["target"].narrow(0, 2 * i, i == 2 ? 1 : 2)));
+  }
+}
+
+TEST_P(PredictionWriter, WritesClassesAsJsonLines) {
+  const auto writer = trainer({.folder = work_dir_ / "elsewhere", .format = "both"}, "");
+  const at::Tensor expected = at::cat(predict(*writer));
+  EXPECT_THAT(files(work_dir_ / "elsewhere"), ElementsAre("predictions.jsonl", "predictions.safetensors"));
+  std::ifstream file(work_dir_ / "elsewhere/predictions.jsonl");
+  std::string text;
+  int64_t samples = 0;
+  for (; std::getline(file, text); ++samples) {
+    const nlohmann::json line = nlohmann::json::parse(text);
+    EXPECT_EQ(line.at("index"), samples);
+    EXPECT_EQ(line.at("class"), expected[samples].argmax().item<int64_t>());
+    EXPECT_EQ(line.at("score"), static_cast<double>(expected[samples].max().item<float>()));
+  }
+  EXPECT_EQ(samples, 5);
+}
+
+TEST_P(PredictionWriter, LeavesNoHalfFileBehindAFailure) {
+  for (const bool per_batch : {false, true}) {
+    const TempDir work_dir;
+    const std::string folder = work_dir / "predictions";
+    const auto writer = trainer({.format = "both", .per_batch = per_batch}, work_dir.path().string());
+    predict(*writer);
+    const Names before = files(folder);
+    auto fault = std::make_unique<CallbackHook>("fault");
+    fault->on(HookPoint::kBeforePredictIter, [](TrainContext& context) {
+      if (context.iter == 2) throw std::runtime_error("planned");
+    });
+    writer->add_hook(std::move(fault));
+    expect_error<std::runtime_error>([&] { predict(*writer); }, {"planned"});
+    if (per_batch) {
+      EXPECT_THAT(files(folder), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors", "predictions.jsonl"));
+      EXPECT_EQ(find(read_safetensors(folder + "/batch-000001.safetensors"), "prediction").size(0), 2);
+    } else {
+      EXPECT_EQ(files(folder), before);
+      EXPECT_EQ(find(read_safetensors(folder + "/predictions.safetensors"), "prediction").size(0), 5);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, PredictionWriter, ::testing::Values("eager", "graph"));
+
+// Batches with given outputs, without a trainer.
+class Outputs : public ::testing::Test {
+ protected:
+  void batch(PredictionWriterHook& hook, const NamedTensors& outputs) {
+    run.context.outputs = &outputs;
+    hook.after_predict_iter(run.context);
+    ++run.context.iter;
+  }
+  TempDir folder;
+  FakeRun run;
+};
+
+TEST_F(Outputs, AreJoinedOrStacked) {
+  PredictionWriterHook hook({.folder = folder.path().string(), .keys = {"mask", "score"}});
+  hook.before_predict_epoch(run.context);
+  const at::Tensor kept = at::full({2, 3}, 1, at::kLong);
+  batch(hook, {{"score", at::scalar_tensor(0.5)}, {"rest", at::ones({1})}, {"mask", kept}});
+  kept.fill_(7);  // the model's own memory, which the next batch changes
+  batch(hook, {{"score", at::scalar_tensor(0.25)}, {"rest", at::ones({4})}, {"mask", at::full({3, 1}, 2, at::kLong).t()}});
+  hook.after_predict_epoch(run.context);
+  const NamedTensors written = read_safetensors(folder / "predictions.safetensors");
+  EXPECT_EQ(written.size(), 2U);
+  EXPECT_TRUE(at::equal(find(written, "score"), at::tensor({0.5, 0.25}, at::kFloat)));
+  EXPECT_TRUE(at::equal(find(written, "mask"), at::tensor({1, 1, 1, 1, 1, 1, 2, 2, 2}, at::kLong).view({3, 3})));
+}
+
+TEST_F(Outputs, ThatDoNotFitAreRefused) {
+  PredictionWriterHook hook({.folder = folder.path().string()});
+  hook.before_predict_epoch(run.context);
+  batch(hook, {{"mask", at::ones({2, 3})}});
+  expect_error<DataError>([&] { batch(hook, {{"mask", at::ones({2, 4})}}); }, {"'mask'", "[2, 4]", "[2, 3]", "per_batch"});
+  expect_error<DataError>([&] { batch(hook, {{"mask", at::ones({2, 3}, at::kLong)}}); }, {"Long"});
+  expect_error<DataError>([&] { batch(hook, {{"other", at::ones({2, 3})}}); }, {"other outputs than the first"});
+  PredictionWriterHook misspelt({.folder = folder.path().string(), .keys = {"logit"}});
+  misspelt.before_predict_epoch(run.context);
+  expect_error<ConfigError>([&] { batch(misspelt, {{"logits", at::ones({2, 3})}, {"mask", at::ones({2})}}); },
+                            {"'logit'", "logits, mask", "keys"});
+  PredictionWriterHook classes({.folder = folder.path().string(), .format = "jsonl"});
+  classes.before_predict_epoch(run.context);
+  expect_error<DataError>([&] { batch(classes, {{"prediction", at::ones({2, 3, 4})}}); }, {"[2, 3, 4]", "[samples, classes]"});
+  expect_error<ConfigError>([&] { batch(classes, {{"logits", at::ones({2, 3})}}); }, {"class_key"});
+}
+
+TEST_F(Outputs, NeedAPlaceToGo) {
+  PredictionWriterHook nowhere;
+  expect_error<ConfigError>([&] { nowhere.before_predict_epoch(run.context); }, {"work_dir"});
+  PredictionWriterHook in_a_file({.folder = folder.write("file", "x") + "/out"});
+  expect_error<ConfigError>([&] { in_a_file.before_predict_epoch(run.context); }, {"file/out"});
+  expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "csv"}); }, {"'csv'", "safetensors, jsonl or both"});
+  expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "jsonl", .per_batch = true}); }, {"per_batch"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,272 @@
+#include <duet/hooks/profiler_hook.h>
+
+#include <duet/core/device.h>
+#include <duet/hooks/callback_hook.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/loop_runs.h"
+#include "../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::mlp_task;
+using testing::Names;
+
+bool profiling() { return torch::profiler::impl::profilerEnabled(); }
+
+struct Fault : std::runtime_error {
+  Fault() : std::runtime_error("planned") {}
+};
+
+class Profiler : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<BaseTrainer> make(const ProfilerHookOptions& options) {
+    TrainerOptions trainer_options;
+    trainer_options.loop.work_dir = folder_.path().string();
+    seed_all(3);
+    GraphOptions graph;
+    graph.verify_interval = 0;  // a check runs the update's operators once more
+    auto trainer = testing::make_trainer(GetParam(), mlp_task().make(), trainer_options, graph);
+    trainer->add_hook(std::make_unique<ProfilerHook>(options));
+    auto watch = std::make_unique<CallbackHook>("watch");
+    watch->on(HookPoint::kBeforeTrainIter, [](TrainContext&) {}).on(HookPoint::kAfterTrainIter, [](TrainContext&) {});
+    trainer->add_hook(std::move(watch));
+    return trainer;
+  }
+  static void steps(BaseTrainer& trainer, int64_t count) {
+    for (int64_t n = 0; n < count; ++n) trainer.step(mlp_task().batch(8, static_cast<uint64_t>(n)));
+  }
+  Names files() const {
+    Names names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "trace")) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  nlohmann::json trace(const std::string& name) const {
+    return nlohmann::json::parse(std::ifstream(folder_.path() / "trace" / name)).at("traceEvents");
+  }
+  // How often each span occurs.
+  std::map<std::string, int> spans(const std::string& name) const {
+    std::map<std::string, int> counts;
+    for (const auto& event : trace(name)) {
+      if (event.at("ph") == "X") ++counts[event.at("name").get<std::string>()];
+    }
+    return counts;
+  }
+
+  TempDir folder_;
+};
+
+TEST_P(Profiler, TracesTheUpdatesOfItsSchedule) {
+  const auto trainer = make({.skip_first = 1, .wait = 1, .warmup = 1, .active = 2, .repeat = 2});
+  steps(*trainer, 12);
+  trainer->finish();
+  EXPECT_THAT(files(), ElementsAre("update-4-5.json", "update-8-9.json"));
+  for (const int64_t first : {4, 8}) {
+    auto counts = spans("update-" + std::to_string(first) + "-" + std::to_string(first + 1) + ".json");
+    EXPECT_EQ(counts["hook:watch:before_train_iter"], 2);
+    EXPECT_EQ(counts["hook:watch:after_train_iter"], 2);
+    EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first)], 1);
+    EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first + 1)], 1);
+    EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first + 2)], 0);
+    EXPECT_EQ(counts["aten::addmm"], 4) << "two layers in two updates";
+  }
+}
+
+TEST_P(Profiler, CanFollowOneCycleUponAnother) {
+  const auto trainer = make({.wait = 0, .warmup = 0, .active = 2, .repeat = 0});
+  steps(*trainer, 5);
+  trainer->finish();
+  EXPECT_THAT(files(), ElementsAre("update-1-2.json", "update-3-4.json", "update-5-5.json"));
+}
+
+TEST_P(Profiler, CountsTheUpdatesOfTheRunAndNamesThoseOfTraining) {
+  const auto first = make({.repeat = 1}), second = make({.wait = 0, .warmup = 1, .active = 1});
+  steps(*first, 2);
+  first->finish();
+  EXPECT_THAT(files(), ElementsAre());  // the run ended before its first active update
+  second->load_state_dict(first->state_dict());
+  steps(*second, 3);
+  EXPECT_THAT(files(), ElementsAre("update-4-4.json"));
+}
+
+TEST_P(Profiler, RecordsShapesAndMemoryIfAsked) {
+  const auto trainer = make({.wait = 0, .warmup = 1, .active = 1, .record_shapes = true, .profile_memory = true});
+  steps(*trainer, 3);
+  bool shapes = false, memory = false;
+  for (const auto& event : trace("update-2-2.json")) {
+    shapes = shapes || (event.contains("args") && event["args"].contains("Input Dims") && event["name"] == "aten::addmm");
+    memory = memory || event.at("name") == "[memory]";
+  }
+  EXPECT_TRUE(shapes);
+  EXPECT_TRUE(memory);
+}
+
+TEST_P(Profiler, EndsWithAnException) {
+  const auto trainer = make({.wait = 0, .warmup = 1, .active = 9});
+  auto fault = std::make_unique<CallbackHook>("fault");
+  fault->on(HookPoint::kBeforeTrainIter, [](TrainContext& context) {
+    if (context.update == 3) throw Fault();
+  });
+  trainer->add_hook(std::move(fault));
+  expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});
+  EXPECT_FALSE(profiling());
+  EXPECT_THAT(files(), ElementsAre("update-2-4.json"));
+  EXPECT_EQ(spans("update-2-4.json")["ProfilerStep#3"], 1);
+}
+
+TEST_P(Profiler, EndsWithItsTrainer) {
+  for (const int64_t count : {1, 3}) {  // in the warm-up; while it records
+    make({.wait = 0, .warmup = 2, .active = 9})->hooks();
+    const auto trainer = make({.wait = 0, .warmup = 2, .active = 9});
+    steps(*trainer, count);
+    EXPECT_EQ(profiling(), count == 3);
+  }
+  EXPECT_FALSE(profiling());
+}
+
+TEST_P(Profiler, ChangesNoResult) {
+  const auto traced = make({.wait = 2, .warmup = 1, .active = 2});
+  steps(*traced, 8);
+  const StateDict weights = traced->weights();
+  seed_all(3);
+  const auto plain = testing::make_trainer(GetParam(), mlp_task().make());
+  steps(*plain, 8);
+  testing::expect_same_bits(weights, plain->weights());
+}
+
+// Ranges as NVTX would show them.
+class FakeNvtx : public torch::profiler::impl::ProfilerStubs {
+ public:
+  FakeNvtx() : before_(torch::profiler::impl::cudaStubs()) { torch::profiler::impl::registerCUDAMethods(this); }
+  ~FakeNvtx() override {
+    torch::profiler::impl::registerCUDAMethods(const_cast<torch::profiler::impl::ProfilerStubs*>(before_));
+  }
+  void record(c10::DeviceIndex*, torch::profiler::impl::ProfilerVoidEventStub*, int64_t*) const override {}
+  float elapsed(const torch::profiler::impl::ProfilerVoidEventStub*,
+                const torch::profiler::impl::ProfilerVoidEventStub*) const override {
+    return 0;
+  }
+  void mark(const char*) const override {}
+  void rangePush(const char* name) const override {
+    std::string outer;
+    for (const std::string& range : open) outer += range + " > ";
+    ranges.push_back(outer + name);
+    open.emplace_back(name);
+  }
+  void rangePop() const override {
+    ASSERT_FALSE(open.empty()) << "popped more than was pushed";
+    open.pop_back();
+  }
+  bool enabled() const override { return has_cuda; }
+  void onEachDevice(std::function<void(int)>) const override {}
+  void synchronize() const override {}
+
+  bool has_cuda = true;
+  mutable Names open, ranges;
+
+ private:
+  const torch::profiler::impl::ProfilerStubs* before_;
+};
+
+TEST_P(Profiler, MakesNvtxRangesOfHookPointsAndUpdates) {
+  const FakeNvtx nvtx;
+  const auto trainer = make({.repeat = 1, .nvtx = true});
+  steps(*trainer, 2);
+  EXPECT_THAT(nvtx.ranges,
+              ElementsAre("hook:watch:before_train_iter", "hook:profiler:before_train_iter", "update 1",
+                          "update 1 > hook:watch:after_train_iter", "update 1 > hook:profiler:after_train_iter",
+                          "hook:watch:before_train_iter", "hook:profiler:before_train_iter", "update 2",
+                          "update 2 > hook:watch:after_train_iter", "update 2 > hook:profiler:after_train_iter"));
+  EXPECT_TRUE(nvtx.open.empty());
+  trainer->finish();
+  EXPECT_TRUE(nvtx.open.empty());
+}
+
+TEST_P(Profiler, ClosesNvtxRangesAfterAnException) {
+  const FakeNvtx nvtx;
+  const auto trainer = make({.nvtx = true});
+  auto fault = std::make_unique<CallbackHook>("fault");
+  fault->on(HookPoint::kAfterOptimizerStep, [](TrainContext& context) {
+    if (context.update == 2) throw Fault();
+  });
+  trainer->add_hook(std::move(fault));
+  expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});
+  EXPECT_TRUE(nvtx.open.empty());
+  EXPECT_THAT(nvtx.ranges, ::testing::Contains("update 3 > hook:profiler:after_train"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Profiler, ::testing::Values("eager", "graph"));
+
+TEST(ProfilerHook, TracesKernelsOnAGpu) {
+  if (!cuda_available()) GTEST_SKIP() << "no CUDA device";
+  for (const bool graph : {false, true}) {
+    const TempDir folder;
+    TrainerOptions options;
+    options.device = "cuda";
+    std::unique_ptr<BaseTrainer> trainer;
+    if (graph) {
+      trainer = std::make_unique<GraphTrainer>(mlp_task().make(), options);
+    } else {
+      trainer = std::make_unique<EagerTrainer>(mlp_task().make(), options);
+    }
+    trainer->add_hook(std::make_unique<ProfilerHook>(ProfilerHookOptions{.wait = 8, .nvtx = true, .folder = folder.path().string()}));
+    for (uint64_t n = 0; n < 14; ++n) trainer->step(mlp_task().batch(8, n));
+    const nlohmann::json trace = nlohmann::json::parse(std::ifstream(folder / "update-10-12.json"));
+    int kernels = 0;
+    for (const auto& event : trace.at("traceEvents")) kernels += event.value("cat", "") == "kernel" ? 1 : 0;
+    EXPECT_GE(kernels, 3 * 5) << "graph " << graph;
+  }
+}
+
+TEST(ProfilerHook, RefusesWhatCannotWork) {
+  const auto refuse = [](const ProfilerHookOptions& options, const char* part) {
+    expect_error<ConfigError>([&] { ProfilerHook hook(options); }, {"[ProfilerHook]", part});
+  };
+  refuse({.skip_first = -1}, "skip_first -1");
+  refuse({.wait = -1}, "wait -1");
+  refuse({.warmup = -1}, "warmup -1");
+  refuse({.active = 0}, "active 0");
+  refuse({.repeat = -1}, "repeat -1");
+
+  FakeRun run;
+  ProfilerHook nowhere;
+  expect_error<ConfigError>([&] { nowhere.before_train(run.context); }, {"work_dir"});
+  const TempDir folder;
+  ProfilerHook in_a_file({.folder = folder.write("file", "x") + "/trace"});
+  expect_error<ConfigError>([&] { in_a_file.before_train(run.context); }, {"file/trace", "cannot be made"});
+
+  FakeNvtx nvtx;
+  nvtx.has_cuda = false;
+  ProfilerHook without_cuda({.nvtx = true, .folder = folder.path().string()});
+  expect_error<ConfigError>([&] { without_cuda.before_train(run.context); }, {"nvtx", "CUDA"});
+}
+
+TEST(ProfilerHook, RefusesToRunInsideOfAnotherProfiler) {
+  using namespace torch::autograd::profiler;
+  const TempDir folder;
+  FakeRun run;
+  const ProfilerConfig config(ProfilerState::KINETO);
+  prepareProfiler(config, {ActivityType::CPU});
+  enableProfiler(config, {ActivityType::CPU});
+  ProfilerHook hook({.wait = 0, .folder = folder.path().string()});
+  expect_error<ConfigError>([&] { hook.before_train(run.context); }, {"profiler that runs"});
+  disableProfiler();
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,122 @@
+#include <duet/hooks/runtime_info_hook.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/peak_memory.h>
+#include <duet/core/random.h>
+#include <duet/hooks/model_summary.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../support/fakes.h"
+#include "../support/log_lines.h"
+#include "../support/toy_tasks.h"
+
+namespace duet {
+namespace {
+
+double gauge(const FakeRun& run, const std::string& name) {
+  const auto& gauges = run.context.messages.gauges();
+  return gauges.count(name) == 0 ? -1 : gauges.at(name)();
+}
+
+TEST(RuntimeInfo, PublishesTheRateThatTheUpdateUsed) {
+  FakeRun run;
+  RuntimeInfoHook hook;
+  hook.before_train(run.context);
+  EXPECT_EQ(gauge(run, "lr"), 0.1);
+  run.hyper_parameters.set(0, "lr", 0.02);
+  EXPECT_EQ(gauge(run, "lr"), 0.02);
+  EXPECT_EQ(gauge(run, "max_lr"), -1) << "one group has no other";
+}
+
+TEST(RuntimeInfo, PublishesTheLargestRateWhileGroupsDiffer) {
+  FakeRun run({0.1, 0.3, 0.2});
+  RuntimeInfoHook hook;
+  hook.before_train(run.context);
+  EXPECT_EQ(gauge(run, "lr"), 0.1);
+  EXPECT_EQ(gauge(run, "max_lr"), 0.3);
+  run.hyper_parameters.set(0, "lr", 0.3);
+  EXPECT_TRUE(std::isnan(gauge(run, "max_lr")));
+}
+
+TEST(RuntimeInfo, PublishesMomentumOnceItHasMoved) {
+  for (const char* name : {"momentum", "beta1"}) {
+    FakeRun run;
+    run.hyper_parameters.give(0, name, 0.9);
+    RuntimeInfoHook hook;
+    hook.before_train(run.context);
+    EXPECT_TRUE(std::isnan(gauge(run, "momentum")));
+    run.hyper_parameters.set(0, name, 0.8);
+    EXPECT_EQ(gauge(run, "momentum"), 0.8);
+    run.hyper_parameters.set(0, name, 0.9);
+    EXPECT_EQ(gauge(run, "momentum"), 0.9);
+
+    RuntimeInfoHook resumed;
+    resumed.load_state_dict(hook.state_dict());
+    resumed.before_train(run.context);
+    EXPECT_EQ(gauge(run, "momentum"), 0.9);
+  }
+}
+
+TEST(RuntimeInfo, PublishesMemoryInMegabytes) {
+  FakeRun run;
+  RuntimeInfoHook hook;
+  hook.before_train(run.context);
+  const double before = gauge(run, "memory");
+  EXPECT_GT(before, 1);
+  const at::Tensor large = at::ones({64 << 20}, at::kFloat);  // 256 MiB
+  EXPECT_GT(gauge(run, "memory"), before + 100);
+  EXPECT_LT(gauge(run, "memory"), before + 1000);
+}
+
+TEST(RuntimeInfo, SaysWhatRunsWhere) {
+  FakeRun run;
+  std::string published;
+  run.context.messages.listen(nullptr, [&](const std::string& name, const std::string& text) { published = name + ": " + text; });
+  seed_all(4711);
+  RuntimeInfoHook hook;
+  const std::string text = testing::stderr_of([&] { hook.before_train(run.context); });
+  for (const std::string& said : {text, published}) {
+    EXPECT_NE(said.find("EagerTrainer on cpu, seed 4711"), std::string::npos) << said;
+    EXPECT_NE(said.find("LibTorch 2."), std::string::npos) << said;
+  }
+  EXPECT_EQ(published.substr(0, 14), "runtime_info: ");
+}
+
+class SummaryTask : public FakeTask {
+ public:
+  NamedTensors named_parameters() const override {
+    const auto trained = [](at::Tensor tensor) { return tensor.requires_grad_(); };
+    return {{"net.stem.weight", trained(at::zeros({4, 5}))},
+            {"net.stem.bias", trained(at::zeros({5}))},
+            {"net.body.0.weight", trained(at::zeros({100}))},
+            {"net.body.1.weight", at::zeros({1000})},
+            {"net.head.weight", at::zeros({7}, at::kDouble)}};
+  }
+  NamedTensors named_buffers() const override { return {{"net.body.mean", at::zeros({3})}}; }
+  std::vector<ModuleInfo> modules() const override {
+    return {{"", "TopImpl"}, {"net", "NetImpl"}, {"net.stem", "LinearImpl"}, {"net.body", "Sequential"}};
+  }
+};
+
+TEST(ModelSummary, CountsThePartsOfTheFirstLevelThatHasSeveral) {
+  const SummaryTask task;
+  EXPECT_EQ(model_summary(task),
+            "model: 1132 parameters (0.0 MiB), 125 trainable, 3 values in buffers\n"
+            "  net.stem  Linear        25\n"
+            "  net.body  Sequential  1100  100 trainable\n"
+            "  net.head                 7  frozen");
+}
+
+TEST(ModelSummary, KnowsARealModel) {
+  const auto task = testing::mlp_task().make();
+  int64_t count = 0;
+  for (const auto& entry : task->named_parameters()) count += entry.second.numel();
+  const std::string text = model_summary(*task);
+  EXPECT_NE(text.find("model: " + std::to_string(count) + " parameters"), std::string::npos) << text;
+  EXPECT_NE(text.find("  Linear  "), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,112 @@
+#include <duet/hooks/sample_painter.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "../support/expect_error.h"
+
+namespace duet {
+namespace {
+
+using Colour = std::array<int, 3>;
+
+Colour colour_at(const at::Tensor& picture, int64_t y, int64_t x) {
+  const uint8_t* pixel = picture.const_data_ptr<uint8_t>() + (y * picture.size(1) + x) * 3;
+  return {pixel[0], pixel[1], pixel[2]};
+}
+
+constexpr Colour kWhite = {255, 255, 255}, kBlack = {0, 0, 0};
+
+// Two samples of 2 x 2 pixels. Scores choose the classes {{0, 1}, {2, 3}} and {{3, 2}, {1, 0}}.
+Batch scene() {
+  return {{"image", at::tensor({0.0, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0}).view({2, 1, 2, 2})},
+          {"target", at::tensor({1, 1, 255, 0, 0, 0, 0, 0}, at::kLong).view({2, 2, 2})}};
+}
+NamedTensors scores() {
+  const at::Tensor classes = at::tensor({0, 1, 2, 3, 3, 2, 1, 0}, at::kLong).view({2, 2, 2});
+  return {{"prediction", at::one_hot(classes, 4).permute({0, 3, 1, 2}).to(at::kFloat)}};
+}
+
+TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
+  const SamplePainter paint({.alpha = 1, .zoom = 1});
+  const at::Tensor picture = paint(scene(), scores(), 0);
+  ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{2, 3 * 2 + 2 * 4, 3}));
+  EXPECT_TRUE(picture.is_contiguous());
+  EXPECT_EQ(picture.scalar_type(), at::kByte);
+  // The image from black to white; a gap.
+  EXPECT_EQ(colour_at(picture, 0, 0), kBlack);
+  EXPECT_EQ(colour_at(picture, 0, 1), (Colour{64, 64, 64}));
+  EXPECT_EQ(colour_at(picture, 1, 1), kWhite);
+  EXPECT_EQ(colour_at(picture, 0, 3), kWhite);
+  // Truth 1 1 / ignored 0, in Pascal VOC's colours.
+  EXPECT_EQ(colour_at(picture, 0, 6), (Colour{128, 0, 0}));
+  EXPECT_EQ(colour_at(picture, 0, 7), (Colour{128, 0, 0}));
+  EXPECT_EQ(colour_at(picture, 1, 6), kWhite);
+  EXPECT_EQ(colour_at(picture, 1, 7), kBlack);
+  // Prediction 0 1 / 2 3.
+  EXPECT_EQ(colour_at(picture, 0, 12), kBlack);
+  EXPECT_EQ(colour_at(picture, 0, 13), (Colour{128, 0, 0}));
+  EXPECT_EQ(colour_at(picture, 1, 12), (Colour{0, 128, 0}));
+  EXPECT_EQ(colour_at(picture, 1, 13), (Colour{128, 128, 0}));
+  // The other sample: one grey level.
+  EXPECT_EQ(colour_at(paint(scene(), scores(), 1), 0, 13), (Colour{0, 128, 0}));
+}
+
+TEST(SamplePainter, MixesImageAndColours) {
+  const SamplePainter paint({.alpha = 0.25, .palette = {"#000000", "#0000ff", "#ffffff", "#ff8000"}, .zoom = 2});
+  const at::Tensor picture = paint(scene(), scores(), 0);
+  ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{4, 3 * 4 + 2 * 4, 3}));
+  EXPECT_EQ(colour_at(picture, 0, 18), (Colour{48, 48, 112}));  // 0.75 * 64 + 0.25 * (0, 0, 255)
+  EXPECT_EQ(colour_at(picture, 3, 19), (Colour{255, 223, 191}));
+  EXPECT_EQ(colour_at(picture, 2, 18), colour_at(picture, 3, 18));
+}
+
+TEST(SamplePainter, SmallImagesAreEnlarged) {
+  EXPECT_EQ(SamplePainter()(scene(), scores(), 0).size(0), 128);
+  const Batch large = {{"image", at::rand({1, 3, 200, 150})}};
+  const at::Tensor picture = SamplePainter()(large, {{"prediction", at::rand({1, 5, 200, 150})}}, 0);
+  EXPECT_EQ(picture.sizes(), (std::vector<int64_t>{200, 304, 3}));  // without a target: image and prediction
+}
+
+TEST(SamplePainter, TakesClassNumbersAndTwoClassScores) {
+  const SamplePainter paint({.alpha = 1, .zoom = 1});
+  const at::Tensor numbers = at::tensor({0, 1, 2, 3}, at::kLong).view({1, 2, 2});
+  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", numbers}}, 0), 1, 13), (Colour{128, 128, 0}));
+  const at::Tensor binary = at::tensor({-1.0, 1.0, -2.0, 2.0}).view({1, 1, 2, 2});
+  const at::Tensor picture = paint(scene(), {{"prediction", binary}}, 0);
+  EXPECT_EQ(colour_at(picture, 0, 12), kBlack);
+  EXPECT_EQ(colour_at(picture, 0, 13), (Colour{128, 0, 0}));
+}
+
+TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
+  const SamplePainter paint({.zoom = 4});
+  const Batch batch = {{"image", at::rand({3, 1, 2, 2})}, {"target", at::tensor({1, 2, 0}, at::kLong)}};
+  const NamedTensors outputs = {{"prediction", at::tensor({0.0, 9.0, 1.0, 5.0, 1.0, 2.0, 7.0, 1.0, 1.0}).view({3, 3})}};
+  const at::Tensor right = paint(batch, outputs, 0), wrong = paint(batch, outputs, 1);
+  ASSERT_EQ(right.sizes(), (std::vector<int64_t>{8 + 16 + 2 * 4, 8 + 2 * 4, 3}));
+  EXPECT_GT(colour_at(right, 0, 0)[1], 100);
+  EXPECT_LT(colour_at(right, 0, 0)[0], 50);
+  EXPECT_GT(colour_at(wrong, 0, 0)[0], 100);
+  EXPECT_LT(colour_at(wrong, 0, 0)[1], 50);
+  EXPECT_EQ(colour_at(wrong, 4 + 8, 4), (Colour{0, 128, 0}));  // the truth, 2
+  EXPECT_EQ(colour_at(wrong, 4 + 8, 4 + 7), kBlack);           // the prediction, 0
+}
+
+TEST(SamplePainter, RefusesWhatItCannotPaint) {
+  const SamplePainter paint;
+  expect_error<ConfigError>([&] { paint(scene(), {}, 0); }, {"no 'prediction'", "draw: false"});
+  expect_error<ConfigError>([&] { paint(scene(), {{"prediction", at::rand({2, 4, 3, 3})}}, 0); }, {"[3, 3]", "[2, 2]"});
+  expect_error<ConfigError>([&] { paint(scene(), {{"prediction", at::rand({2, 2, 2})}}, 0); }, {"Float"});
+  expect_error<ConfigError>([&] { paint({{"input", at::rand({2, 4})}}, scores(), 0); }, {"no 'image'"});
+  expect_error<DataError>([&] { SamplePainter({.palette = {"#ffffff"}})(scene(), scores(), 0); }, {"class 1", "palette"});
+  expect_error<ConfigError>([] { SamplePainter({.alpha = 1.5}); }, {"alpha is 1.5"});
+  expect_error<ConfigError>([] { SamplePainter({.palette = {"#fff"}}); }, {"#fff"});
+  expect_error<ConfigError>([] { SamplePainter({.palette = {"#gg0000"}}); }, {"#gg0000"});
+  expect_error<ConfigError>([] { SamplePainter({.zoom = -1}); }, {"zoom is -1"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,116 @@
+#include <duet/hooks/visualization_hook.h>
+
+#include <ATen/Functions.h>
+#include <duet/core/error.h>
+#include <duet/core/png.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "../support/expect_error.h"
+#include "../support/fakes.h"
+#include "../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+class VisualizationHookTest : public testing::Test {
+ protected:
+  VisualizationHookTest() {
+    run_.context.work_dir = dir_.path().string();
+    run_.context.update = 700;
+  }
+
+  // A pass over `batches` batches of two samples each.
+  void pass(Hook& hook, int64_t batches, bool test = false) {
+    for (run_.context.iter = 0; run_.context.iter < batches; ++run_.context.iter) {
+      const Batch batch = {{"image", at::rand({2, 1, 4, 4})}, {"target", at::zeros({2, 4, 4}, at::kLong)}};
+      const NamedTensors outputs = {{"prediction", at::rand({2, 3, 4, 4})}};
+      run_.context.batch = &batch;
+      run_.context.outputs = &outputs;
+      test ? hook.after_test_iter(run_.context) : hook.after_val_iter(run_.context);
+      run_.context.batch = nullptr;
+      run_.context.outputs = nullptr;
+    }
+  }
+
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    const std::filesystem::path folder = dir_.path() / "vis_data";
+    if (!std::filesystem::exists(folder)) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  TempDir dir_;
+  FakeRun run_;
+};
+
+TEST_F(VisualizationHookTest, DrawsEveryIntervalthBatchOfAPass) {
+  VisualizationHook hook({.draw = true, .interval = 3});
+  pass(hook, 7);
+  EXPECT_EQ(files(), (std::vector<std::string>{"val_10_700.png", "val_11_700.png", "val_4_700.png", "val_5_700.png"}));
+  run_.context.update = 800;
+  pass(hook, 3, /*test=*/true);
+  EXPECT_EQ(files().size(), 6U);
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/test_4_800.png"));
+}
+
+TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {
+  VisualizationHook off({.draw = false, .interval = 1});
+  pass(off, 2);
+  VisualizationHook rare({.draw = true});  // the 50th batch
+  pass(rare, 49);
+  EXPECT_EQ(files(), std::vector<std::string>{});
+  pass(rare, 50);
+  EXPECT_EQ(files(), (std::vector<std::string>{"val_98_700.png", "val_99_700.png"}));
+}
+
+TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
+  std::vector<std::pair<std::string, at::Tensor>> heard;
+  run_.context.messages.listen([&](const std::string& name, const at::Tensor& pixels) { heard.emplace_back(name, pixels); },
+                               [](const std::string&, const std::string&) {});
+  VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1});
+  pass(hook, 2);
+  ASSERT_EQ(heard.size(), 2U);
+  EXPECT_EQ(heard[0].first, "val_0");
+  EXPECT_EQ(heard[1].first, "val_2");
+  EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_0_700.png"), heard[0].second));
+  EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_2_700.png"), heard[1].second));
+  EXPECT_EQ(files().size(), 2U);
+
+  // Without a folder the listener still gets it; without either nobody paints.
+  run_.context.work_dir.clear();
+  pass(hook, 1);
+  EXPECT_EQ(heard.size(), 3U);
+  run_.context.messages.listen(nullptr, nullptr);
+  int painted = 0;
+  VisualizationHook counting({.draw = true, .interval = 1, .painter = [&](const Batch&, const NamedTensors&, int64_t) {
+                                ++painted;
+                                return at::zeros({1, 1, 3}, at::kByte);
+                              }});
+  pass(counting, 2);
+  EXPECT_EQ(painted, 0);
+}
+
+TEST_F(VisualizationHookTest, TakesAPainterOfTheUser) {
+  VisualizationHook hook({.draw = true, .interval = 2, .painter = [](const Batch& batch, const NamedTensors& outputs, int64_t sample) {
+                            EXPECT_EQ(batch.size(), 2);
+                            EXPECT_EQ(outputs.front().first, "prediction");
+                            return at::full({5, 6, 3}, 40 + sample, at::kByte);
+                          }});
+  pass(hook, 2);
+  EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_3_700.png"), at::full({5, 6, 3}, 41, at::kByte)));
+}
+
+TEST_F(VisualizationHookTest, RefusesOptionsWithoutAMeaning) {
+  expect_error<ConfigError>([] { VisualizationHook({.show = true}); }, {"show is true", "draw: true"});
+  expect_error<ConfigError>([] { VisualizationHook({.interval = 0}); }, {"interval is 0"});
+  expect_error<ConfigError>([] { VisualizationHook({.max_samples = -1}); }, {"max_samples is -1"});
+  expect_error<ConfigError>([] { VisualizationHook({.paint = {.alpha = -1}}); }, {"alpha is -1"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,192 @@
+#include <gmock/gmock.h>
+
+#include <duet/core/error.h>
+#include <duet/core/metrics/accuracy.h>
+#include <duet/hooks/ema_hook.h>
+#include <duet/hooks/iter_timer_hook.h>
+#include <duet/hooks/param_scheduler_hook.h>
+#include <duet/hooks/stop_signal_hook.h>
+
+#include <csignal>
+#include <optional>
+
+#include "../support/loop_runs.h"
+#include "../support/temp_dir.h"
+
+// A hook sees the same points with the same counters in both modes, however a run ends.
+
+namespace duet {
+namespace {
+
+using testing::EveryPointHook;
+using testing::loader;
+using testing::Names;
+using testing::trainer_for;
+
+// One run: its limits, and what befalls it.
+struct Scenario {
+  std::string name;
+  LoopOptions loop;
+  int64_t samples = 12;  // in batches of 2
+  // What the acting hook does when it is called at `point`; it stands before the recording one.
+  std::function<void(const std::string& point, TrainContext& context)> act = nullptr;
+};
+
+std::string seen(const std::string& point, const TrainContext& c) {
+  std::string text = point + " u" + std::to_string(c.update) + " e" + std::to_string(c.epoch) + "." +
+                     std::to_string(c.update_in_epoch) + " i" + std::to_string(c.iter) + " " + to_string(c.outcome);
+  if (c.window != nullptr) text += " w" + std::to_string(c.window->batches.size());
+  if (c.output != nullptr && c.output->loss.defined()) text += " loss " + std::to_string(c.output->loss.item<double>());
+  for (const auto& [name, value] : c.metrics) text += " " + name + " " + std::to_string(value);
+  if (!c.error.empty()) text += " error " + c.error;
+  if (!c.stop_reason.empty()) text += " stop " + c.stop_reason;
+  return text;
+}
+
+// Everything a recording hook sees, and how the run ended.
+Names record(const std::string& mode, const Scenario& scenario) {
+  Names calls;
+  const auto trainer = trainer_for(mode, scenario.loop);
+  if (scenario.act) trainer->add_hook(std::make_unique<EveryPointHook>("actor", scenario.act));
+  trainer->add_hook(std::make_unique<EveryPointHook>(
+      "recorder", [&](const std::string& point, TrainContext& c) { calls.push_back(seen(point, c)); }));
+  trainer->add_hook(std::make_unique<IterTimerHook>());
+  trainer->add_hook(std::make_unique<EMAHook>());
+  trainer->add_hook(std::make_unique<StopSignalHook>());
+  trainer->add_metric(std::make_unique<Accuracy>());
+  const auto training = loader(scenario.samples), validation = loader(4, 5, false);
+  try {
+    trainer->train(*training, validation.get());
+    trainer->test(*validation);
+    trainer->predict(*validation);
+  } catch (const std::exception& error) {
+    calls.push_back(std::string("threw ") + error.what());
+  }
+  calls.push_back(std::string("ended ") + to_string(trainer->outcome()));
+  return calls;
+}
+
+void expect_same_sequence(const Scenario& scenario) {
+  const Names eager = record("eager", scenario), graph = record("graph", scenario);
+  ASSERT_FALSE(eager.empty());
+  for (std::size_t i = 0; i < std::min(eager.size(), graph.size()); ++i) {
+    ASSERT_EQ(eager[i], graph[i]) << scenario.name << ", call " << i;
+  }
+  EXPECT_EQ(eager.size(), graph.size()) << scenario.name;
+}
+
+LoopOptions limits(int64_t updates, int64_t epochs, int64_t accumulate = 1, int64_t val_interval = 0) {
+  LoopOptions loop;
+  loop.max_updates = updates;
+  loop.max_epochs = epochs;
+  loop.accumulate = accumulate;
+  loop.val_interval = val_interval;
+  return loop;
+}
+
+// Does `what` the first time that `point` is reached at `update` or later.
+auto once(const std::string& point, int64_t update, std::function<void(TrainContext&)> what) {
+  return [=, done = false](const std::string& at, TrainContext& context) mutable {
+    if (done || at != point || context.update < update) return;
+    done = true;
+    what(context);
+  };
+}
+
+std::vector<Scenario> scenarios() {
+  std::vector<Scenario> all = {
+      {"ByEpoch", limits(0, 3)},
+      {"ByUpdateWithValidation", limits(14, 0, 1, 4)},
+      {"Accumulate4WithTail", limits(0, 3, 4, 1), 22},
+      {"LimitInTheMiddleOfAnEpoch", limits(8, 0)},
+  };
+  LoopOptions limited = limits(0, 4, 2);
+  limited.limit_train_batches = 5;
+  limited.limit_val_batches = 1;
+  limited.limit_predict_batches = 1;
+  limited.val_interval = 2;
+  limited.val_by_epoch = true;
+  all.push_back({"LimitedBatches", limited});
+  for (const int64_t accumulate : {1, 4}) {
+    const LoopOptions loop = limits(0, 4, accumulate, 2);
+    const std::string suffix = std::to_string(accumulate);
+    const auto stop = [](TrainContext& c) { c.request_stop("enough"); };
+    const auto raise_signal = [](TrainContext&) { std::raise(SIGTERM); };
+    all.push_back({"EarlyStop" + suffix, loop, 12, once("after_val_epoch", 2, stop)});
+    all.push_back({"StopAtAnUpdate" + suffix, loop, 12, once("after_train_iter", 3, stop)});
+    all.push_back({"SignalInAnUpdate" + suffix, loop, 12, once("after_backward", 3, raise_signal)});
+    all.push_back({"SignalInAValidation" + suffix, loop, 12, once("before_val_iter", 3, raise_signal)});
+    all.push_back({"SignalBeforeTraining" + suffix, loop, 12, once("before_run", 0, raise_signal)});
+    all.push_back({"SignalBetweenEpochs" + suffix, loop, 12, once("after_train_epoch", 2, raise_signal)});
+  }
+  return all;
+}
+
+class HookSequence : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(HookSequence, IsTheSameInBothModes) { expect_same_sequence(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Runs, HookSequence, ::testing::ValuesIn(scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+const Names& train_points() {
+  static const Names kPoints = {
+      "before_run",       "after_run",        "before_train",     "after_train",    "before_train_epoch",
+      "after_train_epoch", "before_train_iter", "after_train_iter", "before_val",     "after_val",
+      "before_val_epoch", "after_val_epoch",  "before_val_iter",  "after_val_iter", "before_test",
+      "after_test",       "before_test_epoch", "after_test_epoch", "before_test_iter", "after_test_iter",
+      "before_predict",   "after_predict",    "before_predict_epoch", "after_predict_epoch", "before_predict_iter",
+      "after_predict_iter", "after_backward", "before_optimizer_step", "after_optimizer_step"};
+  return kPoints;
+}
+
+class ErrorAtPoint : public ::testing::TestWithParam<std::string> {};
+
+// One hook's error: every other hook still hears of the end, the error that comes out is the first one.
+TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
+  const std::string point = GetParam();
+  for (const int64_t accumulate : {1, 4}) {
+    const auto fail = [](TrainContext&) { throw DataError("planted"); };
+    const Scenario scenario = {point, limits(0, 3, accumulate, 2), 12, once(point, 0, fail)};
+    expect_same_sequence(scenario);
+    const Names calls = record("graph", scenario);
+    const auto text = [&] {
+      std::string all;
+      for (const std::string& call : calls) all += call + "\n";
+      return all;
+    };
+    EXPECT_THAT(text(), ::testing::HasSubstr("threw [HookList] hook 'actor' failed at " + point)) << text();
+    const bool in_training = point.find("test") == std::string::npos && point.find("predict") == std::string::npos;
+    EXPECT_EQ(calls.back(), in_training ? "ended failed" : "ended finished");
+    // The recorder comes after the hook that failed and hears of the end nevertheless.
+    EXPECT_THAT(text(), ::testing::HasSubstr("after_train u"));
+    EXPECT_THAT(text(), ::testing::HasSubstr("after_run u"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(train_points()),
+                         [](const auto& info) { return info.param; });
+
+// The order of points, written out once: two updates with a validation after the second, one epoch of two.
+TEST(HookOrder, OfASmallRunIsThis) {
+  for (const std::string mode : {"eager", "graph"}) {
+    Names calls;
+    const auto trainer = trainer_for(mode, limits(0, 1));
+    trainer->add_hook(testing::recorder(calls));
+    const auto training = loader(4), validation = loader(2, 5, false);
+    trainer->train(*training, validation.get());
+    const Names iter = {"before_train_iter", "after_backward", "before_optimizer_step", "after_optimizer_step",
+                        "after_train_iter"};
+    Names expected = {"before_run", "before_train", "before_train_epoch"};
+    expected.insert(expected.end(), iter.begin(), iter.end());
+    expected.insert(expected.end(), iter.begin(), iter.end());
+    for (const char* point : {"after_train_epoch", "before_val", "before_val_epoch", "before_val_iter",
+                              "after_val_iter", "after_val_epoch", "after_val", "after_train", "after_run"}) {
+      expected.emplace_back(point);
+    }
+    EXPECT_EQ(calls, expected) << mode;
+  }
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "sample_state.h"
+
+namespace duet {
+
+// A file that make_pt_files.py wrote with Python.
+inline std::string python_file(const std::string& name) {
+  return (std::filesystem::path(__FILE__).parent_path() / "../core/pt_files" / name).string();
+}
+
+inline std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Everything that a .pt file can hold: texts are UTF-8 there.
+inline StateDict writable_state() {
+  StateDict state;
+  const StateDict odd = odd_state();
+  for (const auto& [name, tensor] : odd.tensors()) state.set(name, tensor);
+  for (const auto& [name, value] : odd.values()) {
+    if (name != "text.bytes") state.set(name, value);
+  }
+  return state;
+}
+
+}  // namespace duet
