@@ -24,7 +24,7 @@ struct FashionScenesOptions {
   double noise = 0.05;                     // width of the uniform noise over a scene, >= 0
   bool ignore_rim = false;                 // marks the pixels that touch an object as 255
   bool normalize = true;                   // (x - mean) / std; else grey levels in [0, 1]
-  double mean = 0.32, std = 0.20;          // of scenes with the values above
+  double mean = 0.325, std = 0.21;         // of scenes with the values above
 
   // Throws ConfigError naming the field and its range.
   void validate() const;

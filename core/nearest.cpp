@@ -31,11 +31,19 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last.back();
 }
 
+// In halves. A beginning ("Acc" of "Accuracy") is nearer than three slips, as of any short word, but not than two.
+std::size_t distance(std::string_view word, std::string_view candidate) {
+  const bool begins = word.size() >= 3 && candidate.size() > word.size() &&
+                      edit_distance(word, candidate.substr(0, word.size())) == 0;
+  const std::size_t slips = 2 * edit_distance(word, candidate);
+  return begins ? std::min<std::size_t>(slips, 5) : slips;
+}
+
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const auto best = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(word, a) < edit_distance(word, b);
+    return distance(word, a) < distance(word, b);
   });
   return best == candidates.end() ? std::string() : *best;
 }

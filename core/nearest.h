@@ -7,7 +7,7 @@
 
 namespace duet {
 
-// The candidate with the smallest edit distance to `word`, case ignored; empty without candidates.
+// The candidate with the smallest edit distance to `word`, case ignored, or that begins with it; empty without candidates.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // The candidate that is `word` but for a slip or two; empty if none is that near.

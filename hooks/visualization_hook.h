@@ -14,7 +14,7 @@ struct VisualizationHookOptions {
   using Painter = std::function<at::Tensor(const Batch& batch, const NamedTensors& outputs, int64_t sample)>;
 
   bool draw = false;            // without it nothing happens
-  int64_t interval = 50;        // >= 1: draws the 50th, 100th, ... batch of a validation or test
+  int64_t interval = 50;        // >= 1: draws the 50th, 100th, ... batch of a pass
   int64_t max_samples = 0;      // of such a batch; 0: all
   bool show = false;            // windows: refused, there is none on a server
   SamplePainterOptions paint{};
@@ -24,9 +24,9 @@ struct VisualizationHookOptions {
   void validate() const;
 };
 
-// Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does: into
-// <work_dir>/vis_data/{val,test}_<sample>_<update>.png, sample being its number within the pass, and to whoever listens
-// to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
+// Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop: into
+// <work_dir>/vis_data/{val,test,predict}_<sample>_<update>.png, sample being its number within the pass, and to whoever
+// listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
 class VisualizationHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

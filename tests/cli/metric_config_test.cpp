@@ -86,6 +86,7 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
     expect_error<ConfigError>([&] { run_config(text); }, parts);
   };
   expect("evaluator: [{type: Acuracy}]", {"c.yaml:2", "evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"});
+  expect("evaluator: [{type: Acc}]", {"did you mean 'Accuracy'"});
   expect("evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"});
   expect("evaluator: {type: Accuracy, topK: 5}", {"unknown key 'topK'", "did you mean 'topk'"});
   expect("evaluator: {type: Accuracy, topk: 0}", {"c.yaml:2", "evaluator", "topk 0"});

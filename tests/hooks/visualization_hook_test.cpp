@@ -23,13 +23,13 @@ class VisualizationHookTest : public testing::Test {
   }
 
   // A pass over `batches` batches of two samples each.
-  void pass(Hook& hook, int64_t batches, bool test = false) {
+  void pass(Hook& hook, int64_t batches, void (Hook::*point)(TrainContext&) = &Hook::after_val_iter) {
     for (run_.context.iter = 0; run_.context.iter < batches; ++run_.context.iter) {
       const Batch batch = {{"image", at::rand({2, 1, 4, 4})}, {"target", at::zeros({2, 4, 4}, at::kLong)}};
       const NamedTensors outputs = {{"prediction", at::rand({2, 3, 4, 4})}};
       run_.context.batch = &batch;
       run_.context.outputs = &outputs;
-      test ? hook.after_test_iter(run_.context) : hook.after_val_iter(run_.context);
+      (hook.*point)(run_.context);
       run_.context.batch = nullptr;
       run_.context.outputs = nullptr;
     }
@@ -53,9 +53,11 @@ TEST_F(VisualizationHookTest, DrawsEveryIntervalthBatchOfAPass) {
   pass(hook, 7);
   EXPECT_EQ(files(), (std::vector<std::string>{"val_10_700.png", "val_11_700.png", "val_4_700.png", "val_5_700.png"}));
   run_.context.update = 800;
-  pass(hook, 3, /*test=*/true);
+  pass(hook, 3, &Hook::after_test_iter);
   EXPECT_EQ(files().size(), 6U);
   EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/test_4_800.png"));
+  pass(hook, 3, &Hook::after_predict_iter);
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/predict_4_800.png"));
 }
 
 TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {

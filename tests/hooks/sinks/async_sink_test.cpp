@@ -177,6 +177,9 @@ TEST(AsyncSink, WritesAllBeforeExitEndsTheProgram) {
 }
 
 TEST(AsyncSink, WorksInAProcessThatWasForked) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer knows no threads that begin after a fork";
+#endif
   const TempDir folder;
   const std::string file = folder / "log.jsonl";
   auto sink = std::make_unique<AsyncSink>(one(std::make_unique<JsonlSink>(file)));
