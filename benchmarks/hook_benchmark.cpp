@@ -1,6 +1,6 @@
-// What the default hooks cost: the same run of the loop with and without them, in both modes, on one thread, in CPU time
-// of the process (the logger's thread included). Repetitions are interleaved; the table shows medians of the time per
-// update and of the differences between neighbours. The log goes to stderr.
+// What the default hooks cost: the same run of the loop with and without them, in both modes, on one thread, in CPU
+// time of the process (the logger's thread included). Repetitions are interleaved; the table shows medians of the time
+// per update and of the differences between neighbours. The log goes to stderr.
 //
 //   hook_benchmark [--repetitions N] [--updates N]
 
@@ -56,9 +56,7 @@ std::vector<Model> models() {
     options.dropout = 0;
     return make_gpt(options);
   };
-  const auto image = [] {
-    return Batch{{"image", at::randn({8, 64})}, {"target", at::randint(10, {8}, at::kLong)}};
-  };
+  const auto image = [] { return Batch{{"image", at::randn({8, 64})}, {"target", at::randint(10, {8}, at::kLong)}}; };
   const auto text = [] {
     return Batch{{"input", at::randint(65, {1, 32}, at::kLong)}, {"target", at::randint(65, {1, 32}, at::kLong)}};
   };
@@ -134,7 +132,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void print_row(const Model& model, const std::string& mode, int64_t updates, int repetitions, const std::string& work_dir) {
+void print_row(const Model& model, const std::string& mode, int64_t updates, int repetitions,
+               const std::string& work_dir) {
   const auto without = [&] { return measure(model, mode, updates, false, ""); };
   const auto with = [&] { return measure(model, mode, updates, true, work_dir); };
   std::vector<double> plain, full, cost;
@@ -146,8 +145,8 @@ void print_row(const Model& model, const std::string& mode, int64_t updates, int
     full.push_back(hooks);
     cost.push_back(full.back() - plain.back());
   }
-  std::printf("%-24s %-6s %10.1f %10.1f %8.1f %7.1f %%\n", model.name.c_str(), mode.c_str(), median(plain), median(full),
-              median(cost), 100 * median(cost) / median(plain));
+  std::printf("%-24s %-6s %10.1f %10.1f %8.1f %7.1f %%\n", model.name.c_str(), mode.c_str(), median(plain),
+              median(full), median(cost), 100 * median(cost) / median(plain));
   std::fflush(stdout);
 }
 
@@ -162,7 +161,8 @@ int run(int argc, char** argv) {
   }
   std::string folder = (std::filesystem::temp_directory_path() / "duet-hooks-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return 1;
-  std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per update)\n", "model", "mode", "no hooks", "defaults", "cost", "share");
+  std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per update)\n", "model", "mode", "no hooks", "defaults", "cost",
+              "share");
   for (const Model& model : models()) {
     for (const char* mode : {"eager", "graph"}) {
       print_row(model, mode, updates > 0 ? updates : model.updates, repetitions, folder);

@@ -1,9 +1,11 @@
 #include <c10/util/StringUtil.h>
 #include <duet/cli/config_data.h>
 #include <duet/core/error.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <sstream>
+#include <vector>
 
 namespace duet {
 
@@ -140,36 +142,62 @@ std::string hint_at_reference(const std::string& text, int line) {
   return found.find("${") == std::string::npos ? "" : R"(; inside [ ] and { } write "${...}" in quotes)";
 }
 
+// Notes where documents begin.
+class DocumentMarks : public YAML::EventHandler {
+ public:
+  std::vector<YAML::Mark> marks;
+  void OnDocumentStart(const YAML::Mark& mark) override { marks.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/, const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+};
+
+// The one document of `text`. Not LoadAll(): on some texts that are no YAML it finds documents without end.
+YAML::Node load(const std::string& text, const TreeBuilder& place) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentMarks documents;
+  while (documents.marks.size() < 2 && parser.HandleNextDocument(documents)) {
+  }
+  if (documents.marks.size() > 1) {
+    throw ConfigError(c10::str("[Config] ", place.at(documents.marks[1]), ": found at least 2 YAML documents, expected one; remove the ",
+                               "'---' lines between them, or a comma at the start of a line"));
+  }
+  return YAML::Load(text);
+}
+
 }  // namespace
 
 std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& source) {
   refuse_control_characters(text, source);
   const TreeBuilder place(source, true);
-  std::vector<YAML::Node> documents;
+  YAML::Node document;
   try {
     // Without an end mark an open quote would swallow the rest of the file and pass.
-    documents = YAML::LoadAll(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"));
+    document = load(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"), place);
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
     throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
                                "; check indentation, brackets and quotes up to there", hint_at_reference(text, error.mark.line)));
   }
-  if (documents.size() > 1) {
-    throw ConfigError(c10::str("[Config] ", place.at(documents[1].Mark()), ": found ", documents.size(),
-                               " YAML documents, expected one; remove the '---' lines between them"));
-  }
-  if (documents.empty() || !documents[0].IsMap()) {
-    const bool empty = documents.empty() || documents[0].IsNull();
-    throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", empty ? "empty" : "no map",
+  if (!document.IsMap()) {
+    throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", document.IsNull() ? "empty" : "no map",
                                ", expected lines of 'key: value' such as 'work_dir: runs/a'"));
   }
-  return TreeBuilder(source, true).build(documents[0], "", c10::str(source, ":1"), 0);
+  return TreeBuilder(source, true).build(document, "", c10::str(source, ":1"), 0);
 }
 
 std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin) {
   YAML::Node value;
   try {
-    value = YAML::Load(text);
+    value = load(text, TreeBuilder(origin, false));
   } catch (const YAML::Exception& error) {
     throw ConfigError(c10::str("[Config] ", origin, ": the value of '", path, "=", text, "' is not YAML: ", error.msg,
                                "; quote it, as in 'key=\"a: b\"'"));

@@ -67,7 +67,7 @@ Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, cons
   const StateDict state = CheckpointStore::load(evaluation.checkpoint);
   evaluation.update = state.integer("trainer.update");
   evaluation.run = build_evaluation(config, data, output);
-  evaluation.run.trainer->load_weights(state.part("model"));
+  evaluation.run.trainer->load_weights(state.part("model"), evaluation.update);
   load_hooks(state, *evaluation.run.trainer);
   return evaluation;
 }

@@ -19,8 +19,8 @@ struct MetricConfig {
 // Accuracy, IoUMetric, F1, ConfusionMatrix, Perplexity, MeanLoss. Does nothing the second time.
 void register_builtin_metrics();
 
-// `evaluator`, or `val_evaluator` as mmengine calls it: a map or a list of them. Every key is checked. Throws ConfigError
-// for two results of one name.
+// `evaluator`, or `val_evaluator` as mmengine calls it: a map or a list of them. Every key is checked. Throws
+// ConfigError for two results of one name.
 std::vector<MetricConfig> read_metrics(const ConfigNode& root);
 // `test_evaluator`; `otherwise` if there is none.
 std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::vector<MetricConfig>& otherwise);

@@ -42,8 +42,9 @@ std::unique_ptr<Task> make_encoder_decoder(ConfigNode& node, ModelContext& conte
   options.validate();
   const auto* scenes = dynamic_cast<const FashionScenes*>(context.train_data);
   if (scenes != nullptr && scenes->max_label() >= options.num_classes) {
-    node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ",
-                                      scenes->max_label(), " (0 is the background); set at least ", scenes->max_label() + 1));
+    node.fail("num_classes",
+              c10::str("is ", options.num_classes, ", but data.train has labels up to ", scenes->max_label(),
+                       " (0 is the background); set at least ", scenes->max_label() + 1));
   }
   return make_encoder_decoder(options);
 }

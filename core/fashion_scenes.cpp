@@ -19,7 +19,8 @@ void FashionScenesOptions::validate() const {
     fail(c10::str(field, " ", value, ", expected ", low, " to ", high, "; set '", field, "' within that range"));
   };
   if (split != "train" && split != "test") fail("split '" + split + "', expected train or test; correct 'split'");
-  if (size.size() != 2) fail(c10::str("size with ", size.size(), " numbers, expected height and width; correct 'size'"));
+  if (size.size() != 2)
+    fail(c10::str("size with ", size.size(), " numbers, expected height and width; correct 'size'"));
   for (const int64_t pixels : size) check("size", static_cast<double>(pixels), 1, 4096);
   check("length", static_cast<double>(length), 1, INT32_MAX);
   check("seed", static_cast<double>(seed), 0, INT32_MAX);
@@ -52,9 +53,9 @@ FashionScenes::FashionScenes(FashionScenesOptions options)
     const auto needed = std::llround(static_cast<double>(image.size(2 + side)) * options_.max_scale);
     const int64_t given = options_.size[static_cast<std::size_t>(side)];
     if (given >= needed) continue;
-    throw ConfigError(c10::str("[FashionScenes] found ", side == 0 ? "height " : "width ", given, ", expected at least ",
-                               needed, " for images of ", image.size(2 + side), " at max_scale ", options_.max_scale,
-                               "; raise 'size' or lower 'max_scale'"));
+    throw ConfigError(c10::str("[FashionScenes] found ", side == 0 ? "height " : "width ", given,
+                               ", expected at least ", needed, " for images of ", image.size(2 + side),
+                               " at max_scale ", options_.max_scale, "; raise 'size' or lower 'max_scale'"));
   }
 }
 
@@ -89,7 +90,8 @@ Batch FashionScenes::get(const std::vector<int64_t>& indices) const {
   float* const grey = image.mutable_data_ptr<float>();
   int64_t* const label = target.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < count; ++i) {
-    draw_scene(indices[static_cast<std::size_t>(i)], {.grey = grey + i * pixels, .label = label + i * pixels, .height = height, .width = width});
+    draw_scene(indices[static_cast<std::size_t>(i)],
+               {.grey = grey + i * pixels, .label = label + i * pixels, .height = height, .width = width});
   }
   if (options_.normalize) {
     const auto mean = static_cast<float>(options_.mean), std = static_cast<float>(options_.std);

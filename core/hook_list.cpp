@@ -1,6 +1,7 @@
 #include <duet/core/hook_list.h>
 
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/load_transaction.h>
@@ -11,6 +12,7 @@
 #include <exception>
 #include <set>
 #include <stdexcept>
+#include <typeinfo>
 #include <utility>
 
 namespace duet {
@@ -79,12 +81,33 @@ void with_place(const Body& body, const Where& where) {
     throw CheckpointError(where() + error.what());
   } catch (const GraphError& error) {
     throw GraphError(where() + error.what());
+  } catch (const NonFiniteError& error) {
+    throw NonFiniteError(where() + error.what());
   } catch (const Error& error) {
     throw Error(where() + error.what(), error.exit_code());
+  } catch (const c10::Error& error) {  // with its kind its stack trace would be kept
+    throw std::runtime_error(where() + error.what_without_backtrace());
   } catch (const std::exception& error) {
+    // The user's own types go on as they are, for whoever catches them.
+    if (typeid(error) != typeid(std::runtime_error)) {
+      log_error(where() + error.what());
+      throw;
+    }
     throw std::runtime_error(where() + error.what());
   }
 }
+
+// Counts calls under way, during which the list must stay as it is.
+class Calling {
+ public:
+  explicit Calling(int& depth) : depth_(depth) { ++depth_; }
+  ~Calling() { --depth_; }
+  Calling(const Calling&) = delete;
+  Calling& operator=(const Calling&) = delete;
+
+ private:
+  int& depth_;
+};
 
 // A span "hook:<name>:<point>" for profilers; next to nothing without one.
 class Traced {
@@ -110,6 +133,8 @@ const char* to_string(HookPoint point) {
 
 void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
   require<ConfigError>(hook != nullptr, "[HookList] found no hook, expected one; give add() a hook");
+  require<ConfigError>(calls_ == 0, "[HookList] found a hook added from inside of a hook, expected a list that stays as it "
+                                    "is while it is called; add it before training");
   const std::string name = hook->name();
   if (name.empty() || name.find('.') != std::string::npos) {
     throw ConfigError("[HookList] found hook name '" + name +
@@ -136,6 +161,7 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
 void HookList::call(HookPoint point, TrainContext& context) {
   const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
   require<ConfigError>(member != nullptr, "[HookList] found in_update in call(); use HookList::in_update()");
+  const Calling calling(calls_);
   update_ = context.update;
   std::exception_ptr first;
   for (Hook* hook : order_) {
@@ -152,6 +178,7 @@ void HookList::call(HookPoint point, TrainContext& context) {
 }
 
 void HookList::in_update(UpdateContext& context) {
+  const Calling calling(calls_);
   for (Hook* hook : order_) {
     if (!hook->uses(HookPoint::kInUpdate)) continue;
     with_place([&] { hook->in_update(context); }, [&] { return place(*hook, HookPoint::kInUpdate, update_); });

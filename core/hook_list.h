@@ -27,8 +27,9 @@ class HookList : public Stateful {
   // `priority` takes the place of the hook's own.
   void add(std::unique_ptr<Hook> hook, std::optional<int> priority = std::nullopt);
 
-  // Calls `point` of every hook. An exception of a hook is rethrown as it is, its text extended by hook,
-  // point and update. after_train, after_run and on_exception reach every hook before the first error is rethrown.
+  // Calls `point` of every hook. duet's errors and std::runtime_error leave with hook, point and update before their
+  // text, LibTorch's as std::runtime_error without their stack trace; other exceptions leave as they are, after a line
+  // in the log. after_train, after_run and on_exception reach every hook before the first error is rethrown.
   void call(HookPoint point, TrainContext& context);
   void in_update(UpdateContext& context);
 
@@ -60,7 +61,8 @@ class HookList : public Stateful {
 
   std::vector<Entry> hooks_;   // in order of registration
   std::vector<Hook*> order_;   // in calling order
-  int64_t update_ = 0;                        // of the last call, for messages of in_update
+  int64_t update_ = 0;         // of the last call, for messages of in_update
+  int calls_ = 0;              // under way
 };
 
 }  // namespace duet

@@ -13,8 +13,9 @@ namespace duet {
 namespace {
 
 // mmengine's keys, found anywhere in a name, and those of our own metrics.
-constexpr std::array<std::string_view, 15> kGreater = {"acc",  "top",  "ar@", "auc",  "precision", "map",    "mdice", "miou",
-                                                       "macc", "aacc", "iou", "dice", "fscore",    "recall", "f1"};
+constexpr std::array<std::string_view, 15> kGreater = {"acc", "top",   "ar@",    "auc",    "precision",
+                                                       "map", "mdice", "miou",   "macc",   "aacc",
+                                                       "iou", "dice",  "fscore", "recall", "f1"};
 constexpr std::array<std::string_view, 3> kLess = {"loss", "error", "perplexity"};
 // Too short to be looked for inside of words.
 constexpr std::array<std::string_view, 5> kGreaterWords = {"r2", "psnr", "ssim", "bleu", "ap"};
@@ -47,7 +48,8 @@ bool has(const Keys& keys, const std::string& word) {
 
 template <class Keys>
 bool holds(const Keys& keys, const std::string& name) {
-  return std::any_of(keys.begin(), keys.end(), [&](std::string_view key) { return name.find(key) != std::string::npos; });
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](std::string_view key) { return name.find(key) != std::string::npos; });
 }
 
 // Whole words first: "mape" is no mAP, "top1_error" no accuracy.

@@ -4,8 +4,8 @@
 
 namespace duet::pickle {
 
-// What PyTorch's weights_only loader allows and weights need, and what stands beside the weights in training checkpoints
-// (mmengine's message hub, NumPy scores, command lines). Nothing here is ever called.
+// What PyTorch's weights_only loader allows and weights need, and what stands beside the weights in training
+// checkpoints (mmengine's message hub, NumPy scores, command lines). Nothing here is ever called.
 Role role_of(const std::string& global) {
   static const std::unordered_map<std::string, Role> roles = {
       {"collections.OrderedDict", Role::kDict},

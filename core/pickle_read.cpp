@@ -1,10 +1,10 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/malformed.h>
 #include <duet/core/pickle.h>
+#include <duet/core/pickle_stack.h>
 
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -12,15 +12,12 @@ namespace duet::pickle {
 
 namespace {
 
-constexpr size_t kMaxValues = 10'000'000;
-
-[[noreturn]] void refuse(const std::string& what) { throw MalformedFile{what}; }
-
 [[noreturn]] void refuse_global(const std::string& global) {
   if (global.starts_with("torch._utils._rebuild_")) {
-    throw MalformedFile{"it holds a tensor that is sparse, quantized or of a type that duet does not know (its pickle asks for '" +
-                            global + "')",
-                        "convert that tensor in Python and save the weights again"};
+    throw MalformedFile{
+        "it holds a tensor that is sparse, quantized or of a type that duet does not know (its pickle asks for '" +
+            global + "')",
+        "convert that tensor in Python and save the weights again"};
   }
   throw MalformedFile{"its pickle asks for '" + global + "', which is no part of weights; nothing of it was run",
                       "if you trust where it comes from, open it in Python and save the weights alone: "
@@ -28,9 +25,9 @@ constexpr size_t kMaxValues = 10'000'000;
 }
 
 // The machine that a pickle is a program for. Each opcode takes at least one byte and makes at most two values.
-class Machine {
+class Machine : private Stack {
  public:
-  explicit Machine(std::string_view bytes) : rest_(bytes), budget_(4 * bytes.size() + (size_t{1} << 20)) {}
+  explicit Machine(std::string_view bytes) : Stack(bytes.size()), rest_(bytes) {}
 
   Tree run() {
     while (true) {
@@ -38,10 +35,10 @@ class Machine {
       if (opcode == '.') break;
       const bool known = push_number(opcode) || push_text(opcode) || push_container(opcode) || fill_container(opcode) ||
                          use_memo(opcode) || call(opcode) || frame(opcode);
-      if (!known) refuse(c10::str("its pickle has opcode ", static_cast<int>(opcode), ", which torch.save does not write"));
+      if (!known)
+        refuse(c10::str("its pickle has opcode ", static_cast<int>(opcode), ", which torch.save does not write"));
     }
-    tree_.root = pop();
-    return std::move(tree_);
+    return finish(pop());
   }
 
  private:
@@ -67,66 +64,28 @@ class Machine {
     return text;
   }
 
-  // A pickle may copy a value that it keeps again and again: what comes of it must stay in proportion to its size.
-  void charge(size_t bytes) {
-    if (bytes > budget_) refuse("its pickle unfolds to far more than its size");
-    budget_ -= bytes;
-  }
-
-  bool push(Value value) {
-    if (tree_.values.size() >= kMaxValues) refuse(c10::str("its pickle holds more than ", kMaxValues, " values"));
-    charge(value.text.size() + value.items.size() * sizeof(Id));
-    tree_.values.push_back(std::move(value));
-    stack_.push_back(static_cast<Id>(tree_.values.size() - 1));
-    return true;
-  }
-  bool push(Kind kind, int64_t integer) { return push(Value{.kind = kind, .integer = integer}); }
-  bool push(Kind kind, std::string_view text) { return push(Value{.kind = kind, .text = std::string(text)}); }
-  bool push(Kind kind, std::vector<Id> items) { return push(Value{.kind = kind, .items = std::move(items)}); }
-  bool push_again(Id id) {
-    stack_.push_back(id);
-    return true;
-  }
-
-  Id pop() {
-    if (stack_.size() <= floor()) refuse("its pickle takes more than it has");
-    const Id id = stack_.back();
-    stack_.pop_back();
-    return id;
-  }
-  Id top() const {
-    if (stack_.size() <= floor()) refuse("its pickle takes more than it has");
-    return stack_.back();
-  }
-  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-
-  std::vector<Id> pop_many(size_t count) {
-    if (stack_.size() - floor() < count) refuse("its pickle takes more than it has");
-    std::vector<Id> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
-    stack_.resize(stack_.size() - count);
-    return items;
-  }
-  std::vector<Id> pop_to_mark() {
-    if (marks_.empty()) refuse("its pickle takes more than it has");
-    std::vector<Id> items = pop_many(stack_.size() - marks_.back());
-    marks_.pop_back();
-    return items;
-  }
-
-  Value& at(Id id) { return tree_.values[id]; }
-
   bool push_number(unsigned char opcode) {
     switch (opcode) {
-      case 'N': return push(Kind::kNone, 0);
-      case 0x88: return push(Kind::kBool, 1);
-      case 0x89: return push(Kind::kBool, 0);
-      case 'K': return push(Kind::kInt, static_cast<int64_t>(number(1)));
-      case 'M': return push(Kind::kInt, static_cast<int64_t>(number(2)));
-      case 'J': return push(Kind::kInt, static_cast<int32_t>(number(4)));
-      case 0x8a: return push_long(number(1));
-      case 0x8b: return push_long(number(4));
-      case 'G': return push(Value{.kind = Kind::kFloat, .number = big_endian_double(take(8))});
-      default: return false;
+      case 'N':  // NONE
+        return push(Kind::kNone, 0);
+      case 0x88:  // NEWTRUE
+        return push(Kind::kBool, 1);
+      case 0x89:  // NEWFALSE
+        return push(Kind::kBool, 0);
+      case 'K':  // BININT1
+        return push(Kind::kInt, static_cast<int64_t>(number(1)));
+      case 'M':  // BININT2
+        return push(Kind::kInt, static_cast<int64_t>(number(2)));
+      case 'J':  // BININT
+        return push(Kind::kInt, static_cast<int32_t>(number(4)));
+      case 0x8a:  // LONG1
+        return push_long(number(1));
+      case 0x8b:  // LONG4
+        return push_long(number(4));
+      case 'G':  // BINFLOAT
+        return push(Value{.kind = Kind::kFloat, .number = big_endian_double(take(8))});
+      default:
+        return false;
     }
   }
 
@@ -147,47 +106,74 @@ class Machine {
 
   bool push_text(unsigned char opcode) {
     switch (opcode) {
-      case 0x8c: return push(Kind::kText, take(number(1)));
-      case 'X': return push(Kind::kText, take(number(4)));
-      case 0x8d: return push(Kind::kText, take(number(8)));
-      case 'U': return push(Kind::kText, take(number(1)));  // texts of Python 2
-      case 'T': return push(Kind::kText, take(number(4)));
-      case 'C': return push(Kind::kBytes, take(number(1)));
-      case 'B': return push(Kind::kBytes, take(number(4)));
-      case 0x8e: return push(Kind::kBytes, take(number(8)));
-      default: return false;
+      case 0x8c:  // SHORT_BINUNICODE
+        return push(Kind::kText, take(number(1)));
+      case 'X':  // BINUNICODE
+        return push(Kind::kText, take(number(4)));
+      case 0x8d:  // BINUNICODE8
+        return push(Kind::kText, take(number(8)));
+      case 'U':  // SHORT_BINSTRING, a text of Python 2
+        return push(Kind::kText, take(number(1)));
+      case 'T':  // BINSTRING
+        return push(Kind::kText, take(number(4)));
+      case 'C':  // SHORT_BINBYTES
+        return push(Kind::kBytes, take(number(1)));
+      case 'B':  // BINBYTES
+        return push(Kind::kBytes, take(number(4)));
+      case 0x8e:  // BINBYTES8
+        return push(Kind::kBytes, take(number(8)));
+      default:
+        return false;
     }
   }
 
   bool push_container(unsigned char opcode) {
     switch (opcode) {
-      case '(': marks_.push_back(stack_.size()); return true;
-      case '}': return push(Kind::kDict, std::vector<Id>());
-      case ']': case 0x8f: return push(Kind::kList, std::vector<Id>());
-      case ')': return push(Kind::kTuple, std::vector<Id>());
-      case 't': return push(Kind::kTuple, pop_to_mark());
-      case 0x91: return push(Kind::kList, pop_to_mark());
-      case 0x85: return push(Kind::kTuple, pop_many(1));
-      case 0x86: return push(Kind::kTuple, pop_many(2));
-      case 0x87: return push(Kind::kTuple, pop_many(3));
-      default: return false;
+      case '(':  // MARK
+        return mark();
+      case '}':  // EMPTY_DICT
+        return push(Kind::kDict, std::vector<Id>());
+      case ']':   // EMPTY_LIST
+      case 0x8f:  // EMPTY_SET
+        return push(Kind::kList, std::vector<Id>());
+      case ')':  // EMPTY_TUPLE
+        return push(Kind::kTuple, std::vector<Id>());
+      case 't':  // TUPLE
+        return push(Kind::kTuple, pop_to_mark());
+      case 0x91:  // FROZENSET
+        return push(Kind::kList, pop_to_mark());
+      case 0x85:  // TUPLE1
+        return push(Kind::kTuple, pop_many(1));
+      case 0x86:  // TUPLE2
+        return push(Kind::kTuple, pop_many(2));
+      case 0x87:  // TUPLE3
+        return push(Kind::kTuple, pop_many(3));
+      default:
+        return false;
     }
   }
 
   bool fill_container(unsigned char opcode) {
     switch (opcode) {
-      case 'a': return add(Kind::kList, pop_many(1));
-      case 'e': case 0x90: return add(Kind::kList, pop_to_mark());
-      case 's': return add(Kind::kDict, pop_many(2));
-      case 'u': return add(Kind::kDict, pop_to_mark());
-      default: return false;
+      case 'a':  // APPEND
+        return add(Kind::kList, pop_many(1));
+      case 'e':   // APPENDS
+      case 0x90:  // ADDITEMS
+        return add(Kind::kList, pop_to_mark());
+      case 's':  // SETITEM
+        return add(Kind::kDict, pop_many(2));
+      case 'u':  // SETITEMS
+        return add(Kind::kDict, pop_to_mark());
+      default:
+        return false;
     }
   }
 
   bool add(Kind kind, const std::vector<Id>& items) {
     Value& target = at(top());
     if (target.kind == Kind::kOpaque) return true;
-    if (target.kind != kind || (kind == Kind::kDict && items.size() % 2 != 0)) refuse("its pickle fills what is no container");
+    if (target.kind != kind || (kind == Kind::kDict && items.size() % 2 != 0))
+      refuse("its pickle fills what is no container");
     charge(items.size() * sizeof(Id));
     target.items.insert(target.items.end(), items.begin(), items.end());
     return true;
@@ -195,12 +181,21 @@ class Machine {
 
   bool use_memo(unsigned char opcode) {
     switch (opcode) {
-      case 'q': memo_[number(1)] = top(); return true;
-      case 'r': memo_[number(4)] = top(); return true;
-      case 0x94: memo_.emplace(memo_.size(), top()); return true;
-      case 'h': return recall(number(1));
-      case 'j': return recall(number(4));
-      default: return false;
+      case 'q':  // BINPUT
+        memo_[number(1)] = top();
+        return true;
+      case 'r':  // LONG_BINPUT
+        memo_[number(4)] = top();
+        return true;
+      case 0x94:  // MEMOIZE
+        memo_.emplace(memo_.size(), top());
+        return true;
+      case 'h':  // BINGET
+        return recall(number(1));
+      case 'j':  // LONG_BINGET
+        return recall(number(4));
+      default:
+        return false;
     }
   }
   bool recall(uint64_t index) {
@@ -211,38 +206,45 @@ class Machine {
 
   bool frame(unsigned char opcode) {
     switch (opcode) {
-      case 0x80: {
+      case 0x80: {  // PROTO
         const uint64_t protocol = number(1);
         if (protocol < 2 || protocol > 5) refuse(c10::str("its pickle has protocol ", protocol, ", expected 2 to 5"));
         return true;
       }
-      case 0x95: number(8); return true;
-      default: return false;
+      case 0x95:  // FRAME
+        number(8);
+        return true;
+      default:
+        return false;
     }
   }
 
   bool call(unsigned char opcode) {
     switch (opcode) {
-      case 'c': {
+      case 'c': {  // GLOBAL
         const std::string module = line();
         return push_global(module + "." + line());
       }
-      case 0x93: {
+      case 0x93: {  // STACK_GLOBAL
         const std::string name = text_of(pop());
         return push_global(text_of(pop()) + "." + name);
       }
-      case 'R': case 0x81: {  // a class and its arguments say the same as a function and its arguments
+      case 'R':     // REDUCE
+      case 0x81: {  // NEWOBJ: a class and its arguments say the same as a function and its arguments
         const Id arguments = pop();
         return reduce(pop(), arguments, 0);
       }
-      case 'b': {
-        pop();  // state beside the value: versions of modules, attributes
+      case 'b': {  // BUILD
+        pop();     // state beside the value: versions of modules, attributes
         const Kind kind = at(top()).kind;
-        if (kind != Kind::kDict && kind != Kind::kOpaque && kind != Kind::kTensor) refuse("its pickle sets what has no state");
+        if (kind != Kind::kDict && kind != Kind::kOpaque && kind != Kind::kTensor)
+          refuse("its pickle sets what has no state");
         return true;
       }
-      case 'Q': return push_storage(pop());
-      default: return false;
+      case 'Q':  // BINPERSID
+        return push_storage(pop());
+      default:
+        return false;
     }
   }
 
@@ -292,8 +294,10 @@ class Machine {
       case Role::kSubclass:  // function, type, arguments, state
         if (items.size() == 4) return reduce(items[0], items[2], depth + 1);
         break;
-      case Role::kOpaque: return push(Kind::kOpaque, name);
-      default: break;
+      case Role::kOpaque:
+        return push(Kind::kOpaque, name);
+      default:
+        break;
     }
     refuse("its pickle calls '" + name + "' with arguments that torch.save does not write");
   }
@@ -306,7 +310,7 @@ class Machine {
         refuse("its pickle makes a dictionary of what are no pairs");
       }
       items.insert(items.end(), value.items.begin(), value.items.end());
-      if (items.size() * sizeof(Id) > budget_) charge(budget_ + 1);
+      if (items.size() * sizeof(Id) > budget()) charge(budget() + 1);
     }
     return items;
   }
@@ -319,15 +323,12 @@ class Machine {
                             role_of(at(items[1]).text) == Role::kStorageClass && at(items[2]).kind == Kind::kText &&
                             at(items[4]).kind == Kind::kInt;
     if (!is_storage) refuse("its pickle refers to something that is no storage of a tensor");
-    Value storage{.kind = Kind::kStorage, .integer = at(items[4]).integer, .text = at(items[2]).text, .items = {items[1]}};
+    Value storage{
+        .kind = Kind::kStorage, .integer = at(items[4]).integer, .text = at(items[2]).text, .items = {items[1]}};
     return push(std::move(storage));
   }
 
   std::string_view rest_;
-  size_t budget_;  // bytes that values may still take
-  Tree tree_;
-  std::vector<Id> stack_;
-  std::vector<size_t> marks_;
   std::unordered_map<uint64_t, Id> memo_;
 };
 

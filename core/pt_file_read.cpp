@@ -70,7 +70,8 @@ class Storages {
     const auto size = static_cast<int64_t>(c10::elementSize(dtype));
     if (storage.integer < 0 || entry->bytes % static_cast<uint64_t>(size) != 0 ||
         entry->bytes / static_cast<uint64_t>(size) != static_cast<uint64_t>(storage.integer)) {
-      refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected ", storage.integer, " elements of ", dtype));
+      refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected ", storage.integer, " elements of ",
+                      dtype));
     }
     at::Tensor tensor;
     try {
@@ -95,7 +96,8 @@ std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name)
   if (items.size() > kMaxDims) refuse(c10::str("tensor '", name, "' has ", items.size(), " dimensions"));
   std::vector<int64_t> numbers;
   for (const Id item : items) {
-    if (tree[item].kind != Kind::kInt || tree[item].integer < 0) refuse("tensor '" + name + "' has a size that is no count");
+    if (tree[item].kind != Kind::kInt || tree[item].integer < 0)
+      refuse("tensor '" + name + "' has a size that is no count");
     numbers.push_back(tree[item].integer);
   }
   return numbers;
@@ -163,28 +165,37 @@ class Flattener {
 
   void visit(Id id, const std::string& name, int depth) {
     if (depth > kMaxNesting) refuse("'" + name.substr(0, 100) + "' is nested too deeply, expected at most 64 levels");
-    if (++visits_ > kMaxVisits || (characters_ += name.size()) > kMaxPickle) refuse("its pickle unfolds to far too many values");
+    if (++visits_ > kMaxVisits || (characters_ += name.size()) > kMaxPickle)
+      refuse("its pickle unfolds to far too many values");
     const Value& value = tree_[id];
     switch (value.kind) {
-      case Kind::kDict: return visit_dict(value, name, depth);
+      case Kind::kDict:
+        return visit_dict(value, name, depth);
       case Kind::kList:
       case Kind::kTuple:
-        for (size_t i = 0; i < value.items.size(); ++i) visit(value.items[i], below(name, std::to_string(i), depth), depth + 1);
+        for (size_t i = 0; i < value.items.size(); ++i)
+          visit(value.items[i], below(name, std::to_string(i), depth), depth + 1);
         return;
       case Kind::kTensor:
         check_new(name);
         file_.state.set(name, build_tensor(tree_, value, name, storages_));
         return;
-      case Kind::kNone: return;
-      case Kind::kBool: return set(name, value.integer != 0);
-      case Kind::kInt: return set(name, value.integer);
-      case Kind::kFloat: return set(name, value.number);
+      case Kind::kNone:
+        return;
+      case Kind::kBool:
+        return set(name, value.integer != 0);
+      case Kind::kInt:
+        return set(name, value.integer);
+      case Kind::kFloat:
+        return set(name, value.number);
       case Kind::kText:
-      case Kind::kBytes: return set(name, value.text);
+      case Kind::kBytes:
+        return set(name, value.text);
       case Kind::kGlobal:
         if (pickle::role_of(value.text) == pickle::Role::kDtype) return set(name, value.text);
         break;
-      default: break;
+      default:
+        break;
     }
     file_.passed_over.push_back(name);
   }
@@ -206,7 +217,8 @@ class Flattener {
 
   void check_new(const std::string& name) const {
     if (file_.state.tensors().size() >= kMaxTensors) refuse(c10::str("it holds more than ", kMaxTensors, " tensors"));
-    if (file_.state.has(name)) refuse("two of its values are called '" + name + "' once dictionaries are joined with dots");
+    if (file_.state.has(name))
+      refuse("two of its values are called '" + name + "' once dictionaries are joined with dots");
   }
 
   template <class T>
@@ -238,7 +250,8 @@ std::string find_folder(const Reader& archive) {
 std::string read_entry(const Reader& archive, const std::string& name, uint64_t max_bytes) {
   const Entry* entry = archive.find(name);
   if (entry == nullptr) return {};
-  if (entry->bytes > max_bytes) refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected at most ", max_bytes));
+  if (entry->bytes > max_bytes)
+    refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected at most ", max_bytes));
   std::string text(entry->bytes, '\0');
   archive.read(*entry, text.data());
   return text;
@@ -251,8 +264,9 @@ void check_format(const std::string& path) {
   file.read(0, start, std::min<uint64_t>(file.size(), sizeof start));
   if (file.size() >= 4 && std::string_view(start, 4) == "PK\x03\x04") return;
   if (file.size() >= 2 && start[0] == '\x80') {
-    throw MalformedFile{"it is a bare pickle, as torch.save wrote before PyTorch 1.6 or pickle.dump writes, expected a ZIP archive",
-                        "if you trust where it comes from, load it in Python and save it again with torch.save"};
+    throw MalformedFile{
+        "it is a bare pickle, as torch.save wrote before PyTorch 1.6 or pickle.dump writes, expected a ZIP archive",
+        "if you trust where it comes from, load it in Python and save it again with torch.save"};
   }
   if (file.size() >= 9 && start[8] == '{') {
     throw MalformedFile{"it looks like a safetensors file", "give it the name *.safetensors"};
@@ -265,12 +279,14 @@ PtFile read_archive(const std::string& path) {
   const Reader archive(path);
   const std::string folder = find_folder(archive);
   if (archive.find(folder + "/constants.pkl") != nullptr) {
-    throw MalformedFile{"it is a TorchScript program (torch.jit.save, or torch::save of C++), not a dictionary of weights",
-                        "use it as the model (model: {type: torchscript, path: ...}), or save its weights in Python: "
-                        "torch.save(torch.jit.load(path).state_dict(), 'weights.pt')"};
+    throw MalformedFile{
+        "it is a TorchScript program (torch.jit.save, or torch::save of C++), not a dictionary of weights",
+        "use it as the model (model: {type: torchscript, path: ...}), or save its weights in Python: "
+        "torch.save(torch.jit.load(path).state_dict(), 'weights.pt')"};
   }
   if (read_entry(archive, folder + "/byteorder", 16) == "big") {
-    throw MalformedFile{"it was written on a big-endian machine", "load it in Python and save it again on a little-endian one"};
+    throw MalformedFile{"it was written on a big-endian machine",
+                        "load it in Python and save it again on a little-endian one"};
   }
   const std::string program = read_entry(archive, folder + "/data.pkl", kMaxPickle);
   const Tree tree = pickle::parse(program);

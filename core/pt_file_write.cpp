@@ -24,16 +24,26 @@ constexpr const char* kFolder = "archive";
 
 const char* storage_class(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return "DoubleStorage";
-    case at::kFloat: return "FloatStorage";
-    case at::kHalf: return "HalfStorage";
-    case at::kBFloat16: return "BFloat16Storage";
-    case at::kLong: return "LongStorage";
-    case at::kInt: return "IntStorage";
-    case at::kShort: return "ShortStorage";
-    case at::kChar: return "CharStorage";
-    case at::kByte: return "ByteStorage";
-    default: return "BoolStorage";  // plain_tensor() lets no other pass
+    case at::kDouble:
+      return "DoubleStorage";
+    case at::kFloat:
+      return "FloatStorage";
+    case at::kHalf:
+      return "HalfStorage";
+    case at::kBFloat16:
+      return "BFloat16Storage";
+    case at::kLong:
+      return "LongStorage";
+    case at::kInt:
+      return "IntStorage";
+    case at::kShort:
+      return "ShortStorage";
+    case at::kChar:
+      return "CharStorage";
+    case at::kByte:
+      return "ByteStorage";
+    default:
+      return "BoolStorage";  // plain_tensor() lets no other pass
   }
 }
 
@@ -60,8 +70,8 @@ void add_tensors(const StateDict& state, Contents& contents) {
     const auto place = std::tuple(plain.const_data_ptr(), plain.numel(), plain.scalar_type());
     const auto [storage, is_new] = known.try_emplace(place, contents.storages.size());
     if (is_new) contents.storages.push_back(plain);
-    contents.dict.put_tensor(name, storage_class(plain.scalar_type()), std::to_string(storage->second), plain.sizes().vec(),
-                             plain.numel());
+    contents.dict.put_tensor(name, storage_class(plain.scalar_type()), std::to_string(storage->second),
+                             plain.sizes().vec(), plain.numel());
   }
 }
 

@@ -24,10 +24,12 @@ struct Tap {
 std::vector<Tap> taps(int64_t from, int64_t to, bool flip) {
   std::vector<Tap> all(static_cast<std::size_t>(to));
   for (int64_t i = 0; i < to; ++i) {
-    const double at = (static_cast<double>(flip ? to - 1 - i : i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5;
+    const double at =
+        (static_cast<double>(flip ? to - 1 - i : i) + 0.5) * static_cast<double>(from) / static_cast<double>(to) - 0.5;
     const double inside = std::clamp(at, 0.0, static_cast<double>(from - 1));
     const auto first = static_cast<int64_t>(inside);
-    all[static_cast<std::size_t>(i)] = {first, std::min(first + 1, from - 1), static_cast<float>(inside - static_cast<double>(first))};
+    all[static_cast<std::size_t>(i)] = {first, std::min(first + 1, from - 1),
+                                        static_cast<float>(inside - static_cast<double>(first))};
   }
   return all;
 }

@@ -175,6 +175,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
     open_run();
     // A checkpoint is written before the validation of its update.
     validate_if_due(validation, /*epoch_ends=*/false);
+    if (finished() && epoch_is_used_up()) end_epoch(validation);
     validate_if_due(validation, /*epoch_ends=*/context_.update_in_epoch == 0 && context_.epoch > 0);
     while (!finished()) train_epoch(data, validation);
     rule_->settle();
@@ -206,8 +207,14 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
                     ", expected at least one; check its size, batch_size and drop_last");
   }
   // An epoch that a limit cut short is not over, unless it was used up at that very update.
-  const bool whole = context_.updates_per_epoch > 0 && context_.update_in_epoch >= context_.updates_per_epoch;
-  if (!exhausted && !whole) return;
+  if (exhausted || epoch_is_used_up()) end_epoch(validation);
+}
+
+bool BaseTrainer::epoch_is_used_up() const {
+  return context_.updates_per_epoch > 0 && context_.update_in_epoch >= context_.updates_per_epoch;
+}
+
+void BaseTrainer::end_epoch(DataSource* validation) {
   ++context_.epoch;
   context_.update_in_epoch = 0;
   hooks_.call(HookPoint::kAfterTrainEpoch, context_);

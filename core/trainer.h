@@ -89,8 +89,9 @@ class BaseTrainer : public Stateful {
 
   // Parameters and buffers alone, by the task's names; shared, not copied.
   StateDict weights() const;
-  // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed.
-  void load_weights(const StateDict& weights);
+  // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed. `update` is
+  // how many updates made them, if that is what hooks and logs shall go by.
+  void load_weights(const StateDict& weights, std::optional<int64_t> update = std::nullopt);
 
   // Saves everything as the checkpoint <folder>/step-<update> and returns its path; deletes no other. Throws
   // CheckpointError, and what was saved before is then untouched.
@@ -134,6 +135,8 @@ class BaseTrainer : public Stateful {
   std::exception_ptr close_run(std::exception_ptr error);
   const UpdateOutput& run_step();
   void train_epoch(DataSource& data, DataSource* validation);
+  bool epoch_is_used_up() const;
+  void end_epoch(DataSource* validation);
   bool fetch_window(DataSource& data, Window& window);
   void weigh(Window& window);
   void run_window(Window& window);

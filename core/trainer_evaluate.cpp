@@ -1,6 +1,7 @@
 #include <duet/core/checked_indices.h>
 #include <duet/core/device_copy.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/core/trainer.h>
 
 #include <ATen/core/grad_mode.h>
@@ -44,7 +45,7 @@ struct Pass {
   const EvaluationPoints& points;
   DataSource& data;
   int64_t limit;  // batches; 0: all
-  std::function<NamedTensors(const Batch&)> visit;
+  std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;  // on the device, and as it came
   std::function<void()> finish;
 };
 
@@ -68,7 +69,7 @@ void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pa
     context.batch = &batch;
     hooks.call(p.before_iter, context);
     const NamedTensors outputs =
-        with_checked_indices("evaluation batch", context.iter, [&] { return pass.visit(batch); });
+        with_checked_indices("evaluation batch", context.iter, [&] { return pass.visit(batch, *host); });
     context.outputs = &outputs;
     hooks.call(p.after_iter, context);
     context.outputs = nullptr;
@@ -83,9 +84,21 @@ void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pa
   hooks.call(p.after, context);
 }
 
+std::string full_name(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "/" + name;
+}
+
+void publish_table(const std::string& prefix, const Metric& metric, const MessageHub& messages) {
+  const std::string table = metric.text();
+  if (table.empty()) return;
+  const std::vector<std::string> names = metric.names();
+  messages.text(full_name(prefix, names.empty() ? "table" : names.front() + "_table"), table);
+  log_info((prefix.empty() ? "" : prefix + ":") + "\n" + table);
+}
+
 void merge_results(const std::string& prefix, const MetricValues& part, MetricValues& all) {
   for (const auto& [name, value] : part) {
-    const std::string full = prefix.empty() ? name : prefix + "/" + name;
+    const std::string full = full_name(prefix, name);
     if (!all.emplace(full, value).second) {
       throw ConfigError("[BaseTrainer] two metrics report '" + full +
                         "', expected different names; give one of them a prefix in add_metric()");
@@ -99,17 +112,20 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   MeanLoss mean_loss;
   for (const NamedMetric& entry : metrics_) entry.metric->reset();
   context_.metrics.clear();
-  const auto visit = [&](const Batch& batch) {
+  const auto visit = [&](const Batch& batch, const Batch& host) {
     watch_time();
     NamedTensors outputs = task().validation_step(batch);
-    const double weight = task().weight(batch);
+    const double weight = task().weight(host);  // without a wait for the device
     mean_loss.add(batch, outputs, weight);
     for (const NamedMetric& entry : metrics_) entry.metric->add(batch, outputs, weight);
     return outputs;
   };
   const auto finish = [&] {
     MetricValues all = mean_loss.compute();
-    for (const NamedMetric& entry : metrics_) merge_results(entry.prefix, entry.metric->compute(), all);
+    for (const NamedMetric& entry : metrics_) {
+      merge_results(entry.prefix, entry.metric->compute(), all);
+      publish_table(entry.prefix, *entry.metric, context_.messages);
+    }
     context_.metrics = std::move(all);
     // A pass that did not come this far is made up for by a resume.
     if (!test && data_ != nullptr) validated_update_ = context_.update;
@@ -124,7 +140,7 @@ MetricValues BaseTrainer::validate(DataSource& data) { return evaluate(data, /*t
 MetricValues BaseTrainer::test(DataSource& data) { return evaluate(data, /*test=*/true); }
 
 void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
-  const auto visit = [&](const Batch& batch) {
+  const auto visit = [&](const Batch& batch, const Batch&) {
     NamedTensors outputs = task().predict(batch);
     if (sink) sink(batch, outputs);
     return outputs;

@@ -62,10 +62,11 @@ void BaseTrainer::check_weights(const StateDict& saved) const {
   }
 }
 
-void BaseTrainer::load_weights(const StateDict& saved) {
+void BaseTrainer::load_weights(const StateDict& saved, std::optional<int64_t> update) {
   check_weights(saved);
   const StateDict own = weights();
   for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
+  if (update) context_.update = *update;
 }
 
 namespace {

@@ -38,7 +38,8 @@ StateDict weights_of_checkpoint(const WeightsSource& source) {
     const size_t end = name.find(".weights.");
     if (end != std::string::npos) averages.insert(name.substr(0, end));
   }
-  refuse(source, "found no weights called '" + source.which + "', expected 'model' or one of its averages: " + listed(averages));
+  refuse(source, "found no weights called '" + source.which +
+                     "', expected 'model' or one of its averages: " + listed(averages));
 }
 
 // The key at the top of the file that holds the weights; empty if they are the whole of it.
@@ -54,7 +55,8 @@ std::string group_of(const WeightsSource& source, const PtFile& file) {
     for (const std::string& key : file.groups) {
       if (has(key)) keys.insert(key);
     }
-    refuse(source, "found no tensors under the key '" + source.which + "', expected 'model' or one of: " + listed(keys));
+    refuse(source,
+           "found no tensors under the key '" + source.which + "', expected 'model' or one of: " + listed(keys));
   }
   for (const char* key : {"state_dict", "model", "model_state_dict", "module"}) {
     if (has(key)) return key;
@@ -67,7 +69,8 @@ StateDict weights_of_pt(const WeightsSource& source) {
   const std::string group = group_of(source, file);
   for (const std::string& name : file.passed_over) {
     if (group.empty() || name.starts_with(group + ".")) {
-      refuse(source, "'" + name + "' is something that only Python can hold, expected a tensor; save the weights without it");
+      refuse(source,
+             "'" + name + "' is something that only Python can hold, expected a tensor; save the weights without it");
     }
   }
   return group.empty() ? file.state : file.state.part(group);
@@ -103,7 +106,8 @@ StateDict renamed(const WeightsSource& source, const StateDict& weights, const R
   const auto add = [&](const std::string& name, const auto& content) {
     const std::optional<std::string> target = rename(name);
     if (!target) return;
-    if (result.has(*target)) refuse(source, "'" + name + "' and another name both become '" + *target + "'; change revise_keys");
+    if (result.has(*target))
+      refuse(source, "'" + name + "' and another name both become '" + *target + "'; change revise_keys");
     result.set(*target, content);
   };
   for (const auto& [name, tensor] : weights.tensors()) add(name, tensor);
@@ -127,11 +131,13 @@ StateDict revised(const WeightsSource& source, StateDict weights, const std::vec
     }
     const std::string target = replacement_of(replacement);
     weights = renamed(source, weights, [&](const std::string& name) -> std::optional<std::string> {
-      if (name.size() > kMaxName) refuse(source, "a name has more than 1000 characters: '" + name.substr(0, 60) + "...'");
+      if (name.size() > kMaxName)
+        refuse(source, "a name has more than 1000 characters: '" + name.substr(0, 60) + "...'");
       try {
         return std::regex_replace(name, expression, target);
       } catch (const std::regex_error& error) {
-        throw ConfigError("[weights] revise_keys: '" + pattern + "' cannot be applied to '" + name + "': " + error.what());
+        throw ConfigError("[weights] revise_keys: '" + pattern + "' cannot be applied to '" + name +
+                          "': " + error.what());
       }
     });
   }
@@ -164,7 +170,8 @@ StateDict read_weights(const WeightsSource& source) {
     if (part.tensors().empty()) {
       std::set<std::string> tops;
       for (const auto& [name, tensor] : weights.tensors()) tops.insert(name.substr(0, name.find('.')));
-      refuse(source, "no name begins with '" + source.prefix + ".', expected one of: " + listed(tops) + "; change prefix");
+      refuse(source,
+             "no name begins with '" + source.prefix + ".', expected one of: " + listed(tops) + "; change prefix");
     }
     weights = std::move(part);
   }
@@ -176,14 +183,16 @@ void write_weights(const std::string& path, const StateDict& weights) {
   try {
     if (path.ends_with(".safetensors")) {
       if (!weights.values().empty()) {
-        throw ConfigError("[weights] '" + weights.values().begin()->first + "' is no tensor, which safetensors cannot hold; "
+        throw ConfigError("[weights] '" + weights.values().begin()->first +
+                          "' is no tensor, which safetensors cannot hold; "
                           "write a .pt file");
       }
       write_safetensors(path, {weights.tensors().begin(), weights.tensors().end()}, {{"format", "pt"}});
     } else if (path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin")) {
       write_pt(path, weights);
     } else {
-      throw ConfigError("[weights] found the file name '" + path + "', expected one that ends with .safetensors, .pt, .pth or "
+      throw ConfigError("[weights] found the file name '" + path +
+                        "', expected one that ends with .safetensors, .pt, .pth or "
                         ".bin; change it");
     }
   } catch (const DataError& error) {

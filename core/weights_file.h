@@ -15,11 +15,11 @@ struct NameRule {
 
 // Where weights come from, and what their names become.
 struct WeightsSource {
-  // A checkpoint step-N or a folder of them (the newest good one), a safetensors file, or a file of torch.save: a state_dict, or a
-  // dictionary that holds one as "state_dict", "model", "model_state_dict" or "module".
+  // A checkpoint step-N or a folder of them (the newest good one), a safetensors file, or a file of torch.save: a
+  // state_dict, or a dictionary that holds one as "state_dict", "model", "model_state_dict" or "module".
   std::string path;
-  // "model"; in a checkpoint the name of a hook that keeps an average ("ema"); in a file of torch.save a key at its top.
-  // mmengine puts its average where the weights are, so "ema" means these in its checkpoints.
+  // "model"; in a checkpoint the name of a hook that keeps an average ("ema"); in a file of torch.save a key at its
+  // top. mmengine puts its average where the weights are, so "ema" means these in its checkpoints.
   std::string which = "model";
   // Only the names below this one, without it ("backbone"); empty: all.
   std::string prefix{};
@@ -28,11 +28,12 @@ struct WeightsSource {
   std::optional<std::vector<NameRule>> revise_keys{};
 };
 
-// Parameters and buffers by the names of the module, on the CPU. Throws CheckpointError naming the file and the way out,
-// ConfigError for a regular expression that is none.
+// Parameters and buffers by the names of the module, on the CPU. Throws CheckpointError naming the file and the way
+// out, ConfigError for a regular expression that is none.
 StateDict read_weights(const WeightsSource& source);
 
-// Writes what Python reads, under a temporary name that is then renamed: "*.safetensors", or for torch.load "*.pt", "*.pth" or
+// Writes what Python reads, under a temporary name that is then renamed: "*.safetensors", or for torch.load "*.pt",
+// "*.pth" or
 // "*.bin". Throws ConfigError for another ending, CheckpointError if writing fails; `path` is then as it was.
 void write_weights(const std::string& path, const StateDict& weights);
 

@@ -46,7 +46,8 @@ WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy
       report.mismatched.push_back({name, kind_of(saved), kind_of(tensor)});
       continue;
     }
-    if (saved.scalar_type() != tensor.scalar_type()) report.converted.push_back({name, kind_of(saved), kind_of(tensor)});
+    if (saved.scalar_type() != tensor.scalar_type())
+      report.converted.push_back({name, kind_of(saved), kind_of(tensor)});
     ++report.loaded;
     copies.push_back({saved, tensor});
   }
@@ -56,10 +57,9 @@ WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy
   return report;
 }
 
-
-
 template <class Item, class Text>
-void add_line(std::string& text, const char* title, const std::vector<Item>& items, size_t max_names, const Text& text_of) {
+void add_line(std::string& text, const char* title, const std::vector<Item>& items, size_t max_names,
+              const Text& text_of) {
   if (items.empty()) return;
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(max_names, items.size()); ++i) shown.push_back(text_of(items[i]));

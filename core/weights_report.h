@@ -18,8 +18,8 @@ struct WeightsReport {
     std::string found, expected;  // "Float[3, 5]"
   };
 
-  int64_t loaded = 0;    // tensors of the model that have a value there
-  int64_t expected = 0;  // that the model has
+  int64_t loaded = 0;                   // tensors of the model that have a value there
+  int64_t expected = 0;                 // that the model has
   std::vector<std::string> missing;     // of the model, not there; BatchNorm's num_batches_tracked is not missed
   std::vector<std::string> unexpected;  // there, not of the model
   std::vector<Difference> mismatched;   // another shape, or integers for floating point numbers: not loaded
@@ -34,8 +34,8 @@ struct WeightsReport {
 // Compares alone.
 WeightsReport match_weights(const Task& task, const StateDict& weights);
 
-// Copies into the task's parameters and buffers whatever fits. Throws CheckpointError with the report if nothing does, or
-// with `strict` if the report is not exact; then nothing has changed.
+// Copies into the task's parameters and buffers whatever fits. Throws CheckpointError with the report if nothing does,
+// or with `strict` if the report is not exact; then nothing has changed.
 WeightsReport load_matching_weights(Task& task, const StateDict& weights, bool strict = false);
 
 }  // namespace duet

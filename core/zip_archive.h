@@ -21,8 +21,8 @@ struct Entry {
   uint16_t flags = 0, method = 0;
 };
 
-// Reads a file's directory at once and its entries when asked. Throws MalformedFile for what is wrong with it, IoError for
-// what the system refuses. No entry is larger than the file, nor are all of them together.
+// Reads a file's directory at once and its entries when asked. Throws MalformedFile for what is wrong with it, IoError
+// for what the system refuses. No entry is larger than the file, nor are all of them together.
 class Reader {
  public:
   explicit Reader(const std::string& path);
@@ -55,8 +55,8 @@ struct Part {
 // Sizes and offsets from here on go by ZIP64; smaller only in tests.
 inline constexpr uint64_t kZip64From = 0xffffffff;
 
-// Writes all parts, in this order, under a temporary name beside `path`, syncs and renames it. The bytes of each part begin
-// at a multiple of 64. Throws IoError; `path` is then as it was. The same parts give the same file.
+// Writes all parts, in this order, under a temporary name beside `path`, syncs and renames it. The bytes of each part
+// begin at a multiple of 64. Throws IoError; `path` is then as it was. The same parts give the same file.
 void write(const std::string& path, const std::vector<Part>& parts, uint64_t zip64_from = kZip64From);
 
 }  // namespace duet::zip_archive

@@ -50,7 +50,8 @@ class Fields {
 };
 
 std::string read_range(const file_io::FileReader& file, uint64_t offset, uint64_t bytes) {
-  if (offset > file.size() || bytes > file.size() - offset) throw MalformedFile{"its ZIP directory points beyond its end"};
+  if (offset > file.size() || bytes > file.size() - offset)
+    throw MalformedFile{"its ZIP directory points beyond its end"};
   std::string text(bytes, '\0');
   file.read(offset, text.data(), bytes);
   return text;
@@ -143,7 +144,8 @@ void Reader::read_entries(const Directory& directory) {
   while (!fields.empty()) {
     Entry entry = parse_entry(fields);
     if (entry.bytes > file_.size() - total) {
-      throw MalformedFile{c10::str("entry '", entry.name, "' should have ", entry.bytes, " bytes, more than the file holds")};
+      throw MalformedFile{
+          c10::str("entry '", entry.name, "' should have ", entry.bytes, " bytes, more than the file holds")};
     }
     total += entry.bytes;
     if (!by_name_.emplace(entry.name, entries_.size()).second) {
@@ -188,7 +190,8 @@ void Reader::read(const Entry& entry, void* data) const {
     from += count;
     left -= count;
   }
-  if (crc != entry.crc) throw MalformedFile{"entry '" + entry.name + "' changed after it was written (its CRC does not match)"};
+  if (crc != entry.crc)
+    throw MalformedFile{"entry '" + entry.name + "' changed after it was written (its CRC does not match)"};
 }
 
 }  // namespace duet::zip_archive

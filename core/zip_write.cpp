@@ -43,14 +43,21 @@ struct Placed {
 };
 
 uint32_t crc_of(const Part& part) {
-  return static_cast<uint32_t>(::crc32_z(::crc32_z(0, nullptr, 0), static_cast<const unsigned char*>(part.data), part.bytes));
+  return static_cast<uint32_t>(
+      ::crc32_z(::crc32_z(0, nullptr, 0), static_cast<const unsigned char*>(part.data), part.bytes));
 }
 
 // What the local header and the directory say alike.
 Record& common_fields(Record& record, const Placed& placed) {
   const uint32_t bytes = placed.large ? kNoNumber32 : static_cast<uint32_t>(placed.part->bytes);
-  return record.u16(kUtf8Names).u16(0).u16(0).u16(kDate).u32(placed.crc).u32(bytes).u32(bytes).u16(
-      static_cast<uint16_t>(placed.part->name.size()));
+  return record.u16(kUtf8Names)
+      .u16(0)
+      .u16(0)
+      .u16(kDate)
+      .u32(placed.crc)
+      .u32(bytes)
+      .u32(bytes)
+      .u16(static_cast<uint16_t>(placed.part->name.size()));
 }
 
 std::string local_header(const Placed& placed) {

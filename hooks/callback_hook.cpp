@@ -8,12 +8,14 @@ namespace duet {
 
 CallbackHook::CallbackHook(std::string name, int priority, std::vector<std::string> after)
     : name_(std::move(name)), priority_(priority), after_(std::move(after)) {
-  for (int point = 0; point < static_cast<int>(HookPoint::kCount); ++point) set_used(static_cast<HookPoint>(point), false);
+  for (int point = 0; point < static_cast<int>(HookPoint::kCount); ++point)
+    set_used(static_cast<HookPoint>(point), false);
 }
 
 CallbackHook& CallbackHook::on(HookPoint point, Callback callback) {
-  require<ConfigError>(point != HookPoint::kInUpdate && point != HookPoint::kCount,
-                       "[CallbackHook] found in_update in on(), expected a point that takes a TrainContext; use on_update()");
+  require<ConfigError>(
+      point != HookPoint::kInUpdate && point != HookPoint::kCount,
+      "[CallbackHook] found in_update in on(), expected a point that takes a TrainContext; use on_update()");
   if (!callback) {
     throw ConfigError("[CallbackHook] found no callback for " + std::string(to_string(point)) + " of '" + name_ +
                       "', expected something to call; give one");

@@ -15,8 +15,8 @@ namespace duet {
 //   hook->on(HookPoint::kAfterTrainIter, [](TrainContext& context) { ... });
 //   trainer.add_hook(std::move(hook));
 //
-// Points without a lambda cost nothing. Several lambdas of a point run in the order they were given in. Give all of them
-// before the hook is added to a trainer, which may capture what acts inside of updates.
+// Points without a lambda cost nothing. Several lambdas of a point run in the order they were given in. Give all of
+// them before the hook is added to a trainer, which may capture what acts inside of updates.
 class CallbackHook : public Hook {
  public:
   using Callback = std::function<void(TrainContext&)>;

@@ -67,6 +67,7 @@ HookOverrides& HookOverrides::put(const std::string& key, std::unique_ptr<Hook> 
 
 void register_default_hook(BaseTrainer& trainer, const std::string& key, std::unique_ptr<Hook> hook,
                            std::optional<int> priority) {
+  require<ConfigError>(hook != nullptr, "[DefaultHooks] found no hook for '" + key + "', expected one; give one, or leave it out");
   const auto& keys = default_hook_keys();
   const bool moved =
       priority && *priority != hook->priority() && std::find(keys.begin(), keys.end(), key) != keys.end();

@@ -8,8 +8,9 @@ namespace duet {
 void DistSamplerSeedHook::before_train(TrainContext& context) {
   if (warned_ || context.data == nullptr || context.data->shuffles().value_or(true)) return;
   warned_ = true;
-  log_warning("[DistSamplerSeedHook] the training data comes in the same order in every epoch, expected a new one each time; "
-              "set shuffle: true, or remove this hook (sampler_seed) if the order is meant to stay");
+  log_warning(
+      "[DistSamplerSeedHook] the training data comes in the same order in every epoch, expected a new one each time; "
+      "set shuffle: true, or remove this hook (sampler_seed) if the order is meant to stay");
 }
 
 }  // namespace duet

@@ -12,21 +12,25 @@ namespace duet {
 
 namespace {
 
-std::string threshold_text(const char* relation, double threshold) { return c10::str(" is ", relation, " ", threshold); }
+std::string threshold_text(const char* relation, double threshold) {
+  return c10::str(" is ", relation, " ", threshold);
+}
 
 bool is_nan(const std::optional<double>& value) { return value && std::isnan(*value); }
 
 }  // namespace
 
 void EarlyStoppingHookOptions::validate() const {
-  require<ConfigError>(!monitor.empty(), "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
+  require<ConfigError>(!monitor.empty(),
+                       "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
   less_is_better("EarlyStoppingHook", monitor, rule);
   if (!(min_delta >= 0 && std::isfinite(min_delta))) {
     throw ConfigError(c10::str("[EarlyStoppingHook] found min_delta ", min_delta,
                                ", expected a finite number >= 0, whichever is better; correct it"));
   }
   if (patience < 1) {
-    throw ConfigError(c10::str("[EarlyStoppingHook] found patience ", patience, ", expected at least 1 validation; raise it"));
+    throw ConfigError(
+        c10::str("[EarlyStoppingHook] found patience ", patience, ", expected at least 1 validation; raise it"));
   }
   if (is_nan(stopping_threshold) || is_nan(divergence_threshold)) {
     throw ConfigError("[EarlyStoppingHook] found a threshold that is NaN, expected a number; leave it out for none");
@@ -36,6 +40,12 @@ void EarlyStoppingHookOptions::validate() const {
 EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options_(std::move(options)) {
   options_.validate();
   less_ = less_is_better("EarlyStoppingHook", options_.monitor, options_.rule);
+}
+
+void EarlyStoppingHook::before_train(TrainContext& context) {
+  if (waited_ < options_.patience) return;
+  context.request_stop(c10::str("early stopping: this run has waited for ", waited_, " validations; raise patience (",
+                                options_.patience, ") to go on"));
 }
 
 void EarlyStoppingHook::after_val_epoch(TrainContext& context) {

@@ -14,9 +14,9 @@ struct EarlyStoppingHookOptions {
   // >= 0: a value counts as improvement if it is better than the best one by at least this much; 0: by anything at all.
   // Not mmengine's 0.1: that is right for percents, and would end most runs whose metrics lie in [0, 1].
   double min_delta = 0;
-  int64_t patience = 5;      // >= 1: validations without improvement that end training
-  bool strict = true;        // a validation without the metric is an error; false: a warning, once
-  bool check_finite = true;  // NaN or infinity ends training; false: it is no improvement
+  int64_t patience = 5;                          // >= 1: validations without improvement that end training
+  bool strict = true;                            // a validation without the metric is an error; false: a warning, once
+  bool check_finite = true;                      // NaN or infinity ends training; false: it is no improvement
   std::optional<double> stopping_threshold{};    // a better value ends training: good enough
   std::optional<double> divergence_threshold{};  // a worse value ends training: hopeless
 
@@ -35,6 +35,8 @@ class EarlyStoppingHook : public Hook {
   std::string name() const override { return "early_stopping"; }
   int priority() const override { return kLowest; }
 
+  // A run that was stopped here and is resumed stops again at once, unless patience was raised.
+  void before_train(TrainContext& context) override;
   // Throws ConfigError that lists the metrics if the monitored one is not among them.
   void after_val_epoch(TrainContext& context) override;
 

@@ -25,9 +25,10 @@ std::function<void()> cache_of(const Task& task) {
 }  // namespace
 
 void EmptyCacheHookOptions::validate() const {
-  require<ConfigError>(before_epoch || after_epoch || after_iter,
-                       "[EmptyCacheHook] found before_epoch, after_epoch and after_iter off, expected one of them on; set one, "
-                       "or remove this hook");
+  require<ConfigError>(
+      before_epoch || after_epoch || after_iter,
+      "[EmptyCacheHook] found before_epoch, after_epoch and after_iter off, expected one of them on; set one, "
+      "or remove this hook");
 }
 
 EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)

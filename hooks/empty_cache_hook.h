@@ -17,8 +17,8 @@ struct EmptyCacheHookOptions {
 
 // Gives memory that the device's caching allocator holds but nobody uses back to the device, where other processes can
 // have it: before or after epochs, passes of validation, test and prediction included, or after each update and batch.
-// Blocks in use stay, and so does the pool of a captured step, which its graph needs as long as it lives. The points lie
-// outside of captured updates. On the CPU there is no such cache and this hook does nothing.
+// Blocks in use stay, and so does the pool of a captured step, which its graph needs as long as it lives. The points
+// lie outside of captured updates. On the CPU there is no such cache and this hook does nothing.
 class EmptyCacheHook : public Hook {
  public:
   // `empty_cache` takes the place of the allocator's. Throws ConfigError for options out of range.

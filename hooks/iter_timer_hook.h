@@ -10,8 +10,8 @@
 namespace duet {
 
 // Measures each update from the end of the one before it, so that a wait for the device at a log line counts too;
-// validation and the turn of an epoch do not. Puts the time into TrainContext::update_seconds, and the time that the rest
-// of the run will take into the gauge "eta". Never syncs.
+// validation and the turn of an epoch do not. Puts the time into TrainContext::update_seconds, and the time that the
+// rest of the run will take into the gauge "eta". Never syncs.
 class IterTimerHook : public Hook {
  public:
   // Averages run over the last `window` updates, >= 1. `now` gives seconds; default: the steady clock.

@@ -13,8 +13,8 @@ namespace duet {
 // How numbers and records look to people. Private to hooks/.
 
 std::string formatted(const char* format, double value);
-std::string number_text(double value);       // four digits
-std::string duration_text(double seconds);   // h:mm:ss
+std::string number_text(double value);               // four digits
+std::string duration_text(double seconds);           // h:mm:ss
 std::string of_total(int64_t value, int64_t total);  // "3/10"; "3" without a total
 
 // From 1. An epoch that has just ended, with the next one not begun, is still the one to name.

@@ -47,9 +47,8 @@ std::tuple<int, int, int> place_and_type(const at::Tensor& tensor) {
 at::Tensor read_device(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> parts;
   for (auto first = tensors.begin(); first != tensors.end();) {
-    const auto last = std::find_if(first, tensors.end(), [&](const at::Tensor& tensor) {
-      return tensor.scalar_type() != first->scalar_type();
-    });
+    const auto last = std::find_if(
+        first, tensors.end(), [&](const at::Tensor& tensor) { return tensor.scalar_type() != first->scalar_type(); });
     parts.push_back(joined({first, last}).to(at::kDouble));
     first = last;
   }
@@ -88,8 +87,9 @@ std::vector<double> read_numbers(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 void LogStatistic::validate() const {
-  require<ConfigError>(!data_src.empty(), "[LoggerHook] a statistic of custom_cfg has no data_src, expected the name of a "
-                                          "logged number; add it");
+  require<ConfigError>(!data_src.empty(),
+                       "[LoggerHook] a statistic of custom_cfg has no data_src, expected the name of a "
+                       "logged number; add it");
   if (!is_method(method_name)) {
     throw ConfigError("[LoggerHook] found method_name '" + method_name + "' for '" + data_src +
                       "', expected mean, median, min, max or current; correct it");
@@ -102,7 +102,8 @@ void LogStatistic::validate() const {
 
 void LogWindowOptions::validate() const {
   if (window_size < 1) {
-    throw ConfigError(c10::str("[LoggerHook] found window_size ", window_size, ", expected at least 1 update; raise it"));
+    throw ConfigError(
+        c10::str("[LoggerHook] found window_size ", window_size, ", expected at least 1 update; raise it"));
   }
   try {
     const std::regex pattern(mean_pattern);
@@ -241,7 +242,8 @@ void LogWindow::load_state_dict(const StateDict& state) {
       key.since_read = part.integer("since_read");
       key.values = ValueHistory::from_state(part.part("values"), key.keep);
       if (key.since_read > 0 && key.values.size() == 0) {
-        throw CheckpointError("[LoggerHook] found no values of '" + key.name + "' in its state, expected some; "
+        throw CheckpointError("[LoggerHook] found no values of '" + key.name +
+                              "' in its state, expected some; "
                               "load weights alone to do without it");
       }
     }

@@ -17,10 +17,10 @@ inline constexpr int64_t kGlobalWindow = -1;
 
 // One number made of the last values of a name; mmengine's custom_cfg.
 struct LogStatistic {
-  std::string data_src;                // the name it is made of: loss, time, a value that the task logs
-  std::string method_name = "mean";    // mean, median, min, max, current
-  int64_t window_size = 10;            // updates, kEpochWindow or kGlobalWindow
-  std::string log_name{};              // how it is logged; empty: it takes the place of data_src
+  std::string data_src;              // the name it is made of: loss, time, a value that the task logs
+  std::string method_name = "mean";  // mean, median, min, max, current
+  int64_t window_size = 10;          // updates, kEpochWindow or kGlobalWindow
+  std::string log_name{};            // how it is logged; empty: it takes the place of data_src
 
   // Throws ConfigError naming the field and its range.
   void validate() const;

@@ -83,8 +83,9 @@ void LoggerHook::listen(TrainContext& context) const {
   if (sinks_->takes_images()) {
     image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
   }
-  context.messages.listen(std::move(image),
-                          [put](const std::string& name, const std::string& text) { put("text", {{name, text}}, {}); });
+  context.messages.listen(std::move(image), [put](const std::string& name, const std::string& text) {
+    put("text", {{name, text}}, {});
+  });
 }
 
 void LoggerHook::emit(TrainContext& context, LogRecord record) {
@@ -98,17 +99,26 @@ void LoggerHook::flush() {
   if (sinks_) sinks_->flush();
 }
 
-void LoggerHook::before_run(TrainContext& context) { open(context); }
+// Before anybody else has something to log: sinks learn from the first record whether a run goes on.
+void LoggerHook::before_run(TrainContext& context) { start_run(context); }
+
+void LoggerHook::start_run(TrainContext& context) {
+  if (started_) return;
+  open(context);
+  started_ = true;
+  const int64_t total = run_length(context);
+  emit(context,
+       {.kind = "start",
+        .step = context.update,
+        .values = {{"mode", context.mode}, {"updates", total}},
+        .line = c10::str("training in mode ", context.mode, " from update ", of_total(context.update, total))});
+}
 
 void LoggerHook::before_train(TrainContext& context) {
+  start_run(context);
   start_ = mark_ = Clock::now();
   line_updates_ = line_samples_ = 0;
   line_seconds_ = 0;
-  const int64_t total = run_length(context);
-  emit(context, {.kind = "start",
-                 .step = context.update,
-                 .values = {{"mode", context.mode}, {"updates", total}},
-                 .line = c10::str("training in mode ", context.mode, " from update ", of_total(context.update, total))});
   if (!options_.model_summary) return;
   const std::string summary = model_summary(context.task);
   emit(context, {.kind = "text", .step = context.update, .values = {{"model", summary}}, .line = summary});
@@ -210,11 +220,14 @@ void LoggerHook::after_train(TrainContext& context) {
     if (line_updates_ > 0) log_update(context);
     const double seconds = seconds_between(start_, Clock::now());
     const std::string reason = context.stop_reason.empty() ? "done" : context.stop_reason;
-    emit(context, {.kind = "stop",
-                   .step = context.update,
-                   .values = {{"mode", context.mode}, {"reason", reason}, {"seconds", seconds}, {"epoch", shown_epoch(context)}},
-                   .line = c10::str("training ends at update ", context.update, " after ", duration_text(seconds), ": ", reason)});
+    emit(context,
+         {.kind = "stop",
+          .step = context.update,
+          .values = {{"mode", context.mode}, {"reason", reason}, {"seconds", seconds}, {"epoch", shown_epoch(context)}},
+          .line =
+              c10::str("training ends at update ", context.update, " after ", duration_text(seconds), ": ", reason)});
   }
+  started_ = false;
   flush();
 }
 
@@ -222,9 +235,8 @@ void LoggerHook::show_progress(TrainContext& context) {
   const Clock::time_point now = Clock::now();
   if (seconds_between(shown_at_, now) < 0.1) return;
   shown_at_ = now;
-  emit(context, {.kind = "progress",
-                 .step = context.update,
-                 .line = progress_line(context, last_loss_, gauge(context, "eta"))});
+  emit(context,
+       {.kind = "progress", .step = context.update, .line = progress_line(context, last_loss_, gauge(context, "eta"))});
 }
 
 StateDict LoggerHook::state_dict() const {

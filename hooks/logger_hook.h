@@ -16,10 +16,11 @@ class AsyncSink;
 
 // A place that lines go to, by name. Empty fields take their defaults.
 struct LogSinkOptions {
-  std::string type;        // terminal, jsonl, tensorboard, wandb
-  std::string file{};      // jsonl; default LoggerHookOptions::file
-  std::string folder{};    // tensorboard, wandb; default <work_dir>/tensorboard, <work_dir>/wandb, nowhere without a work_dir
-  std::string project{};   // wandb, with the three below: see WandbOptions
+  std::string type;    // terminal, jsonl, tensorboard, wandb
+  std::string file{};  // jsonl; default LoggerHookOptions::file
+  // tensorboard, wandb; default <work_dir>/tensorboard, <work_dir>/wandb, and nowhere without a work_dir
+  std::string folder{};
+  std::string project{};  // wandb, with the three below: see WandbOptions
   std::string name{};
   std::string entity{};
   std::string id{};
@@ -37,16 +38,16 @@ struct LoggerHookOptions {
   bool log_metric_by_epoch = false;  // results of evaluations lie at their epoch, not at their update
   LogWindowOptions window{};         // which numbers are smoothed, and how
   std::vector<LogSinkOptions> sinks = {{"terminal"}, {"jsonl"}};
-  bool model_summary = true;         // the model's parts and sizes when training starts
-  bool enabled = true;               // false: no line, no read; for all ranks but the first
+  bool model_summary = true;  // the model's parts and sizes when training starts
+  bool enabled = true;        // false: no line, no read; for all ranks but the first
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
 // Writes a line every `interval` updates, at the run's last update, and for results of evaluations, with what
-// UpdateOutput, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges of
-// whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
+// UpdateOutput, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges
+// of whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
 // after_train returns, or the hook goes, or the program ends by exit(), all is written.
 //
 // JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,
@@ -84,6 +85,7 @@ class LoggerHook : public Hook {
   using Clock = std::chrono::steady_clock;
 
   void open(TrainContext& context);
+  void start_run(TrainContext& context);
   void listen(TrainContext& context) const;
   void emit(TrainContext& context, LogRecord record);
   bool is_due(const TrainContext& context) const;
@@ -97,6 +99,7 @@ class LoggerHook : public Hook {
   std::shared_ptr<AsyncSink> sinks_;
   LogWindow window_;
   std::string run_id_;
+  bool started_ = false;
 
   Clock::time_point start_ = Clock::now();  // of training
   Clock::time_point mark_ = start_;         // end of the update before, for runs without IterTimerHook

@@ -41,7 +41,8 @@ std::size_t common_prefix(const NamedTensors& parameters) {
     const std::size_t dot = first.find('.', length);
     if (dot == std::string::npos) break;
     const std::string prefix = first.substr(0, dot + 1);
-    if (!std::all_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.first.starts_with(prefix); })) {
+    if (!std::all_of(parameters.begin(), parameters.end(),
+                     [&](const auto& p) { return p.first.starts_with(prefix); })) {
       break;
     }
     length = dot + 1;
@@ -87,8 +88,9 @@ std::string model_summary(const Task& task) {
   int64_t buffers = 0;
   for (const auto& entry : task.named_buffers()) buffers += entry.second.numel();
 
-  std::string text = c10::str("model: ", all.parameters, " parameters (", formatted("%.1f", static_cast<double>(all.bytes) / 1048576),
-                              " MiB), ", all.trainable, " trainable");
+  std::string text =
+      c10::str("model: ", all.parameters, " parameters (", formatted("%.1f", static_cast<double>(all.bytes) / 1048576),
+               " MiB), ", all.trainable, " trainable");
   if (buffers > 0) text += c10::str(", ", buffers, " values in buffers");
   const std::vector<Part> parts = parts_of(parameters, task.modules());
   std::size_t name_width = 0, type_width = 0, count_width = 0;

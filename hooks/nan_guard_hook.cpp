@@ -1,17 +1,17 @@
 #include <duet/hooks/nan_guard_hook.h>
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/task.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -79,8 +79,20 @@ std::string scan(const TrainContext& context) {
   return text.empty() ? "nothing any more" : text;
 }
 
+// All numbers of some tensors on the device.
+at::Tensor joined(std::vector<at::Tensor> values) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& value : values) value = value.reshape({-1});
+  return at::cat(values).to(at::kDouble);
+}
+
+std::size_t history_length(const NaNGuardHookOptions& options) {
+  return static_cast<std::size_t>(std::max<int64_t>(options.interval, 1));
+}
+
 constexpr const char* kWayOut =
-    "lower the learning rate, clip gradients, look at the data, or let such updates change nothing with non_finite: skip";
+    "lower the learning rate, clip gradients, look at the data, or let such updates change nothing with non_finite: "
+    "skip";
 
 }  // namespace
 
@@ -93,51 +105,57 @@ void NaNGuardHookOptions::validate() const {
   }
 }
 
-NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(options)) { options_.validate(); }
-
-void NaNGuardHook::before_train(TrainContext& context) {
-  if (!poison_.defined()) {
-    const at::Device device = context.task.named_parameters().front().second.device();
-    poison_ = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
-    good_ = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device));
-  }
-  restart(context.update);
+NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options)
+    : options_(std::move(options)), losses_(history_length(options_)), norms_(history_length(options_)) {
+  options_.validate();
 }
 
+void NaNGuardHook::before_train(TrainContext& context) { restart(context.update); }
+
 void NaNGuardHook::restart(int64_t update) {
-  poison_.zero_();
-  good_.zero_();
+  losses_ = norms_ = ValueHistory(history_length(options_));
   watch_start_ = update;
 }
 
-// Times zero, a finite number is 0 and any other NaN, which then sticks to a sum.
-void NaNGuardHook::in_update(UpdateContext& context) {
-  require<ConfigError>(poison_.defined(), "[NaNGuardHook] found a run under way; add this hook before the first update of a run");
-  at::Tensor residue = context.output.loss.mul(0);
-  if (context.output.grad_norm.defined()) residue = residue + context.output.grad_norm.mul(0);
-  if (context.skipped.defined()) {
-    residue = at::where(context.skipped.reshape({}) == 0, residue, at::zeros_like(residue));
-  }
-  poison_.add_(residue);
-  good_.add_(poison_ == 0);
-}
+// Runs when an update runs op by op or is recorded, and adds nothing to it: whether updates may be skipped stays the
+// same.
+void NaNGuardHook::in_update(UpdateContext& context) { may_skip_ = context.skipped.defined(); }
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
-  if ((context.update - watch_start_) % options_.interval == 0) look(context);
+  if (may_skip_) return;
+  losses_.add(context.output->loss);
+  if (context.output->grad_norm.defined()) norms_.add(context.output->grad_norm);
+  if (context.update - watch_start_ >= options_.interval) look(context);
 }
 
-int64_t NaNGuardHook::first_bad_update(int64_t updates) const {
-  const auto good = good_.item<int64_t>();
-  return good < updates ? watch_start_ + good + 1 : 0;
+int64_t NaNGuardHook::first_bad_update() {
+  std::vector<at::Tensor> parts;
+  for (ValueHistory* history : {&losses_, &norms_}) {
+    std::vector<at::Tensor> values;
+    history->unread(values);
+    if (!values.empty()) parts.push_back(joined(std::move(values)));
+  }
+  if (parts.empty()) return 0;
+  const at::Tensor numbers = joined(std::move(parts)).cpu();
+  const double* const first = numbers.const_data_ptr<double>();
+  const double* const norms = losses_.take(first);
+  const double* const last = norms_.take(norms);
+  const auto bad_in = [](const double* from, const double* to) {
+    return std::find_if(from, to, [](double value) { return !std::isfinite(value); }) - from;
+  };
+  const int64_t bad_loss = bad_in(first, norms), bad_norm = bad_in(norms, last);
+  const int64_t updates = norms - first;
+  const int64_t bad = last > norms ? std::min(bad_loss, bad_norm) : bad_loss;
+  return bad < updates ? watch_start_ + bad + 1 : 0;
 }
 
 void NaNGuardHook::look(TrainContext& context) {
-  const int64_t bad = first_bad_update(context.update - watch_start_);
+  const int64_t bad = first_bad_update();
+  restart(context.update);
   if (bad == 0) return;
   const std::string text =
-      c10::str("[NaNGuardHook] found loss or gradient norm not finite at update ", bad, ", looked at after update ", context.update,
-               " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
-  restart(context.update);
+      c10::str("[NaNGuardHook] found loss or gradient norm not finite at update ", bad, ", looked at after update ",
+               context.update, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   log_warning(text);
   if (options_.action == "stop") context.request_stop(c10::str("update ", bad, " was not finite"));
@@ -146,14 +164,15 @@ void NaNGuardHook::look(TrainContext& context) {
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
   const std::string bad = weights_text(context.task);
   if (bad.empty()) return;
-  const std::string text = c10::str("[NaNGuardHook] found ", bad, " not finite after update ", context.update,
-                                    ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
+  const std::string text =
+      c10::str("[NaNGuardHook] found ", bad, " not finite after update ", context.update,
+               ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   throw CheckpointError(text);
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
-  if (poison_.defined() && context.error.empty()) look(context);
+  if (context.error.empty()) look(context);
 }
 
 }  // namespace duet

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <duet/core/hook.h>
+#include <duet/hooks/value_history.h>
 
 #include <cstdint>
 #include <string>
@@ -8,21 +9,22 @@
 namespace duet {
 
 struct NaNGuardHookOptions {
-  int64_t interval = 50;         // >= 1: updates between two looks, each of which reads one number from the device
+  int64_t interval = 50;         // >= 1: updates between two looks, each of which waits for the device once
   std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
-// Watches that loss and gradient norm (known if gradients are clipped) stay finite. The updates themselves note whether
-// they are, on the device and captured with them, and `interval` updates later somebody looks: the message names the
-// very update that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then.
-// Weights that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
+// Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each update are kept
+// where they are, which costs nothing, and all looked at every `interval` updates: the message names the very update
+// that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then. Weights
+// that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
 // CheckpointError ("raise": NonFiniteError), which leaves the checkpoints before it as they are.
 //
 // This hook finds out; it does not change what an update does. UpdateOptions::non_finite does that: with its kSkip or
-// kRaise (and with loss scaling) a bad update changes no weight. Updates that are skipped are in order for this hook.
+// kRaise, and with loss scaling, an update that is not finite changes no weight, which is in order for this hook: it
+// then looks at nothing but what is saved.
 class NaNGuardHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -41,13 +43,13 @@ class NaNGuardHook : public Hook {
  private:
   void restart(int64_t update);
   // The first update since the watch began that was not finite; 0: none. Waits for the device.
-  int64_t first_bad_update(int64_t updates) const;
+  int64_t first_bad_update();
   void look(TrainContext& context);
 
   NaNGuardHookOptions options_;
-  at::Tensor poison_;      // 0-dim float64: 0 while all was finite, then NaN
-  at::Tensor good_;        // 0-dim int64: updates of this watch until then
-  int64_t watch_start_ = 0;  // finished updates when this watch began
+  ValueHistory losses_, norms_;  // of the updates since watch_start_
+  int64_t watch_start_ = 0;      // finished updates when this watch began
+  bool may_skip_ = false;        // updates may be skipped
 };
 
 }  // namespace duet

@@ -38,8 +38,9 @@ void end_point(const at::RecordFunction& /*span*/, at::ObserverContext* point) {
 }  // namespace
 
 NvtxRanges::NvtxRanges() {
-  require<ConfigError>(stubs().enabled(), "[ProfilerHook] found nvtx with a LibTorch that has no CUDA, expected one that has; leave "
-                                          "nvtx out, or use a LibTorch with CUDA");
+  require<ConfigError>(stubs().enabled(),
+                       "[ProfilerHook] found nvtx with a LibTorch that has no CUDA, expected one that has; leave "
+                       "nvtx out, or use a LibTorch with CUDA");
   callback_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&begin_point, &end_point).scopes({at::RecordScope::USER_SCOPE}));
 }
@@ -59,7 +60,6 @@ void NvtxRanges::begin_update(int64_t update) {
 void NvtxRanges::end_update() {
   if (!in_update_) return;
   in_update_ = false;
-  end_open_point();
   stubs().rangePop();
 }
 

@@ -59,7 +59,8 @@ void ParamSchedulerHook::warn_of_gaps() {
 }
 
 void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
-  if (curves_.empty()) return;  // not in training yet
+  const bool over = context.outcome != RunOutcome::kRunning && context.outcome != RunOutcome::kNone;
+  if (curves_.empty() || over) return;  // a validation outside of training
   validated_ = true;
   bool any = false;
   for (Plateau& plateau : plateaus_) {

@@ -55,7 +55,8 @@ const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
 [[noreturn]] void no_such_output(const std::string& name, const NamedTensors& outputs, const char* option) {
   std::string known;
   for (const auto& entry : outputs) known += (known.empty() ? "" : ", ") + entry.first;
-  throw ConfigError("[PredictionWriterHook] found no output '" + name + "', expected one of " + known + "; correct " + option);
+  throw ConfigError("[PredictionWriterHook] found no output '" + name + "', expected one of " + known + "; correct " +
+                    option);
 }
 
 // JSON has no NaN and no infinities.
@@ -82,11 +83,13 @@ bool joins(const at::Tensor& first, const at::Tensor& other) {
 
 void PredictionWriterHookOptions::validate() const {
   if (format != "safetensors" && format != "jsonl" && format != "both") {
-    throw ConfigError("[PredictionWriterHook] found format '" + format + "', expected safetensors, jsonl or both; correct it");
+    throw ConfigError("[PredictionWriterHook] found format '" + format +
+                      "', expected safetensors, jsonl or both; correct it");
   }
   if (per_batch && format == "jsonl") {
-    throw ConfigError("[PredictionWriterHook] found per_batch with format jsonl, expected it with files of tensors; set format "
-                      "to safetensors or both, or leave per_batch out");
+    throw ConfigError(
+        "[PredictionWriterHook] found per_batch with format jsonl, expected it with files of tensors; set format "
+        "to safetensors or both, or leave per_batch out");
   }
 }
 
@@ -100,8 +103,9 @@ void PredictionWriterHook::before_predict_epoch(TrainContext& context) {
   samples_ = 0;
   folder_ = options_.folder;
   if (folder_.empty()) {
-    require<ConfigError>(!context.work_dir.empty(), "[PredictionWriterHook] found no work_dir, expected a folder to write to; set "
-                                                    "work_dir, or the folder of this hook");
+    require<ConfigError>(!context.work_dir.empty(),
+                         "[PredictionWriterHook] found no work_dir, expected a folder to write to; set "
+                         "work_dir, or the folder of this hook");
     folder_ = context.work_dir + "/predictions";
   }
   std::error_code failed;
@@ -150,14 +154,16 @@ void PredictionWriterHook::keep(const NamedTensors& tensors) {
   }
   bool same = tensors.size() == kept_.size();
   for (std::size_t i = 0; same && i < tensors.size(); ++i) same = tensors[i].first == kept_[i].first;
-  require<DataError>(same, "[PredictionWriterHook] found a batch with other outputs than the first, expected the same names each "
-                           "time; name those to write in keys, or set per_batch");
+  require<DataError>(
+      same,
+      "[PredictionWriterHook] found a batch with other outputs than the first, expected the same names each "
+      "time; name those to write in keys, or set per_batch");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor value = on_host(tensors[i].second);
     std::vector<at::Tensor>& batches = kept_[i].second;
     if (!batches.empty() && !joins(batches.front(), value)) {
-      throw DataError(c10::str("[PredictionWriterHook] found output '", tensors[i].first, "' of ", value.scalar_type(), value.sizes(),
-                               " after one of ", batches.front().scalar_type(), batches.front().sizes(),
+      throw DataError(c10::str("[PredictionWriterHook] found output '", tensors[i].first, "' of ", value.scalar_type(),
+                               value.sizes(), " after one of ", batches.front().scalar_type(), batches.front().sizes(),
                                ", expected them to differ in their first dimension alone; set per_batch"));
     }
     batches.push_back(value);
@@ -168,8 +174,9 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
   const at::Tensor* scores = find(*context.outputs, options_.class_key);
   if (scores == nullptr) no_such_output(options_.class_key, *context.outputs, "class_key");
   if (scores->dim() != 2 || scores->size(1) == 0) {
-    throw DataError(c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores->sizes(),
-                             ", expected [samples, classes] for jsonl; set format to safetensors, or another class_key"));
+    throw DataError(
+        c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores->sizes(),
+                 ", expected [samples, classes] for jsonl; set format to safetensors, or another class_key"));
   }
   const auto [largest, index] = at::max(scores->detach(), 1);
   const at::Tensor values = largest.to(at::kCPU, at::kDouble);

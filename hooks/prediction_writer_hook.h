@@ -10,12 +10,12 @@
 namespace duet {
 
 struct PredictionWriterHookOptions {
-  std::string folder = "";                // empty: <work_dir>/predictions
-  std::string format = "safetensors";     // "safetensors": tensors; "jsonl": arg-max classes; "both"
-  bool per_batch = false;                 // safetensors: a file for each batch, not one for the pass
-  std::vector<std::string> keys = {};     // outputs to write; empty: all
-  bool with_inputs = false;               // the tensors of the batch too, as "input.<name>"
-  std::string class_key = "prediction";   // jsonl: the output of shape [samples, classes]
+  std::string folder = "";               // empty: <work_dir>/predictions
+  std::string format = "safetensors";    // "safetensors": tensors; "jsonl": arg-max classes; "both"
+  bool per_batch = false;                // safetensors: a file for each batch, not one for the pass
+  std::vector<std::string> keys = {};    // outputs to write; empty: all
+  bool with_inputs = false;              // the tensors of the batch too, as "input.<name>"
+  std::string class_key = "prediction";  // jsonl: the output of shape [samples, classes]
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
@@ -27,8 +27,9 @@ struct PredictionWriterHookOptions {
 //   batch-000017.safetensors  per_batch: outputs of that batch, numbered from 0
 //   predictions.jsonl         {"index": 5, "class": 3, "score": 0.91} per sample: its largest output and where it is
 //
-// A file is there as a whole or not at all; files of the whole pass replace those of an earlier one at its end, files of
-// batches at its start. A pass that fails leaves what it wrote. Without per_batch the outputs stay in memory until the end.
+// A file is there as a whole or not at all; files of the whole pass replace those of an earlier one at its end, files
+// of batches at its start. A pass that fails leaves what it wrote. Without per_batch the outputs stay in memory until
+// the end.
 class PredictionWriterHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -52,8 +53,8 @@ class PredictionWriterHook : public Hook {
   PredictionWriterHookOptions options_;
   std::string folder_;
   std::vector<std::pair<std::string, std::vector<at::Tensor>>> kept_;  // batches of each output, on the CPU
-  std::string lines_;    // of the JSONL file
-  int64_t samples_ = 0;  // in them
+  std::string lines_;                                                  // of the JSONL file
+  int64_t samples_ = 0;                                                // in them
 };
 
 }  // namespace duet

@@ -60,8 +60,9 @@ struct ProfilerHook::Trace {
   Trace(const ProfilerHookOptions& options, const Task& task)
       : activities(activities_of(options, task)), config(config_of(options)) {
     if (torch::profiler::impl::profilerEnabled()) {
-      throw ConfigError("[ProfilerHook] found a profiler that runs in this thread already, expected none; end it before training, "
-                        "or remove this hook");
+      throw ConfigError(
+          "[ProfilerHook] found a profiler that runs in this thread already, expected none; end it before training, "
+          "or remove this hook");
     }
     torch::autograd::profiler::prepareProfiler(config, activities);
   }
@@ -105,7 +106,8 @@ struct ProfilerHook::Trace {
 void ProfilerHookOptions::validate() const {
   const auto check = [](const char* field, int64_t value, int64_t low) {
     if (value < low) {
-      throw ConfigError(c10::str("[ProfilerHook] found ", field, " ", value, ", expected an integer >= ", low, "; correct it"));
+      throw ConfigError(
+          c10::str("[ProfilerHook] found ", field, " ", value, ", expected an integer >= ", low, "; correct it"));
     }
   };
   check("skip_first", skip_first, 0);
@@ -126,8 +128,9 @@ void ProfilerHook::before_train(TrainContext& context) {
   updates_ = 0;
   folder_ = options_.folder;
   if (folder_.empty()) {
-    require<ConfigError>(!context.work_dir.empty(),
-                         "[ProfilerHook] found no work_dir, expected a folder for traces; set work_dir, or the folder of this hook");
+    require<ConfigError>(
+        !context.work_dir.empty(),
+        "[ProfilerHook] found no work_dir, expected a folder for traces; set work_dir, or the folder of this hook");
     folder_ = context.work_dir + "/trace";
   }
   std::error_code failed;
@@ -147,11 +150,10 @@ void ProfilerHook::before_train_iter(TrainContext& context) {
 
 void ProfilerHook::after_train_iter(TrainContext& context) {
   if (nvtx_) nvtx_->end_update();
-  if (trace_) trace_->step.reset();
   ++updates_;
   if (!trace_ || !ends_cycle(updates_ - 1)) return go_on(context);
-  // The span of this very call is open and belongs to the trace that ends here. It would be closed in the memory of that
-  // trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
+  // The span of this very call is open and belongs to the trace that ends here. It would be closed in the memory of
+  // that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
   write_trace(context);
 }
 

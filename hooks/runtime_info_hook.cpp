@@ -64,9 +64,9 @@ void RuntimeInfoHook::before_train(TrainContext& context) {
   publish_momentum(context);
   context.messages.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
 
-  const std::string text = c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ",
-                                    trainer_of(context.mode), " on ", device.str(), ", seed ",
-                                    at::detail::getDefaultCPUGenerator().current_seed());
+  const std::string text =
+      c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
+               device.str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
   log_info(text);
   context.messages.text("runtime_info", text);
 }

@@ -15,8 +15,8 @@ namespace duet {
 //   momentum  or the first beta, once a schedule has moved it
 //   memory    MB: the most that LibTorch's allocator had in use on a GPU, the most that was resident on the CPU
 //
-// Epoch, update and their limits are in the TrainContext, where every hook and LoggerHook find them; the loss scale is a
-// value of the update. Costs nothing per update.
+// Epoch, update and their limits are in the TrainContext, where every hook and LoggerHook find them; the loss scale is
+// a value of the update. Costs nothing per update.
 class RuntimeInfoHook : public Hook {
  public:
   std::string name() const override { return "runtime_info"; }

@@ -21,25 +21,28 @@ namespace {
 using Colour = std::array<uint8_t, 3>;
 
 constexpr Colour kWhite = {255, 255, 255}, kGrey = {128, 128, 128}, kGreen = {0, 170, 60}, kRed = {210, 30, 30};
-constexpr int64_t kGap = 4;       // pixels between panels, and the width of a frame
-constexpr int64_t kSwatch = 16;   // height of the colours below a classified image
+constexpr int64_t kGap = 4;      // pixels between panels, and the width of a frame
+constexpr int64_t kSwatch = 16;  // height of the colours below a classified image
 constexpr int64_t kSmallest = 128;
 
 at::Tensor filled(int64_t height, int64_t width, const Colour& colour) {
   at::Tensor picture = at::empty({height, width, 3}, at::TensorOptions(at::kByte));
-  for (int64_t channel = 0; channel < 3; ++channel) picture.select(2, channel).fill_(colour[static_cast<std::size_t>(channel)]);
+  for (int64_t channel = 0; channel < 3; ++channel)
+    picture.select(2, channel).fill_(colour[static_cast<std::size_t>(channel)]);
   return picture;
 }
 
 bool parse_colour(const std::string& text, Colour& colour) {
   uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data() + std::min<std::size_t>(1, text.size()), text.data() + text.size(), number, 16);
+  const auto [end, error] =
+      std::from_chars(text.data() + std::min<std::size_t>(1, text.size()), text.data() + text.size(), number, 16);
   if (text.size() != 7 || text[0] != '#' || error != std::errc() || end != text.data() + text.size()) return false;
   colour = {static_cast<uint8_t>(number >> 16), static_cast<uint8_t>(number >> 8), static_cast<uint8_t>(number)};
   return true;
 }
 
-// Pascal VOC spreads the bits of the class number over the high bits of red, green and blue, so that near numbers differ.
+// Pascal VOC spreads the bits of the class number over the high bits of red, green and blue, so that near numbers
+// differ.
 Colour voc_colour(int number) {
   Colour colour = {0, 0, 0};
   for (int bit = 7; number > 0; --bit, number >>= 3) {
@@ -75,7 +78,8 @@ at::Tensor to_rgb(const at::Tensor& image) {
     const at::Tensor low = levels.min(), range = (levels.max() - low).clamp_min(1e-12);
     levels = ((levels - low) / range * 255).round().to(at::kByte);
   }
-  if (levels.size(0) != 1 && levels.size(0) != 3) levels = levels.to(at::kFloat).mean(0, /*keepdim=*/true).to(at::kByte);
+  if (levels.size(0) != 1 && levels.size(0) != 3)
+    levels = levels.to(at::kFloat).mean(0, /*keepdim=*/true).to(at::kByte);
   return levels.expand({3, levels.size(1), levels.size(2)}).permute({1, 2, 0}).contiguous();
 }
 
@@ -135,7 +139,8 @@ at::Tensor SamplePainter::zoomed(const at::Tensor& picture) const {
   return picture.repeat_interleave(factor, 0).repeat_interleave(factor, 1);
 }
 
-at::Tensor SamplePainter::paint_regions(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const {
+at::Tensor SamplePainter::paint_regions(const at::Tensor& image, const at::Tensor& truth,
+                                        const at::Tensor& predicted) const {
   std::vector<at::Tensor> panels = {zoomed(image)};
   for (const at::Tensor& classes : {truth, predicted}) {
     if (!classes.defined()) continue;
@@ -143,14 +148,16 @@ at::Tensor SamplePainter::paint_regions(const at::Tensor& image, const at::Tenso
       fail(c10::str("found classes of shape ", classes.sizes(), " for an image of ", image.sizes().slice(0, 2),
                     " pixels, expected as many"));
     }
-    const at::Tensor mixed = image.to(at::kFloat) * (1 - options_.alpha) + colours_of(classes).to(at::kFloat) * options_.alpha;
+    const at::Tensor mixed =
+        image.to(at::kFloat) * (1 - options_.alpha) + colours_of(classes).to(at::kFloat) * options_.alpha;
     panels.push_back(filled(panels[0].size(0), kGap, kWhite));
     panels.push_back(zoomed(mixed.round().to(at::kByte)));
   }
   return at::cat(panels, 1).contiguous();
 }
 
-at::Tensor SamplePainter::paint_class(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const {
+at::Tensor SamplePainter::paint_class(const at::Tensor& image, const at::Tensor& truth,
+                                      const at::Tensor& predicted) const {
   const at::Tensor panel = zoomed(image);
   const int64_t height = panel.size(0), width = panel.size(1);
   const bool known = truth.defined();

@@ -66,7 +66,8 @@ void SyncBuffersHook::synchronize(TrainContext& context) {
   if (alone()) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, Buffers> by_type;
-  for (const auto& [name, buffer] : context.task.named_buffers()) by_type[buffer.scalar_type()].push_back(buffer.detach());
+  for (const auto& [name, buffer] : context.task.named_buffers())
+    by_type[buffer.scalar_type()].push_back(buffer.detach());
   for (const auto& [type, buffers] : by_type) {
     if (at::isFloatingType(type) || at::isComplexType(type)) {
       average(*group_, type, buffers);

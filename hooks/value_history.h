@@ -9,7 +9,8 @@
 
 namespace duet {
 
-// The last values of one name. They stay where they are until somebody reads them: adding one costs no copy and no wait.
+// The last values of one name. They stay where they are until somebody reads them: adding one costs no copy and no
+// wait.
 class ValueHistory {
  public:
   // Keeps at least the last `keep` values.

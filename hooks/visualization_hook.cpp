@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/core/message_hub.h>
 #include <duet/core/png.h>
 
@@ -30,15 +31,26 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   if (context.iter == 0) samples_ = 0;
   const int64_t first = std::exchange(samples_, samples_ + context.batch->size());
   if ((context.iter + 1) % options_.interval != 0) return;
-  const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
-  if (!context.work_dir.empty()) std::filesystem::create_directories(folder);
   int64_t count = context.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
   for (int64_t i = 0; i < count; ++i) {
     const at::Tensor picture = options_.painter(*context.batch, *context.outputs, i);
     const std::string name = c10::str(mode, "_", first + i);
-    if (!context.work_dir.empty()) write_png((folder / c10::str(name, "_", context.update, ".png")).string(), picture);
+    if (!context.work_dir.empty() && !failed_) write_file(context, name, picture);
     if (listened) context.messages.image(name, picture);
+  }
+}
+
+// A picture is not worth a run: a failure is told once.
+void VisualizationHook::write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture) {
+  const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
+  try {
+    std::filesystem::create_directories(folder);
+    write_png((folder / c10::str(name, "_", context.update, ".png")).string(), picture);
+  } catch (const std::exception& error) {
+    failed_ = true;
+    log_error(c10::str("[VisualizationHook] cannot write pictures to '", folder.string(), "' (", error.what(),
+                       "); no more are written"));
   }
 }
 

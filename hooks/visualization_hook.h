@@ -41,9 +41,11 @@ class VisualizationHook : public Hook {
 
  private:
   void after_iter(TrainContext& context, const std::string& mode);
+  void write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture);
 
   VisualizationHookOptions options_;
   int64_t samples_ = 0;  // of this pass, before this batch
+  bool failed_ = false;  // a file could not be written
 };
 
 }  // namespace duet

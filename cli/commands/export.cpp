@@ -19,7 +19,8 @@ nlohmann::ordered_json to_json(const ExportArguments& arguments, const StateDict
   json["bytes"] = std::filesystem::file_size(arguments.file);
   json["tensors"] = nlohmann::ordered_json::array();
   for (const auto& [name, tensor] : weights.tensors()) {
-    json["tensors"].push_back({{"name", name}, {"dtype", c10::str(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}});
+    json["tensors"].push_back(
+        {{"name", name}, {"dtype", c10::str(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}});
   }
   return json;
 }
@@ -32,8 +33,8 @@ int export_command(const ExportArguments& arguments) {
   write_weights(arguments.file, weights);
   write_json(arguments.json, to_json(arguments, weights));
   std::cout << "wrote " << weights.tensors().size() << " tensors ("
-            << readable_bytes(static_cast<int64_t>(std::filesystem::file_size(arguments.file))) << ") to " << arguments.file
-            << std::endl;
+            << readable_bytes(static_cast<int64_t>(std::filesystem::file_size(arguments.file))) << ") to "
+            << arguments.file << std::endl;
   return 0;
 }
 

@@ -36,39 +36,78 @@ void save_resolved_config(const RunConfig& config) {
   }
 }
 
+void move(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code failed;
+  std::filesystem::rename(from, to, failed);
+  if (!failed) return;
+  throw CheckpointError("[duet] cannot move the checkpoints of an earlier run from '" + from.string() + "' to '" +
+                        to.string() + "': " + failed.message() + "; choose another work_dir");
+}
+
+// Where checkpoints go that are no longer of this run: <root>.1, <root>.2, ...
+std::string free_place(const std::string& root) {
+  std::error_code ignored;
+  int64_t number = 1;
+  while (std::filesystem::exists(c10::str(root, ".", number), ignored)) ++number;
+  return c10::str(root, ".", number);
+}
+
 // Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
 void set_aside(const std::string& root) {
-  std::error_code failed;
-  int64_t number = 1;
-  while (std::filesystem::exists(c10::str(root, ".", number), failed)) ++number;
-  const std::string aside = c10::str(root, ".", number);
-  std::filesystem::rename(root, aside, failed);
-  if (failed) {
-    throw CheckpointError("[duet] cannot move the checkpoints of an earlier run from '" + root + "' to '" + aside +
-                          "': " + failed.message() + "; choose another work_dir");
+  const std::string aside = free_place(root);
+  move(root, aside);
+  log_warning("the checkpoints of an earlier run are now in '" + aside + "'; pass --resume " + aside +
+              " to go on from them");
+}
+
+// A run that goes on from an earlier checkpoint leaves those that came after it, and the best one if it is among them.
+void set_later_ones_aside(const std::string& root, int64_t update) {
+  const CheckpointStore store(root);
+  const std::string aside = free_place(root);
+  const std::optional<std::string> best = store.find_best();
+  int64_t moved = 0;
+  for (const std::string& path : store.list()) {
+    const std::filesystem::path folder(path);
+    if (std::stoll(folder.filename().string().substr(5)) <= update) continue;  // step-<update>
+    std::filesystem::create_directories(aside);
+    if (best && folder.filename() == std::filesystem::path(*best).filename()) move(root + "/best", aside + "/best");
+    move(folder, std::filesystem::path(aside) / folder.filename());
+    ++moved;
   }
-  log_warning("this run starts afresh: the checkpoints of an earlier one are now in '" + aside + "'; pass --resume " +
-              aside + " to go on from them");
+  if (moved == 0) return;
+  log_warning(c10::str(moved, " checkpoints of updates after ", update, " are now in '", aside, "'; pass --resume ",
+                       aside, " to go on from them"));
 }
 
 // Whether a checkpoint was there to go on from.
 bool resume(const RunConfig& config, const std::string& from, BaseTrainer& trainer) {
   const CheckpointStore store(checkpoint_root(config));
-  if (from == "none") {
-    if (!store.list().empty()) set_aside(checkpoint_root(config));
-    return false;
-  }
+  if (from == "none") return false;
   std::string path = from;
   if (from == "auto") {
     const std::optional<std::string> latest = store.find_latest();
     if (!latest) {
       log_info("no checkpoint in '" + checkpoint_root(config) + "' yet: starting from the beginning");
+      std::error_code ignored;
+      const std::string aside = checkpoint_root(config) + ".1";
+      if (std::filesystem::exists(aside, ignored)) {
+        log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside + " to go on from them");
+      }
       return false;
     }
     path = *latest;
   }
   trainer.load(path);
   log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
+  if (from != "auto" && !store.list().empty()) {
+    const auto parent = std::filesystem::weakly_canonical(path).parent_path();
+    const auto root = std::filesystem::weakly_canonical(checkpoint_root(config));
+    if (parent == root || std::filesystem::weakly_canonical(path) == root) {
+      set_later_ones_aside(checkpoint_root(config), trainer.update());
+    } else {
+      set_aside(checkpoint_root(config));
+    }
+  }
   if (config.load_from) {
     log_info("load_from is not used, as the checkpoint holds the weights: '" + config.load_from->source.path + "'");
   }
@@ -76,16 +115,14 @@ bool resume(const RunConfig& config, const std::string& from, BaseTrainer& train
 }
 
 // Saves an interrupted run, unless the checkpoint hook has done so.
-void save_interrupted_run(const RunConfig& config, const BaseTrainer& trainer) {
-  CheckpointStore store(checkpoint_root(config), {.max_keep = -1});
+void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
+  const std::string root = checkpoint_root(config);
   const std::string folder = CheckpointStore::folder_name(trainer.update());
-  for (const std::string& path : store.list()) {
+  for (const std::string& path : CheckpointStore(root).list()) {
     // If not saved now then before this run was resumed, with the same content.
     if (std::filesystem::path(path).filename() == folder) return;
   }
-  std::vector<std::string> keep;
-  if (const std::optional<std::string> best = store.find_best()) keep.push_back(*best);
-  store.save(trainer.update(), trainer.state_dict(), keep);
+  trainer.save(root);
 }
 
 void print_summary(const RunConfig& config, const Run& run) {
@@ -108,14 +145,21 @@ int train_command(const TrainArguments& arguments) {
   check_writable(arguments.json);
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
   // From here on, so that one during a long set-up counts too, and until the process is gone.
-  static const StopSignals signals;
+  // Never destroyed, since LibTorch takes a while to go.
+  static const auto* const signals = new StopSignals;
+  (void)signals;
   Run run = build_training(config);
   add_hooks(config, run);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  if (!resume(config, arguments.resume, *run.trainer)) {
+    load_start_weights(config, *run.trainer);
+    // Not before the weights are there, which may be those of the earlier run.
+    const std::string root = checkpoint_root(config);
+    if (!CheckpointStore(root).list().empty()) set_aside(root);
+  }
   save_resolved_config(config);
-  if (!resume(config, arguments.resume, *run.trainer)) load_start_weights(config, *run.trainer);
 
   if (run.trainer->finished()) {
     log_info(c10::str("this run has finished its ", run.trainer->update(),

@@ -28,8 +28,8 @@ void EncoderDecoderOptions::validate() const {
   check_size("EncoderDecoder", "in_channels", in_channels);
   check_size("EncoderDecoder", "patch_size", patch_size);
   check_size("EncoderDecoder", "decoder_channels", decoder_channels);
-  require<ConfigError>(patch_size % 2 == 0, c10::str("[EncoderDecoder] patch_size is ", patch_size,
-                                                                        ", expected an even number"));
+  require<ConfigError>(patch_size % 2 == 0,
+                       c10::str("[EncoderDecoder] patch_size is ", patch_size, ", expected an even number"));
   for (const int64_t width : channels) check_size("EncoderDecoder", "channels", width);
   for (const int64_t depth : depths) check_size("EncoderDecoder", "depths", depth);
   if (channels.empty() || channels.size() > 4 || channels.size() != depths.size()) {
@@ -81,12 +81,13 @@ class Downsample : public torch::nn::Module {
   torch::nn::BatchNorm2d norm_{nullptr};
 };
 
-// With batch norm where ConvNeXt has layer norm, and without its layer scale: both matter in long runs, this learns sooner.
+// With batch norm where ConvNeXt has layer norm, and without its layer scale: both matter in long runs, this learns
+// sooner.
 class ConvNeXtBlock : public torch::nn::Module {
  public:
   ConvNeXtBlock(int64_t width, double drop_path) : drop_path_(drop_path) {
-    depthwise_ = register_module(
-        "depthwise_conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 7).padding(3).groups(width)));
+    depthwise_ = register_module("depthwise_conv",
+                                 torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 7).padding(3).groups(width)));
     norm_ = register_module("norm", torch::nn::BatchNorm2d(width));
     widen_ = register_module("pointwise_conv1", torch::nn::Linear(width, 4 * width));
     narrow_ = register_module("pointwise_conv2", torch::nn::Linear(4 * width, width));
@@ -163,8 +164,8 @@ class FeaturePyramidHead : public torch::nn::Module {
       lateral_list_->push_back(lateral_.back());
     }
     // Batch norm takes the mean away, and a bias with it.
-    bottleneck_ = register_module(
-        "fpn_bottleneck", torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 3).padding(1).bias(false)));
+    bottleneck_ = register_module("fpn_bottleneck",
+                                  torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 3).padding(1).bias(false)));
     norm_ = register_module("bn", torch::nn::BatchNorm2d(width));
     classify_ = register_module("conv_seg", pointwise(width, options.num_classes * patch_size_ * patch_size_));
   }

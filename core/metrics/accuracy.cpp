@@ -20,8 +20,8 @@ ClassInput input_of(const AccuracyOptions& options) {
   return {"Accuracy", options.target, options.prediction, options.ignore_index};
 }
 
-// How many classes come before the target, [N, ...]. A score that is NaN comes before all, and a target whose own is NaN
-// after all: a broken model is never right.
+// How many classes come before the target, [N, ...]. A score that is NaN comes before all, and a target whose own is
+// NaN after all: a broken model is never right.
 at::Tensor rank_of_target(const ClassTargets& found) {
   const int64_t classes = found.scores.size(1);
   const at::Tensor target = found.target.clamp(0, classes - 1).unsqueeze(1);
@@ -72,8 +72,8 @@ void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*wei
   classes_ = found.scores.size(1);
   const int64_t largest = *std::max_element(options_.topk.begin(), options_.topk.end());
   if (largest > classes_) {
-    throw DataError(c10::str("[Accuracy] found '", options_.prediction, "' of ", classes_, " classes, expected at least ",
-                             largest, " for topk ", largest, "; correct topk"));
+    throw DataError(c10::str("[Accuracy] found '", options_.prediction, "' of ", classes_,
+                             " classes, expected at least ", largest, " for topk ", largest, "; correct topk"));
   }
   begin(found.scores.device());
   std::vector<at::Tensor> parts;

@@ -20,9 +20,10 @@ void check_scores(const ClassInput& input, const at::Tensor& scores) {
                              scores.sizes(), ", expected real scores [N, classes, ...]; return the logits"));
   }
   if (scores.dim() > 1 && scores.size(1) > 1) return;
-  throw DataError(c10::str(
-      "[", input.who, "] found '", input.prediction, "' ", scores.scalar_type(), " ", scores.sizes(),
-      ", expected scores [N, classes, ...] of two classes or more; for one logit x per sample return stack({0 * x, x}, 1)"));
+  throw DataError(c10::str("[", input.who, "] found '", input.prediction, "' ", scores.scalar_type(), " ",
+                           scores.sizes(),
+                           ", expected scores [N, classes, ...] of two classes or more; for one logit x per sample "
+                           "return stack({0 * x, x}, 1)"));
 }
 
 void check_target(const ClassInput& input, const at::Tensor& target, const at::Tensor& scores) {
@@ -70,10 +71,10 @@ void check_targets(const ClassInput& input, int64_t classes, int64_t count, cons
     const int64_t one = ends[0] < 0 ? ends[0] : ends[1];
     if (one != 0) where = c10::str(" (", one, " is one of them)");  // 0: they are another rank's
   }
-  throw DataError(c10::str("[", input.who, "] found ", count, " class numbers in '", input.target, "' that do not exist",
-                           where, ", expected 0 to ", classes > 0 ? std::to_string(classes - 1) : "classes - 1",
-                           ", or ignore_index ", input.ignore_index,
-                           " where nothing counts; correct the labels, or set ignore_index"));
+  throw DataError(c10::str("[", input.who, "] found ", count, " class numbers in '", input.target,
+                           "' that do not exist", where, ", expected 0 to ",
+                           classes > 0 ? std::to_string(classes - 1) : "classes - 1", ", or ignore_index ",
+                           input.ignore_index, " where nothing counts; correct the labels, or set ignore_index"));
 }
 
 }  // namespace duet

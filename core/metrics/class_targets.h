@@ -18,8 +18,8 @@ struct ClassInput {
 // What one micro-batch gives such a metric, all on the device of the scores. Nothing is read back: targets that are no
 // class are marked.
 struct ClassTargets {
-  at::Tensor scores;  // [N, classes, ...], no gradients
-  at::Tensor target;  // int64 [N, ...]
+  at::Tensor scores;                 // [N, classes, ...], no gradients
+  at::Tensor target;                 // int64 [N, ...]
   at::Tensor counted, ignored, bad;  // bool [N, ...]; one of the three is true
 };
 

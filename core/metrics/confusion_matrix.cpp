@@ -25,8 +25,8 @@ void ConfusionMatrixOptions::validate() const {
 }
 
 ConfusionMatrix::ConfusionMatrix(ConfusionMatrixOptions options)
-    : ClassMetric("ConfusionMatrix", {options.num_classes, options.ignore_index, options.target, options.prediction,
-                                      options.class_names}),
+    : ClassMetric("ConfusionMatrix",
+                  {options.num_classes, options.ignore_index, options.target, options.prediction, options.class_names}),
       options_(std::move(options)) {
   options_.validate();
 }

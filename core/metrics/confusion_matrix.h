@@ -21,9 +21,9 @@ struct ConfusionMatrixOptions {
   void validate() const;
 };
 
-// Which classes are taken for which: a table for people, text(), a row per target. Of more than 20 classes the table lists
-// the 20 most frequent confusions instead. It reports no number unless `flatten` is set, as a matrix is neither better
-// nor worse than another.
+// Which classes are taken for which: a table for people, text(), a row per target. Of more than 20 classes the table
+// lists the 20 most frequent confusions instead. It reports no number unless `flatten` is set, as a matrix is neither
+// better nor worse than another.
 class ConfusionMatrix : public ClassMetric {
  public:
   // Throws ConfigError for options out of range.

@@ -43,7 +43,8 @@ double weighted(const std::vector<Share>& classes) {
 
 void F1Options::validate() const {
   static const std::vector<std::string> kKnown = {"macro", "micro", "weighted", "none"};
-  if (average.empty()) throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
+  if (average.empty())
+    throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
   for (const std::string& name : average) {
     if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
       throw ConfigError("[F1] found average '" + name + "', expected macro, micro, weighted or none; " +
@@ -56,8 +57,8 @@ void F1Options::validate() const {
 }
 
 F1::F1(F1Options options)
-    : ClassMetric("F1", {options.num_classes, options.ignore_index, options.target, options.prediction,
-                         options.class_names}),
+    : ClassMetric("F1",
+                  {options.num_classes, options.ignore_index, options.target, options.prediction, options.class_names}),
       options_(std::move(options)) {
   options_.validate();
 }

@@ -9,12 +9,12 @@
 namespace duet {
 
 struct F1Options {
-  int64_t num_classes = 0;                        // required
-  std::vector<std::string> average = {"macro"};   // macro, micro, weighted; none: one value per class
-  int64_t ignore_index = -100;                    // targets of this number do not count
-  std::string target = "target";                  // of the batch: class numbers [N, ...]
-  std::string prediction = "prediction";          // of the outputs: scores [N, classes, ...]
-  std::vector<std::string> class_names{};         // empty: 0, 1, ...
+  int64_t num_classes = 0;                       // required
+  std::vector<std::string> average = {"macro"};  // macro, micro, weighted; none: one value per class
+  int64_t ignore_index = -100;                   // targets of this number do not count
+  std::string target = "target";                 // of the batch: class numbers [N, ...]
+  std::string prediction = "prediction";         // of the outputs: scores [N, classes, ...]
+  std::vector<std::string> class_names{};        // empty: 0, 1, ...
 
   // Throws ConfigError naming the field and its range.
   void validate() const;

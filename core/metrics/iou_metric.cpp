@@ -34,7 +34,8 @@ double mean_of(const std::vector<double>& values) {
 
 void IoUMetricOptions::validate() const {
   static const std::vector<std::string> kKnown = {"mIoU", "mDice", "mFscore"};
-  if (iou_metrics.empty()) throw ConfigError("[IoUMetric] found no iou_metrics, expected some of mIoU, mDice, mFscore; name one");
+  if (iou_metrics.empty())
+    throw ConfigError("[IoUMetric] found no iou_metrics, expected some of mIoU, mDice, mFscore; name one");
   for (const std::string& name : iou_metrics) {
     if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
       throw ConfigError("[IoUMetric] found iou_metrics '" + name + "', expected mIoU, mDice or mFscore; " +
@@ -47,8 +48,8 @@ void IoUMetricOptions::validate() const {
 }
 
 IoUMetric::IoUMetric(IoUMetricOptions options)
-    : ClassMetric("IoUMetric", {options.num_classes, options.ignore_index, options.target, options.prediction,
-                                options.class_names}),
+    : ClassMetric("IoUMetric",
+                  {options.num_classes, options.ignore_index, options.target, options.prediction, options.class_names}),
       options_(std::move(options)) {
   options_.validate();
 }
@@ -92,7 +93,8 @@ std::map<std::string, std::vector<double>> IoUMetric::by_class(const Matrix& mat
   }
   if (!options_.nan_to_num) return values;
   for (auto& [kind, list] : values) {
-    std::replace_if(list.begin(), list.end(), [](double v) { return std::isnan(v); }, *options_.nan_to_num);
+    std::replace_if(
+        list.begin(), list.end(), [](double v) { return std::isnan(v); }, *options_.nan_to_num);
   }
   return values;
 }

@@ -11,15 +11,15 @@
 namespace duet {
 
 struct IoUMetricOptions {
-  int64_t num_classes = 0;                           // required
-  std::vector<std::string> iou_metrics = {"mIoU"};   // of mIoU, mDice, mFscore
-  int64_t ignore_index = 255;                        // targets of this number do not count
-  std::optional<double> nan_to_num{};                // takes the place of NaN; nothing: means leave NaN out
-  double beta = 1;                                   // weight of the recall in mFscore
-  bool per_class = false;                            // also IoU_<class> and its like
-  std::string target = "target";                     // of the batch: class numbers [N, ...]
-  std::string prediction = "prediction";             // of the outputs: scores [N, classes, ...]
-  std::vector<std::string> class_names{};            // empty: 0, 1, ...
+  int64_t num_classes = 0;                          // required
+  std::vector<std::string> iou_metrics = {"mIoU"};  // of mIoU, mDice, mFscore
+  int64_t ignore_index = 255;                       // targets of this number do not count
+  std::optional<double> nan_to_num{};               // takes the place of NaN; nothing: means leave NaN out
+  double beta = 1;                                  // weight of the recall in mFscore
+  bool per_class = false;                           // also IoU_<class> and its like
+  std::string target = "target";                    // of the batch: class numbers [N, ...]
+  std::string prediction = "prediction";            // of the outputs: scores [N, classes, ...]
+  std::vector<std::string> class_names{};           // empty: 0, 1, ...
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
@@ -30,8 +30,8 @@ struct IoUMetricOptions {
 //   mIoU   -> mIoU, mAcc        intersection over union; accuracy within each class (recall)
 //   mDice  -> mDice, mAcc       2 |A and B| / (|A| + |B|)
 //   mFscore -> mFscore, mPrecision, mRecall
-// computed over the whole evaluation and then averaged over the classes that have a value. A class that occurs neither in
-// targets nor in predictions has none. Unlike there, a class that is never right counts 0 in mFscore, as it does in
+// computed over the whole evaluation and then averaged over the classes that have a value. A class that occurs neither
+// in targets nor in predictions has none. Unlike there, a class that is never right counts 0 in mFscore, as it does in
 // mDice, instead of being left out.
 class IoUMetric : public ClassMetric {
  public:

@@ -7,9 +7,9 @@
 
 namespace duet {
 
-// Hands records to other sinks on a thread of its own, in order. Nothing is ever dropped: what waits is bounded by memory
-// alone. A sink that throws is given up with one error in the log; the others go on. The destructor and exit() wait until
-// all is written. A process that forks gets a thread of its own with its first record.
+// Hands records to other sinks on a thread of its own, in order. Nothing is ever dropped: what waits is bounded by
+// memory alone. A sink that throws is given up with one error in the log; the others go on. The destructor and exit()
+// wait until all is written. A process that forks gets a thread of its own with its first record.
 class AsyncSink : public LogSink {
  public:
   explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks);

@@ -27,6 +27,11 @@ struct LogRecord {
   std::vector<LogImage> images{};
 };
 
+// Whether the first record of a sink tells of a training that goes on after some updates: a start, or a text before it.
+inline bool goes_on(const LogRecord& first) {
+  return first.step > 0 && (first.kind == "start" || first.kind == "text");
+}
+
 // Somewhere that records go. Called from one thread, which is not the training thread.
 class LogSink {
  public:

@@ -36,7 +36,8 @@ void LogSinkOptions::validate() const {
   for (const char* known : {"terminal", "jsonl", "tensorboard"}) {
     if (type == known) return;
   }
-  throw ConfigError("[LoggerHook] found sink '" + type + "', expected terminal, jsonl, tensorboard or wandb; correct it");
+  throw ConfigError("[LoggerHook] found sink '" + type +
+                    "', expected terminal, jsonl, tensorboard or wandb; correct it");
 }
 
 std::unique_ptr<LogSink> make_sink(const LogSinkOptions& options, const LoggerHookOptions& logger,

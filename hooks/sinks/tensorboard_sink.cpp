@@ -87,8 +87,7 @@ void TensorBoardSink::write(const LogRecord& record) {
 // from is still true.
 void TensorBoardSink::open(const LogRecord& first) {
   auto file = std::make_unique<EventFile>(folder_);
-  const bool goes_on = first.kind == "start" && first.step > 0;
-  file->session_start({goes_on ? first.step + 1 : first.step, first.wall_time});
+  file->session_start({goes_on(first) ? first.step + 1 : first.step, first.wall_time});
   file_ = std::move(file);
 }
 

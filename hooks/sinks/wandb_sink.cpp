@@ -146,7 +146,7 @@ class WandbSink::Run {
  public:
   Run(const WandbOptions& options, const std::string& id, const LogRecord& first)
       : start_time_(first.wall_time),
-        step_(first.kind == "start" ? first.step : 0),
+        step_(goes_on(first) ? first.step : 0),
         file_(create_run_folder(options.folder, id) + "/run-" + id + ".wandb") {
     file_.append(record::kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
     ProtobufWriter message;
@@ -262,7 +262,7 @@ WandbSink::~WandbSink() {
 void WandbSink::write(const LogRecord& record) {
   if (!run_) {
     std::string id = options_.id;
-    if (id.empty() && record.kind == "start" && record.step > 0) id = newest_id(options_.folder);
+    if (id.empty() && goes_on(record)) id = newest_id(options_.folder);
     if (id.empty()) id = random_run_id();
     run_ = std::make_unique<Run>(options_, id, record);
   }

@@ -171,6 +171,7 @@ TEST(Config, StructureErrors) {
   expect_contains(parse_error("a: 1\nb: 2\na: 3\n"), {"c.yaml:3: a is given twice, first at c.yaml:1"});
   expect_contains(parse_error("x: {k: 1, k: 2}\n"), {"x.k is given twice"});
   expect_contains(parse_error("a: 1\n---\nb: 2\n"), {"2 YAML documents"});
+  expect_contains(parse_error(",a: 1\nb: 'x\n"), {"c.yaml:"});  // yaml-cpp alone would find documents without end
   expect_contains(parse_error("? [a, b]\n: 1\n"), {"c.yaml:1", "no plain word"});
   expect_contains(parse_error("a: &a [*a]\n"), {"c.yaml:1", "refers to itself"});
   expect_contains(parse_error("a: &a {x: 1}\nb: {<<: *a}\n"), {"c.yaml:2", "merge key"});

@@ -45,9 +45,10 @@ TEST(MetricConfig, ReadsTheOptionsOfEveryMetric) {
   EXPECT_EQ(names_of("evaluator: {type: Accuracy, topk: [1, 5], ignore_index: -1, target: label, prediction: logits}"),
             (Names{"accuracy/top1", "accuracy/top5", "loss"}));
   EXPECT_EQ(names_of("evaluator: {type: Accuracy, topk: 5}"), (Names{"accuracy/top5", "loss"}));
-  EXPECT_EQ(names_of("evaluator: {type: IoUMetric, num_classes: 2, iou_metrics: mDice, per_class: true, class_names: [a, b], "
-                     "nan_to_num: 0, beta: 2, ignore_index: 0, prefix: seg}"),
-            (Names{"seg/aAcc", "seg/mDice", "seg/mAcc", "seg/Dice_a", "seg/Dice_b", "seg/Acc_a", "seg/Acc_b", "loss"}));
+  EXPECT_EQ(
+      names_of("evaluator: {type: IoUMetric, num_classes: 2, iou_metrics: mDice, per_class: true, class_names: [a, b], "
+               "nan_to_num: 0, beta: 2, ignore_index: 0, prefix: seg}"),
+      (Names{"seg/aAcc", "seg/mDice", "seg/mAcc", "seg/Dice_a", "seg/Dice_b", "seg/Acc_a", "seg/Acc_b", "loss"}));
   EXPECT_EQ(names_of("evaluator: {type: F1, num_classes: 2, average: [micro, none]}"),
             (Names{"f1_micro", "f1_0", "f1_1", "loss"}));
   EXPECT_EQ(names_of("evaluator: {type: ConfusionMatrix, num_classes: 2, normalize: \"true\"}"), Names{"loss"});
@@ -57,7 +58,8 @@ TEST(MetricConfig, ReadsTheOptionsOfEveryMetric) {
 }
 
 TEST(MetricConfig, GivesTheMetricsToTheTrainer) {
-  const auto metrics = read_metrics(parse("evaluator: [{type: MeanLoss}, {type: MeanLoss, prefix: val}, {type: Mine}]"));
+  const auto metrics =
+      read_metrics(parse("evaluator: [{type: MeanLoss}, {type: MeanLoss, prefix: val}, {type: Mine}]"));
   FakeTrainer trainer({.max_updates = 1});
   add_metrics(metrics, trainer);
   FakeData data(2);
@@ -76,7 +78,8 @@ TEST(MetricConfig, TestsWithMetricsOfTheirOwnIfThereAreAny) {
 
 // What save_best: auto goes by.
 TEST(MetricConfig, NamesTheFirstMetricOfTheFirstEvaluatorFirst) {
-  EXPECT_EQ(names_of("evaluator: [{type: IoUMetric, num_classes: 3, prefix: val}, {type: Accuracy}]").front(), "val/aAcc");
+  EXPECT_EQ(names_of("evaluator: [{type: IoUMetric, num_classes: 3, prefix: val}, {type: Accuracy}]").front(),
+            "val/aAcc");
   EXPECT_EQ(names_of("evaluator: [{type: ConfusionMatrix, num_classes: 3}, {type: Perplexity}]").front(), "perplexity");
   EXPECT_EQ(names_of("{}").front(), "loss");
 }
@@ -103,7 +106,8 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
   const std::string miou = "evaluator: {type: IoUMetric, num_classes: 3, prefix: val}\n";
   expect(miou + "default_hooks: {checkpoint: {save_best: mIoU}}", {"save_best is 'mIoU'", "did you mean 'val/mIoU'"});
   const std::string cells = "evaluator: {type: ConfusionMatrix, num_classes: 3, flatten: true}\n";
-  expect(cells + "default_hooks: {checkpoint: {save_best: auto}}", {"'confusion_0_0'", "not what is better", "set rule"});
+  expect(cells + "default_hooks: {checkpoint: {save_best: auto}}",
+         {"'confusion_0_0'", "not what is better", "set rule"});
   EXPECT_NO_THROW(run_config(cells + "default_hooks: {checkpoint: {save_best: auto, rule: greater}}"));
 }
 
@@ -114,9 +118,8 @@ TEST(MetricConfig, KnowsMetricsOfTheUser) {
 }
 
 const bool kRegistered = [] {
-  register_metric("Mine", [](ConfigNode& node) {
-    return std::make_unique<Constant>(node.read<std::string>("name", "mine"));
-  });
+  register_metric("Mine",
+                  [](ConfigNode& node) { return std::make_unique<Constant>(node.read<std::string>("name", "mine")); });
   register_metric("Loss", [](ConfigNode&) { return std::make_unique<Constant>("loss"); });
   return true;
 }();

@@ -25,14 +25,20 @@ namespace {
 using testing::expect_same_bits;
 
 EncoderDecoderOptions small_model() {
-  return {.num_classes = 4, .channels = {6, 8, 10}, .depths = {1, 2, 1}, .decoder_channels = 8, .drop_path = 0.3, .dropout = 0.2};
+  return {.num_classes = 4,
+          .channels = {6, 8, 10},
+          .depths = {1, 2, 1},
+          .decoder_channels = 8,
+          .drop_path = 0.3,
+          .dropout = 0.2};
 }
 
 // Target 255 for about a quarter of the pixels.
 Batch scenes(int64_t count, uint64_t seed) {
   seed_all(seed);
   const at::Tensor target = at::randint(4, {count, 16, 24}, at::kLong);
-  return {{"image", at::randn({count, 1, 16, 24})}, {"target", target.masked_fill(at::rand({count, 16, 24}) < 0.25, 255)}};
+  return {{"image", at::randn({count, 1, 16, 24})},
+          {"target", target.masked_fill(at::rand({count, 16, 24}) < 0.25, 255)}};
 }
 
 at::Tensor output(const NamedTensors& outputs, const std::string& name) {
@@ -99,7 +105,8 @@ TEST(EncoderDecoder, LearningRatesFallWithTheStage) {
   OptimizerOptions adamw;
   adamw.type = "AdamW";
   adamw.lr = 1.0;
-  for (const ParamGroup& group : layer_decay_groups(*task, adamw, {.num_layers = 3, .decay_rate = 0.5, .decay_type = "stage_wise"})) {
+  for (const ParamGroup& group :
+       layer_decay_groups(*task, adamw, {.num_layers = 3, .decay_rate = 0.5, .decay_type = "stage_wise"})) {
     for (const auto& [name, tensor] : group.parameters) {
       const double depth = name.rfind("backbone.downsample_layers", 0) == 0 ? 0
                            : name.rfind("backbone.stages.", 0) == 0         ? name[16] - '0' + 1
@@ -146,13 +153,22 @@ TEST(EncoderDecoder, RefusesOptionsAndImagesThatDoNotFit) {
   refuse([](auto& o) { o.num_classes = 0; }, "num_classes is 0");
   refuse([](auto& o) { o.patch_size = 3; }, "patch_size is 3");
   refuse([](auto& o) { o.channels = {}; }, "channels has 0");
-  refuse([](auto& o) { o.channels = {4, 4, 4, 4, 4}; o.depths = {1, 1, 1, 1, 1}; }, "channels has 5");
+  refuse(
+      [](auto& o) {
+        o.channels = {4, 4, 4, 4, 4};
+        o.depths = {1, 1, 1, 1, 1};
+      },
+      "channels has 5");
   refuse([](auto& o) { o.depths = {1, 1}; }, "depths 2");
   refuse([](auto& o) { o.channels = {4, 0, 4}; }, "channels is 0");
   refuse([](auto& o) { o.drop_path = 1; }, "drop_path is 1");
   refuse([](auto& o) { o.dropout = std::nan(""); }, "dropout is nan");
   const auto task = make_encoder_decoder(small_model());
-  expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 1, 16, 20})}}); }, {"[1, 1, 16, 20]", "multiples of 8"});
+  expect_error<ConfigError>(
+      [&] {
+        task->predict({{"image", at::randn({1, 1, 16, 20})}});
+      },
+      {"[1, 1, 16, 20]", "multiples of 8"});
   expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 3, 16, 16})}}); }, {"[N, 1, H, W]"});
 }
 
@@ -165,23 +181,29 @@ class SegmentationTypes : public ::testing::Test {
   }
   ConfigNode node(const std::string& text) const { return ConfigNode::parse_text(text, "test.yaml"); }
   std::shared_ptr<const Dataset> data(const std::string& more = "") const {
-    return make_dataset(node("{type: FashionScenes, root: '" + dir_.path().string() + "', size: [12, 16], length: 7" + more + "}"));
+    return make_dataset(
+        node("{type: FashionScenes, root: '" + dir_.path().string() + "', size: [12, 16], length: 7" + more + "}"));
   }
   TempDir dir_;
 };
 
 TEST_F(SegmentationTypes, AreKnownByName) {
-  const auto scenes = data(", seed: 3, max_objects: 2, min_scale: 1, max_scale: 2, flip: false, threshold: 0.2, noise: 0, "
-                           "ignore_rim: true, normalize: false, mean: 0, std: 1, split: train");
+  const auto scenes = data(
+      ", seed: 3, max_objects: 2, min_scale: 1, max_scale: 2, flip: false, threshold: 0.2, noise: 0, "
+      "ignore_rim: true, normalize: false, mean: 0, std: 1, split: train");
   EXPECT_EQ(scenes->size(), 7);
   EXPECT_EQ(scenes->get({0})["target"].sizes(), (std::vector<int64_t>{1, 12, 16}));
-  const auto model = make_model(node("{type: EncoderDecoder, num_classes: 6, in_channels: 1, patch_size: 2, channels: [4, 6], "
-                                     "depths: [1, 1], decoder_channels: 4, drop_path: 0, dropout: 0}"), {scenes.get()});
+  const auto model =
+      make_model(node("{type: EncoderDecoder, num_classes: 6, in_channels: 1, patch_size: 2, channels: [4, 6], "
+                      "depths: [1, 1], decoder_channels: 4, drop_path: 0, dropout: 0}"),
+                 {scenes.get()});
   EXPECT_EQ(output(model->predict(scenes->get({0})), "prediction").sizes(), (std::vector<int64_t>{1, 6, 12, 16}));
   HookList hooks;
-  const auto hook = make_hook(node("{type: SegVisualizationHook, draw: true, interval: 2, max_samples: 1, show: false, alpha: 0.5, "
-                                   "palette: ['#000000'], ignore_index: 255, zoom: 2, image: image, target: target, "
-                                   "prediction: prediction}"), {.hooks = hooks});
+  const auto hook =
+      make_hook(node("{type: SegVisualizationHook, draw: true, interval: 2, max_samples: 1, show: false, alpha: 0.5, "
+                     "palette: ['#000000'], ignore_index: 255, zoom: 2, image: image, target: target, "
+                     "prediction: prediction}"),
+                {.hooks = hooks});
   EXPECT_EQ(hook.hook->name(), "visualization");
   EXPECT_EQ(make_hook(node("{type: VisualizationHook}"), {.hooks = hooks}).hook->name(), "visualization");
 }
@@ -190,11 +212,13 @@ TEST_F(SegmentationTypes, RefuseWhatDoesNotFit) {
   const auto scenes = data();
   expect_error<ConfigError>([&] { make_model(node("{type: EncoderDecoder, num_classes: 5}"), {scenes.get()}); },
                             {"test.yaml:1", "num_classes", "labels up to 5", "at least 6"});
-  expect_error<ConfigError>([&] { make_model(node("{type: EncoderDecoder, chanels: [3]}"), {}); }, {"chanels", "channels"});
+  expect_error<ConfigError>([&] { make_model(node("{type: EncoderDecoder, chanels: [3]}"), {}); },
+                            {"chanels", "channels"});
   expect_error<ConfigError>([&] { data(", lenght: 3"); }, {"lenght", "length"});
   expect_error<ConfigError>([&] { data(", max_scale: 9"); }, {"height 12", "at least 36"});
   HookList hooks;
-  expect_error<ConfigError>([&] { make_hook(node("{type: SegVisualizationHook, show: true}"), {.hooks = hooks}); }, {"show is true"});
+  expect_error<ConfigError>([&] { make_hook(node("{type: SegVisualizationHook, show: true}"), {.hooks = hooks}); },
+                            {"show is true"});
 }
 
 }  // namespace

@@ -17,8 +17,8 @@
 namespace duet {
 namespace {
 
-// Images of 8 x 8: a square of 6 x 6 pixels in the middle, of grey level 100 with label 3 and 240 with label 7. Its left
-// column is brighter than the rest by 10.
+// Images of 8 x 8: a square of 6 x 6 pixels in the middle, of grey level 100 with label 3 and 240 with label 7. Its
+// left column is brighter than the rest by 10.
 class FashionScenesTest : public testing::Test {
  protected:
   FashionScenesTest() {
@@ -37,8 +37,16 @@ class FashionScenesTest : public testing::Test {
 
   // Objects as they are, over a background without noise.
   FashionScenesOptions plain(int64_t max_objects) const {
-    return {.root = dir_.path().string(), .length = 200, .size = {24, 32}, .max_objects = max_objects,
-            .min_scale = 1, .max_scale = 1, .flip = false, .threshold = 0.1, .noise = 0, .normalize = false};
+    return {.root = dir_.path().string(),
+            .length = 200,
+            .size = {24, 32},
+            .max_objects = max_objects,
+            .min_scale = 1,
+            .max_scale = 1,
+            .flip = false,
+            .threshold = 0.1,
+            .noise = 0,
+            .normalize = false};
   }
   TempDir dir_;
 };
@@ -154,7 +162,8 @@ TEST_F(FashionScenesTest, ASceneIsTheSameWheneverItIsAskedFor) {
 TEST_F(FashionScenesTest, WorkersGiveTheSameBatches) {
   const auto scenes = std::make_shared<FashionScenes>(plain(3));
   const auto read = [&](int workers) {
-    DataLoader loader(scenes, std::make_unique<EpochSampler>(scenes->size(), true, 3), {.batch_size = 16, .num_workers = workers});
+    DataLoader loader(scenes, std::make_unique<EpochSampler>(scenes->size(), true, 3),
+                      {.batch_size = 16, .num_workers = workers});
     loader.start_epoch(0);
     std::vector<at::Tensor> images;
     while (const std::optional<Batch> batch = loader.next()) images.push_back((*batch)["image"]);
@@ -197,7 +206,8 @@ TEST_F(FashionScenesTest, GreyLevelsAreNormalised) {
 }
 
 TEST_F(FashionScenesTest, RefusesWhatItCannotDraw) {
-  const auto refuse = [&](const std::function<void(FashionScenesOptions&)>& change, const std::vector<std::string>& parts) {
+  const auto refuse = [&](const std::function<void(FashionScenesOptions&)>& change,
+                          const std::vector<std::string>& parts) {
     FashionScenesOptions options = plain(1);
     change(options);
     expect_error<ConfigError>([&] { FashionScenes{options}; }, parts);

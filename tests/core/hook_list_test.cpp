@@ -260,7 +260,26 @@ TEST(HookList, KeepsTheKindOfAnError) {
   expect_kind(CheckpointError("why"), 4);
   expect_kind(GraphError("why"), 1);
   expect_kind(Error("why", 75), 75);
-  expect_kind<std::logic_error, std::runtime_error>(std::logic_error("why"), 0);
+  expect_kind(NonFiniteError("why"), 1);
+  expect_kind(std::runtime_error("why"), 0);
+  // LibTorch's without their stack trace.
+  expect_kind<c10::Error, std::runtime_error>(c10::Error("why", nullptr, nullptr), 0);
+}
+
+TEST(HookList, LeavesTheUsersOwnErrorsAsTheyAre) {
+  HookList hooks;
+  hooks.add(probe("a", kNormal, {}, [](const std::string&, HookPoint) { throw std::logic_error("why"); }));
+  FakeRun run;
+  EXPECT_THROW(hooks.call(HookPoint::kAfterTrainIter, run.context), std::logic_error);
+}
+
+TEST(HookList, StaysAsItIsWhileItIsCalled) {
+  HookList hooks;
+  hooks.add(probe("a", kNormal, {}, [&](const std::string&, HookPoint) { hooks.add(probe("b")); }));
+  FakeRun run;
+  expect_error<ConfigError>([&] { hooks.call(HookPoint::kBeforeTrain, run.context); }, {"added from inside of a hook"});
+  hooks.add(probe("b"));
+  EXPECT_EQ(hooks.size(), 2U);
 }
 
 TEST(HookList, ExtendsErrorsOfInUpdate) {

@@ -20,7 +20,8 @@ TEST(MetricRule, KnowsWhatMmengineKnows) {
 }
 
 TEST(MetricRule, KnowsOurMetrics) {
-  for (const char* name : {"mFscore", "mRecall", "f1_macro", "IoU_shirt", "test/f1_3", "psnr"}) EXPECT_FALSE(less(name)) << name;
+  for (const char* name : {"mFscore", "mRecall", "f1_macro", "IoU_shirt", "test/f1_3", "psnr"})
+    EXPECT_FALSE(less(name)) << name;
   for (const char* name : {"perplexity", "word_error_rate", "rmse", "val-mse", "MAPE", "text/nll", "top1_error"}) {
     EXPECT_TRUE(less(name)) << name;
   }

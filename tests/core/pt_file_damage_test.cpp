@@ -77,13 +77,27 @@ class Damage {
     const size_t at = static_cast<size_t>(below(bytes.size()));
     const size_t count = std::min<size_t>(bytes.size() - at, 1 + static_cast<size_t>(below(64)));
     switch (below(7)) {
-      case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8))); return;
-      case 1: bytes[at] = static_cast<char>(random_()); return;
-      case 2: std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), count, '\0'); return;
-      case 3: bytes.erase(at, count); return;
-      case 4: bytes.insert(at, bytes.substr(static_cast<size_t>(below(bytes.size())), count)); return;
-      case 5: bytes.resize(at); return;
-      default: bytes[at] = "\0\1\x7f\x80\xff(.R"[below(8)]; return;
+      case 0:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
+        return;
+      case 1:
+        bytes[at] = static_cast<char>(random_());
+        return;
+      case 2:
+        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), count, '\0');
+        return;
+      case 3:
+        bytes.erase(at, count);
+        return;
+      case 4:
+        bytes.insert(at, bytes.substr(static_cast<size_t>(below(bytes.size())), count));
+        return;
+      case 5:
+        bytes.resize(at);
+        return;
+      default:
+        bytes[at] = "\0\1\x7f\x80\xff(.R"[below(8)];
+        return;
     }
   }
 
@@ -143,13 +157,15 @@ class PickleExchange {
     std::string bytes = bytes_;
     bytes.replace(bytes.find(padded_), pickle.size(), pickle);
     const std::string before = crc_of(padded_), after = crc_of(pickle);
-    for (size_t at = bytes.find(before); at != std::string::npos; at = bytes.find(before, at + 4)) bytes.replace(at, 4, after);
+    for (size_t at = bytes.find(before); at != std::string::npos; at = bytes.find(before, at + 4))
+      bytes.replace(at, 4, after);
     return bytes;
   }
 
  private:
   static std::string crc_of(const std::string& text) {
-    const auto crc = static_cast<uint32_t>(::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
+    const auto crc = static_cast<uint32_t>(
+        ::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
     return {reinterpret_cast<const char*>(&crc), sizeof crc};
   }
 

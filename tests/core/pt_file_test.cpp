@@ -82,7 +82,8 @@ TEST(PtFile, ReadsPythonsStateDict) {
 
 TEST(PtFile, ReadsATrainingCheckpointOfMmengine) {
   const PtFile file = read_pt(python_file("mmengine.pth"));
-  EXPECT_EQ(file.groups, (std::vector<std::string>{"meta", "state_dict", "message_hub", "optimizer", "ema_state_dict"}));
+  EXPECT_EQ(file.groups,
+            (std::vector<std::string>{"meta", "state_dict", "message_hub", "optimizer", "ema_state_dict"}));
   const StateDict& state = file.state;
   expect_same_tensor("weight", state.tensor("state_dict.weight"), counting({2, 3}));
   expect_same_tensor("ema", state.tensor("ema_state_dict.module.bias"), counting({2}).add(1));
@@ -185,7 +186,8 @@ TEST(PtFile, NoticesEveryByteOfATensorThatChanged) {
 TEST(ZipArchive, WritesAndReadsZip64) {
   const TempDir folder;
   const std::string first(100, 'x'), second(5, 'y');
-  const std::vector<zip_archive::Part> parts = {{"a/1", first.data(), 100}, {"a/2", second.data(), 5}, {"a/3", nullptr, 0}};
+  const std::vector<zip_archive::Part> parts = {
+      {"a/1", first.data(), 100}, {"a/2", second.data(), 5}, {"a/3", nullptr, 0}};
   zip_archive::write(folder / "a.zip", parts, /*zip64_from=*/1);
   const zip_archive::Reader archive(folder / "a.zip");
   ASSERT_EQ(archive.entries().size(), 3u);

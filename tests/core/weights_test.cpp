@@ -26,7 +26,8 @@ class FourTensors : public Task {
   StepOutput training_step(const Batch&) override { return {}; }
 
  private:
-  at::Tensor weight_ = at::full({2, 3}, -1.0f).set_requires_grad(true), bias_ = at::full({2}, -1.0f).set_requires_grad(true);
+  at::Tensor weight_ = at::full({2, 3}, -1.0f).set_requires_grad(true),
+             bias_ = at::full({2}, -1.0f).set_requires_grad(true);
   at::Tensor mean_ = at::full({2}, -1.0f), count_ = at::full({}, -1, at::kLong);
 };
 
@@ -57,14 +58,18 @@ TEST(ReadWeights, ReadsCheckpointsSafetensorsAndPythonsFilesAlike) {
   write_weights(folder / "a.safetensors", weights);
   write_weights(folder / "a.pt", weights);
   write_weights(folder / "a.pth", weights);
-  for (const std::string& path :
-       {checkpoint, folder / "checkpoints", checkpoint + "/model.safetensors", folder / "a.safetensors", folder / "a.pt", folder / "a.pth"}) {
+  for (const std::string& path : {checkpoint, folder / "checkpoints", checkpoint + "/model.safetensors",
+                                  folder / "a.safetensors", folder / "a.pt", folder / "a.pth"}) {
     SCOPED_TRACE(path);
     expect_same_state(weights, read_weights({path}));
   }
   expect_same_state(average, read_weights({checkpoint, "ema"}));
   expect_same_state(average, read_weights({checkpoint + "/ema.safetensors"}));
-  expect_error<CheckpointError>([&] { read_weights({checkpoint, "swa"}); }, {"'swa'", "'model' or one of its averages: 'ema'"});
+  expect_error<CheckpointError>(
+      [&] {
+        read_weights({checkpoint, "swa"});
+      },
+      {"'swa'", "'model' or one of its averages: 'ema'"});
 }
 
 TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
@@ -76,8 +81,11 @@ TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
   expect_same_tensor("weight", mmengine.tensor("weight"), fitting().tensor("weight"));
   expect_same_state(mmengine, read_weights({python_file("mmengine.pth"), "ema"}));
   EXPECT_TRUE(read_weights({python_file("mmengine.pth"), "ema_state_dict"}).has("module.bias"));
-  expect_error<CheckpointError>([&] { read_weights({python_file("mmengine.pth"), "teacher"}); },
-                                {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
+  expect_error<CheckpointError>(
+      [&] {
+        read_weights({python_file("mmengine.pth"), "teacher"});
+      },
+      {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
 }
 
 TEST(ReadWeights, TakesANameForAWrapperOnlyIfItIsOne) {
@@ -128,7 +136,8 @@ TEST(ReadWeights, NamesFileAndWayOut) {
   expect_error<CheckpointError>([&] { read_weights({folder / "none.pt"}); }, {folder / "none.pt", "does not exist"});
   expect_error<CheckpointError>([&] { read_weights({folder.path()}); }, {"neither manifest.json nor folders step-N"});
   expect_error<CheckpointError>([&] { read_weights({python_file("forbidden.pt")}); }, {"forbidden.pt", "posix.system"});
-  expect_error<CheckpointError>([&] { read_weights({python_file("numpy_beside.pt")}); }, {"'score'", "only Python can hold"});
+  expect_error<CheckpointError>([&] { read_weights({python_file("numpy_beside.pt")}); },
+                                {"'score'", "only Python can hold"});
   write_safetensors(folder / "a.bin", {{"a", at::ones({1})}});
   expect_error<CheckpointError>([&] { read_weights({folder / "a.bin"}); }, {"give it the name *.safetensors"});
   write_safetensors(folder / "empty.safetensors", {});

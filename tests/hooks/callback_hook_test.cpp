@@ -55,7 +55,8 @@ TEST(CallbackHook, HasAPlaceAmongOtherHooks) {
   const auto add = [&](const char* name, int priority, std::vector<std::string> after = {}) {
     auto hook = std::make_unique<CallbackHook>(name, priority, std::move(after));
     for (const char* call : {"1", "2"}) {
-      hook->on(HookPoint::kAfterTrainIter, [&calls, text = std::string(name) + call](TrainContext&) { calls.push_back(text); });
+      hook->on(HookPoint::kAfterTrainIter,
+               [&calls, text = std::string(name) + call](TrainContext&) { calls.push_back(text); });
     }
     hooks.add(std::move(hook));
   };

@@ -97,7 +97,11 @@ TEST(EarlyStoppingHook, NamesTheMetricsThereAreIfTheMonitorIsMisspelt) {
   FakeRun run;
   run.context.outcome = RunOutcome::kRunning;
   EarlyStoppingHook hook(watching("top_acuracy"));
-  expect_error<ConfigError>([&] { run.validation(hook, {{"accuracy", 0.5}, {"loss", 1}}); }, {"'top_acuracy'", "accuracy, loss"});
+  expect_error<ConfigError>(
+      [&] {
+        run.validation(hook, {{"accuracy", 0.5}, {"loss", 1}});
+      },
+      {"'top_acuracy'", "accuracy, loss"});
   EarlyStoppingHookOptions lenient = watching("top_acuracy", 1);
   lenient.strict = false;
   EarlyStoppingHook patient(lenient);
@@ -160,9 +164,7 @@ class EarlyStopping : public ::testing::TestWithParam<const char*> {
     trainer->add_hook(std::move(score));
     return trainer;
   }
-  static void train(BaseTrainer& trainer) {
-    trainer.train(*testing::loader(6), testing::loader(2, 5, false).get());
-  }
+  static void train(BaseTrainer& trainer) { trainer.train(*testing::loader(6), testing::loader(2, 5, false).get()); }
 };
 
 TEST_P(EarlyStopping, EndsARun) {

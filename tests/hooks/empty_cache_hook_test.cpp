@@ -43,7 +43,8 @@ TEST(EmptyCacheHook, SaysOnceThatTheCpuHasNoCache) {
 
 class EmptyCache : public ::testing::TestWithParam<const char*> {
  protected:
-  // Points between the emptyings of two epochs of three updates, each validated with two batches; a test and a prediction.
+  // Points between the emptyings of two epochs of three updates, each validated with two batches; a test and a
+  // prediction.
   static Names run(const EmptyCacheHookOptions& options) {
     Names calls;
     LoopOptions loop;
@@ -64,8 +65,8 @@ class EmptyCache : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(EmptyCache, FreesAfterEveryEpoch) {
-  EXPECT_EQ(run({}), (Names{"after_train_epoch", "after_val_epoch", "after_train_epoch", "after_val_epoch", "after_test_epoch",
-                            "after_predict_epoch"}));
+  EXPECT_EQ(run({}), (Names{"after_train_epoch", "after_val_epoch", "after_train_epoch", "after_val_epoch",
+                            "after_test_epoch", "after_predict_epoch"}));
 }
 
 TEST_P(EmptyCache, FreesBeforeEpochsAndAfterIters) {

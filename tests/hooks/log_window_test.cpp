@@ -36,7 +36,9 @@ TEST(LogWindow, SmoothsLossesTimesAndNormsAndLogsOtherNumbersAsTheyAre) {
     }
   }
   const double mean = (9 + 16 + 25) / 3.0;
-  EXPECT_EQ(window.read(), (Values{{"loss", mean}, {"decode.loss_ce", mean}, {"grad_norm", mean}, {"loss_scale", 25}, {"accuracy", 25}}));
+  EXPECT_EQ(
+      window.read(),
+      (Values{{"loss", mean}, {"decode.loss_ce", mean}, {"grad_norm", mean}, {"loss_scale", 25}, {"accuracy", 25}}));
 }
 
 TEST(LogWindow, LooksBackBeyondTheLastLine) {
@@ -49,14 +51,18 @@ TEST(LogWindow, LooksBackBeyondTheLastLine) {
 
 TEST(LogWindow, MakesEveryStatisticOfCustomCfg) {
   LogWindowOptions options;
-  options.custom_cfg = {{"loss", "median", 4, "median4"}, {"loss", "median", 3, "median3"},
-                        {"loss", "min", 3, "least"},      {"loss", "max", kGlobalWindow, "most"},
-                        {"loss", "mean", kEpochWindow, "epoch_mean"}, {"loss", "current", 1, ""}};
+  options.custom_cfg = {{"loss", "median", 4, "median4"},
+                        {"loss", "median", 3, "median3"},
+                        {"loss", "min", 3, "least"},
+                        {"loss", "max", kGlobalWindow, "most"},
+                        {"loss", "mean", kEpochWindow, "epoch_mean"},
+                        {"loss", "current", 1, ""}};
   LogWindow window(options);
   for (const double value : {9.0, 4.0}) add(window, "loss", value);
   window.start_epoch();
   for (const double value : {8.0, 2.0, 5.0}) add(window, "loss", value);
-  EXPECT_EQ(window.read(), (Values{{"loss", 5}, {"median4", 4.5}, {"median3", 5}, {"least", 2}, {"most", 9}, {"epoch_mean", 5}}));
+  EXPECT_EQ(window.read(),
+            (Values{{"loss", 5}, {"median4", 4.5}, {"median3", 5}, {"least", 2}, {"most", 9}, {"epoch_mean", 5}}));
 }
 
 TEST(LogWindow, KeepsAWholeRunBehindFewTensors) {
@@ -93,8 +99,12 @@ TEST(LogWindow, ReadsAllTypesAndShapesExactly) {
   window.add("h", at::scalar_tensor(0.5, at::kBFloat16).requires_grad_());
   window.add("f2", at::scalar_tensor(2, at::kFloat));
   window.add("undefined", at::Tensor());
-  EXPECT_EQ(window.read(), (Values{{"f", static_cast<float>(third)}, {"l", static_cast<double>(int64_t{1} << 40)},
-                                   {"d", third}, {"b", 1}, {"h", 0.5}, {"f2", 2}}));
+  EXPECT_EQ(window.read(), (Values{{"f", static_cast<float>(third)},
+                                   {"l", static_cast<double>(int64_t{1} << 40)},
+                                   {"d", third},
+                                   {"b", 1},
+                                   {"h", 0.5},
+                                   {"f2", 2}}));
 }
 
 TEST(LogWindow, LeavesOutWhatGotNoValueSinceTheLineBefore) {

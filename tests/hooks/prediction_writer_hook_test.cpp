@@ -29,7 +29,8 @@ const at::Tensor& find(const NamedTensors& tensors, const std::string& name) {
 
 Names files(const std::string& folder) {
   Names names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -46,7 +47,8 @@ class PredictionWriter : public ::testing::TestWithParam<const char*> {
   // Outputs for five samples in batches of 2, 2 and 1.
   static std::vector<at::Tensor> predict(BaseTrainer& trainer) {
     std::vector<at::Tensor> outputs;
-    trainer.predict(*loader(5, 4, false), [&](const Batch&, const NamedTensors& out) { outputs.push_back(find(out, "prediction")); });
+    trainer.predict(*loader(5, 4, false),
+                    [&](const Batch&, const NamedTensors& out) { outputs.push_back(find(out, "prediction")); });
     return outputs;
   }
 
@@ -68,9 +70,11 @@ TEST_P(PredictionWriter, WritesOneFileForAPass) {
 TEST_P(PredictionWriter, WritesAFileForEachBatch) {
   const auto writer = trainer({.per_batch = true, .with_inputs = true}, work_dir_.path().string());
   std::filesystem::create_directories(folder_);
-  for (const char* old : {"batch-000001.safetensors", "batch-000099.safetensors", "notes.txt"}) work_dir_.write(std::string("predictions/") + old, "x");
+  for (const char* old : {"batch-000001.safetensors", "batch-000099.safetensors", "notes.txt"})
+    work_dir_.write(std::string("predictions/") + old, "x");
   const std::vector<at::Tensor> expected = predict(*writer);
-  EXPECT_THAT(files(folder_), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors", "batch-000002.safetensors", "notes.txt"));
+  EXPECT_THAT(files(folder_), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors",
+                                          "batch-000002.safetensors", "notes.txt"));
   const Batch samples = testing::mlp_task().batch(5, 9);
   for (int64_t i = 0; i < 3; ++i) {
     const NamedTensors written = read_safetensors(folder_ + "/batch-00000" + std::to_string(i) + ".safetensors");
@@ -110,7 +114,8 @@ TEST_P(PredictionWriter, LeavesNoHalfFileBehindAFailure) {
     writer->add_hook(std::move(fault));
     expect_error<std::runtime_error>([&] { predict(*writer); }, {"planned"});
     if (per_batch) {
-      EXPECT_THAT(files(folder), ElementsAre("batch-000000.safetensors", "batch-000001.safetensors", "predictions.jsonl"));
+      EXPECT_THAT(files(folder),
+                  ElementsAre("batch-000000.safetensors", "batch-000001.safetensors", "predictions.jsonl"));
       EXPECT_EQ(find(read_safetensors(folder + "/batch-000001.safetensors"), "prediction").size(0), 2);
     } else {
       EXPECT_EQ(files(folder), before);
@@ -139,7 +144,8 @@ TEST_F(Outputs, AreJoinedOrStacked) {
   const at::Tensor kept = at::full({2, 3}, 1, at::kLong);
   batch(hook, {{"score", at::scalar_tensor(0.5)}, {"rest", at::ones({1})}, {"mask", kept}});
   kept.fill_(7);  // the model's own memory, which the next batch changes
-  batch(hook, {{"score", at::scalar_tensor(0.25)}, {"rest", at::ones({4})}, {"mask", at::full({3, 1}, 2, at::kLong).t()}});
+  batch(hook,
+        {{"score", at::scalar_tensor(0.25)}, {"rest", at::ones({4})}, {"mask", at::full({3, 1}, 2, at::kLong).t()}});
   hook.after_predict_epoch(run.context);
   const NamedTensors written = read_safetensors(folder / "predictions.safetensors");
   EXPECT_EQ(written.size(), 2U);
@@ -151,16 +157,27 @@ TEST_F(Outputs, ThatDoNotFitAreRefused) {
   PredictionWriterHook hook({.folder = folder.path().string()});
   hook.before_predict_epoch(run.context);
   batch(hook, {{"mask", at::ones({2, 3})}});
-  expect_error<DataError>([&] { batch(hook, {{"mask", at::ones({2, 4})}}); }, {"'mask'", "[2, 4]", "[2, 3]", "per_batch"});
+  expect_error<DataError>(
+      [&] {
+        batch(hook, {{"mask", at::ones({2, 4})}});
+      },
+      {"'mask'", "[2, 4]", "[2, 3]", "per_batch"});
   expect_error<DataError>([&] { batch(hook, {{"mask", at::ones({2, 3}, at::kLong)}}); }, {"Long"});
   expect_error<DataError>([&] { batch(hook, {{"other", at::ones({2, 3})}}); }, {"other outputs than the first"});
   PredictionWriterHook misspelt({.folder = folder.path().string(), .keys = {"logit"}});
   misspelt.before_predict_epoch(run.context);
-  expect_error<ConfigError>([&] { batch(misspelt, {{"logits", at::ones({2, 3})}, {"mask", at::ones({2})}}); },
-                            {"'logit'", "logits, mask", "keys"});
+  expect_error<ConfigError>(
+      [&] {
+        batch(misspelt, {{"logits", at::ones({2, 3})}, {"mask", at::ones({2})}});
+      },
+      {"'logit'", "logits, mask", "keys"});
   PredictionWriterHook classes({.folder = folder.path().string(), .format = "jsonl"});
   classes.before_predict_epoch(run.context);
-  expect_error<DataError>([&] { batch(classes, {{"prediction", at::ones({2, 3, 4})}}); }, {"[2, 3, 4]", "[samples, classes]"});
+  expect_error<DataError>(
+      [&] {
+        batch(classes, {{"prediction", at::ones({2, 3, 4})}});
+      },
+      {"[2, 3, 4]", "[samples, classes]"});
   expect_error<ConfigError>([&] { batch(classes, {{"logits", at::ones({2, 3})}}); }, {"class_key"});
 }
 
@@ -169,7 +186,8 @@ TEST_F(Outputs, NeedAPlaceToGo) {
   expect_error<ConfigError>([&] { nowhere.before_predict_epoch(run.context); }, {"work_dir"});
   PredictionWriterHook in_a_file({.folder = folder.write("file", "x") + "/out"});
   expect_error<ConfigError>([&] { in_a_file.before_predict_epoch(run.context); }, {"file/out"});
-  expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "csv"}); }, {"'csv'", "safetensors, jsonl or both"});
+  expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "csv"}); },
+                            {"'csv'", "safetensors, jsonl or both"});
   expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "jsonl", .per_batch = true}); }, {"per_batch"});
 }
 

@@ -109,7 +109,8 @@ TEST_P(Profiler, RecordsShapesAndMemoryIfAsked) {
   steps(*trainer, 3);
   bool shapes = false, memory = false;
   for (const auto& event : trace("update-2-2.json")) {
-    shapes = shapes || (event.contains("args") && event["args"].contains("Input Dims") && event["name"] == "aten::addmm");
+    shapes =
+        shapes || (event.contains("args") && event["args"].contains("Input Dims") && event["name"] == "aten::addmm");
     memory = memory || event.at("name") == "[memory]";
   }
   EXPECT_TRUE(shapes);
@@ -224,7 +225,8 @@ TEST(ProfilerHook, TracesKernelsOnAGpu) {
     } else {
       trainer = std::make_unique<EagerTrainer>(mlp_task().make(), options);
     }
-    trainer->add_hook(std::make_unique<ProfilerHook>(ProfilerHookOptions{.wait = 8, .nvtx = true, .folder = folder.path().string()}));
+    trainer->add_hook(
+        std::make_unique<ProfilerHook>(ProfilerHookOptions{.wait = 8, .nvtx = true, .folder = folder.path().string()}));
     for (uint64_t n = 0; n < 14; ++n) trainer->step(mlp_task().batch(8, n));
     const nlohmann::json trace = nlohmann::json::parse(std::ifstream(folder / "update-10-12.json"));
     int kernels = 0;

@@ -73,7 +73,8 @@ TEST(RuntimeInfo, PublishesMemoryInMegabytes) {
 TEST(RuntimeInfo, SaysWhatRunsWhere) {
   FakeRun run;
   std::string published;
-  run.context.messages.listen(nullptr, [&](const std::string& name, const std::string& text) { published = name + ": " + text; });
+  run.context.messages.listen(
+      nullptr, [&](const std::string& name, const std::string& text) { published = name + ": " + text; });
   seed_all(4711);
   RuntimeInfoHook hook;
   const std::string text = testing::stderr_of([&] { hook.before_train(run.context); });

@@ -101,7 +101,8 @@ TEST(SamplePainter, RefusesWhatItCannotPaint) {
   expect_error<ConfigError>([&] { paint(scene(), {{"prediction", at::rand({2, 4, 3, 3})}}, 0); }, {"[3, 3]", "[2, 2]"});
   expect_error<ConfigError>([&] { paint(scene(), {{"prediction", at::rand({2, 2, 2})}}, 0); }, {"Float"});
   expect_error<ConfigError>([&] { paint({{"input", at::rand({2, 4})}}, scores(), 0); }, {"no 'image'"});
-  expect_error<DataError>([&] { SamplePainter({.palette = {"#ffffff"}})(scene(), scores(), 0); }, {"class 1", "palette"});
+  expect_error<DataError>([&] { SamplePainter({.palette = {"#ffffff"}})(scene(), scores(), 0); },
+                          {"class 1", "palette"});
   expect_error<ConfigError>([] { SamplePainter({.alpha = 1.5}); }, {"alpha is 1.5"});
   expect_error<ConfigError>([] { SamplePainter({.palette = {"#fff"}}); }, {"#fff"});
   expect_error<ConfigError>([] { SamplePainter({.palette = {"#gg0000"}}); }, {"#gg0000"});

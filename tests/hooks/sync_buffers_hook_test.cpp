@@ -95,7 +95,8 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
   std::size_t place = 0;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(ranks[rank]->calls, 5);  // one message for each of the five types
-    for (const auto& entry : buffers[rank]) EXPECT_EQ(entry.second.const_data_ptr(), places[place++]) << entry.first << " moved";
+    for (const auto& entry : buffers[rank])
+      EXPECT_EQ(entry.second.const_data_ptr(), places[place++]) << entry.first << " moved";
     const auto value = [&](std::size_t i) { return buffers[rank][i].second; };
     EXPECT_TRUE(at::equal(value(0), at::tensor({2.0, 2.0}, at::kFloat)));
     EXPECT_TRUE(at::equal(value(1), at::full({2, 2}, 10.0, at::kDouble)));
@@ -176,7 +177,8 @@ TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
   EXPECT_EQ(updates, 8);
   EXPECT_EQ(synced_updates, 8);
   // Running statistics do not act on training, so what was added fades by 0.9 an update: 1 + 0.81 + 0.81^2 + 0.81^3.
-  EXPECT_TRUE(at::allclose(synced - alone, at::full_like(alone, 1 + 0.81 + 0.81 * 0.81 + 0.81 * 0.81 * 0.81), 0, 1e-5)) << synced - alone;
+  EXPECT_TRUE(at::allclose(synced - alone, at::full_like(alone, 1 + 0.81 + 0.81 * 0.81 + 0.81 * 0.81 * 0.81), 0, 1e-5))
+      << synced - alone;
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, SyncBuffers, ::testing::Values("eager", "graph"));

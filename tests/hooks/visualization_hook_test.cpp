@@ -72,8 +72,9 @@ TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {
 
 TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
   std::vector<std::pair<std::string, at::Tensor>> heard;
-  run_.context.messages.listen([&](const std::string& name, const at::Tensor& pixels) { heard.emplace_back(name, pixels); },
-                               [](const std::string&, const std::string&) {});
+  run_.context.messages.listen(
+      [&](const std::string& name, const at::Tensor& pixels) { heard.emplace_back(name, pixels); },
+      [](const std::string&, const std::string&) {});
   VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1});
   pass(hook, 2);
   ASSERT_EQ(heard.size(), 2U);
@@ -98,11 +99,12 @@ TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
 }
 
 TEST_F(VisualizationHookTest, TakesAPainterOfTheUser) {
-  VisualizationHook hook({.draw = true, .interval = 2, .painter = [](const Batch& batch, const NamedTensors& outputs, int64_t sample) {
-                            EXPECT_EQ(batch.size(), 2);
-                            EXPECT_EQ(outputs.front().first, "prediction");
-                            return at::full({5, 6, 3}, 40 + sample, at::kByte);
-                          }});
+  VisualizationHook hook(
+      {.draw = true, .interval = 2, .painter = [](const Batch& batch, const NamedTensors& outputs, int64_t sample) {
+         EXPECT_EQ(batch.size(), 2);
+         EXPECT_EQ(outputs.front().first, "prediction");
+         return at::full({5, 6, 3}, 40 + sample, at::kByte);
+       }});
   pass(hook, 2);
   EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_3_700.png"), at::full({5, 6, 3}, 41, at::kByte)));
 }

@@ -95,8 +95,8 @@ TEST(Accuracy, ReportsTargetsThatAreNoClassAtTheEnd) {
       Accuracy metric({.topk = topk});
       add(metric, classes({0, bad, 2}), at::rand({3, 3}));
       add(metric, classes({0, 1, 2}), at::rand({3, 3}));
-      expect_error<DataError>([&] { metric.compute(); },
-                              {"[Accuracy] found 1 class number", "'target'", std::to_string(bad) + " is one", "0 to 2"});
+      expect_error<DataError>([&] { metric.compute(); }, {"[Accuracy] found 1 class number", "'target'",
+                                                          std::to_string(bad) + " is one", "0 to 2"});
       metric.reset();
       add(metric, classes({0, 1, 2}), at::rand({3, 3}));
       EXPECT_NO_THROW(metric.compute());

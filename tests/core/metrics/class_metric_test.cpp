@@ -33,7 +33,9 @@ constexpr int64_t kClasses = 4;
 const std::vector<int64_t> kTarget = {0, 0, 0, 1, 1}, kPredicted = {0, 0, 1, 1, 2};
 
 TEST(IoUMetric, FollowsItsFormulas) {
-  IoUMetric metric({.num_classes = kClasses, .iou_metrics = {"mIoU", "mDice", "mFscore"}, .per_class = true,
+  IoUMetric metric({.num_classes = kClasses,
+                    .iou_metrics = {"mIoU", "mDice", "mFscore"},
+                    .per_class = true,
                     .class_names = {"a", "b", "c", "d"}});
   EXPECT_TRUE(metric.compute().empty());
   EXPECT_EQ(metric.text(), "");
@@ -58,13 +60,16 @@ TEST(IoUMetric, FollowsItsFormulas) {
   }
   EXPECT_EQ(names.size(), values.size());
   EXPECT_EQ(metric.names().front(), "aAcc");
-  EXPECT_EQ(metric.text().substr(0, metric.text().find('\n')), "class     IoU     Acc    Dice  Fscore  Precision  Recall");
-  EXPECT_NE(metric.text().find("\nd         nan     nan     nan     nan        nan     nan"), std::string::npos) << metric.text();
+  EXPECT_EQ(metric.text().substr(0, metric.text().find('\n')),
+            "class     IoU     Acc    Dice  Fscore  Precision  Recall");
+  EXPECT_NE(metric.text().find("\nd         nan     nan     nan     nan        nan     nan"), std::string::npos)
+      << metric.text();
 }
 
 TEST(IoUMetric, ReportsWhatIsAskedFor) {
   EXPECT_EQ(IoUMetric({.num_classes = 2}).names(), (Names{"aAcc", "mIoU", "mAcc"}));
-  EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mDice", "mIoU"}}).names(), (Names{"aAcc", "mDice", "mAcc", "mIoU"}));
+  EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mDice", "mIoU"}}).names(),
+            (Names{"aAcc", "mDice", "mAcc", "mIoU"}));
   EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mFscore"}}).names(),
             (Names{"aAcc", "mFscore", "mPrecision", "mRecall"}));
 }
@@ -94,7 +99,9 @@ TEST(IoUMetric, WeighsRecallByBeta) {
 }
 
 TEST(F1, AveragesInFourWays) {
-  F1 metric({.num_classes = kClasses, .average = {"macro", "micro", "weighted", "none"}, .class_names = {"a", "b", "c", "d"}});
+  F1 metric({.num_classes = kClasses,
+             .average = {"macro", "micro", "weighted", "none"},
+             .class_names = {"a", "b", "c", "d"}});
   EXPECT_EQ(metric.names(), (Names{"f1_macro", "f1_micro", "f1_weighted", "f1_a", "f1_b", "f1_c", "f1_d"}));
   add(metric, kClasses, kTarget, kPredicted);
   add(metric, kClasses, {-100}, {3});
@@ -168,8 +175,9 @@ TEST(ClassMetric, ReportsTargetsThatAreNoClassAtTheEnd) {
     EXPECT_NO_THROW(metric.compute());
     add(metric, 3, {0, bad, bad}, {0, 1, 1});
     add(metric, 3, {0, 1, 1}, {0, 1, 1});
-    const std::vector<std::string> parts = {"[IoUMetric] found 2 class numbers", std::to_string(bad) + " is one of them",
-                                            "expected 0 to 2", "ignore_index 255"};
+    const std::vector<std::string> parts = {"[IoUMetric] found 2 class numbers",
+                                            std::to_string(bad) + " is one of them", "expected 0 to 2",
+                                            "ignore_index 255"};
     expect_error<DataError>([&] { metric.compute(); }, parts);
     expect_error<DataError>([&] { metric.text(); }, parts);
   }
@@ -182,13 +190,17 @@ TEST(ClassMetric, ReportsTargetsThatAreNoClassAtTheEnd) {
 TEST(ClassMetric, RefusesWhatDoesNotFit) {
   F1 metric({.num_classes = 3});
   expect_error<DataError>([&] { add(metric, 4, {0}, {0}); }, {"[F1]", "[1, 4]", "set num_classes: 4"});
-  expect_error<DataError>([&] { metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1); },
-                          {"[F1]", "one logit x per sample", "stack"});
+  expect_error<DataError>(
+      [&] {
+        metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1);
+      },
+      {"[F1]", "one logit x per sample", "stack"});
   EXPECT_TRUE(metric.compute().empty());
 
   expect_error<ConfigError>([] { F1({}); }, {"[F1]", "num_classes 0", "2 to"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 1}); }, {"[IoUMetric]", "num_classes 1"});
-  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {"mIou"}}); }, {"'mIou'", "did you mean 'mIoU'"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {"mIou"}}); },
+                            {"'mIou'", "did you mean 'mIoU'"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {}}); }, {"no iou_metrics"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .beta = 0}); }, {"beta 0"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .class_names = {"a", "b"}}); }, {"2 class_names", "= 3"});
@@ -200,10 +212,12 @@ TEST(ClassMetric, RefusesWhatDoesNotFit) {
 
 // Ops that wait for a GPU, or whose result has a size that only the device knows.
 const std::set<std::string>& waiting_ops() {
-  static const std::set<std::string> kOps = {"aten::item",          "aten::_local_scalar_dense", "aten::is_nonzero",
-                                             "aten::nonzero",       "aten::masked_select",       "aten::bincount",
-                                             "aten::_unique2",      "aten::unique_dim",          "aten::equal",
-                                             "aten::_to_copy_host", "aten::histc",               "aten::allclose"};
+  static const std::set<std::string> kOps = {"aten::item",          "aten::_local_scalar_dense",
+                                             "aten::is_nonzero",    "aten::nonzero",
+                                             "aten::masked_select", "aten::bincount",
+                                             "aten::_unique2",      "aten::unique_dim",
+                                             "aten::equal",         "aten::_to_copy_host",
+                                             "aten::histc",         "aten::allclose"};
   return kOps;
 }
 

@@ -89,7 +89,8 @@ MetricValues ours(const Case& c) {
   values["mFscore_beta2"] = measure(beta2, all).at("mFscore");
   gather(IoUMetric({.num_classes = c.classes, .iou_metrics = {"mIoU", "mDice", "mFscore"}}));
   for (const char* normalize : {"none", "true", "pred", "all"}) {
-    ConfusionMatrix matrix({.num_classes = c.classes, .normalize = normalize, .flatten = true, .ignore_index = kIgnore});
+    ConfusionMatrix matrix(
+        {.num_classes = c.classes, .normalize = normalize, .flatten = true, .ignore_index = kIgnore});
     values["confusion_" + std::string(normalize)] = checksum(measure(matrix, all), c.classes);
   }
   return values;

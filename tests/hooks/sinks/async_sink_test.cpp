@@ -119,7 +119,8 @@ class ProgressSink : public MemorySink {
 };
 
 TEST(AsyncSink, GivesPicturesAndProgressToThoseWhoTakeThem) {
-  const auto plain = std::make_shared<Records>(), pictures = std::make_shared<Records>(), progress = std::make_shared<Records>();
+  const auto plain = std::make_shared<Records>(), pictures = std::make_shared<Records>(),
+             progress = std::make_shared<Records>();
   {
     AsyncSink only_plain(one(std::make_unique<PlainSink>(plain)));
     EXPECT_FALSE(only_plain.takes_images());
@@ -185,7 +186,11 @@ TEST(AsyncSink, WorksInAProcessThatWasForked) {
   auto sink = std::make_unique<AsyncSink>(one(std::make_unique<JsonlSink>(file)));
   sink->put(record(1));
   sink->flush();
-  EXPECT_EQ(in_child([&] { sink.reset(); std::_Exit(3); }), 3);  // a copy that wrote nothing ends nothing
+  EXPECT_EQ(in_child([&] {
+              sink.reset();
+              std::_Exit(3);
+            }),
+            3);  // a copy that wrote nothing ends nothing
   EXPECT_EQ(in_child([&] {
               sink->put(record(2));
               sink->flush();
