@@ -22,18 +22,24 @@ constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
 
 std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
-// Saved before the first update, so that even a run that fails says what it was.
-void save_resolved_config(const RunConfig& config) {
+[[noreturn]] void refuse_work_dir(const RunConfig& config) {
+  throw ConfigError("[duet] cannot write '" + config.work_dir + "/config.yaml', expected a writable folder; change work_dir");
+}
+
+void make_work_dir(const RunConfig& config) {
   std::error_code failed;
   std::filesystem::create_directories(config.work_dir, failed);
-  const std::string path = config.work_dir + "/config.yaml";
-  std::ofstream file(path);
+  if (failed) refuse_work_dir(config);
+}
+
+// Saved before the first update, so that even a run that fails says what it was, and not before the run is known to fit
+// what is there.
+void save_resolved_config(const RunConfig& config) {
+  std::ofstream file(config.work_dir + "/config.yaml");
   file << "# The config of this run as it was resolved; comments say where each value came from.\n"
        << config.root.dump();
   file.close();
-  if (failed || !file) {
-    throw ConfigError("[duet] cannot write '" + path + "', expected a writable folder; change work_dir");
-  }
+  if (!file) refuse_work_dir(config);
 }
 
 void move(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -153,6 +159,7 @@ int train_command(const TrainArguments& arguments) {
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  make_work_dir(config);
   if (!resume(config, arguments.resume, *run.trainer)) {
     load_start_weights(config, *run.trainer);
     // Not before the weights are there, which may be those of the earlier run.
