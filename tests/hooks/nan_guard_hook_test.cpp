@@ -81,8 +81,8 @@ class NaNGuard : public ::testing::TestWithParam<const char*> {
 TEST_P(NaNGuard, NamesTheUpdateThatWasTheFirstAndWhatIsNotFinite) {
   for (const double bad : {kInf, std::nan("")}) {
     const auto trainer = make({.interval = 4});
-    expect_error<Error>([&] { steps(*trainer, 20, bad); }, {"at update 6, looked at after update 8", "'loss'",
-                                                            "weights from 'a.weight' on", "non_finite: skip"});
+    expect_error<NonFiniteError>([&] { steps(*trainer, 20, bad); }, {"at update 6, looked at after update 8", "'loss'",
+                                                                     "weights from 'a.weight' on", "non_finite: skip"});
     EXPECT_EQ(trainer->update(), 8);
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFailed);
   }
@@ -92,8 +92,8 @@ TEST_P(NaNGuard, SeesTheNormOfTheGradients) {
   TrainerOptions options;
   options.clip_grad = ClipGradOptions{};
   const auto trainer = make({.interval = 1}, options);
-  expect_error<Error>([&] { steps(*trainer, 20); },
-                      {"at update 6, looked at after update 6", "2 values from 'loss' on"});
+  expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
+                               {"at update 6, looked at after update 6", "2 values from 'loss' on"});
 }
 
 TEST_P(NaNGuard, LooksThroughLongIntervals) {
@@ -103,7 +103,7 @@ TEST_P(NaNGuard, LooksThroughLongIntervals) {
   Batch bad = good;
   bad.set("input", at::full({2, 16}, kInf));
   trainer->step(bad);
-  expect_error<Error>(
+  expect_error<NonFiniteError>(
       [&] {
         while (trainer->update() < 3000) trainer->step(good);
       },
@@ -113,7 +113,7 @@ TEST_P(NaNGuard, LooksThroughLongIntervals) {
 TEST_P(NaNGuard, LooksOnceMoreAtTheEnd) {
   const auto trainer = make({.interval = 100});
   steps(*trainer, 7);
-  expect_error<Error>([&] { trainer->finish(); }, {"at update 6, looked at after update 7"});
+  expect_error<NonFiniteError>([&] { trainer->finish(); }, {"at update 6, looked at after update 7"});
 }
 
 TEST_P(NaNGuard, CanStopInsteadOrWarn) {
@@ -169,8 +169,8 @@ TEST_P(NaNGuard, TakesSkippedUpdatesAsTheyAre) {
 TEST_P(NaNGuard, SavesNoStateThatIsNotFinite) {
   const auto trainer = make({.interval = 100});
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
-  expect_error<Error>([&] { steps(*trainer, 20); },
-                      {"weights from 'a.weight' on not finite after update 6", "checkpoint"});
+  expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
+                               {"weights from 'a.weight' on not finite after update 6", "checkpoint"});
   EXPECT_EQ(checkpoints(),
             (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
 }
@@ -189,7 +189,7 @@ TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
   steps(*first, 4);
   first->finish();
   second->load_state_dict(first->state_dict());
-  expect_error<Error>([&] { steps(*second, 20); }, {"at update 6, looked at after update 8"});
+  expect_error<NonFiniteError>([&] { steps(*second, 20); }, {"at update 6, looked at after update 8"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, NaNGuard, ::testing::Values("eager", "graph"));
