@@ -18,8 +18,8 @@ c10::DeviceAllocator* allocator_of(at::Device device) {
 
 at::DeviceIndex index_of(at::Device device) { return device.has_index() ? device.index() : at::DeviceIndex{0}; }
 
-// Peak resident memory since the last reset, which getrusage() does not know; 0 if the system does not tell.
-int64_t resident_peak() {
+// What /proc says; 0 if the system does not tell. Takes the kernel a while.
+int64_t peak_of_status() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("VmHWM:", 0) != 0) continue;
@@ -30,6 +30,30 @@ int64_t resident_peak() {
   return 0;
 }
 
+int64_t peak_of_usage() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+// What the program that started this one by exec() left behind in the count of getrusage(); 0: nothing.
+int64_t inherited_peak() {
+  static const int64_t kInherited = [] {
+    const int64_t usage = peak_of_usage();
+    const int64_t own = peak_of_status();
+    return own > 0 && usage > own ? usage : 0;
+  }();
+  return kInherited;
+}
+
+int64_t resident_peak() {
+  const int64_t inherited = inherited_peak();
+  const int64_t usage = peak_of_usage();
+  if (usage > inherited) return usage;
+  const int64_t own = peak_of_status();
+  return own > 0 ? own : usage;
+}
+
 }  // namespace
 
 int64_t peak_bytes(at::Device device) {
@@ -38,10 +62,7 @@ int64_t peak_bytes(at::Device device) {
     constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     return allocator->getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
   }
-  if (const int64_t peak = resident_peak(); peak > 0) return peak;
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+  return resident_peak();
 }
 
 void reset_peak_bytes(at::Device device) {
