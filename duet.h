@@ -91,6 +91,7 @@
 #include <duet/hooks/prediction_writer_hook.h>  // 50: predictions as safetensors and JSONL
 #include <duet/hooks/profiler_hook.h>         // 90: Chrome traces, NVTX ranges
 #include <duet/hooks/runtime_info_hook.h>     // 10: lr, memory, what runs where
+#include <duet/hooks/stop_signal_hook.h>      // 10: SIGINT, SIGTERM, SIGUSR1 end a run well
 #include <duet/hooks/sync_buffers_hook.h>     // 50: the same running statistics in every process
 #include <duet/hooks/value_history.h>         // the last values of a number, read late
 
@@ -101,4 +102,3 @@
 #include <duet/hooks/sinks/tensorboard_sink.h>  // TensorBoard event files
 #include <duet/hooks/sinks/terminal_sink.h>     // the log and a progress bar
 #include <duet/hooks/sinks/wandb_sink.h>        // what `wandb sync` uploads
-#include <duet/hooks/stop_signal_hook.h>      // 10: SIGINT, SIGTERM, SIGUSR1 end a run well

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/cli/optim_config.h>
+#include <duet/cli/registry_table.h>
 #include <duet/cli/schedule_config.h>
 #include <duet/core/error.h>
 
@@ -12,45 +13,24 @@ namespace duet {
 
 namespace {
 
-template <class Factory>
-using Table = std::map<std::string, Factory>;
-
-Table<OptimizerFactory>& optimizers() {
-  static Table<OptimizerFactory> table;
+FactoryTable<OptimizerFactory>& optimizers() {
+  static FactoryTable<OptimizerFactory> table;
   return table;
 }
 
-Table<ScheduleFactory>& schedules() {
-  static Table<ScheduleFactory> table;
+FactoryTable<ScheduleFactory>& schedules() {
+  static FactoryTable<ScheduleFactory> table;
   return table;
-}
-
-template <class Factory>
-void add(Table<Factory>& table, const std::vector<std::string>& built_in, const char* kind, const std::string& name, Factory factory) {
-  if (name.empty() || !factory) {
-    throw ConfigError(c10::str("[Registry] found a ", kind, " '", name, "' without name or factory, expected both"));
-  }
-  const bool taken = std::find(built_in.begin(), built_in.end(), name) != built_in.end();
-  if (taken || !table.emplace(name, std::move(factory)).second) {
-    throw ConfigError(c10::str("[Registry] the ", kind, " type '", name, "' is registered twice; choose another name"));
-  }
-}
-
-template <class Factory>
-std::vector<std::string> names_of(const Table<Factory>& table) {
-  std::vector<std::string> names;
-  for (const auto& entry : table) names.push_back(entry.first);
-  return names;
 }
 
 }  // namespace
 
 void register_optimizer(const std::string& name, OptimizerFactory factory) {
-  add(optimizers(), builtin_optimizers(), "optimizer", name, std::move(factory));
+  add_factory(optimizers(), "optimizer", name, std::move(factory), builtin_optimizers());
 }
 
 void register_schedule(const std::string& name, ScheduleFactory factory) {
-  add(schedules(), builtin_schedules(), "schedule", name, std::move(factory));
+  add_factory(schedules(), "schedule", name, std::move(factory), builtin_schedules());
 }
 
 std::vector<std::string> registered_optimizers() { return names_of(optimizers()); }

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/cli/hook_config.h>
+#include <duet/cli/registry_table.h>
 #include <duet/core/dataset.h>
 #include <duet/core/error.h>
 #include <duet/core/hook.h>
@@ -16,48 +17,28 @@ namespace duet {
 
 namespace {
 
-template <class Factory>
-using Table = std::map<std::string, Factory>;
-
-Table<ModelFactory>& models() {
-  static Table<ModelFactory> table;
+FactoryTable<ModelFactory>& models() {
+  static FactoryTable<ModelFactory> table;
   return table;
 }
 
-Table<DatasetFactory>& datasets() {
-  static Table<DatasetFactory> table;
+FactoryTable<DatasetFactory>& datasets() {
+  static FactoryTable<DatasetFactory> table;
   return table;
 }
 
-Table<HookFactory>& hooks() {
-  static Table<HookFactory> table;
+FactoryTable<HookFactory>& hooks() {
+  static FactoryTable<HookFactory> table;
   return table;
 }
 
-Table<MetricFactory>& metrics() {
-  static Table<MetricFactory> table;
+FactoryTable<MetricFactory>& metrics() {
+  static FactoryTable<MetricFactory> table;
   return table;
 }
 
 template <class Factory>
-void add(Table<Factory>& table, const char* kind, const std::string& name, Factory factory) {
-  if (name.empty() || !factory) {
-    throw ConfigError(c10::str("[Registry] found a ", kind, " '", name, "' without name or factory, expected both"));
-  }
-  if (!table.emplace(name, std::move(factory)).second) {
-    throw ConfigError(c10::str("[Registry] the ", kind, " type '", name, "' is registered twice; choose another name"));
-  }
-}
-
-template <class Factory>
-std::vector<std::string> names_of(const Table<Factory>& table) {
-  std::vector<std::string> names;
-  for (const auto& entry : table) names.push_back(entry.first);
-  return names;
-}
-
-template <class Factory>
-Factory& find(Table<Factory>& table, const ConfigNode& node, const char* kind, const std::string& otherwise = "") {
+Factory& find(FactoryTable<Factory>& table, const ConfigNode& node, const char* kind, const std::string& otherwise = "") {
   const std::string type = otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
   const auto found = table.find(type);
   if (found != table.end()) return found->second;
@@ -66,16 +47,16 @@ Factory& find(Table<Factory>& table, const ConfigNode& node, const char* kind, c
 
 }  // namespace
 
-void register_model(const std::string& name, ModelFactory factory) { add(models(), "model", name, std::move(factory)); }
+void register_model(const std::string& name, ModelFactory factory) { add_factory(models(), "model", name, std::move(factory)); }
 
 void register_dataset(const std::string& name, DatasetFactory factory) {
-  add(datasets(), "dataset", name, std::move(factory));
+  add_factory(datasets(), "dataset", name, std::move(factory));
 }
 
-void register_hook(const std::string& name, HookFactory factory) { add(hooks(), "hook", name, std::move(factory)); }
+void register_hook(const std::string& name, HookFactory factory) { add_factory(hooks(), "hook", name, std::move(factory)); }
 
 void register_metric(const std::string& name, MetricFactory factory) {
-  add(metrics(), "metric", name, std::move(factory));
+  add_factory(metrics(), "metric", name, std::move(factory));
 }
 
 std::vector<std::string> registered(const std::string& kind) {

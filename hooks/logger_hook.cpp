@@ -6,6 +6,7 @@
 #include <duet/core/log.h>
 #include <duet/hooks/log_text.h>
 #include <duet/hooks/model_summary.h>
+#include <duet/hooks/rate_gauge.h>
 #include <duet/hooks/run_length.h>
 #include <duet/hooks/sinks/async_sink.h>
 #include <duet/hooks/sinks/make_sink.h>
@@ -30,13 +31,6 @@ double wall_time() {
 double gauge(const TrainContext& context, const std::string& name) {
   const auto found = context.messages.gauges().find(name);
   return found == context.messages.gauges().end() ? std::nan("") : found->second();
-}
-
-// For runs without RuntimeInfoHook, which takes its place.
-void publish_learning_rate(TrainContext& context) {
-  HyperParameters& numbers = context.hyper_parameters;
-  if (context.messages.gauges().count("lr") != 0 || numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
-  context.messages.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
 }
 
 }  // namespace
@@ -67,7 +61,7 @@ void LoggerHook::open(TrainContext& context) {
   for (auto& sink : extra_) sinks.push_back(std::move(sink));
   extra_.clear();
   sinks_ = std::make_shared<AsyncSink>(std::move(sinks));
-  publish_learning_rate(context);
+  if (context.messages.gauges().count("lr") == 0) publish_rate(context);  // without RuntimeInfoHook
   listen(context);
 }
 

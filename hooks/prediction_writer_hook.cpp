@@ -7,6 +7,7 @@
 #include <duet/core/file_io.h>
 #include <duet/core/log.h>
 #include <duet/core/safetensors.h>
+#include <duet/hooks/output_folder.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -101,19 +102,7 @@ void PredictionWriterHook::before_predict_epoch(TrainContext& context) {
   kept_.clear();
   lines_.clear();
   samples_ = 0;
-  folder_ = options_.folder;
-  if (folder_.empty()) {
-    require<ConfigError>(!context.work_dir.empty(),
-                         "[PredictionWriterHook] found no work_dir, expected a folder to write to; set "
-                         "work_dir, or the folder of this hook");
-    folder_ = context.work_dir + "/predictions";
-  }
-  std::error_code failed;
-  fs::create_directories(folder_, failed);
-  if (failed) {
-    throw ConfigError("[PredictionWriterHook] found folder '" + folder_ + "' that cannot be made (" + failed.message() +
-                      "), expected a writable place; change work_dir, or the folder of this hook");
-  }
+  folder_ = output_folder("PredictionWriterHook", options_.folder, context, "predictions");
   if (options_.per_batch) remove_batch_files(folder_);
 }
 

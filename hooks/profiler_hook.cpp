@@ -5,6 +5,7 @@
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/task.h>
+#include <duet/hooks/output_folder.h>
 #include <duet/hooks/nvtx_ranges.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
@@ -126,19 +127,7 @@ ProfilerHook::~ProfilerHook() = default;
 
 void ProfilerHook::before_train(TrainContext& context) {
   updates_ = 0;
-  folder_ = options_.folder;
-  if (folder_.empty()) {
-    require<ConfigError>(
-        !context.work_dir.empty(),
-        "[ProfilerHook] found no work_dir, expected a folder for traces; set work_dir, or the folder of this hook");
-    folder_ = context.work_dir + "/trace";
-  }
-  std::error_code failed;
-  fs::create_directories(folder_, failed);
-  if (failed) {
-    throw ConfigError("[ProfilerHook] found folder '" + folder_ + "' that cannot be made (" + failed.message() +
-                      "), expected a writable place; change work_dir, or the folder of this hook");
-  }
+  folder_ = output_folder("ProfilerHook", options_.folder, context, "trace");
   if (options_.nvtx) nvtx_ = std::make_unique<NvtxRanges>();
   go_on(context);
 }

@@ -1,5 +1,7 @@
 #include <duet/hooks/runtime_info_hook.h>
 
+#include <duet/hooks/rate_gauge.h>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/log.h>
@@ -26,10 +28,10 @@ std::string trainer_of(std::string mode) {
   return mode + "Trainer";
 }
 
-void publish_rate(TrainContext& context) {
+void publish_rates(TrainContext& context) {
+  publish_rate(context);
   HyperParameters& numbers = context.hyper_parameters;
   if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
-  context.messages.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
   if (numbers.group_count() == 1) return;
   context.messages.gauge("max_lr", [&numbers] {
     const double first = numbers.get(0, "lr");
@@ -60,7 +62,7 @@ void RuntimeInfoHook::publish_momentum(TrainContext& context) {
 
 void RuntimeInfoHook::before_train(TrainContext& context) {
   const at::Device device = device_of(context.task);
-  publish_rate(context);
+  publish_rates(context);
   publish_momentum(context);
   context.messages.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
 
