@@ -96,6 +96,7 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   context.validates = config.val.has_value();
   context.work_dir = config.work_dir;
   context.scratch = config.scratch;
+  context.dry_run = config.dry_run > 0;
   return context;
 }
 
@@ -126,6 +127,10 @@ Run build_training(const RunConfig& config) {
     config.root.child("trainer").fail("max_updates", config.train->infinite
                                                          ? "is missing; add it, since an infinite sampler has no epochs"
                                                          : "and max_epochs are both missing; add one of them");
+  }
+  // These are not used here; a mistake in them would otherwise show when the training is done.
+  for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
+    if (*data) check_dataset((*data)->node);
   }
   const at::Device device = parse_device(config.trainer.device);
   Run run;

@@ -67,7 +67,7 @@ const Names& probe_texts() {
   static const Names kTexts = {
       "model: {}\ndata: {train: {}, val: {}, test: {}, predict: {}}\n"
       "optim_wrapper: {optimizer: {}, clip_grad: {}, paramwise_cfg: {}}\n",
-      "model: {}\noptim_wrapper: {clip_grad: {clip_value: 1}, loss_scale: {}}\n",
+      "model: {}\nload_from: {path: x}\noptim_wrapper: {clip_grad: {clip_value: 1}, loss_scale: {}}\n",
       "model: {}\noptim_wrapper: {type: AmpOptimWrapper}\n"};
   return kTexts;
 }

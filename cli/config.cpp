@@ -1,5 +1,6 @@
 #include <c10/util/StringUtil.h>
 #include <duet/cli/config_data.h>
+#include <duet/cli/foreign_keys.h>
 #include <duet/core/error.h>
 #include <duet/core/nearest.h>
 
@@ -82,6 +83,28 @@ std::vector<ConfigNode> ConfigNode::one_or_list(const std::string& key) const {
   return list(key);
 }
 
+namespace {
+
+// The known keys, and which of them is meant, here or elsewhere in the config.
+std::string known_or_foreign(const std::string& key, const Data& map) {
+  const std::string way_out = misspelling_of(key, map.known).empty() ? foreign_key(key) : "";
+  return way_out.empty() ? known_and_nearest(key, map.known) : c10::str("known: ", join(map.known), "; ", way_out);
+}
+
+}  // namespace
+
+void ConfigNode::check_keys(const std::function<void()>& read) const {
+  data_->checking = true;
+  try {
+    read();
+  } catch (const KeysRead&) {
+  } catch (...) {
+    data_->checking = false;
+    throw;
+  }
+  data_->checking = false;
+}
+
 void ConfigNode::reject_unknown() const {
   if (data_->probing) throw KeysRead{};
   if (data_->kind != Kind::kMap && data_->kind != Kind::kList) return;
@@ -91,10 +114,11 @@ void ConfigNode::reject_unknown() const {
           item->outlived_at.empty() ? "" : c10::str("; the type beside it was changed at ", item->outlived_at, ": ", item->way_out);
       throw ConfigError(c10::str("[Config] ", item->origin, ": unknown key '", key, "' in ",
                                  data_->path.empty() ? "the config" : data_->path, "; ",
-                                 known_and_nearest(key, data_->known), other_type));
+                                 known_or_foreign(key, *data_), other_type));
     }
     if (!item->check_later) ConfigNode(item).reject_unknown();
   }
+  if (data_->checking) throw KeysRead{};
 }
 
 void ConfigNode::check_later() const { data_->check_later = true; }

@@ -20,7 +20,7 @@ struct ConfigKey {
   std::vector<std::string> choices;  // empty: any
 };
 
-// Thrown by reject_unknown() of a probe.
+// Thrown by reject_unknown() of a probe, and within check_keys().
 struct KeysRead {};
 
 // One node of a configuration: a map, a list, a single value, null, or absent. It is a handle: copies see the same
@@ -87,11 +87,16 @@ class ConfigNode {
   // One of `choices`.
   std::string read_choice(const std::string& key, const std::string& fallback,
                           const std::vector<std::string>& choices) const;
+  // What schema() calls the value of `key`, once it was read, where "text" would say too little: "integer or fraction".
+  void note_kind(const std::string& key, const std::string& kind) const;
   // Bytes: a whole number, or one with a unit: "512 MiB", "2GB".
   int64_t read_bytes(const std::string& key, int64_t fallback) const;
 
   // Throws for the first key in this node and below that nobody read: place, path, all known keys, the nearest one.
   void reject_unknown() const;
+  // Runs `read`, which ends where it would reject this node's unknown keys: all of them are read and right by then, and
+  // nothing is built of them.
+  void check_keys(const std::function<void()>& read) const;
   // Leaves this node out of the reject_unknown() of the nodes above: whoever builds from it later checks it.
   void check_later() const;
 

@@ -4,6 +4,7 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <regex>
 #include <string_view>
 
 namespace duet {
@@ -107,6 +108,16 @@ class Filler {
   int depth_ = 0;  // of defaults within defaults
 };
 
+// mmengine's variables, {{ fileDirname }}, {{ $NAME:default }} and {{ _base_.key }}, would be taken literally.
+void refuse_variables(const Data& data) {
+  if (data.text.find("{{") == std::string::npos) return;
+  static const std::regex kVariable(R"(\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extname)|_base_\.[^{}]*|\$[^{}]*)\s*\}\})");
+  std::smatch found;
+  if (!std::regex_search(data.text, found, kVariable)) return;
+  fail_at(data, c10::str("has '", found.str(), "', which is not filled in, expected ${env:NAME} or ${env:NAME,default} for what "
+                         "differs between machines; a base's values are inherited with _base_: FILE"));
+}
+
 std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
@@ -117,6 +128,7 @@ std::string trimmed(const std::string& text) {
 bool is_null_word(const std::string& text) { return text == "null" || text == "Null" || text == "NULL" || text == "~"; }
 
 void expand_environment(Data& data) {
+  if (data.kind == Kind::kValue) refuse_variables(data);
   if (data.kind != Kind::kValue || data.text.find(kOpen) == std::string::npos) return;
   Filler filler(data);
   // Quotes are no matter then: between braces and brackets YAML itself asks for them.

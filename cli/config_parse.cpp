@@ -67,7 +67,8 @@ class TreeBuilder {
       const std::string origin = at(entry.first.Mark());
       if (!entry.first.IsScalar()) {
         throw ConfigError(c10::str("[Config] ", origin, ": found a key that is no plain word",
-                                   data.path.empty() ? "" : " in " + data.path, ", expected 'key: value'"));
+                                   data.path.empty() ? "" : " in " + data.path, ", expected 'key: value'",
+                                   entry.first.IsMap() ? "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_" : ""));
       }
       const std::string key = entry.first.Scalar();
       const std::string path = join_path(data.path, key);

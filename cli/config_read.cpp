@@ -115,7 +115,9 @@ std::string text_of(const T& value) {
 }
 
 template <class T>
-void note_type(ConfigKey& key) {
+void note_type(Data& data) {
+  if (data.kind_noted) return;
+  ConfigKey& key = data.key;
   std::string name;
   if constexpr (kIsList<T>) {
     name = c10::str("list of ", Reader<typename T::value_type>::kType, std::is_same_v<T, std::vector<std::string>> ? "" : "s");
@@ -136,12 +138,20 @@ std::string range_text(Number min, Number max) {
   return bounded ? low + " to " + text_of(max) : "at least " + low;
 }
 
+// "above 0 and at most 1": what a message expects. Infinity never lies in a range that ends at the largest number.
+std::string bounds_text(double min, double max) {
+  const bool above_zero = min == std::numeric_limits<double>::min();
+  const std::string low = above_zero ? "above 0" : "of at least " + text_of(min);
+  if (std::isinf(max)) return low;
+  return low + (max == std::numeric_limits<double>::max() ? " and below infinity" : " and at most " + text_of(max));
+}
+
 }  // namespace
 
 template <class T>
 std::optional<T> ConfigNode::find(const std::string& key) const {
   const ConfigNode node = child(key);
-  note_type<T>(node.data_->key);
+  note_type<T>(*node.data_);
   const bool section = node.data_->probing && node.kind() == Kind::kMap;
   if (node.data_->is_unset() || section) return std::nullopt;
   return parse_value<T>(*node.data_);
@@ -201,8 +211,7 @@ double ConfigNode::read_number(const std::string& key, double fallback, double m
   const double value = read<double>(key, fallback);
   about(key).range = range_text(min, max);
   if ((value >= min && value <= max) || data_->probing) return value;
-  fail(key, c10::str("is ", text_of(value), ", expected a number of at least ", text_of(min),
-                     std::isinf(max) ? "" : c10::str(" and at most ", text_of(max))));
+  fail(key, c10::str("is ", text_of(value), ", expected a number ", bounds_text(min, max)));
 }
 
 std::string ConfigNode::read_choice(const std::string& key, const std::string& fallback,
@@ -210,8 +219,7 @@ std::string ConfigNode::read_choice(const std::string& key, const std::string& f
   const std::string value = read<std::string>(key, fallback);
   about(key).choices = choices;
   if (std::find(choices.begin(), choices.end(), value) != choices.end() || data_->probing) return value;
-  fail(key, c10::str("is '", value, "', expected one of ", join(choices), "; did you mean '", nearest(value, choices),
-                     "'?"));
+  fail(key, c10::str("is '", value, "', expected one of ", join(choices), did_you_mean(value, choices)));
 }
 
 int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {

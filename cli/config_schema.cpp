@@ -39,6 +39,12 @@ ConfigNode ConfigNode::probe(const std::string& text) {
 
 ConfigKey& ConfigNode::about(const std::string& key) const { return child(key).data_->key; }
 
+void ConfigNode::note_kind(const std::string& key, const std::string& kind) const {
+  const ConfigNode node = child(key);
+  node.data_->key.type = kind;
+  node.data_->kind_noted = true;
+}
+
 std::vector<ConfigKey> ConfigNode::schema() const {
   std::vector<ConfigKey> keys;
   collect(*data_, "", keys);

@@ -4,7 +4,16 @@
 #include <duet/core/device.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
+#include <duet/core/weights_file.h>
+#include <duet/core/weights_report.h>
 #include <duet/hooks/ema_hook.h>
+#include <duet/hooks/prediction_writer_hook.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <filesystem>
+#include <set>
+#include <system_error>
 
 namespace duet {
 
@@ -25,10 +34,43 @@ void load_hooks(const StateDict& checkpoint, BaseTrainer& trainer) {
   }
 }
 
+// Averages that the checkpoint holds and nobody here asks for.
+void warn_of_unused_averages(const StateDict& checkpoint, BaseTrainer& trainer) {
+  std::set<std::string> averages;
+  const StateDict hooks = checkpoint.part("hooks");
+  for (const auto& [name, tensor] : hooks.tensors()) {
+    const std::size_t end = name.find(".weights.");
+    if (end != std::string::npos && trainer.hooks().find(name.substr(0, end)) == nullptr) averages.insert(name.substr(0, end));
+  }
+  for (const std::string& name : averages) {
+    log_warning(c10::str("the checkpoint holds averages of the weights, '", name, "', but the config has no hook of that name: ",
+                         "the plain weights are used; add custom_hooks=[{type: EMAHook", name == "ema" ? "" : ", name: " + name,
+                         "}] to use the averages"));
+  }
+}
+
+bool is_weights_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+// A result of half a model would be worth nothing; other floating-point types are converted.
+void load_weights_file(const std::string& path, Task& task) {
+  const StateDict weights = read_weights({.path = path});
+  const WeightsReport fit = match_weights(task, weights);
+  if (!fit.missing.empty() || !fit.unexpected.empty() || !fit.mismatched.empty()) {
+    throw CheckpointError("[duet] '" + path + "' does not fit the model exactly: " + fit.text() +
+                          "\nname the weights of this model, or correct the model of the config");
+  }
+  log_info("loaded weights from '" + path + "': " + load_matching_weights(task, weights).text());
+}
+
 }  // namespace
 
 std::string find_checkpoint(const RunConfig& config, const std::string& wanted) {
-  if (!wanted.empty() && wanted != "best" && wanted != "latest") return wanted;
+  if (!wanted.empty() && wanted != "best" && wanted != "latest") {
+    return is_weights_file(wanted) ? wanted : CheckpointStore::find(wanted);
+  }
   const std::string root = CheckpointStore::root_of(config.work_dir);
   const CheckpointStore store(root);
   if (wanted != "latest") {
@@ -64,12 +106,28 @@ Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, cons
                            const std::string& output) {
   Evaluation evaluation;
   evaluation.checkpoint = find_checkpoint(config, checkpoint);
+  if (is_weights_file(evaluation.checkpoint)) {
+    evaluation.run = build_evaluation(config, data, output);
+    load_weights_file(evaluation.checkpoint, evaluation.run.trainer->task());
+    load_hooks({}, *evaluation.run.trainer);
+    return evaluation;
+  }
   const StateDict state = CheckpointStore::load(evaluation.checkpoint);
   evaluation.update = state.integer("trainer.update");
   evaluation.run = build_evaluation(config, data, output);
   evaluation.run.trainer->load_weights(state.part("model"), evaluation.update);
   load_hooks(state, *evaluation.run.trainer);
+  warn_of_unused_averages(state, *evaluation.run.trainer);
   return evaluation;
+}
+
+void add_prediction_writer(const std::string& folder, BaseTrainer& trainer) {
+  for (const std::string& name : trainer.hooks().order()) {
+    if (dynamic_cast<PredictionWriterHook*>(trainer.hooks().find(name)) != nullptr) return;
+  }
+  PredictionWriterHookOptions options;
+  options.folder = folder;
+  trainer.add_hook(std::make_unique<PredictionWriterHook>(options));
 }
 
 }  // namespace duet

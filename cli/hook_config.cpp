@@ -1,5 +1,7 @@
 #include <duet/cli/hook_config.h>
 
+#include <duet/cli/metric_config.h>
+
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/hook_list.h>
@@ -51,10 +53,12 @@ std::vector<std::string> all_keys(const ConfigNode& default_hooks) {
 void check_further_key(const ConfigNode& default_hooks, const std::string& key) {
   const ConfigNode hook = default_hooks.child(key);
   hook.check_later();
-  if (has_type(hook)) return;
+  // Null removes a base's hook, which a resolved config no longer holds; a misspelt key removes none.
+  std::vector<std::string> others = all_keys(default_hooks);
+  std::erase(others, key);
+  if (has_type(hook) || (hook.is_null() && misspelling_of(key, others).empty())) return;
   throw ConfigError(c10::str("[Config] ", hook.origin(), ": unknown key '", key, "' in default_hooks; ",
-                             known_and_nearest(key, default_hook_keys()),
-                             " A hook under a key of its own needs a type."));
+                             known_and_nearest(key, others), " A hook under a key of its own needs a type."));
 }
 
 // Registers them; types that were there before are a user's.
@@ -82,11 +86,26 @@ void check_builtin_hook(const ConfigNode& node, const HookContext& context, cons
   }
 }
 
-// Schedules would be without effect, and nothing would say so.
-void check_schedules_have_a_hook(const ConfigNode& root, const ConfigNode& default_hooks) {
-  if (!default_hooks.child("param_scheduler").is_null() || root.child("param_scheduler").is_empty()) return;
-  default_hooks.fail("param_scheduler",
-                     "is null, which would leave the schedules of param_scheduler without effect; remove one");
+bool drives_schedules(const ConfigNode& hook, const std::string& otherwise) {
+  return !hook.is_null() && hook.find<std::string>("type").value_or(otherwise) == "ParamSchedulerHook";
+}
+
+// Schedules would be without effect, and nothing would say so. A user's type in the place of the default one may drive them.
+void check_schedules_have_a_hook(const ConfigNode& root, const HookLists& lists) {
+  if (root.child("param_scheduler").is_empty()) return;
+  for (const std::string& key : all_keys(lists.default_hooks)) {
+    if (drives_schedules(lists.default_hooks.child(key), default_type(key))) return;
+  }
+  for (const ConfigNode& hook : lists.custom_hooks) {
+    if (drives_schedules(hook, "")) return;
+  }
+  const ConfigNode place = lists.default_hooks.child("param_scheduler");
+  const std::string type = place.is_null() ? "" : place.need<std::string>("type");
+  if (!type.empty() && builtin_types().count(type) == 0) return;
+  lists.default_hooks.fail(
+      "param_scheduler", c10::str("is ", type.empty() ? "null" : "of type " + type,
+                                  ", which would leave the schedules of param_scheduler without effect; remove one, or add a "
+                                  "ParamSchedulerHook"));
 }
 
 }  // namespace
@@ -101,13 +120,13 @@ HookLists read_hook_lists(const ConfigNode& root) {
     hook.check_later();
   }
   for (const std::string& key : further_keys(hooks)) check_further_key(hooks, key);
-  check_schedules_have_a_hook(root, hooks);
   for (const ConfigNode& hook : root.list("custom_hooks")) {
     if (hook.is_null()) continue;
     hook.need<std::string>("type");
     hook.check_later();
     lists.custom_hooks.push_back(hook);
   }
+  check_schedules_have_a_hook(root, lists);
   return lists;
 }
 
@@ -146,6 +165,7 @@ void add_custom_hooks(const HookLists& lists, const HookContext& context, BaseTr
 
 std::optional<int> read_priority(const ConfigNode& node) {
   const std::optional<std::string> text = node.find<std::string>("priority");
+  node.note_kind("priority", "0 to 100, or one of " + join(priority_names()));
   if (!text) return std::nullopt;
   if (const std::optional<int> priority = parse_priority(*text)) return priority;
   node.fail("priority", c10::str("is '", *text, "', expected a number from 0 to 100 or a name; ",
@@ -159,6 +179,12 @@ int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_
   node.fail("by_epoch", "is true, but the data has no epochs; count in updates with by_epoch: false");
 }
 
+std::string read_rule(const ConfigNode& node) {
+  const bool given = node.find<std::string>("rule").has_value();
+  node.note_kind("rule", "greater, less");
+  return given ? node.read_choice("rule", "", {"greater", "less"}) : "";
+}
+
 std::string read_output(const ConfigNode& node, const std::string& key, const HookContext& context) {
   const std::string path = node.find<std::string>(key).value_or("");
   return context.scratch ? "" : path;
@@ -167,10 +193,7 @@ std::string read_output(const ConfigNode& node, const std::string& key, const Ho
 void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                   const HookContext& context) {
   if (context.metrics.empty()) return;  // nothing is validated with these hooks
-  if (std::find(context.metrics.begin(), context.metrics.end(), metric) == context.metrics.end()) {
-    node.fail(key, c10::str("is '", metric, "', expected a metric of evaluator; ",
-                            known_and_nearest(metric, context.metrics)));
-  }
+  require_metric(node, key, metric, context.metrics);
   if (!context.validates) log_warning(c10::str(node.path(), ".", key, " has no effect without data.val"));
 }
 

@@ -44,6 +44,8 @@ void register_custom_hook_types();
 std::optional<int> read_priority(const ConfigNode& node);
 // The keys `interval` and `by_epoch`, in updates: with by_epoch it counts epochs.
 int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback, int64_t min);
+// The key `rule`: greater or less; empty if the metric's name is to say it.
+std::string read_rule(const ConfigNode& node);
 // A file or folder that a hook writes; empty for its default. Always empty in a scratch run.
 std::string read_output(const ConfigNode& node, const std::string& key, const HookContext& context);
 // Throws ConfigError if no validation reports `metric`; warns if there is none.

@@ -55,7 +55,8 @@ std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
 std::unique_ptr<EarlyStoppingHook> early_stopping(ConfigNode& node, HookContext& context) {
   EarlyStoppingHookOptions options;
   options.monitor = node.need<std::string>("monitor");
-  if (node.find<std::string>("rule")) options.rule = node.read_choice("rule", "", {"greater", "less"});
+  node.note_kind("monitor", "the name of a metric");
+  options.rule = read_rule(node);
   options.min_delta = node.read_number("min_delta", options.min_delta, 0);
   options.patience = node.read_int("patience", options.patience, 1, kLongest);
   options.strict = node.read<bool>("strict", options.strict);

@@ -37,6 +37,7 @@ int64_t read_max_keep(const ConfigNode& node, int64_t fallback) {
 // A misspelt metric, or one that says not what is better, would otherwise end the run at its first validation.
 std::string read_best_metric(const ConfigNode& node, const HookContext& context) {
   const std::string best = node.find<std::string>("save_best").value_or("");
+  node.note_kind("save_best", "auto, or the name of a metric");
   if (best.empty() || context.metrics.empty()) return best;
   const std::string metric = best == "auto" ? context.metrics.front() : best;
   HookContext choices = context;
@@ -50,9 +51,12 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   options.interval = read_interval(node, context, options.interval, 0);
   options.max_keep = static_cast<int>(read_max_keep(node, options.max_keep));
   options.save_last = node.read<bool>("save_last", options.save_last);
-  if (node.find<std::string>("rule")) options.rule = node.read_choice("rule", "", {"greater", "less"});
+  options.rule = read_rule(node);
   options.save_best = read_best_metric(node, context);
   node.reject_unknown();
+  options.validate();
+  // The hook finds the same, and says so.
+  if (node.find<std::string>("save_best") == "auto") options.save_best = "auto";
   return std::make_unique<CheckpointHook>(options);
 }
 
@@ -61,7 +65,7 @@ std::unique_ptr<ParamSchedulerHook> param_scheduler(ConfigNode& node, HookContex
   return std::make_unique<ParamSchedulerHook>(context.schedules);
 }
 
-std::unique_ptr<VisualizationHook> visualization(ConfigNode& node, HookContext&) {
+std::unique_ptr<VisualizationHook> visualization(ConfigNode& node, HookContext& context) {
   VisualizationHookOptions options;
   options.draw = node.read<bool>("draw", options.draw);
   options.interval = node.read<int64_t>("interval", options.interval);
@@ -75,6 +79,8 @@ std::unique_ptr<VisualizationHook> visualization(ConfigNode& node, HookContext&)
   options.paint.target = node.read<std::string>("target", options.paint.target);
   options.paint.prediction = node.read<std::string>("prediction", options.paint.prediction);
   node.reject_unknown();
+  options.validate();
+  if (context.dry_run) options.interval = 1;
   return std::make_unique<VisualizationHook>(options);
 }
 

@@ -17,6 +17,7 @@ namespace {
 // A number of updates, or epoch, or global.
 int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
   const std::string text = node.read<std::string>("window_size", std::to_string(fallback));
+  node.note_kind("window_size", "integer, epoch or global");
   if (text == "epoch") return kEpochWindow;
   if (text == "global") return kGlobalWindow;
   int64_t updates = 0;
@@ -60,6 +61,7 @@ LogSinkOptions read_sink(const ConfigNode& node, const HookContext& context) {
     node.fail("", c10::str("is '", node.text(), "', expected a sink; ", known_and_nearest(node.text(), types)));
   }
   LogSinkOptions sink;
+  node.need<std::string>("type");
   sink.type = node.read_choice("type", "", sink_types());
   read_place(node, context, sink);
   node.located([&] { sink.validate(); });
@@ -68,6 +70,7 @@ LogSinkOptions read_sink(const ConfigNode& node, const HookContext& context) {
 
 std::vector<LogSinkOptions> read_sinks(const ConfigNode& node, const HookContext& context,
                                        const std::vector<LogSinkOptions>& otherwise) {
+  node.note_kind("sinks", "list of " + join(sink_types()) + ", or maps with such a type");
   if (!node.child("sinks").exists() || node.child("sinks").is_null()) return otherwise;
   std::vector<LogSinkOptions> sinks;
   for (const ConfigNode& item : node.list("sinks")) sinks.push_back(read_sink(item, context));

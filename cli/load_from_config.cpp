@@ -2,17 +2,30 @@
 
 namespace duet {
 
+namespace {
+
+// With or without the dot that follows it in a name.
+std::string read_prefix(const ConfigNode& node, const std::string& fallback) {
+  std::string prefix = node.read<std::string>("prefix", fallback);
+  if (prefix.size() > 1 && prefix.back() == '.') prefix.pop_back();
+  return prefix;
+}
+
+}  // namespace
+
 std::optional<LoadFromConfig> read_load_from(const ConfigNode& root) {
   const ConfigNode node = root.child("load_from");
-  if (!node.exists() || node.is_null()) return std::nullopt;
   LoadFromConfig config;
   if (node.kind() != ConfigNode::Kind::kMap) {
-    config.source.path = root.need<std::string>("load_from");
+    const std::optional<std::string> path = root.find<std::string>("load_from");
+    root.note_kind("load_from", "path");
+    if (!path) return std::nullopt;
+    config.source.path = *path;
   } else {
     config.source.path = node.need<std::string>("path");
     config.strict = node.read<bool>("strict", config.strict);
     config.source.which = node.read<std::string>("which", config.source.which);
-    config.source.prefix = node.read<std::string>("prefix", config.source.prefix);
+    config.source.prefix = read_prefix(node, config.source.prefix);
     if (const ConfigNode rules = node.child("revise_keys"); rules.exists() && !rules.is_null()) {
       config.source.revise_keys.emplace();
       for (const std::string& pattern : rules.keys()) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -64,6 +65,7 @@ std::optional<double> parse_units(const std::string& text) {
 
 double read_seconds(const ConfigNode& node, const std::string& key) {
   const std::optional<std::string> text = node.find<std::string>(key);
+  node.note_kind(key, "time: seconds, 1h30m, or days:hours:minutes:seconds");
   if (!text) return 0;
   std::optional<double> seconds = parse_number<double>(*text);
   if (!seconds) seconds = text->find(':') != std::string::npos ? parse_clock(*text) : parse_units(*text);
@@ -74,8 +76,11 @@ double read_seconds(const ConfigNode& node, const std::string& key) {
 
 // As in Lightning a share has a dot: 1 is one batch, 1.0 all of them.
 BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
-  BatchLimit limit{node, key};
+  BatchLimit limit;
+  limit.node = node;
+  limit.key = key;
   const std::optional<std::string> text = node.find<std::string>(key);
+  node.note_kind(key, "integer, or fraction above 0.0 up to 1.0");
   if (!text) return limit;
   if (const std::optional<int64_t> count = parse_number<int64_t>(*text)) {
     if (*count >= 1 && *count <= kMaxInt) limit.count = *count;
@@ -90,6 +95,7 @@ BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
 // true means one update.
 int64_t read_dry_run(const ConfigNode& node) {
   const std::optional<std::string> text = node.find<std::string>("fast_dev_run");
+  node.note_kind("fast_dev_run", "true/false or integer");
   if (!text || *text == "false" || *text == "0") return 0;
   if (*text == "true") return 1;
   const std::optional<int64_t> updates = parse_number<int64_t>(*text);
@@ -100,6 +106,12 @@ int64_t read_dry_run(const ConfigNode& node) {
 }  // namespace
 
 int64_t BatchLimit::batches_of(const DataSource& data) const {
+  const int64_t batches = as_written(data);
+  if (most == 0) return batches;
+  return batches == 0 ? most : std::min(batches, most);
+}
+
+int64_t BatchLimit::as_written(const DataSource& data) const {
   if (share <= 0) return count;
   const int64_t all = data.batches_per_epoch();
   if (all <= 0) node.fail(key, "is a share, but the data has no known number of batches; give a count");

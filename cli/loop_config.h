@@ -15,9 +15,13 @@ struct BatchLimit {
   std::string key;
   int64_t count = 0;  // 0: no count
   double share = 0;   // 0: no share
+  int64_t most = 0;   // what either comes to is cut to this; 0: it is not
 
-  // As a count; 0: no limit. Throws ConfigError for a share of a number that is not known, or if it is not one batch.
+  // As a count, cut to `most`; 0: no limit. Throws ConfigError for a share of a number that is not known, or if it is not one batch.
   int64_t batches_of(const DataSource& data) const;
+
+ private:
+  int64_t as_written(const DataSource& data) const;
 };
 
 struct BatchLimits {

@@ -1,11 +1,14 @@
 #include <duet/cli/metric_config.h>
 
+#include <c10/util/StringUtil.h>
 #include <duet/cli/registry.h>
+#include <duet/core/error.h>
 #include <duet/core/metrics/accuracy.h>
 #include <duet/core/metrics/confusion_matrix.h>
 #include <duet/core/metrics/f1.h>
 #include <duet/core/metrics/iou_metric.h>
 #include <duet/core/metrics/perplexity.h>
+#include <duet/core/nearest.h>
 #include <duet/core/trainer.h>
 
 #include <algorithm>
@@ -123,6 +126,33 @@ std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& no
   return metrics;
 }
 
+// What does not even fit the first batch (an output or a tensor that is not there, another number of classes) is a
+// mistake of the config and not of the data.
+class ConfiguredMetric : public Metric {
+ public:
+  ConfiguredMetric(std::unique_ptr<Metric> metric, ConfigNode node) : metric_(std::move(metric)), node_(std::move(node)) {}
+
+  std::vector<std::string> names() const override { return metric_->names(); }
+  void reset() override { metric_->reset(); }
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override {
+    if (fits_) return metric_->add(batch, outputs, weight);
+    try {
+      metric_->add(batch, outputs, weight);
+    } catch (const DataError& error) {
+      node_.located([&] { throw ConfigError(error.what()); });
+    }
+    fits_ = true;
+  }
+  MetricValues compute() const override { return metric_->compute(); }
+  std::vector<at::Tensor> sums(at::Device device) override { return metric_->sums(device); }
+  std::string text() const override { return metric_->text(); }
+
+ private:
+  std::unique_ptr<Metric> metric_;
+  ConfigNode node_;
+  bool fits_ = false;
+};
+
 bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
 
 }  // namespace
@@ -159,9 +189,16 @@ std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics) 
   return names;
 }
 
+void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
+                    const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), metric) != names.end()) return;
+  node.fail(key, c10::str("is '", metric, "', expected a metric of evaluator; ", known_and_nearest(metric, names)));
+}
+
 void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer) {
   for (const MetricConfig& metric : metrics) {
-    if (!is_plain_loss(metric)) trainer.add_metric(make_metric(metric.node), metric.prefix);
+    if (is_plain_loss(metric)) continue;
+    trainer.add_metric(std::make_unique<ConfiguredMetric>(make_metric(metric.node), metric.node), metric.prefix);
   }
 }
 

@@ -28,6 +28,11 @@ std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::v
 // What an evaluation will report, in order; "loss" is last unless it is named before.
 std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics);
 
+// Throws ConfigError at `key` unless `metric` is one of `names`.
+void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
+                    const std::vector<std::string>& names);
+
+// A metric that finds no use for the very first batch throws ConfigError with its place in the config.
 void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer);
 
 }  // namespace duet

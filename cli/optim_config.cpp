@@ -44,12 +44,18 @@ bool has_key(const ConfigNode& node, const std::string& key) {
 // mmengine's AmpOptimWrapper is `amp` under another name: float16 unless its `dtype` says otherwise.
 std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
   const bool wrapper = node.read_choice("type", "OptimWrapper", {"OptimWrapper", "AmpOptimWrapper"}) == "AmpOptimWrapper";
-  if (!wrapper) return amp_type(node, "amp", node.read<std::string>("amp", "off"));
+  if (!wrapper) {
+    const std::string name = node.read<std::string>("amp", "off");
+    node.note_kind("amp", "off, bf16, fp16");
+    return amp_type(node, "amp", name);
+  }
   if (has_key(node, "amp")) {
     node.fail("type", "is AmpOptimWrapper beside amp, expected one of the two; remove amp and name the precision as dtype, or "
                       "remove type");
   }
-  const auto dtype = amp_type(node, "dtype", node.read<std::string>("dtype", "float16"));
+  const std::string name = node.read<std::string>("dtype", "float16");
+  node.note_kind("dtype", "float16, bfloat16");
+  const auto dtype = amp_type(node, "dtype", name);
   if (!dtype) node.fail("dtype", "is off, expected float16 or bfloat16 for an AmpOptimWrapper; use type: OptimWrapper");
   return dtype;
 }
@@ -70,6 +76,7 @@ std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::opt
   if (scale.kind() == ConfigNode::Kind::kMap) return read_scaler(scale);
   const bool by_default = amp == at::kHalf;
   const std::string text = node.read<std::string>("loss_scale", "dynamic");
+  node.note_kind("loss_scale", "dynamic or number");
   if (text == "dynamic") return by_default ? std::optional<LossScaleOptions>(LossScaleOptions{}) : std::nullopt;
   LossScaleOptions options;
   options.dynamic = false;

@@ -105,6 +105,7 @@ std::vector<std::string> registered_optim_wrapper_constructors() {
 
 ParamGroupsFn read_param_groups(const ConfigNode& optim_wrapper) {
   const auto name = optim_wrapper.read<std::string>("constructor", "DefaultOptimWrapperConstructor");
+  optim_wrapper.note_kind("constructor", join(registered_optim_wrapper_constructors()));
   const auto found = constructors().find(name);
   if (found == constructors().end()) {
     optim_wrapper.fail("constructor", c10::str("is '", name, "', expected a registered one; ",

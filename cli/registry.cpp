@@ -10,7 +10,9 @@
 #include <duet/core/nearest.h>
 #include <duet/core/task.h>
 
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <vector>
 
 namespace duet {
@@ -43,6 +45,10 @@ Factory& find(FactoryTable<Factory>& table, const ConfigNode& node, const char* 
   const auto found = table.find(type);
   if (found != table.end()) return found->second;
   node.fail("type", c10::str("is '", type, "', expected a registered ", kind, "; ", known_and_nearest(type, names_of(table))));
+}
+
+bool is_builtin_dataset(const std::string& type) {
+  return type == "FashionMnist" || type == "FashionScenes" || type == "Text" || type == "Safetensors";
 }
 
 }  // namespace
@@ -83,6 +89,20 @@ std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
   if (dataset == nullptr) node.fail("type", "gave no dataset; let its factory return one");
   node.reject_unknown();
   return dataset;
+}
+
+void check_dataset(ConfigNode node) {
+  const DatasetFactory& factory = find(datasets(), node, "dataset");
+  node.check_keys([&] { node.located([&] { factory(node); }); });
+  // Elsewhere these keys may mean anything.
+  if (!is_builtin_dataset(node.need<std::string>("type"))) return;
+  for (const char* key : {"path", "images", "labels"}) {
+    const ConfigNode file = node.child(key);
+    std::error_code ignored;
+    if (file.text().empty() || std::filesystem::exists(file.text(), ignored)) continue;
+    throw DataError(c10::str("[Config] ", file.origin(), ": ", file.path(), " is '", file.text(),
+                             "', expected a file that exists; correct it"));
+  }
 }
 
 ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type) {

@@ -37,6 +37,7 @@ struct HookContext {
   bool scratch = false;    // work_dir is thrown away after the run: write nothing outside of it
   bool evaluates = false;  // nothing is trained: a checkpoint is tested, or predicts
   std::string output{};    // where predictions go; empty: as the hook has it
+  bool dry_run = false;    // a few batches stand for all: what acts on some of them acts on each
 };
 
 // A hook and the key `priority` beside it, which takes the place of the hook's own.
@@ -80,6 +81,8 @@ void register_builtin_types();
 // Build what the node's `type` says. Throw ConfigError for an unknown type (known names, nearest one) and unknown keys.
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
+// Checks what make_dataset() would read, without reading data: type, keys, and whether the files of a built-in type exist.
+void check_dataset(ConfigNode node);
 // `type` stands for a node that names none; empty: it must. The key `priority` is read here for every hook.
 ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type = "");
 std::unique_ptr<Metric> make_metric(ConfigNode node);

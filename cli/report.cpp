@@ -3,11 +3,13 @@
 #include <duet/cli/build.h>
 #include <duet/core/error.h>
 #include <duet/graph/graph_trainer.h>
+#include <duet/hooks/stop_signal_hook.h>
 #include <nlohmann/json.hpp>
 
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <iostream>
 
 namespace duet {
 
@@ -39,6 +41,12 @@ namespace {
 Json to_json(const Spread& spread) { return {{"median", spread.median}, {"min", spread.min}}; }
 
 }  // namespace
+
+int report_stop(const std::string& command) {
+  const int signal = StopSignals::received();
+  std::cout << command << ": stopped by " << StopSignals::name(signal) << "; nothing is left behind" << std::endl;
+  return 128 + signal;
+}
 
 Json to_json(const ModeReport& report) {
   const Measurements& measured = report.measured;

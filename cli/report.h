@@ -35,6 +35,10 @@ void check_writable(const std::string& path);
 // Writes `json` to `path`, if there is one. Throws ConfigError if that fails.
 void write_json(const std::string& path, const nlohmann::ordered_json& json);
 
+// Says that `command` was stopped by a signal (see StopSignals) with nothing to save. Returns its exit code: 128 and the
+// number of the signal, as shells have it.
+int report_stop(const std::string& command);
+
 // "1.25 GiB"
 std::string readable_bytes(int64_t bytes);
 

@@ -60,7 +60,7 @@ void add_mode(CLI::App& command, ConfigArguments& arguments) {
 }
 
 void add_checkpoint(CLI::App& command, EvalArguments& arguments) {
-  command.add_option("--checkpoint", arguments.checkpoint, "best, latest, or a folder; default: best, else latest")
+  command.add_option("--checkpoint", arguments.checkpoint, "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest")
       ->option_text("PATH");
 }
 
@@ -69,7 +69,7 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
   add_config(*train, arguments.train);
   add_mode(*train, arguments.train);
   train
-      ->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint), or a checkpoint")
+      ->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint), a checkpoint, or a work_dir")
       ->option_text("auto|none|PATH");
   train
       ->add_option("--load-from", arguments.train.load_from,
@@ -111,7 +111,7 @@ void add_explain(CLI::App& app, Arguments& arguments, Command& chosen) {
 
 void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
   CLI::App* inspect = app.add_subcommand("inspect", "Verify a checkpoint and list what it holds");
-  inspect->add_option("CHECKPOINT", arguments.inspect.checkpoint, "folder step-N, or the one above")->required();
+  inspect->add_option("CHECKPOINT", arguments.inspect.checkpoint, "folder step-N, or one above it")->required();
   inspect->add_option("--json", arguments.inspect.json, "write the list to this file")->type_name("FILE");
   inspect->callback([&] { chosen = [&] { return inspect_command(arguments.inspect); }; });
 
@@ -205,7 +205,7 @@ int run_cli(int argc, char** argv) {
   app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 75 stopped by a "
-             "signal with state saved.");
+             "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
   Arguments arguments;
   Command chosen;
   add_training_commands(app, arguments, chosen);

@@ -40,6 +40,7 @@ void read_graph(const ConfigNode& node, GraphOptions& graph) {
   graph.cache_bytes = node.read_bytes("cache_bytes", graph.cache_bytes);
   graph.verify_interval = node.read_int("verify_interval", graph.verify_interval, 0);
   const std::string fuse = node.read<std::string>("fuse", "exact");
+  node.note_kind("fuse", "exact, off");
   if (fuse != "exact" && fuse != "off") {
     node.fail("fuse", "is '" + fuse + "', expected exact or off: passes that change numerics are not available in this version");
   }
@@ -57,6 +58,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.mode = root.read_choice("mode", "eager", {"eager", "graph"});
   config.seed = static_cast<uint64_t>(root.read_int("seed", 0, 0));
   config.trainer.device = root.read<std::string>("device", config.trainer.device);
+  root.note_kind("device", "auto, cpu, cuda, cuda:<index>");
   root.child("device").located([&] { parse_device(config.trainer.device); });
 
   config.model = root.child("model");
@@ -83,6 +85,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.test_metrics = read_test_metrics(root, config.metrics);
   config.hooks = read_hook_lists(root);
   read_graph(root.child("graph"), config.graph);
+  check_monitors(config.schedules, metric_names(config.metrics));
   check_builtin_hooks(config.hooks, metric_names(config.metrics));
   root.reject_unknown();
   return config;

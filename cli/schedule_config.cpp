@@ -1,6 +1,7 @@
 #include <duet/cli/schedule_config.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/metric_config.h>
 #include <duet/cli/optim_registry.h>
 #include <duet/core/nearest.h>
 #include <duet/optim/schedule_curve.h>
@@ -51,8 +52,7 @@ TypeName type_of(const ConfigNode& node) {
     all.push_back(name);
   }
   node.fail("type", c10::str("is '", type, "', expected a schedule; known: ", join(known),
-                             ", each also with LR, Momentum or ParamScheduler at the end; did you mean '",
-                             nearest(type, all), "'?"));
+                             ", each also with LR, Momentum or ParamScheduler at the end", did_you_mean(type, all)));
 }
 
 void read_count(const ConfigNode& node, const char* key, int64_t& value, int64_t min = 0) {
@@ -103,6 +103,7 @@ void read_wsd(const ConfigNode& node, WsdOptions& wsd) {
 
 void read_plateau(const ConfigNode& node, PlateauOptions& plateau) {
   plateau.monitor = node.read<std::string>("monitor", plateau.monitor);
+  node.note_kind("monitor", "the name of a metric");
   plateau.rule = node.read_choice("rule", plateau.rule, {"less", "greater"});
   read_number(node, "factor", plateau.factor, 1);
   read_count(node, "patience", plateau.patience);
@@ -184,6 +185,13 @@ std::vector<ScheduleConfig> read_schedules(const ConfigNode& root) {
   std::vector<ScheduleConfig> schedules;
   for (const ConfigNode& node : root.one_or_list("param_scheduler")) schedules.push_back(read_schedule(node));
   return schedules;
+}
+
+void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vector<std::string>& metrics) {
+  for (const ScheduleConfig& schedule : schedules) {
+    const ScheduleOptions& options = schedule.options;
+    if (options.type == "ReduceOnPlateau") require_metric(schedule.node, "monitor", options.plateau.monitor, metrics);
+  }
 }
 
 std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules,

@@ -186,7 +186,8 @@ std::string CheckpointStore::root_of(const std::string& work_dir) { return work_
 
 std::string CheckpointStore::folder_name(int64_t update) { return c10::str("step-", update); }
 
-std::string CheckpointStore::save(int64_t update, const StateDict& state, const std::vector<std::string>& keep) {
+std::string CheckpointStore::save(int64_t update, const StateDict& state, const std::vector<std::string>& keep,
+                                  CheckpointRank rank) {
   require<ConfigError>(update >= 0, c10::str("[CheckpointStore] found update ", update, ", expected 0 or more"));
   constexpr const char* kIntact = "; the training state in memory is intact, the previous checkpoint is untouched; ";
   const std::string name = folder_name(update);
@@ -203,6 +204,7 @@ std::string CheckpointStore::save(int64_t update, const StateDict& state, const 
     std::set<std::string> kept = {name};
     for (const std::string& path : keep) kept.insert(name_of(path));
     write_pointer(kLatest, name);
+    if (rank == CheckpointRank::kBest) write_pointer(kBest, name);
     delete_old(kept);
   } catch (const IoError& error) {
     throw CheckpointError(c10::str("[CheckpointStore] step ", update, " was not saved: ", error.what(), kIntact,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <duet/core/error.h>
 #include <duet/core/state_dict.h>
 
 #include <cstdint>
@@ -10,9 +11,18 @@
 
 namespace duet {
 
+// A hook found at before_save_checkpoint that the state is not worth saving. CheckpointHook then leaves the checkpoints
+// there are as they are, and the run goes on; BaseTrainer::save() throws it.
+class SaveRefused : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 struct CheckpointOptions {
   int max_keep = 3;  // older ones are deleted after a save; never fewer than 2 verified ones stay. -1: keep all
 };
+
+enum class CheckpointRank { kAny, kBest };
 
 // One file of a checkpoint as its manifest lists it.
 struct CheckpointFile {
@@ -54,8 +64,10 @@ class CheckpointStore {
   static std::string folder_name(int64_t update);
 
   // Writes `state` as "step-<update>" and returns its path. Throws CheckpointError naming path and reason;
-  // what was saved before is then untouched. `keep` names folders that must not be deleted (the best one).
-  std::string save(int64_t update, const StateDict& state, const std::vector<std::string>& keep = {});
+  // what was saved before is then untouched. `keep` names folders that must not be deleted (the best one). kBest does
+  // what set_best() does before anything is deleted: a process that dies at any time leaves a best checkpoint.
+  std::string save(int64_t update, const StateDict& state, const std::vector<std::string>& keep = {},
+                   CheckpointRank rank = CheckpointRank::kAny);
 
   // Newest checkpoint that verifies; damaged ones are logged (file and key) and passed over.
   // Nothing if there is no checkpoint at all; CheckpointError if there are some and none verifies.
@@ -68,7 +80,10 @@ class CheckpointStore {
   // Paths of all checkpoints, newest first, unverified.
   std::vector<std::string> list() const;
 
-  // Verifies and reads one checkpoint folder, or the newest good one under a root. Tensors come back contiguous, on
+  // The checkpoint folder that `path` means: itself, or the newest good one under a root, or under the root of a work_dir.
+  // Throws CheckpointError naming what is there instead.
+  static std::string find(const std::string& path);
+  // Verifies and reads the checkpoint that find() gives. Tensors come back contiguous, on
   // the CPU. Throws CheckpointError naming file and key.
   static StateDict load(const std::string& path);
   // Checks sizes and hashes of files and tensors without keeping them; throws as load() does.

@@ -3,6 +3,7 @@
 #include <duet/core/checkpoint_format.h>
 #include <duet/core/error.h>
 #include <duet/core/file_io.h>
+#include <duet/core/log.h>
 #include <duet/core/safetensors.h>
 #include <duet/core/xxh3.h>
 
@@ -26,7 +27,14 @@ constexpr uint64_t kMaxText = uint64_t{1} << 30;  // of a JSON file
   throw CheckpointError(c10::str("[CheckpointStore] '", path, "': ", what, "; use another checkpoint"));
 }
 
-// The folder that `path` means: itself, or the newest good checkpoint in it if it is a root.
+// Says which, if there is one.
+std::optional<std::string> newest_in(const std::string& root) {
+  std::optional<std::string> latest = CheckpointStore(root).find_latest();
+  if (latest) log_info("the newest good checkpoint in '" + root + "' is '" + *latest + "'");
+  return latest;
+}
+
+// The folder that `path` means: itself, or the newest good checkpoint in it if it is a root or a work_dir.
 std::string find_folder(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -38,9 +46,13 @@ std::string find_folder(const std::string& path) {
   }
   if (fs::exists(path + "/" + kManifestFile, error)) return path;
   const fs::path folder(path);
-  const std::string name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  if (!parse_folder_name(name)) {
-    if (const auto latest = CheckpointStore(path).find_latest()) return *latest;
+  const fs::path plain = folder.has_filename() ? folder : folder.parent_path();  // without '/' at its end
+  if (!parse_folder_name(plain.filename().string())) {
+    if (const auto latest = newest_in(plain.string())) return *latest;
+    const std::string root = CheckpointStore::root_of(plain.string());
+    if (fs::is_directory(root, error)) {
+      if (const auto latest = newest_in(root)) return *latest;
+    }
   }
   throw CheckpointError("[CheckpointStore] '" + path + "' holds neither " + kManifestFile +
                         " nor folders step-N: it is no checkpoint or its save never ended; use another one");
@@ -171,6 +183,10 @@ auto as_checkpoint_error(Call call) {
 }
 
 }  // namespace
+
+std::string CheckpointStore::find(const std::string& path) {
+  return as_checkpoint_error([&] { return find_folder(path); });
+}
 
 StateDict CheckpointStore::load(const std::string& path) {
   return as_checkpoint_error([&] { return load_folder(find_folder(path)); });

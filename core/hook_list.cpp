@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <duet/core/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/load_transaction.h>
 #include <duet/core/log.h>
@@ -77,6 +78,8 @@ void with_place(const Body& body, const Where& where) {
     throw ConfigError(where() + error.what());
   } catch (const DataError& error) {
     throw DataError(where() + error.what());
+  } catch (const SaveRefused& error) {
+    throw SaveRefused(where() + error.what());
   } catch (const CheckpointError& error) {
     throw CheckpointError(where() + error.what());
   } catch (const GraphError& error) {

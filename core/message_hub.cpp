@@ -4,7 +4,14 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 
+#include <algorithm>
+
 namespace duet {
+
+struct MessageHub::Listener {
+  ImageListener image;
+  TextListener text;
+};
 
 void MessageHub::scalar(const std::string& name, at::Tensor value) {
   if (!value.defined() || value.numel() != 1) {
@@ -21,6 +28,34 @@ void MessageHub::scalar(const std::string& name, at::Tensor value) {
 
 void MessageHub::scalar(const std::string& name, double value) {
   scalar(name, at::scalar_tensor(value, at::kDouble));
+}
+
+void MessageHub::image(const std::string& name, const at::Tensor& pixels) const {
+  for (const auto& one : listeners_) {
+    const auto listener = one.lock();
+    if (listener && listener->image) listener->image(name, pixels);
+  }
+}
+
+void MessageHub::text(const std::string& name, const std::string& text) const {
+  for (const auto& one : listeners_) {
+    const auto listener = one.lock();
+    if (listener && listener->text) listener->text(name, text);
+  }
+}
+
+bool MessageHub::wants_images() const {
+  return std::any_of(listeners_.begin(), listeners_.end(), [](const auto& one) {
+    const auto listener = one.lock();
+    return listener && listener->image;
+  });
+}
+
+MessageHub::Listening MessageHub::listen(ImageListener image, TextListener text) {
+  std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
+  auto listener = std::make_shared<const Listener>(Listener{std::move(image), std::move(text)});
+  listeners_.push_back(listener);
+  return listener;
 }
 
 }  // namespace duet

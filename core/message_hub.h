@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,24 +32,22 @@ class MessageHub {
   const std::vector<std::pair<std::string, at::Tensor>>& scalars() const { return scalars_; }
   void clear_scalars() { scalars_.clear(); }
 
-  // uint8 [height, width, 3] RGB on the CPU, or a text; go to whoever listens at once.
-  void image(const std::string& name, const at::Tensor& pixels) const {
-    if (on_image_) on_image_(name, pixels);
-  }
-  void text(const std::string& name, const std::string& text) const {
-    if (on_text_) on_text_(name, text);
-  }
-  bool wants_images() const { return static_cast<bool>(on_image_); }
-  void listen(ImageListener image, TextListener text) {
-    on_image_ = std::move(image);
-    on_text_ = std::move(text);
-  }
+  // uint8 [height, width, 3] RGB on the CPU, or a text; go to everybody who listens, at once.
+  void image(const std::string& name, const at::Tensor& pixels) const;
+  void text(const std::string& name, const std::string& text) const;
+  bool wants_images() const;
+
+  // Keeps somebody listening for as long as it, or a copy of it, lives; may outlive the hub.
+  using Listening = std::shared_ptr<const void>;
+  // Without a function for pictures none are made for this listener.
+  [[nodiscard]] Listening listen(ImageListener image, TextListener text);
 
  private:
+  struct Listener;
+
   std::map<std::string, Gauge> gauges_;
   std::vector<std::pair<std::string, at::Tensor>> scalars_;
-  ImageListener on_image_;
-  TextListener on_text_;
+  std::vector<std::weak_ptr<const Listener>> listeners_;
 };
 
 }  // namespace duet

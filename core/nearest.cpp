@@ -31,12 +31,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last.back();
 }
 
-// In halves. A beginning ("Acc" of "Accuracy") is nearer than three slips, as of any short word, but not than two.
+// A beginning ("Acc" of "Accuracy") or an end ("mIoU" of "val/mIoU").
+bool is_part(std::string_view word, std::string_view candidate) {
+  if (word.size() < 3 || candidate.size() <= word.size()) return false;
+  return edit_distance(word, candidate.substr(0, word.size())) == 0 ||
+         edit_distance(word, candidate.substr(candidate.size() - word.size())) == 0;
+}
+
+// In halves. A part is nearer than three slips, as of any short word, but not than two.
 std::size_t distance(std::string_view word, std::string_view candidate) {
-  const bool begins = word.size() >= 3 && candidate.size() > word.size() &&
-                      edit_distance(word, candidate.substr(0, word.size())) == 0;
   const std::size_t slips = 2 * edit_distance(word, candidate);
-  return begins ? std::min<std::size_t>(slips, 5) : slips;
+  return is_part(word, candidate) ? std::min<std::size_t>(slips, 5) : slips;
+}
+
+bool is_near(std::string_view word, std::string_view candidate) {
+  return is_part(word, candidate) ||
+         edit_distance(word, candidate) <= std::max<std::size_t>(1, std::max(word.size(), candidate.size()) / 3);
 }
 
 }  // namespace
@@ -45,7 +55,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   const auto best = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
     return distance(word, a) < distance(word, b);
   });
-  return best == candidates.end() ? std::string() : *best;
+  return best == candidates.end() || !is_near(word, *best) ? std::string() : *best;
 }
 
 std::string misspelling_of(std::string_view word, const std::vector<std::string>& candidates) {
@@ -71,9 +81,13 @@ std::string join(const std::vector<std::string>& words) {
   return text.empty() ? "nothing" : text;
 }
 
-std::string known_and_nearest(std::string_view word, const std::vector<std::string>& candidates) {
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string guess = nearest(word, candidates);
-  return c10::str("known: ", join(candidates), guess.empty() ? "" : c10::str("; did you mean '", guess, "'?"));
+  return guess.empty() ? "" : c10::str("; did you mean '", guess, "'?");
+}
+
+std::string known_and_nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  return c10::str("known: ", join(candidates), did_you_mean(word, candidates));
 }
 
 }  // namespace duet

@@ -50,6 +50,7 @@ struct TrainContext {
   const NamedTensors* outputs = nullptr; // after_{val,test,predict}_iter
   int64_t iter = 0;                      // index of that batch
   MetricValues metrics{};                  // results of the last evaluation; after_{val,test}_epoch on
+  std::string first_metric{};            // of these the one that the first metric names first; empty: unknown
   double data_seconds = 0;               // time the loop waited for this update's data
   double update_seconds = 0;             // time of the whole update with its data; set by IterTimerHook
   std::string error{};                     // on_exception, and after_train/after_run of a failed run

@@ -96,6 +96,14 @@ void publish_table(const std::string& prefix, const Metric& metric, const Messag
   log_info((prefix.empty() ? "" : prefix + ":") + "\n" + table);
 }
 
+// The first result in the metric's own order; empty if it has none.
+std::string first_of(const std::string& prefix, const Metric& metric, const MetricValues& part) {
+  for (const std::string& name : metric.names()) {
+    if (part.count(name) != 0) return full_name(prefix, name);
+  }
+  return {};
+}
+
 void merge_results(const std::string& prefix, const MetricValues& part, MetricValues& all) {
   for (const auto& [name, value] : part) {
     const std::string full = full_name(prefix, name);
@@ -112,6 +120,7 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   MeanLoss mean_loss;
   for (const NamedMetric& entry : metrics_) entry.metric->reset();
   context_.metrics.clear();
+  context_.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
     watch_time();
     NamedTensors outputs = task().validation_step(batch);
@@ -123,7 +132,9 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   const auto finish = [&] {
     MetricValues all = mean_loss.compute();
     for (const NamedMetric& entry : metrics_) {
-      merge_results(entry.prefix, entry.metric->compute(), all);
+      const MetricValues part = entry.metric->compute();
+      if (context_.first_metric.empty()) context_.first_metric = first_of(entry.prefix, *entry.metric, part);
+      merge_results(entry.prefix, part, all);
       publish_table(entry.prefix, *entry.metric, context_.messages);
     }
     context_.metrics = std::move(all);

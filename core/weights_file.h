@@ -15,7 +15,7 @@ struct NameRule {
 
 // Where weights come from, and what their names become.
 struct WeightsSource {
-  // A checkpoint step-N or a folder of them (the newest good one), a safetensors file, or a file of torch.save: a
+  // A checkpoint step-N, a folder of them or a work_dir (the newest good one), a safetensors file, or a file of torch.save: a
   // state_dict, or a dictionary that holds one as "state_dict", "model", "model_state_dict" or "module".
   std::string path;
   // "model"; in a checkpoint the name of a hook that keeps an average ("ema"); in a file of torch.save a key at its

@@ -55,6 +55,15 @@ void CheckpointHook::before_train(TrainContext& context) {
                       "), expected a writable folder; change work_dir (now '" + context.work_dir + "')");
   }
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
+  restore_pointer(root);
+}
+
+// A process may have died between the best checkpoint and the file that names it. What was loaded knows.
+void CheckpointHook::restore_pointer(const std::string& root) const {
+  if (!best_) return;
+  const std::string path = root + "/" + best_->folder;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored) && store_->find_best() != path) store_->set_best(best_->folder);
 }
 
 void CheckpointHook::after_train_iter(TrainContext& context) {
@@ -64,18 +73,17 @@ void CheckpointHook::after_train_iter(TrainContext& context) {
 
 void CheckpointHook::after_val(TrainContext& context) {
   if (!store_ || options_.save_best.empty() || context.metrics.empty()) return;
-  const std::string metric = metric_of(context.metrics);
+  const std::string metric = metric_of(context);
   const double score = context.metrics.at(metric);
   if (!improves(metric, score)) return;
 
   // The record goes first, so that the checkpoint it names holds it.
   const std::optional<Best> previous = best_;
   best_ = Best{metric, score, CheckpointStore::folder_name(context.update)};
-  if (!try_save(context)) {
+  if (!try_save(context, CheckpointRank::kBest)) {
     best_ = previous;
     return;
   }
-  store_->set_best(best_->folder);
   log_info(c10::str("best checkpoint so far: ", best_->folder, " with ", metric, " ", score, " (",
                     less_is_better(metric) ? "less" : "greater", " is better)"));
 }
@@ -91,11 +99,21 @@ void CheckpointHook::after_train(TrainContext& context) {
   store_.reset();
 }
 
-std::string CheckpointHook::metric_of(const MetricValues& metrics) const {
+// Where nobody says what the first metric is, the first by name, the loss only if there is no other.
+std::string CheckpointHook::first_metric(const TrainContext& context) const {
+  const MetricValues& metrics = context.metrics;
+  if (best_ && metrics.count(best_->metric) != 0) return best_->metric;
+  if (metrics.count(context.first_metric) != 0) return context.first_metric;
+  const bool loss_first = metrics.begin()->first == "loss" && metrics.size() > 1;
+  return loss_first ? std::next(metrics.begin())->first : metrics.begin()->first;
+}
+
+std::string CheckpointHook::metric_of(const TrainContext& context) {
+  const MetricValues& metrics = context.metrics;
   if (options_.save_best == "auto") {
-    if (best_ && metrics.count(best_->metric) != 0) return best_->metric;
-    const bool loss_first = metrics.begin()->first == "loss" && metrics.size() > 1;
-    return loss_first ? std::next(metrics.begin())->first : metrics.begin()->first;
+    const std::string metric = first_metric(context);
+    if (std::exchange(auto_metric_, metric) != metric) log_info("[CheckpointHook] save_best: auto goes by " + metric);
+    return metric;
   }
   if (metrics.count(options_.save_best) != 0) return options_.save_best;
   std::string known;
@@ -114,18 +132,24 @@ bool CheckpointHook::improves(const std::string& metric, double score) const {
   return less_is_better(metric) ? score < best_->score : score > best_->score;
 }
 
-void CheckpointHook::save(const TrainContext& context) {
+bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
   std::vector<std::string> keep;
   if (best_) keep.push_back(best_->folder);
-  store_->save(context.update, context.trainer_state.state_dict(), keep);
+  try {
+    store_->save(context.update, context.trainer_state.state_dict(), keep, rank);
+  } catch (const SaveRefused& refusal) {
+    log_warning(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
+                         ", the ones before it stay as they are: ", refusal.what()));
+    return false;
+  }
   saved_update_ = context.update;
   failed_ = false;
+  return true;
 }
 
-bool CheckpointHook::try_save(const TrainContext& context) {
+bool CheckpointHook::try_save(const TrainContext& context, CheckpointRank rank) {
   try {
-    save(context);
-    return true;
+    return save(context, rank);
   } catch (const CheckpointError& error) {
     failed_ = true;
     log_error(c10::str("[CheckpointHook] no checkpoint of update ", context.update,

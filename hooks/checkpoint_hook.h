@@ -12,7 +12,7 @@ namespace duet {
 struct CheckpointHookOptions {
   int64_t interval = 500;      // updates between saves; 0: only at the end
   int max_keep = 3;            // older ones are deleted, the best one never; -1: keep all
-  std::string save_best = "";  // metric to keep the best of; "auto": the first one, the loss only if there is no other; empty: none
+  std::string save_best = "";  // metric to keep the best of; "auto": what the first metric names first; empty: none
   bool save_last = true;       // save when training ends or is stopped, though not after an error
   std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metric_rule.h says
   bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
@@ -24,10 +24,12 @@ struct CheckpointHookOptions {
 // Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what
 // the other hooks made of the update.
 //
+// A save that a hook refuses (SaveRefused: weights that are not finite) is logged and left out, the run's last one too.
 // A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
 // one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run.
 // The best checkpoint is the first of strictly best score, never one of NaN or infinity; the file "best" beside the
-// checkpoints names its folder, and its record is in every checkpoint, its own included.
+// checkpoints names its folder, and its record is in every checkpoint, its own included; a resume sets that file right
+// if the process died between the two.
 class CheckpointHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -55,15 +57,20 @@ class CheckpointHook : public Hook {
     std::string folder;
   };
 
-  std::string metric_of(const MetricValues& metrics) const;
+  std::string metric_of(const TrainContext& context);
+  std::string first_metric(const TrainContext& context) const;
+  void restore_pointer(const std::string& root) const;
   bool less_is_better(const std::string& metric) const;
   bool improves(const std::string& metric, double score) const;
-  void save(const TrainContext& context);
-  bool try_save(const TrainContext& context);
+  // false: a hook refused.
+  bool save(const TrainContext& context, CheckpointRank rank = CheckpointRank::kAny);
+  // false: also if it failed.
+  bool try_save(const TrainContext& context, CheckpointRank rank = CheckpointRank::kAny);
 
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   std::optional<Best> best_;
+  std::string auto_metric_;   // what "auto" was found to mean
   int64_t saved_update_ = 0;  // nothing newer than this to save
   bool failed_ = false;       // the last save
 };

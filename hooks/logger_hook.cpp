@@ -66,18 +66,15 @@ void LoggerHook::open(TrainContext& context) {
 }
 
 // What is published after this hook has gone is dropped.
-void LoggerHook::listen(TrainContext& context) const {
-  const std::weak_ptr<AsyncSink> sinks = sinks_;
-  const auto put = [sinks, &context](const char* kind, LogValues values, std::vector<LogImage> images) {
-    if (const auto open = sinks.lock()) {
-      open->put({kind, context.update, wall_time(), std::move(values), "", std::move(images)});
-    }
+void LoggerHook::listen(TrainContext& context) {
+  const auto put = [sinks = sinks_, &context](const char* kind, LogValues values, std::vector<LogImage> images) {
+    sinks->put({kind, context.update, wall_time(), std::move(values), "", std::move(images)});
   };
   MessageHub::ImageListener image;
   if (sinks_->takes_images()) {
     image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
   }
-  context.messages.listen(std::move(image), [put](const std::string& name, const std::string& text) {
+  listening_ = context.messages.listen(std::move(image), [put](const std::string& name, const std::string& text) {
     put("text", {{name, text}}, {});
   });
 }

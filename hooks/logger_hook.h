@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace duet {
@@ -38,6 +39,7 @@ struct LoggerHookOptions {
   bool log_metric_by_epoch = false;  // results of evaluations lie at their epoch, not at their update
   LogWindowOptions window{};         // which numbers are smoothed, and how
   std::vector<LogSinkOptions> sinks = {{"terminal"}, {"jsonl"}};
+  std::string config = "{}";  // what the run was configured with, a JSON object: for the sink wandb
   bool model_summary = true;  // the model's parts and sizes when training starts
   bool enabled = true;        // false: no line, no read; for all ranks but the first
 
@@ -74,6 +76,9 @@ class LoggerHook : public Hook {
   void on_exception(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
+  // Takes the place of LoggerHookOptions::config, for one that is complete only once every hook was made. In force if the
+  // first run has not begun.
+  void set_config(std::string json) { options_.config = std::move(json); }
   // Waits until everything logged so far is written.
   void flush();
 
@@ -86,7 +91,7 @@ class LoggerHook : public Hook {
 
   void open(TrainContext& context);
   void start_run(TrainContext& context);
-  void listen(TrainContext& context) const;
+  void listen(TrainContext& context);
   void emit(TrainContext& context, LogRecord record);
   bool is_due(const TrainContext& context) const;
   void collect(TrainContext& context);
@@ -97,6 +102,7 @@ class LoggerHook : public Hook {
   LoggerHookOptions options_;
   std::vector<std::unique_ptr<LogSink>> extra_;  // until they are opened
   std::shared_ptr<AsyncSink> sinks_;
+  MessageHub::Listening listening_;
   LogWindow window_;
   std::string run_id_;
   bool started_ = false;

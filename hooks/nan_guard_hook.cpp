@@ -6,6 +6,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
+#include <duet/core/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/task.h>
@@ -168,7 +169,7 @@ void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
       c10::str("[NaNGuardHook] found ", bad, " not finite after update ", context.update,
                ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
-  throw CheckpointError(text);
+  throw SaveRefused(text);
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {

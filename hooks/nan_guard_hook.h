@@ -20,7 +20,8 @@ struct NaNGuardHookOptions {
 // where they are, which costs nothing, and all looked at every `interval` updates: the message names the very update
 // that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then. Weights
 // that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
-// CheckpointError ("raise": NonFiniteError), which leaves the checkpoints before it as they are.
+// SaveRefused ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as
+// `action` says.
 //
 // This hook finds out; it does not change what an update does. UpdateOptions::non_finite does that: with its kSkip or
 // kRaise, and with loss scaling, an update that is not finite changes no weight, which is in order for this hook: it

@@ -10,6 +10,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/optim/device_scalar.h>
+#include <duet/optim/fused_kernels.h>
 
 #include <set>
 
@@ -63,7 +64,14 @@ std::size_t DeviceNumbers::position(std::size_t group, const std::string& name) 
 
 double DeviceNumbers::get(std::size_t group, const std::string& name) const {
   const std::size_t at = position(group, name);
-  return follows(name) ? read_device_scalar(scalars_[at]) : host_[at];
+  return follows(name) ? read(at) : host_[at];
+}
+
+// Waits for the device at most once between two updates, however many numbers are asked for.
+double DeviceNumbers::read(std::size_t position) const {
+  if (values_.is_cpu()) return read_device_scalar(scalars_[position]);
+  if (!read_.defined()) read_ = values_.to(at::kCPU, at::kDouble);
+  return read_.const_data_ptr<double>()[position];
 }
 
 const at::Tensor& DeviceNumbers::tensor(std::size_t group, const std::string& name) const {
@@ -87,6 +95,7 @@ void DeviceNumbers::set(std::size_t group, const std::string& name, double value
   }
   host_[at] = value;
   write_device_scalar(scalars_[at], value);
+  read_.reset();
 }
 
 void DeviceNumbers::keep(std::size_t group, const std::string& name) {
@@ -115,7 +124,7 @@ void DeviceNumbers::unfollow(const std::string& name) {
   for (std::size_t group = 0; group < index_.size(); ++group) {
     if (!has(group, name)) continue;
     const std::size_t at = index_[group].at(name);
-    host_[at] = read_device_scalar(scalars_[at]);
+    host_[at] = read(at);
     hold(at, true);
     set_since_.erase(at);
   }
@@ -124,6 +133,7 @@ void DeviceNumbers::unfollow(const std::string& name) {
 
 void DeviceNumbers::begin(const std::function<int64_t()>& applied, bool counted) {
   if (!following()) return;
+  read_.reset();
   if (rows_left_ == 0) fill(applied(), counted);
   --rows_left_;
 }
@@ -154,10 +164,16 @@ void DeviceNumbers::fill_row(int64_t applied, double* cells) const {
 
 void DeviceNumbers::advance(const at::Tensor& applied) {
   if (!following()) return;
+  read_.reset();
+  if (values_.is_cpu()) {
+    look_up_on_cpu(values_, held_, table_, base_, applied);
+    return;
+  }
   values_.copy_(at::where(held_, values_, table_.index_select(0, applied - base_).select(0, 0)));
 }
 
 void DeviceNumbers::end() {
+  read_.reset();
   for (const auto& [position, name] : set_since_) hold(position, !follows(name));
   set_since_.clear();
 }

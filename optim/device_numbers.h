@@ -45,13 +45,17 @@ class DeviceNumbers {
   // Host side after an update.
   void end();
   // The number of applied updates has jumped: the next begin() fills the table anew.
-  void refill() { rows_left_ = 0; }
+  void refill() {
+    rows_left_ = 0;
+    read_.reset();
+  }
 
   // What advance() changes.
   const at::Tensor& values() const { return values_; }
 
  private:
   std::size_t position(std::size_t group, const std::string& name) const;
+  double read(std::size_t position) const;
   void fill(int64_t applied, bool counted);
   void fill_row(int64_t applied, double* cells) const;
   void hold(std::size_t position, bool on);
@@ -60,6 +64,7 @@ class DeviceNumbers {
   std::vector<double> host_;                               // what was set last
   std::vector<at::Tensor> scalars_;                        // views of values_
   at::Tensor values_;                                      // one element per number
+  mutable at::Tensor read_;                                // what they were found to be since the last update, on the host
   std::map<std::string, HyperParameters::Curve> curves_;
   at::Tensor table_;           // [kRows, numbers]: values at base_, base_ + 1, ... applied updates
   at::Tensor base_;            // int64 [1]

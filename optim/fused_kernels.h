@@ -16,4 +16,8 @@ void fused_sgd(const KernelCall& call, bool nesterov, bool maximize);
 // State: sum.
 void fused_adagrad(const KernelCall& call, bool maximize);
 
+// Where not `held`, values[i] = table[applied - base][i]; float64 on the CPU, as one operator, duet::look_up_.
+void look_up_on_cpu(at::Tensor& values, const at::Tensor& held, const at::Tensor& table, const at::Tensor& base,
+                    const at::Tensor& applied);
+
 }  // namespace duet

@@ -9,6 +9,7 @@
 #include <duet/core/task.h>
 #include <duet/core/tensor_compare.h>
 #include <duet/hooks/callback_hook.h>
+#include <duet/hooks/stop_signal_hook.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -84,6 +85,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured, updates));
   run.trainer->add_hook(record_validations(half));
+  run.trainer->add_hook(std::make_unique<StopSignalHook>());
 
   half.initial = snapshot(run.trainer->task());
   run.trainer->train(*run.train, run.val.get());
@@ -212,12 +214,15 @@ int compare_command(const CompareArguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   require_training_data(config);
+  const StopSignals signals;  // as long as there is a folder to remove
   Run data;
   data.train_data = build_dataset(config.train);
   data.val_data = build_dataset(config.val);
   if (config.val) check_same_characters(data.train_data.get(), data.val_data.get(), *config.val);
   const Half eager = run_mode(config, "eager", data, arguments.updates);
+  if (StopSignals::received() != 0) return report_stop("compare");
   const Half graph = run_mode(config, "graph", data, arguments.updates);
+  if (StopSignals::received() != 0) return report_stop("compare");
   const std::optional<Difference> difference = compare(eager, graph);
   write_json(arguments.json, to_json(eager, graph, difference));
   print_table(eager, graph);

@@ -41,12 +41,6 @@ class ShortEpoch : public DataSource {
   int64_t given_ = 0;
 };
 
-// `limit` where there is none, or a longer one.
-void shorten(BatchLimit& batches, int64_t limit) {
-  batches.share = 0;
-  batches.count = batches.count > 0 ? std::min(batches.count, limit) : limit;
-}
-
 RunConfig shortened(RunConfig config, const std::string& folder) {
   config = in_scratch(std::move(config), folder);
   LoopOptions& loop = config.trainer.loop;
@@ -55,8 +49,8 @@ RunConfig shortened(RunConfig config, const std::string& folder) {
     loop.max_updates = std::max(loop.max_updates, config.dry_run + 1);  // the epoch comes to its end
   loop.val_interval = 1;
   loop.val_by_epoch = true;
-  shorten(config.limits.val, config.dry_run);
-  shorten(config.limits.test, config.dry_run);
+  // Not in place of them: a share that comes to no batch fails here too.
+  config.limits.val.most = config.limits.test.most = config.limits.predict.most = config.dry_run;
   return config;
 }
 
@@ -69,30 +63,50 @@ void test(const RunConfig& config, BaseTrainer& trained) {
   run.trainer->test(*run.test);
 }
 
-}  // namespace
+void predict(const RunConfig& config, BaseTrainer& trained) {
+  if (!config.predict) return;
+  const std::string folder = config.work_dir + "/predictions";
+  const Run run = build_evaluation(config, *config.predict, folder);
+  add_prediction_writer(folder, *run.trainer);
+  run.trainer->load_weights(trained.weights());
+  run.trainer->predict(*run.test, nullptr);
+}
 
-int dry_run(const RunConfig& config, const std::string& json) {
-  if (config.dry_run < 1)
-    config.root.child("trainer").fail("fast_dev_run", "is no number of updates, expected at least 1");
-  const ScratchFolder folder;
-  const RunConfig small = shortened(config, folder.path());
-  Run run = build_training(small);
-  add_hooks(small, run);
-  load_start_weights(small, *run.trainer);
+// False if a signal came.
+bool train(const RunConfig& config, const std::string& json, Run& run) {
+  add_hooks(config, run);
+  load_start_weights(config, *run.trainer);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
   auto stop = std::make_unique<CallbackHook>("dry_run", kLowest);
   stop->on(HookPoint::kAfterTrainEpoch, [](TrainContext& context) { context.request_stop("a dry run"); });
   run.trainer->add_hook(std::move(stop));
-  ShortEpoch data(*run.train, small.dry_run * small.trainer.loop.accumulate);
+  ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
   run.trainer->train(data, run.val.get());
-  if (run.trainer->outcome() == RunOutcome::kInterrupted) {
-    std::cout << "dry run: " << run.trainer->stop_reason() << std::endl;
-    return 1;
-  }
-  if (!json.empty()) write_json(json, to_json(make_report(run, small.mode, std::move(measured))));
-  test(small, *run.trainer);
+  if (run.trainer->outcome() == RunOutcome::kInterrupted) return false;
+  if (!json.empty()) write_json(json, to_json(make_report(run, config.mode, std::move(measured))));
+  return true;
+}
+
+// False if a signal came.
+bool try_all(const RunConfig& config, const std::string& json) {
+  Run run = build_training(config);
+  if (!train(config, json, run)) return false;
+  test(config, *run.trainer);
+  if (StopSignals::received() != 0) return false;
+  predict(config, *run.trainer);
+  return StopSignals::received() == 0;
+}
+
+}  // namespace
+
+int dry_run(const RunConfig& config, const std::string& json) {
+  if (config.dry_run < 1)
+    config.root.child("trainer").fail("fast_dev_run", "is no number of updates, expected at least 1");
+  const StopSignals signals;  // as long as there is a folder to remove
+  const ScratchFolder folder;
+  if (!try_all(shortened(config, folder.path()), json)) return report_stop("dry run");
   std::cout << "dry run: all parts work" << std::endl;
   return 0;
 }

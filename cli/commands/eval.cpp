@@ -18,7 +18,7 @@ int eval_command(const EvalArguments& arguments) {
 
   nlohmann::ordered_json json;
   json["checkpoint"] = evaluation.checkpoint;
-  json["update"] = evaluation.update;
+  json["update"] = evaluation.update ? nlohmann::ordered_json(*evaluation.update) : nlohmann::ordered_json();
   json["metrics"] = metrics;
   write_json(arguments.json, json);
   std::cout << evaluation.checkpoint << " on " << evaluation.run.test_data->size() << " samples of "

@@ -121,8 +121,8 @@ int help_command(const HelpArguments& arguments) {
   if (arguments.topic.empty()) {
     print_overview();
   } else if (!print_topic(arguments.topic)) {
-    throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic, "', expected one of those that duet help lists; did you ",
-                               "mean '", nearest(arguments.topic, topics()), "'?"));
+    throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic, "', expected one of those that duet help lists",
+                               did_you_mean(arguments.topic, topics())));
   }
   std::cout.flush();
   return 0;

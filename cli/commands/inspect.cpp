@@ -47,9 +47,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 int inspect_command(const InspectArguments& arguments) {
   check_writable(arguments.json);
-  const Manifest manifest = CheckpointStore::verify(arguments.checkpoint);
-  write_json(arguments.json, to_json(arguments.checkpoint, manifest));
-  std::printf("%s: update %lld, saved %s by duet %s with LibTorch %s\n", arguments.checkpoint.c_str(),
+  const std::string path = CheckpointStore::find(arguments.checkpoint);
+  const Manifest manifest = CheckpointStore::verify(path);
+  write_json(arguments.json, to_json(path, manifest));
+  std::printf("%s: update %lld, saved %s by duet %s with LibTorch %s\n", path.c_str(),
               static_cast<long long>(manifest.update), manifest.created.c_str(), manifest.duet_version.c_str(),
               manifest.torch_version.c_str());
   for (const CheckpointFile& file : manifest.files) {

@@ -1,10 +1,16 @@
+#include <c10/util/StringUtil.h>
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/evaluation.h>
 #include <duet/cli/report.h>
-#include <duet/hooks/prediction_writer_hook.h>
+#include <duet/core/error.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <system_error>
+#include <vector>
 
 namespace duet {
 
@@ -25,11 +31,29 @@ std::string configured_folder(const RunConfig& config) {
   return "";
 }
 
-bool writes_predictions(BaseTrainer& trainer) {
-  for (const std::string& name : trainer.hooks().order()) {
-    if (dynamic_cast<PredictionWriterHook*>(trainer.hooks().find(name)) != nullptr) return true;
+// Whether a file can be made there shows before the model has gone through the data.
+void check_writable_folder(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  const std::string probe = c10::str(folder, "/.duet-", ::getpid());
+  if (!failed && std::ofstream(probe)) {
+    std::filesystem::remove(probe, failed);
+    return;
   }
-  return false;
+  throw ConfigError("[duet] cannot write predictions to '" + folder + "', expected a writable folder" +
+                    (failed ? " (" + failed.message() + ")" : "") + "; name another one with --output");
+}
+
+// Files of an earlier predict would be taken for those of this one: in another format, or of more batches.
+void remove_earlier_predictions(const std::string& folder) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> earlier;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool of_batch = name.starts_with("batch-") && name.ends_with(".safetensors");
+    if (of_batch || name == "predictions.safetensors" || name == "predictions.jsonl") earlier.push_back(entry.path());
+  }
+  for (const std::filesystem::path& path : earlier) std::filesystem::remove(path, ignored);
 }
 
 }  // namespace
@@ -40,19 +64,18 @@ int predict_command(const PredictArguments& arguments) {
   const DataConfig& data = data_to_predict(config);
   const std::string wanted = arguments.output.empty() ? configured_folder(config) : arguments.output;
   const std::string folder = wanted.empty() ? config.work_dir + "/predictions" : wanted;
-  const Evaluation evaluation = open_evaluation(config, data, arguments.checkpoint, folder);
+  const std::string checkpoint = find_checkpoint(config, arguments.checkpoint);
+  check_writable_folder(folder);  // makes it, so not before there is something to write
+  const Evaluation evaluation = open_evaluation(config, data, checkpoint, folder);
   BaseTrainer& trainer = *evaluation.run.trainer;
-  if (!writes_predictions(trainer)) {
-    PredictionWriterHookOptions options;
-    options.folder = folder;
-    trainer.add_hook(std::make_unique<PredictionWriterHook>(options));
-  }
+  add_prediction_writer(folder, trainer);
+  remove_earlier_predictions(folder);
   int64_t samples = 0;
   trainer.predict(*evaluation.run.test, [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
 
   nlohmann::ordered_json json;
   json["checkpoint"] = evaluation.checkpoint;
-  json["update"] = evaluation.update;
+  json["update"] = evaluation.update ? nlohmann::ordered_json(*evaluation.update) : nlohmann::ordered_json();
   json["data"] = data.node.path();
   json["samples"] = samples;
   json["folder"] = folder;

@@ -2,17 +2,22 @@
 #include <duet/cli/build.h>
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/commands/dry_run.h>
+#include <duet/cli/config_json.h>
 #include <duet/cli/report.h>
+#include <duet/cli/run_lock.h>
 #include <duet/core/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/graph/graph_trainer.h>
+#include <duet/hooks/logger_hook.h>
 #include <duet/hooks/stop_signal_hook.h>
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
+#include <system_error>
 
 namespace duet {
 
@@ -40,6 +45,12 @@ void save_resolved_config(const RunConfig& config) {
        << config.root.dump();
   file.close();
   if (!file) refuse_work_dir(config);
+}
+
+// Known now that every part has read its keys.
+void give_config_to_logger(const RunConfig& config, BaseTrainer& trainer) {
+  auto* const logger = dynamic_cast<LoggerHook*>(trainer.hooks().find("logger"));
+  if (logger != nullptr) logger->set_config(config_json(config.root));
 }
 
 void move(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -102,13 +113,15 @@ bool resume(const RunConfig& config, const std::string& from, BaseTrainer& train
       return false;
     }
     path = *latest;
+  } else {
+    path = CheckpointStore::find(path);
   }
   trainer.load(path);
   log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
   if (from != "auto" && !store.list().empty()) {
     const auto parent = std::filesystem::weakly_canonical(path).parent_path();
     const auto root = std::filesystem::weakly_canonical(checkpoint_root(config));
-    if (parent == root || std::filesystem::weakly_canonical(path) == root) {
+    if (parent == root) {
       set_later_ones_aside(checkpoint_root(config), trainer.update());
     } else {
       set_aside(checkpoint_root(config));
@@ -154,12 +167,17 @@ int train_command(const TrainArguments& arguments) {
   // Never destroyed, since LibTorch takes a while to go.
   static const auto* const signals = new StopSignals;
   (void)signals;
+  // Before the set-up, which may take long, if there can be another run at all.
+  std::optional<RunLock> lock;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(config.work_dir, ignored)) lock.emplace(config.work_dir);
   Run run = build_training(config);
   add_hooks(config, run);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
   make_work_dir(config);
+  if (!lock) lock.emplace(config.work_dir);
   if (!resume(config, arguments.resume, *run.trainer)) {
     load_start_weights(config, *run.trainer);
     // Not before the weights are there, which may be those of the earlier run.
@@ -167,6 +185,7 @@ int train_command(const TrainArguments& arguments) {
     if (!CheckpointStore(root).list().empty()) set_aside(root);
   }
   save_resolved_config(config);
+  give_config_to_logger(config, *run.trainer);
 
   if (run.trainer->finished()) {
     log_info(c10::str("this run has finished its ", run.trainer->update(),

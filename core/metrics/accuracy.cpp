@@ -20,8 +20,7 @@ ClassInput input_of(const AccuracyOptions& options) {
   return {"Accuracy", options.target, options.prediction, options.ignore_index};
 }
 
-// How many classes come before the target, [N, ...]. A score that is NaN comes before all, and a target whose own is
-// NaN after all: a broken model is never right.
+// How many classes come before the target, [N, ...].
 at::Tensor rank_of_target(const ClassTargets& found) {
   const int64_t classes = found.scores.size(1);
   const at::Tensor target = found.target.clamp(0, classes - 1).unsqueeze(1);
@@ -56,7 +55,7 @@ std::vector<std::string> Accuracy::names() const {
 
 void Accuracy::begin(at::Device device) {
   if (counts_.defined()) return;
-  const auto size = static_cast<int64_t>(options_.topk.size()) + 2;
+  const auto size = static_cast<int64_t>(options_.topk.size()) + 3;
   counts_ = at::zeros({size}, at::TensorOptions(at::kLong).device(device));
 }
 
@@ -77,16 +76,21 @@ void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*wei
   }
   begin(found.scores.device());
   std::vector<at::Tensor> parts;
+  at::Tensor broken;
   if (largest == 1) {
     const auto [best, chosen] = found.scores.max(1);
-    const at::Tensor not_nan = best.eq(best);
-    parts.push_back(chosen.eq(found.target).logical_and_(found.counted).logical_and_(not_nan).sum());
+    broken = unscored(found, best);
+    const at::Tensor right = chosen.eq(found.target).logical_and_(found.counted);
+    parts.push_back(right.logical_and_(broken.logical_not()).sum());
   } else {
+    broken = unscored(found, found.scores.amax(1));
     const at::Tensor rank = rank_of_target(found);
-    for (const int64_t k : options_.topk) parts.push_back(rank.lt(k).logical_and_(found.counted).sum());
+    const at::Tensor may_be_right = found.counted.logical_and(broken.logical_not());
+    for (const int64_t k : options_.topk) parts.push_back(rank.lt(k).logical_and_(may_be_right).sum());
   }
   parts.push_back(found.counted.sum());
   parts.push_back(found.bad.sum());
+  parts.push_back(broken.sum());
   counts_.add_(at::stack(parts));
   bad_range_ = bad_range(bad_range_, found);
 }
@@ -97,6 +101,7 @@ MetricValues Accuracy::compute() const {
   const int64_t* counts = host.const_data_ptr<int64_t>();
   const std::size_t size = options_.topk.size();
   check_targets(input_of(options_), classes_, counts[size + 1], bad_range_);
+  warn_of_unscored(input_of(options_), counts[size + 2]);
   MetricValues values;
   const std::vector<std::string> results = names();
   for (std::size_t i = 0; i < size; ++i) {

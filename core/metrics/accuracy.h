@@ -19,7 +19,8 @@ struct AccuracyOptions {
 };
 
 // Share of samples (pixels, tokens) whose target is among the k largest scores. Reported as "accuracy" for k = 1 alone,
-// else as mmpretrain does: "accuracy/top1", "accuracy/top5". Of equal scores the lower class counts as the larger.
+// else as mmpretrain does: "accuracy/top1", "accuracy/top5". Of equal scores the lower class counts as the larger. A
+// sample whose scores hold a NaN is never right; compute() warns of such.
 class Accuracy : public Metric {
  public:
   // Throws ConfigError for options out of range.
@@ -35,7 +36,7 @@ class Accuracy : public Metric {
   void begin(at::Device device);
 
   AccuracyOptions options_;
-  at::Tensor counts_;  // int64: right ones for each k, counted ones, bad targets
+  at::Tensor counts_;  // int64: right ones for each k, counted ones, bad targets, those with NaN
   at::Tensor bad_range_;
   int64_t classes_ = 0;
 };

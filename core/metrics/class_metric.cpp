@@ -46,7 +46,7 @@ void check(const std::string& who, const ClassOptions& options) {
 
 int64_t ClassMetric::Matrix::of_target(int64_t c) const {
   int64_t sum = 0;
-  for (int64_t p = 0; p < classes; ++p) sum += at(c, p);
+  for (int64_t p = 0; p <= classes; ++p) sum += at(c, p);
   return sum;
 }
 
@@ -55,6 +55,8 @@ int64_t ClassMetric::Matrix::of_prediction(int64_t c) const {
   for (int64_t t = 0; t < classes; ++t) sum += at(t, c);
   return sum;
 }
+
+int64_t ClassMetric::Matrix::of_none() const { return of_prediction(classes); }
 
 int64_t ClassMetric::Matrix::correct() const {
   int64_t sum = 0;
@@ -76,13 +78,14 @@ ClassMetric::ClassMetric(std::string who, ClassOptions options) : who_(std::move
 
 void ClassMetric::begin(at::Device device) {
   if (counts_.defined()) return;
-  const int64_t size = options_.num_classes * options_.num_classes + 2;
+  const int64_t size = options_.num_classes * (options_.num_classes + 1) + 2;
   counts_ = at::zeros({size}, at::TensorOptions(at::kLong).device(device));
 }
 
 void ClassMetric::reset() {
   counts_.reset();
   bad_range_.reset();
+  warned_ = false;
 }
 
 void ClassMetric::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
@@ -96,10 +99,11 @@ void ClassMetric::add(const Batch& batch, const NamedTensors& outputs, double /*
   }
   begin(found.scores.device());
   // Each sample goes to one place, so that nothing has to be picked out, which would wait for the device.
-  const at::Tensor predicted = std::get<1>(found.scores.max(1));  // 2.5 times as fast as argmax(1) on a CPU
-  const at::Tensor place = found.target.mul(classes).add_(predicted);
-  const at::Tensor places =
-      at::where(found.counted, place, at::where(found.bad, classes * classes + 1, classes * classes));
+  const auto [largest, chosen] = found.scores.max(1);  // 2.5 times as fast as argmax(1) on a CPU
+  const at::Tensor predicted = chosen.masked_fill(unscored(found, largest), classes);
+  const at::Tensor place = found.target.mul(classes + 1).add_(predicted);
+  const int64_t size = classes * (classes + 1);
+  const at::Tensor places = at::where(found.counted, place, at::where(found.bad, size + 1, size));
   counts_.scatter_add_(0, places.reshape(-1), at::ones({1}, counts_.options()).expand(places.numel()));
   bad_range_ = bad_range(bad_range_, found);
 }
@@ -109,9 +113,10 @@ ClassMetric::Matrix ClassMetric::matrix() const {
   if (!counts_.defined()) return matrix;
   const at::Tensor host = counts_.cpu();
   const int64_t* counts = host.const_data_ptr<int64_t>();
-  const int64_t size = matrix.classes * matrix.classes;
+  const int64_t size = matrix.classes * (matrix.classes + 1);
   check_targets(input_of(who_, options_), matrix.classes, counts[size + 1], bad_range_);
   matrix.counts.assign(counts, counts + size);
+  if (!std::exchange(warned_, true)) warn_of_unscored(input_of(who_, options_), matrix.of_none());
   return matrix;
 }
 

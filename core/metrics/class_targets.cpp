@@ -6,6 +6,7 @@
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/core/metrics/metric_output.h>
 
 #include <tuple>
@@ -60,6 +61,17 @@ at::Tensor bad_range(const at::Tensor& so_far, const ClassTargets& targets) {
   const auto [low, high] = at::aminmax(targets.target.mul(targets.bad));
   if (!so_far.defined()) return at::stack({low, high});
   return at::stack({at::minimum(so_far[0], low), at::maximum(so_far[1], high)});
+}
+
+at::Tensor unscored(const ClassTargets& targets, const at::Tensor& largest) {
+  return largest.ne(largest).logical_and_(targets.counted);
+}
+
+void warn_of_unscored(const ClassInput& input, int64_t count) {
+  if (count == 0) return;
+  log_warning(c10::str("[", input.who, "] found NaN in the '", input.prediction, "' of ", count,
+                       " samples, which count as wrong, expected numbers; look for the weights or inputs that are not "
+                       "finite"));
 }
 
 void check_targets(const ClassInput& input, int64_t classes, int64_t count, const at::Tensor& range) {

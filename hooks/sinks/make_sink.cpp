@@ -7,6 +7,8 @@
 #include <duet/hooks/sinks/terminal_sink.h>
 #include <duet/hooks/sinks/wandb_sink.h>
 
+#include <utility>
+
 namespace duet {
 
 namespace {
@@ -50,7 +52,9 @@ std::unique_ptr<LogSink> make_sink(const LogSinkOptions& options, const LoggerHo
   const std::string folder = place(options.folder, work_dir, options.type.c_str());
   if (folder.empty()) return nullptr;
   if (options.type == "tensorboard") return std::make_unique<TensorBoardSink>(folder);
-  return std::make_unique<WandbSink>(wandb_options(options, folder, run_id));
+  WandbOptions wandb = wandb_options(options, folder, run_id);
+  wandb.config = logger.config;
+  return std::make_unique<WandbSink>(std::move(wandb));
 }
 
 }  // namespace duet

@@ -84,10 +84,12 @@ void TensorBoardSink::write(const LogRecord& record) {
 }
 
 // TensorBoard forgets all events whose step is not below the one given. What was logged at the step that a run goes on
-// from is still true.
+// from is still true, and results of an evaluation on its own take nothing back.
 void TensorBoardSink::open(const LogRecord& first) {
   auto file = std::make_unique<EventFile>(folder_);
-  file->session_start({goes_on(first) ? first.step + 1 : first.step, first.wall_time});
+  if (first.kind == "start" || first.kind == "text") {
+    file->session_start({goes_on(first) ? first.step + 1 : first.step, first.wall_time});
+  }
   file_ = std::move(file);
 }
 

@@ -19,6 +19,7 @@ OVERRIDES = [
     ("default_hooks.checkpoints=null", CONFIG, r"unknown key 'checkpoints' in default_hooks; .*did you mean 'checkpoint'"),
     ("default_hooks.sampler_sed={}", CONFIG, r"unknown key 'sampler_sed' in default_hooks; .*did you mean 'sampler_seed'"),
     ("default_hooks.mine={interval: 3}", CONFIG, r"unknown key 'mine' in default_hooks; .*needs a type"),
+    ("default_hooks.param_scheduler={type: EmptyCacheHook}", CONFIG, r"param_scheduler is of type EmptyCacheHook, .*without effect"),
     ("default_hooks.mine={type: EmaHook}", CONFIG, r"default_hooks\.mine\.type is 'EmaHook', .*did you mean 'EMAHook'"),
     ("default_hooks.mine={type: LoggerHook}", CONFIG, r"default_hooks\.mine: .*second hook 'logger'"),
     ("default_hooks.logger.type=TextLoggerHook", CONFIG, r"default_hooks\.logger\.type is 'TextLoggerHook', .*did you mean"),
@@ -56,7 +57,8 @@ OVERRIDES = [
     ("default_hooks.logger.sinks=[terminal, tensorbord]", CONFIG, r"logger\.sinks\.1 is 'tensorbord', .*did you mean 'tensorboard'"),
     ("default_hooks.logger.sinks=terminal", CONFIG, r"logger\.sinks is 'terminal', expected a list"),
     ("default_hooks.logger.sinks=[{type: wnadb}]", CONFIG, r"logger\.sinks\.0\.type is 'wnadb', .*did you mean 'wandb'"),
-    ("default_hooks.logger.sinks=[{project: x}]", CONFIG, r"logger\.sinks\.0\.type"),
+    ("default_hooks.logger.sinks=[{project: x}]", CONFIG, r"logger\.sinks\.0\.type is missing"),
+    ("default_hooks.logger.sinks=[{type: ''}]", CONFIG, r"logger\.sinks\.0\.type is '', expected one of terminal, jsonl, tensorboard, wandb$"),
     ("default_hooks.logger.sinks=[{type: jsonl, folder: x}]", CONFIG, r"unknown key 'folder' in default_hooks\.logger\.sinks\.0"),
     ("default_hooks.logger.sinks=[[terminal]]", CONFIG, r"logger\.sinks\.0 is a list of 1"),
     ("default_hooks.logger.custom_cfg=[{method_name: max}]", CONFIG, r"logger\.custom_cfg\.0\.data_src is missing"),
@@ -74,6 +76,7 @@ OVERRIDES = [
     ("default_hooks.checkpoint.save_best=accurac", CONFIG, r"save_best is 'accurac', .*did you mean 'accuracy'"),
     ("default_hooks.checkpoint.save_best=[accuracy]", CONFIG, r"save_best is a list of 1, expected text"),
     ("default_hooks.checkpoint={save_best: loss, rule: smaller}", CONFIG, r"checkpoint\.rule is 'smaller', expected one of greater, less"),
+    ("default_hooks.checkpoint={save_best: loss, rule: max}", CONFIG, r"rule is 'max', expected one of greater, less$"),
     ("default_hooks.checkpoint.by_epoch=2", CONFIG, r"checkpoint\.by_epoch is '2', expected true or false"),
     ("default_hooks.checkpoint.save_optimizer=false", CONFIG, r"unknown key 'save_optimizer' in default_hooks\.checkpoint"),
     # VisualizationHook
@@ -109,6 +112,12 @@ OVERRIDES = [
     # PredictionWriterHook
     custom("PredictionWriterHook, format: csv", r"custom_hooks\.0\.format is 'csv', expected one of safetensors, jsonl, both"),
     custom("PredictionWriterHook, keys: prediction", r"custom_hooks\.0\.keys is 'prediction', expected a list"),
+    # Metrics
+    ("evaluator=[{type: Accuracy, prediction: logits}]", CONFIG, r"command line: evaluator\.0: .*expected 'logits'"),
+    ("evaluator=[{type: Accuracy, target: label}]", CONFIG, r"command line: evaluator\.0: .*no tensor 'label'"),
+    ("evaluator=[{type: F1, num_classes: 5}]", CONFIG, r"command line: evaluator\.0: .*set num_classes: 10"),
+    ("evaluator=[{type: Accuracy, topk: 50}]", CONFIG, r"command line: evaluator\.0: .*correct topk"),
+    ("param_scheduler={type: ReduceOnPlateau, monitor: acc}", CONFIG, r"param_scheduler\.monitor is 'acc', .*did you mean 'accuracy'"),
     # The loop
     ("trainer.max_time=tomorrow", CONFIG, r"trainer\.max_time is 'tomorrow', expected a time"),
     ("trainer.max_time=1:2:3:4:5", CONFIG, r"trainer\.max_time is '1:2:3:4:5', expected a time"),

@@ -128,17 +128,18 @@ def check_values(checks):
     for number, (override, code, pattern) in enumerate(cases.OVERRIDES + bad_hook_cases.OVERRIDES):
         checks.later(code, pattern, "train", "base.yaml", f"work_dir=runs/{number}", override)
     # What only one of the modes meets, or meets in another place.
-    for override in ("model.image_size=30",
-                     "data.train={type: Safetensors, path: data/bad_label.safetensors, batch_size: 8, shuffle: false}"):
+    for number, override in enumerate((
+            "model.image_size=30", "data.train={type: Safetensors, path: data/bad_label.safetensors, batch_size: 8, shuffle: false}")):
         (_, code, pattern), = [row for row in cases.OVERRIDES if row[0] == override]
-        checks.later(code, pattern, "train", "base.yaml", "work_dir=runs/graph", "--mode", "graph", override)
+        checks.later(code, pattern, "train", "base.yaml", f"work_dir=runs/graph{number}", "--mode", "graph", override)
         checks.later(code, pattern, "compare", "base.yaml", override)
     gpt = "model={type: Gpt, n_layer: 1, n_head: 1, n_embd: 8, context: %d%s}"
     run = ("train", "base.yaml", "work_dir=runs/text", "evaluator=null")
     checks.later(CONFIG, r"model\.vocab_size is 9, but the text of data\.train has 15 characters; remove the key", *run,
                  gpt % (8, ", vocab_size: 9"), TEXT % "")
     checks.later(CONFIG, r"model\.vocab_size is 0, .*set the size here", *run, gpt % (8, ""))
-    checks.later(CONFIG, r"shape \[1, 8\], .*context = 4; set model\.context", *run, gpt % (4, ""), TEXT % "")
+    checks.later(CONFIG, r"shape \[1, 8\], .*context = 4; set model\.context", *run, gpt % (4, ""), TEXT % "",
+                 "work_dir=runs/short")  # it comes as far as a run, which would have the others wait
     checks.later(CONFIG, r"data\.val\.path names a text with \d+ distinct characters, .*split of the same file", *run,
                  gpt % (8, ""), TEXT % ", val: {type: Text, path: data/other_text, context: 8}")
     checks.later(CONFIG, r"n_embd is 8, expected a multiple of n_head = 3", *run,

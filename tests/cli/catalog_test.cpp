@@ -1,4 +1,5 @@
 #include <duet/cli/catalog.h>
+#include <duet/cli/foreign_keys.h>
 #include <duet/cli/registry.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ TEST(Catalog, HoldsTheKeysOfEverySection) {
         "trainer.max_updates", "trainer.accumulate", "optim_wrapper.amp", "optim_wrapper.dtype", "optim_wrapper.optimizer.lr",
         "optim_wrapper.clip_grad.max_norm", "optim_wrapper.clip_grad.clip_value", "optim_wrapper.loss_scale",
         "optim_wrapper.loss_scale.init_scale", "optim_wrapper.paramwise_cfg.custom_keys", "param_scheduler", "evaluator",
-        "custom_hooks", "graph.cache_bytes", "graph.fuse"}) {
+        "custom_hooks", "load_from", "load_from.path", "load_from.strict", "load_from.prefix", "graph.cache_bytes", "graph.fuse"}) {
     EXPECT_NE(std::find(paths.begin(), paths.end(), path), paths.end()) << path;
   }
   for (const std::string& path : paths) EXPECT_EQ(std::count(paths.begin(), paths.end(), path), 1) << path;
@@ -58,6 +59,51 @@ TEST(Catalog, TypesListTheirOwnKeys) {
   EXPECT_NE(std::find(multi_step.begin(), multi_step.end(), "milestones"), multi_step.end());
   const std::vector<std::string> ema = keys("hook", "EMAHook");
   EXPECT_NE(std::find(ema.begin(), ema.end(), "momentum"), ema.end());
+}
+
+TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
+  register_builtin_types();
+  const std::vector<ConfigKey> keys = keys_of_config();
+  const auto type_of = [](const std::vector<ConfigKey>& all, const std::string& path) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const ConfigKey& key) { return key.path == path; });
+    return found == all.end() ? "no such key" : found->type;
+  };
+  EXPECT_EQ(type_of(keys, "optim_wrapper.amp"), "off, bf16, fp16");
+  EXPECT_EQ(type_of(keys, "optim_wrapper.dtype"), "float16, bfloat16");
+  EXPECT_EQ(type_of(keys, "graph.fuse"), "exact, off");
+  EXPECT_NE(type_of(keys, "optim_wrapper.constructor").find("LearningRateDecayOptimizerConstructor"), std::string::npos);
+  EXPECT_EQ(type_of(keys, "trainer.limit_val_batches"), "integer, or fraction above 0.0 up to 1.0");
+  EXPECT_EQ(type_of(keys, "load_from"), "path");
+  const std::vector<ConfigKey> checkpoint = keys_of_type(kind_called(type_kinds(), "hook"), "CheckpointHook");
+  EXPECT_EQ(type_of(checkpoint, "save_best"), "auto, or the name of a metric");
+  EXPECT_EQ(type_of(checkpoint, "rule"), "greater, less");
+}
+
+// Where the keys of other trainers are said to be.
+TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
+  register_builtin_types();
+  std::vector<std::string> paths = paths_of(keys_of_config());
+  for (const std::string& key : paths_of(keys_of_type(kind_called(type_kinds(), "hook"), "LoggerHook"))) {
+    paths.push_back("default_hooks.logger." + key);
+  }
+  const std::string calls = "duet calls it ";
+  for (const char* key :
+       {"max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "precision",
+        "limit_train_batches", "limit_predict_batches", "check_val_every_n_epoch", "val_check_interval", "log_every_n_steps",
+        "enable_checkpointing", "enable_progress_bar", "callbacks", "logger", "accelerator", "train_cfg", "max_iters",
+        "train_dataloader", "val_dataloader", "test_dataloader", "optimizer", "randomness", "visualizer", "vis_backends",
+        "learning_rate", "gradient_accumulation_steps", "max_grad_norm", "num_train_epochs", "output_dir"}) {
+    const std::string text = foreign_key(key);
+    ASSERT_EQ(text.rfind(calls, 0), 0U) << key << ": " << text;
+    const std::string path = text.substr(calls.size(), text.find_first_of(" ,;", calls.size()) - calls.size());
+    EXPECT_TRUE(std::any_of(paths.begin(), paths.end(), [&](const std::string& known) {
+      return known == path || known.rfind(path + ".", 0) == 0;
+    })) << key << ": " << text;
+  }
+  for (const char* key : {"val_cfg", "test_cfg", "resume", "runner_type", "env_cfg"}) {
+    EXPECT_EQ(foreign_key(key).rfind("remove it", 0), 0U) << key;
+  }
+  for (const char* key : {"trainer", "optim_wrapper", "x"}) EXPECT_EQ(foreign_key(key), "") << key;
 }
 
 TEST(Catalog, NoProbeBuildsAnything) {

@@ -99,6 +99,12 @@ TEST(Config, RangesAndChoices) {
   expect_contains(error_of([&] { c.read_number("p", 0, 0, 1); }), {"c.yaml:2: p is 1.5", "at most 1"});
   expect_contains(error_of([&] { c.read_choice("mode", "eager", {"eager", "graph"}); }),
                   {"c.yaml:3: mode is 'grahp'", "did you mean 'graph'"});
+  EXPECT_EQ(error_of([&] { c.read_choice("bad", "", {"less", "greater"}); }),
+            "[Config] c.yaml:5: bad is '2 apples', expected one of less, greater");  // neither is near
+  constexpr double kSmallest = std::numeric_limits<double>::min(), kLargest = std::numeric_limits<double>::max();
+  EXPECT_EQ(error_of([&] { c.read_number("n", 1, kSmallest, kLargest); }),
+            "[Config] c.yaml:1: n is 0, expected a number above 0 and below infinity");
+  EXPECT_EQ(error_of([&] { c.read_number("n", 1, 0.1); }), "[Config] c.yaml:1: n is 0, expected a number of at least 0.1");
   EXPECT_EQ(c.read_bytes("size", 0), int64_t{2} << 30);
   EXPECT_EQ(c.read_bytes("none", 12), 12);
   expect_contains(error_of([&] { c.read_bytes("bad", 0); }), {"c.yaml:5: bad is '2 apples'"});
@@ -111,6 +117,35 @@ TEST(Config, UnknownKeysNameTheNearestKnownOne) {
   c.child("a").read<double>("learning_rate", 0);
   expect_contains(error_of([&] { c.reject_unknown(); }), {"c.yaml:3: unknown key 'learning_rat' in a",
                                                           "known: lr, learning_rate", "did you mean 'learning_rate'"});
+}
+
+TEST(Config, KeysOfOtherTrainersAreTranslated) {
+  const auto message = [](const std::string& text) {
+    const ConfigNode c = ConfigNode::parse_text(text, "c.yaml");
+    for (const char* key : {"data", "trainer", "val_evaluator"}) c.child(key);
+    c.child("trainer").read<int64_t>("max_epochs", 0);
+    c.child("trainer").read<int64_t>("max_updates", 0);
+    return error_of([&] { c.reject_unknown(); });
+  };
+  EXPECT_EQ(message("train_dataloader: {}\n"),
+            "[Config] c.yaml:1: unknown key 'train_dataloader' in the config; known: data, trainer, val_evaluator; "
+            "duet calls it data.train");
+  expect_contains(message("trainer: {max_steps: 5}\n"), {"unknown key 'max_steps' in trainer", "duet calls it trainer.max_updates"});
+  expect_contains(message("max_epochs: 5\n"), {"duet calls it trainer.max_epochs"});
+  expect_contains(message("env_cfg: {}\n"), {"remove it"});
+  EXPECT_EQ(message("trainer: {max_epochs: 5}\nval_evaluator: {}\n"), "");  // duet's own
+  // A slip of a known key is nearer.
+  expect_contains(message("trainer: {max_epoch: 5}\n"), {"did you mean 'max_epochs'"});
+}
+
+TEST(Config, VariablesOfMmengineAreRefused) {
+  const auto message = [](const std::string& text) { return error_of([&] { ConfigNode::parse_text(text, "c.yaml"); }); };
+  expect_contains(message("x: 1\nwork_dir: runs/{{ fileBasenameNoExtension }}\n"),
+                  {"c.yaml:2: work_dir has '{{ fileBasenameNoExtension }}'", "${env:NAME}", "_base_: FILE"});
+  expect_contains(message("lr: '{{_base_.optim.lr}}'\n"), {"c.yaml:1: lr has '{{_base_.optim.lr}}'"});
+  expect_contains(message("l: ['{{$HOST:none}}']\n"), {"l.0 has '{{$HOST:none}}'"});
+  expect_contains(message("work_dir: {{ fileDirname }}\n"), {"c.yaml:1", "{{...}} is not filled in", "${env:NAME}"});
+  EXPECT_EQ(message("pattern: 'a{{2}} {{ name }} {{'\n"), "");  // text like any other
 }
 
 TEST(Config, UnknownKeysInListsAndLaterParts) {
@@ -217,6 +252,13 @@ TEST(Nearest, FindsTheClosestWord) {
   EXPECT_EQ(nearest("lerning_rate", {"momentum", "learning_rate", "lr"}), "learning_rate");
   EXPECT_EQ(nearest("ADAMW", {"SGD", "AdamW"}), "AdamW");
   EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("Acc", {"IoU", "Accuracy"}), "Accuracy");   // begins with it
+  EXPECT_EQ(nearest("mIoU", {"loss", "val/mIoU"}), "val/mIoU");  // ends with it
+  EXPECT_EQ(nearest("max", {"greater", "less"}), "");            // another word
+  EXPECT_EQ(nearest("lrr", {"lr"}), "lr");
+  EXPECT_EQ(nearest("Halfs", {"Halves"}), "Halves");
+  EXPECT_EQ(nearest("fast", {"last"}), "last");
+  EXPECT_EQ(nearest("fast", {"lost"}), "");
 }
 
 TEST(Nearest, NamesComeNearestFirstAndOnce) {

@@ -69,12 +69,29 @@ def check_dry_run(program):
     assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, accumulate: 2}")
 
 
+def check_small_parts(program):
+    """Shares count on the whole data, as in a real run; pictures and predictions are tried too."""
+    # 64 samples are 2 batches of val and test: a half is one.
+    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, limit_val_batches: 0.5}")
+    for limit in ("limit_val_batches: 0.4", "limit_test_batches: 0.4", "limit_train_batches: 0.2"):
+        text = program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, %s}" % limit, code=2)
+        assert "of 2 batches, which is not one" in text or "of 4 batches, which is not one" in text, text
+    # The second batch of the interval would never come: every one is drawn.
+    text = program.run("train", "base.yaml", "--dry-run", "default_hooks={visualization: {draw: true, interval: 50, image: nowhere}}", code=2)
+    assert "nowhere" in text, text
+    predict = "data.predict={type: FashionMnist, images: data/images, labels: data/labels, batch_size: 32}"
+    text = program.run("train", "base.yaml", "--dry-run", predict)
+    assert "predictions of 1 batches" in text, text
+    text = program.run("train", "base.yaml", "--dry-run", predict, "trainer={max_updates: 8, limit_predict_batches: 0.4}", code=2)
+    assert "limit_predict_batches" in text, text
+
+
 def check_mistakes(program):
     for arguments, code, part in ((["trainer.fast_dev_run=no"], 2, "fast_dev_run is 'no'"), (["--dry-run=0"], 2, "at least 1"),
                                   (["--dry-run=-3"], 2, "fast_dev_run is '-3'"), (["--dry-run", "--resume", "auto"], 2, "excludes"),
                                   (["--dry-run", "data.test.labels=data/label_10"], 3, "label 10"),
                                   (["--dry-run", "model.image_size=30"], 2, "set model"),
-                                  (["--dry-run", "test_evaluator=[{type: F1, num_classes: 3}]"], 3, "class"),
+                                  (["--dry-run", "test_evaluator=[{type: F1, num_classes: 3}]"], 2, "set num_classes"),
                                   (["--dry-run", "custom_hooks=[{type: EarlyStoppingHook, monitor: los}]"], 2, "'los'")):
         text = program.run("train", "all.yaml", *arguments, code=code)
         assert part in text and "all parts work" not in text, (arguments, text)
@@ -104,6 +121,7 @@ def main():
         (folder / "all.yaml").write_text("_base_: base.yaml\n" + HOOKS, encoding="utf-8")
         program = Program(sys.argv[1], folder)
         check_dry_run(program)
+        check_small_parts(program)
         check_mistakes(program)
         check_compare(program)
     print("dry run: all checks passed")

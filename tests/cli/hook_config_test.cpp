@@ -88,6 +88,30 @@ TEST(HookConfig, AFurtherKeyWithATypeAddsAHook) {
                    "checkpoint", "ema"}));
 }
 
+TEST(HookConfig, NullRemovesAHookUnderAKeyOfItsOwn) {
+  register_own_hook();
+  const std::string early = "default_hooks: {early: {type: OwnHook}}";
+  EXPECT_EQ(build(early, {"default_hooks.early=null"}).trainer->hooks().order(), kDefault);
+  EXPECT_EQ(order("default_hooks: {early: null}"), kDefault);  // as a resolved config has it
+  expect_error<ConfigError>([&] { build(early, {"default_hooks.earli=null"}); },
+                            {"command line: unknown key 'earli' in default_hooks", "did you mean 'early'"});
+}
+
+TEST(HookConfig, SchedulesNeedAHookThatDrivesThem) {
+  register_own_hook();
+  const std::string schedule = "param_scheduler: {type: Cosine}\n";
+  expect_error<ConfigError>([&] { build(schedule + "default_hooks: {param_scheduler: {type: EmptyCacheHook}}"); },
+                            {"c.yaml:5: default_hooks.param_scheduler is of type EmptyCacheHook", "without effect"});
+  expect_error<ConfigError>([&] { build(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: EMAHook}]"); },
+                            {"default_hooks.param_scheduler is null", "without effect"});
+  // Elsewhere in either list, or a type of the user's in its place.
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: ParamSchedulerHook}]").size(),
+            kDefault.size());
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null, mine: {type: ParamSchedulerHook}}").size(), kDefault.size());
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: {type: OwnHook}}").size(), kDefault.size());
+  EXPECT_EQ(order("default_hooks: {param_scheduler: {type: EmptyCacheHook}}").size(), kDefault.size());
+}
+
 TEST(HookConfig, AHookWithoutPriorityHasItsOwn) {
   register_own_hook();
   const duet::Run run = build(
@@ -228,6 +252,7 @@ TEST(HookConfig, RefusesNonsense) {
       {"type: EMAHook, priority: NORMAAL", {"custom_hooks.0.priority is 'NORMAAL'", "did you mean 'NORMAL'"}},
       {"type: EMAHook, priority: 101", {"custom_hooks.0.priority is '101'", "0 to 100"}},
       {"type: EMAHook, priority: 5x", {"custom_hooks.0.priority is '5x'"}},
+      {"type: EarlyStoppingHook, monitor: los", {"custom_hooks.0.monitor is 'los'", "did you mean 'loss'"}},
       {"type: EMAHook, name: checkpoint", {"custom_hooks.0", "second hook 'checkpoint'"}},
       {"type: EMAHook, name: a.b", {"custom_hooks.0", "'a.b'", "without dots"}},
   };

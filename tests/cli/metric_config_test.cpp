@@ -32,6 +32,18 @@ class Constant : public Metric {
   std::string name_;
 };
 
+// Refuses the second batch.
+class Second : public Constant {
+ public:
+  Second() : Constant("second") {}
+  void add(const Batch&, const NamedTensors&, double) override {
+    if (++seen_ == 2) throw DataError("[Second] found the second batch, expected one");
+  }
+
+ private:
+  int seen_ = 0;
+};
+
 TEST(MetricConfig, IsOneMetricOrAList) {
   EXPECT_EQ(names_of("evaluator: {type: Accuracy}"), (Names{"accuracy", "loss"}));
   EXPECT_EQ(names_of("evaluator: [{type: Accuracy}, {type: Perplexity}]"), (Names{"accuracy", "perplexity", "loss"}));
@@ -67,6 +79,23 @@ TEST(MetricConfig, GivesTheMetricsToTheTrainer) {
   Names found;
   for (const auto& entry : values) found.push_back(entry.first);
   EXPECT_EQ(found, (Names{"loss", "mine", "val/loss"}));
+}
+
+TEST(MetricConfig, WhatDoesNotFitTheFirstBatchIsAMistakeOfTheConfig) {
+  const auto metrics = read_metrics(parse("x: 1\nevaluator:\n  - {type: Perplexity, loss: nll}\n"));
+  FakeTrainer trainer({.max_updates = 1});
+  add_metrics(metrics, trainer);
+  FakeData data(2);
+  expect_error<ConfigError>([&] { trainer.validate(data); }, {"c.yaml:3: evaluator.0: [Perplexity]", "expected 'nll'"});
+}
+
+// Labels may be wrong in any batch.
+TEST(MetricConfig, WhatALaterBatchLacksIsAMistakeOfTheData) {
+  const auto metrics = read_metrics(parse("evaluator: {type: Second}\n"));
+  FakeTrainer trainer({.max_updates = 1});
+  add_metrics(metrics, trainer);
+  FakeData data(2);
+  expect_error<DataError>([&] { trainer.validate(data); }, {"the second"});
 }
 
 TEST(MetricConfig, TestsWithMetricsOfTheirOwnIfThereAreAny) {
@@ -105,6 +134,10 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
   expect("test_evaluator: {type: Acuracy}", {"test_evaluator.type is 'Acuracy'"});
   const std::string miou = "evaluator: {type: IoUMetric, num_classes: 3, prefix: val}\n";
   expect(miou + "default_hooks: {checkpoint: {save_best: mIoU}}", {"save_best is 'mIoU'", "did you mean 'val/mIoU'"});
+  const std::string plateau = "param_scheduler: {type: ReduceOnPlateau, rule: greater, monitor: ";
+  expect(miou + plateau + "mIoU}\n", {"c.yaml:3: param_scheduler.monitor is 'mIoU'", "did you mean 'val/mIoU'"});
+  EXPECT_NO_THROW(run_config(miou + plateau + "val/mIoU}\n"));
+  EXPECT_NO_THROW(run_config(plateau + "loss}\n"));
   const std::string cells = "evaluator: {type: ConfusionMatrix, num_classes: 3, flatten: true}\n";
   expect(cells + "default_hooks: {checkpoint: {save_best: auto}}",
          {"'confusion_0_0'", "not what is better", "set rule"});
@@ -120,6 +153,7 @@ TEST(MetricConfig, KnowsMetricsOfTheUser) {
 const bool kRegistered = [] {
   register_metric("Mine",
                   [](ConfigNode& node) { return std::make_unique<Constant>(node.read<std::string>("name", "mine")); });
+  register_metric("Second", [](ConfigNode&) { return std::make_unique<Second>(); });
   register_metric("Loss", [](ConfigNode&) { return std::make_unique<Constant>("loss"); });
   return true;
 }();

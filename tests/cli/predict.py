@@ -85,6 +85,7 @@ def check_checkpoints(program):
         program.run("predict", "base.yaml", "work_dir=run", "--mode", mode, "--output", mode)
     assert tensors_of(program.folder / "eager/predictions.safetensors") == tensors_of(program.folder / "graph/predictions.safetensors")
     assert "train first" in program.run("predict", "base.yaml", "work_dir=nowhere", code=4)
+    assert not (program.folder / "nowhere").exists(), "a refused predict left a folder"
 
 
 def check_average(program):
@@ -101,6 +102,11 @@ def check_average(program):
     last = [line for line in lines if line["kind"] == "val"][-1]
     assert last["step"] == 8 and abs(last["loss"] - values["average loss"]) < 1e-12, (last, values["average loss"])
     assert all(line["kind"] != "test" for line in lines), "an evaluation wrote into the log of the training"
+    for command in ("eval", "predict"):
+        text = program.run(command, "base.yaml", "work_dir=ema", "custom_hooks=null")
+        assert text.count("holds averages of the weights, 'ema'") == 1 and "type: EMAHook" in text, text
+        for work_dir, hooks in (("ema", AVERAGE), ("run", "custom_hooks=null")):
+            assert "holds averages" not in program.run(command, "base.yaml", f"work_dir={work_dir}", hooks)
     warned = program.run("eval", "base.yaml", "work_dir=run", AVERAGE)
     assert "holds no state of hook 'ema'" in warned, warned
 
@@ -116,6 +122,72 @@ def check_pictures(program):
         assert path.read_bytes().startswith(b"\x89PNG"), path
 
 
+def check_paths(program):
+    """A work_dir stands for its newest good checkpoint, in every command."""
+    for path in ("run", "run/", "run/checkpoints", "run/checkpoints/step-8"):
+        result = program.json("eval", "base.yaml", "work_dir=elsewhere", "--checkpoint", path)
+        assert result["update"] == 8 and result["checkpoint"].endswith("run/checkpoints/step-8"), (path, result)
+    assert program.json("inspect", "run")["path"] == "run/checkpoints/step-8"
+    text = program.run("export", "run", "run.safetensors")
+    assert "the newest good checkpoint in 'run/checkpoints' is 'run/checkpoints/step-8'" in text, text
+    text = program.run("train", "base.yaml", "work_dir=from_run", "trainer.max_updates=9", "--resume", "run")
+    assert "resumed from 'run/checkpoints/step-8' after update 8" in text, text
+    text = program.run("train", "base.yaml", "work_dir=from_run", "trainer.max_updates=9", "--resume", "from_run")
+    assert "resumed from 'from_run/checkpoints/step-9'" in text and not list(program.folder.glob("from_run/checkpoints.*")), text
+    for path, part in (("data", "holds neither manifest.json"), ("nowhere", "does not exist")):
+        for arguments in (("eval", "base.yaml", "--checkpoint", path), ("inspect", path), ("train", "base.yaml", "work_dir=no", "--resume", path)):
+            text = program.run(*arguments, code=4)
+            assert f"'{path}" in text and part in text, text
+
+
+def check_weights_files(program):
+    """Files of weights are evaluated as the checkpoint that they came from, if they are all of the model's."""
+    whole = program.json("eval", "base.yaml", "work_dir=run", "--checkpoint", "latest")
+    for name in ("run.safetensors", "run.pt"):
+        program.run("export", "run/checkpoints/step-8", name)
+        text = program.run("eval", "base.yaml", "--checkpoint", name, "--json", "result.json")
+        result = json.loads((program.folder / "result.json").read_text())
+        assert result == {**whole, "checkpoint": name, "update": None}, (result, whole)
+        assert f"loaded weights from '{name}'" in text, text
+        assert program.json("predict", "base.yaml", "--checkpoint", name, "--output", "of_file")["update"] is None
+    text = program.run("eval", "base.yaml", "--checkpoint", "run.pt", "model.channels=[4, 4]", code=4)
+    assert "does not fit the model exactly" in text and "missing there: conv2.weight" in text, text
+    assert "holds no state of hook 'ema'" in program.run("eval", "base.yaml", "--checkpoint", "run.pt", AVERAGE)
+    text = program.run("eval", "base.yaml", "--checkpoint", "base.yaml", code=4)
+    assert "base.yaml" in text, text
+
+
+def check_sections(program):
+    """Mistakes in data.test and data.predict show before the training, whose data they are not."""
+    good = "type: FashionMnist, images: data/images, labels: data/labels"
+    for section in ("test", "predict"):
+        for values, code, part in ((good + ", batchsize: 3", 2, f"unknown key 'batchsize' in data.{section}"),
+                                   (good + ", limit: many", 2, f"data.{section}.limit is 'many'"),
+                                   (good + ", split: tset", 2, f"data.{section}.split is 'tset'"),
+                                   ("type: FashonMnist", 2, "did you mean 'FashionMnist'"),
+                                   ("type: Safetensors", 2, f"data.{section}.path"),
+                                   ("type: FashionMnist, images: data/image, labels: data/labels", 3, f"data.{section}.images is 'data/image'"),
+                                   ("type: Text, path: data/nowhere", 3, f"data.{section}.path is 'data/nowhere'")):
+            text = program.run("train", "base.yaml", "work_dir=untouched", "data.%s={%s}" % (section, values), code=code)
+            assert part in text and "training in mode" not in text, text
+    assert not (program.folder / "untouched").exists(), "a refused run left a folder"
+    program.run("train", "base.yaml", "work_dir=sections", "trainer.max_updates=1", "data.test={%s, limit: 9}" % good)
+    assert program.json("eval", "sections/config.yaml", "work_dir=sections")["update"] == 1
+
+
+def check_output(program):
+    """A place that cannot be written shows before the checkpoint is read; files of an earlier pass do not stay."""
+    for place in ("base.yaml/x", "/proc/self"):
+        text = program.run("predict", "base.yaml", "work_dir=run", "--output", place, code=2)
+        assert f"cannot write predictions to '{place}'" in text and "predictions of" not in text, text
+    for writer, names in (("{format: both}", ["predictions.jsonl", "predictions.safetensors"]),
+                          ("{per_batch: true}", ["batch-000000.safetensors", "batch-000001.safetensors"]),
+                          ("{format: jsonl}", ["predictions.jsonl"]), ("{format: safetensors}", ["predictions.safetensors"])):
+        writer = "custom_hooks=[{type: PredictionWriterHook, " + writer[1:] + "]"
+        program.run("predict", "base.yaml", "work_dir=run", writer, "--output", "again")
+        assert sorted(path.name for path in (program.folder / "again").iterdir()) == names, (writer, names)
+
+
 def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
@@ -128,6 +200,10 @@ def main():
         check_folder(program)
         check_checkpoints(program)
         check_average(program)
+        check_paths(program)
+        check_weights_files(program)
+        check_sections(program)
+        check_output(program)
         check_pictures(program)
     print("predict: all checks passed")
 

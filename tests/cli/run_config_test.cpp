@@ -279,6 +279,16 @@ INSTANTIATE_TEST_SUITE_P(
         {"graph.fuse=fast", {"graph.fuse is 'fast'", "not available"}},
         {"graph.warmup=3", {"unknown key 'warmup' in graph"}}}));
 
+TEST(RunConfig, APrefixOfWeightsMayEndWithItsDot) {
+  const auto prefix = [](const std::string& text) {
+    const std::string word = "load_from={path: w.pt, prefix: " + text + "}";
+    return parse({word.c_str()}).load_from->source.prefix;
+  };
+  EXPECT_EQ(prefix("backbone."), "backbone");
+  EXPECT_EQ(prefix("backbone"), "backbone");
+  EXPECT_EQ(prefix("''"), "");
+}
+
 // Whatever a hand slip or a bad disk makes of a config: it is read, or refused with file and line.
 TEST(RunConfig, ThousandsOfDamagedTextsAreReadOrRefused) {
   std::mt19937 random(0);

@@ -5,14 +5,17 @@ usage: signals.py PROGRAM [--seed N] [--moments N]
 
 SIGTERM, SIGINT and SIGUSR1 arrive at random moments: while a checkpoint is loaded, in updates, captures, saves and
 validations. Each process must end with exit code 75 within seconds; the next one goes on with --resume auto in the
-other mode. A second signal ends the process at once.
+other mode. A second signal ends the process at once. A work_dir has one run at a time. A compare or a dry run that is stopped
+leaves no files.
 """
 
 import argparse
+import os
 import pathlib
 import random
 import re
 import signal
+import subprocess
 import tempfile
 import time
 
@@ -94,6 +97,54 @@ def stop_at_once(program, root, mode):
     return code == 128 + signal.SIGTERM
 
 
+def refuse_second_run(program, root):
+    """A work_dir has one run at a time, and a run that was killed holds nothing."""
+    config = root / "long.yaml"
+    config.write_text(RUN.replace("max_epochs: 4", "max_updates: 100000"), encoding="utf-8")
+    chain = Chain(program, root / "shared", config)
+    chain.start("eager", "none")
+    if not wait_for(chain, "info update 4/"):
+        fail(f"the first run ended early:\n{chain.log}")
+    begun = chain.temporary(), sorted(os.listdir(chain.work_dir))
+    second = subprocess.run(chain.arguments("graph", "none"), capture_output=True, text=True, check=False)
+    if second.returncode != 2 or f"process {chain.process.pid})" not in second.stderr or "another work_dir" not in second.stderr:
+        fail(f"expected a second run to be refused with exit code 2, found {second.returncode}:\n{second.stderr}")
+    if [name for name in os.listdir(chain.work_dir) if name.startswith("checkpoints.")]:
+        fail(f"the second run moved checkpoints: {begun}, {os.listdir(chain.work_dir)}")
+    # Others only read.
+    done = subprocess.run([program, "eval", str(config), f"work_dir={chain.work_dir}"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        fail(f"eval beside the run returned {done.returncode}:\n{done.stderr}")
+    if chain.signal(signal.SIGKILL) != -signal.SIGKILL:
+        fail("the first run ended by itself")
+    done = subprocess.run([*chain.arguments("eager", "auto"), "trainer.max_updates=8"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        fail(f"after a killed run the next one returned {done.returncode}:\n{done.stderr}")
+
+
+def stop_without_state(program, root, *arguments):
+    """What keeps nothing leaves no temporary folder, and ends as shells say it of a signal."""
+    config, scratch = root / "long.yaml", root / "scratch"
+    scratch.mkdir(exist_ok=True)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen([program, arguments[0], str(config), f"work_dir={root}/none", *arguments[1:]],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "TMPDIR": str(scratch)})
+        text = ""
+        while "info update" not in text:
+            line = process.stdout.readline()
+            if not line:
+                fail(f"duet {arguments} ended early:\n{text}")
+            text += line
+        if not list(scratch.iterdir()):
+            fail(f"duet {arguments} works without a temporary folder: this test shows nothing")
+        process.send_signal(number)
+        text += process.communicate(timeout=60)[0]
+        if process.returncode != 128 + number or f"stopped by {number.name}" not in text:
+            fail(f"expected exit code {128 + number} of duet {arguments}, found {process.returncode}:\n{text}")
+        if list(scratch.iterdir()) or (root / "none").exists():
+            fail(f"duet {arguments} left {list(scratch.iterdir())} after {number.name}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -104,6 +155,9 @@ def main():
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
+        refuse_second_run(options.program, root)
+        stop_without_state(options.program, root, "compare", "--updates", "90000")
+        stop_without_state(options.program, root, "train", "--dry-run", "90000", "data.train.sampler=infinite")
         at_once = sum(stop_at_once(options.program, root, mode) for mode in ("eager", "graph") for _ in range(2))
         if at_once == 0:
             fail("no second signal came in time to end a process at once")

@@ -180,6 +180,32 @@ void die_at_every_call(int64_t update) {
 TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfANewStep) { die_at_every_call(4); }
 TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfAReplacedStep) { die_at_every_call(3); }
 
+// The save of a new best checkpoint deletes the one that was the best.
+TEST(CheckpointCrash, LeavesABestCheckpointAfterDeathAtEveryCall) {
+  int old = 0, n = 0;
+  for (bool more = true; more; ++n) {
+    const TempDir folder;
+    const std::string root = folder / "c";
+    fill(root);
+    CheckpointStore(root).set_best("step-1");
+    const int status = in_child([&] {
+      CheckpointStore store(root, {.max_keep = 3});
+      const PlannedFault fault(n, kKill);
+      store.save(4, sample_state(4), {"step-4"}, CheckpointRank::kBest);
+      return 0;
+    });
+    more = WIFSIGNALED(status);
+    ASSERT_TRUE(more || status == 0);
+    const auto best = CheckpointStore(root).find_best();
+    ASSERT_TRUE(best.has_value()) << "call " << n;
+    EXPECT_NO_THROW(CheckpointStore::verify(*best)) << "call " << n;
+    old += *best == root + "/step-1";
+    EXPECT_TRUE(more || *best == root + "/step-4");
+  }
+  EXPECT_GT(old, 10);
+  EXPECT_GT(n - old, 1);
+}
+
 TEST(CheckpointCrash, SurvivesKillsAtRandomMoments) {
   const TempDir folder;
   const std::string root = folder / "c";

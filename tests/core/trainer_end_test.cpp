@@ -187,6 +187,17 @@ TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
   trainer->add_metric(std::make_unique<Accuracy>(), "second");
   const MetricValues values = trainer->validate(*loader(4));
   EXPECT_EQ(values.count("accuracy") + values.count("second/accuracy") + values.count("loss"), 3U);
+  const auto second_first = trainer_for(mode(), {.max_updates = 1});
+  std::string first = "none";
+  add_hook(*second_first, [&](const std::string& point, TrainContext& c) {
+    if (point == "after_val_epoch") first = c.first_metric;
+  });
+  second_first->validate(*loader(4));
+  EXPECT_EQ(first, "");
+  second_first->add_metric(std::make_unique<Accuracy>(), "second");
+  second_first->add_metric(std::make_unique<Accuracy>());
+  second_first->validate(*loader(4));
+  EXPECT_EQ(first, "second/accuracy");
   trainer->add_metric(std::make_unique<Accuracy>());
   expect_error<ConfigError>([&] { trainer->validate(*loader(4)); }, {"two metrics report 'accuracy'", "prefix"});
 }

@@ -11,6 +11,7 @@
 
 #include "../support/expect_error.h"
 #include "../support/fakes.h"
+#include "../support/log_lines.h"
 #include "../support/temp_dir.h"
 
 namespace duet {
@@ -139,6 +140,37 @@ TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
       run.validation(hook, {{"loss", score}, {other, score}});
     }
     EXPECT_EQ(best(), expected) << other;
+  }
+}
+
+TEST_F(Checkpoint, TakesTheFirstResultOfTheFirstMetricForTheBestAndSaysSo) {
+  CheckpointHook hook({.interval = 0, .save_best = "auto"});
+  hook.before_train(run.context);
+  run.context.first_metric = "mIoU";
+  const auto validate = [&](double score) {
+    train(hook, 1);
+    return testing::stderr_of([&] { run.validation(hook, {{"aAcc", -score}, {"loss", -score}, {"mIoU", score}}); });
+  };
+  EXPECT_NE(validate(0.1).find("auto goes by mIoU"), std::string::npos);
+  EXPECT_EQ(validate(0.2).find("auto goes by"), std::string::npos);
+  EXPECT_EQ(best(), "step-2");
+}
+
+// Dies when the best checkpoint is there and the file that names it is not.
+TEST_F(Checkpoint, NamesTheBestAfterAResumeThatTheProcessCouldNot) {
+  CheckpointHook first({.interval = 1, .max_keep = 10, .save_best = "accuracy"});
+  run.state.hook = &first;
+  first.before_train(run.context);
+  for (const double accuracy : {0.5, 0.7}) {
+    train(first, 1);
+    run.validation(first, {{"accuracy", accuracy}});
+  }
+  for (const std::string left : {"step-1\n", ""}) {
+    std::ofstream(root() + "/best") << left;
+    CheckpointHook second({.interval = 1, .max_keep = 10, .save_best = "accuracy"});
+    second.load_state_dict(CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint"));
+    second.before_train(run.context);
+    EXPECT_EQ(best(), "step-2");
   }
 }
 

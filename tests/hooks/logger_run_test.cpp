@@ -208,6 +208,55 @@ TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
   nowhere.train(again);  // no work_dir, nothing to open
 }
 
+TEST(LoggerSinks, GiveWandbWhatTheRunWasConfiguredWith) {
+  const TempDir folder;
+  FakeTrainer run({.max_updates = 2, .work_dir = folder / "run"});
+  auto logger = std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {{"wandb"}}});
+  logger->set_config(R"({"optimizer":{"lr":0.125},"seed":7})");
+  run.add_hook(std::move(logger));
+  FakeData data(3);
+  run.train(data);
+  std::string bytes;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "run/wandb")) {
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    bytes.append(std::istreambuf_iterator<char>(file), {});
+  }
+  EXPECT_NE(bytes.find("optimizer"), std::string::npos);
+  EXPECT_NE(bytes.find(R"({"lr":0.125})"), std::string::npos);
+}
+
+class SecondLogger : public LoggerHook {
+ public:
+  using LoggerHook::LoggerHook;
+  std::string name() const override { return "second_logger"; }
+};
+
+TEST(LoggerSinks, OfTwoLoggersHearTheSame) {
+  FakeRun run;
+  const auto with_sink = [](const std::shared_ptr<std::vector<LogRecord>>& records) {
+    std::vector<std::unique_ptr<LogSink>> sinks;
+    sinks.push_back(std::make_unique<testing::MemorySink>(records));
+    return sinks;
+  };
+  const auto first = std::make_shared<std::vector<LogRecord>>(), second = std::make_shared<std::vector<LogRecord>>();
+  {
+    HookList hooks;
+    hooks.add(std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {}}, with_sink(first)));
+    hooks.add(std::make_unique<SecondLogger>(LoggerHookOptions{.sinks = {}}, with_sink(second)));
+    hooks.call(HookPoint::kBeforeRun, run.context);
+    run.context.messages.text("note", "hello");
+    run.context.messages.image("val/a", at::full({2, 3, 3}, 7, at::kByte));
+    EXPECT_TRUE(run.context.messages.wants_images());
+  }
+  EXPECT_FALSE(run.context.messages.wants_images());
+  for (const auto& records : {first, second}) {
+    ASSERT_EQ(records->size(), 3U);
+    EXPECT_EQ(std::get<std::string>(records->at(1).values.at(0).second), "hello");
+    EXPECT_EQ(records->at(2).images.at(0).name, "val/a");
+  }
+}
+
 class SlowSink : public testing::MemorySink {
  public:
   explicit SlowSink(std::string file) : MemorySink(nullptr), file_(std::move(file)) {}

@@ -179,9 +179,23 @@ TEST_P(NaNGuard, LeavesCheckpointsAsTheyAreWhenItOnlyWarns) {
   const auto trainer = make({.interval = 100, .action = "warn"});
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
   steps(*trainer, 9);
-  expect_error<CheckpointError>([&] { trainer->finish(); }, {"not finite after update 9"});
+  ::testing::internal::CaptureStderr();
+  trainer->finish();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of update 9"));
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
   EXPECT_EQ(checkpoints(),
             (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
+  expect_error<SaveRefused>([&] { trainer->save(folder_.path().string()); }, {"hook 'nan_guard'", "after update 9"});
+}
+
+TEST_P(NaNGuard, StopsWithoutAnErrorThoughTheLastStateCannotBeSaved) {
+  const auto trainer = make({.interval = 4, .action = "stop"});
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
+  while (trainer->stop_reason().empty()) step(*trainer);
+  EXPECT_NO_THROW(trainer->finish());
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kStopped);
+  EXPECT_EQ(trainer->update(), 8);
+  EXPECT_EQ(checkpoints().back(), CheckpointStore::folder_name(4));
 }
 
 TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
@@ -207,7 +221,7 @@ TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
   NaNGuardHook hook({.action = "stop"});
   hook.before_save_checkpoint(context);
   task.buffer[1] = std::nan("");
-  expect_error<CheckpointError>([&] { hook.before_save_checkpoint(context); }, {"the buffer 'mask'"});
+  expect_error<SaveRefused>([&] { hook.before_save_checkpoint(context); }, {"the buffer 'mask'"});
 }
 
 TEST(NaNGuardHook, RefusesOptionsOutOfRange) {

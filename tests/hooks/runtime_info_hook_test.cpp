@@ -73,7 +73,7 @@ TEST(RuntimeInfo, PublishesMemoryInMegabytes) {
 TEST(RuntimeInfo, SaysWhatRunsWhere) {
   FakeRun run;
   std::string published;
-  run.context.messages.listen(
+  const auto listening = run.context.messages.listen(
       nullptr, [&](const std::string& name, const std::string& text) { published = name + ": " + text; });
   seed_all(4711);
   RuntimeInfoHook hook;

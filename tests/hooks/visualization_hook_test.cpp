@@ -72,7 +72,7 @@ TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {
 
 TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
   std::vector<std::pair<std::string, at::Tensor>> heard;
-  run_.context.messages.listen(
+  auto listening = run_.context.messages.listen(
       [&](const std::string& name, const at::Tensor& pixels) { heard.emplace_back(name, pixels); },
       [](const std::string&, const std::string&) {});
   VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1});
@@ -88,7 +88,7 @@ TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
   run_.context.work_dir.clear();
   pass(hook, 1);
   EXPECT_EQ(heard.size(), 3U);
-  run_.context.messages.listen(nullptr, nullptr);
+  listening.reset();
   int painted = 0;
   VisualizationHook counting({.draw = true, .interval = 1, .painter = [&](const Batch&, const NamedTensors&, int64_t) {
                                 ++painted;

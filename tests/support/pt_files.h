@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,9 +10,11 @@
 
 namespace duet {
 
-// A file that make_pt_files.py wrote with Python.
+// A file that make_pt_files.py wrote with Python: beside the sources, or where DUET_TESTS says that a copy of tests/ is.
 inline std::string python_file(const std::string& name) {
-  return (std::filesystem::path(__FILE__).parent_path() / "../core/pt_files" / name).string();
+  const char* copy = std::getenv("DUET_TESTS");
+  const auto tests = copy != nullptr ? std::filesystem::path(copy) : std::filesystem::path(__FILE__).parent_path() / "..";
+  return (tests / "core/pt_files" / name).string();
 }
 
 inline std::string bytes_of(const std::string& path) {

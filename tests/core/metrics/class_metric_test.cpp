@@ -16,6 +16,7 @@
 #include <set>
 
 #include "../../support/expect_error.h"
+#include "../../support/log_lines.h"
 
 namespace duet {
 namespace {
@@ -252,6 +253,47 @@ TEST(Metric, ReadsNothingBeforeItComputes) {
   batch["target"].sum().item<int64_t>();
   EXPECT_FALSE(waited.empty());
   at::removeCallback(handle);
+}
+
+TEST(ClassMetric, CountsASampleWithNaNScoresAsWrongAndAsNoClass) {
+  IoUMetric iou({.num_classes = 3, .iou_metrics = {"mFscore", "mIoU"}, .per_class = true});
+  F1 f1({.num_classes = 3, .average = {"micro", "none"}});
+  Accuracy top1, top2({.topk = {1, 2}});
+  ConfusionMatrix confusion({.num_classes = 3, .flatten = true});
+  // Targets 0 0 1 2 and one that does not count; the second 0 has no score at all, the 1 a single NaN that is not its own.
+  at::Tensor scores = at::one_hot(at::tensor({0, 0, 1, 2, 0}, at::kLong), 3).to(at::kFloat);
+  scores[1].fill_(NAN);
+  scores[2][0] = NAN;
+  scores[4].fill_(NAN);
+  const Batch batch = {{"target", at::tensor({0, 0, 1, 2, 255}, at::kLong)}};
+  const Batch other = {{"target", at::tensor({0, 0, 1, 2, -100}, at::kLong)}};
+  iou.add(batch, {{"prediction", scores}}, 1);
+  for (Metric* metric : std::initializer_list<Metric*>{&f1, &top1, &top2, &confusion}) {
+    metric->add(other, {{"prediction", scores}}, 1);
+  }
+  MetricValues areas;
+  const std::string log = testing::stderr_of([&] {
+    areas = iou.compute();
+    iou.text();  // says it no second time
+  });
+  const std::size_t said = log.find("[IoUMetric] found NaN in the 'prediction' of 2 samples");
+  EXPECT_NE(said, std::string::npos) << log;
+  EXPECT_EQ(log.find("found NaN", said + 20), std::string::npos) << log;
+  EXPECT_EQ(areas.at("aAcc"), 0.5);
+  EXPECT_EQ(areas.at("IoU_0"), 0.5);
+  EXPECT_EQ(areas.at("IoU_1"), 0);
+  EXPECT_EQ(areas.at("IoU_2"), 1);
+  EXPECT_EQ(areas.at("Recall_0"), 0.5);
+  EXPECT_EQ(areas.at("Precision_0"), 1);
+  const MetricValues shares = f1.compute();
+  EXPECT_EQ(shares.at("f1_micro"), 0.5);
+  EXPECT_DOUBLE_EQ(shares.at("f1_0"), 2.0 / 3);
+  EXPECT_NE(testing::stderr_of([&] { EXPECT_EQ(top1.compute().at("accuracy"), 0.5); }).find("of 2 samples"),
+            std::string::npos);
+  EXPECT_EQ(top2.compute().at("accuracy/top2"), 0.5);
+  double sum = 0;
+  for (const auto& [name, count] : confusion.compute()) sum += count;
+  EXPECT_EQ(sum, 2);  // of four that count
 }
 
 }  // namespace

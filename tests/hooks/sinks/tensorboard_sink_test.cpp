@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
 
 #include "../../support/expect_error.h"
 #include "../../support/full_disk.h"
@@ -75,6 +78,18 @@ TEST(TensorBoardSink, RefusesAFolderThatCannotBeAndAPictureThatIsNone) {
   expect_error<ConfigError>([&] { TensorBoardSink sink(file + "/logs"); }, {"[TensorBoardSink]", file});
   TensorBoardSink sink(dir / "logs");
   expect_error<DataError>([&] { sink.write({.kind = "val", .images = {{"val/0", at::zeros({2, 2})}}}); }, {"[2, 2]"});
+}
+
+// TensorBoard forgets what other files of the folder say from the step of such an event on.
+TEST(TensorBoardSink, StartsASessionForARunButNotForAnEvaluationOnItsOwn) {
+  const std::string start = {0x3a, 2, 8, 1};  // Event.session_log = {status: START}
+  for (const auto& [kind, expected] : {std::pair{"start", true}, {"test", false}, {"val", false}}) {
+    const TempDir dir;
+    TensorBoardSink(dir.path().string()).write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
+    std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(bytes.find(start) != std::string::npos, expected) << kind;
+  }
 }
 
 }  // namespace

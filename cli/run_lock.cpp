@@ -1,0 +1,69 @@
+#include <duet/cli/run_lock.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+namespace duet {
+
+namespace {
+
+// " (process 1234)"; empty if the file does not say.
+std::string holder(int file) {
+  char text[32] = {};
+  const ssize_t got = ::pread(file, text, sizeof text - 1, 0);
+  std::string digits;
+  for (ssize_t i = 0; i < got && std::isdigit(static_cast<unsigned char>(text[i])) != 0; ++i) digits += text[i];
+  return digits.empty() ? std::string() : " (process " + digits + ")";
+}
+
+// For the message of whoever comes next; without it that message names no process.
+void write_holder(int file) {
+  const std::string text = c10::str(::getpid(), "\n");
+  const bool written = ::ftruncate(file, 0) == 0 && ::pwrite(file, text.data(), text.size(), 0) > 0;
+  if (!written) log_warning(std::string("[duet] run.lock does not name this process: ") + std::strerror(errno));
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& work_dir) {
+  const std::string path = work_dir + "/run.lock";
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    throw ConfigError(c10::str("[duet] cannot write '", path, "' (", std::strerror(errno),
+                               "), expected a writable folder; change work_dir"));
+  }
+  int result = 0;
+  do {
+    result = ::flock(file_, LOCK_EX | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) {
+    write_holder(file_);
+    return;
+  }
+  if (errno != EWOULDBLOCK) {
+    log_warning(c10::str("[duet] '", work_dir, "' is on a file system without locks (", std::strerror(errno),
+                         "): see to it yourself that no second run writes there"));
+    return;
+  }
+  const std::string other = holder(file_);
+  ::close(file_);
+  throw ConfigError(c10::str("[duet] found a run", other, " that is at work in '", work_dir,
+                             "', expected none; wait for it, stop it, or choose another work_dir"));
+}
+
+// By hand: a forked child that holds a copy of the descriptor would keep the lock.
+RunLock::~RunLock() {
+  ::flock(file_, LOCK_UN);
+  ::close(file_);
+}
+
+}  // namespace duet
