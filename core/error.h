@@ -34,6 +34,13 @@ class CheckpointError : public Error {
   explicit CheckpointError(const std::string& message) : Error(message, 4) {}
 };
 
+// Another process of the group is lost, has failed, or does not answer: nothing is wrong with this one, and a restart of all
+// goes on from the last checkpoint.
+class PeerError : public Error {
+ public:
+  explicit PeerError(const std::string& message) : Error(message, 6) {}
+};
+
 // A step that cannot be captured or whose replay stopped being the same as its eager run.
 class GraphError : public Error {
  public:

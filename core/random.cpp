@@ -41,6 +41,10 @@ void set_state_of(at::Generator& generator, const at::Tensor& state) {
 
 void seed_all(uint64_t seed) { at::manual_seed(seed); }
 
+uint64_t default_seed() { return at::globalContext().defaultGenerator(at::kCPU).current_seed(); }
+
+uint64_t rank_seed(uint64_t seed, int64_t rank) { return seed + static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL; }
+
 StateDict random_state() {
   StateDict state;
   for (auto& [name, generator] : generators()) state.set(name, state_of(generator));

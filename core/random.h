@@ -10,6 +10,11 @@ namespace duet {
 // Seeds the default generators of the CPU and of every CUDA device, as torch.manual_seed does.
 void seed_all(uint64_t seed);
 
+// What the CPU's default generator was seeded with.
+uint64_t default_seed();
+// A seed for rank `rank` of a group that was given `seed`; `seed` itself for rank 0.
+uint64_t rank_seed(uint64_t seed, int64_t rank);
+
 // State of the default generators: "cpu", and "cuda.<index>" for the devices there are.
 StateDict random_state();
 // Throws CheckpointError if a generator is missing in `state`.

@@ -12,6 +12,7 @@
 
 namespace duet {
 
+class Communicator;
 class DataSource;
 class Task;
 
@@ -36,6 +37,8 @@ struct TrainContext {
   Stateful& trainer_state;  // everything a bit-exact resume needs, hooks included; taking it calls before_save_checkpoint
   std::string mode;         // "eager" or "graph"
   std::string work_dir;     // empty: nothing is written
+  Communicator* communicator = nullptr;  // the ranks that train together; null: one process
+  bool is_main = true;      // whether this is rank 0, which writes and logs for all
 
   int64_t update = 0;       // finished updates of the whole run
   int64_t max_updates = 0;  // 0: no limit

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/checked_indices.h>
+#include <duet/core/comm/communicator.h>
 #include <duet/core/device_copy.h>
 #include <duet/core/error.h>
 
@@ -86,6 +87,9 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at:
   options_.validate();
   context_.max_updates = options_.max_updates;
   context_.max_epochs = options_.max_epochs;
+  context_.communicator = rule_->communicator();
+  context_.is_main = context_.communicator == nullptr || context_.communicator->is_main();
+  if (!context_.is_main) draw_own_numbers();
   task().train(true);
 }
 
@@ -96,8 +100,10 @@ void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix)
   metrics_.push_back({std::move(prefix), std::move(metric)});
 }
 
-bool BaseTrainer::finished() const {
-  return !context_.stop_reason.empty() || (options_.max_updates > 0 && context_.update >= options_.max_updates) ||
+bool BaseTrainer::finished() const { return !context_.stop_reason.empty() || limits_reached(); }
+
+bool BaseTrainer::limits_reached() const {
+  return (options_.max_updates > 0 && context_.update >= options_.max_updates) ||
          (options_.max_epochs > 0 && context_.epoch >= options_.max_epochs);
 }
 
@@ -133,6 +139,7 @@ void BaseTrainer::open_run() {
   run_ = Run::kOpen;
   opened_at_ = std::chrono::steady_clock::now();
   context_.stop_reason.clear();
+  stop_agreed_ = false;
   context_.stop_outcome = RunOutcome::kNone;
   context_.error.clear();
   context_.outcome = RunOutcome::kRunning;
@@ -144,6 +151,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   if (run_ == Run::kClosed) return error;
   run_ = Run::kClosed;
   context_.outcome = !context_.stop_reason.empty() ? context_.stop_outcome : RunOutcome::kFinished;
+  if (error && context_.communicator != nullptr) context_.communicator->fail(text_of(error));
   const auto tell = [&](HookPoint point) {
     if (error) context_.outcome = RunOutcome::kFailed;
     if (error && context_.error.empty()) context_.error = text_of(error);
@@ -159,7 +167,10 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
 
 void BaseTrainer::finish() {
   if (run_ == Run::kClosed) return;
-  const std::exception_ptr found = caught([this] { rule_->settle(); });
+  const std::exception_ptr found = caught([this] {
+    agree_on_stop();
+    rule_->settle();
+  });
   if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
 }
 
@@ -170,14 +181,15 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   load_position(data);
   data_ = &data;
   context_.data = &data;
-  context_.updates_per_epoch = options_.updates_per_epoch(data);
   std::exception_ptr error = caught([&] {
+    context_.updates_per_epoch = agree_on_epoch(options_.updates_per_epoch(data));
     open_run();
     // A checkpoint is written before the validation of its update.
     validate_if_due(validation, /*epoch_ends=*/false);
-    if (finished() && epoch_is_used_up()) end_epoch(validation);
+    if (loop_ends() && epoch_is_used_up()) end_epoch(validation);
     validate_if_due(validation, /*epoch_ends=*/context_.update_in_epoch == 0 && context_.epoch > 0);
-    while (!finished()) train_epoch(data, validation);
+    while (!loop_ends()) train_epoch(data, validation);
+    agree_on_stop();
     rule_->settle();
   });
   error = close_run(error);
@@ -194,20 +206,18 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   if (context_.update_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   Window window;
   bool any = false;
-  bool exhausted = false;
-  while (!finished()) {
-    exhausted = !fetch_window(data, window);
-    if (exhausted) break;
+  Turn turn = Turn::kRun;
+  while (!limits_reached() && (turn = next_window(data, window)) == Turn::kRun) {
     any = true;
     run_window(window);
     validate_if_due(validation, /*epoch_ends=*/false);
   }
-  if (!any && context_.update_in_epoch == 0 && !finished()) {
+  if (!any && context_.update_in_epoch == 0 && !loop_ends()) {
     throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(context_.epoch) +
                     ", expected at least one; check its size, batch_size and drop_last");
   }
   // An epoch that a limit cut short is not over, unless it was used up at that very update.
-  if (exhausted || epoch_is_used_up()) end_epoch(validation);
+  if (turn == Turn::kExhausted || epoch_is_used_up()) end_epoch(validation);
 }
 
 bool BaseTrainer::epoch_is_used_up() const {
@@ -219,6 +229,21 @@ void BaseTrainer::end_epoch(DataSource* validation) {
   context_.update_in_epoch = 0;
   hooks_.call(HookPoint::kAfterTrainEpoch, context_);
   validate_if_due(validation, /*epoch_ends=*/true);
+}
+
+BaseTrainer::Turn BaseTrainer::next_window(DataSource& data, Window& window) {
+  const bool stops = !context_.stop_reason.empty();
+  if (context_.communicator == nullptr) {
+    if (stops) return Turn::kStop;
+    return fetch_window(data, window) ? Turn::kRun : Turn::kExhausted;
+  }
+  report("data");
+  const StateDict before = data.state_dict();
+  window = {};
+  if (!stops && fetch_window(data, window)) weigh(window);
+  const Turn turn = agree_on_window(window);
+  if (turn == Turn::kStop && !window.batches.empty()) data.load_state_dict(before);
+  return turn;
 }
 
 bool BaseTrainer::fetch_window(DataSource& data, Window& window) {
@@ -281,7 +306,8 @@ class UpdateGuard {
 }  // namespace
 
 void BaseTrainer::run_window(Window& window) {
-  weigh(window);
+  if (context_.communicator == nullptr) weigh(window);  // else the ranks have agreed on the total
+  report("update");
   const UpdateGuard guard(context_, window);
   context_.messages.clear_scalars();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
@@ -293,7 +319,9 @@ void BaseTrainer::run_window(Window& window) {
   ++context_.update;
   ++context_.update_in_epoch;
   watch_time();
+  report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
+  if (context_.communicator != nullptr) context_.communicator->set_running();
 }
 
 void BaseTrainer::watch_time() {
@@ -322,14 +350,19 @@ const UpdateOutput& BaseTrainer::run_step() {
       context_.updates_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
       open_run();
     }
+    if (context_.communicator != nullptr) {
+      weigh(step_window_);
+      step_window_.total = agree_on_total(step_window_);
+    }
     run_window(step_window_);
+    agree_on_stop();
   });
   if (error) std::rethrow_exception(close_run(error));
   return output_;
 }
 
 bool BaseTrainer::validation_is_due(bool epoch_ends) const {
-  if (validated_update_ == context_.update || context_.stop_outcome == RunOutcome::kInterrupted) return false;
+  if (validated_update_ == context_.update) return false;
   const int64_t interval = options_.val_interval;
   if (interval == 0 || options_.val_by_epoch) {
     return epoch_ends && context_.epoch % std::max<int64_t>(interval, 1) == 0;
@@ -340,7 +373,9 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
 }
 
 void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
-  if (validation != nullptr && validation_is_due(epoch_ends)) validate(*validation);
+  if (validation == nullptr || !validation_is_due(epoch_ends)) return;
+  agree_on_stop();
+  if (context_.stop_outcome != RunOutcome::kInterrupted) validate(*validation);
 }
 
 }  // namespace duet

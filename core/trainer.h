@@ -130,14 +130,18 @@ class BaseTrainer : public Stateful {
   };
   enum class Run { kClosed, kOpen };
 
+  enum class Turn { kRun, kStop, kExhausted };
+
   void open_run();
   // Tells hooks of the end, and of `error` if there is one. Returns the first error, theirs included.
   std::exception_ptr close_run(std::exception_ptr error);
   const UpdateOutput& run_step();
   void train_epoch(DataSource& data, DataSource* validation);
+  bool limits_reached() const;
   bool epoch_is_used_up() const;
   void end_epoch(DataSource* validation);
   bool fetch_window(DataSource& data, Window& window);
+  Turn next_window(DataSource& data, Window& window);
   void weigh(Window& window);
   void run_window(Window& window);
   void watch_time();
@@ -145,6 +149,20 @@ class BaseTrainer : public Stateful {
   bool validation_is_due(bool epoch_ends) const;
   MetricValues evaluate(DataSource& data, bool test);
   void check_weights(const StateDict& saved) const;
+  // With the other ranks, all at the same place (trainer_ranks.cpp).
+  struct Meeting;
+  Meeting meet(double where, const Window& window) const;
+  Turn agree_on_window(Window& window);
+  double agree_on_total(const Window& window) const;
+  void agree_on_stop();
+  void adopt_stop(int64_t rank);
+  bool loop_ends() const;
+  int64_t agree_on_epoch(int64_t updates);
+  void sum_over_ranks(Metric& metric);
+  void add_random_of_ranks(StateDict& state) const;
+  StateDict random_of_this_rank(const StateDict& state) const;
+  void report(const char* phase);
+  void draw_own_numbers();
   // Puts the source where a loaded state left off.
   void load_position(DataSource& data);
 
@@ -167,6 +185,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Points> points_;
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
+  bool stop_agreed_ = false;       // all ranks know that they stop
   int64_t validated_update_ = -1;  // the update after which the last validation by interval was complete
 };
 

@@ -45,6 +45,7 @@ struct Pass {
   const EvaluationPoints& points;
   DataSource& data;
   int64_t limit;  // batches; 0: all
+  std::function<void()> agree;  // with the other ranks on whether the pass was whole
   std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;  // on the device, and as it came
   std::function<void()> finish;
 };
@@ -76,6 +77,7 @@ void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pa
     context.batch = nullptr;
     ++context.iter;
   }
+  if (context.outcome == RunOutcome::kRunning) pass.agree();
   const bool whole = !interrupted(context);
   if (whole) {
     pass.finish();
@@ -130,6 +132,8 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
     return outputs;
   };
   const auto finish = [&] {
+    sum_over_ranks(mean_loss);
+    for (const NamedMetric& entry : metrics_) sum_over_ranks(*entry.metric);
     MetricValues all = mean_loss.compute();
     for (const NamedMetric& entry : metrics_) {
       const MetricValues part = entry.metric->compute();
@@ -141,8 +145,9 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
     // A pass that did not come this far is made up for by a resume.
     if (!test && data_ != nullptr) validated_update_ = context_.update;
   };
+  report(test ? "test" : "validation");
   const int64_t limit = test ? options_.limit_test_batches : options_.limit_val_batches;
-  run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, visit, finish});
+  run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, [this] { agree_on_stop(); }, visit, finish});
   return context_.metrics;
 }
 
@@ -156,7 +161,7 @@ void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch
     if (sink) sink(batch, outputs);
     return outputs;
   };
-  run_pass(hooks_, context_, *copy_, {kPredict, data, options_.limit_predict_batches, visit, [] {}});
+  run_pass(hooks_, context_, *copy_, {kPredict, data, options_.limit_predict_batches, [] {}, visit, [] {}});
 }
 
 }  // namespace duet

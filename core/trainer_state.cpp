@@ -1,4 +1,6 @@
 #include <duet/core/checkpoint.h>
+#include <duet/core/comm/together.h>
+#include <duet/core/group_checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/load_transaction.h>
 #include <duet/core/random.h>
@@ -11,9 +13,15 @@ namespace duet {
 // What a trainer keeps in a checkpoint and how it comes back.
 
 StateDict BaseTrainer::CheckpointState::state_dict() const {
-  trainer_.rule_->settle();
-  trainer_.hooks_.call(HookPoint::kBeforeSaveCheckpoint, trainer_.context_);
-  return trainer_.state_dict();
+  trainer_.report("checkpoint");
+  StateDict state;
+  together(trainer_.context_.communicator, [&] {
+    trainer_.rule_->settle();
+    trainer_.hooks_.call(HookPoint::kBeforeSaveCheckpoint, trainer_.context_);
+    state = trainer_.state_dict();
+  });
+  trainer_.add_random_of_ranks(state);
+  return state;
 }
 
 void BaseTrainer::CheckpointState::load_state_dict(const StateDict& state) { trainer_.load_state_dict(state); }
@@ -91,7 +99,7 @@ void BaseTrainer::load_state_dict(const StateDict& state) {
   check_weights(state.part("model"));
   LoadTransaction parts;
   RandomState random;
-  parts.load(random, state.part("random"));
+  parts.load(random, random_of_this_rank(state));
   hooks_.load_into(parts, state.part("hooks"));
   if (data_ != nullptr) parts.load(*data_, state.part("data"));
   try {
@@ -135,9 +143,15 @@ void BaseTrainer::load_position(DataSource& data) {
 }
 
 std::string BaseTrainer::save(const std::string& folder) {
-  return CheckpointStore(folder, {.max_keep = -1}).save(context_.update, context_.trainer_state.state_dict());
+  CheckpointStore store(folder, {.max_keep = -1});
+  return save_checkpoint(store, context_);
 }
 
-void BaseTrainer::load(const std::string& path) { load_state_dict(CheckpointStore::load(path)); }
+void BaseTrainer::load(const std::string& path) {
+  std::string found = path;
+  on_main(context_.communicator, [&] { found = CheckpointStore::find(path); });
+  if (context_.communicator != nullptr) found = context_.communicator->broadcast(found);
+  together(context_.communicator, [&] { load_state_dict(CheckpointStore::load(found)); });
+}
 
 }  // namespace duet

@@ -11,6 +11,8 @@
 
 namespace duet {
 
+class Communicator;
+
 // What one update gives. All are 0-dim tensors on the device, valid until the next update.
 struct UpdateOutput {
   at::Tensor loss;       // mean over the window, weighted
@@ -54,6 +56,9 @@ class UpdateRule : public HyperParameters, public Stateful {
   // Host side at the end of training and before its state is saved: finds out what is still open and throws if that is an
   // error.
   virtual void settle() {}
+
+  // The ranks that run updates together; null: one process.
+  virtual Communicator* communicator() const { return nullptr; }
 
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   virtual std::string why_not_captured() const { return {}; }

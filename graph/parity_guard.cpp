@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
+#include <duet/core/comm/communicator.h>
+#include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
 #include <duet/core/tensor_compare.h>
@@ -102,6 +104,26 @@ struct RandomStates {
   std::vector<at::Tensor> own;
 };
 
+// An update that runs several times speaks to the other ranks once.
+class SpeakOnce {
+ public:
+  explicit SpeakOnce(Communicator* ranks) : ranks_(ranks) {
+    if (ranks_) ranks_->keep();
+  }
+  ~SpeakOnce() {
+    if (ranks_) ranks_->live();
+  }
+  SpeakOnce(const SpeakOnce&) = delete;
+  SpeakOnce& operator=(const SpeakOnce&) = delete;
+  void repeat() {
+    if (ranks_) ranks_->repeat();
+  }
+  bool repeated_exactly() const { return ranks_ == nullptr || ranks_->repeated_exactly(); }
+
+ private:
+  Communicator* ranks_;
+};
+
 }  // namespace
 
 ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& window, UpdatePoints& points) {
@@ -112,18 +134,23 @@ ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& w
   const RandomStates random_before(step);
 
   ParityResult result;
+  SpeakOnce ranks(rule.communicator());
   NamedTensors replay_only;
   try {
     add_outputs(step.replay(rule, window, silent), replay_only);
     RandomStates(step).append_to(replay_only);
     exchange(saved, live);
+  } catch (const PeerError&) {
+    throw;
   } catch (const std::exception& error) {
     result.difference = "an op that failed (" + first_line(error) + ")";
     restore(saved, live);
   }
   random_before.restore(step);
   for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
+  ranks.repeat();
   result.output = rule.run(window, silent);
+  if (result.difference.empty() && !ranks.repeated_exactly()) result.difference = "what it gives to the other ranks";
   if (result.difference.empty()) {
     NamedTensors eager_only;
     add_outputs(result.output, eager_only);
@@ -135,6 +162,7 @@ ParityResult run_both_ways(CapturedStep& step, UpdateRule& rule, const Window& w
   if (points.splits()) {  // compared without the hooks; now the update that counts, with them
     restore(start, live);
     random_before.restore(step);
+    ranks.repeat();
     if (result.difference.empty()) {
       result.output = step.replay(rule, window, points);
     } else {

@@ -165,6 +165,10 @@ UpdateOutput StepCache::verify(Entry& entry, UpdateRule& rule, const Window& win
   give_up(entry, reason);
   ++entry.report.eager_updates;
   ++eager_updates_;
+  if (rule.communicator() != nullptr) {
+    throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", reason,
+                              ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager"));
+  }
   if (doubtful > 0 || options_.fallback == Fallback::kStrict) {
     throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", reason, ". Up to ", doubtful,
                               " updates since the last comparison may have used an old value; resume from a checkpoint "

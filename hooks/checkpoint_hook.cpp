@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/group_checkpoint.h>
 #include <duet/core/log.h>
 #include <duet/core/metric_rule.h>
 
@@ -55,7 +56,7 @@ void CheckpointHook::before_train(TrainContext& context) {
                       "), expected a writable folder; change work_dir (now '" + context.work_dir + "')");
   }
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
-  restore_pointer(root);
+  if (context.is_main) restore_pointer(root);
 }
 
 // A process may have died between the best checkpoint and the file that names it. What was loaded knows.
@@ -136,7 +137,7 @@ bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
   std::vector<std::string> keep;
   if (best_) keep.push_back(best_->folder);
   try {
-    store_->save(context.update, context.trainer_state.state_dict(), keep, rank);
+    save_checkpoint(*store_, context, keep, rank);
   } catch (const SaveRefused& refusal) {
     log_warning(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
                          ", the ones before it stay as they are: ", refusal.what()));

@@ -52,7 +52,7 @@ LoggerHook::~LoggerHook() = default;
 
 // Sinks stay open for as long as the hook lives: a trainer may train, test and train again.
 void LoggerHook::open(TrainContext& context) {
-  if (sinks_ || !options_.enabled) return;
+  if (sinks_ || is_off(context)) return;
   if (run_id_.empty()) run_id_ = file_io::random_id().substr(0, 8);
   std::vector<std::unique_ptr<LogSink>> sinks;
   for (const LogSinkOptions& sink : options_.sinks) {
@@ -118,7 +118,7 @@ void LoggerHook::before_train(TrainContext& context) {
 void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_.start_epoch(); }
 
 void LoggerHook::after_train_iter(TrainContext& context) {
-  if (!options_.enabled) return;
+  if (is_off(context)) return;
   collect(context);
   if (is_due(context)) {
     log_update(context);

@@ -41,7 +41,7 @@ struct LoggerHookOptions {
   std::vector<LogSinkOptions> sinks = {{"terminal"}, {"jsonl"}};
   std::string config = "{}";  // what the run was configured with, a JSON object: for the sink wandb
   bool model_summary = true;  // the model's parts and sizes when training starts
-  bool enabled = true;        // false: no line, no read; for all ranks but the first
+  bool enabled = true;        // false: no line, no read
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
@@ -89,6 +89,8 @@ class LoggerHook : public Hook {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // Rank 0 logs for all.
+  bool is_off(const TrainContext& context) const { return !options_.enabled || !context.is_main; }
   void open(TrainContext& context);
   void start_run(TrainContext& context);
   void listen(TrainContext& context);

@@ -17,11 +17,12 @@ struct TrainerOptions {
   // Puts parameters into groups with numbers of their own; empty: one group.
   std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
   LoopOptions loop;
+  DistributedOptions distributed{};          // several processes that train one model; none: this one alone
   std::string device = "auto";               // see parse_device
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
-  UpdateOptions update() const { return {optimizer, clip_grad, amp, loss_scale, non_finite, param_groups}; }
+  UpdateOptions update() const { return {optimizer, clip_grad, amp, loss_scale, non_finite, param_groups, distributed}; }
 };
 
 }  // namespace duet

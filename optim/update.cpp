@@ -8,6 +8,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
+#include <duet/optim/distributed_update.h>
 #include <duet/optim/autocast.h>
 #include <duet/optim/device_scalar.h>
 
@@ -86,7 +87,12 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  std::shared_ptr<Communicator>& ranks = options_.distributed.communicator;
+  if (ranks && ranks->world_size() == 1) ranks.reset();
+  if (ranks) distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, device_, options_.distributed);
 }
+
+Update::~Update() = default;
 
 // A parameter without a group would gather gradients and never be trained.
 void Update::check_frozen() const {
@@ -101,7 +107,8 @@ void Update::begin(const Window& window) {
   check_frozen();
   for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
   optimizer_->begin();
-  if (window.batches.size() < 2) return;
+  if (distributed_) distributed_->begin();
+  if (window.batches.size() < 2 && !distributed_) return;
   while (factors_.size() < window.batches.size()) factors_.push_back(make_device_scalar(0, at::kFloat, device_));
   for (std::size_t i = 0; i < window.batches.size(); ++i) {
     write_device_scalar(factors_[i], window.weights[i] / window.total);
@@ -121,7 +128,7 @@ void check_loss(const at::Tensor& loss) {
                        "module's outputs, without detach() or NoGradGuard");
 }
 
-// value * factor, summed over the micro-batches of a window; a window of one has no factor.
+// value * factor, summed over the micro-batches of a window.
 void accumulate(at::Tensor& sum, const at::Tensor& value, const at::Tensor& factor) {
   const at::Tensor part = factor.defined() ? value.detach() * factor : value.detach();
   sum = sum.defined() ? sum + part : part;
@@ -134,10 +141,23 @@ void check_same_names(const NamedTensors& first, const NamedTensors& now, std::s
                                  " than for the first of its window; log the same ones every time");
 }
 
+// What micro-batch `index` of a window has a share in: the loss and the logged values.
+void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t index, UpdateOutput& output) {
+  const at::NoGradGuard no_grad;
+  accumulate(output.loss, step.loss, factor);
+  if (index == 0) output.log.resize(step.log.size());
+  check_same_names(output.log, step.log, index);
+  for (std::size_t k = 0; k < step.log.size(); ++k) {
+    output.log[k].first = step.log[k].first;
+    // A logged weight must keep the value it has now, not the one after the update.
+    accumulate(output.log[k].second, factor.defined() ? step.log[k].second : step.log[k].second.clone(), factor);
+  }
+}
+
 }  // namespace
 
 void Update::forward_backward(const Window& window, UpdateOutput& output) {
-  const bool weighted = window.batches.size() > 1;
+  const bool weighted = window.batches.size() > 1 || distributed_;
   for (std::size_t i = 0; i < window.batches.size(); ++i) {
     const at::Tensor factor = weighted ? factors_[i] : at::Tensor();
     StepOutput step;
@@ -149,18 +169,11 @@ void Update::forward_backward(const Window& window, UpdateOutput& output) {
     if (step.loss.dim() > 0) step.loss = step.loss.reshape({});
     at::Tensor target = weighted ? step.loss * factor : step.loss;
     if (scaler_) target = target * scaler_->scale().reshape({});
+    add_share(step, factor, i, output);
+    if (distributed_ && i + 1 == window.batches.size()) distributed_->before_last_backward(output);
     target.backward();
-
-    const at::NoGradGuard no_grad;
-    accumulate(output.loss, step.loss, factor);
-    if (i == 0) output.log.resize(step.log.size());
-    check_same_names(output.log, step.log, i);
-    for (std::size_t k = 0; k < step.log.size(); ++k) {
-      output.log[k].first = step.log[k].first;
-      // A logged weight must keep the value it has now, not the one after the update.
-      accumulate(output.log[k].second, weighted ? step.log[k].second : step.log[k].second.clone(), factor);
-    }
   }
+  if (distributed_) distributed_->after_backward(output, !window.batches.empty());
 }
 
 std::vector<at::Tensor> Update::gradients() const {
@@ -204,6 +217,7 @@ UpdateOutput Update::run(const Window& window, UpdatePoints& points) {
                                                " evaluates the loss several times; remove the hook or use another optimizer");
     step_with_closure(window, output);
     const at::NoGradGuard no_grad;
+    if (distributed_) distributed_->after_step();
     UpdateContext context{parameters_, output, optimizer_->applied_steps().add(1), {}};  // counted when the update ends
     points.in_update(context);
     return output;
@@ -220,6 +234,7 @@ UpdateOutput Update::run(const Window& window, UpdatePoints& points) {
     output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
     scaler_->update(verdict.found_inf);
   }
+  if (distributed_) distributed_->after_step();
   context.applied = optimizer_->applied_steps();
   context.skipped = verdict.found_inf;
   points.in_update(context);
@@ -230,6 +245,7 @@ void Update::step_with_closure(const Window& window, UpdateOutput& output) {
   bool first = true;
   optimizer_->step_with([&] {
     for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+    if (distributed_) distributed_->begin();
     UpdateOutput evaluated;
     forward_backward(window, evaluated);
     if (std::exchange(first, false)) output = evaluated;

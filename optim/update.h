@@ -1,6 +1,7 @@
 #pragma once
 
 #include <duet/core/update_rule.h>
+#include <duet/optim/distributed_options.h>
 #include <duet/optim/grad_scaler.h>
 #include <duet/optim/gradient_verdict.h>
 #include <duet/optim/optimizer.h>
@@ -26,19 +27,24 @@ struct UpdateOptions {
   NonFinite non_finite = NonFinite::kApply;
   // Puts the task's trainable parameters into groups, each into one; empty: one group.
   std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
+  DistributedOptions distributed{};
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
+class DistributedUpdate;
+
 // The one update of both modes: forward and backward of each micro-batch, global norm, optimizer.
 //
-// The gradient of a window is the weighted mean over its micro-batches, equal to that of one big batch. The weight
-// scales the scalar loss; a window of one has no factor at all.
+// The gradient of a window is the weighted mean over its micro-batches on all ranks, equal to that of one big batch. The
+// weight scales the scalar loss; a window of one in one process has no factor at all.
 class Update : public UpdateRule {
  public:
   // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold each.
+  // With several ranks, on all of them if their models differ.
   Update(std::unique_ptr<Task> task, at::Device device, const UpdateOptions& options);
+  ~Update() override;
 
   void begin(const Window& window) override;
   UpdateOutput run(const Window& window, UpdatePoints& points) override;
@@ -46,6 +52,7 @@ class Update : public UpdateRule {
   void settle() override;
   void append_key(std::vector<int64_t>& key) const override;
   std::string why_not_captured() const override;
+  Communicator* communicator() const override { return options_.distributed.communicator.get(); }
 
   Task& task() override { return *task_; }
   const NamedTensors& parameters() const override { return parameters_; }
@@ -78,6 +85,7 @@ class Update : public UpdateRule {
   NamedTensors frozen_;  // the task's others
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<DistributedUpdate> distributed_;  // null: one process
   std::vector<at::Tensor> factors_;  // weight / total of each micro-batch, 0-dim float32
   at::Tensor failed_;                // kRaise: 1 since an update was not finite; float32 [1]
   static constexpr int64_t kReadInterval = 50;  // updates between two looks at failed_ where a look costs a wait

@@ -1,0 +1,170 @@
+#include <duet/core/comm/connect.h>
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <duet/core/comm/c10d_communicator.h>
+#include <duet/core/comm/nccl_backend.h>
+#include <duet/core/error.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+
+namespace duet {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
+
+CommunicatorTimeouts timeouts_of(const ConnectOptions& options) {
+  return {to_milliseconds(options.start_timeout), to_milliseconds(options.timeout)};
+}
+
+std::string first_line(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool server, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.master_port);
+  options.isServer = server;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    const auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
+    // A launcher's store outlives a restart of the group: what was said before must not be heard again.
+    return c10::make_intrusive<c10d::PrefixStore>("duet/" + std::to_string(launch.restarts), store);
+  } catch (const std::exception& error) {
+    const std::string place = c10::str(launch.master_address, ":", launch.master_port);
+    if (server) {
+      throw ConfigError(c10::str("[Launch] rank 0 cannot listen at ", place, " (", first_line(error),
+                                 "), expected a free port of this machine; choose another one with MASTER_PORT or --master-port"));
+    }
+    throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot reach ", launch.agent_store ? "the launcher" : "rank 0", " at ", place,
+                             " within ", timeout.count() / 1000.0, " s (", first_line(error),
+                             "); check that rank 0 runs, and MASTER_ADDR and MASTER_PORT"));
+  }
+}
+
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+std::string read(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+// Every rank says hello and waits for the others; who finds a contradiction tells all.
+void meet(const Launch& launch, c10d::Store& store, milliseconds timeout) {
+  const auto refuse = [&](const std::string& text) {
+    store.set("refused", bytes_of(text));
+    throw ConfigError(text);
+  };
+  const std::string key = "hello/" + std::to_string(launch.rank);
+  if (store.add(key + "/count", 1) > 1) {
+    refuse(c10::str("[Launch] two processes say they are rank ", launch.rank, " of ", launch.world_size, " at ", launch.master_address, ":",
+                    launch.master_port, ", expected each rank once; give every process a rank of its own"));
+  }
+  store.set(key, bytes_of(std::to_string(launch.world_size)));
+  const auto deadline = Clock::now() + timeout;
+  for (int64_t rank = 0; rank < launch.world_size; ++rank) {
+    const std::string other = "hello/" + std::to_string(rank);
+    while (!store.check({other})) {
+      if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
+      if (Clock::now() > deadline) {
+        throw PeerError(c10::str("[Launch] rank ", rank, " of ", launch.world_size, " did not come to ", launch.master_address, ":", launch.master_port,
+                                 " within ", timeout.count() / 1000.0, " s; check that it was started, or raise the start timeout"));
+      }
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    const std::string size = read(store, other);
+    if (size != std::to_string(launch.world_size)) {
+      refuse(c10::str("[Launch] rank ", rank, " was started for ", size, " processes and rank ", launch.rank, " for ", launch.world_size,
+                      ", expected the same number; start them with one command"));
+    }
+  }
+  if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
+}
+
+bool is_local(const std::string& address) { return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0; }
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const c10::intrusive_ptr<c10d::Store>& store, milliseconds timeout) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface != nullptr) {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(interface));
+  } else if (is_local(launch.master_address)) {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  } else {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+  }
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(launch.rank), static_cast<int>(launch.world_size), options);
+}
+
+}  // namespace
+
+void ConnectOptions::validate() const {
+  const auto check = [](const char* field, double value) {
+    if (value > 0 && std::isfinite(value) && value <= 1e6) return;
+    throw ConfigError(c10::str("[Connect] ", field, " is ", value, ", expected seconds > 0"));
+  };
+  check("start_timeout", start_timeout);
+  check("timeout", timeout);
+}
+
+std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
+  options.validate();
+  if (launch.world_size <= 1) return nullptr;
+  const milliseconds timeout = to_milliseconds(options.start_timeout);
+  const bool server = launch.rank == 0 && !launch.agent_store;
+  const auto store = open_store(launch, server, timeout);
+  meet(launch, *store, timeout);
+  try {
+    const auto host = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("host", store), timeout);
+    c10::intrusive_ptr<c10d::Backend> tensors;
+    if (device.is_cuda()) {
+      tensors = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("device", store), static_cast<int>(launch.rank),
+                                  static_cast<int>(launch.world_size), device, timeout);
+    } else {  // threads of its own: a bucket on its way does not delay the host's numbers
+      tensors = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("device", store), timeout);
+    }
+    auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank, launch.world_size, server);
+    // The store lives as long as the communicator: rank 0 holds it.
+    struct Owner {
+      c10::intrusive_ptr<c10d::Store> store;
+      std::unique_ptr<C10dCommunicator> communicator;
+    };
+    auto owner = std::make_shared<Owner>();
+    owner->store = store;
+    owner->communicator = std::make_unique<C10dCommunicator>(host, tensors, std::move(watch), timeouts_of(options));
+    return {owner, owner->communicator.get()};
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot connect to the other ranks (", first_line(error),
+                             "); check the network between the machines, and GLOO_SOCKET_IFNAME"));
+  }
+}
+
+std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device, const ConnectOptions& options) {
+  options.validate();
+  require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
+  if (group->getSize() <= 1) return nullptr;
+  try {
+    return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()), nullptr,
+                                              timeouts_of(options));
+  } catch (const c10::Error& error) {
+    throw ConfigError(c10::str("[Connect] the process group has no backend for the CPU and for ", device, " (", first_line(error),
+                               "); make it with both, such as \"cpu:gloo,cuda:nccl\""));
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,175 @@
+#include <duet/core/comm/launch.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+using Variables = std::function<std::optional<std::string>(const std::string&)>;
+
+int64_t number_of(const std::string& name, const std::string& text, int64_t low, int64_t high) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    throw ConfigError(c10::str("[Launch] found ", name, " '", text, "', expected an integer from ", low, " to ", high,
+                               "; correct it, or unset the launch variables to train in one process"));
+  }
+  return value;
+}
+
+constexpr int64_t kMostRanks = 1 << 20;
+
+// The variables that one launcher sets.
+struct Names {
+  const char* launcher;
+  const char *rank, *world_size, *local_rank, *local_world_size;
+};
+
+constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+constexpr Names kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kMpich = {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+// Whether this launcher started the process. RANK or WORLD_SIZE alone are a mistake that must not pass for one process.
+bool present(const Names& names, const Variables& variable) {
+  return variable(names.rank).has_value() || (names.launcher == kTorchrun.launcher && variable(names.world_size).has_value());
+}
+
+void read_ranks(const Names& names, const Variables& variable, Launch& launch) {
+  const auto need = [&](const char* name, const char* other) {
+    const std::optional<std::string> text = variable(name);
+    if (!text) {
+      throw ConfigError(c10::str("[Launch] found ", other, " without ", name, ", expected both from ", names.launcher, "; set ", name,
+                                 ", or unset ", other, " to train in one process"));
+    }
+    return *text;
+  };
+  launch.from = names.launcher;
+  launch.world_size = number_of(names.world_size, need(names.world_size, names.rank), 1, kMostRanks);
+  launch.rank = number_of(names.rank, need(names.rank, names.world_size), 0, kMostRanks);
+  if (const auto text = variable(names.local_rank)) launch.local_rank = number_of(names.local_rank, *text, 0, kMostRanks);
+  if (const auto text = variable(names.local_world_size); text && names.launcher != kSlurm.launcher) {
+    launch.local_world_size = number_of(names.local_world_size, *text, 1, kMostRanks);
+  }
+}
+
+// The first machine of SLURM's list, such as "gpu[03-05,9],cpu1".
+std::string first_host(const std::string& list) {
+  const std::size_t bracket = list.find_first_of("[,");
+  if (bracket == std::string::npos || list[bracket] == ',') return list.substr(0, bracket);
+  const std::size_t end = list.find_first_of("-,]", bracket);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end == std::string::npos ? end : end - bracket - 1);
+}
+
+// The same number on every rank of a job, another for another job: two of them may share a machine.
+int port_of(const std::string& job) {
+  uint32_t hash = 2166136261u;  // FNV-1a
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return 20000 + static_cast<int>(hash % 10000);
+}
+
+void read_meeting_place(const Variables& variable, Launch& launch) {
+  const auto first_of = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (const auto text = variable(name)) return *text;
+    }
+    return std::string();
+  };
+  const std::string hosts = first_of({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
+  if (launch.from == kSlurm.launcher && !hosts.empty()) launch.master_address = first_host(hosts);
+  const std::string job = first_of({"SLURM_STEP_ID", "SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID"});
+  if (launch.from != kTorchrun.launcher && !job.empty()) {
+    launch.master_port = port_of(first_of({"SLURM_JOB_ID"}) + "." + job);
+    launch.run_id = job;
+  }
+  if (const auto text = variable("MASTER_ADDR")) launch.master_address = *text;
+  if (const auto text = variable("MASTER_PORT")) launch.master_port = static_cast<int>(number_of("MASTER_PORT", *text, 1, 65535));
+}
+
+void read_elastic(const Variables& variable, Launch& launch) {
+  if (const auto text = variable("TORCHELASTIC_RESTART_COUNT")) {
+    launch.restarts = number_of("TORCHELASTIC_RESTART_COUNT", *text, 0, kMostRanks);
+  } else if (const auto slurm = variable("SLURM_RESTART_COUNT"); slurm && launch.from == kSlurm.launcher) {
+    launch.restarts = number_of("SLURM_RESTART_COUNT", *slurm, 0, kMostRanks);
+  }
+  if (const auto text = variable("TORCHELASTIC_RUN_ID"); text && launch.from == kTorchrun.launcher) launch.run_id = *text;
+  launch.agent_store = launch.from == kTorchrun.launcher && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+}
+
+void check(const Launch& launch) {
+  if (launch.rank >= launch.world_size) {
+    throw ConfigError(c10::str("[Launch] found rank ", launch.rank, " of ", launch.world_size, " processes (", launch.from,
+                               "), expected a rank below that; correct the rank or the world size"));
+  }
+  if (launch.local_rank > launch.rank) {
+    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " and rank ", launch.rank, " (", launch.from,
+                               "), expected a local rank that is not above the rank; correct one of them"));
+  }
+  if (launch.local_world_size > 1 && launch.local_rank >= launch.local_world_size) {
+    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " of ", launch.local_world_size, " processes on this machine (",
+                               launch.from, "), expected a local rank below that; correct one of them"));
+  }
+  if (launch.master_address.empty()) {
+    throw ConfigError("[Launch] found an empty MASTER_ADDR, expected the machine of rank 0; set it, or unset it");
+  }
+}
+
+}  // namespace
+
+std::string Launch::text() const {
+  return c10::str("rank ", rank, " of ", world_size, " (", from, "), local rank ", local_rank, ", meeting at ", master_address, ":",
+                  master_port);
+}
+
+Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
+  Launch launch;
+  if (flags.rank || flags.world_size) {
+    if (!flags.rank || !flags.world_size) {
+      throw ConfigError(c10::str("[Launch] found ", flags.rank ? "--rank without --world-size" : "--world-size without --rank",
+                                 ", expected both or none; add the other"));
+    }
+    launch.from = "flags";
+    launch.rank = *flags.rank;
+    launch.world_size = *flags.world_size;
+    launch.local_rank = flags.local_rank.value_or(launch.rank);
+    if (launch.world_size < 1 || launch.rank < 0) {
+      throw ConfigError(c10::str("[Launch] found --rank ", launch.rank, " --world-size ", launch.world_size,
+                                 ", expected a rank from 0 and a size from 1; correct them"));
+    }
+  } else {
+    // A shell in an allocation has SLURM_PROCID 0 of several tasks, but nobody starts the others.
+    const bool srun = variable("SLURM_STEP_ID").has_value() && variable("SLURM_JOB_NAME").value_or("") != "bash";
+    for (const Names& names : {kTorchrun, kSlurm, kOpenMpi, kMpich}) {
+      if (names.launcher == kSlurm.launcher && !srun) continue;
+      if (!present(names, variable)) continue;
+      read_ranks(names, variable, launch);
+      break;
+    }
+    if (flags.local_rank) launch.local_rank = *flags.local_rank;
+  }
+  read_meeting_place(variable, launch);
+  read_elastic(variable, launch);
+  if (flags.master_address) launch.master_address = *flags.master_address;
+  if (flags.master_port) launch.master_port = *flags.master_port;
+  check(launch);
+  return launch;
+}
+
+Launch read_launch(const LaunchFlags& flags) {
+  return read_launch(flags, [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return std::string(value);
+  });
+}
+
+}  // namespace duet

@@ -1,0 +1,50 @@
+#include <duet/optim/distributed_update.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/optim/same_model.h>
+
+namespace duet {
+
+void DistributedOptions::validate() const {
+  const auto check = [](const char* field, int64_t value) {
+    if (value > 0) return;
+    throw ConfigError(c10::str("[DistributedOptions] ", field, " is ", value, ", expected a number of bytes > 0"));
+  };
+  check("bucket_bytes", bucket_bytes);
+  check("first_bucket_bytes", first_bucket_bytes);
+}
+
+namespace {
+
+// Before anything is built on the values.
+const DistributedOptions& with_same_model(Task& task, const DistributedOptions& options) {
+  options.validate();
+  NamedTensors all = task.named_parameters();
+  for (auto& item : task.named_buffers()) all.push_back(std::move(item));
+  make_same_model(all, *options.communicator);
+  return options;
+}
+
+}  // namespace
+
+DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const DistributedOptions& options)
+    : communicator_(with_same_model(task, options).communicator),
+      gradients_(parameters, communicator_, options),
+      values_(communicator_, device),
+      buffers_(options.broadcast_buffers ? task.named_buffers() : NamedTensors(), communicator_) {}
+
+void DistributedUpdate::before_last_backward(const UpdateOutput& share) {
+  values_.start(share);
+  gradients_.arm();
+}
+
+void DistributedUpdate::after_backward(UpdateOutput& output, bool has_batch) {
+  if (!has_batch) values_.start(output);
+  gradients_.finish();
+  values_.finish(output);
+}
+
+void DistributedUpdate::after_step() { buffers_.run(); }
+
+}  // namespace duet

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <duet/core/comm/communicator.h>
+#include <duet/core/task.h>
+#include <duet/core/update_rule.h>
+#include <duet/optim/buffer_broadcast.h>
+#include <duet/optim/distributed_options.h>
+#include <duet/optim/gradient_reducer.h>
+#include <duet/optim/value_sum.h>
+
+namespace duet {
+
+// What an update does besides when several ranks train one model. Plain code over tensors and operators but for begin():
+// eager mode runs it, graph mode records it.
+class DistributedUpdate {
+ public:
+  // Throws ConfigError on every rank if the ranks' models differ.
+  DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const DistributedOptions& options);
+
+  // Host side, before each update.
+  void begin() { gradients_.begin(); }
+  // `share` are this rank's parts of the loss and of the logged values.
+  void before_last_backward(const UpdateOutput& share);
+  // Gradients and `output` are the sums over all ranks then. On a rank without a micro-batch nothing came before.
+  void after_backward(UpdateOutput& output, bool has_batch);
+  void after_step();
+
+  Communicator& communicator() { return *communicator_; }
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+  GradientReducer gradients_;
+  ValueSum values_;
+  BufferBroadcast buffers_;
+};
+
+}  // namespace duet

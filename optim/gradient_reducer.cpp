@@ -1,0 +1,243 @@
+#include <duet/optim/gradient_reducer.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <duet/core/comm/collective_ops.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace duet {
+
+struct GradientReducer::Entry {
+  std::string name;
+  at::Tensor parameter;
+  std::size_t bucket = 0;
+  at::Tensor view;                                       // its place in the bucket; undefined: it does not train
+  std::shared_ptr<torch::autograd::Node> accumulator;    // holds the hook below
+  std::uintptr_t hook = 0;
+  bool ready = false;
+  bool unused = false;  // on every rank, as the first update found
+};
+
+struct GradientReducer::Bucket {
+  at::Tensor flat;
+  std::vector<std::size_t> entries;
+  std::size_t waiting = 0;  // entries that are not ready
+};
+
+// Runs when a parameter's gradient is complete.
+class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
+ public:
+  ReadyHook(GradientReducer& reducer, std::size_t entry) : reducer_(reducer), entry_(entry) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    if (reducer_.armed_) reducer_.ready(entry_);
+    return outputs;
+  }
+
+ private:
+  GradientReducer& reducer_;
+  std::size_t entry_;
+};
+
+GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
+                                 const DistributedOptions& options)
+    : communicator_(std::move(communicator)), options_(options) {
+  for (const auto& [name, parameter] : parameters) entries_.push_back({name, parameter, 0, {}, nullptr, 0, false, false});
+}
+
+GradientReducer::~GradientReducer() {
+  for (Entry& entry : entries_) {
+    if (entry.accumulator) entry.accumulator->del_post_hook(entry.hook);
+  }
+}
+
+void GradientReducer::begin() {
+  const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.view.defined() == entry.parameter.requires_grad();
+  });
+  if (!same) make_buckets();
+  for (Entry& entry : entries_) entry.ready = false;
+  for (Bucket& bucket : buckets_) bucket.waiting = bucket.entries.size();
+  started_ = 0;
+  armed_ = false;
+}
+
+// By dtype, in reverse order of registration. The layout follows from the parameters alone, so a resumed run sums in the
+// same order.
+void GradientReducer::make_buckets() {
+  buckets_.clear();
+  std::vector<at::ScalarType> open_types;
+  std::vector<std::size_t> open;  // the bucket that each dtype fills
+  std::vector<int64_t> bytes;
+  for (std::size_t i = entries_.size(); i-- > 0;) {
+    Entry& entry = entries_[i];
+    entry.view = at::Tensor();
+    if (!entry.parameter.requires_grad()) continue;
+    const at::ScalarType type = entry.parameter.scalar_type();
+    const auto known = std::find(open_types.begin(), open_types.end(), type);
+    std::size_t slot = static_cast<std::size_t>(known - open_types.begin());
+    const auto size = static_cast<int64_t>(entry.parameter.nbytes());
+    const auto limit = [&](std::size_t bucket) { return bucket == 0 ? options_.first_bucket_bytes : options_.bucket_bytes; };
+    if (known == open_types.end() || (bytes[open[slot]] > 0 && bytes[open[slot]] + size > limit(open[slot]))) {
+      if (known == open_types.end()) {
+        open_types.push_back(type);
+        open.push_back(0);
+      }
+      open[slot] = buckets_.size();
+      buckets_.emplace_back();
+      bytes.push_back(0);
+    }
+    entry.bucket = open[slot];
+    buckets_[open[slot]].entries.push_back(i);
+    bytes[open[slot]] += size;
+  }
+  const at::NoGradGuard no_grad;
+  for (Bucket& bucket : buckets_) {
+    int64_t count = 0;
+    for (const std::size_t i : bucket.entries) count += entries_[i].parameter.numel();
+    bucket.flat = at::zeros({count}, entries_[bucket.entries.front()].parameter.options().requires_grad(false));
+    int64_t offset = 0;
+    for (const std::size_t i : bucket.entries) {
+      Entry& entry = entries_[i];
+      // Dense in the parameter's own order of dimensions where it has one (channels last), as a gradient of autograd's.
+      const bool dense = entry.parameter.is_non_overlapping_and_dense();
+      const at::Tensor part = bucket.flat.narrow(0, offset, entry.parameter.numel());
+      entry.view = dense ? part.as_strided(entry.parameter.sizes(), entry.parameter.strides(), part.storage_offset())
+                         : part.view(entry.parameter.sizes());
+      offset += entry.parameter.numel();
+    }
+  }
+  add_hooks();
+}
+
+void GradientReducer::add_hooks() {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    if (entry.accumulator || !entry.view.defined()) continue;
+    entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter);
+    entry.hook = entry.accumulator->add_post_hook(std::make_unique<ReadyHook>(*this, i));
+  }
+}
+
+int64_t GradientReducer::gradient_bytes() const {
+  int64_t bytes = 0;
+  for (const Entry& entry : entries_) bytes += entry.parameter.requires_grad() ? static_cast<int64_t>(entry.parameter.nbytes()) : 0;
+  return bytes;
+}
+
+void GradientReducer::arm() {
+  has_batch_ = true;
+  armed_ = true;
+}
+
+void GradientReducer::ready(std::size_t index) {
+  const at::NoGradGuard no_grad;
+  Entry& entry = entries_[index];
+  if (entry.ready || !entry.view.defined()) return;
+  at::Tensor& gradient = entry.parameter.mutable_grad();
+  if (!gradient.defined()) return;
+  if (gradient.layout() != at::kStrided) {
+    throw ConfigError(c10::str("[Update] the gradient of '", entry.name, "' is ", gradient.layout(), ", expected a dense one; make its ",
+                               "Embedding without sparse"));
+  }
+  if (entry.unused) {
+    throw ConfigError(c10::str("[Distributed] parameter '", entry.name, "' got its first gradient on rank ", communicator_->rank(),
+                               " after no rank gave it one in the first update, where the ranks agreed to leave it alone; let every update use it, ",
+                               "or freeze it with requires_grad_(false)"));
+  }
+  entry.view.copy_(gradient);
+  gradient = entry.view;
+  entry.ready = true;
+  --buckets_[entry.bucket].waiting;
+  start_full_buckets();
+}
+
+void GradientReducer::start_full_buckets() {
+  for (; started_ < buckets_.size() && buckets_[started_].waiting == 0; ++started_) {
+    start_sum_(buckets_[started_].flat, *communicator_);
+  }
+}
+
+void GradientReducer::finish() {
+  armed_ = false;
+  const bool has_batch = std::exchange(has_batch_, false);
+  const at::NoGradGuard no_grad;
+  fill_missing(has_batch);
+  for (Bucket& bucket : buckets_) finish_(bucket.flat, *communicator_);
+  for (Entry& entry : entries_) {
+    if (entry.view.defined()) entry.parameter.mutable_grad() = entry.unused ? at::Tensor() : entry.view;
+  }
+}
+
+// A gradient that the last micro-batch did not touch is there from an earlier one, or missing; a missing one is zero to the
+// others.
+void GradientReducer::fill_missing(bool has_batch) {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = entries_.size(); i-- > 0;) {
+    Entry& entry = entries_[i];
+    if (!entry.view.defined() || entry.ready) continue;
+    if (entry.parameter.grad().defined()) {
+      ready(i);
+      continue;
+    }
+    if (has_batch && !entry.unused) missing.push_back(i);
+    entry.view.zero_();
+    entry.ready = true;
+    --buckets_[entry.bucket].waiting;
+  }
+  if (agreed_on_unused_ && !missing.empty() && !options_.find_unused_parameters) refuse_missing(missing, "in this update");
+  start_full_buckets();
+  if (!agreed_on_unused_) agree_on_unused(missing, has_batch);
+}
+
+void GradientReducer::refuse_missing(const std::vector<std::size_t>& missing, const char* when) const {
+  std::string names;
+  for (std::size_t k = 0; k < std::min<std::size_t>(missing.size(), 8); ++k) names += (k == 0 ? "'" : ", '") + entries_[missing[k]].name + "'";
+  if (missing.size() > 8) names += c10::str(" and ", missing.size() - 8, " more");
+  throw ConfigError(c10::str("[Distributed] ", names, " got no gradient ", when, " on rank ", communicator_->rank(),
+                             " but on another, expected one on all or none; use it in every forward, freeze it with requires_grad_(false), or set ",
+                             "find_unused_parameters to count a missing gradient as zero"));
+}
+
+// Once, at the first update: a parameter that no rank uses stays without a gradient, as in one process.
+void GradientReducer::agree_on_unused(const std::vector<std::size_t>& missing, bool has_batch) {
+  std::string own(entries_.size(), has_batch ? '1' : '-');
+  for (const std::size_t i : missing) own[i] = '0';
+  const std::vector<std::string> all = communicator_->all_gather(own);
+  std::vector<std::size_t> partly;
+  std::string unused;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].view.defined()) continue;
+    const bool some = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '1'; });
+    const bool lacking = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '0'; });
+    if (some && lacking) partly.push_back(i);
+    entries_[i].unused = !some;
+    if (!some) unused += (unused.empty() ? "'" : ", '") + entries_[i].name + "'";
+  }
+  agreed_on_unused_ = true;
+  if (!partly.empty() && !options_.find_unused_parameters) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      std::vector<std::size_t> here;
+      std::copy_if(partly.begin(), partly.end(), std::back_inserter(here), [&](std::size_t i) { return all[rank][i] == '0'; });
+      if (here.empty()) continue;
+      throw ConfigError(c10::str("[Distributed] '", entries_[here.front()].name, "' and ", here.size() - 1, " more parameters got no gradient on rank ", rank,
+                                 " but on another, expected one on all or none; use them in every forward, freeze them with requires_grad_(false), or set ",
+                                 "find_unused_parameters to count a missing gradient as zero"));
+    }
+  }
+  if (!unused.empty() && communicator_->is_main()) {
+    log_warning("[Distributed] no rank gives these parameters a gradient, they stay as they are: " + unused +
+                "; freeze them with requires_grad_(false) to save their communication");
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,135 @@
+#include "ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include <arpa/inet.h>
+#include <c10/util/Exception.h>
+#include <duet/core/error.h>
+#include <duet/core/safetensors.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+
+#include "temp_dir.h"
+#include "trainer_runs.h"
+
+namespace duet::testing {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void run_rank(const Launch& launch, const RankBody& body, const ConnectOptions& options, const std::string& file) {
+  alarm(300);
+  at::set_num_threads(1);
+  std::string error;
+  int code = 0;
+  try {
+    const std::shared_ptr<Communicator> communicator = connect(launch, at::kCPU, options);
+    try {
+      NamedTensors result;
+      for (const auto& [name, tensor] : body(communicator)) result.emplace_back(name, tensor.detach().clone().contiguous());
+      write_safetensors(file + ".safetensors", result);
+    } catch (const std::exception& failure) {
+      if (communicator) communicator->fail(failure.what());
+      throw;
+    }
+  } catch (const Error& failure) {
+    error = failure.what();
+    code = failure.exit_code();
+  } catch (const std::exception& failure) {
+    error = failure.what();
+    code = 1;
+  }
+  if (!error.empty()) std::ofstream(file + ".error") << code << " " << error;
+  _exit(0);
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  close(fd);
+  if (!bound) throw std::runtime_error("no free port");
+  return ntohs(address.sin_port);
+}
+
+const at::Tensor& RankResult::at(const std::string& name) const {
+  for (const auto& [known, tensor] : tensors) {
+    if (known == name) return tensor;
+  }
+  throw std::runtime_error("no tensor '" + name + "'" + (error.empty() ? "" : ": " + error));
+}
+
+std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const ConnectOptions& options) {
+  const TempDir folder;
+  Launch launch;
+  launch.world_size = launch.local_world_size = count;
+  launch.master_port = free_port();
+  launch.from = "a test";
+  const auto start = Clock::now();
+  std::vector<pid_t> processes;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    const pid_t child = fork();
+    if (child < 0) throw std::runtime_error("cannot fork");
+    launch.rank = launch.local_rank = rank;
+    if (child == 0) run_rank(launch, body, options, folder / std::to_string(rank));
+    processes.push_back(child);
+  }
+  std::vector<RankResult> results(processes.size());
+  for (std::size_t left = processes.size(); left > 0; --left) {
+    int status = 0;
+    const pid_t ended = wait(&status);
+    const auto rank = static_cast<std::size_t>(std::find(processes.begin(), processes.end(), ended) - processes.begin());
+    RankResult& result = results.at(rank);
+    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const std::string file = folder / std::to_string(rank);
+    if (WIFSIGNALED(status)) {
+      result.exit_code = -WTERMSIG(status);
+      result.error = "killed by signal " + std::to_string(WTERMSIG(status));
+    } else if (const std::string text = text_of_file(file + ".error"); !text.empty()) {
+      std::istringstream in(text);
+      in >> result.exit_code;
+      result.error = text.substr(text.find(' ') + 1);
+    } else if (std::filesystem::exists(file + ".safetensors")) {
+      result.tensors = read_safetensors(file + ".safetensors");
+    } else {
+      result.error = "the process ended without a result";
+      result.exit_code = 1;
+    }
+  }
+  return results;
+}
+
+void expect_no_error(const std::vector<RankResult>& results) {
+  for (std::size_t rank = 0; rank < results.size(); ++rank) EXPECT_EQ(results[rank].error, "") << "rank " << rank;
+}
+
+void expect_same_on_all(const std::vector<RankResult>& results) {
+  expect_no_error(results);
+  for (const RankResult& result : results) {
+    ASSERT_EQ(result.tensors.size(), results.front().tensors.size());
+    for (const auto& [name, tensor] : result.tensors) EXPECT_TRUE(same_bits(tensor, results.front().at(name))) << name;
+  }
+}
+
+}  // namespace duet::testing

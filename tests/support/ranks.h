@@ -1,0 +1,37 @@
+#pragma once
+
+#include <duet/core/batch.h>
+#include <duet/core/comm/connect.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace duet::testing {
+
+// What one rank of run_ranks() gave.
+struct RankResult {
+  NamedTensors tensors;
+  std::string error;    // of what the body threw; empty: nothing
+  int exit_code = 0;    // of that error; -signal if the process was killed
+  double seconds = 0;   // from the start of all to its end
+
+  const at::Tensor& at(const std::string& name) const;
+};
+
+using RankBody = std::function<NamedTensors(const std::shared_ptr<Communicator>&)>;
+
+// Runs `body` in `count` processes that are connected to each other; null is passed for a world of one. The calling process
+// starts no thread, so that tests may fork again and again: it must not compute with tensors itself before.
+std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const ConnectOptions& options = {.start_timeout = 60, .timeout = 20});
+
+// A port of this machine that is free now.
+int free_port();
+
+// No rank has an error.
+void expect_no_error(const std::vector<RankResult>& results);
+// All ranks gave tensors of the same bits.
+void expect_same_on_all(const std::vector<RankResult>& results);
+
+}  // namespace duet::testing
