@@ -5,10 +5,16 @@
 // core: the loop and the words it speaks
 #include <duet/core/batch.h>              // Batch, Window: named tensors of a micro-batch, an update's micro-batches
 #include <duet/core/checkpoint.h>         // CheckpointStore: atomic, verified save and load
+#include <duet/core/comm/collective_ops.h>   // sums over ranks inside a captured update
+#include <duet/core/comm/communicator.h>  // Communicator: the ranks that train together
+#include <duet/core/comm/connect.h>       // meets the other ranks
+#include <duet/core/comm/launch.h>        // Launch: which rank is this? torchrun, SLURM, MPI
+#include <duet/core/comm/together.h>      // an error of one rank is an error of all
 #include <duet/core/data_loader.h>        // DataLoader: prefetching, ordered, resumable
 #include <duet/core/data_source.h>        // DataSource: whatever yields micro-batches
 #include <duet/core/dataset.h>            // Dataset: indexed samples
 #include <duet/core/device.h>             // parse_device
+#include <duet/core/distributed_sampler.h>  // each rank its share of the samples
 #include <duet/core/error.h>              // Error and its four kinds
 #include <duet/core/fashion_mnist.h>      // FashionMnist and any IDX image set
 #include <duet/core/fashion_scenes.h>     // FashionScenes: its images put together, for segmentation
@@ -50,6 +56,7 @@
 // optim: gradients into weights
 #include <duet/optim/autocast.h>          // AutocastGuard
 #include <duet/optim/device_numbers.h>    // DeviceNumbers: lr and its like, as a step reads them
+#include <duet/optim/distributed_options.h>  // DistributedOptions: buckets, unused parameters
 #include <duet/optim/grad_scaler.h>       // LossScaleOptions, GradScaler: float16 training without a host read
 #include <duet/optim/gradient_verdict.h>  // ClipGradOptions
 #include <duet/optim/kernel_call.h>       // KernelCall: what an optimizer of your own steps

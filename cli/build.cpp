@@ -1,8 +1,12 @@
 #include <duet/cli/build.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/measure.h>
+#include <duet/cli/ranks.h>
 #include <duet/cli/registry.h>
+#include <duet/core/comm/together.h>
 #include <duet/core/device.h>
+#include <duet/core/distributed_sampler.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
@@ -25,16 +29,20 @@ std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& da
   return data ? make_dataset(data->node) : nullptr;
 }
 
-std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data, uint64_t seed,
-                                         at::Device device) {
+std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
+                                         const RunConfig& config) {
   std::unique_ptr<Sampler> sampler;
   if (data.infinite) {
-    sampler = std::make_unique<InfiniteSampler>(dataset->size(), data.shuffle, seed);
+    sampler = std::make_unique<InfiniteSampler>(dataset->size(), data.shuffle, config.seed);
   } else {
-    sampler = std::make_unique<EpochSampler>(dataset->size(), data.shuffle, seed);
+    sampler = std::make_unique<EpochSampler>(dataset->size(), data.shuffle, config.seed);
+  }
+  if (const Communicator* ranks = config.communicator()) {
+    sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks->rank(), ranks->world_size(),
+                                                   data.loader.drop_last);
   }
   DataLoaderOptions options = data.loader;
-  options.pin_memory = options.pin_memory && device.is_cuda();
+  options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
   std::unique_ptr<DataLoader> loader;
   data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
   return loader;
@@ -52,7 +60,8 @@ void check_same_characters(const Dataset* train, const Dataset* other, const Dat
 
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run) {
   seed_all(config.seed);
-  std::unique_ptr<Task> task = make_model(config.model, {run.train_data.get()});
+  std::unique_ptr<Task> task;
+  together(config.communicator(), [&] { task = make_model(config.model, {run.train_data.get()}); });
   TrainerOptions options = config.trainer;
   options.loop = loop;
   if (mode == "graph") {
@@ -110,17 +119,23 @@ void add_hooks(const RunConfig& config, Run& run) { add_hooks(config, hook_conte
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
   if (!config.load_from) return;
   const std::string& path = config.load_from->source.path;
-  const StateDict weights = read_weights(config.load_from->source);
-  try {
-    const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
-    const std::string text = "loaded weights from '" + path + "': " + report.text();
-    report.exact() ? log_info(text) : log_warning(text);
-  } catch (const CheckpointError& error) {
-    throw CheckpointError("[load_from] '" + path + "': " + error.what());
-  }
+  together(config.communicator(), [&] {
+    const StateDict weights = read_weights(config.load_from->source);
+    try {
+      const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
+      const std::string text = "loaded weights from '" + path + "': " + report.text();
+      report.exact() ? log_info(text) : log_warning(text);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError("[load_from] '" + path + "': " + error.what());
+    }
+  });
+  if (config.communicator() != nullptr) check_same_weights(config.communicator(), path, weights_hash(trainer));
 }
 
-Run build_training(const RunConfig& config) {
+namespace {
+
+// Checks what the config says of it as well.
+void build_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   const LoopOptions& loop = config.trainer.loop;
   if (loop.max_updates == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
@@ -132,13 +147,20 @@ Run build_training(const RunConfig& config) {
   for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
     if (*data) check_dataset((*data)->node);
   }
-  const at::Device device = parse_device(config.trainer.device);
-  Run run;
   run.train_data = build_dataset(config.train);
   run.val_data = build_dataset(config.val);
   if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
-  run.train = build_loader(run.train_data, *config.train, config.seed, device);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
+  run.train = build_loader(run.train_data, *config.train, config);
+  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
+}
+
+}  // namespace
+
+Run build_training(const RunConfig& config) {
+  Run run;
+  together(config.communicator(), [&] { build_training_data(config, run); });
+  check_same_size(config.communicator(), "data.train", run.train_data->size());
+  if (run.val_data) check_same_size(config.communicator(), "data.val", run.val_data->size());
   const LoopOptions limited = limited_loop(config, run);
   run.updates_per_epoch = limited.updates_per_epoch(*run.train);
   build_trainer(config, config.mode, limited, run);

@@ -27,14 +27,15 @@ void require_training_data(const RunConfig& config);
 
 // Datasets may be shared between runs; loaders may not, as they hold a position.
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data);
-std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data, uint64_t seed,
-                                         at::Device device);
+// Of several processes each reads its share; batch_size counts the samples of one.
+std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
+                                         const RunConfig& config);
 
 // Throws ConfigError if both are texts with characters of their own: each numbers them in its own way.
 void check_same_characters(const Dataset* train, const Dataset* other, const DataConfig& config);
 
 // Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both
-// modes start from the same weights. `loop` replaces the config's limits.
+// modes start from the same weights. `loop` replaces the config's limits. All processes of the run call it together.
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run);
 
 // Updates of a run with these limits, whichever comes first; 0: no limit.
@@ -52,10 +53,12 @@ HookContext hook_context(const RunConfig& config, const Run& run);
 void add_hooks(const RunConfig& config, const HookContext& context, Run& run);
 void add_hooks(const RunConfig& config, Run& run);
 
-// Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew.
+// Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew. All processes
+// of the run call it together.
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 
-// Everything for `duet train`. Throws ConfigError if the config has no training data or no limit.
+// Everything for `duet train`, built by all processes of the run together. Throws ConfigError if the config has no
+// training data or no limit.
 Run build_training(const RunConfig& config);
 
 }  // namespace duet

@@ -135,6 +135,11 @@ void refuse_control_characters(const std::string& text, const std::string& sourc
   }
 }
 
+// mmengine's variables, written without quotes, are a map within a map to YAML.
+std::string hint_at_braces(const std::string& text) {
+  return text.find("{{") == std::string::npos ? "" : "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_";
+}
+
 // What is between ${ and } looks like a map to YAML where brackets or braces are open.
 std::string hint_at_reference(const std::string& text, int line) {
   std::istringstream lines(text);
@@ -169,7 +174,7 @@ YAML::Node load(const std::string& text, const TreeBuilder& place) {
   }
   if (documents.marks.size() > 1) {
     throw ConfigError(c10::str("[Config] ", place.at(documents.marks[1]), ": found at least 2 YAML documents, expected one; remove the ",
-                               "'---' lines between them, or a comma at the start of a line"));
+                               "'---' lines between them, or a comma at the start of a line", hint_at_braces(text)));
   }
   return YAML::Load(text);
 }
@@ -186,7 +191,8 @@ std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& sou
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
     throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
-                               "; check indentation, brackets and quotes up to there", hint_at_reference(text, error.mark.line)));
+                               "; check indentation, brackets and quotes up to there", hint_at_reference(text, error.mark.line),
+                               hint_at_braces(text)));
   }
   if (!document.IsMap()) {
     throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", document.IsNull() ? "empty" : "no map",
@@ -201,7 +207,7 @@ std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::strin
     value = load(text, TreeBuilder(origin, false));
   } catch (const YAML::Exception& error) {
     throw ConfigError(c10::str("[Config] ", origin, ": the value of '", path, "=", text, "' is not YAML: ", error.msg,
-                               "; quote it, as in 'key=\"a: b\"'"));
+                               "; quote it, as in 'key=\"a: b\"'", hint_at_braces(text)));
   }
   return TreeBuilder(origin, false).build(value, path, origin, 1);
 }

@@ -1,7 +1,8 @@
 #include <duet/cli/evaluation.h>
 
+#include <duet/cli/ranks.h>
 #include <duet/core/checkpoint.h>
-#include <duet/core/device.h>
+#include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/weights_file.h>
@@ -86,10 +87,13 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
 
 Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output) {
   Run run;
-  run.train_data = build_dataset(config.train);  // models may ask it for their sizes
-  run.test_data = build_dataset(data);
-  check_same_characters(run.train_data.get(), run.test_data.get(), data);
-  run.test = build_loader(run.test_data, data, config.seed, parse_device(config.trainer.device));
+  together(config.communicator(), [&] {
+    run.train_data = build_dataset(config.train);  // models may ask it for their sizes
+    run.test_data = build_dataset(data);
+    check_same_characters(run.train_data.get(), run.test_data.get(), data);
+    run.test = build_loader(run.test_data, data, config);
+  });
+  check_same_size(config.communicator(), data.node.path(), run.test_data->size());
   build_trainer(config, config.mode, limited_loop(config, run), run);
   RunConfig untrained = config;
   untrained.schedules.clear();
@@ -98,26 +102,33 @@ Run build_evaluation(const RunConfig& config, const DataConfig& data, const std:
   context.evaluates = true;
   context.metrics.clear();  // those of a test may be others
   context.output = output;
-  add_hooks(config, context, run);
+  together(config.communicator(), [&] { add_hooks(config, context, run); });
   return run;
 }
 
 Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, const std::string& checkpoint,
                            const std::string& output) {
   Evaluation evaluation;
-  evaluation.checkpoint = find_checkpoint(config, checkpoint);
-  if (is_weights_file(evaluation.checkpoint)) {
-    evaluation.run = build_evaluation(config, data, output);
-    load_weights_file(evaluation.checkpoint, evaluation.run.trainer->task());
-    load_hooks({}, *evaluation.run.trainer);
-    return evaluation;
-  }
-  const StateDict state = CheckpointStore::load(evaluation.checkpoint);
-  evaluation.update = state.integer("trainer.update");
+  evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
+  const bool weights_alone = is_weights_file(evaluation.checkpoint);
+  StateDict state;
+  together(config.communicator(), [&] {
+    if (weights_alone) return;
+    state = CheckpointStore::load(evaluation.checkpoint);
+    evaluation.update = state.integer("trainer.update");
+  });
   evaluation.run = build_evaluation(config, data, output);
-  evaluation.run.trainer->load_weights(state.part("model"), evaluation.update);
-  load_hooks(state, *evaluation.run.trainer);
-  warn_of_unused_averages(state, *evaluation.run.trainer);
+  BaseTrainer& trainer = *evaluation.run.trainer;
+  together(config.communicator(), [&] {
+    if (weights_alone) {
+      load_weights_file(evaluation.checkpoint, trainer.task());
+      load_hooks({}, trainer);
+    } else {
+      trainer.load_weights(state.part("model"), evaluation.update);
+      load_hooks(state, trainer);
+      warn_of_unused_averages(state, trainer);
+    }
+  });
   return evaluation;
 }
 

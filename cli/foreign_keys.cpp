@@ -43,12 +43,19 @@ const std::map<std::string, std::string>& other_names() {
       {"visualizer", "default_hooks.logger.sinks"},
       {"vis_backends", "default_hooks.logger.sinks"},
       {"log_processor", "default_hooks.logger, which has its keys"},
+      {"find_unused_parameters", "distributed.find_unused_parameters"},
+      {"broadcast_buffers", "distributed.broadcast_buffers"},
+      {"model_wrapper_cfg", "distributed"},
       {"resume_from", "--resume FOLDER on the command line"},
       // HF's TrainingArguments
       {"learning_rate", "optim_wrapper.optimizer.lr"},
       {"gradient_accumulation_steps", "trainer.accumulate"},
       {"max_grad_norm", "optim_wrapper.clip_grad.max_norm"},
       {"num_train_epochs", "trainer.max_epochs"},
+      {"ddp_find_unused_parameters", "distributed.find_unused_parameters"},
+      {"ddp_bucket_cap_mb", "distributed.bucket_cap_mb"},
+      {"ddp_broadcast_buffers", "distributed.broadcast_buffers"},
+      {"ddp_timeout", "distributed.timeout"},
       {"output_dir", "work_dir"}};
   return kNames;
 }
@@ -60,8 +67,11 @@ const std::map<std::string, std::string>& ways_out() {
       {"test_cfg", "remove it: data.test says what duet eval tests"},
       {"resume", "remove it and write --resume auto on the command line"},
       {"runner_type", "remove it: duet has one loop"},
-      {"env_cfg", "remove it: duet trains in one process"},
-      {"launcher", "remove it: duet trains in one process"},
+      {"env_cfg", "remove it: duet sets up processes and backends itself"},
+      {"launcher", "remove it: start several processes with duet launch, torchrun, srun or mpirun"},
+      {"strategy", "remove it: several processes train data parallel; start them with duet launch, torchrun, srun or mpirun"},
+      {"devices", "remove it: start one process per device with duet launch, torchrun, srun or mpirun"},
+      {"num_nodes", "remove it: start the processes with torchrun, srun or mpirun"},
       {"default_scope", "remove it: types are known by their plain names"},
       {"custom_imports", "remove it: types of your own are registered in C++"}};
   return kWays;

@@ -55,8 +55,8 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   options.save_best = read_best_metric(node, context);
   node.reject_unknown();
   options.validate();
-  // The hook finds the same, and says so.
-  if (node.find<std::string>("save_best") == "auto") options.save_best = "auto";
+  // The hook finds the same, and says so. The loss is named: to the hook it is what there is besides the metrics.
+  if (node.find<std::string>("save_best") == "auto" && options.save_best != "loss") options.save_best = "auto";
   return std::make_unique<CheckpointHook>(options);
 }
 

@@ -93,9 +93,9 @@ std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
 
 void check_dataset(ConfigNode node) {
   const DatasetFactory& factory = find(datasets(), node, "dataset");
-  node.check_keys([&] { node.located([&] { factory(node); }); });
-  // Elsewhere these keys may mean anything.
+  // The factory of a type of the user's own may read its data, and its keys may mean anything.
   if (!is_builtin_dataset(node.need<std::string>("type"))) return;
+  node.check_keys([&] { node.located([&] { factory(node); }); });
   for (const char* key : {"path", "images", "labels"}) {
     const ConfigNode file = node.child(key);
     std::error_code ignored;

@@ -81,7 +81,7 @@ void register_builtin_types();
 // Build what the node's `type` says. Throw ConfigError for an unknown type (known names, nearest one) and unknown keys.
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
-// Checks what make_dataset() would read, without reading data: type, keys, and whether the files of a built-in type exist.
+// Checks what make_dataset() would read, without reading data: the type, and for a built-in one keys and files.
 void check_dataset(ConfigNode node);
 // `type` stands for a node that names none; empty: it must. The key `priority` is read here for every hook.
 ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type = "");

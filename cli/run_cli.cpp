@@ -3,10 +3,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <c10/util/Exception.h>
 #include <duet/cli/commands/commands.h>
+#include <duet/cli/failure.h>
 #include <duet/cli/load_from_config.h>
+#include <duet/cli/ranks.h>
 #include <duet/cli/registry.h>
+#include <duet/cli/torchrun.h>
 #include <duet/core/error.h>
 #include <duet/core/nearest.h>
 
@@ -14,7 +16,6 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,14 @@ struct Arguments {
 
 using Command = std::function<int()>;
 
+// A command that several processes would only do several times.
+Command alone(const std::string& name, Command command) {
+  return [name, command = std::move(command)] {
+    refuse_ranks(name);
+    return command();
+  };
+}
+
 void add_config(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("CONFIG", arguments.config, "YAML file")->required();
   command.add_option("key=value", arguments.overrides, "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
@@ -64,12 +73,24 @@ void add_checkpoint(CLI::App& command, EvalArguments& arguments) {
       ->option_text("PATH");
 }
 
+// What a launcher's variables say; for processes that are started by hand.
+void add_launch(CLI::App& command, LaunchFlags& flags) {
+  const auto add = [&](const char* name, auto& target, const char* text, const char* type) {
+    command.add_option(name, target, text)->option_text(type)->group("Processes (by default as torchrun, srun or mpirun say)");
+  };
+  add("--rank", flags.rank, "this process among all of them, from 0", "N");
+  add("--world-size", flags.world_size, "how many there are", "N");
+  add("--local-rank", flags.local_rank, "this process among those of its machine: its GPU", "N");
+  add("--master-addr", flags.master_address, "the machine of rank 0", "HOST");
+  add("--master-port", flags.master_port, "a free port there", "PORT");
+}
+
 void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
   CLI::App* train = app.add_subcommand("train", "Train the model of a config");
   add_config(*train, arguments.train);
   add_mode(*train, arguments.train);
   train
-      ->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint), a checkpoint, or a work_dir")
+      ->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint; default when a launcher starts the run anew), a checkpoint, or a work_dir")
       ->option_text("auto|none|PATH");
   train
       ->add_option("--load-from", arguments.train.load_from,
@@ -78,12 +99,14 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
   train->add_flag("--dry-run{1}", arguments.train.dry_run, "try everything out in N updates (default 1); leaves no files")
       ->option_text("[N]")
       ->excludes("--resume");
+  add_launch(*train, arguments.train.launch);
   train->callback([&] { chosen = [&] { return train_command(arguments.train); }; });
 
   CLI::App* eval = app.add_subcommand("eval", "Evaluate a checkpoint on data.test, or data.val");
   add_config(*eval, arguments.eval);
   add_mode(*eval, arguments.eval);
   add_checkpoint(*eval, arguments.eval);
+  add_launch(*eval, arguments.eval.launch);
   eval->callback([&] { chosen = [&] { return eval_command(arguments.eval); }; });
 
   CLI::App* predict = app.add_subcommand("predict", "Write what a checkpoint predicts on data.predict, data.test or data.val");
@@ -92,35 +115,35 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
   add_checkpoint(*predict, arguments.predict);
   predict->add_option("--output", arguments.predict.output, "folder for the predictions; default: WORK_DIR/predictions")
       ->type_name("FOLDER");
-  predict->callback([&] { chosen = [&] { return predict_command(arguments.predict); }; });
+  predict->callback([&] { chosen = alone("predict", [&] { return predict_command(arguments.predict); }); });
 
   CLI::App* compare = app.add_subcommand("compare", "Train in both modes from one seed: same bits? how much faster?");
   add_config(*compare, arguments.compare);
   compare->add_option("--updates", arguments.compare.updates, "updates per mode (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->option_text("N");
-  compare->callback([&] { chosen = [&] { return compare_command(arguments.compare); }; });
+  compare->callback([&] { chosen = alone("compare", [&] { return compare_command(arguments.compare); }); });
 }
 
 void add_explain(CLI::App& app, Arguments& arguments, Command& chosen) {
   CLI::App* explain = app.add_subcommand("explain", "Show parameter groups, schedules and hooks of a config without training");
   add_config(*explain, arguments.explain);
   add_mode(*explain, arguments.explain);
-  explain->callback([&] { chosen = [&] { return explain_command(arguments.explain); }; });
+  explain->callback([&] { chosen = alone("explain", [&] { return explain_command(arguments.explain); }); });
 }
 
 void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
   CLI::App* inspect = app.add_subcommand("inspect", "Verify a checkpoint and list what it holds");
   inspect->add_option("CHECKPOINT", arguments.inspect.checkpoint, "folder step-N, or one above it")->required();
   inspect->add_option("--json", arguments.inspect.json, "write the list to this file")->type_name("FILE");
-  inspect->callback([&] { chosen = [&] { return inspect_command(arguments.inspect); }; });
+  inspect->callback([&] { chosen = alone("inspect", [&] { return inspect_command(arguments.inspect); }); });
 
   CLI::App* export_ = app.add_subcommand("export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load");
   export_->add_option("CHECKPOINT", arguments.export_.checkpoint, "checkpoint, or a file of weights")->required();
   export_->add_option("FILE", arguments.export_.file, "*.safetensors or *.pt")->required();
   export_->add_option("--weights", arguments.export_.weights, "model (default), or the name of an average: ema")->option_text("model|ema");
   export_->add_option("--json", arguments.export_.json, "write what was exported to this file")->type_name("FILE");
-  export_->callback([&] { chosen = [&] { return export_command(arguments.export_); }; });
+  export_->callback([&] { chosen = alone("export", [&] { return export_command(arguments.export_); }); });
 
   CLI::App* doctor = app.add_subcommand("doctor", "Show versions, device and threads, and what is missing");
   doctor->add_option("--json", arguments.doctor.json, "write it to this file")->type_name("FILE");
@@ -131,6 +154,11 @@ void add_help(CLI::App& app, Arguments& arguments, Command& chosen) {
   CLI::App* help = app.add_subcommand("help", "List the keys of a config, or of a type that it may name");
   help->add_option("TOPIC", arguments.help.topic, "a key (trainer, data.train) or a type (AdamW, EMAHook)");
   help->callback([&] { chosen = [&] { return help_command(arguments.help); }; });
+}
+
+// Listed here; its words are read elsewhere, as most are for others.
+void add_launcher(CLI::App& app) {
+  app.add_subcommand("launch", "Start N processes that train together: launch -n N train CONFIG ... (torchrun)");
 }
 
 // The parser only says that a command is required.
@@ -165,36 +193,19 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
-// LibTorch's texts go on with C++ frames, which help nobody here.
-std::string without_frames(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
-
 int report_error(const std::string& text, int code) {
   std::cout.flush();
-  std::cerr << "error: " << text << std::endl;
+  std::cerr << "error: " << rank_prefix() << text << std::endl;
+  write_error_file(rank_prefix() + text);
   return code;
-}
-
-// The first line of LibTorch's text, without the source line that a failed allocation begins with.
-std::string text_of(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  const std::string line = text.substr(0, text.find('\n'));
-  const std::size_t no_memory = line.find("can't allocate memory");
-  if (no_memory == std::string::npos) return line;
-  return "out of memory: " + line.substr(no_memory) + "; use a smaller batch or model";
 }
 
 int run_safely(const Command& command) {
   try {
     return command();
-  } catch (const Error& error) {
-    return report_error(without_frames(error.what()), error.exit_code());
-  } catch (const c10::Error& error) {
-    return report_error(text_of(error), 1);
-  } catch (const std::bad_alloc&) {
-    return report_error("out of memory; use a smaller batch or model", 1);
-  } catch (const std::exception& error) {
-    const std::string text = error.what();
-    return report_error(text.substr(0, text.find('\n')), 1);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    return report_error(failure.text, failure.exit_code);
   }
 }
 
@@ -204,14 +215,19 @@ int run_cli(int argc, char** argv) {
   CLI::App app("duet trains a LibTorch model op by op (eager) or as one captured graph, with the same result.", "duet");
   app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 75 stopped by a "
+  app.footer("Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 6 another process of the run "
+             "was lost (a restart goes on from the last checkpoint), 75 stopped by a "
              "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
   Arguments arguments;
   Command chosen;
   add_training_commands(app, arguments, chosen);
   add_explain(app, arguments, chosen);
   add_other_commands(app, arguments, chosen);
+  add_launcher(app);
   add_help(app, arguments, chosen);
+  if (argc >= 2 && std::string(argv[1]) == "launch") {
+    return run_safely([&] { return launch_command({argv + 2, argv + argc}, path_of_program(argv[0])); });
+  }
   try {
     check_command(app, argc, argv);
     app.parse(words_of(argc, argv));

@@ -1,6 +1,7 @@
 #include <duet/cli/run_config.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/cli/distributed_config.h>
 #include <duet/core/device.h>
 #include <duet/core/error.h>
 #include <duet/core/nearest.h>
@@ -20,6 +21,7 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   DataConfig data;
   data.node = node;
   data.loader.batch_size = node.read_int("batch_size", data.loader.batch_size, 1, kMaxInt);
+  data.node.note_kind("batch_size", "integer, per process");
   data.loader.num_workers = static_cast<int>(node.read_int("num_workers", data.loader.num_workers, 0, 1024));
   data.loader.prefetch = static_cast<int>(node.read_int("prefetch", data.loader.prefetch, 1, 1024));
   data.loader.drop_last = node.read<bool>("drop_last", false);
@@ -85,6 +87,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.test_metrics = read_test_metrics(root, config.metrics);
   config.hooks = read_hook_lists(root);
   read_graph(root.child("graph"), config.graph);
+  read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
   check_monitors(config.schedules, metric_names(config.metrics));
   check_builtin_hooks(config.hooks, metric_names(config.metrics));
   root.reject_unknown();

@@ -7,6 +7,8 @@
 #include <duet/cli/metric_config.h>
 #include <duet/cli/optim_config.h>
 #include <duet/cli/schedule_config.h>
+#include <duet/core/comm/connect.h>
+#include <duet/core/comm/launch.h>
 #include <duet/core/data_loader.h>
 #include <duet/graph/graph_options.h>
 
@@ -38,11 +40,17 @@ struct RunConfig {
   BatchLimits limits;
   int64_t dry_run = 0;     // updates of a run that only tries everything out; 0: a real one
   GraphOptions graph;
+  ConnectOptions connect;
+  Launch launch;           // of a command that several processes may run together
   std::vector<ScheduleConfig> schedules;
   HookLists hooks;  // checked when they are built
   std::vector<MetricConfig> metrics;       // evaluator
   std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
   bool scratch = false;                    // work_dir is thrown away after the run
+
+  // The processes that run this together; null: this one alone.
+  Communicator* communicator() const { return trainer.distributed.communicator.get(); }
+  bool is_main() const { return launch.rank == 0; }  // which writes and speaks for all
 };
 
 // Throws ConfigError naming place, path and expectation for the first thing that is wrong. `name` is what the

@@ -55,7 +55,7 @@ Batch Batch::to(at::Device device, bool non_blocking) const {
 }
 
 int64_t Window::samples() const {
-  int64_t count = 0;
+  int64_t count = samples_elsewhere;
   for (const Batch& batch : batches) count += batch.size();
   return count;
 }

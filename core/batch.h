@@ -43,7 +43,9 @@ struct Window {
   std::vector<Batch> batches;
   std::vector<double> weights;  // Task::weight of each micro-batch
   double total = 0;             // sum of the weights, over all micro-batches
+  int64_t samples_elsewhere = 0;  // that other ranks have in the same update
 
+  // Of the whole update, all ranks together.
   int64_t samples() const;
 };
 

@@ -13,6 +13,10 @@ DistributedSampler::DistributedSampler(std::unique_ptr<Sampler> global, int64_t 
   if (world_size < 1 || rank < 0 || rank >= world_size) {
     throw ConfigError(c10::str("[DistributedSampler] found rank ", rank, " of ", world_size, ", expected a rank in [0, world_size)"));
   }
+  if (drop_last && global_->size() > 0 && global_->size() < world_size) {
+    throw DataError(c10::str("[DistributedSampler] found ", global_->size(), " samples for ", world_size,
+                             " ranks with drop_last, expected at least one for each; unset drop_last, or start fewer ranks"));
+  }
 }
 
 std::vector<int64_t> DistributedSampler::next(int64_t count) {

@@ -78,8 +78,10 @@ void with_place(const Body& body, const Where& where) {
     throw ConfigError(where() + error.what());
   } catch (const DataError& error) {
     throw DataError(where() + error.what());
-  } catch (const SaveRefused& error) {
-    throw SaveRefused(where() + error.what());
+  } catch (const SaveRefused&) {
+    throw;  // no failure of the hook's
+  } catch (const PeerError& error) {
+    throw PeerError(where() + error.what());
   } catch (const CheckpointError& error) {
     throw CheckpointError(where() + error.what());
   } catch (const GraphError& error) {

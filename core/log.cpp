@@ -25,6 +25,11 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+std::string& prefix() {
+  static std::string text;
+  return text;
+}
+
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug: return spdlog::level::debug;
@@ -37,7 +42,15 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view message) { logger().log(level_of(level), message); }
+void log(LogLevel level, std::string_view message) {
+  if (prefix().empty()) {
+    logger().log(level_of(level), message);
+  } else {
+    logger().log(level_of(level), prefix() + std::string(message));
+  }
+}
+
+void set_log_prefix(std::string_view text) { prefix() = text; }
 
 void set_log_level(LogLevel level) { logger().set_level(level_of(level)); }
 

@@ -151,12 +151,17 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   if (run_ == Run::kClosed) return error;
   run_ = Run::kClosed;
   context_.outcome = !context_.stop_reason.empty() ? context_.stop_outcome : RunOutcome::kFinished;
-  if (error && context_.communicator != nullptr) context_.communicator->fail(text_of(error));
+  const auto tell_ranks = [&] {
+    if (error && context_.communicator != nullptr) context_.communicator->fail(text_of(error));
+  };
+  tell_ranks();
   const auto tell = [&](HookPoint point) {
     if (error) context_.outcome = RunOutcome::kFailed;
     if (error && context_.error.empty()) context_.error = text_of(error);
     const std::exception_ptr another = caught([&] { hooks_.call(point, context_); });
-    if (!error) error = another;
+    if (error || !another) return;
+    error = another;
+    tell_ranks();
   };
   if (error) tell(HookPoint::kOnException);
   tell(HookPoint::kAfterTrain);
@@ -352,7 +357,7 @@ const UpdateOutput& BaseTrainer::run_step() {
     }
     if (context_.communicator != nullptr) {
       weigh(step_window_);
-      step_window_.total = agree_on_total(step_window_);
+      agree_on_total(step_window_);
     }
     run_window(step_window_);
     agree_on_stop();

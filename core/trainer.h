@@ -110,6 +110,11 @@ class BaseTrainer : public Stateful {
  protected:
   BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at::Device device, LoopOptions options);
 
+  // How the next update will run, as a number that tells ways apart which ranks must not mix on `device`; 0 if all may.
+  // If the ranks differ, all of them run it op by op: run_update() finds ranks_mix().
+  virtual double plan(const Window& /*window*/) { return 0; }
+  bool ranks_mix() const { return ranks_mix_; }
+
   // Runs one update and returns its results.
   virtual UpdateOutput run_update(const Window& window, UpdatePoints& points) = 0;
 
@@ -151,9 +156,9 @@ class BaseTrainer : public Stateful {
   void check_weights(const StateDict& saved) const;
   // With the other ranks, all at the same place (trainer_ranks.cpp).
   struct Meeting;
-  Meeting meet(double where, const Window& window) const;
+  Meeting meet(double where, const Window& window, double plan = 0) const;
   Turn agree_on_window(Window& window);
-  double agree_on_total(const Window& window) const;
+  void agree_on_total(Window& window);
   void agree_on_stop();
   void adopt_stop(int64_t rank);
   bool loop_ends() const;
@@ -185,6 +190,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Points> points_;
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
+  bool ranks_mix_ = false;         // the plans for this update differ
   bool stop_agreed_ = false;       // all ranks know that they stop
   int64_t validated_update_ = -1;  // the update after which the last validation by interval was complete
 };

@@ -22,16 +22,24 @@ void BaseTrainer::draw_own_numbers() { seed_all(rank_seed(default_seed(), contex
 // What every rank brings to a meeting: where it is, whether it wants to stop, its micro-batches and their weight.
 struct BaseTrainer::Meeting {
   std::vector<std::vector<double>> rows;
-  enum Column { kWhere, kStops, kBatches, kWeight };
+  enum Column { kWhere, kStops, kBatches, kWeight, kPlan, kSamples };
   // The first rank whose number is not 0; -1: none.
   int64_t first_with(Column column) const {
     const auto found = std::find_if(rows.begin(), rows.end(), [column](const auto& row) { return row[column] != 0; });
     return found == rows.end() ? -1 : found - rows.begin();
   }
-  double total() const {
+  bool plans_differ() const {
+    return std::any_of(rows.begin(), rows.end(), [this](const auto& row) { return row[kPlan] != rows[0][kPlan]; });
+  }
+  double sum(Column column) const {
     double sum = 0;
-    for (const auto& row : rows) sum += row[kWeight];
+    for (const auto& row : rows) sum += row[column];
     return sum;
+  }
+  // What the ranks have together becomes known to `window`.
+  void tell(Window& window) const {
+    window.total = sum(kWeight);
+    window.samples_elsewhere = static_cast<int64_t>(sum(kSamples)) - window.samples();
   }
 };
 
@@ -41,11 +49,12 @@ constexpr double kBeforeUpdate = 1, kBetweenUpdates = 2, kAtStart = 3;
 
 }  // namespace
 
-BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window) const {
+BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window, double plan) const {
   Meeting meeting;
   const double stops = context_.stop_reason.empty() ? 0 : 1;
   meeting.rows = context_.communicator->all_gather(
-      std::vector<double>{where, stops, static_cast<double>(window.batches.size()), window.total});
+      std::vector<double>{where, stops, static_cast<double>(window.batches.size()), window.total, plan,
+                          static_cast<double>(window.samples())});
   for (std::size_t rank = 0; rank < meeting.rows.size(); ++rank) {
     if (meeting.rows[rank][Meeting::kWhere] == where) continue;
     throw ConfigError(c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ", context_.communicator->rank(), " after update ",
@@ -72,16 +81,22 @@ void BaseTrainer::agree_on_stop() {
 
 // Who stops has fetched nothing.
 BaseTrainer::Turn BaseTrainer::agree_on_window(Window& window) {
-  const Meeting meeting = meet(kBeforeUpdate, window);
+  const Meeting meeting = meet(kBeforeUpdate, window, plan(window));
   if (const int64_t rank = meeting.first_with(Meeting::kStops); rank >= 0) {
     adopt_stop(rank);
     return Turn::kStop;
   }
-  window.total = meeting.total();
+  meeting.tell(window);
+  ranks_mix_ = meeting.plans_differ();
   return meeting.first_with(Meeting::kBatches) >= 0 ? Turn::kRun : Turn::kExhausted;
 }
 
-double BaseTrainer::agree_on_total(const Window& window) const { return meet(kBeforeUpdate, window).total(); }
+void BaseTrainer::agree_on_total(Window& window) {
+  window.samples_elsewhere = 0;  // of the update before
+  const Meeting meeting = meet(kBeforeUpdate, window, plan(window));
+  ranks_mix_ = meeting.plans_differ();
+  meeting.tell(window);
+}
 
 bool BaseTrainer::loop_ends() const {
   return limits_reached() || (context_.communicator != nullptr ? stop_agreed_ : !context_.stop_reason.empty());

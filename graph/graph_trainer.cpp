@@ -33,8 +33,13 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 GraphTrainer::~GraphTrainer() = default;
 
 UpdateOutput GraphTrainer::run_update(const Window& window, UpdatePoints& points) {
-  return cache_->run(rule(), window, points);
+  if (!ranks_mix()) return cache_->run(rule(), window, points);
+  return cache_->run_eager(rule(), window, points);
 }
+
+// Collectives of NCCL that are captured on one rank and not on another are asking for trouble. On the CPU all ways send the
+// same.
+double GraphTrainer::plan(const Window& window) { return device().is_cuda() ? cache_->plan(rule(), window) : 0; }
 
 void GraphTrainer::load_state_dict(const StateDict& state) {
   BaseTrainer::load_state_dict(state);

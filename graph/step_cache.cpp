@@ -65,6 +65,26 @@ UpdateOutput StepCache::run(UpdateRule& rule, const Window& window, UpdatePoints
   return output;
 }
 
+UpdateOutput StepCache::run_eager(UpdateRule& rule, const Window& window, UpdatePoints& points) {
+  UpdateOutput output;
+  const auto run = [&] {
+    ++updates_;
+    watch_addresses();
+    Entry& entry = find(rule, window);
+    entry.last_use = updates_;
+    output = run_eager(entry, rule, window, points);
+  };
+  method_.device != nullptr ? method_.device->run(run) : run();
+  return output;
+}
+
+double StepCache::plan(UpdateRule& rule, const Window& window) {
+  const Entry& entry = find(rule, window);
+  if (entry.state == State::kCaptured) return entry.suspect || entry.unverified + 1 >= entry.next_verification ? 4 : 3;
+  const bool may_capture = entry.state == State::kSeen && options_.fallback != Fallback::kEager;
+  return may_capture && entry.sights >= method_.eager_updates ? 2 : 1;
+}
+
 UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePoints& points) {
   ++updates_;
   watch_addresses();

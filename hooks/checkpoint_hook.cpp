@@ -1,6 +1,7 @@
 #include <duet/hooks/checkpoint_hook.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 #include <duet/core/group_checkpoint.h>
 #include <duet/core/log.h>
@@ -16,6 +17,21 @@
 #include <utility>
 
 namespace duet {
+
+namespace {
+
+// Found out before training and not at the first save, hours later.
+void make_folder(const std::string& root, const std::string& work_dir) {
+  std::error_code failed;
+  std::filesystem::create_directories(root, failed);
+  if (!failed && access(root.c_str(), W_OK) != 0) failed = std::error_code(errno, std::generic_category());
+  if (failed) {
+    throw ConfigError("[CheckpointHook] found '" + root + "' that cannot be written (" + failed.message() +
+                      "), expected a writable folder; change work_dir (now '" + work_dir + "')");
+  }
+}
+
+}  // namespace
 
 void CheckpointHookOptions::validate() const {
   if (interval < 0) {
@@ -39,6 +55,7 @@ CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::mo
 void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();
   failed_ = false;
+  refused_update_ = -1;
   saved_update_ = context.update;
   if (context.work_dir.empty()) {
     const bool saves = options_.interval > 0 || !options_.save_best.empty() || options_.save_last;
@@ -47,14 +64,7 @@ void CheckpointHook::before_train(TrainContext& context) {
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
   const std::string root = CheckpointStore::root_of(context.work_dir);
-  // Found out now and not at the first save, hours later.
-  std::error_code failed;
-  std::filesystem::create_directories(root, failed);
-  if (!failed && access(root.c_str(), W_OK) != 0) failed = std::error_code(errno, std::generic_category());
-  if (failed) {
-    throw ConfigError("[CheckpointHook] found '" + root + "' that cannot be written (" + failed.message() +
-                      "), expected a writable folder; change work_dir (now '" + context.work_dir + "')");
-  }
+  on_main(context.communicator, [&] { make_folder(root, context.work_dir); });
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
   if (context.is_main) restore_pointer(root);
 }
@@ -85,6 +95,7 @@ void CheckpointHook::after_val(TrainContext& context) {
     best_ = previous;
     return;
   }
+  if (!context.is_main) return;
   log_info(c10::str("best checkpoint so far: ", best_->folder, " with ", metric, " ", score, " (",
                     less_is_better(metric) ? "less" : "greater", " is better)"));
 }
@@ -113,7 +124,8 @@ std::string CheckpointHook::metric_of(const TrainContext& context) {
   const MetricValues& metrics = context.metrics;
   if (options_.save_best == "auto") {
     const std::string metric = first_metric(context);
-    if (std::exchange(auto_metric_, metric) != metric) log_info("[CheckpointHook] save_best: auto goes by " + metric);
+    const bool is_new = std::exchange(auto_metric_, metric) != metric;
+    if (is_new && context.is_main) log_info("[CheckpointHook] save_best: auto goes by " + metric);
     return metric;
   }
   if (metrics.count(options_.save_best) != 0) return options_.save_best;
@@ -134,11 +146,14 @@ bool CheckpointHook::improves(const std::string& metric, double score) const {
 }
 
 bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
+  if (refused_update_ == context.update) return false;  // and said so
   std::vector<std::string> keep;
   if (best_) keep.push_back(best_->folder);
   try {
     save_checkpoint(*store_, context, keep, rank);
   } catch (const SaveRefused& refusal) {
+    refused_update_ = context.update;
+    if (!context.is_main) return false;
     log_warning(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
                          ", the ones before it stay as they are: ", refusal.what()));
     return false;
@@ -153,6 +168,7 @@ bool CheckpointHook::try_save(const TrainContext& context, CheckpointRank rank) 
     return save(context, rank);
   } catch (const CheckpointError& error) {
     failed_ = true;
+    if (!context.is_main) return false;
     log_error(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
                        ", training goes on and the next save tries again: ", error.what()));
     return false;

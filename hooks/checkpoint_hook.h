@@ -71,6 +71,7 @@ class CheckpointHook : public Hook {
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   std::optional<Best> best_;
   std::string auto_metric_;   // what "auto" was found to mean
+  int64_t refused_update_ = -1;  // whose state was not worth saving
   int64_t saved_update_ = 0;  // nothing newer than this to save
   bool failed_ = false;       // the last save
 };

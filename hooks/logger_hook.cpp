@@ -110,7 +110,7 @@ void LoggerHook::before_train(TrainContext& context) {
   start_ = mark_ = Clock::now();
   line_updates_ = line_samples_ = 0;
   line_seconds_ = 0;
-  if (!options_.model_summary) return;
+  if (!options_.model_summary || is_off(context)) return;
   const std::string summary = model_summary(context.task);
   emit(context, {.kind = "text", .step = context.update, .values = {{"model", summary}}, .line = summary});
 }

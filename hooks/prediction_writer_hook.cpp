@@ -8,6 +8,7 @@
 #include <duet/core/log.h>
 #include <duet/core/safetensors.h>
 #include <duet/hooks/output_folder.h>
+#include <duet/hooks/rank_name.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -19,6 +20,13 @@
 
 namespace duet {
 
+bool is_prediction_of_batch(const std::string& name) {
+  static const std::string kStart = "batch-", kEnd = ".safetensors";
+  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() < kStart.size() + 6 + kEnd.size()) return false;
+  return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(kStart.size()), name.end() - static_cast<std::ptrdiff_t>(kEnd.size()),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,16 +37,12 @@ std::string batch_file(int64_t index) {
   return name;
 }
 
-bool is_batch_file(const std::string& name) {
-  return name.rfind("batch-", 0) == 0 && fs::path(name).extension() == ".safetensors";
-}
-
 // A longer pass of before would leave more of them than this one writes.
 void remove_batch_files(const std::string& folder) {
   std::error_code ignored;
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (is_batch_file(entry.path().filename().string())) old.push_back(entry.path());
+    if (is_prediction_of_batch(entry.path().filename().string())) old.push_back(entry.path());
   }
   for (const fs::path& path : old) fs::remove(path, ignored);
 }
@@ -103,6 +107,9 @@ void PredictionWriterHook::before_predict_epoch(TrainContext& context) {
   lines_.clear();
   samples_ = 0;
   folder_ = output_folder("PredictionWriterHook", options_.folder, context, "predictions");
+  if (const std::string rank = rank_name(context); !rank.empty()) {
+    folder_ = output_folder("PredictionWriterHook", folder_ + "/" + rank, context, "");
+  }
   if (options_.per_batch) remove_batch_files(folder_);
 }
 

@@ -29,7 +29,8 @@ struct PredictionWriterHookOptions {
 //
 // A file is there as a whole or not at all; files of the whole pass replace those of an earlier one at its end, files
 // of batches at its start. A pass that fails leaves what it wrote. Without per_batch the outputs stay in memory until
-// the end.
+// the end. Several ranks write what they saw each to a folder of its own, rank-0, rank-1, ... below the folder, and
+// count from 0 there.
 class PredictionWriterHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -56,5 +57,8 @@ class PredictionWriterHook : public Hook {
   std::string lines_;                                                  // of the JSONL file
   int64_t samples_ = 0;                                                // in them
 };
+
+// Whether a file of this name is one that PredictionWriterHook writes per batch: "batch-000012.safetensors".
+bool is_prediction_of_batch(const std::string& name);
 
 }  // namespace duet

@@ -7,6 +7,7 @@
 #include <duet/core/task.h>
 #include <duet/hooks/output_folder.h>
 #include <duet/hooks/nvtx_ranges.h>
+#include <duet/hooks/rank_name.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <exception>
@@ -182,7 +183,9 @@ void ProfilerHook::write_trace(const TrainContext& context) {
   // A run that failed was in the middle of an update.
   const int64_t last = context.error.empty() ? context.update : trace->last_update;
   if (last < trace->first_update) return;
-  save(*result, c10::str(folder_, "/update-", trace->first_update, "-", last, ".json"));
+  const std::string rank = rank_name(context);
+  const std::string end = rank.empty() ? ".json" : "." + rank + ".json";
+  save(*result, c10::str(folder_, "/update-", trace->first_update, "-", last, end));
 }
 
 }  // namespace duet

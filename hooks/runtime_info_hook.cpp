@@ -4,6 +4,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
+#include <duet/core/comm/communicator.h>
 #include <duet/core/log.h>
 #include <duet/core/peak_memory.h>
 #include <duet/core/task.h>
@@ -66,9 +67,11 @@ void RuntimeInfoHook::before_train(TrainContext& context) {
   publish_momentum(context);
   context.messages.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
 
-  const std::string text =
+  if (!context.is_main) return;
+  std::string text =
       c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
                device.str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
+  if (context.communicator != nullptr) text += c10::str(", ", context.communicator->world_size(), " ranks");
   log_info(text);
   context.messages.text("runtime_info", text);
 }

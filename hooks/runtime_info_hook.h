@@ -16,7 +16,7 @@ namespace duet {
 //   memory    MB: the most that LibTorch's allocator had in use on a GPU, the most that was resident on the CPU
 //
 // Epoch, update and their limits are in the TrainContext, where every hook and LoggerHook find them; the loss scale is
-// a value of the update. Costs nothing per update.
+// a value of the update. Costs nothing per update. Of several ranks rank 0 says it, and memory is that of its process.
 class RuntimeInfoHook : public Hook {
  public:
   std::string name() const override { return "runtime_info"; }

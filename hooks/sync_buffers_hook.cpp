@@ -2,11 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/view_as_real.h>
+#include <duet/core/comm/communicator.h>
 #include <duet/core/log.h>
 #include <duet/core/task.h>
 
 #include <map>
-#include <utility>
 #include <vector>
 
 namespace duet {
@@ -14,6 +15,10 @@ namespace duet {
 namespace {
 
 using Buffers = std::vector<at::Tensor>;
+
+bool alone(const TrainContext& context) {
+  return context.communicator == nullptr || context.communicator->world_size() <= 1;
+}
 
 // All values one after the other, so that one message carries them.
 at::Tensor flat(const Buffers& buffers) {
@@ -30,28 +35,31 @@ void copy_back(const at::Tensor& values, const Buffers& buffers) {
   }
 }
 
-void average(BufferSync& group, at::ScalarType type, const Buffers& buffers) {
+void average(Communicator& ranks, at::ScalarType type, const Buffers& buffers) {
   const bool has_16_bits = type == at::kHalf || type == at::kBFloat16;  // whose sum may round or overflow
   at::Tensor values = flat(buffers);
   if (has_16_bits) values = values.to(at::kFloat);
-  group.sum(values);
-  values.div_(group.world_size());
+  const at::Tensor numbers = at::isComplexType(type) ? at::view_as_real(values) : values;  // no collective sums others
+  ranks.start_sum(numbers);
+  ranks.finish(numbers);
+  values.div_(static_cast<double>(ranks.world_size()));
   copy_back(values, buffers);
 }
 
-void copy_from_first(BufferSync& group, const Buffers& buffers) {
-  at::Tensor values = flat(buffers);
-  group.broadcast(values, 0);
+// As bytes: no collective knows every type.
+void copy_from_first(Communicator& ranks, const Buffers& buffers) {
+  const at::Tensor values = flat(buffers);
+  const at::Tensor bytes = values.view(at::kByte);
+  ranks.start_broadcast(bytes, 0);
+  ranks.finish(bytes);
   copy_back(values, buffers);
 }
 
 }  // namespace
 
-SyncBuffersHook::SyncBuffersHook(std::shared_ptr<BufferSync> group) : group_(std::move(group)) {}
-
-void SyncBuffersHook::before_train(TrainContext& /*context*/) {
+void SyncBuffersHook::before_train(TrainContext& context) {
   synced_update_ = -1;
-  if (alone()) log_info("[SyncBuffersHook] there is one process: its buffers are everybody's");
+  if (alone(context)) log_info("[SyncBuffersHook] there is one process: its buffers are everybody's");
 }
 
 void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
@@ -60,19 +68,20 @@ void SyncBuffersHook::before_val(TrainContext& context) {
   if (context.update != synced_update_) synchronize(context);
 }
 
-// By type, in an order that all processes share.
+// By type, in an order that all ranks share.
 void SyncBuffersHook::synchronize(TrainContext& context) {
   synced_update_ = context.update;
-  if (alone()) return;
+  if (alone(context)) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, Buffers> by_type;
-  for (const auto& [name, buffer] : context.task.named_buffers())
-    by_type[buffer.scalar_type()].push_back(buffer.detach());
+  for (const auto& [name, buffer] : context.task.named_buffers()) {
+    if (buffer.numel() > 0) by_type[buffer.scalar_type()].push_back(buffer.detach());
+  }
   for (const auto& [type, buffers] : by_type) {
     if (at::isFloatingType(type) || at::isComplexType(type)) {
-      average(*group_, type, buffers);
+      average(*context.communicator, type, buffers);
     } else {
-      copy_from_first(*group_, buffers);
+      copy_from_first(*context.communicator, buffers);
     }
   }
 }

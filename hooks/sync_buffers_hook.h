@@ -3,32 +3,20 @@
 #include <duet/core/hook.h>
 
 #include <cstdint>
-#include <memory>
 
 namespace duet {
 
-// What SyncBuffersHook needs of a group of processes. All of them make the same calls in the same order.
-class BufferSync {
- public:
-  virtual ~BufferSync() = default;
-  virtual int64_t world_size() const = 0;
-  // Replaces the values of a contiguous tensor by their sum over the processes.
-  virtual void sum(at::Tensor& values) = 0;
-  // Likewise by those of process `root`.
-  virtual void broadcast(at::Tensor& values, int64_t root) = 0;
-};
-
-// Makes the buffers of the model (BatchNorm's running statistics) the same in every process: floating-point ones become
-// the mean over processes, others those of process 0. After each epoch of training, and before a validation unless
-// nothing has trained since. Values are written in place, so that a captured step finds them where they were.
+// Makes the buffers of the model (BatchNorm's running statistics) the same on every rank: floating-point ones become
+// the mean over the ranks, others those of rank 0. After each epoch of training, and before a validation unless nothing
+// has trained since. Values are written in place, so that a captured step finds them where they were.
+//
+// It is for DistributedOptions::broadcast_buffers = false: with broadcast_buffers every update ends with rank 0's
+// buffers on all ranks, and there is nothing left to average.
 //
 // It acts at before_val and not, as in mmengine, at before_val_epoch: there EMAHook brings its average in, and the
 // buffers that belong to the weights would be missed.
 class SyncBuffersHook : public Hook {
  public:
-  // Without a group there is one process, and nothing to do.
-  explicit SyncBuffersHook(std::shared_ptr<BufferSync> group = nullptr);
-
   std::string name() const override { return "sync_buffers"; }
   int priority() const override { return kNormal; }
 
@@ -37,10 +25,8 @@ class SyncBuffersHook : public Hook {
   void before_val(TrainContext& context) override;
 
  private:
-  bool alone() const { return group_ == nullptr || group_->world_size() <= 1; }
   void synchronize(TrainContext& context);
 
-  std::shared_ptr<BufferSync> group_;
   int64_t synced_update_ = -1;  // nothing has changed a buffer since this update
 };
 

@@ -27,7 +27,7 @@ VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options
 
 void VisualizationHook::after_iter(TrainContext& context, const std::string& mode) {
   const bool listened = context.messages.wants_images();
-  if (!options_.draw || (context.work_dir.empty() && !listened)) return;
+  if (!options_.draw || !context.is_main || (context.work_dir.empty() && !listened)) return;
   if (context.iter == 0) samples_ = 0;
   const int64_t first = std::exchange(samples_, samples_ + context.batch->size());
   if ((context.iter + 1) % options_.interval != 0) return;

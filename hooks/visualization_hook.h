@@ -26,7 +26,8 @@ struct VisualizationHookOptions {
 
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop: into
 // <work_dir>/vis_data/{val,test,predict}_<sample>_<update>.png, sample being its number within the pass, and to whoever
-// listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
+// listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device. Of
+// several ranks rank 0 draws, and the numbers are those of its share of the pass.
 class VisualizationHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

@@ -17,7 +17,7 @@ class DistributedUpdate {
   // Throws ConfigError on every rank if the ranks' models differ.
   DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const DistributedOptions& options);
 
-  // Host side, before each update.
+  // Host side, before each update and each of its runs.
   void begin() { gradients_.begin(); }
   // `share` are this rank's parts of the loss and of the logged values.
   void before_last_backward(const UpdateOutput& share);

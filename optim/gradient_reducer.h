@@ -24,7 +24,7 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Host side, before each update.
+  // Host side, before each update and each of its runs.
   void begin();
   // Before the backward of the window's last micro-batch: from now on a gradient goes to its bucket when it is ready. Nothing before, so that the micro-batches of a window cost
   // one reduction.

@@ -158,6 +158,7 @@ void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t ind
 
 void Update::forward_backward(const Window& window, UpdateOutput& output) {
   const bool weighted = window.batches.size() > 1 || distributed_;
+  if (distributed_) distributed_->begin();  // one update may run several times
   for (std::size_t i = 0; i < window.batches.size(); ++i) {
     const at::Tensor factor = weighted ? factors_[i] : at::Tensor();
     StepOutput step;
@@ -245,7 +246,6 @@ void Update::step_with_closure(const Window& window, UpdateOutput& output) {
   bool first = true;
   optimizer_->step_with([&] {
     for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
-    if (distributed_) distributed_->begin();
     UpdateOutput evaluated;
     forward_backward(window, evaluated);
     if (std::exchange(first, false)) output = evaluated;

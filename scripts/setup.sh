@@ -11,7 +11,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 packages=(
   g++ cmake ninja-build ccache python3-venv
   libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libgloo-dev libxxhash-dev libpng-dev zlib1g-dev
-  libgtest-dev libgmock-dev libbenchmark-dev dataset-fashion-mnist)
+  libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin dataset-fashion-mnist)
 
 say() { printf 'duet: %s\n' "$*" >&2; }
 

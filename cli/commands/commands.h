@@ -2,6 +2,8 @@
 
 #include <duet/cli/run_config.h>
 
+#include <duet/core/comm/launch.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,12 +20,14 @@ struct ConfigArguments {
 };
 
 struct TrainArguments : ConfigArguments {
-  std::string resume = "none";  // none, auto, or a checkpoint
+  LaunchFlags launch;
+  std::string resume;           // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
   std::string load_from;        // weights to start from; empty: the config's load_from
   std::string dry_run;          // updates of a dry run; empty: as the config says
 };
 
 struct EvalArguments : ConfigArguments {
+  LaunchFlags launch;
   std::string checkpoint;  // best, latest, or a folder; empty: best if there is one, else latest
 };
 
@@ -57,6 +61,8 @@ struct HelpArguments {
   std::string topic;  // a key or a type; empty: an overview
 };
 
+// Starts `program` with the words after launch, several times; returns only for --help.
+int launch_command(const std::vector<std::string>& words, const std::string& program);
 int train_command(const TrainArguments& arguments);
 int eval_command(const EvalArguments& arguments);
 int predict_command(const PredictArguments& arguments);

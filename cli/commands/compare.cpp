@@ -54,12 +54,11 @@ LoopOptions cut_loop(const RunConfig& config, const Run& run, int64_t updates) {
 
 // Everything of the run is made anew, but for the datasets.
 Run build_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t updates) {
-  const at::Device device = parse_device(config.trainer.device);
   Run run;
   run.train_data = data.train_data;
   run.val_data = data.val_data;
-  run.train = build_loader(run.train_data, *config.train, config.seed, device);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config.seed, device);
+  run.train = build_loader(run.train_data, *config.train, config);
+  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
   run.updates_per_epoch = limited_loop(config, run).updates_per_epoch(*run.train);
   build_trainer(config, mode, cut_loop(config, run, updates), run);
   add_hooks(config, run);

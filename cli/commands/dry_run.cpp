@@ -1,8 +1,10 @@
 #include <duet/cli/commands/dry_run.h>
 
 #include <duet/cli/evaluation.h>
+#include <duet/cli/ranks.h>
 #include <duet/cli/report.h>
 #include <duet/cli/scratch_folder.h>
+#include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 #include <duet/hooks/callback_hook.h>
 #include <duet/hooks/stop_signal_hook.h>
@@ -74,7 +76,7 @@ void predict(const RunConfig& config, BaseTrainer& trained) {
 
 // False if a signal came.
 bool train(const RunConfig& config, const std::string& json, Run& run) {
-  add_hooks(config, run);
+  together(config.communicator(), [&] { add_hooks(config, run); });
   load_start_weights(config, *run.trainer);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
@@ -85,7 +87,7 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
   run.trainer->train(data, run.val.get());
   if (run.trainer->outcome() == RunOutcome::kInterrupted) return false;
-  if (!json.empty()) write_json(json, to_json(make_report(run, config.mode, std::move(measured))));
+  if (!json.empty() && config.is_main()) write_json(json, to_json(make_report(run, config.mode, std::move(measured))));
   return true;
 }
 
@@ -94,9 +96,9 @@ bool try_all(const RunConfig& config, const std::string& json) {
   Run run = build_training(config);
   if (!train(config, json, run)) return false;
   test(config, *run.trainer);
-  if (StopSignals::received() != 0) return false;
+  if (on_any(config.communicator(), StopSignals::received() != 0)) return false;
   predict(config, *run.trainer);
-  return StopSignals::received() == 0;
+  return !on_any(config.communicator(), StopSignals::received() != 0);
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ int dry_run(const RunConfig& config, const std::string& json) {
   const StopSignals signals;  // as long as there is a folder to remove
   const ScratchFolder folder;
   if (!try_all(shortened(config, folder.path()), json)) return report_stop("dry run");
-  std::cout << "dry run: all parts work" << std::endl;
+  if (config.is_main()) std::cout << "dry run: all parts work" << std::endl;
   return 0;
 }
 

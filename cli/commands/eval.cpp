@@ -1,20 +1,24 @@
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/evaluation.h>
+#include <duet/cli/ranks.h>
 #include <duet/cli/report.h>
+#include <duet/core/comm/together.h>
 #include <nlohmann/json.hpp>
 
 #include <iostream>
 
 namespace duet {
 
-int eval_command(const EvalArguments& arguments) {
-  RunConfig config = load_run_config(arguments);
-  check_writable(arguments.json);
+namespace {
+
+int evaluate(const EvalArguments& arguments, RunConfig& config) {
+  on_main(config.communicator(), [&] { check_writable(arguments.json); });
   if (config.test) config.metrics = config.test_metrics;
   const std::optional<DataConfig>& data = config.test ? config.test : config.val;
   if (!data) config.root.child("data").fail("test", "and data.val are both missing; add one to evaluate on");
   const Evaluation evaluation = open_evaluation(config, *data, arguments.checkpoint);
   const MetricValues metrics = evaluation.run.trainer->test(*evaluation.run.test);
+  if (!config.is_main()) return 0;
 
   nlohmann::ordered_json json;
   json["checkpoint"] = evaluation.checkpoint;
@@ -26,6 +30,14 @@ int eval_command(const EvalArguments& arguments) {
   for (const auto& [name, value] : metrics) std::cout << "  " << name << " " << value << '\n';
   std::cout.flush();
   return 0;
+}
+
+}  // namespace
+
+int eval_command(const EvalArguments& arguments) {
+  return run_on_ranks(
+      arguments.launch, [&] { return load_run_config(arguments); },
+      [&](RunConfig& config) { return evaluate(arguments, config); });
 }
 
 }  // namespace duet

@@ -3,7 +3,6 @@
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/commands/explain_hooks.h>
 #include <duet/cli/report.h>
-#include <duet/core/device.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/hooks/stop_signal_hook.h>
@@ -40,7 +39,7 @@ void read_data_if_there(const RunConfig& config, Run& run) {
   if (!config.train) return;
   try {
     run.train_data = build_dataset(config.train);
-    run.train = build_loader(run.train_data, *config.train, config.seed, parse_device(config.trainer.device));
+    run.train = build_loader(run.train_data, *config.train, config);
     run.updates_per_epoch = limited_loop(config, run).updates_per_epoch(*run.train);
   } catch (const DataError& error) {
     log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));

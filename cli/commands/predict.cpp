@@ -3,6 +3,7 @@
 #include <duet/cli/evaluation.h>
 #include <duet/cli/report.h>
 #include <duet/core/error.h>
+#include <duet/hooks/prediction_writer_hook.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace duet {
@@ -44,17 +46,30 @@ void check_writable_folder(const std::string& folder) {
                     (failed ? " (" + failed.message() + ")" : "") + "; name another one with --output");
 }
 
-// Files of an earlier predict would be taken for those of this one: in another format, or of more batches.
-void remove_earlier_predictions(const std::string& folder) {
-  std::error_code ignored;
-  std::vector<std::filesystem::path> earlier;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const bool of_batch = name.starts_with("batch-") && name.ends_with(".safetensors");
-    if (of_batch || name == "predictions.safetensors" || name == "predictions.jsonl") earlier.push_back(entry.path());
+// Files of an earlier predict, with the time they were written: those that this one does not write anew would be taken for
+// its own, in another format, or of more batches.
+class EarlierPredictions {
+ public:
+  explicit EarlierPredictions(const std::string& folder) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().filename().string();
+      const bool one_file = name == "predictions.safetensors" || name == "predictions.jsonl";
+      if (one_file || is_prediction_of_batch(name)) files_.emplace_back(entry.path(), entry.last_write_time(ignored));
+    }
   }
-  for (const std::filesystem::path& path : earlier) std::filesystem::remove(path, ignored);
-}
+  // Once this predict has written its own. `input` is what it read.
+  void remove(const std::string& input) const {
+    std::error_code ignored;
+    for (const auto& [path, written] : files_) {
+      const bool anew = std::filesystem::last_write_time(path, ignored) != written;
+      if (!anew && !std::filesystem::equivalent(path, input, ignored)) std::filesystem::remove(path, ignored);
+    }
+  }
+
+ private:
+  std::vector<std::pair<std::filesystem::path, std::filesystem::file_time_type>> files_;
+};
 
 }  // namespace
 
@@ -69,9 +84,10 @@ int predict_command(const PredictArguments& arguments) {
   const Evaluation evaluation = open_evaluation(config, data, checkpoint, folder);
   BaseTrainer& trainer = *evaluation.run.trainer;
   add_prediction_writer(folder, trainer);
-  remove_earlier_predictions(folder);
+  const EarlierPredictions earlier(folder);
   int64_t samples = 0;
   trainer.predict(*evaluation.run.test, [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
+  earlier.remove(data.node.child("path").text());
 
   nlohmann::ordered_json json;
   json["checkpoint"] = evaluation.checkpoint;

@@ -3,9 +3,11 @@
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/commands/dry_run.h>
 #include <duet/cli/config_json.h>
+#include <duet/cli/ranks.h>
 #include <duet/cli/report.h>
 #include <duet/cli/run_lock.h>
 #include <duet/core/checkpoint.h>
+#include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/graph/graph_trainer.h>
@@ -37,12 +39,26 @@ void make_work_dir(const RunConfig& config) {
   if (failed) refuse_work_dir(config);
 }
 
+// Which start of a launcher a work_dir is of, as a line of its config.yaml.
+std::string launch_line(const RunConfig& config) {
+  return "# Launched as " + config.launch.from + " " + config.launch.run_id;
+}
+
+// Whether what is in the work_dir was begun by the launcher that has now started the run anew, not by one before.
+bool is_of_this_launch(const RunConfig& config) {
+  std::ifstream file(config.work_dir + "/config.yaml");
+  for (std::string line; std::getline(file, line) && line.starts_with("#");) {
+    if (line == launch_line(config)) return true;
+  }
+  return false;
+}
+
 // Saved before the first update, so that even a run that fails says what it was, and not before the run is known to fit
 // what is there.
 void save_resolved_config(const RunConfig& config) {
   std::ofstream file(config.work_dir + "/config.yaml");
   file << "# The config of this run as it was resolved; comments say where each value came from.\n"
-       << config.root.dump();
+       << (config.launch.run_id.empty() ? "" : launch_line(config) + "\n") << config.root.dump();
   file.close();
   if (!file) refuse_work_dir(config);
 }
@@ -96,29 +112,33 @@ void set_later_ones_aside(const std::string& root, int64_t update) {
                        aside, " to go on from them"));
 }
 
-// Whether a checkpoint was there to go on from.
-bool resume(const RunConfig& config, const std::string& from, BaseTrainer& trainer) {
-  const CheckpointStore store(checkpoint_root(config));
-  if (from == "none") return false;
-  std::string path = from;
-  if (from == "auto") {
-    const std::optional<std::string> latest = store.find_latest();
-    if (!latest) {
-      log_info("no checkpoint in '" + checkpoint_root(config) + "' yet: starting from the beginning");
-      std::error_code ignored;
-      const std::string aside = checkpoint_root(config) + ".1";
-      if (std::filesystem::exists(aside, ignored)) {
-        log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside + " to go on from them");
-      }
-      return false;
-    }
-    path = *latest;
-  } else {
-    path = CheckpointStore::find(path);
+// What --resume means here: a run that its launcher has started anew goes on from what it has saved.
+std::string resume_wish(const RunConfig& config, const std::string& resume) {
+  const std::string wish = resume.empty() ? "none" : resume;
+  if (config.launch.restarts == 0 || resume == "none" || wish == "auto" || !is_of_this_launch(config)) return wish;
+  if (wish != "none" && !CheckpointStore(checkpoint_root(config)).find_latest()) return wish;
+  log_info(c10::str("restart ", config.launch.restarts, " by ", config.launch.from, ": --resume auto"));
+  return "auto";
+}
+
+// The checkpoint to go on from; empty: none.
+std::string checkpoint_to_resume(const RunConfig& config, const std::string& from) {
+  if (from == "none") return "";
+  if (from != "auto") return CheckpointStore::find(from);
+  if (const std::optional<std::string> latest = CheckpointStore(checkpoint_root(config)).find_latest()) return *latest;
+  log_info("no checkpoint in '" + checkpoint_root(config) + "' yet: starting from the beginning");
+  std::error_code ignored;
+  const std::string aside = checkpoint_root(config) + ".1";
+  if (std::filesystem::exists(aside, ignored)) {
+    log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside + " to go on from them");
   }
-  trainer.load(path);
+  return "";
+}
+
+// What a resumed run says, and does with the checkpoints that it does not go on from.
+void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path, const BaseTrainer& trainer) {
   log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
-  if (from != "auto" && !store.list().empty()) {
+  if (from != "auto" && !CheckpointStore(checkpoint_root(config)).list().empty()) {
     const auto parent = std::filesystem::weakly_canonical(path).parent_path();
     const auto root = std::filesystem::weakly_canonical(checkpoint_root(config));
     if (parent == root) {
@@ -130,18 +150,42 @@ bool resume(const RunConfig& config, const std::string& from, BaseTrainer& train
   if (config.load_from) {
     log_info("load_from is not used, as the checkpoint holds the weights: '" + config.load_from->source.path + "'");
   }
+}
+
+// Rank 0 chooses, all load. Whether a checkpoint was there to go on from.
+bool resume(const RunConfig& config, const std::string& wanted, BaseTrainer& trainer) {
+  std::string from;
+  const std::string path = from_main(config.communicator(), [&] {
+    from = resume_wish(config, wanted);
+    return checkpoint_to_resume(config, from);
+  });
+  if (path.empty()) return false;
+  trainer.load(path);
+  on_main(config.communicator(), [&] { settle_resumed(config, from, path, trainer); });
   return true;
+}
+
+void start_anew(const RunConfig& config, BaseTrainer& trainer) {
+  load_start_weights(config, trainer);
+  // Not before the weights are there, which may be those of the earlier run.
+  const std::string root = checkpoint_root(config);
+  on_main(config.communicator(), [&] {
+    if (!CheckpointStore(root).list().empty()) set_aside(root);
+  });
 }
 
 // Saves an interrupted run, unless the checkpoint hook has done so.
 void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
   const std::string root = checkpoint_root(config);
   const std::string folder = CheckpointStore::folder_name(trainer.update());
-  for (const std::string& path : CheckpointStore(root).list()) {
-    // If not saved now then before this run was resumed, with the same content.
-    if (std::filesystem::path(path).filename() == folder) return;
-  }
-  trainer.save(root);
+  const std::string saved = from_main(config.communicator(), [&] {
+    for (const std::string& path : CheckpointStore(root).list()) {
+      // If not saved now then before this run was resumed, with the same content.
+      if (std::filesystem::path(path).filename() == folder) return path;
+    }
+    return std::string();
+  });
+  if (saved.empty()) trainer.save(root);
 }
 
 void print_summary(const RunConfig& config, const Run& run) {
@@ -157,51 +201,65 @@ void print_summary(const RunConfig& config, const Run& run) {
   std::cout << "\nresults in " << config.work_dir << std::endl;
 }
 
-}  // namespace
+// The work_dir of this run until the process is gone. Taken before the set-up, which may take long, if there can be
+// another run at all.
+void lock_early(const RunConfig& config, std::optional<RunLock>& lock) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(config.work_dir, ignored)) lock.emplace(config.work_dir);
+}
 
-int train_command(const TrainArguments& arguments) {
-  const RunConfig config = load_run_config(arguments, arguments.load_from, arguments.dry_run);
-  check_writable(arguments.json);
+void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
+  make_work_dir(config);
+  if (!lock) lock.emplace(config.work_dir);
+}
+
+int train(const TrainArguments& arguments, RunConfig& config) {
+  Communicator* const ranks = config.communicator();
+  on_main(ranks, [&] { check_writable(arguments.json); });
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
   // From here on, so that one during a long set-up counts too, and until the process is gone.
   // Never destroyed, since LibTorch takes a while to go.
   static const auto* const signals = new StopSignals;
   (void)signals;
-  // Before the set-up, which may take long, if there can be another run at all.
   std::optional<RunLock> lock;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(config.work_dir, ignored)) lock.emplace(config.work_dir);
+  on_main(ranks, [&] { lock_early(config, lock); });
   Run run = build_training(config);
-  add_hooks(config, run);
-  run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
-  if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
-  make_work_dir(config);
-  if (!lock) lock.emplace(config.work_dir);
-  if (!resume(config, arguments.resume, *run.trainer)) {
-    load_start_weights(config, *run.trainer);
-    // Not before the weights are there, which may be those of the earlier run.
-    const std::string root = checkpoint_root(config);
-    if (!CheckpointStore(root).list().empty()) set_aside(root);
-  }
-  save_resolved_config(config);
+  together(ranks, [&] {
+    add_hooks(config, run);
+    run.trainer->add_hook(std::make_unique<StopSignalHook>());
+    if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  });
+  on_main(ranks, [&] { lock_now(config, lock); });
+  if (!resume(config, arguments.resume, *run.trainer)) start_anew(config, *run.trainer);
+  on_main(ranks, [&] { save_resolved_config(config); });
   give_config_to_logger(config, *run.trainer);
 
   if (run.trainer->finished()) {
     log_info(c10::str("this run has finished its ", run.trainer->update(),
                       " updates; raise trainer.max_updates or trainer.max_epochs to go on"));
   }
+  speak_up();
   run.trainer->train(*run.train, run.val.get());
 
-  const bool interrupted = run.trainer->outcome() == RunOutcome::kInterrupted;
-  if (interrupted) save_interrupted_run(config, *run.trainer);
-  if (!arguments.json.empty()) {
-    write_json(arguments.json, to_json(make_report(run, config.mode, std::move(measured))));
+  if (config.is_main()) {
+    if (!arguments.json.empty()) {
+      write_json(arguments.json, to_json(make_report(run, config.mode, std::move(measured))));
+    }
+    print_summary(config, run);
   }
-  print_summary(config, run);
-  if (!interrupted) return 0;
-  std::cout << "state saved; go on with --resume auto" << std::endl;
+  if (run.trainer->outcome() != RunOutcome::kInterrupted) return 0;
+  save_interrupted_run(config, *run.trainer);
+  if (config.is_main()) std::cout << "state saved; go on with --resume auto" << std::endl;
   return kInterrupted;
+}
+
+}  // namespace
+
+int train_command(const TrainArguments& arguments) {
+  return run_on_ranks(
+      arguments.launch, [&] { return load_run_config(arguments, arguments.load_from, arguments.dry_run); },
+      [&](RunConfig& config) { return train(arguments, config); });
 }
 
 }  // namespace duet

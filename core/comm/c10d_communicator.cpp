@@ -1,13 +1,16 @@
 #include <duet/core/comm/c10d_communicator.h>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/from_blob.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/unbind.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace duet {
 
@@ -25,83 +28,153 @@ std::string first_line_of(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-at::Tensor view_of(std::vector<double>& numbers) {
-  return at::from_blob(numbers.data(), {static_cast<int64_t>(numbers.size())}, at::kDouble);
+// The verdict is there: no need to wait any longer.
+struct GroupIsOver {};
+
+constexpr std::chrono::milliseconds kLookUp{100};
+
+// What an all_gather or broadcast begins with: its kind, how many numbers it has, and the first of them. It has one size for
+// all of them: Gloo ends the process when ranks that are at different calls exchange blocks of different sizes.
+constexpr std::size_t kHead = 8;
+constexpr double kNumbers = 1, kTexts = 2, kBroadcast = 3;
+
+std::string call_text(const std::vector<double>& head) {
+  if (head[0] == kTexts) return "all_gather of a text";
+  if (head[0] == kBroadcast) return c10::str("broadcast from rank ", head[3]);
+  return c10::str("all_gather of ", head[1], head[1] == 1 ? " number" : " numbers");
 }
 
-at::Tensor view_of(std::string& bytes) { return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, at::kByte); }
+// The connections of a group that is over. Their destructors would wait for calls that others never come to.
+void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  static auto* const left = new std::vector<c10::intrusive_ptr<c10d::Backend>>();
+  left->push_back(backend);
+}
 
 }  // namespace
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
                                    std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts)
-    : rank_(host->getRank()), world_size_(host->getSize()), host_(std::move(host)), device_(std::move(device)), watch_(std::move(watch)), timeouts_(timeouts), timeout_(timeouts.start) {}
+    : rank_(host->getRank()), world_size_(host->getSize()), host_(std::move(host)), device_(std::move(device)),
+      device_waits_on_host_(device_->getBackendName() == "gloo"), watch_(std::move(watch)), timeouts_(timeouts),
+      timeout_(timeouts.start) {}
 
-C10dCommunicator::~C10dCommunicator() = default;
+C10dCommunicator::~C10dCommunicator() {
+  const auto is_open = [](const auto& item) { return !item.second->isCompleted(); };
+  if (device_waits_on_host_ && failure_.empty() && std::any_of(open_.begin(), open_.end(), is_open)) {
+    fail("it gave up its communicator in the middle of an update");
+  }
+}
 
 template <class Call>
 auto C10dCommunicator::guarded(Call call) -> decltype(call()) {
   if (!failure_.empty()) throw PeerError(failure_);
+  std::string error;
   try {
-    const PlainCalls plain;
-    return call();
-  } catch (const std::exception& error) {
-    failure_ = watch_ ? watch_->diagnose(first_line_of(error)) : "[Communicator] a call that waits for other ranks failed: " + first_line_of(error);
-    throw PeerError(failure_);
+    if (!watch_ || !watch_->over()) {
+      const PlainCalls plain;
+      return call();
+    }
+  } catch (const GroupIsOver&) {
+  } catch (const std::exception& found) {
+    error = first_line_of(found);
   }
+  failure_ = watch_ ? watch_->diagnose(error) : "[Communicator] a call that waits for other ranks failed: " + error;
+  abandon();
+  throw PeerError(failure_);
 }
 
+// Looks up every now and then: the rank that this one waits for may itself wait for the one that is lost.
 void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
-  if (work) work->wait();
+  if (!work) return;
+  while (watch_ && !work->isCompleted()) {
+    try {
+      work->wait(kLookUp);
+    } catch (const std::exception&) {  // not in that time, or failed
+    }
+    if (!work->isCompleted() && watch_->over()) throw GroupIsOver();
+  }
+  work->wait();
 }
 
-std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<double>& numbers) {
+// The tensors belong to the call, which may go on after this rank has given up.
+std::vector<std::vector<double>> C10dCommunicator::gather(const std::vector<double>& numbers) {
   return guarded([&] {
-    std::vector<double> own = numbers;
-    std::vector<std::vector<double>> all(static_cast<std::size_t>(world_size()), std::vector<double>(numbers.size()));
-    std::vector<at::Tensor> inputs{view_of(own)};
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    for (std::vector<double>& row : all) outputs[0].push_back(view_of(row));
+    const auto count = static_cast<int64_t>(numbers.size());
+    const at::Tensor own = at::empty({count}, at::kDouble), all = at::empty({world_size(), count}, at::kDouble);
+    std::copy(numbers.begin(), numbers.end(), own.mutable_data_ptr<double>());
+    std::vector<at::Tensor> inputs{own};
+    std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
     wait(host_->allgather(outputs, inputs, options));
-    return all;
+    std::vector<std::vector<double>> rows;
+    for (const at::Tensor& row : outputs[0]) {
+      const double* const values = row.const_data_ptr<double>();
+      rows.emplace_back(values, values + count);
+    }
+    return rows;
   });
 }
 
+std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, const std::vector<double>& numbers) {
+  std::vector<double> head{kind, static_cast<double>(numbers.size())};
+  head.insert(head.end(), numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
+  head.resize(kHead);
+  std::vector<std::vector<double>> rows = gather(head);
+  for (std::size_t rank = 1; rank < rows.size(); ++rank) {
+    const std::string there = call_text(rows[rank]), first = call_text(rows[0]);
+    if (there == first) continue;
+    throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there, "' instead of '", first,
+                               "', expected the same calls in the same order on all ranks; call barrier(), save() and their like on every rank"));
+  }
+  if (numbers.size() > kHead - 2) return gather(numbers);
+  for (auto& row : rows) row = {row.begin() + 2, row.begin() + 2 + static_cast<std::ptrdiff_t>(numbers.size())};
+  return rows;
+}
+
+std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<double>& numbers) {
+  return gather_call(kNumbers, numbers);
+}
+
 std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
-  const std::vector<std::vector<double>> sizes = all_gather(std::vector<double>{static_cast<double>(bytes.size())});
-  double longest = 1;
+  const auto sizes = gather_call(kTexts, {static_cast<double>(bytes.size())});
+  double longest = 0;
   for (const auto& size : sizes) longest = std::max(longest, size.front());
+  std::vector<std::string> texts(sizes.size());
+  if (longest == 0) return texts;
   return guarded([&] {
-    const auto length = static_cast<std::size_t>(longest);
-    std::string own = bytes;
-    own.resize(length);
-    std::vector<std::string> all(sizes.size(), std::string(length, '\0'));
-    std::vector<at::Tensor> inputs{view_of(own)};
-    std::vector<std::vector<at::Tensor>> outputs(1);
-    for (std::string& text : all) outputs[0].push_back(view_of(text));
+    const auto length = static_cast<int64_t>(longest);
+    const at::Tensor own = at::zeros({length}, at::kByte), all = at::empty({world_size(), length}, at::kByte);
+    std::copy(bytes.begin(), bytes.end(), static_cast<char*>(own.mutable_data_ptr()));
+    std::vector<at::Tensor> inputs{own};
+    std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
     c10d::AllgatherOptions options;
     options.timeout = timeout_;
     wait(host_->allgather(outputs, inputs, options));
-    for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank].resize(static_cast<std::size_t>(sizes[rank].front()));
-    return all;
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      texts[rank].assign(static_cast<const char*>(outputs[0][rank].const_data_ptr()), static_cast<std::size_t>(sizes[rank].front()));
+    }
+    return texts;
   });
 }
 
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
+  if (root < 0 || root >= world_size()) {
+    throw ConfigError(c10::str("[Communicator] broadcast from rank ", root, ", expected a rank from 0 to ", world_size() - 1));
+  }
+  const double own_size = rank() == root ? static_cast<double>(bytes.size()) : 0;
+  const auto sizes = gather_call(kBroadcast, {own_size, static_cast<double>(root)});
+  const auto size = static_cast<int64_t>(sizes[static_cast<std::size_t>(root)].front());
+  if (size == 0) return {};
   return guarded([&] {
+    const at::Tensor text = at::empty({size}, at::kByte);
+    if (rank() == root) std::copy(bytes.begin(), bytes.end(), static_cast<char*>(text.mutable_data_ptr()));
     c10d::BroadcastOptions options;
     options.rootRank = root;
     options.timeout = timeout_;
-    std::vector<double> size{static_cast<double>(bytes.size())};
-    std::vector<at::Tensor> tensors{view_of(size)};
+    std::vector<at::Tensor> tensors{text};
     wait(host_->broadcast(tensors, options));
-    std::string text = rank() == root ? bytes : std::string(static_cast<std::size_t>(size[0]), '\0');
-    if (text.empty()) return text;
-    tensors = {view_of(text)};
-    wait(host_->broadcast(tensors, options));
-    return text;
+    return std::string(static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(size));
   });
 }
 
@@ -131,7 +204,7 @@ void C10dCommunicator::do_finish(const at::Tensor& values) {
     if (open == open_.end()) return;
     const c10::intrusive_ptr<c10d::Work> work = open->second;
     open_.erase(open);
-    wait(work);
+    device_waits_on_host_ ? wait(work) : static_cast<void>(work->wait());
   });
 }
 
@@ -143,10 +216,13 @@ void C10dCommunicator::fail(const std::string& reason) {
   if (!failure_.empty()) return;  // the others are to blame, and know
   failure_ = "[Communicator] this rank has failed: " + reason;
   if (watch_) watch_->fail(reason.substr(0, 2000));
-  // Ends the connections: who waits for this rank finds out at once, even if this process lives on.
+  abandon();
+}
+
+void C10dCommunicator::abandon() {
   open_.clear();
-  device_.reset();
-  host_.reset();
+  leave_behind(std::exchange(device_, nullptr));
+  leave_behind(std::exchange(host_, nullptr));
 }
 
 }  // namespace duet

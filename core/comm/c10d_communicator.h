@@ -43,9 +43,13 @@ class C10dCommunicator : public Communicator {
   template <class Call>
   auto guarded(Call call) -> decltype(call());
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
+  std::vector<std::vector<double>> gather(const std::vector<double>& numbers);
+  std::vector<std::vector<double>> gather_call(double kind, const std::vector<double>& numbers);
+  void abandon();
 
   int64_t rank_, world_size_;
   c10::intrusive_ptr<c10d::Backend> host_, device_;
+  bool device_waits_on_host_;  // a work's wait() blocks this thread, not a stream
   std::unique_ptr<PeerWatch> watch_;
   CommunicatorTimeouts timeouts_;
   std::chrono::milliseconds timeout_;

@@ -10,8 +10,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <signal.h>
+
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
+#include <future>
+#include <stdexcept>
 #include <thread>
 
 namespace duet {
@@ -33,6 +38,17 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
+// In a thread of its own: a client waits without end for one that listens there but is no store.
+c10::intrusive_ptr<c10d::Store> make_client(const std::string& address, const c10d::TCPStoreOptions& options) {
+  using Task = std::packaged_task<c10::intrusive_ptr<c10d::Store>()>;
+  const auto task = std::make_shared<Task>([=] { return c10::make_intrusive<c10d::TCPStore>(address, options); });
+  auto result = task->get_future();
+  std::thread([task] { (*task)(); }).detach();
+  // It looks up names on its way, for longer than its timeout where no name server answers.
+  if (result.wait_for(options.timeout + std::chrono::seconds(10)) == std::future_status::ready) return result.get();
+  throw std::runtime_error("who listens there does not answer");
+}
+
 c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool server, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.master_port);
@@ -40,7 +56,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool server, mi
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    const auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
+    c10::intrusive_ptr<c10d::Store> store;
+    if (server) {
+      store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
+    } else {
+      store = make_client(launch.master_address, options);
+    }
     // A launcher's store outlives a restart of the group: what was said before must not be heard again.
     return c10::make_intrusive<c10d::PrefixStore>("duet/" + std::to_string(launch.restarts), store);
   } catch (const std::exception& error) {
@@ -63,7 +84,7 @@ std::string read(c10d::Store& store, const std::string& key) {
 }
 
 // Every rank says hello and waits for the others; who finds a contradiction tells all.
-void meet(const Launch& launch, c10d::Store& store, milliseconds timeout) {
+void say_hello(const Launch& launch, c10d::Store& store, milliseconds timeout) {
   const auto refuse = [&](const std::string& text) {
     store.set("refused", bytes_of(text));
     throw ConfigError(text);
@@ -79,9 +100,13 @@ void meet(const Launch& launch, c10d::Store& store, milliseconds timeout) {
     const std::string other = "hello/" + std::to_string(rank);
     while (!store.check({other})) {
       if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
+      if (store.check({"late"})) throw PeerError(read(store, "late"));
       if (Clock::now() > deadline) {
-        throw PeerError(c10::str("[Launch] rank ", rank, " of ", launch.world_size, " did not come to ", launch.master_address, ":", launch.master_port,
-                                 " within ", timeout.count() / 1000.0, " s; check that it was started, or raise the start timeout"));
+        const std::string text = c10::str("[Launch] rank ", rank, " of ", launch.world_size, " did not come to ", launch.master_address, ":",
+                                          launch.master_port, " within ", timeout.count() / 1000.0,
+                                          " s; check that it was started, or raise the start timeout");
+        store.set("late", bytes_of(text));
+        throw PeerError(text);
       }
       std::this_thread::sleep_for(milliseconds(10));
     }
@@ -92,6 +117,19 @@ void meet(const Launch& launch, c10d::Store& store, milliseconds timeout) {
     }
   }
   if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
+}
+
+// A rank that holds the store leaves last: the others read there what is wrong.
+void meet(const Launch& launch, c10d::Store& store, bool server, milliseconds timeout) {
+  try {
+    say_hello(launch, store, timeout);
+  } catch (const Error&) {
+    if (server) std::this_thread::sleep_for(milliseconds(500));
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerError(c10::str("[Launch] rank ", launch.rank, " lost ", launch.agent_store ? "the launcher" : "rank 0", " at ", launch.master_address,
+                             ":", launch.master_port, " while the ranks met (", first_line(error), "); see its own error"));
+  }
 }
 
 bool is_local(const std::string& address) { return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0; }
@@ -109,6 +147,12 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const 
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(launch.rank), static_cast<int>(launch.world_size), options);
 }
 
+// A rank that writes to one that has just ended shall get an error, not be killed without a word.
+void ignore_broken_pipes() {
+  struct sigaction action {};
+  if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 void ConnectOptions::validate() const {
@@ -123,10 +167,13 @@ void ConnectOptions::validate() const {
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
   options.validate();
   if (launch.world_size <= 1) return nullptr;
+  ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
   const bool server = launch.rank == 0 && !launch.agent_store;
   const auto store = open_store(launch, server, timeout);
-  meet(launch, *store, timeout);
+  meet(launch, *store, server, timeout);
+  auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank, launch.world_size,
+                                           launch.agent_store ? -1 : 0);
   try {
     const auto host = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("host", store), timeout);
     c10::intrusive_ptr<c10d::Backend> tensors;
@@ -136,7 +183,6 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
     } else {  // threads of its own: a bucket on its way does not delay the host's numbers
       tensors = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("device", store), timeout);
     }
-    auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank, launch.world_size, server);
     // The store lives as long as the communicator: rank 0 holds it.
     struct Owner {
       c10::intrusive_ptr<c10d::Store> store;
@@ -149,8 +195,9 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot connect to the other ranks (", first_line(error),
-                             "); check the network between the machines, and GLOO_SOCKET_IFNAME"));
+    const std::string why = watch ? watch->diagnose(first_line(error)) : first_line(error);
+    throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot connect to the other ranks: ", why,
+                             "; if all live, check the network between the machines, and GLOO_SOCKET_IFNAME"));
   }
 }
 
@@ -158,6 +205,7 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGrou
   options.validate();
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
   if (group->getSize() <= 1) return nullptr;
+  ignore_broken_pipes();
   try {
     return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()), nullptr,
                                               timeouts_of(options));

@@ -3,9 +3,10 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 
-#include <cctype>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -62,12 +63,28 @@ void read_ranks(const Names& names, const Variables& variable, Launch& launch) {
   }
 }
 
-// The first machine of SLURM's list, such as "gpu[03-05,9],cpu1".
+// The first machine of SLURM's list, such as "gpu[03-05,9],cpu1" or "rack[1-2]node[07,09]".
 std::string first_host(const std::string& list) {
-  const std::size_t bracket = list.find_first_of("[,");
-  if (bracket == std::string::npos || list[bracket] == ',') return list.substr(0, bracket);
-  const std::size_t end = list.find_first_of("-,]", bracket);
-  return list.substr(0, bracket) + list.substr(bracket + 1, end == std::string::npos ? end : end - bracket - 1);
+  std::string host;
+  for (std::size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const std::size_t close = std::min(list.find(']', i), list.size());
+    const std::size_t end = std::min(list.find_first_of("-,", i), close);
+    host += list.substr(i + 1, end - i - 1);
+    i = close;
+  }
+  return host;
+}
+
+// Not the shell or script of an allocation, which has a name or a special number for its step, or none.
+bool is_srun_step(const Variables& variable) {
+  const std::optional<std::string> step = variable("SLURM_STEP_ID");
+  if (!step || variable("SLURM_JOB_NAME").value_or("") == "bash") return false;
+  constexpr const char* kSpecial[] = {"4294967290", "4294967291", "4294967292", "4294967293", "4294967294"};
+  return std::find(std::begin(kSpecial), std::end(kSpecial), *step) == std::end(kSpecial);
 }
 
 // The same number on every rank of a job, another for another job: two of them may share a machine.
@@ -86,9 +103,12 @@ void read_meeting_place(const Variables& variable, Launch& launch) {
   };
   const std::string hosts = first_of({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
   if (launch.from == kSlurm.launcher && !hosts.empty()) launch.master_address = first_host(hosts);
-  const std::string job = first_of({"SLURM_STEP_ID", "SLURM_JOB_ID", "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID"});
-  if (launch.from != kTorchrun.launcher && !job.empty()) {
-    launch.master_port = port_of(first_of({"SLURM_JOB_ID"}) + "." + job);
+  // Several steps may run in one job of SLURM's, and several mpiruns.
+  const std::string part = launch.from == kSlurm.launcher ? first_of({"SLURM_STEP_ID"})
+                                                          : first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"});
+  const std::string job = first_of({"SLURM_JOB_ID"}) + "." + part;
+  if (launch.from != kTorchrun.launcher && job != ".") {
+    launch.master_port = port_of(job);
     launch.run_id = job;
   }
   if (const auto text = variable("MASTER_ADDR")) launch.master_address = *text;
@@ -117,6 +137,9 @@ void check(const Launch& launch) {
   if (launch.local_world_size > 1 && launch.local_rank >= launch.local_world_size) {
     throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " of ", launch.local_world_size, " processes on this machine (",
                                launch.from, "), expected a local rank below that; correct one of them"));
+  }
+  if (launch.master_port < 1 || launch.master_port > 65535) {
+    throw ConfigError(c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));
   }
   if (launch.master_address.empty()) {
     throw ConfigError("[Launch] found an empty MASTER_ADDR, expected the machine of rank 0; set it, or unset it");
@@ -147,7 +170,7 @@ Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
     }
   } else {
     // A shell in an allocation has SLURM_PROCID 0 of several tasks, but nobody starts the others.
-    const bool srun = variable("SLURM_STEP_ID").has_value() && variable("SLURM_JOB_NAME").value_or("") != "bash";
+    const bool srun = is_srun_step(variable);
     for (const Names& names : {kTorchrun, kSlurm, kOpenMpi, kMpich}) {
       if (names.launcher == kSlurm.launcher && !srun) continue;
       if (!present(names, variable)) continue;

@@ -4,8 +4,9 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
-#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -16,59 +17,148 @@ namespace duet {
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 constexpr auto kBeat = 100ms;
-constexpr auto kSilence = 450ms;  // without a beat for that long, a rank is taken for dead or stopped
+constexpr auto kQuickBeat = 50ms;   // while somebody looks for what is wrong
+constexpr auto kSilence = 450ms;    // without a beat for that long, a rank is taken for dead or stopped
+constexpr auto kAnswer = 400ms;     // for a store that works
+constexpr auto kGoodbye = 150ms;
+constexpr auto kLongestStay = 1500ms;
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::string progress_key(int64_t rank) { return "progress/" + std::to_string(rank); }
-std::string failed_key(int64_t rank) { return "failed/" + std::to_string(rank); }
 std::string known_key(int64_t rank) { return "known/" + std::to_string(rank); }
+constexpr const char* kVerdict = "verdict";
+constexpr char kLeft = '-';  // instead of a beat's count: the rank has left the group
+
+// What was last heard of another rank.
+struct Peer {
+  std::string beat;  // "17 update 3 (data)"; empty: nothing yet
+  Clock::time_point changed;
+  bool looked_at = false;  // since somebody looks
+  bool changes = false;    // since then
+  bool knows = false;      // the verdict
+
+  bool left() const { return !beat.empty() && beat.front() == kLeft; }
+  std::string place() const {
+    const std::size_t space = beat.find(' ');
+    return space == std::string::npos ? "update 0 (start)" : beat.substr(space + 1);
+  }
+};
 
 }  // namespace
 
 struct PeerWatch::Shared {
+  // Of the thread alone.
   c10::intrusive_ptr<c10d::Store> store;
-  int64_t rank = 0, world_size = 1;
+  int64_t count = 0;
+
+  int64_t rank = 0, world_size = 1, holder = 0;
   std::atomic<int64_t> update{0};
   std::atomic<const char*> phase{"start"};
-  std::mutex mutex;
-  std::condition_variable stopped;
-  bool stopping = false;
+  std::atomic<bool> over{false};
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool stopping = false, done = false;
+  bool looking = false;      // all peers are read, not only the holder
+  int64_t rounds = 0;        // since then
+  std::string proposal;      // for the verdict
+  std::string verdict;       // what the group says; empty: it goes on
+  std::map<int64_t, Peer> peers;
 
   std::string place() const { return c10::str("update ", update.load(), " (", phase.load(), ")"); }
+
+  void run();
+  void round();
+  void read_peers(bool all);
+  int64_t silent_peers() const;
+  std::string found() const;
+  std::string holder_text();
 };
 
-// A beat is a counter and where the rank is.
-void PeerWatch::beat(const std::shared_ptr<Shared>& shared) {
-  int64_t count = 0;
-  std::unique_lock lock(shared->mutex);
-  while (!shared->stopping) {
-    lock.unlock();
-    try {
-      shared->store->set(progress_key(shared->rank), bytes_of(c10::str(++count, " ", shared->place())));
-    } catch (const std::exception&) {
-      return;  // the store is gone; the next collective finds out
+// Ends when it shall, or when the store is gone: the next collective finds out.
+void PeerWatch::Shared::run() {
+  std::unique_lock lock(mutex);
+  try {
+    while (!stopping) {
+      lock.unlock();
+      round();
+      lock.lock();
+      ++rounds;
+      changed.notify_all();
+      const bool asked = !proposal.empty() && verdict.empty();
+      if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickBeat : kBeat);
     }
+    lock.unlock();
+    store->set(progress_key(rank), bytes_of(c10::str(kLeft, " ", place())));
     lock.lock();
-    shared->stopped.wait_for(lock, kBeat);
+  } catch (const std::exception&) {
+    if (!lock.owns_lock()) lock.lock();
+  }
+  done = true;
+  changed.notify_all();
+}
+
+void PeerWatch::Shared::round() {
+  store->set(progress_key(rank), bytes_of(c10::str(++count, " ", place())));
+  std::string wanted, said;
+  bool all = false;
+  {
+    const std::lock_guard lock(mutex);
+    wanted = proposal;
+    said = verdict;
+    all = looking;
+  }
+  if (said.empty()) {
+    if (!wanted.empty()) {
+      said = text_of(store->compareSet(kVerdict, {}, bytes_of(wanted)));
+    } else if (store->check({kVerdict})) {
+      said = text_of(store->get(kVerdict));
+    }
+    if (!said.empty()) store->set(known_key(rank), bytes_of("1"));
+    const std::lock_guard lock(mutex);
+    verdict = said;
+    over = !said.empty();
+  }
+  read_peers(all);
+}
+
+// The holder is read every time: once the store is gone, nobody can.
+void PeerWatch::Shared::read_peers(bool all) {
+  for (int64_t peer = 0; peer < world_size; ++peer) {
+    if (peer == rank || (!all && peer != holder)) continue;
+    const std::string key = progress_key(peer);
+    const std::string beat = store->check({key}) ? text_of(store->get(key)) : std::string();
+    const bool knows = all && holder == rank && store->check({known_key(peer)});
+    const std::lock_guard lock(mutex);
+    Peer& entry = peers[peer];
+    entry.knows = knows;
+    const bool changes = entry.beat != beat;
+    if (changes || entry.changed == Clock::time_point()) entry.changed = Clock::now();
+    entry.changes = entry.changes || (changes && entry.looked_at);
+    entry.looked_at = entry.looked_at || all;
+    entry.beat = beat;
   }
 }
 
-PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, bool holds_store)
-    : shared_(std::make_shared<Shared>()), holds_store_(holds_store) {
+PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t holder)
+    : shared_(std::make_shared<Shared>()) {
   shared_->store = std::move(store);
   shared_->rank = rank;
   shared_->world_size = world_size;
-  std::thread([shared = shared_] { beat(shared); }).detach();
+  shared_->holder = holder;
+  std::thread([shared = shared_] { shared->run(); }).detach();
 }
 
 PeerWatch::~PeerWatch() {
-  const std::lock_guard lock(shared_->mutex);
+  std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
-  shared_->stopped.notify_all();
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
 }
 
 void PeerWatch::report(int64_t update, const char* phase) {
@@ -76,82 +166,94 @@ void PeerWatch::report(int64_t update, const char* phase) {
   shared_->phase = phase;
 }
 
-std::string PeerWatch::place() const { return shared_->place(); }
+bool PeerWatch::over() const { return shared_->over; }
 
-namespace {
-
-// Runs `call` in a thread of its own; `otherwise` if it takes longer than `limit`.
-std::string within(std::chrono::milliseconds limit, const std::string& otherwise, std::function<std::string()> call) {
-  auto promise = std::make_shared<std::promise<std::string>>();
-  std::future<std::string> result = promise->get_future();
-  std::thread([promise, call = std::move(call), otherwise] {
-    try {
-      promise->set_value(call());
-    } catch (const std::exception&) {
-      promise->set_value(otherwise);
+// Rank 0 must not end before the others have read the verdict, for the store ends with it.
+void PeerWatch::stay_until_known() {
+  Shared& shared = *shared_;
+  if (shared.holder != shared.rank) return;
+  std::unique_lock lock(shared.mutex);
+  if (!shared.looking) {
+    shared.looking = true;
+    shared.rounds = 0;
+  }
+  shared.changed.wait_for(lock, kLongestStay, [&] {
+    if (shared.done) return true;
+    if (shared.rounds < 2) return false;
+    for (const auto& [rank, peer] : shared.peers) {
+      const bool gone = peer.left() || Clock::now() - peer.changed > kSilence;
+      if (!peer.knows && !gone) return false;
     }
-  }).detach();
-  return result.wait_for(limit) == std::future_status::ready ? result.get() : otherwise;
-}
-
-}  // namespace
-
-void PeerWatch::fail(const std::string& reason) {
-  within(2000ms, "", [shared = shared_, reason, wait = holds_store_] {
-    shared->store->set(failed_key(shared->rank), bytes_of(shared->place() + ": " + reason));
-    const auto known = [&] {
-      for (int64_t rank = 0; rank < shared->world_size; ++rank) {
-        if (rank != shared->rank && !shared->store->check({known_key(rank)})) return false;
-      }
-      return true;
-    };
-    for (int tries = 0; wait && tries < 15 && !known(); ++tries) std::this_thread::sleep_for(100ms);
-    return std::string();
+    return true;
   });
 }
 
-std::string PeerWatch::look(const std::shared_ptr<Shared>& shared) {
-  c10d::Store& store = *shared->store;
-  const auto read = [&store](const std::string& key) {
-    return store.check({key}) ? text_of(store.get(key)) : std::string();
-  };
-  std::map<int64_t, std::string> first, now;
-  const auto deadline = std::chrono::steady_clock::now() + kSilence;
-  while (true) {
-    for (int64_t rank = 0; rank < shared->world_size; ++rank) {
-      if (rank == shared->rank) continue;
-      const std::string failure = read(failed_key(rank));
-      if (!failure.empty()) {
-        store.set(known_key(shared->rank), bytes_of("1"));
-        return c10::str("rank ", rank, " failed in ", failure);
-      }
-      now[rank] = read(progress_key(rank));
-      first.try_emplace(rank, now[rank]);
-    }
-    if (std::chrono::steady_clock::now() >= deadline) break;
-    std::this_thread::sleep_for(50ms);
+void PeerWatch::fail(const std::string& reason) {
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->proposal = c10::str("rank ", shared_->rank, " failed in ", shared_->place(), ": ", reason);
+    shared_->changed.notify_all();
+    shared_->changed.wait_for(lock, 2 * kAnswer, [this] { return !shared_->verdict.empty() || shared_->done; });
   }
-  store.set(known_key(shared->rank), bytes_of("1"));
-  std::string silent;
-  for (const auto& [rank, beat] : now) {
-    if (beat != first[rank]) continue;
-    const std::size_t space = beat.find(' ');
-    silent += c10::str(silent.empty() ? "" : "; ", "rank ", rank, " is dead or stopped, last seen in ",
-                       space == std::string::npos ? "its start" : beat.substr(space + 1));
+  stay_until_known();
+}
+
+std::string PeerWatch::Shared::holder_text() {
+  if (holder < 0) return "the launcher, which holds the store, is dead or stopped";
+  return c10::str("rank ", holder, " is dead or stopped, last seen in ", peers[holder].place());
+}
+
+int64_t PeerWatch::Shared::silent_peers() const {
+  return std::count_if(peers.begin(), peers.end(), [](const auto& item) { return !item.second.changes; });
+}
+
+// What the beats say, after kSilence.
+std::string PeerWatch::Shared::found() const {
+  std::string silent, places;
+  for (const auto& [peer, entry] : peers) {
+    places += c10::str(", rank ", peer, " in ", entry.place());
+    if (entry.changes) continue;
+    silent += c10::str(silent.empty() ? "" : "; ", "rank ", peer,
+                       entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
   }
   if (!silent.empty()) return silent;
-  std::string places;
-  for (const auto& [rank, beat] : now) {
-    const std::size_t space = beat.find(' ');
-    places += c10::str(places.empty() ? "" : ", ", "rank ", rank, " in ", space == std::string::npos ? "its start" : beat.substr(space + 1));
-  }
-  return "all ranks live but are not at the same call: " + places;
+  return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);
 }
 
 std::string PeerWatch::diagnose(const std::string& error) {
-  const std::string nobody = holds_store_ ? "no rank answers" : "the process that holds the store (rank 0 or the launcher) is dead or stopped";
-  const std::string found = within(1500ms, nobody, [shared = shared_] { return look(shared); });
-  return c10::str("[Communicator] rank ", shared_->rank, " waited for the others in ", place(), ": ", found, " (", error, ")");
+  Shared& shared = *shared_;
+  std::string why;
+  {
+    std::unique_lock lock(shared.mutex);
+    const auto settled = [&] { return !shared.verdict.empty() || shared.done; };
+    if (!settled()) {
+      shared.looking = true;
+      shared.rounds = 0;
+      for (auto& [rank, peer] : shared.peers) peer.changes = peer.looked_at = false;
+      shared.changed.notify_all();
+      shared.changed.wait_for(lock, kSilence, settled);
+      // Two at once are rare; a busy machine is not.
+      if (shared.silent_peers() > 1) shared.changed.wait_for(lock, kSilence, settled);
+    }
+    if (!settled() && shared.rounds > 1) {
+      shared.proposal = shared.found();
+      shared.changed.notify_all();
+      shared.changed.wait_for(lock, kAnswer, settled);
+    }
+    if (!shared.verdict.empty()) {
+      why = shared.verdict;
+    } else if (shared.holder != shared.rank) {
+      why = shared.holder_text();
+    } else {
+      why = shared.proposal.empty() ? "no rank answers" : shared.proposal;
+    }
+  }
+  if (why.rfind(c10::str("rank ", shared.rank, " is dead or stopped"), 0) == 0) {
+    why = "they took this rank for dead or stopped, and have ended";
+  }
+  stay_until_known();
+  const std::string cause = error.empty() ? error : " (" + error + ")";
+  return c10::str("[Communicator] rank ", shared.rank, " waited for the others in ", shared.place(), ": ", why, cause);
 }
 
 }  // namespace duet

@@ -74,9 +74,12 @@ std::string ConfusionMatrix::text() const {
 std::string ConfusionMatrix::whole_table(const Matrix& matrix) const {
   std::vector<std::vector<std::string>> rows = {{"target \\ predicted"}};
   for (const std::string& name : class_names()) rows[0].push_back(name);
+  const bool some_unscored = matrix.of_none() > 0;
+  if (some_unscored) rows[0].push_back("none");
   for (int64_t t = 0; t < num_classes(); ++t) {
     rows.push_back({class_names()[t]});
     for (int64_t p = 0; p < num_classes(); ++p) rows.back().push_back(shown(matrix, t, p));
+    if (some_unscored) rows.back().push_back(shown(matrix, t, num_classes()));
   }
   return text_table(rows);
 }

@@ -72,7 +72,8 @@ TensorBoardSink::TensorBoardSink(std::string folder) : folder_(std::move(folder)
 TensorBoardSink::~TensorBoardSink() = default;
 
 void TensorBoardSink::write(const LogRecord& record) {
-  if (!file_) open(record);
+  if (!file_) file_ = std::make_unique<EventFile>(folder_);
+  if (!session_started_ && (record.kind == "start" || record.kind == "text")) start_session(record);
   std::vector<std::string> values;
   if (is_charted(record)) {
     add_charts(record, values);
@@ -85,12 +86,9 @@ void TensorBoardSink::write(const LogRecord& record) {
 
 // TensorBoard forgets all events whose step is not below the one given. What was logged at the step that a run goes on
 // from is still true, and results of an evaluation on its own take nothing back.
-void TensorBoardSink::open(const LogRecord& first) {
-  auto file = std::make_unique<EventFile>(folder_);
-  if (first.kind == "start" || first.kind == "text") {
-    file->session_start({goes_on(first) ? first.step + 1 : first.step, first.wall_time});
-  }
-  file_ = std::move(file);
+void TensorBoardSink::start_session(const LogRecord& first) {
+  file_->session_start({goes_on(first) ? first.step + 1 : first.step, first.wall_time});
+  session_started_ = true;
 }
 
 }  // namespace duet

@@ -23,10 +23,11 @@ class TensorBoardSink : public LogSink {
   void write(const LogRecord& record) override;
 
  private:
-  void open(const LogRecord& first);
+  void start_session(const LogRecord& first);
 
   std::string folder_;
   std::unique_ptr<EventFile> file_;
+  bool session_started_ = false;
 };
 
 }  // namespace duet

@@ -28,7 +28,8 @@ TEST(Catalog, HoldsTheKeysOfEverySection) {
         "trainer.max_updates", "trainer.accumulate", "optim_wrapper.amp", "optim_wrapper.dtype", "optim_wrapper.optimizer.lr",
         "optim_wrapper.clip_grad.max_norm", "optim_wrapper.clip_grad.clip_value", "optim_wrapper.loss_scale",
         "optim_wrapper.loss_scale.init_scale", "optim_wrapper.paramwise_cfg.custom_keys", "param_scheduler", "evaluator",
-        "custom_hooks", "load_from", "load_from.path", "load_from.strict", "load_from.prefix", "graph.cache_bytes", "graph.fuse"}) {
+        "custom_hooks", "load_from", "load_from.path", "load_from.strict", "load_from.prefix", "graph.cache_bytes", "graph.fuse",
+        "distributed.bucket_cap_mb", "distributed.timeout"}) {
     EXPECT_NE(std::find(paths.begin(), paths.end(), path), paths.end()) << path;
   }
   for (const std::string& path : paths) EXPECT_EQ(std::count(paths.begin(), paths.end(), path), 1) << path;
@@ -74,6 +75,7 @@ TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
   EXPECT_NE(type_of(keys, "optim_wrapper.constructor").find("LearningRateDecayOptimizerConstructor"), std::string::npos);
   EXPECT_EQ(type_of(keys, "trainer.limit_val_batches"), "integer, or fraction above 0.0 up to 1.0");
   EXPECT_EQ(type_of(keys, "load_from"), "path");
+  EXPECT_EQ(type_of(keys, "data.train.batch_size"), "integer, per process");
   const std::vector<ConfigKey> checkpoint = keys_of_type(kind_called(type_kinds(), "hook"), "CheckpointHook");
   EXPECT_EQ(type_of(checkpoint, "save_best"), "auto, or the name of a metric");
   EXPECT_EQ(type_of(checkpoint, "rule"), "greater, less");
@@ -92,7 +94,8 @@ TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
         "limit_train_batches", "limit_predict_batches", "check_val_every_n_epoch", "val_check_interval", "log_every_n_steps",
         "enable_checkpointing", "enable_progress_bar", "callbacks", "logger", "accelerator", "train_cfg", "max_iters",
         "train_dataloader", "val_dataloader", "test_dataloader", "optimizer", "randomness", "visualizer", "vis_backends",
-        "learning_rate", "gradient_accumulation_steps", "max_grad_norm", "num_train_epochs", "output_dir"}) {
+        "learning_rate", "gradient_accumulation_steps", "max_grad_norm", "num_train_epochs", "output_dir",
+        "find_unused_parameters", "model_wrapper_cfg", "ddp_bucket_cap_mb"}) {
     const std::string text = foreign_key(key);
     ASSERT_EQ(text.rfind(calls, 0), 0U) << key << ": " << text;
     const std::string path = text.substr(calls.size(), text.find_first_of(" ,;", calls.size()) - calls.size());
@@ -100,7 +103,7 @@ TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
       return known == path || known.rfind(path + ".", 0) == 0;
     })) << key << ": " << text;
   }
-  for (const char* key : {"val_cfg", "test_cfg", "resume", "runner_type", "env_cfg"}) {
+  for (const char* key : {"val_cfg", "test_cfg", "resume", "runner_type", "env_cfg", "launcher", "devices", "num_nodes"}) {
     EXPECT_EQ(foreign_key(key).rfind("remove it", 0), 0U) << key;
   }
   for (const char* key : {"trainer", "optim_wrapper", "x"}) EXPECT_EQ(foreign_key(key), "") << key;

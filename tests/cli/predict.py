@@ -186,6 +186,14 @@ def check_output(program):
         writer = "custom_hooks=[{type: PredictionWriterHook, " + writer[1:] + "]"
         program.run("predict", "base.yaml", "work_dir=run", writer, "--output", "again")
         assert sorted(path.name for path in (program.folder / "again").iterdir()) == names, (writer, names)
+    # Only files of an earlier predict go, and only once this one is through.
+    mine = program.folder / "again/batch-train.safetensors"
+    mine.write_bytes(b"mine")
+    program.run("predict", "base.yaml", "work_dir=run", "data.predict={type: Text, path: base.yaml, context: 8}", "--output", "again",
+                code=3)
+    assert sorted(path.name for path in (program.folder / "again").iterdir()) == [mine.name, "predictions.safetensors"]
+    program.run("predict", "base.yaml", "work_dir=run", "--output", "again")
+    assert mine.read_bytes() == b"mine"
 
 
 def main():

@@ -360,5 +360,20 @@ TEST(Build, RefusesRunsThatCannotStart) {
   EXPECT_THROW(build({"default_hooks={checkpoint: {by_epoch: true}}", "data.train.sampler=infinite"}), ConfigError);
 }
 
+TEST(RunConfig, SaysHowProcessesTrainTogether) {
+  const std::string text =
+      "model: {type: SmallCnn}\ndata: {train: {type: FashionMnist}}\n"
+      "distributed: {bucket_cap_mb: 0.5, first_bucket_mb: 2, find_unused_parameters: true, broadcast_buffers: false, timeout: 7}\n";
+  const RunConfig config = parse_run_config(ConfigNode::parse_text(text, "test"), "test");
+  EXPECT_EQ(config.trainer.distributed.bucket_bytes, 512 * 1024);
+  EXPECT_EQ(config.trainer.distributed.first_bucket_bytes, 2 * 1024 * 1024);
+  EXPECT_TRUE(config.trainer.distributed.find_unused_parameters);
+  EXPECT_FALSE(config.trainer.distributed.broadcast_buffers);
+  EXPECT_EQ(config.connect.timeout, 7);
+  EXPECT_EQ(config.connect.start_timeout, 300);
+  EXPECT_EQ(config.communicator(), nullptr);
+  EXPECT_TRUE(config.is_main());
+}
+
 }  // namespace
 }  // namespace duet

@@ -81,7 +81,7 @@ double largest_difference(const RankResult& a, const RankResult& b) {
 class DistributedParity : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
-  for (const std::string& mode : {"eager", "graph"}) {
+  for (const std::string mode : {"eager", "graph"}) {
     TrainingRun run{.mode = mode};
     run.options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
     const ToyTask task = testing::partial_task();

@@ -185,7 +185,7 @@ TEST_P(NaNGuard, LeavesCheckpointsAsTheyAreWhenItOnlyWarns) {
   EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
   EXPECT_EQ(checkpoints(),
             (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
-  expect_error<SaveRefused>([&] { trainer->save(folder_.path().string()); }, {"hook 'nan_guard'", "after update 9"});
+  expect_error<SaveRefused>([&] { trainer->save(folder_.path().string()); }, {"[NaNGuardHook]", "after update 9"});
 }
 
 TEST_P(NaNGuard, StopsWithoutAnErrorThoughTheLastStateCannotBeSaved) {

@@ -6,6 +6,7 @@
 #include <barrier>
 #include <thread>
 
+#include "../support/fake_communicator.h"
 #include "../support/fakes.h"
 #include "../support/loop_runs.h"
 
@@ -20,34 +21,28 @@ struct Meeting {
   std::vector<at::Tensor> values{kRanks};
 };
 
-// One of them, as a process of a group.
-class Rank : public BufferSync {
+// One of them, as a rank of a group.
+class Rank : public testing::FakeCommunicator {
  public:
-  Rank(Meeting& meeting, int64_t rank) : meeting_(meeting), rank_(rank) {}
-  int64_t world_size() const override { return kRanks; }
-  void sum(at::Tensor& values) override {
-    EXPECT_TRUE(values.is_contiguous());
-    exchange(values);
-    values.copy_(meeting_.values[0] + meeting_.values[1] + meeting_.values[2]);
-    meeting_.barrier.arrive_and_wait();
-    ++calls;
-  }
-  void broadcast(at::Tensor& values, int64_t root) override {
-    EXPECT_TRUE(values.is_contiguous());
-    exchange(values);
-    values.copy_(meeting_.values[root]);
-    meeting_.barrier.arrive_and_wait();
-    ++calls;
-  }
-  int calls = 0;
+  Rank(Meeting& meeting, int64_t rank)
+      : FakeCommunicator(rank, kRanks,
+                         [&meeting, rank](const at::Tensor& values) {
+                           exchange(meeting, rank, values);
+                           values.copy_(meeting.values[0] + meeting.values[1] + meeting.values[2]);
+                           meeting.barrier.arrive_and_wait();
+                         },
+                         [&meeting, rank](const at::Tensor& values, int64_t root) {
+                           exchange(meeting, rank, values);
+                           values.copy_(meeting.values[root]);
+                           meeting.barrier.arrive_and_wait();
+                         }) {}
 
  private:
-  void exchange(const at::Tensor& values) {
-    meeting_.values[rank_] = values.clone();
-    meeting_.barrier.arrive_and_wait();
+  static void exchange(Meeting& meeting, int64_t rank, const at::Tensor& values) {
+    EXPECT_TRUE(values.is_contiguous());
+    meeting.values[rank] = values.clone();
+    meeting.barrier.arrive_and_wait();
   }
-  Meeting& meeting_;
-  int64_t rank_;
 };
 
 class BufferTask : public FakeTask {
@@ -66,7 +61,8 @@ NamedTensors buffers_of(int64_t rank) {
           {"half", at::full({2}, 60000.0, at::kHalf)},  // whose sum is infinite in 16 bits
           {"count", at::scalar_tensor(7 + rank, at::kLong)},
           {"mask", at::full({2}, rank == 0, at::kBool)},
-          {"more", at::full({3}, -r, at::kFloat)}};
+          {"more", at::full({3}, -r, at::kFloat)},
+          {"phase", at::full({2}, c10::complex<double>(r, 2), at::kComplexDouble)}};
 }
 
 TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
@@ -85,7 +81,8 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
       BufferTask task(buffers[rank]);
       FakeRun run;
       TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
-      SyncBuffersHook hook(ranks[rank]);
+      context.communicator = ranks[rank].get();
+      SyncBuffersHook hook;
       hook.before_train(context);
       hook.after_train_epoch(context);
     });
@@ -94,7 +91,7 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
 
   std::size_t place = 0;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks[rank]->calls, 5);  // one message for each of the five types
+    EXPECT_EQ(ranks[rank]->calls, 6);  // one message for each of the six types
     for (const auto& entry : buffers[rank])
       EXPECT_EQ(entry.second.const_data_ptr(), places[place++]) << entry.first << " moved";
     const auto value = [&](std::size_t i) { return buffers[rank][i].second; };
@@ -104,38 +101,36 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
     EXPECT_EQ(value(3).item<int64_t>(), 7);
     EXPECT_TRUE(at::equal(value(4), at::full({2}, true, at::kBool)));
     EXPECT_TRUE(at::equal(value(5), at::full({3}, -1.0, at::kFloat)));
+    EXPECT_TRUE(at::equal(value(6), at::full({2}, c10::complex<double>(1, 2), at::kComplexDouble)));
   }
 }
 
 // A group of three whose other two have values that are larger by 1.5.
-class Others : public BufferSync {
+class Others : public testing::FakeCommunicator {
  public:
-  int64_t world_size() const override { return kRanks; }
-  void sum(at::Tensor& values) override {
-    values.mul_(kRanks).add_(3);
-    ++sums;
-  }
-  void broadcast(at::Tensor& /*values*/, int64_t root) override { EXPECT_EQ(root, 0); }
-  int sums = 0;
+  Others()
+      : FakeCommunicator(0, kRanks, [](const at::Tensor& values) { values.mul_(kRanks).add_(3); },
+                         [](const at::Tensor& /*values*/, int64_t root) { EXPECT_EQ(root, 0); }) {}
 };
 
 TEST(SyncBuffersHook, IsDoneOnceForTheSameUpdate) {
   BufferTask task(buffers_of(0));
   FakeRun run;
   TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
-  const auto group = std::make_shared<Others>();
-  SyncBuffersHook hook(group);
+  Others group;
+  context.communicator = &group;
+  SyncBuffersHook hook;
   hook.before_train(context);
   context.update = 3;
   hook.before_val(context);
-  const int once = group->sums;
-  EXPECT_EQ(once, 3);  // float, double, half
+  const int once = group.sums;
+  EXPECT_EQ(once, 4);  // float, double, half, complex
   hook.before_val(context);
-  EXPECT_EQ(group->sums, once);
+  EXPECT_EQ(group.sums, once);
   context.update = 4;
   hook.after_train_epoch(context);
   hook.before_val(context);
-  EXPECT_EQ(group->sums, 2 * once);
+  EXPECT_EQ(group.sums, 2 * once);
 }
 
 TEST(SyncBuffersHook, DoesNothingAlone) {
@@ -149,6 +144,19 @@ TEST(SyncBuffersHook, DoesNothingAlone) {
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("[SyncBuffersHook] there is one process"), std::string::npos);
   EXPECT_TRUE(at::equal(task.named_buffers()[0].second, buffers_of(1)[0].second));
 }
+
+// The hook in a run that is in fact one process.
+class SyncedHook : public SyncBuffersHook {
+ public:
+  void after_train_epoch(TrainContext& context) override {
+    context.communicator = &others_;
+    SyncBuffersHook::after_train_epoch(context);
+    context.communicator = nullptr;
+  }
+
+ private:
+  Others others_;
+};
 
 class SyncBuffers : public ::testing::TestWithParam<const char*> {};
 
@@ -164,7 +172,7 @@ TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
     graph.verify_interval = 2;
     seed_all(7);
     const auto trainer = testing::make_trainer(GetParam(), testing::cnn_task().make(), options, graph);
-    if (synced) trainer->add_hook(std::make_unique<SyncBuffersHook>(std::make_shared<Others>()));
+    if (synced) trainer->add_hook(std::make_unique<SyncedHook>());
     const Batch samples = testing::cnn_task().batch(8, 9);
     DataLoader data(std::make_shared<TensorDataset>(samples.items()), std::make_unique<EpochSampler>(8, false, 0),
                     {.batch_size = 4});

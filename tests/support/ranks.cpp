@@ -7,10 +7,12 @@
 #include <c10/util/Exception.h>
 #include <duet/core/error.h>
 #include <duet/core/safetensors.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -27,21 +29,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void run_rank(const Launch& launch, const RankBody& body, const ConnectOptions& options, const std::string& file) {
+using ProcessBody = std::function<NamedTensors(const Launch&)>;
+
+[[noreturn]] void run_process(const Launch& launch, const ProcessBody& body, const std::string& file) {
   alarm(300);
   at::set_num_threads(1);
   std::string error;
   int code = 0;
   try {
-    const std::shared_ptr<Communicator> communicator = connect(launch, at::kCPU, options);
-    try {
-      NamedTensors result;
-      for (const auto& [name, tensor] : body(communicator)) result.emplace_back(name, tensor.detach().clone().contiguous());
-      write_safetensors(file + ".safetensors", result);
-    } catch (const std::exception& failure) {
-      if (communicator) communicator->fail(failure.what());
-      throw;
-    }
+    NamedTensors result;
+    for (const auto& [name, tensor] : body(launch)) result.emplace_back(name, tensor.detach().clone().contiguous());
+    write_safetensors(file + ".safetensors", result);
   } catch (const Error& failure) {
     error = failure.what();
     code = failure.exit_code();
@@ -80,7 +78,29 @@ const at::Tensor& RankResult::at(const std::string& name) const {
   throw std::runtime_error("no tensor '" + name + "'" + (error.empty() ? "" : ": " + error));
 }
 
-std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const ConnectOptions& options) {
+namespace {
+
+RankResult read_result(int status, const std::string& file) {
+  RankResult result;
+  if (WIFSIGNALED(status)) {
+    result.exit_code = -WTERMSIG(status);
+    result.error = "killed by signal " + std::to_string(WTERMSIG(status));
+  } else if (const std::string text = text_of_file(file + ".error"); !text.empty()) {
+    std::istringstream in(text);
+    in >> result.exit_code;
+    result.error = text.substr(text.find(' ') + 1);
+  } else if (std::filesystem::exists(file + ".safetensors")) {
+    result.tensors = read_safetensors(file + ".safetensors");
+  } else {
+    result.error = "the process ended without a result";
+    result.exit_code = 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<RankResult> run_processes(int64_t count, const ProcessBody& body) {
   const TempDir folder;
   Launch launch;
   launch.world_size = launch.local_world_size = count;
@@ -92,32 +112,44 @@ std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const Con
     const pid_t child = fork();
     if (child < 0) throw std::runtime_error("cannot fork");
     launch.rank = launch.local_rank = rank;
-    if (child == 0) run_rank(launch, body, options, folder / std::to_string(rank));
+    if (child == 0) run_process(launch, body, folder / std::to_string(rank));
     processes.push_back(child);
   }
   std::vector<RankResult> results(processes.size());
-  for (std::size_t left = processes.size(); left > 0; --left) {
+  std::vector<double> stopped(processes.size(), -1);
+  std::vector<std::size_t> sleeping;
+  for (std::size_t left = processes.size(); left > 0;) {
     int status = 0;
-    const pid_t ended = wait(&status);
-    const auto rank = static_cast<std::size_t>(std::find(processes.begin(), processes.end(), ended) - processes.begin());
-    RankResult& result = results.at(rank);
-    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    const std::string file = folder / std::to_string(rank);
-    if (WIFSIGNALED(status)) {
-      result.exit_code = -WTERMSIG(status);
-      result.error = "killed by signal " + std::to_string(WTERMSIG(status));
-    } else if (const std::string text = text_of_file(file + ".error"); !text.empty()) {
-      std::istringstream in(text);
-      in >> result.exit_code;
-      result.error = text.substr(text.find(' ') + 1);
-    } else if (std::filesystem::exists(file + ".safetensors")) {
-      result.tensors = read_safetensors(file + ".safetensors");
+    const pid_t changed = waitpid(-1, &status, WUNTRACED);
+    const auto rank = static_cast<std::size_t>(std::find(processes.begin(), processes.end(), changed) - processes.begin());
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (WIFSTOPPED(status)) {
+      if (stopped.at(rank) < 0) stopped[rank] = seconds;
+      sleeping.push_back(rank);
     } else {
-      result.error = "the process ended without a result";
-      result.exit_code = 1;
+      results.at(rank) = read_result(status, folder / std::to_string(rank));
+      results[rank].seconds = seconds;
+      results[rank].stopped = stopped[rank];
+      std::erase(sleeping, rank);
+      --left;
     }
+    if (left > sleeping.size()) continue;
+    for (const std::size_t sleeper : sleeping) kill(processes[sleeper], SIGCONT);
+    sleeping.clear();
   }
   return results;
+}
+
+std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const ConnectOptions& options) {
+  return run_processes(count, [&](const Launch& launch) {
+    const std::shared_ptr<Communicator> communicator = connect(launch, at::kCPU, options);
+    try {
+      return body(communicator);
+    } catch (const std::exception& failure) {
+      if (communicator) communicator->fail(failure.what());
+      throw;
+    }
+  });
 }
 
 void expect_no_error(const std::vector<RankResult>& results) {

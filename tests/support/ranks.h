@@ -16,6 +16,7 @@ struct RankResult {
   std::string error;    // of what the body threw; empty: nothing
   int exit_code = 0;    // of that error; -signal if the process was killed
   double seconds = 0;   // from the start of all to its end
+  double stopped = -1;  // from the start of all to its first stop by SIGSTOP; negative: it was not stopped
 
   const at::Tensor& at(const std::string& name) const;
 };
@@ -23,8 +24,12 @@ struct RankResult {
 using RankBody = std::function<NamedTensors(const std::shared_ptr<Communicator>&)>;
 
 // Runs `body` in `count` processes that are connected to each other; null is passed for a world of one. The calling process
-// starts no thread, so that tests may fork again and again: it must not compute with tensors itself before.
+// starts no thread, so that tests may fork again and again: it must not compute with tensors itself before. A rank that stops
+// itself by SIGSTOP goes on when all others have ended.
 std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const ConnectOptions& options = {.start_timeout = 60, .timeout = 20});
+
+// The same for processes that connect by themselves, or fail to.
+std::vector<RankResult> run_processes(int64_t count, const std::function<NamedTensors(const Launch&)>& body);
 
 // A port of this machine that is free now.
 int free_port();

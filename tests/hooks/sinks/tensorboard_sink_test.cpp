@@ -92,5 +92,18 @@ TEST(TensorBoardSink, StartsASessionForARunButNotForAnEvaluationOnItsOwn) {
   }
 }
 
+TEST(TensorBoardSink, StartsASessionForARunAfterAnEvaluation) {
+  const std::string start = {0x3a, 2, 8, 1};
+  const TempDir dir;
+  {
+    TensorBoardSink sink(dir.path().string());
+    for (const char* kind : {"test", "start", "train", "start"}) sink.write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
+  }
+  std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(bytes.find(start), std::string::npos);
+  EXPECT_EQ(bytes.find(start), bytes.rfind(start)) << "once per log";
+}
+
 }  // namespace
 }  // namespace duet

@@ -1,0 +1,107 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/commands/commands.h>
+#include <duet/cli/torchrun.h>
+#include <duet/core/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+
+namespace duet {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr const char* kUsage =
+    "duet launch -n N train CONFIG ..., or duet launch -n N TORCHRUN-OPTIONS -- train CONFIG ...";
+
+[[noreturn]] void refuse(const std::string& found) {
+  throw ConfigError("[duet] found " + found + ", expected " + kUsage + "; correct the call");
+}
+
+// What is before the program's own command, and that.
+struct Call {
+  std::string processes;
+  Words options, command;
+};
+
+// "-n 2", "-n2", "--nproc-per-node=2", "--nproc_per_node 2"
+bool take_processes(const Words& words, std::size_t& at, std::string& processes) {
+  std::string word = words[at];
+  std::replace(word.begin(), word.end(), '_', '-');
+  for (const std::string name : {"--nproc-per-node", "-n"}) {
+    if (word.rfind(name, 0) != 0) continue;
+    processes = word.substr(name.size());
+    if (processes.empty()) {
+      if (at + 1 == words.size()) refuse(word + " without a number");
+      processes = words[++at];
+    } else if (name == "-n" && word.find_first_not_of("0123456789", 2) != std::string::npos) {
+      return false;
+    } else if (processes.front() == '=') {
+      processes.erase(0, 1);
+    }
+    ++at;
+    return true;
+  }
+  return false;
+}
+
+Call read_call(const Words& words) {
+  Call call;
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  const auto before = static_cast<std::size_t>(dashes - words.begin());
+  std::size_t at = 0;
+  while (at < before) {
+    if (take_processes(words, at, call.processes)) continue;
+    if (dashes == words.end()) {
+      if (words[at].front() == '-') refuse(words[at] + " without -- before the command");
+      break;
+    }
+    call.options.push_back(words[at++]);
+  }
+  const std::size_t command = dashes == words.end() ? at : before + 1;
+  call.command.assign(words.begin() + static_cast<std::ptrdiff_t>(command), words.end());
+  if (call.processes.empty()) refuse("no -n");
+  if (call.command.empty()) refuse("no command");
+  const std::string& name = call.command.front();
+  if (name != "train" && name != "eval") refuse("the command '" + name + "'");
+  return call;
+}
+
+// Unless torchrun is told where to meet, the processes are all on this machine.
+bool says_where(const Words& options) {
+  return std::any_of(options.begin(), options.end(), [](std::string option) {
+    std::replace(option.begin(), option.end(), '_', '-');
+    return option.rfind("--rdzv", 0) == 0 || option.rfind("--nnodes", 0) == 0 || option.rfind("--node-rank", 0) == 0 ||
+           option.rfind("--master", 0) == 0 || option == "--standalone";
+  });
+}
+
+}  // namespace
+
+int launch_command(const std::vector<std::string>& words, const std::string& program) {
+  if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h")) {
+    std::cout << "usage: " << kUsage
+              << "\n\nStarts N processes of this program that train together, with torchrun. Without TORCHRUN-OPTIONS\n"
+                 "about a rendezvous, nodes or a master they are all on this machine; torchrun --help lists them\n"
+                 "(--max-restarts 3).\n";
+    return 0;
+  }
+  const Call call = read_call(words);
+  Words all = {find_torchrun(), "--no-python", "--nproc-per-node", call.processes};
+  if (!says_where(call.options)) all.emplace_back("--standalone");
+  all.insert(all.end(), call.options.begin(), call.options.end());
+  all.push_back(program);
+  all.insert(all.end(), call.command.begin(), call.command.end());
+  std::vector<char*> arguments;
+  for (std::string& word : all) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv(arguments[0], arguments.data());
+  throw ConfigError("[duet] cannot run '" + all[0] + "': " + std::strerror(errno) +
+                    "; reinstall torchrun, or put another one into PATH");
+}
+
+}  // namespace duet

@@ -1,0 +1,208 @@
+#include <duet/cli/ranks.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/cli/config_json.h>
+#include <duet/cli/failure.h>
+#include <duet/core/comm/connect.h>
+#include <duet/core/comm/text_difference.h>
+#include <duet/core/comm/together.h>
+#include <duet/core/device.h>
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+
+namespace duet {
+
+namespace {
+
+std::string& prefix() {
+  static std::string text;
+  return text;
+}
+
+// What another rank says while it is set up, rank 0 says too; what makes it fail is an error.
+void speak_as(int64_t rank) {
+  if (rank == 0) return;
+  prefix() = c10::str("rank ", rank, ": ");
+  set_log_prefix(prefix());
+  set_log_level(LogLevel::kError);
+}
+
+// Every process of a machine has a GPU of its own.
+std::string device_of_rank(const std::string& device, const Launch& launch) {
+  const bool any_gpu = device == "cuda" || (device == "auto" && cuda_available());
+  if (!any_gpu) return device;
+  const std::string own = c10::str("cuda:", launch.local_rank);
+  try {
+    parse_device(own);
+  } catch (const ConfigError& error) {
+    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank,
+                               ", which trains on a GPU of its own: ", error.what(),
+                               ", start fewer processes on this machine, or train on the CPU with device=cpu"));
+  }
+  return own;
+}
+
+// The config of this rank, or why there is none: the others must hear of that, so it does not end the rank here.
+struct Loaded {
+  RunConfig config;
+  std::exception_ptr error;
+  at::Device device = at::kCPU;
+};
+
+Loaded load_here(const std::function<RunConfig()>& load, const Launch& launch) {
+  Loaded loaded;
+  std::string device = "auto";
+  try {
+    loaded.config = load();
+    loaded.config.launch = launch;
+    device = loaded.config.trainer.device = device_of_rank(loaded.config.trainer.device, launch);
+  } catch (...) {
+    loaded.error = std::current_exception();
+    device = cuda_available() ? "cuda" : "cpu";
+  }
+  loaded.device = parse_device(device);
+  return loaded;
+}
+
+// A mistake of this rank is reported even if it cannot reach the others.
+std::shared_ptr<Communicator> meet(const Launch& launch, const Loaded& loaded) {
+  try {
+    return connect(launch, loaded.device, loaded.config.connect);
+  } catch (...) {
+    if (loaded.error) std::rethrow_exception(loaded.error);
+    throw;
+  }
+}
+
+// What may differ between machines.
+bool is_of_machine(const std::string& path) {
+  if (path == "device") return true;
+  return path.rfind("data.", 0) == 0 &&
+         (path.ends_with(".num_workers") || path.ends_with(".prefetch") || path.ends_with(".pin_memory"));
+}
+
+// One line per value: "trainer.max_updates: 10".
+std::string config_lines(const RunConfig& config) {
+  std::string lines;
+  const nlohmann::json values = nlohmann::json::parse(config_json(config.root)).flatten();
+  for (const auto& [pointer, value] : values.items()) {
+    std::string path = pointer.empty() ? "" : pointer.substr(1);
+    std::replace(path.begin(), path.end(), '/', '.');
+    if (is_of_machine(path)) continue;
+    lines += path + ": " + value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+  return lines;
+}
+
+void check_same_config(Communicator& ranks, const RunConfig& config) {
+  std::string lines;
+  together(&ranks, [&] { lines = config_lines(config); });
+  const std::vector<std::string> all = ranks.all_gather(lines);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto [first, other] = first_different_lines(all[0], all[rank]);
+    throw ConfigError(c10::str("[Launch] found different configs: '", first, "' on rank 0 and '", other, "' on rank ",
+                               rank, ", expected one config; start all ranks with the same file and overrides"));
+  }
+}
+
+// NCCL would say so in words of its own, and late.
+void check_own_gpus(Communicator& ranks, at::Device device) {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  const std::string own = device.is_cuda() ? c10::str(device, " of ", host) : std::string();
+  const std::vector<std::string> all = ranks.all_gather(own);
+  std::map<std::string, std::size_t> owners;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto [owner, is_new] = owners.emplace(all[rank], rank);
+    if (is_new || all[rank].empty()) continue;
+    throw ConfigError(c10::str("[Launch] ranks ", owner->second, " and ", rank, " both train on ", all[rank],
+                               ", expected a GPU each; set device=cuda, and check LOCAL_RANK"));
+  }
+}
+
+int run_together(Loaded& loaded, Communicator& ranks, const std::function<int(RunConfig&)>& run) {
+  try {
+    together(&ranks, [&] {
+      if (loaded.error) std::rethrow_exception(loaded.error);
+    });
+    check_same_config(ranks, loaded.config);
+    check_own_gpus(ranks, loaded.device);
+    return run(loaded.config);
+  } catch (...) {
+    ranks.fail(failure_of(std::current_exception()).text);
+    throw;
+  }
+}
+
+}  // namespace
+
+int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
+                 const std::function<int(RunConfig&)>& run) {
+  const Launch launch = read_launch(flags);
+  if (launch.world_size == 1) {
+    RunConfig config = load();
+    config.launch = launch;
+    return run(config);
+  }
+  speak_as(launch.rank);
+  log_info(launch.text());
+  Loaded loaded = load_here(load, launch);
+  const std::shared_ptr<Communicator> ranks = meet(launch, loaded);
+  loaded.config.trainer.distributed.communicator = ranks;
+  return run_together(loaded, *ranks, run);
+}
+
+void refuse_ranks(const std::string& command) {
+  const Launch launch = read_launch();
+  if (launch.world_size == 1) return;
+  throw ConfigError(c10::str("[Launch] duet ", command, " runs in one process, found ", launch.text(),
+                             "; call it without the launcher, or unset the launch variables"));
+}
+
+void speak_up() {
+  if (!prefix().empty()) set_log_level(LogLevel::kWarning);
+}
+
+const std::string& rank_prefix() { return prefix(); }
+
+std::string from_main(Communicator* ranks, const std::function<std::string()>& make) {
+  std::string text;
+  on_main(ranks, [&] { text = make(); });
+  return ranks == nullptr ? text : ranks->broadcast(text);
+}
+
+bool on_any(Communicator* ranks, bool here) {
+  if (ranks == nullptr) return here;
+  const auto all = ranks->all_gather(std::vector<double>{here ? 1.0 : 0.0});
+  return std::any_of(all.begin(), all.end(), [](const auto& row) { return row[0] != 0; });
+}
+
+void check_same_size(Communicator* ranks, const std::string& what, int64_t size) {
+  if (ranks == nullptr) return;
+  const auto all = ranks->all_gather(std::vector<double>{static_cast<double>(size)});
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw DataError(c10::str("[Launch] ", what, " has ", static_cast<int64_t>(all[0][0]), " samples on rank 0 and ",
+                             static_cast<int64_t>(all[rank][0]), " on rank ", rank,
+                             ", expected the same data; give every machine a whole copy"));
+  }
+}
+
+void check_same_weights(Communicator* ranks, const std::string& path, const std::string& hash) {
+  if (ranks == nullptr) return;
+  const std::vector<std::string> all = ranks->all_gather(hash);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw CheckpointError(c10::str("[load_from] '", path, "' holds other weights on rank ", rank,
+                                   " than on rank 0, expected the same file; give every machine a copy"));
+  }
+}
+
+}  // namespace duet

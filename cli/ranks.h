@@ -1,0 +1,41 @@
+#pragma once
+
+#include <duet/cli/run_config.h>
+#include <duet/core/comm/communicator.h>
+#include <duet/core/comm/launch.h>
+
+#include <functional>
+#include <string>
+
+namespace duet {
+
+// A command that several processes may run together, each with the same arguments.
+
+// Runs `run` with what `load` gives. If a launcher has started several processes, they meet first, and config.launch
+// and config.communicator() say which of them this one is. An error while loading, and a difference between the
+// configs, end all of them with the same type of error; an error of `run` is told to the others.
+int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
+                 const std::function<int(RunConfig&)>& run);
+
+// Throws ConfigError if a launcher has started several processes: `command` is for one.
+void refuse_ranks(const std::string& command);
+
+// From now on warnings of all ranks are shown: while they are set up, all have the same.
+void speak_up();
+
+// "rank 2: " on any but the first of several processes that run_on_ranks() brought together.
+const std::string& rank_prefix();
+
+// What rank 0 makes, for all; its error is thrown on all.
+std::string from_main(Communicator* ranks, const std::function<std::string()>& make);
+
+// Whether it is true of any rank. All of them ask.
+bool on_any(Communicator* ranks, bool here);
+
+// Throws DataError on all ranks unless all have the same number of samples.
+void check_same_size(Communicator* ranks, const std::string& what, int64_t size);
+
+// Throws CheckpointError on all ranks unless `hash` of what each has loaded is the same.
+void check_same_weights(Communicator* ranks, const std::string& path, const std::string& hash);
+
+}  // namespace duet

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Several processes of the program train one model: under torchrun, mpirun, duet launch, and started by hand.
+
+usage: ddp.py PROGRAM
+
+Both modes end with the same weights at every number of processes; a run goes on with another number of them; what is
+wrong with a launch, a config or the data of one process ends all of them, with a message each and without hanging.
+Launchers that are not there are left out, and said so.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIG = """
+model: {type: SmallCnn, channels: [4], dropout: 0.1}
+data:
+  train: {type: FashionMnist, split: train, limit: 203, batch_size: 16, shuffle: true}
+  val: {type: FashionMnist, split: test, limit: 51, batch_size: 16}
+trainer: {max_epochs: 2}
+optim_wrapper:
+  optimizer: {type: SGD, lr: 0.05, momentum: 0.9}
+  clip_grad: {max_norm: 1.0}
+evaluator: [{type: Accuracy}]
+default_hooks: {checkpoint: {interval: 5}}
+distributed: {start_timeout: 60, timeout: 20}
+"""
+# Another text has other characters, and the model another size.
+TEXT = """
+model: {type: Gpt, context: 8, n_layer: 1, n_head: 2, n_embd: 8}
+data: {train: {type: Text, path: text, context: 8, batch_size: 4}}
+trainer: {max_updates: 2}
+optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
+distributed: {start_timeout: 60, timeout: 20}
+"""
+SECONDS = 90  # for any run here, on a busy machine
+
+
+def fail(message):
+    sys.exit(f"FAILED: {message}")
+
+
+def expect(condition, message):
+    if not condition:
+        fail(message)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def plain_environment():
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(names)}
+
+
+class Program:
+    def __init__(self, path, folder):
+        self.path, self.folder, self.environment = os.path.abspath(path), folder, plain_environment()
+        self.torchrun = self.find_torchrun()
+        self.mpirun = shutil.which("mpirun")
+
+    def find_torchrun(self):
+        beside = pathlib.Path(__file__).resolve().parents[2] / ".venv/bin/torchrun"
+        return str(beside) if beside.exists() else shutil.which("torchrun")
+
+    def start(self, words, cwd=None, **variables):
+        return subprocess.Popen(list(map(str, words)), cwd=cwd or self.folder, env={**self.environment, **variables},
+                                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def finish(self, process):
+        """Exit code and output; whoever hangs is killed."""
+        try:
+            text = process.communicate(timeout=SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            fail(f"{process.args} hangs:\n{process.communicate()[0]}")
+        return process.returncode, text
+
+    def run(self, words, code=0, **variables):
+        found, text = self.finish(self.start(words, **variables))
+        expect(found == code, f"expected exit code {code} of {words}, found {found}:\n{text}")
+        return text
+
+    def by_torchrun(self, count, *words, options=()):
+        return [self.torchrun, "--no-python", "--nproc-per-node", count, "--standalone", *options, self.path, *words]
+
+    def by_mpirun(self, count, *words):
+        return [self.mpirun, "--allow-run-as-root", "--oversubscribe", "-np", count, self.path, *words]
+
+    def by_hand(self, *ranks, config="run.yaml", folders=(None, None)):
+        """What two processes answer, whose words or folders differ."""
+        port = free_port()
+        group = ["--world-size", len(ranks), "--master-port", port]
+        started = [self.start([self.path, "train", config, "work_dir=hand", "--rank", i, *group, *own], cwd=folders[i])
+                   for i, own in enumerate(ranks)]
+        return [self.finish(process) for process in started]
+
+    def result(self, name):
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+
+def words(work_dir, mode="eager", batch_size=16, *further):
+    return ("train", "run.yaml", f"work_dir={work_dir}", "--json", f"{work_dir}.json", "--mode", mode,
+            f"data.train.batch_size={batch_size}", f"data.val.batch_size={batch_size}", *further)
+
+
+def launchers(program, count):
+    if count == 1:
+        return {"alone": lambda *all_words: [program.path, *all_words]}
+    found = {}
+    if program.torchrun:
+        found["torchrun"] = lambda *all_words: program.by_torchrun(count, *all_words)
+    if program.mpirun:
+        found["mpirun"] = lambda *all_words: program.by_mpirun(count, *all_words)
+    return found
+
+
+def same_weights(program):
+    """In both modes and under every launcher."""
+    runs = 0
+    for count in (1, 2, 4):
+        hashes = {}
+        for launcher, line in launchers(program, count).items():
+            for mode in ("eager", "graph"):
+                name = f"{launcher}_{count}_{mode}"
+                text = program.run(line(*words(name, mode, 16 // count)))
+                hashes[name] = program.result(name)["weights_hash"]
+                runs += 1
+                expect(text.count("finished after 26 updates") == 1, f"expected one summary of 26 updates:\n{text}")
+                expect(text.count("val  update 26/26") == 1, f"expected one line of the last validation:\n{text}")
+                expect(count == 1 or text.count(f"rank 0 of {count}") == 1, f"expected the launcher once:\n{text}")
+        expect(len(set(hashes.values())) == 1, f"expected the same weights on {count} ranks: {hashes}")
+    return runs
+
+
+def other_world_size(program):
+    """A run of two processes goes on with one and with four, each with the same samples per update."""
+    if not program.torchrun:
+        return
+    program.run(program.by_torchrun(2, *words("two", "eager", 8, "trainer.max_updates=18")))
+    for count in (1, 4):
+        shutil.copytree(program.folder / "two", program.folder / f"two_{count}")
+        line = launchers(program, count)["alone" if count == 1 else "torchrun"]
+        text = program.run(line(*words(f"two_{count}", "graph", 16 // count, "--resume", "auto")))
+        expect(text.count("resumed from 'two_") == 1 and "after update 18" in text, f"expected one resume:\n{text}")
+        expect(program.result(f"two_{count}")["updates"] == 26, f"expected 26 updates:\n{text}")
+    text = program.run(program.by_torchrun(2, "eval", "run.yaml", "work_dir=two_4", "--json", "eval_2.json"))
+    program.run([program.path, "eval", "run.yaml", "work_dir=two_4", "--json", "eval_1.json"])
+    two, one = program.result("eval_2")["metrics"], program.result("eval_1")["metrics"]
+    expect(two["accuracy"] == one["accuracy"] and abs(two["loss"] - one["loss"]) < 1e-5, f"eval differs: {two}, {one}")
+    expect(text.count("samples of data.val") == 1, f"expected one summary:\n{text}")
+
+
+def restart_of_another_run(program):
+    """A launcher that starts a run anew goes on from that run, not from one that was there before."""
+    launch = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "first"}
+    program.run([program.path, *words("anew")], **launch)
+    launch["TORCHELASTIC_RESTART_COUNT"] = "1"
+    text = program.run([program.path, *words("anew")], **launch)
+    expect("restart 1 by torchrun: --resume auto" in text and "after update 26" in text, f"expected a resume:\n{text}")
+    text = program.run([program.path, *words("anew", "eager", 16, "--resume", "none")], **launch)
+    expect("resumed from" not in text and "checkpoints.1'" in text, f"expected --resume none to hold:\n{text}")
+    text = program.run([program.path, *words("anew")], **{**launch, "TORCHELASTIC_RUN_ID": "second"})
+    expect("resumed from" not in text and "checkpoints.2'" in text, f"expected the other run to be set aside:\n{text}")
+
+
+def restart(program):
+    """torchrun starts a run anew after a lost process: it goes on, and ends as if nothing had been."""
+    if not program.torchrun:
+        return
+    own = words("restarted", "eager", 8, "trainer.max_epochs=40")
+    line = program.by_torchrun(2, *own, options=("--max-restarts", 1))
+    process = program.start(line)
+    while not list((program.folder / "restarted").glob("checkpoints/step-*")):
+        expect(process.poll() is None, "the run ended early")
+        time.sleep(0.02)
+    for pid in workers_of(process.pid)[1:]:
+        os.kill(pid, 9)
+    code, text = program.finish(process)
+    expect(code == 0, f"expected the restarted run to end well, found {code}:\n{text}")
+    expect("restart 1 by torchrun: --resume auto" in text, f"expected --resume auto:\n{text}")
+    expect(text.count("resumed from 'restarted/") == 1, f"expected one resume:\n{text}")
+    program.run(program.by_torchrun(2, *words("unbroken", "graph", 8, "trainer.max_epochs=40")))
+    found, wanted = program.result("restarted"), program.result("unbroken")
+    expect(found["weights_hash"] == wanted["weights_hash"], "a restarted run has other weights than an unbroken one")
+
+
+def workers_of(launcher):
+    """Processes that a launcher has started, the oldest first."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == launcher:
+                found.append((int(fields[19]), int(entry.name)))
+        except OSError:
+            continue
+    return [pid for _, pid in sorted(found)]
+
+
+def both(program, codes, pattern, *ranks, **how):
+    for i, (code, text) in enumerate(program.by_hand(*ranks, **how)):
+        lines = [line for line in text.splitlines() if line.startswith("error: ")]
+        expect(code in codes, f"expected exit code {codes} of rank {i} for {ranks}, found {code}:\n{text}")
+        told = len(lines) == 1 and pattern in lines[0]
+        expect(told, f"expected one error with '{pattern}' of rank {i} for {ranks}:\n{text}")
+        expect(lines[0].startswith("error: rank 1: ") == (i == 1), f"expected the rank before the error:\n{text}")
+
+
+def mistakes_of_one_rank(program):
+    for wrong in (0, 1):
+        ranks = [[], []]
+        ranks[wrong] = ["trainer.max_epoch=3"]
+        both(program, (2,), "unknown key 'max_epoch' in trainer", *ranks)
+    said = "'trainer.max_epochs: 2' on rank 0 and 'trainer.max_epochs: 3' on rank 1"
+    both(program, (2,), said, [], ["trainer.max_epochs=3"])
+    said = "'model.channels.0: 4' on rank 0 and 'model.channels.0: 8' on rank 1"
+    both(program, (2,), said, [], ["model.channels=[8]"])
+    folders = [program.folder / "rank_0", program.folder / "rank_1"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "text.yaml").write_text(TEXT)
+    (folders[0] / "text").write_text("abcd" * 100)
+    how = {"config": "text.yaml", "folders": folders}
+    both(program, (3,), "found no readable file 'text'", [], [], **how)
+    (folders[1] / "text").write_text("abcd" * 90)
+    both(program, (3,), "data.train has ", [], [], **how)
+    (folders[1] / "text").write_text("abcdefgh" * 50)
+    both(program, (2, 3), "rank", [], [], **how)
+
+
+def wrong_launches(program):
+    train = [program.path, "train", "run.yaml", "work_dir=wrong"]
+    for variables, said in (({"RANK": "0"}, "found RANK without WORLD_SIZE"),
+                            ({"WORLD_SIZE": "2"}, "found WORLD_SIZE without RANK"),
+                            ({"RANK": "2", "WORLD_SIZE": "2"}, "found rank 2 of 2 processes"),
+                            ({"RANK": "x", "WORLD_SIZE": "2"}, "found RANK 'x'")):
+        text = program.run(train, 2, **variables)
+        expect(said in text, f"expected '{said}' for {variables}:\n{text}")
+    expect("--rank without --world-size" in program.run([*train, "--rank", 0], 2), "one flag alone is taken")
+    for command in (["predict", "run.yaml"], ["compare", "run.yaml"], ["export", "a", "b.pt"]):
+        text = program.run([program.path, *command], 2, RANK="0", WORLD_SIZE="2")
+        expect(f"duet {command[0]} runs in one process" in text, f"expected a refusal of {command}:\n{text}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = program.run([*train, "--rank", 0, "--world-size", 2, "--master-port", port], 2)
+        expect("rank 0 cannot listen at" in text and "--master-port" in text, f"expected the port to be named:\n{text}")
+    for wrong, said in (("timeout=0", "distributed.timeout is 0"),
+                        ("bucket_cap_mb=-1", "distributed.bucket_cap_mb is -1"),
+                        ("first_bucket_mb=x", "distributed.first_bucket_mb is 'x'"),
+                        ("start_timeot=3", "did you mean 'start_timeout'"),
+                        ("find_unused_parameters=3", "expected true or false")):
+        text = program.run([*train, f"distributed.{wrong}"], 2)
+        expect(said in text, f"expected '{said}' for {wrong}:\n{text}")
+    expect(not (program.folder / "wrong").exists(), "a refused launch made its work_dir")
+
+
+def launch_command(program):
+    usage = [program.path, "launch"]
+    for wrong in ([], ["-n"], ["-n", 2], ["train", "run.yaml"], ["-n", 2, "predict", "run.yaml"],
+                  ["-n", 2, "--nnodes", 1, "train", "run.yaml"]):
+        expect("expected duet launch -n N" in program.run([*usage, *wrong], 2), f"duet launch {wrong} is taken")
+    if not program.torchrun:
+        return
+    path = {"PATH": f"{os.path.dirname(program.torchrun)}:{os.environ['PATH']}"}
+    text = program.run([*usage, "-n2", *words("launched", "eager", 8)], **path)
+    expect(text.count("rank 0 of 2 (torchrun)") == 1, f"expected torchrun to start two:\n{text}")
+    # Its summary shows the error.
+    text = program.run([*usage, "-n", 2, "--max-restarts", 0, "--", "train", "run.yaml", "model.type=Nope"], 1, **path)
+    summary = text[text.index("Root Cause"):]
+    expect("model.type is 'Nope'" in summary, f"expected the error in torchrun's summary:\n{text}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        program = Program(options.program, pathlib.Path(folder))
+        (program.folder / "run.yaml").write_text(CONFIG)
+        for name in ("torchrun", "mpirun"):
+            if not getattr(program, name):
+                print(f"no {name} here: left out", flush=True)
+        for check in (wrong_launches, launch_command, mistakes_of_one_rank, same_weights, other_world_size,
+                      restart_of_another_run, restart):
+            begun = time.monotonic()
+            check(program)
+            print(f"{check.__name__}: {time.monotonic() - begun:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+#include <duet/core/checkpoint.h>
+#include <duet/core/comm/together.h>
+#include <duet/core/error.h>
+
+#include "../support/ranks.h"
+
+namespace duet {
+namespace {
+
+using testing::expect_no_error;
+using testing::run_ranks;
+
+using Ranks = std::shared_ptr<Communicator>;
+
+void check(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("wrong: " + what);
+}
+
+void on_ranks(int64_t count, const std::function<void(Communicator&)>& body) {
+  expect_no_error(run_ranks(count, [&](const Ranks& ranks) {
+    body(*ranks);
+    return NamedTensors();
+  }));
+}
+
+TEST(Communicator, GathersNumbers) {
+  on_ranks(3, [](Communicator& ranks) {
+    const auto own = static_cast<double>(ranks.rank());
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{6}, std::size_t{7}, std::size_t{1000}}) {
+      const auto rows = ranks.all_gather(std::vector<double>(count, own + 0.5));
+      check(rows.size() == 3, "a row per rank");
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        check(rows[rank] == std::vector<double>(count, static_cast<double>(rank) + 0.5), "the numbers of each");
+      }
+    }
+    ranks.barrier();
+  });
+}
+
+TEST(Communicator, GathersAndBroadcastsTexts) {
+  on_ranks(3, [](Communicator& ranks) {
+    const std::string large(1 << 20, static_cast<char>('a' + ranks.rank()));
+    const std::vector<std::string> own = {"", large, ranks.rank() == 1 ? std::string("a\0b", 3) : ""};
+    for (const std::string& text : own) {
+      const auto all = ranks.all_gather(text);
+      check(all.size() == 3 && all[static_cast<std::size_t>(ranks.rank())] == text, "the own text");
+    }
+    check(ranks.all_gather(large)[2] == std::string(1 << 20, 'c'), "a large text");
+    check(ranks.all_gather(own[2]) == std::vector<std::string>({"", std::string("a\0b", 3), ""}), "an empty and a short one");
+    check(ranks.broadcast(large) == std::string(1 << 20, 'a'), "rank 0's");
+    check(ranks.broadcast(large, 2) == std::string(1 << 20, 'c'), "rank 2's");
+    check(ranks.broadcast(ranks.rank() == 1 ? "" : "x", 1).empty(), "an empty one");
+  });
+}
+
+TEST(Communicator, SumsEveryDtype) {
+  on_ranks(3, [](Communicator& ranks) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kByte}) {
+      const at::Tensor values = at::arange(5, at::kFloat).add(ranks.rank()).to(type);
+      ranks.start_sum(values);
+      ranks.finish(values);
+      check(at::equal(values, at::arange(5, at::kFloat).mul(3).add(3).to(type)), std::string("the sum of ") + c10::toString(type));
+      const at::Tensor copied = at::full({4, 2}, ranks.rank() + 1, type);
+      ranks.start_broadcast(copied, 2);
+      ranks.finish(copied);
+      check(at::equal(copied, at::full({4, 2}, 3, type)), std::string("a broadcast of ") + c10::toString(type));
+    }
+    const at::Tensor nothing = at::zeros({0});
+    ranks.start_sum(nothing);
+    ranks.finish(nothing);
+  });
+}
+
+TEST(Communicator, HasSeveralOnTheirWay) {
+  on_ranks(4, [](Communicator& ranks) {
+    std::vector<at::Tensor> all;
+    for (int64_t i = 0; i < 20; ++i) all.push_back(at::full({1 + i * 1000}, static_cast<double>(i), at::kDouble));
+    const int64_t before = ranks.bytes_started();
+    for (std::size_t i = 0; i < all.size(); ++i) i % 3 == 0 ? ranks.start_broadcast(all[i], 1) : ranks.start_sum(all[i]);
+    check(ranks.all_gather(std::vector<double>{7}).size() == 4, "the host's numbers in between");
+    int64_t bytes = 0;
+    for (std::size_t i = all.size(); i-- > 0;) {
+      ranks.finish(all[i]);
+      check(at::equal(all[i], at::full_like(all[i], static_cast<double>(i) * (i % 3 == 0 ? 1 : 4))), "each of many");
+      bytes += static_cast<int64_t>(all[i].nbytes());
+    }
+    check(ranks.bytes_started() - before == bytes, "the count of bytes");
+  });
+}
+
+TEST(Communicator, KeepsAnUpdateAndRepeatsItAlone) {
+  on_ranks(2, [](Communicator& ranks) {
+    const auto update = [&](double value) {
+      const at::Tensor a = at::full({3}, value), b = at::full({2}, value + 10);
+      ranks.start_sum(a);
+      ranks.start_broadcast(b, 1);
+      ranks.finish(a);
+      ranks.finish(b);
+      return std::vector<double>{a[0].item<double>(), b[0].item<double>()};
+    };
+    const auto own = static_cast<double>(ranks.rank() + 1);
+    ranks.keep();
+    check(update(own) == std::vector<double>({3, 12}), "the kept update");
+    if (ranks.rank() == 0) {  // the other does nothing
+      ranks.repeat();
+      check(update(own) == std::vector<double>({3, 12}) && ranks.repeated_exactly(), "the same again");
+      ranks.repeat();
+      check(update(own + 1) == std::vector<double>({3, 12}) && !ranks.repeated_exactly(), "another contribution");
+    }
+    ranks.live();
+    check(update(2 * own) == std::vector<double>({6, 14}), "a usual update");
+  });
+}
+
+TEST(Communicator, IsFoundByItsNumber) {
+  on_ranks(2, [](Communicator& ranks) { check(&Communicator::find(ranks.id()) == &ranks, "itself"); });
+  EXPECT_THROW(Communicator::find(12345), ConfigError);
+}
+
+TEST(Communicator, RefusesAnotherCallOnAnotherRank) {
+  const auto results = run_ranks(2, [](const Ranks& ranks) {
+    if (ranks->rank() == 0) ranks->barrier();
+    if (ranks->rank() == 1) ranks->all_gather(std::string(100, 'x'));
+    return NamedTensors();
+  });
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.error.find("rank 1 is at another call than rank 0: 'all_gather of a text' instead of 'all_gather of 1 number'"),
+              std::string::npos) << result.error;
+  }
+}
+
+TEST(Communicator, RefusesABroadcastFromNobody) {
+  on_ranks(2, [](Communicator& ranks) { EXPECT_THROW(ranks.broadcast("x", 2), ConfigError); });
+}
+
+TEST(Communicator, NamesTheRankThatFails) {
+  const auto results = run_ranks(3, [](const Ranks& ranks) {
+    ranks->report(17, "data");
+    if (ranks->rank() == 1) throw DataError("the file is torn");
+    ranks->barrier();
+    return NamedTensors();
+  });
+  EXPECT_EQ(results[1].exit_code, 3);
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+    EXPECT_EQ(results[rank].exit_code, 6);
+    EXPECT_NE(results[rank].error.find("rank 1 failed in update 17 (data): the file is torn"), std::string::npos) << results[rank].error;
+  }
+}
+
+TEST(Communicator, IsAtItsEndAfterAnError) {
+  on_ranks(2, [](Communicator& ranks) {
+    if (ranks.rank() == 1) return ranks.fail("enough");
+    for (int i = 0; i < 3; ++i) EXPECT_THROW(ranks.barrier(), PeerError);
+    const at::Tensor values = at::ones({3});
+    EXPECT_THROW(ranks.start_sum(values), PeerError);
+    if (::testing::Test::HasFailure()) throw std::runtime_error("a call did not throw");
+  });
+}
+
+// A rank that comes back from a body without having made the calls of the others.
+TEST(Communicator, NamesTheRankThatLeaves) {
+  const auto results = run_ranks(3, [](const Ranks& ranks) {
+    ranks->report(3, "update");
+    if (ranks->rank() != 2) ranks->barrier();
+    return NamedTensors();
+  });
+  EXPECT_EQ(results[2].error, "");
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
+    EXPECT_EQ(results[rank].exit_code, 6);
+    EXPECT_NE(results[rank].error.find("rank 2 has left the group in update 3 (update)"), std::string::npos) << results[rank].error;
+  }
+}
+
+// With work on its way, and with one that the others never join.
+TEST(Communicator, EndsAtOnceInTheMiddleOfAnUpdate) {
+  const auto results = run_ranks(3, [](const Ranks& ranks) {
+    const at::Tensor a = at::ones({1000}), b = at::ones({1000});
+    ranks->start_sum(a);
+    if (ranks->rank() == 0) ranks->start_sum(b);
+    if (ranks->rank() == 0) throw DataError("no more");
+    ranks->finish(a);
+    ranks->barrier();
+    return NamedTensors();
+  });
+  EXPECT_EQ(results[0].exit_code, 3);
+  EXPECT_EQ(results[1].exit_code, 6);
+  EXPECT_EQ(results[2].exit_code, 6);
+  for (const auto& result : results) EXPECT_LT(result.seconds, 15) << "the timeout of a call is 60 s";
+}
+
+TEST(Together, ThrowsTheSameTypeOnAllRanks) {
+  const auto results = run_ranks(3, [](const Ranks& ranks) {
+    const auto type_of = [&](const std::function<void()>& call) -> double {
+      try {
+        together(ranks.get(), [&] {
+          if (ranks->rank() == 1) call();
+        });
+      } catch (const SaveRefused& error) {
+        check(std::string(error.what()).find("no room") != std::string::npos, error.what());
+        return 10;
+      } catch (const Error& error) {
+        check(ranks->rank() == 1 || std::string(error.what()).rfind("on rank 1: ", 0) == 0, error.what());
+        return error.exit_code();
+      } catch (const std::exception&) {
+        return 20;
+      }
+      return 0;
+    };
+    std::vector<double> types;
+    types.push_back(type_of([] {}));
+    types.push_back(type_of([] { throw ConfigError("a"); }));
+    types.push_back(type_of([] { throw DataError("a"); }));
+    types.push_back(type_of([] { throw CheckpointError("a"); }));
+    types.push_back(type_of([] { throw SaveRefused("no room"); }));
+    types.push_back(type_of([] { throw GraphError("a"); }));
+    return NamedTensors{{"types", at::tensor(types)}};
+  });
+  expect_no_error(results);
+  for (const auto& result : results) EXPECT_TRUE(at::equal(result.at("types"), at::tensor({0, 2, 3, 4, 10, 1}, at::kFloat).to(result.at("types").dtype())));
+}
+
+TEST(Together, RunsOnRank0Alone) {
+  const auto results = run_ranks(3, [](const Ranks& ranks) {
+    double calls = 0;
+    on_main(ranks.get(), [&] { ++calls; });
+    check(calls == (ranks->rank() == 0 ? 1 : 0), "one call");
+    on_main(ranks.get(), [&] { throw CheckpointError("no room"); });
+    return NamedTensors();
+  });
+  for (const auto& result : results) {
+    EXPECT_EQ(result.exit_code, 4);
+    EXPECT_NE(result.error.find("no room"), std::string::npos);
+  }
+  int calls = 0;
+  on_main(nullptr, [&] { ++calls; });
+  together(nullptr, [&] { ++calls; });
+  EXPECT_EQ(calls, 2);
+}
+
+}  // namespace
+}  // namespace duet

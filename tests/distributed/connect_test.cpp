@@ -1,0 +1,180 @@
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+#include <duet/core/comm/connect.h>
+#include <duet/core/error.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <sys/socket.h>
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "../support/ranks.h"
+
+namespace duet {
+namespace {
+
+using testing::expect_no_error;
+using testing::expect_same_on_all;
+using testing::RankResult;
+using testing::run_processes;
+
+const ConnectOptions kQuick{.start_timeout = 3, .timeout = 3};
+
+void expect_text(const RankResult& result, int exit_code, const std::string& text) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.error;
+  EXPECT_NE(result.error.find(text), std::string::npos) << "'" << text << "' is not in: " << result.error;
+  EXPECT_LT(result.seconds, 30);
+}
+
+TEST(Connect, NeedsNothingForAWorldOfOne) {
+  EXPECT_EQ(connect(Launch(), at::kCPU), nullptr);
+}
+
+TEST(Connect, ChecksItsOptions) {
+  for (const double wrong : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THROW(connect(Launch(), at::kCPU, {.start_timeout = wrong}), ConfigError) << wrong;
+    EXPECT_THROW(connect(Launch(), at::kCPU, {.timeout = wrong}), ConfigError) << wrong;
+  }
+}
+
+TEST(Connect, RefusesAPortInUse) {
+  const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+  const int off = 0;
+  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_any;
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  const auto results = run_processes(2, [&](Launch launch) {
+    launch.master_port = ntohs(address.sin6_port);
+    connect(launch, at::kCPU, kQuick);
+    return NamedTensors();
+  });
+  close(fd);
+  expect_text(results[0], 2, "rank 0 cannot listen at 127.0.0.1:");
+  expect_text(results[1], 6, "rank 1 ");  // who listens there does not answer
+}
+
+TEST(Connect, RefusesTwoOfARank) {
+  const auto results = run_processes(3, [](Launch launch) {
+    if (launch.rank == 2) launch.rank = 1;
+    launch.world_size = 3;
+    connect(launch, at::kCPU, kQuick);
+    return NamedTensors();
+  });
+  for (const auto& result : results) expect_text(result, 2, "two processes say they are rank 1 of 3");
+}
+
+TEST(Connect, RefusesTwoOfRank0) {
+  const auto results = run_processes(2, [](Launch launch) {
+    launch.rank = 0;
+    connect(launch, at::kCPU, kQuick);
+    return NamedTensors();
+  });
+  const std::size_t late = results[0].exit_code == 2 ? 0 : 1;
+  expect_text(results[late], 2, "cannot listen at");
+  expect_text(results[1 - late], 6, "rank 1 of 2 did not come");
+}
+
+TEST(Connect, RefusesAnotherWorldSize) {
+  const auto results = run_processes(3, [](Launch launch) {
+    if (launch.rank == 1) launch.world_size = 4;
+    connect(launch, at::kCPU, kQuick);
+    return NamedTensors();
+  });
+  for (const auto& result : results) expect_text(result, 2, "expected the same number");
+}
+
+TEST(Connect, NamesARankThatDoesNotCome) {
+  for (const int64_t missing : {1, 2}) {
+    const auto results = run_processes(3, [&](const Launch& launch) {
+      if (launch.rank != missing) connect(launch, at::kCPU, kQuick);
+      return NamedTensors();
+    });
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      if (static_cast<int64_t>(rank) == missing) continue;
+      expect_text(results[rank], 6, "rank " + std::to_string(missing) + " of 3 did not come to 127.0.0.1:");
+    }
+  }
+}
+
+TEST(Connect, NamesRank0IfItDoesNotCome) {
+  const auto results = run_processes(2, [&](const Launch& launch) {
+    if (launch.rank != 0) connect(launch, at::kCPU, kQuick);
+    return NamedTensors();
+  });
+  expect_text(results[1], 6, "rank 1 cannot reach rank 0 at 127.0.0.1:");
+}
+
+TEST(Connect, WaitsForARankThatIsLate) {
+  const auto results = run_processes(2, [&](const Launch& launch) {
+    if (launch.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto ranks = connect(launch, at::kCPU, {.start_timeout = 30});
+    ranks->barrier();
+    return NamedTensors();
+  });
+  expect_no_error(results);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> own_group(const Launch& launch, std::chrono::seconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.master_port);
+  options.isServer = launch.rank == 0;
+  options.waitWorkers = false;
+  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto rank = static_cast<int>(launch.rank), size = static_cast<int>(launch.world_size);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+  auto gloo = c10d::ProcessGroupGloo::Options::create(timeout);
+  gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
+                    c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo));
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  return group;
+}
+
+TEST(Connect, TakesAProcessGroupOfTheCallers) {
+  expect_same_on_all(run_processes(2, [](const Launch& launch) {
+    const auto group = own_group(launch, std::chrono::seconds(20));
+    const auto ranks = connect(group, at::kCPU, {.start_timeout = 20});
+    const at::Tensor values = at::full({5}, ranks->rank() + 1);
+    ranks->start_sum(values);
+    ranks->finish(values);
+    const std::string text = ranks->broadcast("rank " + std::to_string(ranks->rank()), 1);
+    if (text != "rank 1" || ranks->world_size() != 2) throw std::runtime_error(text);
+    ranks->barrier();
+    return NamedTensors{{"sum", values}};
+  }));
+}
+
+TEST(Connect, SaysThatAProcessGroupOfTheCallersIsBroken) {
+  const auto results = run_processes(2, [](const Launch& launch) {
+    const auto ranks = connect(own_group(launch, std::chrono::seconds(20)), at::kCPU, kQuick);
+    ranks->barrier();
+    if (launch.rank == 1) _exit(0);
+    ranks->barrier();
+    return NamedTensors();
+  });
+  expect_text(results[0], 6, "a call that waits for other ranks failed");
+}
+
+TEST(Connect, RefusesAProcessGroupWithoutTheBackend) {
+  EXPECT_THROW(connect(c10::intrusive_ptr<c10d::ProcessGroup>(), at::kCPU), ConfigError);
+  const auto results = run_processes(2, [](const Launch& launch) {
+    connect(own_group(launch, std::chrono::seconds(20)), at::Device(at::kCUDA, 0), kQuick);
+    return NamedTensors();
+  });
+  for (const auto& result : results) expect_text(result, 2, "no backend for the CPU and for cuda");
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,206 @@
+#include <ATen/ATen.h>
+#include <duet/core/metrics/accuracy.h>
+#include <duet/hooks/callback_hook.h>
+#include <duet/hooks/dist_sampler_seed_hook.h>
+#include <duet/hooks/early_stopping_hook.h>
+#include <duet/hooks/ema_hook.h>
+#include <duet/hooks/nan_guard_hook.h>
+#include <duet/hooks/param_scheduler_hook.h>
+#include <duet/hooks/sync_buffers_hook.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "../support/rank_data.h"
+#include "../support/ranks.h"
+#include "../support/trainer_runs.h"
+
+// Hooks on several ranks: what they exchange, and that they decide alike.
+
+namespace duet {
+namespace {
+
+using testing::RankResult;
+using testing::run_ranks;
+using testing::same_bits;
+using testing::share_of;
+using Ranks = std::shared_ptr<Communicator>;
+
+class DistributedHooks : public ::testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<BaseTrainer> trainer_for(const testing::ToyTask& task, const LoopOptions& loop,
+                                                  const Ranks& ranks, TrainerOptions options = {}) {
+    seed_all(21);
+    options.loop = loop;
+    options.optimizer = {.type = "SGD", .lr = 0.05};
+    options.distributed.communicator = ranks;
+    return testing::make_trainer(GetParam(), task.make(), options);
+  }
+};
+
+NamedTensors weights_of(const BaseTrainer& trainer) {
+  NamedTensors result;
+  const StateDict weights = trainer.weights();
+  for (const auto& [name, tensor] : weights.tensors()) result.emplace_back(name, tensor);
+  return result;
+}
+
+at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
+
+TEST_P(DistributedHooks, SyncBuffersTakesTheMeanOfTheRanks) {
+  const testing::ToyTask task = testing::cnn_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    TrainerOptions options;
+    options.distributed.broadcast_buffers = false;
+    const auto trainer = trainer_for(task, {.max_epochs = 1}, ranks, options);
+    NamedTensors result;
+    auto before = std::make_unique<CallbackHook>("before", kVeryHigh);
+    before->on(HookPoint::kAfterTrainEpoch, [&result](TrainContext& context) {
+      for (const auto& [name, buffer] : context.task.named_buffers())
+        result.emplace_back("before." + name, buffer.clone());
+    });
+    trainer->add_hook(std::move(before));
+    trainer->add_hook(std::make_unique<SyncBuffersHook>());
+    trainer->train(*share_of(task.batch(24, 9).items(), 8, ranks.get()));
+    for (const auto& [name, buffer] : trainer->task().named_buffers()) result.emplace_back(name, buffer);
+    return result;
+  });
+  testing::expect_no_error(results);
+  for (const std::string name : {"norm.running_mean", "norm.running_var"}) {
+    const at::Tensor &first = results[0].at("before." + name), &second = results[1].at("before." + name);
+    EXPECT_FALSE(same_bits(first, second)) << name;
+    for (const RankResult& rank : results)
+      EXPECT_TRUE(at::allclose(rank.at(name), (first + second) / 2, 1e-6, 1e-7)) << name;
+    EXPECT_TRUE(same_bits(results[0].at(name), results[1].at(name))) << name;
+  }
+  EXPECT_EQ(results[1].at("norm.num_batches_tracked").item<int64_t>(), 3);
+}
+
+// Ids of the samples of each epoch, in the order that this rank trained on them.
+NamedTensors ids_by_epoch(BaseTrainer& trainer, DataSource& data) {
+  std::vector<std::vector<int64_t>> epochs;
+  auto watch = std::make_unique<CallbackHook>("watch");
+  watch->on(HookPoint::kBeforeTrainEpoch, [&](TrainContext&) { epochs.emplace_back(); });
+  watch->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
+    for (const Batch& batch : context.window->batches) {
+      const at::Tensor ids = batch["id"];
+      for (int64_t i = 0; i < ids.numel(); ++i) epochs.back().push_back(ids[i].item<int64_t>());
+    }
+  });
+  trainer.add_hook(std::move(watch));
+  trainer.train(data);
+  NamedTensors result;
+  for (std::size_t i = 0; i < epochs.size(); ++i)
+    result.emplace_back("epoch " + std::to_string(i), at::tensor(epochs[i], at::kLong));
+  return result;
+}
+
+TEST_P(DistributedHooks, DistSamplerSeedGivesEveryRankOtherSamplesAndEveryEpochAnotherOrder) {
+  const testing::ToyTask task = testing::mlp_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    const auto trainer = trainer_for(task, {.max_epochs = 3}, ranks);
+    trainer->add_hook(std::make_unique<DistSamplerSeedHook>());
+    return ids_by_epoch(*trainer, *share_of(testing::numbered_samples(task, 21), 4, ranks.get()));
+  });
+  testing::expect_no_error(results);
+  ASSERT_EQ(results[0].tensors.size(), 3U);
+  const at::Tensor all = at::arange(21);
+  for (std::size_t epoch = 0; epoch < 3; ++epoch) {
+    const std::string name = "epoch " + std::to_string(epoch);
+    const at::Tensor both = at::cat({results[0].at(name), results[1].at(name)});
+    EXPECT_TRUE(at::equal(std::get<0>(both.sort()), all)) << name;  // disjoint, and the same union
+    for (std::size_t other = 0; other < epoch; ++other) {
+      const std::string before = "epoch " + std::to_string(other);
+      for (const RankResult& rank : results)
+        EXPECT_FALSE(at::equal(rank.at(name), rank.at(before))) << name << ", " << before;
+    }
+  }
+}
+
+// The validation that shows no improvement is the same everywhere, though the ranks see other samples.
+TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
+  const testing::ToyTask task = testing::mlp_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    const auto trainer = trainer_for(task, {.max_epochs = 60}, ranks);
+    trainer->add_metric(std::make_unique<Accuracy>());
+    trainer->add_hook(
+        std::make_unique<EarlyStoppingHook>(EarlyStoppingHookOptions{.monitor = "accuracy", .patience = 3}));
+    ScheduleOptions plateau{.type = "ReduceOnPlateau"};
+    plateau.plateau = {.monitor = "accuracy", .rule = "greater", .factor = 0.5, .patience = 0};
+    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{plateau}));
+    EMAHookOptions average;
+    average.average.momentum = 0.1;
+    trainer->add_hook(std::make_unique<EMAHook>(average));
+    const auto training = share_of(task.batch(24, 9).items(), 8, ranks.get());
+    const auto validation = share_of(task.batch(7, 10).items(), 4, ranks.get(), false);
+    trainer->train(*training, validation.get());
+    NamedTensors result = weights_of(*trainer);
+    const StateDict hooks = trainer->hooks().state_dict();
+    for (const auto& [name, tensor] : hooks.tensors()) result.emplace_back("hooks." + name, tensor);
+    result.emplace_back("update", number(static_cast<double>(trainer->update())));
+    result.emplace_back("rate", number(trainer->hyper_parameters().get(0, "lr")));
+    result.emplace_back("stopped", number(trainer->outcome() == RunOutcome::kStopped));
+    return result;
+  });
+  testing::expect_same_on_all(results);
+  EXPECT_EQ(results[0].at("stopped").item<double>(), 1);
+  EXPECT_LT(results[0].at("rate").item<double>(), 0.05);
+  EXPECT_LT(results[0].at("update").item<double>(), 180);
+}
+
+// Samples of which one, on rank 1, is not a number.
+NamedTensors samples_with_nan(const testing::ToyTask& task) {
+  NamedTensors items = task.batch(32, 9).items();
+  for (auto& [name, tensor] : items) {
+    if (name == "input") tensor[22].fill_(std::numeric_limits<float>::quiet_NaN());  // update 3, rank 1 of 2
+  }
+  return items;
+}
+
+TEST_P(DistributedHooks, NaNGuardEndsAllRanksForANaNOnOne) {
+  const testing::ToyTask task = testing::mlp_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    const auto trainer = trainer_for(task, {.max_epochs = 4}, ranks);
+    trainer->add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 1}));
+    trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
+    return NamedTensors{};
+  });
+  for (const RankResult& rank : results) {
+    EXPECT_EQ(rank.exit_code, 1);
+    EXPECT_NE(rank.error.find("not finite at update 3"), std::string::npos) << rank.error;
+  }
+}
+
+TEST_P(DistributedHooks, NaNGuardStopsAllRanksForANaNOnOne) {
+  const testing::ToyTask task = testing::mlp_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    const auto trainer = trainer_for(task, {.max_epochs = 4}, ranks);
+    trainer->add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 2, .action = "stop"}));
+    trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
+    return NamedTensors{{"update", number(static_cast<double>(trainer->update()))}};
+  });
+  testing::expect_same_on_all(results);
+  EXPECT_EQ(results[0].at("update").item<double>(), 4);
+}
+
+TEST_P(DistributedHooks, AnUpdateWithANaNOnOneRankIsSkippedOnAll) {
+  const testing::ToyTask task = testing::mlp_task();
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    TrainerOptions options;
+    options.non_finite = NonFinite::kSkip;
+    const auto trainer = trainer_for(task, {.max_epochs = 2}, ranks, options);
+    trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
+    NamedTensors result = weights_of(*trainer);
+    result.emplace_back("applied", number(static_cast<double>(trainer->hyper_parameters().applied())));
+    return result;
+  });
+  testing::expect_same_on_all(results);
+  EXPECT_EQ(results[0].at("applied").item<double>(), 6);  // of 8
+  for (const auto& [name, tensor] : results[0].tensors) EXPECT_TRUE(at::isfinite(tensor).all().item<bool>()) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, DistributedHooks, ::testing::Values("eager", "graph"));
+
+}  // namespace
+}  // namespace duet

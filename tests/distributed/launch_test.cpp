@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <duet/core/comm/launch.h>
+#include <duet/core/error.h>
+
+#include <map>
+#include <string>
+
+#include "../support/expect_error.h"
+
+namespace duet {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Launch launch_in(const Environment& environment, const LaunchFlags& flags = {}) {
+  return read_launch(flags, [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = environment.find(name);
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+std::string refusal_of(const Environment& environment, const LaunchFlags& flags = {}) {
+  try {
+    launch_in(environment, flags);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_refusal(const std::vector<std::string>& parts, const Environment& environment, const LaunchFlags& flags = {}) {
+  const std::string text = refusal_of(environment, flags);
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+}
+
+// As the launchers set them.
+const Environment kTorchrun = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"},
+                               {"ROLE_RANK", "5"}, {"ROLE_WORLD_SIZE", "8"}, {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "41234"},
+                               {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_MAX_RESTARTS", "3"}, {"TORCHELASTIC_RUN_ID", "night"},
+                               {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+const Environment kSrun = {{"SLURM_JOB_ID", "774"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"},
+                           {"SLURM_LOCALID", "1"}, {"SLURM_NTASKS_PER_NODE", "2"}, {"SLURM_NODEID", "1"},
+                           {"SLURM_NODELIST", "gpu[03-04]"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"}, {"SLURM_JOB_NAME", "train"}};
+const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_NODE_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-a-17@1"}};
+const Environment kMpich = {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "3"}};
+
+Environment with(Environment base, const Environment& more) {
+  for (const auto& [name, value] : more) base[name] = value;
+  return base;
+}
+
+Environment without(Environment base, const std::string& name) {
+  base.erase(name);
+  return base;
+}
+
+TEST(Launch, IsASingleProcessWithoutVariables) {
+  const Launch launch = launch_in({});
+  EXPECT_EQ(launch.rank, 0);
+  EXPECT_EQ(launch.world_size, 1);
+  EXPECT_EQ(launch.from, "single process");
+  EXPECT_EQ(launch_in({{"MASTER_ADDR", "a"}, {"SLURM_JOB_ID", "3"}, {"SLURM_NTASKS", "4"}}).world_size, 1);
+}
+
+TEST(Launch, ReadsTorchrun) {
+  const Launch launch = launch_in(kTorchrun);
+  EXPECT_EQ(launch.rank, 5);
+  EXPECT_EQ(launch.world_size, 8);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.local_world_size, 4);
+  EXPECT_EQ(launch.master_address, "node7");
+  EXPECT_EQ(launch.master_port, 41234);
+  EXPECT_EQ(launch.restarts, 2);
+  EXPECT_EQ(launch.run_id, "night");
+  EXPECT_TRUE(launch.agent_store);
+  EXPECT_EQ(launch.text(), "rank 5 of 8 (torchrun), local rank 1, meeting at node7:41234");
+}
+
+TEST(Launch, ReadsAStepOfSrun) {
+  const Launch launch = launch_in(kSrun);
+  EXPECT_EQ(launch.rank, 3);
+  EXPECT_EQ(launch.world_size, 4);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.master_address, "gpu03");
+  EXPECT_EQ(launch.from, "SLURM");
+  EXPECT_FALSE(launch.agent_store);
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_RESTART_COUNT", "2"}})).restarts, 2);
+}
+
+// salloc and sbatch start one shell that says it is task 0 of several.
+TEST(Launch, TakesTheShellOfAnAllocationForOneProcess) {
+  EXPECT_EQ(launch_in(without(kSrun, "SLURM_STEP_ID")).world_size, 1);
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_JOB_NAME", "bash"}})).world_size, 1);
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_STEP_ID", "4294967290"}})).world_size, 1);  // an interactive step
+}
+
+TEST(Launch, FindsTheFirstMachineOfANodeList) {
+  const std::map<std::string, std::string> lists = {
+      {"a", "a"}, {"a,b", "a"}, {"a[1]", "a1"}, {"a[03-05,9],b", "a03"}, {"a[7,9-11]", "a7"}, {"b,a[1-2]", "b"}, {"n-1-[2-3]", "n-1-2"},
+      {"rack-1,rack-2", "rack-1"}, {"r[1-2]-gpu", "r1-gpu"}, {"a[1-2]b[3-4]", "a1b3"}};
+  for (const auto& [list, first] : lists) {
+    EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_STEP_NODELIST", list}})).master_address, first) << list;
+  }
+}
+
+TEST(Launch, GivesEveryJobAPort) {
+  const int port = launch_in(kSrun).master_port;
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}})).master_port, port);
+  EXPECT_NE(launch_in(with(kSrun, {{"SLURM_JOB_ID", "775"}})).master_port, port);
+  EXPECT_NE(launch_in(with(kSrun, {{"SLURM_STEP_ID", "1"}})).master_port, port);
+  EXPECT_GE(port, 1024);
+  EXPECT_LE(port, 65535);
+  const int mpi = launch_in(kOpenMpi).master_port;
+  EXPECT_NE(launch_in(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-a-18@1"}})).master_port, mpi);
+  EXPECT_EQ(launch_in(with(kSrun, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "boss"}})).master_port, 1234);
+  EXPECT_EQ(launch_in(with(kSrun, {{"MASTER_PORT", "1234"}, {"MASTER_ADDR", "boss"}})).master_address, "boss");
+}
+
+TEST(Launch, ReadsMpi) {
+  const Launch open = launch_in(kOpenMpi);
+  EXPECT_EQ(open.rank, 1);
+  EXPECT_EQ(open.world_size, 2);
+  EXPECT_EQ(open.local_rank, 1);
+  EXPECT_EQ(open.local_world_size, 2);
+  EXPECT_EQ(open.from, "Open MPI");
+  const Launch mpich = launch_in(kMpich);
+  EXPECT_EQ(mpich.rank, 2);
+  EXPECT_EQ(mpich.world_size, 3);
+  EXPECT_EQ(mpich.local_rank, 2);
+  EXPECT_EQ(mpich.from, "MPICH");
+}
+
+TEST(Launch, TrustsFlagsThenTorchrunThenSlurmThenMpi) {
+  Environment all = with(with(with(kMpich, kOpenMpi), kSrun), kTorchrun);
+  EXPECT_EQ(launch_in(all, {.rank = 1, .world_size = 2}).from, "flags");
+  EXPECT_EQ(launch_in(all, {.rank = 1, .world_size = 2, .master_address = "here", .master_port = 7}).text(),
+            "rank 1 of 2 (flags), local rank 1, meeting at here:7");
+  EXPECT_EQ(launch_in(all).from, "torchrun");
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) all.erase(name);
+  EXPECT_EQ(launch_in(all).from, "SLURM");
+  all.erase("SLURM_STEP_ID");
+  EXPECT_EQ(launch_in(all).from, "Open MPI");
+  all.erase("OMPI_COMM_WORLD_RANK");
+  EXPECT_EQ(launch_in(all).from, "MPICH");
+  EXPECT_EQ(launch_in(kTorchrun, {.local_rank = 0}).local_rank, 0);
+}
+
+TEST(Launch, NamesWhatIsMissing) {
+  expect_refusal({"WORLD_SIZE", "RANK", "torchrun", "unset"}, without(kTorchrun, "RANK"));
+  expect_refusal({"RANK without WORLD_SIZE"}, without(kTorchrun, "WORLD_SIZE"));
+  expect_refusal({"SLURM_PROCID without SLURM_NTASKS"}, without(kSrun, "SLURM_NTASKS"));
+  expect_refusal({"OMPI_COMM_WORLD_RANK without OMPI_COMM_WORLD_SIZE"}, without(kOpenMpi, "OMPI_COMM_WORLD_SIZE"));
+  expect_refusal({"PMI_RANK without PMI_SIZE"}, without(kMpich, "PMI_SIZE"));
+  expect_refusal({"--rank without --world-size"}, {}, {.rank = 1});
+  expect_refusal({"--world-size without --rank"}, kTorchrun, {.world_size = 4});
+}
+
+TEST(Launch, RefusesWhatIsNoNumberOrContradictsItself) {
+  expect_refusal({"RANK", "'five'", "integer"}, with(kTorchrun, {{"RANK", "five"}}));
+  expect_refusal({"RANK", "''"}, with(kTorchrun, {{"RANK", ""}}));
+  expect_refusal({"RANK", "'-1'"}, with(kTorchrun, {{"RANK", "-1"}}));
+  expect_refusal({"WORLD_SIZE", "'0'"}, with(kTorchrun, {{"WORLD_SIZE", "0"}}));
+  expect_refusal({"WORLD_SIZE", "'2x'"}, with(kTorchrun, {{"WORLD_SIZE", "2x"}}));
+  expect_refusal({"MASTER_PORT", "'70000'", "65535"}, with(kTorchrun, {{"MASTER_PORT", "70000"}}));
+  expect_refusal({"rank 8 of 8"}, with(kTorchrun, {{"RANK", "8"}}));
+  expect_refusal({"local rank 6 and rank 5"}, with(kTorchrun, {{"LOCAL_RANK", "6"}, {"LOCAL_WORLD_SIZE", "8"}}));
+  expect_refusal({"local rank 4 of 4"}, with(kTorchrun, {{"LOCAL_RANK", "4"}}));
+  expect_refusal({"MASTER_ADDR", "empty"}, with(kTorchrun, {{"MASTER_ADDR", ""}}));
+  expect_refusal({"rank 2 of 2", "flags"}, {}, {.rank = 2, .world_size = 2});
+  expect_refusal({"--rank -1"}, {}, {.rank = -1, .world_size = 2});
+  expect_refusal({"--master-port 0"}, {}, {.rank = 0, .world_size = 2, .master_port = 0});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,84 @@
+#include <duet/core/metrics/accuracy.h>
+#include <duet/core/metrics/confusion_matrix.h>
+#include <duet/core/metrics/f1.h>
+#include <duet/core/metrics/iou_metric.h>
+#include <duet/core/metrics/perplexity.h>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../support/rank_data.h"
+#include "../support/ranks.h"
+#include "../support/trainer_runs.h"
+
+namespace duet {
+namespace {
+
+using testing::RankResult;
+using testing::run_ranks;
+
+constexpr int64_t kClasses = 5;
+
+void add_metrics(BaseTrainer& trainer) {
+  trainer.add_metric(std::make_unique<Accuracy>(AccuracyOptions{.topk = {1, 3}}));
+  trainer.add_metric(std::make_unique<IoUMetric>(
+      IoUMetricOptions{.num_classes = kClasses, .iou_metrics = {"mIoU", "mDice", "mFscore"}, .per_class = true}));
+  trainer.add_metric(
+      std::make_unique<F1>(F1Options{.num_classes = kClasses, .average = {"macro", "micro", "weighted", "none"}}));
+  trainer.add_metric(
+      std::make_unique<ConfusionMatrix>(ConfusionMatrixOptions{.num_classes = kClasses, .flatten = true}));
+  trainer.add_metric(std::make_unique<Perplexity>());
+}
+
+// Batches of one sample per rank, so that what is computed per batch is the same everywhere.
+NamedTensors evaluate(int64_t samples, bool test, const std::shared_ptr<Communicator>& ranks) {
+  seed_all(5);
+  const testing::ToyTask task = testing::mlp_task();
+  TrainerOptions options;
+  options.distributed.communicator = ranks;
+  const auto trainer = testing::make_trainer("eager", task.make(), options);
+  add_metrics(*trainer);
+  const auto data =
+      testing::share_of(testing::numbered_samples(task, samples), ranks ? ranks->world_size() : 1, ranks.get(), false);
+  NamedTensors values;
+  for (const auto& [name, value] : test ? trainer->test(*data) : trainer->validate(*data)) {
+    values.emplace_back(name, at::scalar_tensor(value, at::kDouble));
+  }
+  return values;
+}
+
+void expect_equal(const RankResult& rank, const RankResult& one) {
+  ASSERT_EQ(rank.tensors.size(), one.tensors.size());
+  EXPECT_GT(one.tensors.size(), 20U);
+  for (const auto& [name, value] : rank.tensors) {
+    const double here = value.item<double>(), there = one.at(name).item<double>();
+    if (name == "loss" || name == "perplexity") {
+      EXPECT_NEAR(here, there, 1e-12 * std::abs(there)) << name;
+    } else {  // from whole numbers
+      EXPECT_TRUE(testing::same_bits(value, one.at(name))) << name << ": " << here << ", expected " << there;
+    }
+  }
+}
+
+class DistributedMetrics : public ::testing::TestWithParam<std::pair<int64_t, int64_t>> {};
+
+TEST_P(DistributedMetrics, AreThoseOfOneProcess) {
+  const auto [world, samples] = GetParam();
+  for (const bool test : {false, true}) {
+    const auto body = [&, samples = samples](const auto& ranks) { return evaluate(samples, test, ranks); };
+    const auto one = run_ranks(1, body);
+    testing::expect_no_error(one);
+    const auto many = run_ranks(world, body);
+    testing::expect_same_on_all(many);
+    for (const RankResult& rank : many) expect_equal(rank, one.front());
+  }
+}
+
+// 3 samples on 4 ranks: one of them gets none.
+INSTANTIATE_TEST_SUITE_P(Worlds, DistributedMetrics,
+                         ::testing::Values(std::pair(2, 7), std::pair(4, 3), std::pair(4, 1), std::pair(3, 12)));
+
+}  // namespace
+}  // namespace duet

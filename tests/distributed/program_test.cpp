@@ -1,0 +1,93 @@
+#include <ATen/ops/scalar_tensor.h>
+#include <duet/graph/graph_trainer.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "../support/rank_data.h"
+#include "../support/ranks.h"
+#include "../support/trainer_runs.h"
+
+// What several ranks add to a captured update, and that one process has nothing of it.
+
+namespace duet {
+namespace {
+
+std::string program_of(const testing::ToyTask& task, const DistributedOptions& distributed) {
+  seed_all(1);
+  TrainerOptions options;
+  options.loop.max_updates = 6;
+  options.device = "cpu";
+  options.distributed = distributed;
+  GraphTrainer trainer(task.make(), options);
+  trainer.train(*testing::share_of(task.batch(16, 7).items(), 4, distributed.communicator.get()));
+  return trainer.program_text();
+}
+
+int64_t count(const std::string& text, const std::string& word) {
+  int64_t found = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+at::Tensor number(int64_t value) { return at::scalar_tensor(value, at::kLong); }
+
+TEST(DistributedProgram, OfAWorldOfOneIsThatOfATrainerThatKnowsNoRanks) {
+  const auto one = testing::run_ranks(1, [](const std::shared_ptr<Communicator>& ranks) {
+    const testing::ToyTask task = testing::cnn_task();
+    const std::string with = program_of(task, {.communicator = ranks}), without = program_of(task, {});
+    return NamedTensors{{"same", number(with == without)},
+                        {"ops", number(count(without, "\n"))},
+                        {"sums", number(count(with, "start_sum_"))}};
+  });
+  testing::expect_no_error(one);
+  EXPECT_EQ(one[0].at("same").item<int64_t>(), 1);
+  EXPECT_GT(one[0].at("ops").item<int64_t>(), 10);
+  EXPECT_EQ(one[0].at("sums").item<int64_t>(), 0);
+}
+
+TEST(DistributedProgram, HoldsOneSumForEachBucketAndOneForTheValues) {
+  const auto results = testing::run_ranks(2, [](const std::shared_ptr<Communicator>& ranks) {
+    const testing::ToyTask task = testing::mlp_task();  // four parameters
+    const std::string one = program_of(task, {.communicator = ranks});
+    const std::string each = program_of(task, {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1});
+    return NamedTensors{{"one", number(count(one, "duet::start_sum_"))},
+                        {"each", number(count(each, "duet::start_sum_"))},
+                        {"finished", number(count(each, "duet::finish_"))}};
+  });
+  testing::expect_same_on_all(results);
+  EXPECT_EQ(results[0].at("one").item<int64_t>(), 2);
+  EXPECT_EQ(results[0].at("each").item<int64_t>(), 5);
+  EXPECT_EQ(results[0].at("finished").item<int64_t>(), 5);
+}
+
+// The gradients, a double for each logged value and the loss, and the buffers.
+TEST(DistributedProgram, SendsWhatTheTheorySays) {
+  for (const char* mode : {"eager", "graph"}) {
+    const auto results = testing::run_ranks(2, [mode](const std::shared_ptr<Communicator>& ranks) {
+      const testing::ToyTask task = testing::cnn_task();
+      const auto bytes = [&](int64_t updates) {
+        TrainerOptions options;
+        options.loop = {.max_updates = updates, .accumulate = 2};
+        options.distributed.communicator = ranks;
+        const auto trainer = testing::make_trainer(mode, task.make(), options);
+        const int64_t before = ranks->bytes_started();
+        trainer->train(*testing::share_of(task.batch(64, 7).items(), 4, ranks.get()));
+        return ranks->bytes_started() - before;
+      };
+      int64_t state = 2 * 8;  // the loss and "error"
+      const auto task_made = task.make();
+      for (const auto& [name, tensor] : task_made->named_parameters()) state += static_cast<int64_t>(tensor.nbytes());
+      for (const auto& [name, tensor] : task_made->named_buffers()) state += static_cast<int64_t>(tensor.nbytes());
+      const int64_t few = bytes(4), many = bytes(11);
+      return NamedTensors{{"few", number(few)}, {"many", number(many)}, {"theory", number(state)}};
+    });
+    testing::expect_same_on_all(results);
+    const int64_t theory = results[0].at("theory").item<int64_t>();
+    EXPECT_EQ(results[0].at("few").item<int64_t>(), 4 * theory) << mode;
+    EXPECT_EQ(results[0].at("many").item<int64_t>(), 11 * theory) << mode;
+  }
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,145 @@
+#include <ATen/ATen.h>
+#include <duet/hooks/callback_hook.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "../support/rank_data.h"
+#include "../support/ranks.h"
+#include "../support/temp_dir.h"
+#include "../support/trainer_runs.h"
+
+namespace duet {
+namespace {
+
+using testing::RankResult;
+using testing::run_ranks;
+using testing::ToyTask;
+
+constexpr int64_t kSamples = 106, kGlobalBatch = 8, kAccumulate = 3;  // 14 micro-batches, 5 updates an epoch
+constexpr int64_t kSavedAt = 7, kEnd = 16;                            // in the middle of the second epoch
+
+struct Part {
+  std::string mode = "eager";
+  std::string load{}, save{};
+  int64_t until = kEnd;
+};
+
+// Trains to an update; besides the weights it gives the samples of the second epoch that this rank has trained on.
+NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<Communicator>& ranks) {
+  seed_all(1);
+  TrainerOptions options;
+  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+  options.loop = {.max_updates = part.until, .accumulate = kAccumulate};
+  options.distributed.communicator = ranks;
+  const auto trainer = testing::make_trainer(part.mode, task.make(), options);
+  if (!part.load.empty()) trainer->load(part.load);
+  std::vector<int64_t> seen;
+  auto watch = std::make_unique<CallbackHook>("watch");
+  watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
+    for (const Batch& batch : context.window->batches) {
+      const at::Tensor ids = batch["id"];
+      for (int64_t i = 0; context.epoch == 1 && i < ids.numel(); ++i) seen.push_back(ids[i].item<int64_t>());
+    }
+  });
+  trainer->add_hook(std::move(watch));
+  const auto data = testing::share_of(testing::numbered_samples(task, kSamples), kGlobalBatch, ranks.get());
+  trainer->train(*data);
+  if (!part.save.empty()) trainer->save(part.save);
+  NamedTensors result;
+  const StateDict weights = trainer->weights();
+  for (const auto& [name, tensor] : weights.tensors()) result.emplace_back(name, tensor);
+  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("seen", at::tensor(seen, at::kLong));
+  return result;
+}
+
+std::vector<RankResult> run(int64_t world, const ToyTask& task, const Part& part) {
+  return run_ranks(world, [&](const auto& ranks) { return train(task, part, ranks); });
+}
+
+void add_seen(const std::vector<RankResult>& results, std::vector<int64_t>& all) {
+  for (const RankResult& result : results) {
+    const at::Tensor& seen = result.at("seen");
+    const auto* first = seen.const_data_ptr<int64_t>();
+    all.insert(all.end(), first, first + seen.numel());
+  }
+}
+
+double largest_difference(const RankResult& a, const RankResult& b) {
+  double largest = 0;
+  for (const auto& [name, tensor] : a.tensors) {
+    if (name == "seen") continue;
+    largest = std::max(largest, (tensor.to(at::kDouble) - b.at(name).to(at::kDouble)).abs().max().item<double>());
+  }
+  return largest;
+}
+
+TEST(DistributedResume, GivesTheBitsOfTheUnbrokenRunInEitherMode) {
+  const ToyTask task = testing::attention_task();  // with dropout
+  const auto unbroken = run(2, task, {});
+  testing::expect_no_error(unbroken);
+  for (const std::string first : {"eager", "graph"}) {
+    const TempDir folder;
+    testing::expect_no_error(run(2, task, {.mode = first, .save = folder / "c", .until = kSavedAt}));
+    for (const std::string second : {"eager", "graph"}) {
+      const auto resumed = run(2, task, {.mode = second, .load = folder / "c"});
+      testing::expect_no_error(resumed);
+      if (HasFailure()) return;
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        for (const auto& [name, tensor] : unbroken[rank].tensors) {
+          if (name == "seen") continue;
+          EXPECT_TRUE(testing::same_bits(tensor, resumed[rank].at(name)))
+              << first << ", then " << second << ": " << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(DistributedResume, ReadsEverySampleOnceAtAnotherWorldSize) {
+  const ToyTask task = testing::partial_task();  // without dropout
+  const auto unbroken = run(2, task, {});
+  testing::expect_no_error(unbroken);
+  const TempDir folder;
+  const auto before = run(2, task, {.save = folder / "c", .until = kSavedAt});
+  testing::expect_no_error(before);
+  for (const int64_t world : {1, 2, 4}) {
+    for (const std::string mode : {"eager", "graph"}) {
+      const auto after = run(world, task, {.mode = mode, .load = folder / "c"});
+      testing::expect_no_error(after);
+      if (HasFailure()) return;
+      std::vector<int64_t> seen;
+      add_seen(before, seen);
+      EXPECT_EQ(seen.size(), 2U * kAccumulate * kGlobalBatch);
+      add_seen(after, seen);
+      std::sort(seen.begin(), seen.end());
+      ASSERT_EQ(seen.size(), static_cast<std::size_t>(kSamples)) << world << " ranks, " << mode;
+      for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
+      EXPECT_LE(largest_difference(unbroken.front(), after.front()), 1e-6) << world << " ranks, " << mode;
+    }
+  }
+}
+
+// A checkpoint of one process goes on at several ranks: their generators start anew, each its own.
+TEST(DistributedResume, GivesEveryRankRandomNumbersOfItsOwn) {
+  const TempDir folder;
+  const ToyTask task = testing::mlp_task();
+  testing::expect_no_error(run(1, task, {.save = folder / "c", .until = kSavedAt}));
+  const auto drawn = run_ranks(3, [&](const std::shared_ptr<Communicator>& ranks) {
+    TrainerOptions options;
+    options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    options.distributed.communicator = ranks;
+    const auto trainer = testing::make_trainer("eager", task.make(), options);
+    trainer->load(folder / "c");
+    return NamedTensors{{"drawn", at::rand({4})}};
+  });
+  testing::expect_no_error(drawn);
+  for (std::size_t a = 0; a < 3; ++a) {
+    for (std::size_t b = 0; b < a; ++b)
+      EXPECT_FALSE(testing::same_bits(drawn[a].at("drawn"), drawn[b].at("drawn"))) << a << ", " << b;
+  }
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/ops/arange.h>
+#include <duet/core/comm/communicator.h>
+#include <duet/core/data_loader.h>
+#include <duet/core/distributed_sampler.h>
+#include <duet/core/tensor_dataset.h>
+
+#include <memory>
+#include <utility>
+
+#include "toy_tasks.h"
+
+// Data that ranks share out.
+
+namespace duet::testing {
+
+// `samples` of a toy task with their numbers as "id".
+inline NamedTensors numbered_samples(const ToyTask& task, int64_t samples) {
+  NamedTensors items = task.batch(samples, 7).items();
+  items.emplace_back("id", at::arange(samples));
+  return items;
+}
+
+// This rank's share of them in batches of `global_batch` over all ranks. Null: the only process.
+inline std::unique_ptr<DataLoader> share_of(NamedTensors samples, int64_t global_batch, const Communicator* ranks,
+                                            bool shuffle = true) {
+  const int64_t count = samples.front().second.size(0), world = ranks ? ranks->world_size() : 1;
+  std::unique_ptr<Sampler> sampler = std::make_unique<EpochSampler>(count, shuffle, /*seed=*/3);
+  if (ranks) sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks->rank(), world);
+  return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(std::move(samples)), std::move(sampler),
+                                      DataLoaderOptions{.batch_size = global_batch / world});
+}
+
+}  // namespace duet::testing
