@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/comm/collective_ops.h>
+#include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <torch/csrc/autograd/function.h>
@@ -116,7 +117,21 @@ void GradientReducer::make_buckets() {
       offset += entry.parameter.numel();
     }
   }
+  check_same_buckets();
   add_hooks();
+}
+
+// Buckets of different sizes would end the processes within Gloo.
+void GradientReducer::check_same_buckets() const {
+  std::string own;
+  for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
+  const std::vector<std::string> all = communicator_->all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    const auto [there, here] = first_different_lines(all[rank], all.front());
+    throw ConfigError(c10::str("[Distributed] rank ", rank, " trains other parameters than rank 0 (", there, "; on rank 0 ", here,
+                               "), expected the same everywhere; call requires_grad_() on all ranks at the same update"));
+  }
 }
 
 void GradientReducer::add_hooks() {

@@ -42,6 +42,7 @@ class GradientReducer {
   class ReadyHook;
 
   void make_buckets();
+  void check_same_buckets() const;
   void add_hooks();
   void ready(std::size_t entry);
   void start_full_buckets();

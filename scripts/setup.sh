@@ -129,7 +129,7 @@ prepare_tests() {
 jobs() {
   local cores megabytes limit
   [[ -n ${DUET_JOBS:-} ]] && { echo "$DUET_JOBS"; return; }
-  cores="$(nproc)"
+  cores="$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)"
   megabytes="$(awk '/^MemAvailable:/ {print int($2 / 1024)}' /proc/meminfo)"
   limit="$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)"
   [[ $limit != max ]] && ((limit / 1048576 < megabytes)) && megabytes=$((limit / 1048576))

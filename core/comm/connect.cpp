@@ -84,7 +84,7 @@ std::string read(c10d::Store& store, const std::string& key) {
 }
 
 // Every rank says hello and waits for the others; who finds a contradiction tells all.
-void say_hello(const Launch& launch, c10d::Store& store, milliseconds timeout) {
+void say_hello(const Launch& launch, at::Device device, c10d::Store& store, milliseconds timeout) {
   const auto refuse = [&](const std::string& text) {
     store.set("refused", bytes_of(text));
     throw ConfigError(text);
@@ -94,6 +94,8 @@ void say_hello(const Launch& launch, c10d::Store& store, milliseconds timeout) {
     refuse(c10::str("[Launch] two processes say they are rank ", launch.rank, " of ", launch.world_size, " at ", launch.master_address, ":",
                     launch.master_port, ", expected each rank once; give every process a rank of its own"));
   }
+  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  store.set("device/" + std::to_string(launch.rank), bytes_of(kind));
   store.set(key, bytes_of(std::to_string(launch.world_size)));
   const auto deadline = Clock::now() + timeout;
   for (int64_t rank = 0; rank < launch.world_size; ++rank) {
@@ -115,14 +117,19 @@ void say_hello(const Launch& launch, c10d::Store& store, milliseconds timeout) {
       refuse(c10::str("[Launch] rank ", rank, " was started for ", size, " processes and rank ", launch.rank, " for ", launch.world_size,
                       ", expected the same number; start them with one command"));
     }
+    const std::string there = read(store, "device/" + std::to_string(rank));
+    if (there != kind) {
+      refuse(c10::str("[Launch] rank ", rank, " trains on ", there, " and rank ", launch.rank, " on ", kind,
+                      ", expected the same kind of device; set it to one that all of them have"));
+    }
   }
   if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
 }
 
 // A rank that holds the store leaves last: the others read there what is wrong.
-void meet(const Launch& launch, c10d::Store& store, bool server, milliseconds timeout) {
+void meet(const Launch& launch, at::Device device, c10d::Store& store, bool server, milliseconds timeout) {
   try {
-    say_hello(launch, store, timeout);
+    say_hello(launch, device, store, timeout);
   } catch (const Error&) {
     if (server) std::this_thread::sleep_for(milliseconds(500));
     throw;
@@ -171,7 +178,7 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
   const milliseconds timeout = to_milliseconds(options.start_timeout);
   const bool server = launch.rank == 0 && !launch.agent_store;
   const auto store = open_store(launch, server, timeout);
-  meet(launch, *store, server, timeout);
+  meet(launch, device, *store, server, timeout);
   auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank, launch.world_size,
                                            launch.agent_store ? -1 : 0);
   try {

@@ -95,6 +95,14 @@ TEST(Connect, RefusesAnotherWorldSize) {
   for (const auto& result : results) expect_text(result, 2, "expected the same number");
 }
 
+TEST(Connect, RefusesAnotherKindOfDevice) {
+  const auto results = run_processes(2, [](const Launch& launch) {
+    connect(launch, launch.rank == 1 ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU), kQuick);
+    return NamedTensors();
+  });
+  for (const auto& result : results) expect_text(result, 2, "expected the same kind of device");
+}
+
 TEST(Connect, NamesARankThatDoesNotCome) {
   for (const int64_t missing : {1, 2}) {
     const auto results = run_processes(3, [&](const Launch& launch) {
