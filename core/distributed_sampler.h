@@ -7,15 +7,15 @@
 namespace duet {
 
 // One rank's share of what another sampler gives: of every global batch of world_size * count indices, each rank takes
-// `count` neighbours, so that all ranks together see the samples of one process with that batch, once each. What is left at
-// the end of an epoch is shared out evenly, the lower ranks first; a rank may get nothing then.
+// `count` neighbours, so that all ranks together see the samples of one process with that batch, once each. What is
+// left at the end of an epoch is shared out evenly, the lower ranks first; a rank may get nothing then.
 //
-// The saved position is the global one: a run goes on at another world size with the very next sample, as long as the ranks
-// divide global batches of whatever size by the rule above.
+// The saved position is the global one: a run goes on at another world size with the very next sample, as long as the
+// ranks divide global batches of whatever size by the rule above.
 class DistributedSampler : public Sampler {
  public:
-  // `drop_last` leaves out a last global batch that is not full, on all ranks. Throws ConfigError for a rank that is not in
-  // [0, world_size).
+  // `drop_last` leaves out a last global batch that is not full, on all ranks. Throws ConfigError for a rank that is
+  // not in [0, world_size).
   DistributedSampler(std::unique_ptr<Sampler> global, int64_t rank, int64_t world_size, bool drop_last = false);
 
   void start_epoch(int64_t epoch) override { global_->start_epoch(epoch); }

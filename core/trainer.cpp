@@ -95,6 +95,8 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at:
 
 BaseTrainer::~BaseTrainer() = default;
 
+double BaseTrainer::next_plan(const Window& window) { return plan(window, *points_); }
+
 void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
   require<ConfigError>(metric != nullptr, "[BaseTrainer] the metric is null; give one");
   metrics_.push_back({std::move(prefix), std::move(metric)});
@@ -247,7 +249,8 @@ BaseTrainer::Turn BaseTrainer::next_window(DataSource& data, Window& window) {
   window = {};
   if (!stops && fetch_window(data, window)) weigh(window);
   const Turn turn = agree_on_window(window);
-  if (turn == Turn::kStop && !window.batches.empty()) data.load_state_dict(before);
+  const bool has_position = !before.tensors().empty() || !before.values().empty();
+  if (turn == Turn::kStop && !window.batches.empty() && has_position) data.load_state_dict(before);
   return turn;
 }
 

@@ -112,7 +112,7 @@ class BaseTrainer : public Stateful {
 
   // How the next update will run, as a number that tells ways apart which ranks must not mix on `device`; 0 if all may.
   // If the ranks differ, all of them run it op by op: run_update() finds ranks_mix().
-  virtual double plan(const Window& /*window*/) { return 0; }
+  virtual double plan(const Window& /*window*/, const UpdatePoints& /*points*/) { return 0; }
   bool ranks_mix() const { return ranks_mix_; }
 
   // Runs one update and returns its results.
@@ -157,6 +157,7 @@ class BaseTrainer : public Stateful {
   // With the other ranks, all at the same place (trainer_ranks.cpp).
   struct Meeting;
   Meeting meet(double where, const Window& window, double plan = 0) const;
+  double next_plan(const Window& window);
   Turn agree_on_window(Window& window);
   void agree_on_total(Window& window);
   void agree_on_stop();

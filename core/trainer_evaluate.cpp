@@ -1,4 +1,5 @@
 #include <duet/core/checked_indices.h>
+#include <duet/core/comm/communicator.h>
 #include <duet/core/device_copy.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
@@ -147,7 +148,10 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   };
   report(test ? "test" : "validation");
   const int64_t limit = test ? options_.limit_test_batches : options_.limit_val_batches;
+  Communicator* const ranks = context_.communicator;
+  if (ranks != nullptr) ranks->set_patient(true);  // they come to the end of their shares at different times
   run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, [this] { agree_on_stop(); }, visit, finish});
+  if (ranks != nullptr) ranks->set_patient(false);
   return context_.metrics;
 }
 

@@ -52,13 +52,15 @@ constexpr double kBeforeUpdate = 1, kBetweenUpdates = 2, kAtStart = 3;
 BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window, double plan) const {
   Meeting meeting;
   const double stops = context_.stop_reason.empty() ? 0 : 1;
-  meeting.rows = context_.communicator->all_gather(
-      std::vector<double>{where, stops, static_cast<double>(window.batches.size()), window.total, plan,
-                          static_cast<double>(window.samples())});
+  meeting.rows =
+      context_.communicator->all_gather(std::vector<double>{where, stops, static_cast<double>(window.batches.size()),
+                                                            window.total, plan, static_cast<double>(window.samples())});
   for (std::size_t rank = 0; rank < meeting.rows.size(); ++rank) {
     if (meeting.rows[rank][Meeting::kWhere] == where) continue;
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ", context_.communicator->rank(), " after update ",
-                               context_.update, ", expected all at the same; give every rank the same limits, intervals, validation data and hooks"));
+    throw ConfigError(
+        c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ",
+                 context_.communicator->rank(), " after update ", context_.update,
+                 ", expected all at the same; give every rank the same limits, intervals, validation data and hooks"));
   }
   return meeting;
 }
@@ -81,7 +83,7 @@ void BaseTrainer::agree_on_stop() {
 
 // Who stops has fetched nothing.
 BaseTrainer::Turn BaseTrainer::agree_on_window(Window& window) {
-  const Meeting meeting = meet(kBeforeUpdate, window, plan(window));
+  const Meeting meeting = meet(kBeforeUpdate, window, next_plan(window));
   if (const int64_t rank = meeting.first_with(Meeting::kStops); rank >= 0) {
     adopt_stop(rank);
     return Turn::kStop;
@@ -93,7 +95,7 @@ BaseTrainer::Turn BaseTrainer::agree_on_window(Window& window) {
 
 void BaseTrainer::agree_on_total(Window& window) {
   window.samples_elsewhere = 0;  // of the update before
-  const Meeting meeting = meet(kBeforeUpdate, window, plan(window));
+  const Meeting meeting = meet(kBeforeUpdate, window, next_plan(window));
   ranks_mix_ = meeting.plans_differ();
   meeting.tell(window);
 }
@@ -132,8 +134,8 @@ void BaseTrainer::add_random_of_ranks(StateDict& state) const {
   for (std::size_t rank = 1; rank < all.size(); ++rank) state.put("random_ranks." + std::to_string(rank), all[rank]);
 }
 
-// At another world size than the saved one the generators of all ranks but 0 start anew, from what rank 0's is seeded with,
-// the update and the rank.
+// At another world size than the saved one the generators of all ranks but 0 start anew, from what rank 0's is seeded
+// with, the update and the rank.
 StateDict BaseTrainer::random_of_this_rank(const StateDict& state) const {
   const StateDict main = state.part("random");
   const Communicator* ranks = context_.communicator;

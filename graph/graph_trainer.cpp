@@ -39,7 +39,9 @@ UpdateOutput GraphTrainer::run_update(const Window& window, UpdatePoints& points
 
 // Collectives of NCCL that are captured on one rank and not on another are asking for trouble. On the CPU all ways send the
 // same.
-double GraphTrainer::plan(const Window& window) { return device().is_cuda() ? cache_->plan(rule(), window) : 0; }
+double GraphTrainer::plan(const Window& window, const UpdatePoints& points) {
+  return device().is_cuda() ? cache_->plan(rule(), window, points) : 0;
+}
 
 void GraphTrainer::load_state_dict(const StateDict& state) {
   BaseTrainer::load_state_dict(state);

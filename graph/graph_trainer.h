@@ -33,7 +33,7 @@ class GraphTrainer : public BaseTrainer {
 
  private:
   GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
-  double plan(const Window& window) override;
+  double plan(const Window& window, const UpdatePoints& points) override;
   UpdateOutput run_update(const Window& window, UpdatePoints& points) override;
 
   std::unique_ptr<StepCache> cache_;

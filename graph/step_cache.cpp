@@ -34,6 +34,7 @@ StepCache::Entry& StepCache::find(UpdateRule& rule, const Window& window) {
     new_in_a_row_ = 0;
   }
   latest_key_ = key_;
+  latest_ = entry.get();
   return *entry;
 }
 
@@ -78,8 +79,10 @@ UpdateOutput StepCache::run_eager(UpdateRule& rule, const Window& window, Update
   return output;
 }
 
-double StepCache::plan(UpdateRule& rule, const Window& window) {
-  const Entry& entry = find(rule, window);
+double StepCache::plan(UpdateRule& rule, const Window& window, const UpdatePoints& points) {
+  watch_addresses();
+  Entry& entry = find(rule, window);
+  if (entry.state == State::kCaptured && !entry.step->fits(points)) drop(entry);
   if (entry.state == State::kCaptured) return entry.suspect || entry.unverified + 1 >= entry.next_verification ? 4 : 3;
   const bool may_capture = entry.state == State::kSeen && options_.fallback != Fallback::kEager;
   return may_capture && entry.sights >= method_.eager_updates ? 2 : 1;
@@ -89,7 +92,6 @@ UpdateOutput StepCache::run_one(UpdateRule& rule, const Window& window, UpdatePo
   ++updates_;
   watch_addresses();
   Entry& entry = find(rule, window);
-  latest_ = &entry;
   entry.last_use = updates_;
   if (entry.state == State::kCaptured && !entry.step->fits(points)) drop(entry);  // hooks inside the update came or went
   if (entry.state == State::kCaptured && !entry.step->prepare(rule, points)) {

@@ -22,7 +22,7 @@ class StepCache {
   // Likewise, op by op whatever was captured.
   UpdateOutput run_eager(UpdateRule& rule, const Window& window, UpdatePoints& points);
   // What run() would do now: 1 run op by op, 2 capture, 3 replay, 4 replay and compare.
-  double plan(UpdateRule& rule, const Window& window);
+  double plan(UpdateRule& rule, const Window& window, const UpdatePoints& points);
 
   // After the rule's host numbers were replaced: lets go of the steps that were captured with others.
   void drop_outdated(const UpdateRule& rule);

@@ -9,13 +9,15 @@
 
 namespace duet {
 
-BufferBroadcast::BufferBroadcast(const NamedTensors& buffers, std::shared_ptr<Communicator> communicator)
-    : communicator_(std::move(communicator)) {
-  const at::NoGradGuard no_grad;
+BufferBroadcast::BufferBroadcast(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
+
+void BufferBroadcast::make_groups(const NamedTensors& buffers) {
+  groups_.clear();
   for (const auto& [name, buffer] : buffers) {
     if (buffer.numel() == 0) continue;
-    auto group = std::find_if(groups_.begin(), groups_.end(),
-                              [&](const Group& other) { return other.buffers.front().scalar_type() == buffer.scalar_type(); });
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& other) {
+      return other.buffers.front().scalar_type() == buffer.scalar_type();
+    });
     if (group == groups_.end()) group = groups_.insert(group, Group());
     group->buffers.push_back(buffer.detach());
   }
@@ -32,8 +34,13 @@ BufferBroadcast::BufferBroadcast(const NamedTensors& buffers, std::shared_ptr<Co
   }
 }
 
-void BufferBroadcast::run() {
+void BufferBroadcast::run(const NamedTensors& buffers) {
+  if (buffers.empty()) return;
   const at::NoGradGuard no_grad;
+  std::vector<const void*> present;
+  for (const auto& item : buffers) present.push_back(item.second.storage().unsafeGetStorageImpl());
+  if (present != known_) make_groups(buffers);
+  known_ = std::move(present);
   for (Group& group : groups_) {
     at::_foreach_copy_(group.views, group.buffers);
     start_broadcast_(group.bytes, *communicator_, 0);

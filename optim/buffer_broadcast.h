@@ -12,16 +12,19 @@ namespace duet {
 // tensors and operators, which a recorded update contains.
 class BufferBroadcast {
  public:
-  BufferBroadcast(const NamedTensors& buffers, std::shared_ptr<Communicator> communicator);
-  void run();
+  explicit BufferBroadcast(std::shared_ptr<Communicator> communicator);
+  // The buffers as they are now: eager code may have put others in the place of the first ones.
+  void run(const NamedTensors& buffers);
 
  private:
+  void make_groups(const NamedTensors& buffers);
   struct Group {                             // buffers of one dtype
     std::vector<at::Tensor> buffers, views;  // the model's, and their places in one flat tensor
     at::Tensor bytes;                        // that tensor's
   };
   std::shared_ptr<Communicator> communicator_;
   std::vector<Group> groups_;
+  std::vector<const void*> known_;  // memory of the buffers that groups_ is made for
 };
 
 }  // namespace duet

@@ -28,11 +28,14 @@ const DistributedOptions& with_same_model(Task& task, const DistributedOptions& 
 
 }  // namespace
 
-DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const DistributedOptions& options)
-    : communicator_(with_same_model(task, options).communicator),
+DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device,
+                                     const DistributedOptions& options)
+    : task_(task),
+      broadcasts_buffers_(options.broadcast_buffers),
+      communicator_(with_same_model(task, options).communicator),
       gradients_(parameters, communicator_, options),
       values_(communicator_, device),
-      buffers_(options.broadcast_buffers ? task.named_buffers() : NamedTensors(), communicator_) {}
+      buffers_(communicator_) {}
 
 void DistributedUpdate::before_last_backward(const UpdateOutput& share) {
   values_.start(share);
@@ -45,6 +48,8 @@ void DistributedUpdate::after_backward(UpdateOutput& output, bool has_batch) {
   values_.finish(output);
 }
 
-void DistributedUpdate::after_step() { buffers_.run(); }
+void DistributedUpdate::after_step() {
+  if (broadcasts_buffers_) buffers_.run(task_.named_buffers());
+}
 
 }  // namespace duet

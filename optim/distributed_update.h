@@ -10,8 +10,8 @@
 
 namespace duet {
 
-// What an update does besides when several ranks train one model. Plain code over tensors and operators but for begin():
-// eager mode runs it, graph mode records it.
+// What an update does besides when several ranks train one model. Plain code over tensors and operators but for
+// begin(): eager mode runs it, graph mode records it.
 class DistributedUpdate {
  public:
   // Throws ConfigError on every rank if the ranks' models differ.
@@ -28,6 +28,8 @@ class DistributedUpdate {
   Communicator& communicator() { return *communicator_; }
 
  private:
+  Task& task_;
+  bool broadcasts_buffers_;
   std::shared_ptr<Communicator> communicator_;
   GradientReducer gradients_;
   ValueSum values_;

@@ -21,8 +21,8 @@ struct GradientReducer::Entry {
   std::string name;
   at::Tensor parameter;
   std::size_t bucket = 0;
-  at::Tensor view;                                       // its place in the bucket; undefined: it does not train
-  std::shared_ptr<torch::autograd::Node> accumulator;    // holds the hook below
+  at::Tensor view;                                     // its place in the bucket; undefined: it does not train
+  std::shared_ptr<torch::autograd::Node> accumulator;  // holds the hook below
   std::uintptr_t hook = 0;
   bool ready = false;
   bool unused = false;  // on every rank, as the first update found
@@ -52,7 +52,8 @@ class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
 GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
                                  const DistributedOptions& options)
     : communicator_(std::move(communicator)), options_(options) {
-  for (const auto& [name, parameter] : parameters) entries_.push_back({name, parameter, 0, {}, nullptr, 0, false, false});
+  for (const auto& [name, parameter] : parameters)
+    entries_.push_back({name, parameter, 0, {}, nullptr, 0, false, false});
 }
 
 GradientReducer::~GradientReducer() {
@@ -72,8 +73,8 @@ void GradientReducer::begin() {
   armed_ = false;
 }
 
-// By dtype, in reverse order of registration. The layout follows from the parameters alone, so a resumed run sums in the
-// same order.
+// By dtype, in reverse order of registration. The layout follows from the parameters alone, so a resumed run sums in
+// the same order.
 void GradientReducer::make_buckets() {
   buckets_.clear();
   std::vector<at::ScalarType> open_types;
@@ -87,7 +88,9 @@ void GradientReducer::make_buckets() {
     const auto known = std::find(open_types.begin(), open_types.end(), type);
     std::size_t slot = static_cast<std::size_t>(known - open_types.begin());
     const auto size = static_cast<int64_t>(entry.parameter.nbytes());
-    const auto limit = [&](std::size_t bucket) { return bucket == 0 ? options_.first_bucket_bytes : options_.bucket_bytes; };
+    const auto limit = [&](std::size_t bucket) {
+      return bucket == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
+    };
     if (known == open_types.end() || (bytes[open[slot]] > 0 && bytes[open[slot]] + size > limit(open[slot]))) {
       if (known == open_types.end()) {
         open_types.push_back(type);
@@ -129,8 +132,9 @@ void GradientReducer::check_same_buckets() const {
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;
     const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " trains other parameters than rank 0 (", there, "; on rank 0 ", here,
-                               "), expected the same everywhere; call requires_grad_() on all ranks at the same update"));
+    throw ConfigError(
+        c10::str("[Distributed] rank ", rank, " trains other parameters than rank 0 (", there, "; on rank 0 ", here,
+                 "), expected the same everywhere; call requires_grad_() on all ranks at the same update"));
   }
 }
 
@@ -145,7 +149,8 @@ void GradientReducer::add_hooks() {
 
 int64_t GradientReducer::gradient_bytes() const {
   int64_t bytes = 0;
-  for (const Entry& entry : entries_) bytes += entry.parameter.requires_grad() ? static_cast<int64_t>(entry.parameter.nbytes()) : 0;
+  for (const Entry& entry : entries_)
+    bytes += entry.parameter.requires_grad() ? static_cast<int64_t>(entry.parameter.nbytes()) : 0;
   return bytes;
 }
 
@@ -161,12 +166,14 @@ void GradientReducer::ready(std::size_t index) {
   at::Tensor& gradient = entry.parameter.mutable_grad();
   if (!gradient.defined()) return;
   if (gradient.layout() != at::kStrided) {
-    throw ConfigError(c10::str("[Update] the gradient of '", entry.name, "' is ", gradient.layout(), ", expected a dense one; make its ",
-                               "Embedding without sparse"));
+    throw ConfigError(c10::str("[Update] the gradient of '", entry.name, "' is ", gradient.layout(),
+                               ", expected a dense one; make its ", "Embedding without sparse"));
   }
   if (entry.unused) {
-    throw ConfigError(c10::str("[Distributed] parameter '", entry.name, "' got its first gradient on rank ", communicator_->rank(),
-                               " after no rank gave it one in the first update, where the ranks agreed to leave it alone; let every update use it, ",
+    throw ConfigError(c10::str("[Distributed] parameter '", entry.name, "' got its first gradient on rank ",
+                               communicator_->rank(),
+                               " after no rank gave it one in the first update, where the ranks agreed to leave it "
+                               "alone; let every update use it, ",
                                "or freeze it with requires_grad_(false)"));
   }
   entry.view.copy_(gradient);
@@ -193,8 +200,8 @@ void GradientReducer::finish() {
   }
 }
 
-// A gradient that the last micro-batch did not touch is there from an earlier one, or missing; a missing one is zero to the
-// others.
+// A gradient that the last micro-batch did not touch is there from an earlier one, or missing; a missing one is zero to
+// the others.
 void GradientReducer::fill_missing(bool has_batch) {
   std::vector<std::size_t> missing;
   for (std::size_t i = entries_.size(); i-- > 0;) {
@@ -209,17 +216,20 @@ void GradientReducer::fill_missing(bool has_batch) {
     entry.ready = true;
     --buckets_[entry.bucket].waiting;
   }
-  if (agreed_on_unused_ && !missing.empty() && !options_.find_unused_parameters) refuse_missing(missing, "in this update");
+  if (agreed_on_unused_ && !missing.empty() && !options_.find_unused_parameters) refuse_missing(missing);
   start_full_buckets();
   if (!agreed_on_unused_) agree_on_unused(missing, has_batch);
 }
 
-void GradientReducer::refuse_missing(const std::vector<std::size_t>& missing, const char* when) const {
+// The other ranks may have one: to ask them in every update would cost a wait.
+void GradientReducer::refuse_missing(const std::vector<std::size_t>& missing) const {
   std::string names;
-  for (std::size_t k = 0; k < std::min<std::size_t>(missing.size(), 8); ++k) names += (k == 0 ? "'" : ", '") + entries_[missing[k]].name + "'";
+  for (std::size_t k = 0; k < std::min<std::size_t>(missing.size(), 8); ++k)
+    names += (k == 0 ? "'" : ", '") + entries_[missing[k]].name + "'";
   if (missing.size() > 8) names += c10::str(" and ", missing.size() - 8, " more");
-  throw ConfigError(c10::str("[Distributed] ", names, " got no gradient ", when, " on rank ", communicator_->rank(),
-                             " but on another, expected one on all or none; use it in every forward, freeze it with requires_grad_(false), or set ",
+  throw ConfigError(c10::str("[Distributed] ", names, " got no gradient in this update on rank ", communicator_->rank(),
+                             ", expected one in every update as in the first; use it in every forward, freeze it with "
+                             "requires_grad_(false), or set ",
                              "find_unused_parameters to count a missing gradient as zero"));
 }
 
@@ -235,17 +245,20 @@ void GradientReducer::agree_on_unused(const std::vector<std::size_t>& missing, b
     const bool some = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '1'; });
     const bool lacking = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '0'; });
     if (some && lacking) partly.push_back(i);
-    entries_[i].unused = !some;
+    entries_[i].unused = !some && !options_.find_unused_parameters;
     if (!some) unused += (unused.empty() ? "'" : ", '") + entries_[i].name + "'";
   }
   agreed_on_unused_ = true;
   if (!partly.empty() && !options_.find_unused_parameters) {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       std::vector<std::size_t> here;
-      std::copy_if(partly.begin(), partly.end(), std::back_inserter(here), [&](std::size_t i) { return all[rank][i] == '0'; });
+      std::copy_if(partly.begin(), partly.end(), std::back_inserter(here),
+                   [&](std::size_t i) { return all[rank][i] == '0'; });
       if (here.empty()) continue;
-      throw ConfigError(c10::str("[Distributed] '", entries_[here.front()].name, "' and ", here.size() - 1, " more parameters got no gradient on rank ", rank,
-                                 " but on another, expected one on all or none; use them in every forward, freeze them with requires_grad_(false), or set ",
+      throw ConfigError(c10::str("[Distributed] '", entries_[here.front()].name, "' and ", here.size() - 1,
+                                 " more parameters got no gradient on rank ", rank,
+                                 " but on another, expected one on all or none; use them in every forward, freeze them "
+                                 "with requires_grad_(false), or set ",
                                  "find_unused_parameters to count a missing gradient as zero"));
     }
   }

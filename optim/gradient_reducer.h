@@ -12,22 +12,23 @@
 namespace duet {
 
 // Sums gradients over the ranks of a group in buckets. A bucket is on its way as soon as the last of its gradients is
-// ready, while backward goes on; buckets hold parameters in reverse order of registration, which is about that of backward,
-// and are started in the same order on all ranks. After finish() the gradients are views into the buckets.
+// ready, while backward goes on; buckets hold parameters in reverse order of registration, which is about that of
+// backward, and are started in the same order on all ranks. After finish() the gradients are views into the buckets.
 //
 // It is plain code over tensors and operators: what eager mode runs, graph mode records.
 class GradientReducer {
  public:
   // The parameters are the same on all ranks (same_model.h).
-  GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator, const DistributedOptions& options);
+  GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
+                  const DistributedOptions& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   // Host side, before each update and each of its runs.
   void begin();
-  // Before the backward of the window's last micro-batch: from now on a gradient goes to its bucket when it is ready. Nothing before, so that the micro-batches of a window cost
-  // one reduction.
+  // Before the backward of the window's last micro-batch: from now on a gradient goes to its bucket when it is ready.
+  // Nothing before, so that the micro-batches of a window cost one reduction.
   void arm();
   // After the last backward: sends what is left and waits for all. A rank without a micro-batch, which was not armed,
   // gives zeros. Throws ConfigError naming parameters that got no gradient, unless that may be.
@@ -48,13 +49,13 @@ class GradientReducer {
   void start_full_buckets();
   void fill_missing(bool has_batch);
   void agree_on_unused(const std::vector<std::size_t>& missing, bool has_batch);
-  [[noreturn]] void refuse_missing(const std::vector<std::size_t>& missing, const char* when) const;
+  [[noreturn]] void refuse_missing(const std::vector<std::size_t>& missing) const;
 
   std::shared_ptr<Communicator> communicator_;
   DistributedOptions options_;
   std::vector<Entry> entries_;   // one per parameter
   std::vector<Bucket> buckets_;  // in the order in which they are started
-  std::size_t started_ = 0;       // buckets of this update that are on their way
+  std::size_t started_ = 0;      // buckets of this update that are on their way
   bool armed_ = false;
   bool has_batch_ = false;
   bool agreed_on_unused_ = false;

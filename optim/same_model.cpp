@@ -16,14 +16,16 @@ namespace {
 void check_same_layout(const NamedTensors& tensors, Communicator& communicator) {
   std::string own;
   for (const auto& [name, tensor] : tensors) {
-    own += c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), tensor.requires_grad() ? "" : " (frozen)", "\n");
+    own +=
+        c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), tensor.requires_grad() ? "" : " (frozen)", "\n");
   }
   const std::vector<std::string> all = communicator.all_gather(own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;
     const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " has another model than rank 0: its first other parameter or buffer is ", there,
-                               ", rank 0 has ", here, ", expected the same model everywhere; make it from the same code and config"));
+    throw ConfigError(c10::str(
+        "[Distributed] rank ", rank, " has another model than rank 0: its first other parameter or buffer is ", there,
+        ", rank 0 has ", here, ", expected the same model everywhere; make it from the same code and config"));
   }
 }
 
@@ -49,7 +51,9 @@ void make_same_model(const NamedTensors& tensors, Communicator& communicator) {
     live.copy_(values);
   }
   if (communicator.is_main()) {
-    log_warning("[Distributed] the ranks' models start from different values; those of rank 0 are used everywhere. Seed every rank alike, or load the same weights");
+    log_warning(
+        "[Distributed] the ranks' models start from different values; those of rank 0 are used everywhere. Seed every "
+        "rank alike, or load the same weights");
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace duet {
 
-// Makes sure that all ranks start from the same parameters and buffers. Throws ConfigError on every rank if names, shapes
-// or types differ. Values that differ from rank 0's are replaced by them, and a warning says so.
+// Makes sure that all ranks start from the same parameters and buffers. Throws ConfigError on every rank if names,
+// shapes or types differ. Values that differ from rank 0's are replaced by them, and a warning says so.
 void make_same_model(const NamedTensors& tensors, Communicator& communicator);
 
 }  // namespace duet

@@ -31,14 +31,17 @@ void ValueSum::agree(const UpdateOutput& output) {
     if (plan.empty()) plan = all[rank];
     if (all[rank] == plan) continue;
     const auto [here, there] = first_different_lines(all[rank], plan);
-    throw ConfigError(c10::str("[Task] training_step logs other values on rank ", rank, " than on the ranks before: '", here, "' instead of '", there,
+    throw ConfigError(c10::str("[Task] training_step logs other values on rank ", rank, " than on the ranks before: '",
+                               here, "' instead of '", there,
                                "' (dtype number and name); log the same names and types everywhere"));
   }
-  require<ConfigError>(!plan.empty(), "[Distributed] no rank has a micro-batch for the first update, expected at least one");
+  require<ConfigError>(!plan.empty(),
+                       "[Distributed] no rank has a micro-batch for the first update, expected at least one");
   std::istringstream lines(plan);
   int dtype = 0;
   std::string name;
-  while (lines >> dtype && std::getline(lines >> std::ws, name)) plan_.push_back({name, static_cast<at::ScalarType>(dtype)});
+  while (lines >> dtype && std::getline(lines >> std::ws, name))
+    plan_.push_back({name, static_cast<at::ScalarType>(dtype)});
   values_ = at::zeros({static_cast<int64_t>(plan_.size())}, at::TensorOptions().dtype(at::kDouble).device(device_));
 }
 
@@ -50,11 +53,14 @@ void ValueSum::start(const UpdateOutput& output) {
   } else {
     bool same = output.log.size() + 1 == plan_.size();
     for (std::size_t i = 0; same && i < output.log.size(); ++i) same = output.log[i].first == plan_[i + 1].name;
-    require<ConfigError>(same, "[Task] training_step logs other names than in the first update, expected the same ones every time "
-                               "when several processes train; log a constant where there is nothing to say");
+    require<ConfigError>(
+        same,
+        "[Task] training_step logs other names than in the first update, expected the same ones every time "
+        "when several processes train; log a constant where there is nothing to say");
     std::vector<at::Tensor> values{output.loss.to(values_.scalar_type()).reshape({})};
     for (const auto& [name, value] : output.log) {
-      require<ConfigError>(value.numel() == 1, "[Task] training_step logs '" + name + "' with more than one element, expected one number; take its mean");
+      require<ConfigError>(value.numel() == 1, "[Task] training_step logs '" + name +
+                                                   "' with more than one element, expected one number; take its mean");
       values.push_back(value.to(values_.scalar_type()).reshape({}));
     }
     values_.copy_(at::stack(values));
@@ -68,7 +74,8 @@ void ValueSum::finish(UpdateOutput& output) {
   output.log.resize(plan_.size() - 1);
   for (std::size_t i = 0; i < plan_.size(); ++i) {
     // Memory of its own: the next update changes values_.
-    const at::Tensor value = values_.select(0, static_cast<int64_t>(i)).to(plan_[i].dtype, /*non_blocking=*/false, /*copy=*/true);
+    const at::Tensor value =
+        values_.select(0, static_cast<int64_t>(i)).to(plan_[i].dtype, /*non_blocking=*/false, /*copy=*/true);
     if (i == 0) {
       output.loss = value;
     } else {

@@ -251,7 +251,8 @@ int train(const TrainArguments& arguments, RunConfig& config) {
   if (run.trainer->outcome() != RunOutcome::kInterrupted) return 0;
   save_interrupted_run(config, *run.trainer);
   if (config.is_main()) std::cout << "state saved; go on with --resume auto" << std::endl;
-  return kInterrupted;
+  // torchrun takes any other code for a failure and would start the run anew.
+  return config.launch.agent_store ? 0 : kInterrupted;
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ struct GroupIsOver {};
 
 constexpr std::chrono::milliseconds kLookUp{100};
 
-// What an all_gather or broadcast begins with: its kind, how many numbers it has, and the first of them. It has one size for
-// all of them: Gloo ends the process when ranks that are at different calls exchange blocks of different sizes.
+// What an all_gather or broadcast begins with: its kind, how many numbers it has, and the first of them. It has one
+// size for all of them: Gloo ends the process when ranks that are at different calls exchange blocks of different
+// sizes.
 constexpr std::size_t kHead = 8;
 constexpr double kNumbers = 1, kTexts = 2, kBroadcast = 3;
 
@@ -54,9 +55,13 @@ void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
                                    std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts)
-    : rank_(host->getRank()), world_size_(host->getSize()), host_(std::move(host)), device_(std::move(device)),
-      device_waits_on_host_(device_->getBackendName() == "gloo"), watch_(std::move(watch)), timeouts_(timeouts),
-      timeout_(timeouts.start) {}
+    : rank_(host->getRank()),
+      world_size_(host->getSize()),
+      host_(std::move(host)),
+      device_(std::move(device)),
+      device_waits_on_host_(device_->getBackendName() == "gloo"),
+      watch_(std::move(watch)),
+      timeouts_(timeouts) {}
 
 C10dCommunicator::~C10dCommunicator() {
   const auto is_open = [](const auto& item) { return !item.second->isCompleted(); };
@@ -105,7 +110,7 @@ std::vector<std::vector<double>> C10dCommunicator::gather(const std::vector<doub
     std::vector<at::Tensor> inputs{own};
     std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
     c10d::AllgatherOptions options;
-    options.timeout = timeout_;
+    options.timeout = timeout();
     wait(host_->allgather(outputs, inputs, options));
     std::vector<std::vector<double>> rows;
     for (const at::Tensor& row : outputs[0]) {
@@ -118,14 +123,17 @@ std::vector<std::vector<double>> C10dCommunicator::gather(const std::vector<doub
 
 std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, const std::vector<double>& numbers) {
   std::vector<double> head{kind, static_cast<double>(numbers.size())};
-  head.insert(head.end(), numbers.begin(), numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
+  head.insert(head.end(), numbers.begin(),
+              numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
   head.resize(kHead);
   std::vector<std::vector<double>> rows = gather(head);
   for (std::size_t rank = 1; rank < rows.size(); ++rank) {
     const std::string there = call_text(rows[rank]), first = call_text(rows[0]);
     if (there == first) continue;
-    throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there, "' instead of '", first,
-                               "', expected the same calls in the same order on all ranks; call barrier(), save() and their like on every rank"));
+    throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there,
+                               "' instead of '", first,
+                               "', expected the same calls in the same order on all ranks; call barrier(), save() and "
+                               "their like on every rank"));
   }
   if (numbers.size() > kHead - 2) return gather(numbers);
   for (auto& row : rows) row = {row.begin() + 2, row.begin() + 2 + static_cast<std::ptrdiff_t>(numbers.size())};
@@ -149,10 +157,11 @@ std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) 
     std::vector<at::Tensor> inputs{own};
     std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
     c10d::AllgatherOptions options;
-    options.timeout = timeout_;
+    options.timeout = timeout();
     wait(host_->allgather(outputs, inputs, options));
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-      texts[rank].assign(static_cast<const char*>(outputs[0][rank].const_data_ptr()), static_cast<std::size_t>(sizes[rank].front()));
+      texts[rank].assign(static_cast<const char*>(outputs[0][rank].const_data_ptr()),
+                         static_cast<std::size_t>(sizes[rank].front()));
     }
     return texts;
   });
@@ -160,7 +169,8 @@ std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) 
 
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
   if (root < 0 || root >= world_size()) {
-    throw ConfigError(c10::str("[Communicator] broadcast from rank ", root, ", expected a rank from 0 to ", world_size() - 1));
+    throw ConfigError(
+        c10::str("[Communicator] broadcast from rank ", root, ", expected a rank from 0 to ", world_size() - 1));
   }
   const double own_size = rank() == root ? static_cast<double>(bytes.size()) : 0;
   const auto sizes = gather_call(kBroadcast, {own_size, static_cast<double>(root)});
@@ -171,7 +181,7 @@ std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) 
     if (rank() == root) std::copy(bytes.begin(), bytes.end(), static_cast<char*>(text.mutable_data_ptr()));
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    options.timeout = timeout_;
+    options.timeout = timeout();
     std::vector<at::Tensor> tensors{text};
     wait(host_->broadcast(tensors, options));
     return std::string(static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(size));
@@ -182,7 +192,7 @@ void C10dCommunicator::do_start_sum(const at::Tensor& values) {
   guarded([&] {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::SUM;
-    options.timeout = timeout_;
+    options.timeout = timeout();
     std::vector<at::Tensor> tensors{values};
     open_[values.const_data_ptr()] = device_->allreduce(tensors, options);
   });
@@ -192,7 +202,7 @@ void C10dCommunicator::do_start_broadcast(const at::Tensor& values, int64_t root
   guarded([&] {
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    options.timeout = timeout_;
+    options.timeout = timeout();
     std::vector<at::Tensor> tensors{values};
     open_[values.const_data_ptr()] = device_->broadcast(tensors, options);
   });

@@ -16,12 +16,13 @@ struct CommunicatorTimeouts {
   std::chrono::milliseconds running{std::chrono::minutes(2)};
 };
 
-// Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device. Private to core/comm.
+// Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device. Private to
+// core/comm.
 class C10dCommunicator : public Communicator {
  public:
   // `watch` may be null: then errors name no rank.
-  C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device, std::unique_ptr<PeerWatch> watch,
-                   CommunicatorTimeouts timeouts);
+  C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
+                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts);
   ~C10dCommunicator() override;
 
   int64_t rank() const override { return rank_; }
@@ -31,7 +32,8 @@ class C10dCommunicator : public Communicator {
   std::vector<std::string> all_gather(const std::string& bytes) override;
   std::string broadcast(const std::string& bytes, int64_t root) override;
   void report(int64_t update, const char* phase) override;
-  void set_running() override { timeout_ = timeouts_.running; }
+  void set_running() override { running_ = true; }
+  void set_patient(bool patient) override { patient_ = patient; }
   void fail(const std::string& reason) override;
 
  protected:
@@ -40,6 +42,7 @@ class C10dCommunicator : public Communicator {
   void do_finish(const at::Tensor& values) override;
 
  private:
+  std::chrono::milliseconds timeout() const { return running_ && !patient_ ? timeouts_.running : timeouts_.start; }
   template <class Call>
   auto guarded(Call call) -> decltype(call());
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
@@ -52,7 +55,7 @@ class C10dCommunicator : public Communicator {
   bool device_waits_on_host_;  // a work's wait() blocks this thread, not a stream
   std::unique_ptr<PeerWatch> watch_;
   CommunicatorTimeouts timeouts_;
-  std::chrono::milliseconds timeout_;
+  bool running_ = false, patient_ = false;
   std::string failure_;  // why no call works any more; empty: they do
   std::unordered_map<const void*, c10::intrusive_ptr<c10d::Work>> open_;
 };

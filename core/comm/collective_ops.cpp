@@ -22,14 +22,14 @@ TORCH_LIBRARY_FRAGMENT(duet, library) {
   library.def("start_broadcast_(Tensor(a!) values, int communicator, int root) -> ()");
   library.def("finish_(Tensor(a!) values, int communicator) -> ()");
   library.impl("start_sum_", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(run_start_sum)));
-  library.impl("start_broadcast_", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(run_start_broadcast)));
+  library.impl("start_broadcast_",
+               torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(run_start_broadcast)));
   library.impl("finish_", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(run_finish)));
 }
 
 void start_sum_(at::Tensor& values, const Communicator& communicator) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("duet::start_sum_", "")
-                             .typed<void(at::Tensor&, int64_t)>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("duet::start_sum_", "").typed<void(at::Tensor&, int64_t)>();
   op.call(values, communicator.id());
 }
 
@@ -41,9 +41,8 @@ void start_broadcast_(at::Tensor& values, const Communicator& communicator, int6
 }
 
 void finish_(at::Tensor& values, const Communicator& communicator) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("duet::finish_", "")
-                             .typed<void(at::Tensor&, int64_t)>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("duet::finish_", "").typed<void(at::Tensor&, int64_t)>();
   op.call(values, communicator.id());
 }
 

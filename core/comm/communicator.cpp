@@ -39,7 +39,8 @@ Communicator& Communicator::find(int64_t id) {
   const std::lock_guard lock(table_mutex);
   const auto found = table().find(id);
   if (found == table().end()) {
-    throw ConfigError(c10::str("[Communicator] found no group of processes ", id, ", expected the one that the step was made with; ",
+    throw ConfigError(c10::str("[Communicator] found no group of processes ", id,
+                               ", expected the one that the step was made with; ",
                                "keep it alive as long as its trainers"));
   }
   return *found->second;
@@ -89,8 +90,8 @@ void Communicator::start_broadcast(const at::Tensor& values, int64_t root) {
 void Communicator::finish(const at::Tensor& values) {
   if (mode_ == Mode::kLive) return do_finish(values);
   const at::NoGradGuard no_grad;
-  const auto open = std::find_if(open_.begin(), open_.end(),
-                                 [&](const auto& item) { return item.first == values.const_data_ptr(); });
+  const auto open =
+      std::find_if(open_.begin(), open_.end(), [&](const auto& item) { return item.first == values.const_data_ptr(); });
   if (open == open_.end()) return;
   Kept& kept = kept_[open->second];
   open_.erase(open);

@@ -10,8 +10,8 @@
 
 namespace duet {
 
-// The processes that train one model together, as one of them sees them. Each has a rank in [0, world_size). All make the
-// same calls in the same order.
+// The processes that train one model together, as one of them sees them. Each has a rank in [0, world_size). All make
+// the same calls in the same order.
 //
 // What waits for others throws PeerError when one of them is lost, has failed, or does not answer in time; then this
 // communicator is at its end.
@@ -34,8 +34,8 @@ class Communicator {
   std::string broadcast(const std::string& bytes) { return broadcast(bytes, 0); }
   void barrier() { all_gather(std::vector<double>{0}); }
 
-  // On tensors, contiguous and on the device that trains: starts to replace the values by their sum over the ranks, or by
-  // those of rank `root`, and returns. finish() waits for it (on a GPU, the current stream does); until then nobody
+  // On tensors, contiguous and on the device that trains: starts to replace the values by their sum over the ranks, or
+  // by those of rank `root`, and returns. finish() waits for it (on a GPU, the current stream does); until then nobody
   // touches the values. Several may be on their way; all ranks start them in the same order.
   void start_sum(const at::Tensor& values);
   void start_broadcast(const at::Tensor& values, int64_t root);
@@ -48,6 +48,8 @@ class Communicator {
   virtual void report(int64_t update, const char* phase) = 0;
   // From now on nothing waits longer than the timeout of a running training; before, the one of a start holds.
   virtual void set_running() {}
+  // Until it is called with `false` again the longer one holds: somebody may be at work that the others do not see.
+  virtual void set_patient(bool /*patient*/) {}
   // Tells the others that this process ends with an error, and why. Every later call here throws PeerError.
   virtual void fail(const std::string& reason) = 0;
 

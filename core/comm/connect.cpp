@@ -67,11 +67,13 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool server, mi
   } catch (const std::exception& error) {
     const std::string place = c10::str(launch.master_address, ":", launch.master_port);
     if (server) {
-      throw ConfigError(c10::str("[Launch] rank 0 cannot listen at ", place, " (", first_line(error),
-                                 "), expected a free port of this machine; choose another one with MASTER_PORT or --master-port"));
+      throw ConfigError(
+          c10::str("[Launch] rank 0 cannot listen at ", place, " (", first_line(error),
+                   "), expected a free port of this machine; choose another one with MASTER_PORT or --master-port"));
     }
-    throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot reach ", launch.agent_store ? "the launcher" : "rank 0", " at ", place,
-                             " within ", timeout.count() / 1000.0, " s (", first_line(error),
+    throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot reach ",
+                             launch.agent_store ? "the launcher" : "rank 0", " at ", place, " within ",
+                             timeout.count() / 1000.0, " s (", first_line(error),
                              "); check that rank 0 runs, and MASTER_ADDR and MASTER_PORT"));
   }
 }
@@ -91,8 +93,9 @@ void say_hello(const Launch& launch, at::Device device, c10d::Store& store, mill
   };
   const std::string key = "hello/" + std::to_string(launch.rank);
   if (store.add(key + "/count", 1) > 1) {
-    refuse(c10::str("[Launch] two processes say they are rank ", launch.rank, " of ", launch.world_size, " at ", launch.master_address, ":",
-                    launch.master_port, ", expected each rank once; give every process a rank of its own"));
+    refuse(c10::str("[Launch] two processes say they are rank ", launch.rank, " of ", launch.world_size, " at ",
+                    launch.master_address, ":", launch.master_port,
+                    ", expected each rank once; give every process a rank of its own"));
   }
   const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
   store.set("device/" + std::to_string(launch.rank), bytes_of(kind));
@@ -104,9 +107,10 @@ void say_hello(const Launch& launch, at::Device device, c10d::Store& store, mill
       if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
       if (store.check({"late"})) throw PeerError(read(store, "late"));
       if (Clock::now() > deadline) {
-        const std::string text = c10::str("[Launch] rank ", rank, " of ", launch.world_size, " did not come to ", launch.master_address, ":",
-                                          launch.master_port, " within ", timeout.count() / 1000.0,
-                                          " s; check that it was started, or raise the start timeout");
+        const std::string text =
+            c10::str("[Launch] rank ", rank, " of ", launch.world_size, " did not come to ", launch.master_address, ":",
+                     launch.master_port, " within ", timeout.count() / 1000.0,
+                     " s; check that it was started, or raise the start timeout");
         store.set("late", bytes_of(text));
         throw PeerError(text);
       }
@@ -114,8 +118,8 @@ void say_hello(const Launch& launch, at::Device device, c10d::Store& store, mill
     }
     const std::string size = read(store, other);
     if (size != std::to_string(launch.world_size)) {
-      refuse(c10::str("[Launch] rank ", rank, " was started for ", size, " processes and rank ", launch.rank, " for ", launch.world_size,
-                      ", expected the same number; start them with one command"));
+      refuse(c10::str("[Launch] rank ", rank, " was started for ", size, " processes and rank ", launch.rank, " for ",
+                      launch.world_size, ", expected the same number; start them with one command"));
     }
     const std::string there = read(store, "device/" + std::to_string(rank));
     if (there != kind) {
@@ -134,14 +138,18 @@ void meet(const Launch& launch, at::Device device, c10d::Store& store, bool serv
     if (server) std::this_thread::sleep_for(milliseconds(500));
     throw;
   } catch (const std::exception& error) {
-    throw PeerError(c10::str("[Launch] rank ", launch.rank, " lost ", launch.agent_store ? "the launcher" : "rank 0", " at ", launch.master_address,
-                             ":", launch.master_port, " while the ranks met (", first_line(error), "); see its own error"));
+    throw PeerError(c10::str("[Launch] rank ", launch.rank, " lost ", launch.agent_store ? "the launcher" : "rank 0",
+                             " at ", launch.master_address, ":", launch.master_port, " while the ranks met (",
+                             first_line(error), "); see its own error"));
   }
 }
 
-bool is_local(const std::string& address) { return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0; }
+bool is_local(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
 
-c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const c10::intrusive_ptr<c10d::Store>& store, milliseconds timeout) {
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const c10::intrusive_ptr<c10d::Store>& store,
+                                                    milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
   if (interface != nullptr) {
@@ -151,7 +159,8 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const 
   } else {
     options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
   }
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(launch.rank), static_cast<int>(launch.world_size), options);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(launch.rank),
+                                                     static_cast<int>(launch.world_size), options);
 }
 
 // A rank that writes to one that has just ended shall get an error, not be killed without a word.
@@ -179,14 +188,14 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
   const bool server = launch.rank == 0 && !launch.agent_store;
   const auto store = open_store(launch, server, timeout);
   meet(launch, device, *store, server, timeout);
-  auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank, launch.world_size,
-                                           launch.agent_store ? -1 : 0);
+  auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank,
+                                           launch.world_size, launch.agent_store ? -1 : 0);
   try {
     const auto host = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("host", store), timeout);
     c10::intrusive_ptr<c10d::Backend> tensors;
     if (device.is_cuda()) {
-      tensors = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("device", store), static_cast<int>(launch.rank),
-                                  static_cast<int>(launch.world_size), device, timeout);
+      tensors = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("device", store),
+                                  static_cast<int>(launch.rank), static_cast<int>(launch.world_size), device, timeout);
     } else {  // threads of its own: a bucket on its way does not delay the host's numbers
       tensors = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("device", store), timeout);
     }
@@ -208,17 +217,18 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
   }
 }
 
-std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device, const ConnectOptions& options) {
+std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
+                                      const ConnectOptions& options) {
   options.validate();
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
   if (group->getSize() <= 1) return nullptr;
   ignore_broken_pipes();
   try {
-    return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()), nullptr,
-                                              timeouts_of(options));
+    return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()),
+                                              nullptr, timeouts_of(options));
   } catch (const c10::Error& error) {
-    throw ConfigError(c10::str("[Connect] the process group has no backend for the CPU and for ", device, " (", first_line(error),
-                               "); make it with both, such as \"cpu:gloo,cuda:nccl\""));
+    throw ConfigError(c10::str("[Connect] the process group has no backend for the CPU and for ", device, " (",
+                               first_line(error), "); make it with both, such as \"cpu:gloo,cuda:nccl\""));
   }
 }
 

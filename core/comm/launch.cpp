@@ -1,5 +1,7 @@
 #include <duet/core/comm/launch.h>
 
+#include <unistd.h>
+
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 
@@ -42,22 +44,24 @@ constexpr Names kMpich = {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "M
 
 // Whether this launcher started the process. RANK or WORLD_SIZE alone are a mistake that must not pass for one process.
 bool present(const Names& names, const Variables& variable) {
-  return variable(names.rank).has_value() || (names.launcher == kTorchrun.launcher && variable(names.world_size).has_value());
+  return variable(names.rank).has_value() ||
+         (names.launcher == kTorchrun.launcher && variable(names.world_size).has_value());
 }
 
 void read_ranks(const Names& names, const Variables& variable, Launch& launch) {
   const auto need = [&](const char* name, const char* other) {
     const std::optional<std::string> text = variable(name);
     if (!text) {
-      throw ConfigError(c10::str("[Launch] found ", other, " without ", name, ", expected both from ", names.launcher, "; set ", name,
-                                 ", or unset ", other, " to train in one process"));
+      throw ConfigError(c10::str("[Launch] found ", other, " without ", name, ", expected both from ", names.launcher,
+                                 "; set ", name, ", or unset ", other, " to train in one process"));
     }
     return *text;
   };
   launch.from = names.launcher;
   launch.world_size = number_of(names.world_size, need(names.world_size, names.rank), 1, kMostRanks);
   launch.rank = number_of(names.rank, need(names.rank, names.world_size), 0, kMostRanks);
-  if (const auto text = variable(names.local_rank)) launch.local_rank = number_of(names.local_rank, *text, 0, kMostRanks);
+  if (const auto text = variable(names.local_rank))
+    launch.local_rank = number_of(names.local_rank, *text, 0, kMostRanks);
   if (const auto text = variable(names.local_world_size); text && names.launcher != kSlurm.launcher) {
     launch.local_world_size = number_of(names.local_world_size, *text, 1, kMostRanks);
   }
@@ -104,15 +108,17 @@ void read_meeting_place(const Variables& variable, Launch& launch) {
   const std::string hosts = first_of({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
   if (launch.from == kSlurm.launcher && !hosts.empty()) launch.master_address = first_host(hosts);
   // Several steps may run in one job of SLURM's, and several mpiruns.
-  const std::string part = launch.from == kSlurm.launcher ? first_of({"SLURM_STEP_ID"})
-                                                          : first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"});
+  const std::string part = launch.from == kSlurm.launcher
+                               ? first_of({"SLURM_STEP_ID"})
+                               : first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"});
   const std::string job = first_of({"SLURM_JOB_ID"}) + "." + part;
   if (launch.from != kTorchrun.launcher && job != ".") {
     launch.master_port = port_of(job);
     launch.run_id = job;
   }
   if (const auto text = variable("MASTER_ADDR")) launch.master_address = *text;
-  if (const auto text = variable("MASTER_PORT")) launch.master_port = static_cast<int>(number_of("MASTER_PORT", *text, 1, 65535));
+  if (const auto text = variable("MASTER_PORT"))
+    launch.master_port = static_cast<int>(number_of("MASTER_PORT", *text, 1, 65535));
 }
 
 void read_elastic(const Variables& variable, Launch& launch) {
@@ -121,25 +127,33 @@ void read_elastic(const Variables& variable, Launch& launch) {
   } else if (const auto slurm = variable("SLURM_RESTART_COUNT"); slurm && launch.from == kSlurm.launcher) {
     launch.restarts = number_of("SLURM_RESTART_COUNT", *slurm, 0, kMostRanks);
   }
-  if (const auto text = variable("TORCHELASTIC_RUN_ID"); text && launch.from == kTorchrun.launcher) launch.run_id = *text;
-  launch.agent_store = launch.from == kTorchrun.launcher && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  if (const auto text = variable("TORCHELASTIC_RUN_ID"); text && launch.from == kTorchrun.launcher) {
+    // Without --standalone or --rdzv-id all of torchrun's runs are called "none": the launcher's process tells them
+    // apart.
+    launch.run_id = *text == "none" ? c10::str("none.", getppid()) : *text;
+  }
+  launch.agent_store =
+      launch.from == kTorchrun.launcher && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
 }
 
 void check(const Launch& launch) {
   if (launch.rank >= launch.world_size) {
-    throw ConfigError(c10::str("[Launch] found rank ", launch.rank, " of ", launch.world_size, " processes (", launch.from,
-                               "), expected a rank below that; correct the rank or the world size"));
+    throw ConfigError(c10::str("[Launch] found rank ", launch.rank, " of ", launch.world_size, " processes (",
+                               launch.from, "), expected a rank below that; correct the rank or the world size"));
   }
   if (launch.local_rank > launch.rank) {
-    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " and rank ", launch.rank, " (", launch.from,
+    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " and rank ", launch.rank, " (",
+                               launch.from,
                                "), expected a local rank that is not above the rank; correct one of them"));
   }
   if (launch.local_world_size > 1 && launch.local_rank >= launch.local_world_size) {
-    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " of ", launch.local_world_size, " processes on this machine (",
-                               launch.from, "), expected a local rank below that; correct one of them"));
+    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " of ", launch.local_world_size,
+                               " processes on this machine (", launch.from,
+                               "), expected a local rank below that; correct one of them"));
   }
   if (launch.master_port < 1 || launch.master_port > 65535) {
-    throw ConfigError(c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));
+    throw ConfigError(
+        c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));
   }
   if (launch.master_address.empty()) {
     throw ConfigError("[Launch] found an empty MASTER_ADDR, expected the machine of rank 0; set it, or unset it");
@@ -149,15 +163,16 @@ void check(const Launch& launch) {
 }  // namespace
 
 std::string Launch::text() const {
-  return c10::str("rank ", rank, " of ", world_size, " (", from, "), local rank ", local_rank, ", meeting at ", master_address, ":",
-                  master_port);
+  return c10::str("rank ", rank, " of ", world_size, " (", from, "), local rank ", local_rank, ", meeting at ",
+                  master_address, ":", master_port);
 }
 
 Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
   Launch launch;
   if (flags.rank || flags.world_size) {
     if (!flags.rank || !flags.world_size) {
-      throw ConfigError(c10::str("[Launch] found ", flags.rank ? "--rank without --world-size" : "--world-size without --rank",
+      throw ConfigError(c10::str("[Launch] found ",
+                                 flags.rank ? "--rank without --world-size" : "--world-size without --rank",
                                  ", expected both or none; add the other"));
     }
     launch.from = "flags";

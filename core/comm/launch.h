@@ -13,9 +13,9 @@ struct Launch {
   int64_t local_rank = 0, local_world_size = 1;  // among those on this machine
   std::string master_address = "127.0.0.1";      // of the machine of rank 0
   int master_port = 29500;
-  bool agent_store = false;  // the launcher holds the store at that address, not rank 0
-  int64_t restarts = 0;      // how often the launcher has started the group anew
-  std::string run_id{};      // the launcher's name of the run; empty: it has none
+  bool agent_store = false;             // the launcher holds the store at that address, not rank 0
+  int64_t restarts = 0;                 // how often the launcher has started the group anew
+  std::string run_id{};                 // the launcher's name of the run; empty: it has none
   std::string from = "single process";  // what said so: "flags", "torchrun", "SLURM", "Open MPI", "MPICH"
 
   // "rank 1 of 4 (torchrun), local rank 1 of 2, meeting at 10.0.0.1:29500"
@@ -29,13 +29,14 @@ struct LaunchFlags {
   std::optional<int> master_port{};
 };
 
-// Reads, in this order of trust: the flags; torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT,
-// TORCHELASTIC_*); SLURM's (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODELIST), unless the shell of an allocation
-// without srun; Open MPI's (OMPI_COMM_WORLD_*); MPICH's (PMI_*); else a single process.
+// Reads, in this order of trust: the flags; torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+// MASTER_PORT, TORCHELASTIC_*); SLURM's (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODELIST), unless the shell
+// of an allocation without srun; Open MPI's (OMPI_COMM_WORLD_*); MPICH's (PMI_*); else a single process.
 //
 // Throws ConfigError naming the variables if some are missing, are no numbers, or contradict each other.
 Launch read_launch(const LaunchFlags& flags = {});
 // The same from variables of your own: `variable(name)` gives a value or nothing.
-Launch read_launch(const LaunchFlags& flags, const std::function<std::optional<std::string>(const std::string&)>& variable);
+Launch read_launch(const LaunchFlags& flags,
+                   const std::function<std::optional<std::string>(const std::string&)>& variable);
 
 }  // namespace duet

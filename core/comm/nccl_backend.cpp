@@ -5,7 +5,8 @@
 
 namespace duet {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size, at::Device device,
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                    int world_size, at::Device device,
                                                     std::chrono::milliseconds timeout) {
   // A watchdog that asks for the state of work within a captured graph would break the capture (PyTorch's notes on CUDA
   // graphs); a value set by the user stays.

@@ -20,9 +20,9 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kBeat = 100ms;
-constexpr auto kQuickBeat = 50ms;   // while somebody looks for what is wrong
-constexpr auto kSilence = 450ms;    // without a beat for that long, a rank is taken for dead or stopped
-constexpr auto kAnswer = 400ms;     // for a store that works
+constexpr auto kQuickBeat = 50ms;  // while somebody looks for what is wrong
+constexpr auto kSilence = 450ms;   // without a beat for that long, a rank is taken for dead or stopped
+constexpr auto kAnswer = 400ms;    // for a store that works
 constexpr auto kGoodbye = 150ms;
 constexpr auto kLongestStay = 1500ms;
 
@@ -64,10 +64,10 @@ struct PeerWatch::Shared {
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   bool stopping = false, done = false;
-  bool looking = false;      // all peers are read, not only the holder
-  int64_t rounds = 0;        // since then
-  std::string proposal;      // for the verdict
-  std::string verdict;       // what the group says; empty: it goes on
+  bool looking = false;  // all peers are read, not only the holder
+  int64_t rounds = 0;    // since then
+  std::string proposal;  // for the verdict
+  std::string verdict;   // what the group says; empty: it goes on
   std::map<int64_t, Peer> peers;
 
   std::string place() const { return c10::str("update ", update.load(), " (", phase.load(), ")"); }

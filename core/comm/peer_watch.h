@@ -8,13 +8,14 @@
 
 namespace duet {
 
-// Knows what the other ranks do, through a store that outlives the group's collectives. A thread writes this rank's progress
-// there several times a second, and reads the verdict: the first rank that finds out why the group cannot go on writes it,
-// and all others adopt it, so that nobody blames a rank that only ended because of another. Private to core/comm.
+// Knows what the other ranks do, through a store that outlives the group's collectives. A thread writes this rank's
+// progress there several times a second, and reads the verdict: the first rank that finds out why the group cannot go
+// on writes it, and all others adopt it, so that nobody blames a rank that only ended because of another. Private to
+// core/comm.
 class PeerWatch {
  public:
-  // `store` is used by nobody else: it may hang when the process that holds it is stopped. `holder` is the rank that holds
-  // the store; -1: the launcher does. This rank then stays until the others know.
+  // `store` is used by nobody else: it may hang when the process that holds it is stopped. `holder` is the rank that
+  // holds the store; -1: the launcher does. This rank then stays until the others know.
   PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t holder);
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;

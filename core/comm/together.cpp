@@ -35,11 +35,16 @@ std::string described(const std::exception_ptr& error) {
 [[noreturn]] void throw_described(std::size_t rank, const std::string& described) {
   const std::string text = c10::str("on rank ", rank, ": ", described.substr(1));
   switch (described.front()) {
-    case 'c': throw ConfigError(text);
-    case 'd': throw DataError(text);
-    case 'k': throw CheckpointError(text);
-    case 'r': throw SaveRefused(text);
-    default: throw Error(text, 1);
+    case 'c':
+      throw ConfigError(text);
+    case 'd':
+      throw DataError(text);
+    case 'k':
+      throw CheckpointError(text);
+    case 'r':
+      throw SaveRefused(text);
+    default:
+      throw Error(text, 1);
   }
 }
 
@@ -62,7 +67,28 @@ void together(Communicator* communicator, const std::function<void()>& call) {
   }
 }
 
+namespace {
+
+// What rank 0 does alone, such as writing a large checkpoint, may take longer than an update.
+class Patience {
+ public:
+  explicit Patience(Communicator* communicator) : communicator_(communicator) {
+    if (communicator_) communicator_->set_patient(true);
+  }
+  ~Patience() {
+    if (communicator_) communicator_->set_patient(false);
+  }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+ private:
+  Communicator* communicator_;
+};
+
+}  // namespace
+
 void on_main(Communicator* communicator, const std::function<void()>& call) {
+  const Patience patience(communicator);
   together(communicator, [&] {
     if (communicator == nullptr || communicator->is_main()) call();
   });

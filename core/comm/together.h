@@ -6,8 +6,8 @@
 
 namespace duet {
 
-// Runs `call` on every rank and waits for all. If it throws on some, it throws on all: there its own error, elsewhere one of
-// the same type that names the first such rank. Without a communicator it just runs `call`.
+// Runs `call` on every rank and waits for all. If it throws on some, it throws on all: there its own error, elsewhere
+// one of the same type that names the first such rank. Without a communicator it just runs `call`.
 void together(Communicator* communicator, const std::function<void()>& call);
 
 // Runs `call` on rank 0 alone; the others wait, and learn of its error.

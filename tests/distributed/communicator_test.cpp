@@ -29,7 +29,8 @@ void on_ranks(int64_t count, const std::function<void(Communicator&)>& body) {
 TEST(Communicator, GathersNumbers) {
   on_ranks(3, [](Communicator& ranks) {
     const auto own = static_cast<double>(ranks.rank());
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{6}, std::size_t{7}, std::size_t{1000}}) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{6}, std::size_t{7}, std::size_t{1000}}) {
       const auto rows = ranks.all_gather(std::vector<double>(count, own + 0.5));
       check(rows.size() == 3, "a row per rank");
       for (std::size_t rank = 0; rank < 3; ++rank) {
@@ -49,7 +50,8 @@ TEST(Communicator, GathersAndBroadcastsTexts) {
       check(all.size() == 3 && all[static_cast<std::size_t>(ranks.rank())] == text, "the own text");
     }
     check(ranks.all_gather(large)[2] == std::string(1 << 20, 'c'), "a large text");
-    check(ranks.all_gather(own[2]) == std::vector<std::string>({"", std::string("a\0b", 3), ""}), "an empty and a short one");
+    check(ranks.all_gather(own[2]) == std::vector<std::string>({"", std::string("a\0b", 3), ""}),
+          "an empty and a short one");
     check(ranks.broadcast(large) == std::string(1 << 20, 'a'), "rank 0's");
     check(ranks.broadcast(large, 2) == std::string(1 << 20, 'c'), "rank 2's");
     check(ranks.broadcast(ranks.rank() == 1 ? "" : "x", 1).empty(), "an empty one");
@@ -62,7 +64,8 @@ TEST(Communicator, SumsEveryDtype) {
       const at::Tensor values = at::arange(5, at::kFloat).add(ranks.rank()).to(type);
       ranks.start_sum(values);
       ranks.finish(values);
-      check(at::equal(values, at::arange(5, at::kFloat).mul(3).add(3).to(type)), std::string("the sum of ") + c10::toString(type));
+      check(at::equal(values, at::arange(5, at::kFloat).mul(3).add(3).to(type)),
+            std::string("the sum of ") + c10::toString(type));
       const at::Tensor copied = at::full({4, 2}, ranks.rank() + 1, type);
       ranks.start_broadcast(copied, 2);
       ranks.finish(copied);
@@ -79,7 +82,8 @@ TEST(Communicator, HasSeveralOnTheirWay) {
     std::vector<at::Tensor> all;
     for (int64_t i = 0; i < 20; ++i) all.push_back(at::full({1 + i * 1000}, static_cast<double>(i), at::kDouble));
     const int64_t before = ranks.bytes_started();
-    for (std::size_t i = 0; i < all.size(); ++i) i % 3 == 0 ? ranks.start_broadcast(all[i], 1) : ranks.start_sum(all[i]);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      i % 3 == 0 ? ranks.start_broadcast(all[i], 1) : ranks.start_sum(all[i]);
     check(ranks.all_gather(std::vector<double>{7}).size() == 4, "the host's numbers in between");
     int64_t bytes = 0;
     for (std::size_t i = all.size(); i-- > 0;) {
@@ -128,8 +132,10 @@ TEST(Communicator, RefusesAnotherCallOnAnotherRank) {
   });
   for (const auto& result : results) {
     EXPECT_EQ(result.exit_code, 2);
-    EXPECT_NE(result.error.find("rank 1 is at another call than rank 0: 'all_gather of a text' instead of 'all_gather of 1 number'"),
-              std::string::npos) << result.error;
+    EXPECT_NE(result.error.find(
+                  "rank 1 is at another call than rank 0: 'all_gather of a text' instead of 'all_gather of 1 number'"),
+              std::string::npos)
+        << result.error;
   }
 }
 
@@ -147,7 +153,8 @@ TEST(Communicator, NamesTheRankThatFails) {
   EXPECT_EQ(results[1].exit_code, 3);
   for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
     EXPECT_EQ(results[rank].exit_code, 6);
-    EXPECT_NE(results[rank].error.find("rank 1 failed in update 17 (data): the file is torn"), std::string::npos) << results[rank].error;
+    EXPECT_NE(results[rank].error.find("rank 1 failed in update 17 (data): the file is torn"), std::string::npos)
+        << results[rank].error;
   }
 }
 
@@ -171,7 +178,8 @@ TEST(Communicator, NamesTheRankThatLeaves) {
   EXPECT_EQ(results[2].error, "");
   for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
     EXPECT_EQ(results[rank].exit_code, 6);
-    EXPECT_NE(results[rank].error.find("rank 2 has left the group in update 3 (update)"), std::string::npos) << results[rank].error;
+    EXPECT_NE(results[rank].error.find("rank 2 has left the group in update 3 (update)"), std::string::npos)
+        << results[rank].error;
   }
 }
 
@@ -220,7 +228,9 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
     return NamedTensors{{"types", at::tensor(types)}};
   });
   expect_no_error(results);
-  for (const auto& result : results) EXPECT_TRUE(at::equal(result.at("types"), at::tensor({0, 2, 3, 4, 10, 1}, at::kFloat).to(result.at("types").dtype())));
+  for (const auto& result : results)
+    EXPECT_TRUE(
+        at::equal(result.at("types"), at::tensor({0, 2, 3, 4, 10, 1}, at::kFloat).to(result.at("types").dtype())));
 }
 
 TEST(Together, RunsOnRank0Alone) {

@@ -33,12 +33,11 @@ void expect_text(const RankResult& result, int exit_code, const std::string& tex
   EXPECT_LT(result.seconds, 30);
 }
 
-TEST(Connect, NeedsNothingForAWorldOfOne) {
-  EXPECT_EQ(connect(Launch(), at::kCPU), nullptr);
-}
+TEST(Connect, NeedsNothingForAWorldOfOne) { EXPECT_EQ(connect(Launch(), at::kCPU), nullptr); }
 
 TEST(Connect, ChecksItsOptions) {
-  for (const double wrong : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double wrong :
+       {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THROW(connect(Launch(), at::kCPU, {.start_timeout = wrong}), ConfigError) << wrong;
     EXPECT_THROW(connect(Launch(), at::kCPU, {.timeout = wrong}), ConfigError) << wrong;
   }

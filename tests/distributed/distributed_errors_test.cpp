@@ -34,15 +34,18 @@ struct Training {
   std::string mode = "eager";
   TrainerOptions options{};
   int64_t updates = 1;
-  std::function<StepOutput(TwoWeights&, const at::Tensor& mean, int64_t update)> loss = [](TwoWeights& model, const at::Tensor& mean, int64_t) {
-    return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
-  };
+  std::function<StepOutput(TwoWeights&, const at::Tensor& mean, int64_t update)> loss =
+      [](TwoWeights& model, const at::Tensor& mean, int64_t) {
+        return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
+      };
   std::function<double(int64_t update)> value = [](int64_t) { return 2.0; };
 };
 
 NamedTensors train(Training run, const Ranks& ranks) {
   int64_t update = 0;
-  const auto task_step = [&](TwoWeights& model, const Batch& batch) { return run.loss(model, batch["x"].mean(), update); };
+  const auto task_step = [&](TwoWeights& model, const Batch& batch) {
+    return run.loss(model, batch["x"].mean(), update);
+  };
   run.options.optimizer = {.type = "SGD", .lr = 0.1};
   run.options.distributed.communicator = ranks;
   const auto trainer = make_trainer(run.mode, make_task(std::make_shared<TwoWeights>(), task_step), run.options);
@@ -54,7 +57,8 @@ NamedTensors train(Training run, const Ranks& ranks) {
   return result;
 }
 
-// Every rank ends with an error that tells of the cause, at least one with `exit_code` and the others too or with PeerError.
+// Every rank ends with an error that tells of the cause, at least one with `exit_code` and the others too or with
+// PeerError.
 void expect_told(const std::vector<RankResult>& results, int exit_code, const std::string& text) {
   bool own = false;
   for (const RankResult& result : results) {
@@ -69,25 +73,30 @@ void expect_told(const std::vector<RankResult>& results, int exit_code, const st
 class DistributedErrors : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DistributedErrors, OtherNamesAreLogged) {
-  expect_told(run_ranks(3, [&](const Ranks& ranks) {
-    Training run{.mode = GetParam()};
-    run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t) {
-      const at::Tensor loss = (mean * model.a + mean * model.b).sum();
-      return StepOutput{loss, {{ranks->rank() == 1 ? "mistake" : "error", loss.detach()}}};
-    };
-    return train(run, ranks);
-  }), 2, "training_step logs other values on rank 1");
+  expect_told(run_ranks(3,
+                        [&](const Ranks& ranks) {
+                          Training run{.mode = GetParam()};
+                          run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t) {
+                            const at::Tensor loss = (mean * model.a + mean * model.b).sum();
+                            return StepOutput{loss, {{ranks->rank() == 1 ? "mistake" : "error", loss.detach()}}};
+                          };
+                          return train(run, ranks);
+                        }),
+              2, "training_step logs other values on rank 1");
 }
 
 TEST(DistributedErrorsLater, OtherNamesAreLoggedInALaterUpdate) {
-  expect_told(run_ranks(2, [](const Ranks& ranks) {
-    Training run{.updates = 6};
-    run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t update) {
-      const at::Tensor loss = (mean * model.a + mean * model.b).sum();
-      return StepOutput{loss, {{ranks->rank() == 1 && update == 3 ? "mistake" : "error", loss.detach()}}};
-    };
-    return train(run, ranks);
-  }), 2, "logs other names than in the first update");
+  expect_told(
+      run_ranks(2,
+                [](const Ranks& ranks) {
+                  Training run{.updates = 6};
+                  run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t update) {
+                    const at::Tensor loss = (mean * model.a + mean * model.b).sum();
+                    return StepOutput{loss, {{ranks->rank() == 1 && update == 3 ? "mistake" : "error", loss.detach()}}};
+                  };
+                  return train(run, ranks);
+                }),
+      2, "logs other names than in the first update");
 }
 
 Training with_b_on_rank_0_alone(const std::string& mode, const Ranks& ranks, int64_t from) {
@@ -101,13 +110,14 @@ Training with_b_on_rank_0_alone(const std::string& mode, const Ranks& ranks, int
 }
 
 TEST_P(DistributedErrors, AParameterIsUnusedOnOneRank) {
-  expect_told(run_ranks(2, [&](const Ranks& ranks) { return train(with_b_on_rank_0_alone(GetParam(), ranks, 0), ranks); }), 2,
-              "'b'");
+  expect_told(
+      run_ranks(2, [&](const Ranks& ranks) { return train(with_b_on_rank_0_alone(GetParam(), ranks, 0), ranks); }), 2,
+      "'b'");
 }
 
 TEST(DistributedErrorsLater, AParameterIsUnusedOnOneRankInALaterUpdate) {
-  expect_told(run_ranks(2, [](const Ranks& ranks) { return train(with_b_on_rank_0_alone("eager", ranks, 2), ranks); }), 2,
-              "'b' got no gradient in this update on rank 1");
+  expect_told(run_ranks(2, [](const Ranks& ranks) { return train(with_b_on_rank_0_alone("eager", ranks, 2), ranks); }),
+              2, "'b' got no gradient in this update on rank 1");
 }
 
 TEST_P(DistributedErrors, AnUnusedParameterCountsAsZeroOnRequest) {
@@ -122,35 +132,43 @@ TEST_P(DistributedErrors, AnUnusedParameterCountsAsZeroOnRequest) {
 }
 
 TEST_P(DistributedErrors, AParameterIsFrozenOnOneRank) {
-  expect_told(run_ranks(2, [&](const Ranks& ranks) {
-    Training run{.mode = GetParam()};
-    run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t) {
-      return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
-    };
-    run.options.distributed.communicator = ranks;
-    run.options.optimizer = {.type = "SGD", .lr = 0.1};
-    auto model = std::make_shared<TwoWeights>();
-    const auto trainer = make_trainer(run.mode, make_task(model, [&](TwoWeights& net, const Batch& batch) {
-                                        return run.loss(net, batch["x"].mean(), 0);
-                                      }), run.options);
-    if (ranks->rank() == 1) model->b.requires_grad_(false);
-    trainer->step(batch_of(2.0));
-    return NamedTensors();
-  }), 2, "rank 1 trains other parameters than rank 0 (b: frozen; on rank 0 b: trains)");
+  expect_told(run_ranks(2,
+                        [&](const Ranks& ranks) {
+                          Training run{.mode = GetParam()};
+                          run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t) {
+                            return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
+                          };
+                          run.options.distributed.communicator = ranks;
+                          run.options.optimizer = {.type = "SGD", .lr = 0.1};
+                          auto model = std::make_shared<TwoWeights>();
+                          const auto trainer = make_trainer(
+                              run.mode,
+                              make_task(model, [&](TwoWeights& net,
+                                                   const Batch& batch) { return run.loss(net, batch["x"].mean(), 0); }),
+                              run.options);
+                          if (ranks->rank() == 1) model->b.requires_grad_(false);
+                          trainer->step(batch_of(2.0));
+                          return NamedTensors();
+                        }),
+              2, "rank 1 trains other parameters than rank 0 (b: frozen; on rank 0 b: trains)");
 }
 
 TEST_P(DistributedErrors, AGradientIsSparse) {
-  expect_told(run_ranks(2, [&](const Ranks& ranks) {
-    TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.1};
-    options.distributed.communicator = ranks;
-    const torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true));
-    const auto trainer = make_trainer(GetParam(), make_task(table, [](torch::nn::EmbeddingImpl& model, const Batch& batch) {
-                                        return model.forward(batch["x"]).sum();
-                                      }), options);
-    trainer->step(Batch{{"x", torch::tensor({1, 2})}});
-    return NamedTensors();
-  }), 2, "expected a dense one");
+  expect_told(run_ranks(2,
+                        [&](const Ranks& ranks) {
+                          TrainerOptions options;
+                          options.optimizer = {.type = "SGD", .lr = 0.1};
+                          options.distributed.communicator = ranks;
+                          const torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+                          const auto trainer = make_trainer(
+                              GetParam(),
+                              make_task(table, [](torch::nn::EmbeddingImpl& model,
+                                                  const Batch& batch) { return model.forward(batch["x"]).sum(); }),
+                              options);
+                          trainer->step(Batch{{"x", torch::tensor({1, 2})}});
+                          return NamedTensors();
+                        }),
+              2, "expected a dense one");
 }
 
 TEST(DistributedErrorsLater, TheModelsDiffer) {
@@ -158,7 +176,9 @@ TEST(DistributedErrorsLater, TheModelsDiffer) {
     return run_ranks(3, [&](const Ranks& ranks) {
       TrainerOptions options;
       options.distributed.communicator = ranks;
-      const auto loss = [](torch::nn::LinearImpl& model, const Batch& batch) { return model.forward(batch["x"]).sum(); };
+      const auto loss = [](torch::nn::LinearImpl& model, const Batch& batch) {
+        return model.forward(batch["x"]).sum();
+      };
       const auto trainer = make_trainer("eager", make_task(make(ranks->rank()), loss), options);
       return NamedTensors{{"weight", trainer->weights().tensor("weight")}};
     });
@@ -178,7 +198,8 @@ TEST(DistributedErrorsLater, TheModelsDiffer) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_NE(result.error.find("bias"), std::string::npos) << result.error;
   }
-  const auto missing = with_model([](int64_t rank) { return torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(rank != 1)); });
+  const auto missing =
+      with_model([](int64_t rank) { return torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(rank != 1)); });
   for (const RankResult& result : missing) EXPECT_EQ(result.exit_code, 2) << result.error;
   const auto values = with_model([](int64_t rank) {
     torch::manual_seed(static_cast<uint64_t>(rank));
@@ -191,7 +212,9 @@ TEST_P(DistributedErrors, NaNOnOneRankSkipsTheUpdateOnAll) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     Training run{.mode = GetParam(), .updates = 5};
     run.options.non_finite = NonFinite::kSkip;
-    run.value = [&](int64_t update) { return update == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 2.0; };
+    run.value = [&](int64_t update) {
+      return update == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 2.0;
+    };
     return train(run, ranks);
   });
   expect_same_on_all(results);
@@ -202,13 +225,16 @@ TEST_P(DistributedErrors, NaNOnOneRankEndsTheRunOnAll) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     Training run{.mode = GetParam(), .updates = 5};
     run.options.non_finite = NonFinite::kRaise;
-    run.value = [&](int64_t update) { return update == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0; };
+    run.value = [&](int64_t update) {
+      return update == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
+    };
     return train(run, ranks);
   });
   for (const RankResult& result : results) EXPECT_EQ(result.exit_code, 1) << result.error;
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, DistributedErrors, ::testing::Values("eager", "graph"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, DistributedErrors, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace duet

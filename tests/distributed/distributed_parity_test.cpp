@@ -40,7 +40,7 @@ class ToyDataset : public Dataset {
 
 struct TrainingRun {
   std::string mode = "eager";
-  int64_t samples = 106;       // 13 global batches of 8 and a tail of 2
+  int64_t samples = 106;  // 13 global batches of 8 and a tail of 2
   int64_t global_batch = 8;
   int64_t accumulate = 1;
   int64_t updates = 100;

@@ -30,13 +30,15 @@ constexpr double kTimeout = 3;
 constexpr int64_t kUpdate = 5;
 
 struct Fault {
-  std::string how;                                  // "killed", "exits", "throws", "stopped"
+  std::string how;  // "killed", "exits", "throws", "stopped"
   HookPoint where = HookPoint::kBeforeTrainIter;
-  std::string phase = "update";                     // as messages name it
+  std::string phase = "update";  // as messages name it
   int64_t rank = 0;
 };
 
-void PrintTo(const Fault& fault, std::ostream* out) { *out << "rank " << fault.rank << " " << fault.how << " in " << fault.phase; }
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << "rank " << fault.rank << " " << fault.how << " in " << fault.phase;
+}
 
 void strike(const Fault& fault) {
   if (fault.how == "killed") raise(SIGKILL);
@@ -63,7 +65,8 @@ class FaultyData : public DataSource {
   std::function<void()> call_;
 };
 
-NamedTensors train(const std::string& mode, const Fault& fault, const std::string& folder, const std::shared_ptr<Communicator>& ranks) {
+NamedTensors train(const std::string& mode, const Fault& fault, const std::string& folder,
+                   const std::shared_ptr<Communicator>& ranks) {
   const ToyTask task = testing::mlp_task();
   TrainerOptions options;
   options.loop.max_updates = 1000000;
@@ -83,7 +86,8 @@ NamedTensors train(const std::string& mode, const Fault& fault, const std::strin
   });
   trainer->add_hook(std::move(hook));
   const NamedTensors samples = testing::numbered_samples(task, 106);
-  const auto loader = testing::share_of(samples, 8, ranks.get()), validation = testing::share_of(samples, 40, ranks.get());
+  const auto loader = testing::share_of(samples, 8, ranks.get()),
+             validation = testing::share_of(samples, 40, ranks.get());
   FaultyData data(*loader, [&] {
     if (fault.phase == "data") strike_here();
   });
@@ -105,7 +109,8 @@ void expect_named(const std::vector<RankResult>& results, const Fault& fault) {
       continue;
     }
     EXPECT_EQ(other.exit_code, 6) << other.error;
-    const std::string failed = fault.how == "throws" ? " failed in update " : " is dead or stopped, last seen in update ";
+    const std::string failed =
+        fault.how == "throws" ? " failed in update " : " is dead or stopped, last seen in update ";
     EXPECT_NE(other.error.find(c10::str("rank ", fault.rank, failed)), std::string::npos) << other.error;
     EXPECT_NE(other.error.find("(" + fault.phase + ")"), std::string::npos) << other.error;
     EXPECT_EQ(other.error.find("the disk is on fire") != std::string::npos, fault.how == "throws") << other.error;
@@ -120,8 +125,9 @@ TEST_P(Faults, TheOthersNameTheRank) {
   for (const int64_t world : {2, 4}) {
     const TempDir folder;
     const std::string mode = world == 2 ? "eager" : "graph";
-    const auto results = run_ranks(
-        world, [&](const auto& ranks) { return train(mode, GetParam(), folder.path(), ranks); }, {.start_timeout = 30, .timeout = kTimeout});
+    const auto results =
+        run_ranks(world, [&](const auto& ranks) { return train(mode, GetParam(), folder.path(), ranks); },
+                  {.start_timeout = 30, .timeout = kTimeout});
     expect_named(results, GetParam());
   }
 }
@@ -139,8 +145,9 @@ std::vector<Fault> all_faults() {
   return faults;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_faults()),
-                         [](const auto& info) { return c10::str("Rank", info.param.rank, info.param.how, "In", info.param.phase); });
+INSTANTIATE_TEST_SUITE_P(All, Faults, ::testing::ValuesIn(all_faults()), [](const auto& info) {
+  return c10::str("Rank", info.param.rank, info.param.how, "In", info.param.phase);
+});
 
 }  // namespace
 }  // namespace duet

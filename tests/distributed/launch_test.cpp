@@ -30,21 +30,35 @@ std::string refusal_of(const Environment& environment, const LaunchFlags& flags 
   return "no error";
 }
 
-void expect_refusal(const std::vector<std::string>& parts, const Environment& environment, const LaunchFlags& flags = {}) {
+void expect_refusal(const std::vector<std::string>& parts, const Environment& environment,
+                    const LaunchFlags& flags = {}) {
   const std::string text = refusal_of(environment, flags);
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
 // As the launchers set them.
-const Environment kTorchrun = {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"},
-                               {"ROLE_RANK", "5"}, {"ROLE_WORLD_SIZE", "8"}, {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "41234"},
-                               {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_MAX_RESTARTS", "3"}, {"TORCHELASTIC_RUN_ID", "night"},
+const Environment kTorchrun = {{"RANK", "5"},
+                               {"WORLD_SIZE", "8"},
+                               {"LOCAL_RANK", "1"},
+                               {"LOCAL_WORLD_SIZE", "4"},
+                               {"GROUP_RANK", "1"},
+                               {"ROLE_RANK", "5"},
+                               {"ROLE_WORLD_SIZE", "8"},
+                               {"MASTER_ADDR", "node7"},
+                               {"MASTER_PORT", "41234"},
+                               {"TORCHELASTIC_RESTART_COUNT", "2"},
+                               {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                               {"TORCHELASTIC_RUN_ID", "night"},
                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-const Environment kSrun = {{"SLURM_JOB_ID", "774"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"},
-                           {"SLURM_LOCALID", "1"}, {"SLURM_NTASKS_PER_NODE", "2"}, {"SLURM_NODEID", "1"},
-                           {"SLURM_NODELIST", "gpu[03-04]"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"}, {"SLURM_JOB_NAME", "train"}};
-const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_NODE_RANK", "1"}, {"PMIX_NAMESPACE", "prterun-a-17@1"}};
+const Environment kSrun = {
+    {"SLURM_JOB_ID", "774"},    {"SLURM_STEP_ID", "0"},           {"SLURM_PROCID", "3"},
+    {"SLURM_NTASKS", "4"},      {"SLURM_LOCALID", "1"},           {"SLURM_NTASKS_PER_NODE", "2"},
+    {"SLURM_NODEID", "1"},      {"SLURM_NODELIST", "gpu[03-04]"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"},
+    {"SLURM_JOB_NAME", "train"}};
+const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                              {"OMPI_COMM_WORLD_NODE_RANK", "1"},  {"PMIX_NAMESPACE", "prterun-a-17@1"}};
 const Environment kMpich = {{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "3"}};
 
 Environment with(Environment base, const Environment& more) {
@@ -98,9 +112,16 @@ TEST(Launch, TakesTheShellOfAnAllocationForOneProcess) {
 }
 
 TEST(Launch, FindsTheFirstMachineOfANodeList) {
-  const std::map<std::string, std::string> lists = {
-      {"a", "a"}, {"a,b", "a"}, {"a[1]", "a1"}, {"a[03-05,9],b", "a03"}, {"a[7,9-11]", "a7"}, {"b,a[1-2]", "b"}, {"n-1-[2-3]", "n-1-2"},
-      {"rack-1,rack-2", "rack-1"}, {"r[1-2]-gpu", "r1-gpu"}, {"a[1-2]b[3-4]", "a1b3"}};
+  const std::map<std::string, std::string> lists = {{"a", "a"},
+                                                    {"a,b", "a"},
+                                                    {"a[1]", "a1"},
+                                                    {"a[03-05,9],b", "a03"},
+                                                    {"a[7,9-11]", "a7"},
+                                                    {"b,a[1-2]", "b"},
+                                                    {"n-1-[2-3]", "n-1-2"},
+                                                    {"rack-1,rack-2", "rack-1"},
+                                                    {"r[1-2]-gpu", "r1-gpu"},
+                                                    {"a[1-2]b[3-4]", "a1b3"}};
   for (const auto& [list, first] : lists) {
     EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_STEP_NODELIST", list}})).master_address, first) << list;
   }

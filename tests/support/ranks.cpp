@@ -121,7 +121,8 @@ std::vector<RankResult> run_processes(int64_t count, const ProcessBody& body) {
   for (std::size_t left = processes.size(); left > 0;) {
     int status = 0;
     const pid_t changed = waitpid(-1, &status, WUNTRACED);
-    const auto rank = static_cast<std::size_t>(std::find(processes.begin(), processes.end(), changed) - processes.begin());
+    const auto rank =
+        static_cast<std::size_t>(std::find(processes.begin(), processes.end(), changed) - processes.begin());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (WIFSTOPPED(status)) {
       if (stopped.at(rank) < 0) stopped[rank] = seconds;

@@ -23,10 +23,11 @@ struct RankResult {
 
 using RankBody = std::function<NamedTensors(const std::shared_ptr<Communicator>&)>;
 
-// Runs `body` in `count` processes that are connected to each other; null is passed for a world of one. The calling process
-// starts no thread, so that tests may fork again and again: it must not compute with tensors itself before. A rank that stops
-// itself by SIGSTOP goes on when all others have ended.
-std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const ConnectOptions& options = {.start_timeout = 60, .timeout = 20});
+// Runs `body` in `count` processes that are connected to each other; null is passed for a world of one. The calling
+// process starts no thread, so that tests may fork again and again: it must not compute with tensors itself before. A
+// rank that stops itself by SIGSTOP goes on when all others have ended.
+std::vector<RankResult> run_ranks(int64_t count, const RankBody& body,
+                                  const ConnectOptions& options = {.start_timeout = 60, .timeout = 20});
 
 // The same for processes that connect by themselves, or fail to.
 std::vector<RankResult> run_processes(int64_t count, const std::function<NamedTensors(const Launch&)>& body);
