@@ -3,6 +3,8 @@
 
 #include <duet/core/error.h>
 #include <duet/core/module_task.h>
+#include <duet/graph/step_cache.h>
+#include <duet/optim/update.h>
 
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
@@ -284,6 +286,31 @@ TEST(StepCache, TheProgramCanBePrinted) {
   EXPECT_THAT(text, HasSubstr("%loss: Float[]"));
   EXPECT_THAT(text, HasSubstr("%a.weight"));
   EXPECT_THAT(text, HasSubstr("fused_adamw_"));
+}
+
+// Ranks agree on the plan before the update runs.
+TEST(StepCache, AskingForThePlanOfAnotherSignatureRunsThatOne) {
+  const auto train = [](bool captured) {
+    seed_all(3);
+    Update rule(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
+    StepCache cache(capture_method_for(at::kCPU), {});
+    UpdatePoints points;
+    std::vector<double> plans;
+    for (int64_t n = 0; n < 12; ++n) {
+      const Window window{.batches = {batch_at(n, n % 4 == 3 ? 5 : 8)}, .weights = {1}, .total = 1};
+      rule.begin(window);
+      if (captured) plans.push_back(std::min(cache.plan(rule, window, points), 3.0));  // compared or not
+      captured ? cache.run(rule, window, points) : rule.run(window, points);
+      rule.end();
+    }
+    if (captured) {
+      EXPECT_EQ(plans, (std::vector<double>{1, 2, 3, 1, 3, 3, 3, 2, 3, 3, 3, 3}));
+    }
+    StateDict weights;
+    for (const auto& [name, tensor] : rule.parameters()) weights.set(name, tensor.detach().clone());
+    return weights;
+  };
+  expect_same_bits(train(false), train(true));
 }
 
 }  // namespace
