@@ -215,30 +215,33 @@ def check_folders(checks):
 
 def check_choices(checks):
     strict = "load_from={path: %s, strict: true}"
-    start = starting("")[:-2]
-    checks.check(0, r"8 of 8 tensors", *start, strict % "good.pt")
+
+    def start():  # a work_dir for each: several run at once
+        return starting("")[:-2]
+
+    checks.check(0, r"8 of 8 tensors", *start(), strict % "good.pt")
     other = r"do not fit the model exactly: 2 of 8 tensors.*conv1\.weight \(Float\[4, 1, 3, 3\] there, Float\[8, 1, 3, 3\] in the model\)"
-    checks.later(CHECKPOINT, other, *start, strict % "good.pt", "model.channels=[8]")
+    checks.later(CHECKPOINT, other, *start(), strict % "good.pt", "model.channels=[8]")
     checks.later(CHECKPOINT, r"none of them fits the model.*missing there: tokens\.weight.*unknown to the model: conv1\.weight",
                  *starting("good.pt", "model={type: Gpt, n_layer: 1, n_head: 1, n_embd: 8, context: 8}", "evaluator=null", TEXT % ""))
-    checks.later(CHECKPOINT, r"'swa', expected 'model' or one of its averages: 'ema'", *start,
+    checks.later(CHECKPOINT, r"'swa', expected 'model' or one of its averages: 'ema'", *start(),
                  "load_from={path: average/checkpoints, which: swa}")
     checks.later(CHECKPOINT, r"'ema', expected 'model' or one of its averages: none", "export", "good/checkpoints", "x.pt",
                  "--weights", "ema")
-    checks.later(CHECKPOINT, r"key 'ema', expected 'model' or one of: none", *start, "load_from={path: good.pt, which: ema}")
-    checks.later(CHECKPOINT, r"one set of weights, expected one called 'ema'", *start,
+    checks.later(CHECKPOINT, r"key 'ema', expected 'model' or one of: none", *start(), "load_from={path: good.pt, which: ema}")
+    checks.later(CHECKPOINT, r"one set of weights, expected one called 'ema'", *start(),
                  "load_from={path: good.safetensors, which: ema}")
-    checks.later(CHECKPOINT, r"no name begins with 'backbone\.', expected one of: 'conv1', 'head', 'norm1'", *start,
+    checks.later(CHECKPOINT, r"no name begins with 'backbone\.', expected one of: 'conv1', 'head', 'norm1'", *start(),
                  "load_from={path: good.pt, prefix: backbone}")
-    checks.later(CHECKPOINT, r"both become 'x\.", *start, "load_from={path: good.pt, revise_keys: {'^\\w+': x}}")
-    checks.later(CONFIG, r"revise_keys has '\(', expected a regular expression", *start,
+    checks.later(CHECKPOINT, r"both become 'x\.", *start(), "load_from={path: good.pt, revise_keys: {'^\\w+': x}}")
+    checks.later(CONFIG, r"revise_keys has '\(', expected a regular expression", *start(),
                  "load_from={path: good.pt, revise_keys: {'(': x}}")
-    checks.later(CONFIG, r"load_from\.revise_keys .*expected a map", *start, "load_from={path: good.pt, revise_keys: [a, b]}")
-    checks.later(CONFIG, r"unknown key 'strikt' in load_from; .*did you mean 'strict'", *start,
+    checks.later(CONFIG, r"load_from\.revise_keys .*expected a map", *start(), "load_from={path: good.pt, revise_keys: [a, b]}")
+    checks.later(CONFIG, r"unknown key 'strikt' in load_from; .*did you mean 'strict'", *start(),
                  "load_from={path: good.pt, strikt: true}")
-    checks.later(CONFIG, r"load_from\.path", *start, "load_from={strict: true}")
-    checks.later(CONFIG, r"load_from .*names no file", *start, "load_from=''")
-    checks.later(CONFIG, r"load_from is a list", *start, "load_from=[good.pt]")
+    checks.later(CONFIG, r"load_from\.path", *start(), "load_from={strict: true}")
+    checks.later(CONFIG, r"load_from .*names no file", *start(), "load_from=''")
+    checks.later(CONFIG, r"load_from is a list", *start(), "load_from=[good.pt]")
     checks.later(CONFIG, r"'out\.h5', expected one that ends with \.safetensors, \.pt", "export", "good.pt", "out.h5")
     checks.later(CHECKPOINT, r"nowhere/out\.pt.*No such file", "export", "good.pt", "nowhere/out.pt")
     checks.later(CHECKPOINT, r"cannot rename.*folder\.pt", "export", "good.pt", "folder.pt")
