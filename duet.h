@@ -47,6 +47,7 @@
 #include <duet/core/task.h>               // Task: what you write
 #include <duet/core/tensor_dataset.h>     // samples from tensors or a safetensors file
 #include <duet/core/text_dataset.h>       // characters of a text file
+#include <duet/core/tied_names.h>         // tied weights: one tensor, several names
 #include <duet/core/train_context.h>      // TrainContext: what a hook sees
 #include <duet/core/trainer.h>            // BaseTrainer: the loop
 #include <duet/core/update_rule.h>        // UpdateRule: window in, new weights out

@@ -1,23 +1,16 @@
 // What training on two processes of one machine costs and how much of it backward hides, in both modes and beside
-// c10d::Reducer. One thread per process; rounds of all rows are interleaved; medians of rank 0's
-// figures.
+// c10d::Reducer; then what a world of one costs beside a trainer that knows no ranks. One thread per process; rounds of
+// all rows are interleaved; medians of rank 0's figures.
 //
-//   distributed_benchmark [--rounds N] [--updates N] [--width N]
+//   distributed_benchmark [--rounds N] [--updates N] [--width N] [--world-of-one]    # the last: that table alone
 //
 // "waits" is the time in which an update waits for sums that are not there yet; what the ranks need for the sums alone
 // is the wait of one bucket that is started when backward has ended.
 
-#include <duet/cli/models/mlp.h>
 #include <duet/core/comm/connect.h>
-#include <duet/core/random.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
+#include <duet/core/task.h>
+#include <duet/core/trainer.h>
 #include <duet/optim/gradient_reducer.h>
-
-#include <ATen/Parallel.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
-#include <sys/wait.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -27,12 +20,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
-#include <stdexcept>
 #include <string>
+#include <unordered_map>
 #include <vector>
+
+#include "ranks.h"
 
 namespace duet::benchmarks {
 
@@ -42,11 +37,6 @@ using Clock = std::chrono::steady_clock;
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 // Another one's collectives, with the time that finish() takes.
@@ -62,7 +52,9 @@ class TimedCommunicator : public Communicator {
   std::vector<std::string> all_gather(const std::string& bytes) override { return inner_->all_gather(bytes); }
   std::string broadcast(const std::string& bytes, int64_t root) override { return inner_->broadcast(bytes, root); }
   void report(int64_t update, const char* phase) override { inner_->report(update, phase); }
-  void set_running() override { inner_->set_running(); }
+  void report(const char* phase) override { inner_->report(phase); }
+  void set_running(bool running) override { inner_->set_running(running); }
+  void set_patient(bool patient) override { inner_->set_patient(patient); }
   void fail(const std::string& reason) override { inner_->fail(reason); }
 
   double waited = 0;  // milliseconds
@@ -80,84 +72,28 @@ class TimedCommunicator : public Communicator {
   std::shared_ptr<Communicator> inner_;
 };
 
-struct Size {
-  int64_t updates = 10, width = 1536, layers = 3, batch = 128, warmup = 5;
-};
-
-std::unique_ptr<Task> make_model(const Size& size) {
-  MlpOptions options;
-  options.in_features = size.width;
-  options.num_classes = 10;
-  options.hidden = std::vector<int64_t>(static_cast<std::size_t>(size.layers), size.width);
-  return make_mlp(options);
-}
-
-Batch make_batch(const Size& size) {
-  return {{"image", at::randn({size.batch, size.width})}, {"target", at::randint(10, {size.batch}, at::kLong)}};
-}
-
 struct Figures {
   double update = 0, waits = 0, bytes = 0, theory = 0;  // per update; milliseconds
+
+  Numbers numbers() const { return {update, waits, bytes, theory}; }
 };
-
-using Body = std::function<Figures(const Launch& launch)>;
-
-// Rank 0's figures.
-Figures on_ranks(int64_t world, const Body& body) {
-  static int port = 20000 + getpid() % 20000;
-  ++port;
-  int ends[2];
-  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
-  for (int64_t rank = 0; rank < world; ++rank) {
-    if (fork() != 0) continue;
-    at::set_num_threads(1);
-    Launch launch;
-    launch.rank = launch.local_rank = rank;
-    launch.world_size = launch.local_world_size = world;
-    launch.master_port = port;
-    int code = 0;
-    try {
-      const Figures figures = body(launch);
-      if (rank == 0 && write(ends[1], &figures, sizeof(figures)) != sizeof(figures)) code = 1;
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %lld: %s\n", static_cast<long long>(rank), error.what());
-      code = 1;
-    }
-    _exit(code);
-  }
-  close(ends[1]);
-  Figures figures;
-  const bool whole = read(ends[0], &figures, sizeof(figures)) == sizeof(figures);
-  close(ends[0]);
-  while (wait(nullptr) > 0) {
-  }
-  if (!whole) throw std::runtime_error("a rank has failed");
-  return figures;
-}
 
 struct Case {
   std::string mode = "eager";
   int64_t bucket_bytes = int64_t{25} << 20, first_bucket_bytes = int64_t{1} << 20;
-};
 
-std::unique_ptr<BaseTrainer> make_trainer(const Case& c, const Size& size, const std::shared_ptr<Communicator>& ranks) {
-  seed_all(1);
-  TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 1e-3};
-  options.device = "cpu";
-  options.distributed = {
-      .communicator = ranks, .bucket_bytes = c.bucket_bytes, .first_bucket_bytes = c.first_bucket_bytes};
-  if (c.mode == "eager") return std::make_unique<EagerTrainer>(make_model(size), options);
-  return std::make_unique<GraphTrainer>(make_model(size), options, GraphOptions{.verify_interval = 1000000});
-}
+  DistributedOptions options(const std::shared_ptr<Communicator>& ranks) const {
+    return {.communicator = ranks, .bucket_bytes = bucket_bytes, .first_bucket_bytes = first_bucket_bytes};
+  }
+};
 
 Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
   const std::shared_ptr<Communicator> inner = connect(launch, at::kCPU);
   const auto ranks = inner ? std::make_shared<TimedCommunicator>(inner) : nullptr;
-  const auto trainer = make_trainer(c, size, ranks);
+  const auto trainer = make_trainer(c.mode, size, c.options(ranks));
   const Batch batch = make_batch(size);
   for (int64_t i = 0; i < size.warmup; ++i) trainer->step(batch);
-  std::vector<double> updates, waits;
+  Numbers updates, waits;
   const int64_t bytes_before = ranks ? ranks->bytes_started() : 0;
   for (int64_t i = 0; i < size.updates; ++i) {
     const double waited = ranks ? ranks->waited : 0;
@@ -183,7 +119,7 @@ Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
 Figures measure_hand(const Size& size, Task& task, const std::function<void()>& begin, const std::function<void()>& end,
                      bool keep_gradients) {
   const Batch batch = make_batch(size);
-  std::vector<double> updates;
+  Numbers updates;
   for (int64_t i = 0; i < size.warmup + size.updates; ++i) {
     const auto start = Clock::now();
     for (const auto& [name, parameter] : task.named_parameters()) {
@@ -206,10 +142,9 @@ Figures measure_hand(const Size& size, Task& task, const std::function<void()>& 
 Figures measure_own_reducer(const Case& c, const Size& size, const Launch& launch) {
   const std::shared_ptr<Communicator> ranks = connect(launch, at::kCPU);
   const auto task = make_model(size);
-  GradientReducer reducer(
-      task->named_parameters(), ranks,
-      {.communicator = ranks, .bucket_bytes = c.bucket_bytes, .first_bucket_bytes = c.first_bucket_bytes});
+  GradientReducer reducer(task->named_parameters(), ranks, c.options(ranks));
   const auto begin = [&] {
+    reducer.prepare();
     reducer.begin();
     reducer.arm();
   };
@@ -264,17 +199,21 @@ Figures measure_c10d_reducer(const Case& c, bool as_views, const Size& size, con
 struct Row {
   std::string name;
   int64_t world;
-  Body body;
-  std::vector<Figures> rounds{};
+  std::function<Figures(const Launch& launch)> body;
+  std::vector<Figures> rounds{};  // of rank 0
   Figures all{};
 };
 
 void measure(std::vector<Row>& rows, int64_t rounds) {
   for (int64_t i = 0; i < rounds; ++i) {
-    for (Row& row : rows) row.rounds.push_back(on_ranks(row.world, row.body));
+    for (Row& row : rows) {
+      const Numbers first =
+          on_ranks(row.world, [&](const Launch& launch) { return row.body(launch).numbers(); }).front();
+      row.rounds.push_back({first[0], first[1], first[2], first[3]});
+    }
   }
   for (Row& row : rows) {
-    std::vector<double> updates, waits;
+    Numbers updates, waits;
     for (const Figures& figures : row.rounds) {
       updates.push_back(figures.update);
       waits.push_back(figures.waits);
@@ -308,6 +247,44 @@ std::vector<Row> reducer_rows(int64_t bucket, const Size& size) {
            [=](const Launch& launch) { return measure_c10d_reducer(c, true, size, launch); }}};
 }
 
+// Both kinds of trainer take turns in one process: what they cost without other ranks, in CPU time.
+void print_world_of_one(const char* mode, Size size, int64_t turns) {
+  const auto body = [&](const Launch& launch) {
+    const auto plain = make_trainer(mode, size, {});
+    const auto launched = make_trainer(mode, size, Case{}.options(connect(launch, at::kCPU)));
+    const Batch batch = make_batch(size);
+    const auto cost = [&](BaseTrainer& trainer) {
+      const std::clock_t start = std::clock();
+      for (int64_t i = 0; i < size.updates; ++i) trainer.step(batch);
+      return 1e6 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / static_cast<double>(size.updates);
+    };
+    cost(*plain);
+    cost(*launched);
+    Numbers without, with, ratios;
+    for (int64_t i = 0; i < turns; ++i) {
+      if (i % 2 == 0) without.push_back(cost(*plain));
+      with.push_back(cost(*launched));
+      if (i % 2 == 1) without.push_back(cost(*plain));
+      ratios.push_back(with.back() / without.back());
+    }
+    return Numbers{median(without), median(with), median(ratios)};
+  };
+  const Numbers figures = on_ranks(1, body).front();
+  const std::string name = mode + (", width " + std::to_string(size.width)) + ", batch " + std::to_string(size.batch);
+  std::printf("%-44s %12.1f %12.1f %8.3f\n", name.c_str(), figures[0], figures[1], figures[2]);
+}
+
+void print_worlds_of_one(const Size& size, int64_t rounds) {
+  std::printf("%-44s %12s %12s %8s\n", "microseconds of CPU per update", "no launch", "world of one", "ratio");
+  Size small{.updates = 200, .width = 64, .batch = 16};
+  Size large = size;
+  large.updates = 2;
+  for (const char* mode : {"eager", "graph"}) {
+    print_world_of_one(mode, small, 10 * rounds);
+    print_world_of_one(mode, large, 10 * rounds);
+  }
+}
+
 int run(const Size& size, int64_t rounds) {
   std::printf("MLP, width %lld, %lld layers, batch %lld per rank; milliseconds per update\n",
               static_cast<long long>(size.width), static_cast<long long>(size.layers),
@@ -331,6 +308,7 @@ int run(const Size& size, int64_t rounds) {
     measure(rows, rounds);
     for (const Row& row : rows) std::printf("%-44s %10.2f\n", row.name.c_str(), row.all.update);
   }
+  print_worlds_of_one(size, rounds);
   return sent.bytes == sent.theory ? 0 : 1;
 }
 
@@ -339,12 +317,14 @@ int run(const Size& size, int64_t rounds) {
 }  // namespace duet::benchmarks
 
 int main(int argc, char** argv) {
+  using duet::benchmarks::number_after;
   duet::benchmarks::Size size;
-  int64_t rounds = 5;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--updates") == 0) size.updates = std::max(1, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--width") == 0) size.width = std::max(1, std::atoi(argv[i + 1]));
+  size.updates = number_after("--updates", size.updates, argc, argv);
+  size.width = number_after("--width", size.width, argc, argv);
+  const int64_t rounds = number_after("--rounds", 5, argc, argv);
+  if (argc > 1 && std::strcmp(argv[argc - 1], "--world-of-one") == 0) {
+    duet::benchmarks::print_worlds_of_one(size, rounds);
+    return 0;
   }
   return duet::benchmarks::run(size, rounds);
 }

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <duet/core/error.h>
+#include <duet/core/error_text.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
@@ -15,11 +16,9 @@ namespace {
 
 std::string without_frames(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 // Without the source line that a failed allocation begins with.
 std::string text_of(const c10::Error& error) {
-  const std::string line = first_line(error.what_without_backtrace());
+  const std::string line = first_line(error);
   const std::size_t no_memory = line.find("can't allocate memory");
   if (no_memory == std::string::npos) return line;
   return "out of memory: " + line.substr(no_memory) + "; use a smaller batch or model";
@@ -37,7 +36,7 @@ Failure failure_of(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return {"out of memory; use a smaller batch or model"};
   } catch (const std::exception& other) {
-    return {first_line(other.what())};
+    return {first_line(other)};
   } catch (...) {
     return {"an exception that is no std::exception"};
   }

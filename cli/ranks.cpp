@@ -1,8 +1,10 @@
 #include <duet/cli/ranks.h>
 
+#include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 #include <duet/cli/config_json.h>
 #include <duet/cli/failure.h>
+#include <duet/cli/libtorch_log.h>
 #include <duet/core/comm/connect.h>
 #include <duet/core/comm/text_difference.h>
 #include <duet/core/comm/together.h>
@@ -10,11 +12,9 @@
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
-#include <map>
 
 namespace duet {
 
@@ -33,20 +33,7 @@ void speak_as(int64_t rank) {
   set_log_level(LogLevel::kError);
 }
 
-// Every process of a machine has a GPU of its own.
-std::string device_of_rank(const std::string& device, const Launch& launch) {
-  const bool any_gpu = device == "cuda" || (device == "auto" && cuda_available());
-  if (!any_gpu) return device;
-  const std::string own = c10::str("cuda:", launch.local_rank);
-  try {
-    parse_device(own);
-  } catch (const ConfigError& error) {
-    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank,
-                               ", which trains on a GPU of its own: ", error.what(),
-                               ", start fewer processes on this machine, or train on the CPU with device=cpu"));
-  }
-  return own;
-}
+int64_t visible_gpus() { return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0; }
 
 // The config of this rank, or why there is none: the others must hear of that, so it does not end the rank here.
 struct Loaded {
@@ -55,18 +42,24 @@ struct Loaded {
   at::Device device = at::kCPU;
 };
 
+// Where a rank without a config most likely would have trained: on that kind of device it meets the others.
+at::Device likely_device(int64_t local_rank, int64_t gpus) {
+  return parse_device(local_rank < gpus ? device_of_rank("auto", local_rank, gpus) : "auto");
+}
+
 Loaded load_here(const std::function<RunConfig()>& load, const Launch& launch) {
   Loaded loaded;
-  std::string device = "auto";
+  const int64_t gpus = visible_gpus();
   try {
     loaded.config = load();
     loaded.config.launch = launch;
-    device = loaded.config.trainer.device = device_of_rank(loaded.config.trainer.device, launch);
+    std::string& device = loaded.config.trainer.device;
+    device = device_of_rank(device, launch.local_rank, gpus);
+    loaded.device = parse_device(device);
   } catch (...) {
     loaded.error = std::current_exception();
-    device = cuda_available() ? "cuda" : "cpu";
+    loaded.device = likely_device(launch.local_rank, gpus);
   }
-  loaded.device = parse_device(device);
   return loaded;
 }
 
@@ -100,30 +93,25 @@ std::string config_lines(const RunConfig& config) {
   return lines;
 }
 
+// The same line of two ranks, or "nothing" for the one that lacks a key: its line there is of another key.
+std::pair<std::string, std::string> difference_of(const std::string& lines, const std::string& other_lines) {
+  const auto key_of = [](const std::string& line) { return line.substr(0, line.find(": ")); };
+  auto [line, other] = first_different_lines(lines, other_lines);
+  if (key_of(line) == key_of(other)) return {line, other};
+  const bool has_key = ("\n" + other_lines).find("\n" + key_of(line) + ": ") != std::string::npos;
+  (has_key ? line : other) = "nothing";
+  return {line, other};
+}
+
 void check_same_config(Communicator& ranks, const RunConfig& config) {
   std::string lines;
   together(&ranks, [&] { lines = config_lines(config); });
   const std::vector<std::string> all = ranks.all_gather(lines);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    const auto [first, other] = first_different_lines(all[0], all[rank]);
+    const auto [first, other] = difference_of(all[0], all[rank]);
     throw ConfigError(c10::str("[Launch] found different configs: '", first, "' on rank 0 and '", other, "' on rank ",
                                rank, ", expected one config; start all ranks with the same file and overrides"));
-  }
-}
-
-// NCCL would say so in words of its own, and late.
-void check_own_gpus(Communicator& ranks, at::Device device) {
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  const std::string own = device.is_cuda() ? c10::str(device, " of ", host) : std::string();
-  const std::vector<std::string> all = ranks.all_gather(own);
-  std::map<std::string, std::size_t> owners;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto [owner, is_new] = owners.emplace(all[rank], rank);
-    if (is_new || all[rank].empty()) continue;
-    throw ConfigError(c10::str("[Launch] ranks ", owner->second, " and ", rank, " both train on ", all[rank],
-                               ", expected a GPU each; set device=cuda, and check LOCAL_RANK"));
   }
 }
 
@@ -133,7 +121,6 @@ int run_together(Loaded& loaded, Communicator& ranks, const std::function<int(Ru
       if (loaded.error) std::rethrow_exception(loaded.error);
     });
     check_same_config(ranks, loaded.config);
-    check_own_gpus(ranks, loaded.device);
     return run(loaded.config);
   } catch (...) {
     ranks.fail(failure_of(std::current_exception()).text);
@@ -151,12 +138,23 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
     config.launch = launch;
     return run(config);
   }
+  quiet_libtorch();
   speak_as(launch.rank);
   log_info(launch.text());
   Loaded loaded = load_here(load, launch);
   const std::shared_ptr<Communicator> ranks = meet(launch, loaded);
   loaded.config.trainer.distributed.communicator = ranks;
   return run_together(loaded, *ranks, run);
+}
+
+std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus) {
+  const bool is_open = wish == "cuda" || (wish == "auto" && gpus > 0);
+  if (!is_open) return wish;
+  if (gpus == 1) return "cuda:0";
+  if (local_rank < gpus) return c10::str("cuda:", local_rank);
+  throw ConfigError(c10::str("[Launch] found local rank ", local_rank, " and ", gpus,
+                             " GPUs, expected one for each process of this machine; start fewer here, or train on the "
+                             "CPU with device=cpu"));
 }
 
 void refuse_ranks(const std::string& command) {

@@ -80,8 +80,8 @@ void with_place(const Body& body, const Where& where) {
     throw DataError(where() + error.what());
   } catch (const SaveRefused&) {
     throw;  // no failure of the hook's
-  } catch (const PeerError& error) {
-    throw PeerError(where() + error.what());
+  } catch (const PeerError&) {
+    throw;  // nor is the loss of another rank
   } catch (const CheckpointError& error) {
     throw CheckpointError(where() + error.what());
   } catch (const GraphError& error) {

@@ -1,26 +1,35 @@
 #pragma once
 
 #include <duet/core/task.h>
+#include <duet/core/tied_names.h>
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 namespace duet {
 
-// The items of a module's named_parameters() or named_buffers().
+// The items of a module's named_parameters() or named_buffers(), tied ones under each of their names.
 template <class Dict>
-NamedTensors items_of(const Dict& dict) {
+NamedTensors all_items_of(const Dict& dict) {
   NamedTensors items;
   for (const auto& item : dict) items.emplace_back(item.key(), item.value());
   return items;
 }
 
+// The same, every tensor once.
+template <class Dict>
+NamedTensors items_of(const Dict& dict) {
+  return each_once(all_items_of(dict));
+}
+
 // A Task over a torch::nn::Module of the user's own type. Written as a template so that this header needs
 // no LibTorch module header; whoever has a module has included it.
 template <class Module>
-class ModuleTask : public Task {
+class ModuleTask : public Task, public TiedNames {
  public:
   using LossFn = std::function<StepOutput(Module&, const Batch&)>;
   using PredictFn = std::function<at::Tensor(Module&, const Batch&)>;
@@ -33,6 +42,11 @@ class ModuleTask : public Task {
 
   NamedTensors named_parameters() const override { return items_of(module_->named_parameters()); }
   NamedTensors named_buffers() const override { return items_of(module_->named_buffers()); }
+  std::map<std::string, std::string> tied_names() const override {
+    std::map<std::string, std::string> names = further_names(all_items_of(module_->named_parameters()));
+    names.merge(further_names(all_items_of(module_->named_buffers())));
+    return names;
+  }
   void train(bool on) override { module_->train(on); }
   void to(at::Device device) override { module_->to(device); }
 

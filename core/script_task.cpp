@@ -5,18 +5,20 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/script_forward.h>
+#include <duet/core/tied_names.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 namespace duet {
 
 namespace {
 
-class ScriptTask : public Task {
+class ScriptTask : public Task, public TiedNames {
  public:
   explicit ScriptTask(ScriptTaskOptions options) : options_(std::move(options)), module_(load(options_.path)) {
     require<ConfigError>(options_.loss == "cross_entropy" || options_.loss == "mse" || options_.loss == "none",
@@ -27,8 +29,13 @@ class ScriptTask : public Task {
     forward_.emplace(module_);
   }
 
-  NamedTensors named_parameters() const override { return items_of(module_.named_parameters()); }
-  NamedTensors named_buffers() const override { return items_of(module_.named_buffers()); }
+  NamedTensors named_parameters() const override { return each_once(items_of(module_.named_parameters())); }
+  NamedTensors named_buffers() const override { return each_once(items_of(module_.named_buffers())); }
+  std::map<std::string, std::string> tied_names() const override {
+    std::map<std::string, std::string> names = further_names(items_of(module_.named_parameters()));
+    names.merge(further_names(items_of(module_.named_buffers())));
+    return names;
+  }
   void train(bool on) override { module_.train(on); }
   void to(at::Device device) override { module_.to(device); }
 

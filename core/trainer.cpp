@@ -167,6 +167,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   };
   if (error) tell(HookPoint::kOnException);
   tell(HookPoint::kAfterTrain);
+  if (!error) error = caught([this] { meet_at_end(); });
   tell(HookPoint::kAfterRun);
   if (error) context_.outcome = RunOutcome::kFailed;
   return error;
@@ -329,7 +330,7 @@ void BaseTrainer::run_window(Window& window) {
   watch_time();
   report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
-  if (context_.communicator != nullptr) context_.communicator->set_running();
+  if (context_.communicator != nullptr) context_.communicator->set_running(true);
 }
 
 void BaseTrainer::watch_time() {

@@ -164,9 +164,11 @@ class BaseTrainer : public Stateful {
   void adopt_stop(int64_t rank);
   bool loop_ends() const;
   int64_t agree_on_epoch(int64_t updates);
-  void sum_over_ranks(Metric& metric);
-  void add_random_of_ranks(StateDict& state) const;
-  StateDict random_of_this_rank(const StateDict& state) const;
+  void sum_over_ranks(const std::vector<Metric*>& metrics);
+  void meet_at_end();
+  void add_state_of_ranks(StateDict& state) const;
+  StateDict state_of_this_rank(const StateDict& saved) const;
+  StateDict new_random_state(const StateDict& saved) const;
   void report(const char* phase);
   void draw_own_numbers();
   // Puts the source where a loaded state left off.

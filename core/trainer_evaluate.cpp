@@ -133,8 +133,9 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
     return outputs;
   };
   const auto finish = [&] {
-    sum_over_ranks(mean_loss);
-    for (const NamedMetric& entry : metrics_) sum_over_ranks(*entry.metric);
+    std::vector<Metric*> all_metrics{&mean_loss};
+    for (const NamedMetric& entry : metrics_) all_metrics.push_back(entry.metric.get());
+    sum_over_ranks(all_metrics);
     MetricValues all = mean_loss.compute();
     for (const NamedMetric& entry : metrics_) {
       const MetricValues part = entry.metric->compute();

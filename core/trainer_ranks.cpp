@@ -1,12 +1,18 @@
+#include <duet/core/checkpoint_format.h>
 #include <duet/core/comm/communicator.h>
 #include <duet/core/comm/gather_state.h>
+#include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/core/random.h>
 #include <duet/core/trainer.h>
+#include <duet/core/xxh3.h>
 
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 
 namespace duet {
 
@@ -107,6 +113,7 @@ bool BaseTrainer::loop_ends() const {
 // Sources of the user's own may differ in length: an epoch is over when no rank has anything left.
 int64_t BaseTrainer::agree_on_epoch(int64_t updates) {
   if (context_.communicator == nullptr) return updates;
+  context_.communicator->set_running(false);
   Window length;
   length.total = static_cast<double>(updates);
   double most = 0;
@@ -117,9 +124,52 @@ int64_t BaseTrainer::agree_on_epoch(int64_t updates) {
   return static_cast<int64_t>(most);
 }
 
-void BaseTrainer::sum_over_ranks(Metric& metric) {
+// Who is done with everything still waits for one whose last hooks fail.
+void BaseTrainer::meet_at_end() {
   if (context_.communicator == nullptr) return;
-  for (at::Tensor& part : metric.sums(device_)) {
+  context_.communicator->set_patient(true);
+  report("end");
+  context_.communicator->barrier();
+  context_.communicator->set_patient(false);
+}
+
+namespace {
+
+// One line for each tensor that a metric wants summed: "accuracy: Double [2]".
+std::string sums_text(const Metric& metric, const std::vector<at::Tensor>& sums) {
+  const std::vector<std::string> names = metric.names();
+  std::string text;
+  for (const at::Tensor& part : sums) {
+    text += c10::str(names.empty() ? "a metric" : names.front(), ": ", part.scalar_type(), " ", part.sizes(), "\n");
+  }
+  return text;
+}
+
+// Sums of different tensors would be of nothing, or wait for each other in vain.
+void check_same_sums(Communicator& ranks, const std::string& own) {
+  const std::vector<std::string> all = ranks.all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto [first, other] = first_different_lines(all[0], all[rank]);
+    throw ConfigError(c10::str("[Metric] found other sums on rank ", rank, " than on rank 0 (", other, "; on rank 0 ",
+                               first, "), expected tensors of the same types and shapes everywhere, zeros on a rank ",
+                               "without samples; give all ranks the same metrics, and mend Metric::sums()"));
+  }
+}
+
+}  // namespace
+
+void BaseTrainer::sum_over_ranks(const std::vector<Metric*>& metrics) {
+  if (context_.communicator == nullptr) return;
+  std::vector<at::Tensor> parts;
+  std::string text;
+  for (Metric* metric : metrics) {
+    const std::vector<at::Tensor> sums = metric->sums(device_);
+    text += sums_text(*metric, sums);
+    parts.insert(parts.end(), sums.begin(), sums.end());
+  }
+  check_same_sums(*context_.communicator, text);
+  for (at::Tensor& part : parts) {
     const at::Tensor sums = part.contiguous();
     context_.communicator->start_sum(sums);
     context_.communicator->finish(sums);
@@ -127,25 +177,87 @@ void BaseTrainer::sum_over_ranks(Metric& metric) {
   }
 }
 
-// The state of rank r's generators is "random" for r = 0 and "random_ranks.r" for the others.
-void BaseTrainer::add_random_of_ranks(StateDict& state) const {
-  if (context_.communicator == nullptr) return;
-  const std::vector<StateDict> all = gather_state(*context_.communicator, random_state());
-  for (std::size_t rank = 1; rank < all.size(); ++rank) state.put("random_ranks." + std::to_string(rank), all[rank]);
+namespace {
+
+// The model's buffers, and those in the averages of hooks, by their names in a trainer's state; on the host.
+StateDict buffers_in(const StateDict& state, Task& task) {
+  std::set<std::string> names;
+  for (const auto& item : task.named_buffers()) names.insert(item.first);
+  StateDict found;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const std::string prefix = checkpoint_format::place_of(name).prefix;
+    const bool is_buffer = !prefix.empty() && names.count(name.substr(prefix.size())) != 0;
+    if (is_buffer) found.set(name, tensor.detach().cpu().contiguous());
+  }
+  return found;
 }
 
-// At another world size than the saved one the generators of all ranks but 0 start anew, from what rank 0's is seeded
-// with, the update and the rank.
-StateDict BaseTrainer::random_of_this_rank(const StateDict& state) const {
-  const StateDict main = state.part("random");
+// Those of `own` that differ from rank 0's, found by their hashes.
+StateDict unlike_main(const StateDict& own, Communicator& ranks) {
+  const auto line_of = [](const std::string& name, const at::Tensor& tensor) {
+    return c10::str(xxh3_hex(tensor.const_data_ptr(), tensor.nbytes()), " ", tensor.scalar_type(), tensor.sizes(), " ",
+                    name);
+  };
+  std::string lines;
+  for (const auto& [name, tensor] : own.tensors()) lines += line_of(name, tensor) + "\n";
+  std::istringstream main(ranks.broadcast(lines));
+  std::set<std::string> of_main;
+  for (std::string line; std::getline(main, line);) of_main.insert(line);
+  StateDict differing;
+  for (const auto& [name, tensor] : own.tensors()) {
+    if (of_main.count(line_of(name, tensor)) == 0) differing.set(name, tensor);
+  }
+  return differing;
+}
+
+bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
+  const auto has = [&](int64_t rank) { return saved.has(c10::str("random_ranks.", rank, ".cpu")); };
+  return has(ranks.world_size() - 1) && !has(ranks.world_size());
+}
+
+}  // namespace
+
+// The state of rank r's generators is "random" for r = 0 and "random_ranks.r" for the others. "buffers_ranks.r" holds
+// what rank r has other than rank 0 where each keeps its own running statistics, by its name in the whole state.
+void BaseTrainer::add_state_of_ranks(StateDict& state) const {
+  Communicator* ranks = context_.communicator;
+  if (ranks == nullptr) return;
+  StateDict own;
+  own.put("random", random_state());
+  own.put("buffers", unlike_main(buffers_in(state, rule_->task()), *ranks));
+  const std::vector<StateDict> all = gather_state(*ranks, own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    state.put(c10::str("random_ranks.", rank), all[rank].part("random"));
+    state.put(c10::str("buffers_ranks.", rank), all[rank].part("buffers"));
+  }
+}
+
+// At another world size than the saved one all take rank 0's buffers, and the generators of all ranks but 0 start anew,
+// from what rank 0's is seeded with, the update and the rank.
+StateDict BaseTrainer::state_of_this_rank(const StateDict& saved) const {
   const Communicator* ranks = context_.communicator;
-  if (ranks == nullptr || ranks->is_main()) return main;
-  const std::string last = "random_ranks." + std::to_string(ranks->world_size() - 1) + ".cpu";
-  const std::string beyond = "random_ranks." + std::to_string(ranks->world_size()) + ".cpu";
-  if (state.has(last) && !state.has(beyond)) return state.part("random_ranks." + std::to_string(ranks->rank()));
+  const bool as_many = ranks != nullptr && is_of_as_many(saved, *ranks);
+  if (context_.is_main && !as_many && !saved.part("buffers_ranks").tensors().empty()) {
+    log_info("[Checkpoint] it was saved by another number of ranks, each with buffers of its own: those of rank 0 are "
+             "used everywhere");
+  }
+  if (context_.is_main) return saved;
+  StateDict own = saved.without("random");
+  if (!as_many) {
+    own.put("random", new_random_state(saved));
+    return own;
+  }
+  own.put("random", saved.part(c10::str("random_ranks.", ranks->rank())));
+  const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks->rank()));
+  for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
+  return own;
+}
+
+StateDict BaseTrainer::new_random_state(const StateDict& saved) const {
+  const auto update = static_cast<uint64_t>(saved.integer("trainer.update"));
   const StateDict present = random_state();
-  set_random_state(main);
-  seed_all(rank_seed(default_seed() + static_cast<uint64_t>(state.integer("trainer.update")), ranks->rank()));
+  set_random_state(saved.part("random"));
+  seed_all(rank_seed(default_seed() + update, context_.communicator->rank()));
   StateDict own = random_state();
   set_random_state(present);
   return own;

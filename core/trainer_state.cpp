@@ -4,6 +4,7 @@
 #include <duet/core/error.h>
 #include <duet/core/load_transaction.h>
 #include <duet/core/random.h>
+#include <duet/core/tied_names.h>
 #include <duet/core/trainer.h>
 
 #include <c10/util/StringUtil.h>
@@ -20,7 +21,7 @@ StateDict BaseTrainer::CheckpointState::state_dict() const {
     trainer_.hooks_.call(HookPoint::kBeforeSaveCheckpoint, trainer_.context_);
     state = trainer_.state_dict();
   });
-  trainer_.add_random_of_ranks(state);
+  trainer_.add_state_of_ranks(state);
   return state;
 }
 
@@ -29,6 +30,7 @@ void BaseTrainer::CheckpointState::load_state_dict(const StateDict& state) { tra
 StateDict BaseTrainer::state_dict() const {
   StateDict state;
   state.put("model", weights());
+  for (const auto& [further, own] : tied_names_of(rule_->task())) state.set("tied." + further, own);
   state.put("optimizer", rule_->state_dict());
   state.put("random", random_state());
   state.put("hooks", hooks_.state_dict());
@@ -90,7 +92,8 @@ bool is_empty(const StateDict& state) { return state.tensors().empty() && state.
 
 }  // namespace
 
-void BaseTrainer::load_state_dict(const StateDict& state) {
+void BaseTrainer::load_state_dict(const StateDict& saved) {
+  const StateDict state = state_of_this_rank(saved);
   // Everything that may fail comes before the weights, and is taken back if a later part does.
   const int64_t update = state.integer("trainer.update");
   const int64_t epoch = state.integer("trainer.epoch");
@@ -99,7 +102,7 @@ void BaseTrainer::load_state_dict(const StateDict& state) {
   check_weights(state.part("model"));
   LoadTransaction parts;
   RandomState random;
-  parts.load(random, random_of_this_rank(state));
+  parts.load(random, state.part("random"));
   hooks_.load_into(parts, state.part("hooks"));
   if (data_ != nullptr) parts.load(*data_, state.part("data"));
   try {

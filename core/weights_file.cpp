@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
+#include <tuple>
+#include <variant>
 
 namespace duet {
 
@@ -27,11 +30,21 @@ std::string listed(const std::set<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
+// A checkpoint holds a tied tensor once; Python's load_state_dict wants it under each of its names.
+StateDict under_all_names(StateDict weights, const StateDict& tied) {
+  for (const auto& [further, own] : tied.values()) {
+    const auto* name = std::get_if<std::string>(&own);
+    if (name == nullptr || !weights.has(*name) || weights.has(further)) continue;
+    weights.set(further, weights.tensor(*name));
+  }
+  return weights;
+}
+
 StateDict weights_of_checkpoint(const WeightsSource& source) {
   const StateDict state = CheckpointStore::load(source.path);
   const bool is_model = source.which == "model";
   const StateDict weights = state.part(is_model ? "model" : "hooks." + source.which + ".weights");
-  if (!weights.tensors().empty()) return weights;
+  if (!weights.tensors().empty()) return under_all_names(weights, state.part("tied"));
   std::set<std::string> averages;
   const StateDict hooks = state.part("hooks");
   for (const auto& [name, tensor] : hooks.tensors()) {
@@ -179,6 +192,33 @@ StateDict read_weights(const WeightsSource& source) {
   return weights;
 }
 
+namespace {
+
+// A safetensors file holds tied tensors as Python's save_model writes them: once, under the first of their names in
+// alphabetical order, to which the metadata refers for the others.
+void write_each_once(const std::string& path, const StateDict& weights) {
+  using Place = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
+  std::map<Place, std::string> known;
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (!tensor.has_storage()) {  // refused later, by its name
+      tensors.emplace_back(name, tensor);
+      continue;
+    }
+    const Place place{tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
+    const auto [first, is_new] = known.try_emplace(place, name);
+    if (is_new || tensor.numel() == 0) {
+      tensors.emplace_back(name, tensor);
+    } else {
+      metadata.emplace(name, first->second);
+    }
+  }
+  write_safetensors(path, tensors, metadata);
+}
+
+}  // namespace
+
 void write_weights(const std::string& path, const StateDict& weights) {
   try {
     if (path.ends_with(".safetensors")) {
@@ -187,7 +227,7 @@ void write_weights(const std::string& path, const StateDict& weights) {
                           "' is no tensor, which safetensors cannot hold; "
                           "write a .pt file");
       }
-      write_safetensors(path, {weights.tensors().begin(), weights.tensors().end()}, {{"format", "pt"}});
+      write_each_once(path, weights);
     } else if (path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin")) {
       write_pt(path, weights);
     } else {

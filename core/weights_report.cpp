@@ -4,8 +4,11 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/task.h>
+#include <duet/core/tensor_compare.h>
+#include <duet/core/tied_names.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace duet {
@@ -29,19 +32,46 @@ struct Copy {
   at::Tensor from, to;
 };
 
+// The further names of each tensor, by the one that the task gives.
+std::map<std::string, std::vector<std::string>> further_names_of(const Task& task) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const auto& [further, own] : tied_names_of(task)) names[own].push_back(further);
+  return names;
+}
+
+// What is there for the tensor `name`, under any of its names; nullptr if nothing is. Values that differ between the
+// names are reported: the model can hold one of them only.
+const at::Tensor* find_tensor(const StateDict& weights, const std::string& name,
+                              const std::vector<std::string>& further, WeightsReport& report) {
+  const at::Tensor* found = nullptr;
+  if (const auto own = weights.tensors().find(name); own != weights.tensors().end()) found = &own->second;
+  for (const std::string& other_name : further) {
+    const auto other = weights.tensors().find(other_name);
+    if (other == weights.tensors().end()) continue;
+    if (found == nullptr) {
+      found = &other->second;
+    } else if (!same_bits(*found, other->second)) {
+      report.untied.push_back(other_name);
+    }
+  }
+  return found;
+}
+
 // The report, and what is to be copied.
 WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy>& copies) {
   WeightsReport report;
   std::set<std::string> known;
+  auto further = further_names_of(task);
   for (const auto& [name, tensor] : own_tensors(task)) {
     known.insert(name);
+    known.insert(further[name].begin(), further[name].end());
     ++report.expected;
-    const auto found = weights.tensors().find(name);
-    if (found == weights.tensors().end()) {
+    const at::Tensor* const found = find_tensor(weights, name, further[name], report);
+    if (found == nullptr) {
       if (!name.ends_with("num_batches_tracked")) report.missing.push_back(name);
       continue;
     }
-    const at::Tensor& saved = found->second;
+    const at::Tensor& saved = *found;
     if (saved.sizes() != tensor.sizes() || !converts(saved, tensor)) {
       report.mismatched.push_back({name, kind_of(saved), kind_of(tensor)});
       continue;
@@ -78,6 +108,7 @@ std::string WeightsReport::text(size_t max_names) const {
   add_line(text, "missing there", missing, max_names, name_of);
   add_line(text, "unknown to the model", unexpected, max_names, name_of);
   add_line(text, "of another shape or type, not loaded", mismatched, max_names, difference_of);
+  add_line(text, "tied in the model, but another value there, not loaded", untied, max_names, name_of);
   add_line(text, "converted", converted, max_names, difference_of);
   return text;
 }

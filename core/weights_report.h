@@ -23,10 +23,11 @@ struct WeightsReport {
   std::vector<std::string> missing;     // of the model, not there; BatchNorm's num_batches_tracked is not missed
   std::vector<std::string> unexpected;  // there, not of the model
   std::vector<Difference> mismatched;   // another shape, or integers for floating point numbers: not loaded
+  std::vector<std::string> untied;      // further names of tied tensors, with another value there: not loaded
   std::vector<Difference> converted;    // loaded from another floating-point type
 
   // Every tensor has its counterpart, of the same shape and type.
-  bool exact() const { return missing.empty() && unexpected.empty() && mismatched.empty() && converted.empty(); }
+  bool exact() const { return missing.empty() && unexpected.empty() && mismatched.empty() && untied.empty() && converted.empty(); }
   // "10 of 12 tensors" and a line per kind of difference with up to `max_names` names each.
   std::string text(size_t max_names = 8) const;
 };

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 #include <duet/core/error.h>
 
 namespace duet {
@@ -41,12 +40,6 @@ UpdateOutput CapturedStep::copy_of_output() const {
   UpdateOutput output{copy(output_.loss), {}, copy(output_.grad_norm)};
   for (const auto& [name, tensor] : output_.log) output.log.emplace_back(name, copy(tensor));
   return output;
-}
-
-std::string first_line(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after) {

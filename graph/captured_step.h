@@ -63,9 +63,6 @@ class CapturedStep {
   int64_t version_ = 0;
 };
 
-// The first line of an error's text, without LibTorch's stack trace.
-std::string first_line(const std::exception& error);
-
 // Why a step may not be replayed that gave one of the rule's tensors other memory; empty if none did.
 std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after);
 

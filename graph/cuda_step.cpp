@@ -1,8 +1,8 @@
 #include <duet/graph/cuda_step.h>
 
+#include <duet/core/error_text.h>
 #include <duet/graph/op_recorder.h>
 #include <duet/graph/recording_points.h>
-
 
 namespace duet {
 

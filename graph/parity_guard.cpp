@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <duet/core/comm/communicator.h>
 #include <duet/core/error.h>
+#include <duet/core/error_text.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
 #include <duet/core/tensor_compare.h>

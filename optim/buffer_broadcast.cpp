@@ -3,7 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
 #include <duet/core/comm/collective_ops.h>
+#include <duet/core/comm/text_difference.h>
+#include <duet/core/error.h>
 
 #include <algorithm>
 
@@ -34,12 +37,35 @@ void BufferBroadcast::make_groups(const NamedTensors& buffers) {
   }
 }
 
+// A buffer that grows, such as a cache, may do so on one rank alone: the others would then take the wrong part of it.
+void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
+  std::string own;
+  for (const auto& [name, buffer] : buffers) own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
+  if (own == layout_) return;
+  communicator_->report("agreement on buffers");  // a rank that comes here alone waits in vain
+  const std::vector<std::string> all = communicator_->all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    const auto [there, here] = first_different_lines(all[rank], all.front());
+    throw ConfigError(c10::str("[Distributed] rank ", rank, " has other buffers than rank 0 (", there, "; on rank 0 ",
+                               here, "), expected the same everywhere after every update; change their shapes on all "
+                               "ranks alike, keep what differs out of the buffers, or set broadcast_buffers to false"));
+  }
+  layout_ = own;
+  communicator_->report("update");
+}
+
 void BufferBroadcast::run(const NamedTensors& buffers) {
   if (buffers.empty()) return;
   const at::NoGradGuard no_grad;
-  std::vector<const void*> present;
-  for (const auto& item : buffers) present.push_back(item.second.storage().unsafeGetStorageImpl());
-  if (present != known_) make_groups(buffers);
+  std::vector<std::pair<const void*, int64_t>> present;
+  for (const auto& item : buffers) {
+    present.emplace_back(item.second.storage().unsafeGetStorageImpl(), item.second.numel());
+  }
+  if (present != known_) {
+    agree_on_layout(buffers);
+    make_groups(buffers);
+  }
   known_ = std::move(present);
   for (Group& group : groups_) {
     at::_foreach_copy_(group.views, group.buffers);

@@ -3,7 +3,10 @@
 #include <duet/core/batch.h>
 #include <duet/core/comm/communicator.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace duet {
@@ -13,18 +16,21 @@ namespace duet {
 class BufferBroadcast {
  public:
   explicit BufferBroadcast(std::shared_ptr<Communicator> communicator);
-  // The buffers as they are now: eager code may have put others in the place of the first ones.
+  // The buffers as they are now: eager code may have put others in the place of the first ones. Throws ConfigError if
+  // they have other names, types or shapes than those of rank 0.
   void run(const NamedTensors& buffers);
 
  private:
   void make_groups(const NamedTensors& buffers);
+  void agree_on_layout(const NamedTensors& buffers);
   struct Group {                             // buffers of one dtype
     std::vector<at::Tensor> buffers, views;  // the model's, and their places in one flat tensor
     at::Tensor bytes;                        // that tensor's
   };
   std::shared_ptr<Communicator> communicator_;
   std::vector<Group> groups_;
-  std::vector<const void*> known_;  // memory of the buffers that groups_ is made for
+  std::vector<std::pair<const void*, int64_t>> known_;  // memory and size of the buffers that groups_ is made for
+  std::string layout_;                                  // their names, types and shapes
 };
 
 }  // namespace duet

@@ -11,13 +11,15 @@
 namespace duet {
 
 // What an update does besides when several ranks train one model. Plain code over tensors and operators but for
-// begin(): eager mode runs it, graph mode records it.
+// prepare(): eager mode runs it, graph mode records it.
 class DistributedUpdate {
  public:
   // Throws ConfigError on every rank if the ranks' models differ.
   DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const DistributedOptions& options);
 
-  // Host side, before each update and each of its runs.
+  // Host side, before each update, in whichever way it runs.
+  void prepare() { gradients_.prepare(); }
+  // First in each run of an update.
   void begin() { gradients_.begin(); }
   // `share` are this rank's parts of the loss and of the logged values.
   void before_last_backward(const UpdateOutput& share);

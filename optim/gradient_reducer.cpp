@@ -62,11 +62,14 @@ GradientReducer::~GradientReducer() {
   }
 }
 
-void GradientReducer::begin() {
+void GradientReducer::prepare() {
   const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
     return entry.view.defined() == entry.parameter.requires_grad();
   });
   if (!same) make_buckets();
+}
+
+void GradientReducer::begin() {
   for (Entry& entry : entries_) entry.ready = false;
   for (Bucket& bucket : buckets_) bucket.waiting = bucket.entries.size();
   started_ = 0;
@@ -91,7 +94,7 @@ void GradientReducer::make_buckets() {
     const auto limit = [&](std::size_t bucket) {
       return bucket == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
     };
-    if (known == open_types.end() || (bytes[open[slot]] > 0 && bytes[open[slot]] + size > limit(open[slot]))) {
+    if (known == open_types.end() || bytes[open[slot]] >= limit(open[slot])) {
       if (known == open_types.end()) {
         open_types.push_back(type);
         open.push_back(0);
@@ -126,6 +129,7 @@ void GradientReducer::make_buckets() {
 
 // Buckets of different sizes would end the processes within Gloo.
 void GradientReducer::check_same_buckets() const {
+  communicator_->report("agreement on what trains");  // a rank that comes here alone waits in vain
   std::string own;
   for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
   const std::vector<std::string> all = communicator_->all_gather(own);
@@ -136,6 +140,7 @@ void GradientReducer::check_same_buckets() const {
         c10::str("[Distributed] rank ", rank, " trains other parameters than rank 0 (", there, "; on rank 0 ", here,
                  "), expected the same everywhere; call requires_grad_() on all ranks at the same update"));
   }
+  communicator_->report("update");
 }
 
 void GradientReducer::add_hooks() {
@@ -263,8 +268,10 @@ void GradientReducer::agree_on_unused(const std::vector<std::size_t>& missing, b
     }
   }
   if (!unused.empty() && communicator_->is_main()) {
-    log_warning("[Distributed] no rank gives these parameters a gradient, they stay as they are: " + unused +
-                "; freeze them with requires_grad_(false) to save their communication");
+    const char* const fate = options_.find_unused_parameters ? "it counts as zero" : "they stay as they are";
+    log_warning(c10::str("[Distributed] no rank gives these parameters a gradient in the first update, ", fate, ": ",
+                         unused, "; freeze those that never train with requires_grad_(false) to save their ",
+                         "communication"));
   }
 }
 

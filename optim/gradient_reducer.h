@@ -25,7 +25,9 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Host side, before each update and each of its runs.
+  // Host side, before each update: where another set of parameters trains than before, the ranks agree on new buckets.
+  void prepare();
+  // Before each run of an update, of which a line search or a comparison takes several: nothing is ready.
   void begin();
   // Before the backward of the window's last micro-batch: from now on a gradient goes to its bucket when it is ready.
   // Nothing before, so that the micro-batches of a window cost one reduction.

@@ -9,7 +9,8 @@
 #include <duet/optim/optimizer_options.h>
 
 #include <bit>
-#include <set>
+#include <map>
+#include <string>
 
 namespace duet {
 
@@ -29,12 +30,14 @@ void check_parameter(const std::string& name, const at::Tensor& value) {
 
 NamedTensors all_parameters(const ParamGroups& groups) {
   NamedTensors all;
-  std::set<const void*> seen;
+  std::map<const void*, std::string> names;
   for (const ParamGroup& group : groups) {
     for (const auto& [name, value] : group.parameters) {
       check_parameter(name, value);
-      if (!seen.insert(value.unsafeGetTensorImpl()).second) {
-        throw ConfigError("[Optimizer] parameter '" + name + "' is in the groups twice, expected once; leave it out of one");
+      const auto [known, is_new] = names.emplace(value.unsafeGetTensorImpl(), name);
+      if (!is_new) {
+        throw ConfigError("[Optimizer] parameter '" + name + "' is the same tensor as '" + known->second + "' in the groups, expected each once; "
+                          "leave out one of them, as duet::each_once() does for tied weights");
       }
       all.emplace_back(name, value);
     }

@@ -87,9 +87,7 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
-  std::shared_ptr<Communicator>& ranks = options_.distributed.communicator;
-  if (ranks && ranks->world_size() == 1) ranks.reset();
-  if (ranks) distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, device_, options_.distributed);
+  if (options_.distributed.communicator) distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, device_, options_.distributed);
 }
 
 Update::~Update() = default;
@@ -107,7 +105,7 @@ void Update::begin(const Window& window) {
   check_frozen();
   for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
   optimizer_->begin();
-  if (distributed_) distributed_->begin();
+  if (distributed_) distributed_->prepare();
   if (window.batches.size() < 2 && !distributed_) return;
   while (factors_.size() < window.batches.size()) factors_.push_back(make_device_scalar(0, at::kFloat, device_));
   for (std::size_t i = 0; i < window.batches.size(); ++i) {

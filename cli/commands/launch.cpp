@@ -49,6 +49,12 @@ bool take_processes(const Words& words, std::size_t& at, std::string& processes)
   return false;
 }
 
+// torchrun also counts them itself, and answers anything else with an assertion of its own.
+bool is_number_of_processes(const std::string& text) {
+  if (text == "auto" || text == "gpu" || text == "cpu") return true;
+  return text.find_first_not_of("0123456789") == std::string::npos && text.find_first_not_of('0') != std::string::npos;
+}
+
 Call read_call(const Words& words) {
   Call call;
   const auto dashes = std::find(words.begin(), words.end(), "--");
@@ -65,6 +71,7 @@ Call read_call(const Words& words) {
   const std::size_t command = dashes == words.end() ? at : before + 1;
   call.command.assign(words.begin() + static_cast<std::ptrdiff_t>(command), words.end());
   if (call.processes.empty()) refuse("no -n");
+  if (!is_number_of_processes(call.processes)) refuse("-n " + call.processes);
   if (call.command.empty()) refuse("no command");
   const std::string& name = call.command.front();
   if (name != "train" && name != "eval") refuse("the command '" + name + "'");

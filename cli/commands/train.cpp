@@ -46,6 +46,8 @@ std::string launch_line(const RunConfig& config) {
 
 // Whether what is in the work_dir was begun by the launcher that has now started the run anew, not by one before.
 bool is_of_this_launch(const RunConfig& config) {
+  // torchrun counts no restart when machines come or go; others use their names of runs again.
+  if (config.launch.run_id.empty() || (config.launch.restarts == 0 && config.launch.from != "torchrun")) return false;
   std::ifstream file(config.work_dir + "/config.yaml");
   for (std::string line; std::getline(file, line) && line.starts_with("#");) {
     if (line == launch_line(config)) return true;
@@ -115,9 +117,10 @@ void set_later_ones_aside(const std::string& root, int64_t update) {
 // What --resume means here: a run that its launcher has started anew goes on from what it has saved.
 std::string resume_wish(const RunConfig& config, const std::string& resume) {
   const std::string wish = resume.empty() ? "none" : resume;
-  if (config.launch.restarts == 0 || resume == "none" || wish == "auto" || !is_of_this_launch(config)) return wish;
+  if (resume == "none" || wish == "auto" || !is_of_this_launch(config)) return wish;
   if (wish != "none" && !CheckpointStore(checkpoint_root(config)).find_latest()) return wish;
-  log_info(c10::str("restart ", config.launch.restarts, " by ", config.launch.from, ": --resume auto"));
+  log_info(c10::str("run '", config.launch.run_id, "' of ", config.launch.from, " is started anew (restart ",
+                    config.launch.restarts, "): --resume auto"));
   return "auto";
 }
 

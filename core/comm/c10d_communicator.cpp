@@ -5,11 +5,13 @@
 #include <ATen/ops/unbind.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/error_text.h>
+#include <duet/core/log.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 namespace duet {
@@ -21,12 +23,6 @@ struct PlainCalls {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard below_recorder{c10::DispatchKey::Fake};
 };
-
-std::string first_line_of(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 // The verdict is there: no need to wait any longer.
 struct GroupIsOver {};
@@ -47,11 +43,29 @@ std::string call_text(const std::vector<double>& head) {
 
 // The connections of a group that is over. Their destructors would wait for calls that others never come to.
 void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  static std::mutex mutex;
   static auto* const left = new std::vector<c10::intrusive_ptr<c10d::Backend>>();
+  const std::lock_guard lock(mutex);
   left->push_back(backend);
 }
 
 }  // namespace
+
+// A graph on the device that waits for a lost rank would never end, nor would this process, which frees its memory.
+struct C10dCommunicator::DeviceEnd {
+  explicit DeviceEnd(c10::intrusive_ptr<c10d::Backend> device) : backend(std::move(device)) {}
+  void operator()() {
+    std::call_once(once, [this] {
+      try {
+        backend->abort();
+      } catch (const std::exception& error) {
+        log_warning("[Communicator] the device's connections could not be closed (" + first_line(error) + ")");
+      }
+    });
+  }
+  c10::intrusive_ptr<c10d::Backend> backend;
+  std::once_flag once;
+};
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
                                    std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts)
@@ -61,7 +75,11 @@ C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::
       device_(std::move(device)),
       device_waits_on_host_(device_->getBackendName() == "gloo"),
       watch_(std::move(watch)),
-      timeouts_(timeouts) {}
+      timeouts_(timeouts) {
+  if (device_waits_on_host_) return;
+  device_end_ = std::make_shared<DeviceEnd>(device_);
+  if (watch_) watch_->watch_for_waits([end = device_end_] { (*end)(); }, timeouts_.running);
+}
 
 C10dCommunicator::~C10dCommunicator() {
   const auto is_open = [](const auto& item) { return !item.second->isCompleted(); };
@@ -81,7 +99,7 @@ auto C10dCommunicator::guarded(Call call) -> decltype(call()) {
     }
   } catch (const GroupIsOver&) {
   } catch (const std::exception& found) {
-    error = first_line_of(found);
+    error = first_line(found);
   }
   failure_ = watch_ ? watch_->diagnose(error) : "[Communicator] a call that waits for other ranks failed: " + error;
   abandon();
@@ -222,6 +240,10 @@ void C10dCommunicator::report(int64_t update, const char* phase) {
   if (watch_) watch_->report(update, phase);
 }
 
+void C10dCommunicator::report(const char* phase) {
+  if (watch_) watch_->report(phase);
+}
+
 void C10dCommunicator::fail(const std::string& reason) {
   if (!failure_.empty()) return;  // the others are to blame, and know
   failure_ = "[Communicator] this rank has failed: " + reason;
@@ -230,6 +252,7 @@ void C10dCommunicator::fail(const std::string& reason) {
 }
 
 void C10dCommunicator::abandon() {
+  if (device_end_) (*device_end_)();
   open_.clear();
   leave_behind(std::exchange(device_, nullptr));
   leave_behind(std::exchange(host_, nullptr));

@@ -32,7 +32,8 @@ class C10dCommunicator : public Communicator {
   std::vector<std::string> all_gather(const std::string& bytes) override;
   std::string broadcast(const std::string& bytes, int64_t root) override;
   void report(int64_t update, const char* phase) override;
-  void set_running() override { running_ = true; }
+  void report(const char* phase) override;
+  void set_running(bool running) override { running_ = running; }
   void set_patient(bool patient) override { patient_ = patient; }
   void fail(const std::string& reason) override;
 
@@ -48,11 +49,14 @@ class C10dCommunicator : public Communicator {
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
   std::vector<std::vector<double>> gather(const std::vector<double>& numbers);
   std::vector<std::vector<double>> gather_call(double kind, const std::vector<double>& numbers);
+  // Ends what this rank's device waits for, from any thread.
+  struct DeviceEnd;
   void abandon();
 
   int64_t rank_, world_size_;
   c10::intrusive_ptr<c10d::Backend> host_, device_;
   bool device_waits_on_host_;  // a work's wait() blocks this thread, not a stream
+  std::shared_ptr<DeviceEnd> device_end_;  // null: this rank waits on the host alone
   std::unique_ptr<PeerWatch> watch_;
   CommunicatorTimeouts timeouts_;
   bool running_ = false, patient_ = false;

@@ -46,8 +46,10 @@ class Communicator {
 
   // What this process does now, for the others' message if they lose it. `phase` is a literal.
   virtual void report(int64_t update, const char* phase) = 0;
-  // From now on nothing waits longer than the timeout of a running training; before, the one of a start holds.
-  virtual void set_running() {}
+  // The same within the update that was reported last.
+  virtual void report(const char* /*phase*/) {}
+  // Whether nothing waits longer than the timeout of a running training, or as long as that of a start.
+  virtual void set_running(bool /*running*/) {}
   // Until it is called with `false` again the longer one holds: somebody may be at work that the others do not see.
   virtual void set_patient(bool /*patient*/) {}
   // Tells the others that this process ends with an error, and why. Every later call here throws PeerError.

@@ -1,10 +1,12 @@
 #include <duet/core/comm/connect.h>
 
-#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/comm/c10d_communicator.h>
+#include <duet/core/comm/meeting.h>
 #include <duet/core/comm/nccl_backend.h>
 #include <duet/core/error.h>
+#include <duet/core/error_text.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -32,12 +34,6 @@ CommunicatorTimeouts timeouts_of(const ConnectOptions& options) {
   return {to_milliseconds(options.start_timeout), to_milliseconds(options.timeout)};
 }
 
-std::string first_line(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
-
 // In a thread of its own: a client waits without end for one that listens there but is no store.
 c10::intrusive_ptr<c10d::Store> make_client(const std::string& address, const c10d::TCPStoreOptions& options) {
   using Task = std::packaged_task<c10::intrusive_ptr<c10d::Store>()>;
@@ -56,14 +52,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool server, mi
   options.waitWorkers = false;
   options.timeout = timeout;
   try {
-    c10::intrusive_ptr<c10d::Store> store;
-    if (server) {
-      store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
-    } else {
-      store = make_client(launch.master_address, options);
-    }
-    // A launcher's store outlives a restart of the group: what was said before must not be heard again.
-    return c10::make_intrusive<c10d::PrefixStore>("duet/" + std::to_string(launch.restarts), store);
+    if (server) return c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
+    return make_client(launch.master_address, options);
   } catch (const std::exception& error) {
     const std::string place = c10::str(launch.master_address, ":", launch.master_port);
     if (server) {
@@ -78,70 +68,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, bool server, mi
   }
 }
 
-std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-std::string read(c10d::Store& store, const std::string& key) {
-  const std::vector<uint8_t> bytes = store.get(key);
-  return {bytes.begin(), bytes.end()};
-}
-
-// Every rank says hello and waits for the others; who finds a contradiction tells all.
-void say_hello(const Launch& launch, at::Device device, c10d::Store& store, milliseconds timeout) {
-  const auto refuse = [&](const std::string& text) {
-    store.set("refused", bytes_of(text));
-    throw ConfigError(text);
-  };
-  const std::string key = "hello/" + std::to_string(launch.rank);
-  if (store.add(key + "/count", 1) > 1) {
-    refuse(c10::str("[Launch] two processes say they are rank ", launch.rank, " of ", launch.world_size, " at ",
-                    launch.master_address, ":", launch.master_port,
-                    ", expected each rank once; give every process a rank of its own"));
-  }
-  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
-  store.set("device/" + std::to_string(launch.rank), bytes_of(kind));
-  store.set(key, bytes_of(std::to_string(launch.world_size)));
-  const auto deadline = Clock::now() + timeout;
-  for (int64_t rank = 0; rank < launch.world_size; ++rank) {
-    const std::string other = "hello/" + std::to_string(rank);
-    while (!store.check({other})) {
-      if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
-      if (store.check({"late"})) throw PeerError(read(store, "late"));
-      if (Clock::now() > deadline) {
-        const std::string text =
-            c10::str("[Launch] rank ", rank, " of ", launch.world_size, " did not come to ", launch.master_address, ":",
-                     launch.master_port, " within ", timeout.count() / 1000.0,
-                     " s; check that it was started, or raise the start timeout");
-        store.set("late", bytes_of(text));
-        throw PeerError(text);
-      }
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    const std::string size = read(store, other);
-    if (size != std::to_string(launch.world_size)) {
-      refuse(c10::str("[Launch] rank ", rank, " was started for ", size, " processes and rank ", launch.rank, " for ",
-                      launch.world_size, ", expected the same number; start them with one command"));
-    }
-    const std::string there = read(store, "device/" + std::to_string(rank));
-    if (there != kind) {
-      refuse(c10::str("[Launch] rank ", rank, " trains on ", there, " and rank ", launch.rank, " on ", kind,
-                      ", expected the same kind of device; set it to one that all of them have"));
-    }
-  }
-  if (store.check({"refused"})) throw ConfigError(read(store, "refused"));
-}
-
-// A rank that holds the store leaves last: the others read there what is wrong.
-void meet(const Launch& launch, at::Device device, c10d::Store& store, bool server, milliseconds timeout) {
-  try {
-    say_hello(launch, device, store, timeout);
-  } catch (const Error&) {
-    if (server) std::this_thread::sleep_for(milliseconds(500));
-    throw;
-  } catch (const std::exception& error) {
-    throw PeerError(c10::str("[Launch] rank ", launch.rank, " lost ", launch.agent_store ? "the launcher" : "rank 0",
-                             " at ", launch.master_address, ":", launch.master_port, " while the ranks met (",
-                             first_line(error), "); see its own error"));
-  }
+c10::intrusive_ptr<c10d::Store> part_of(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix) {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
 bool is_local(const std::string& address) {
@@ -169,6 +97,30 @@ void ignore_broken_pipes() {
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
+// What a rank needs to talk to the others.
+struct Meeting {
+  c10::intrusive_ptr<c10d::Store> store;
+  std::unique_ptr<PeerWatch> watch;  // null for a world of one
+};
+
+Meeting meet_others(const Launch& launch, at::Device device, milliseconds timeout) {
+  if (launch.world_size <= 1) return {c10::make_intrusive<c10d::HashStore>(), nullptr};
+  const auto store = open_store(launch, launch.holds_store(), timeout);
+  const std::string prefix = meet(launch, device, store, timeout);
+  auto own = part_of(open_store(launch, /*server=*/false, timeout), prefix);
+  auto watch =
+      std::make_unique<PeerWatch>(std::move(own), launch.rank, launch.world_size, launch.agent_store ? -1 : 0);
+  return {part_of(store, prefix), std::move(watch)};
+}
+
+c10::intrusive_ptr<c10d::Backend> make_device_backend(const Launch& launch, at::Device device,
+                                                      const c10::intrusive_ptr<c10d::Store>& store,
+                                                      milliseconds timeout) {
+  // On the CPU threads of its own: a bucket on its way does not delay the host's numbers.
+  if (!device.is_cuda()) return make_gloo_backend(launch, store, timeout);
+  return make_nccl_backend(store, static_cast<int>(launch.rank), static_cast<int>(launch.world_size), device, timeout);
+}
+
 }  // namespace
 
 void ConnectOptions::validate() const {
@@ -182,36 +134,27 @@ void ConnectOptions::validate() const {
 
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
   options.validate();
-  if (launch.world_size <= 1) return nullptr;
+  if (launch.world_size <= 1 && !options.also_alone) return nullptr;
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
-  const bool server = launch.rank == 0 && !launch.agent_store;
-  const auto store = open_store(launch, server, timeout);
-  meet(launch, device, *store, server, timeout);
-  auto watch = std::make_unique<PeerWatch>(open_store(launch, /*server=*/false, timeout), launch.rank,
-                                           launch.world_size, launch.agent_store ? -1 : 0);
+  Meeting meeting = meet_others(launch, device, timeout);
   try {
-    const auto host = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("host", store), timeout);
-    c10::intrusive_ptr<c10d::Backend> tensors;
-    if (device.is_cuda()) {
-      tensors = make_nccl_backend(c10::make_intrusive<c10d::PrefixStore>("device", store),
-                                  static_cast<int>(launch.rank), static_cast<int>(launch.world_size), device, timeout);
-    } else {  // threads of its own: a bucket on its way does not delay the host's numbers
-      tensors = make_gloo_backend(launch, c10::make_intrusive<c10d::PrefixStore>("device", store), timeout);
-    }
+    const auto host = make_gloo_backend(launch, part_of(meeting.store, "host"), timeout);
+    const auto tensors = make_device_backend(launch, device, part_of(meeting.store, "device"), timeout);
     // The store lives as long as the communicator: rank 0 holds it.
     struct Owner {
       c10::intrusive_ptr<c10d::Store> store;
       std::unique_ptr<C10dCommunicator> communicator;
     };
     auto owner = std::make_shared<Owner>();
-    owner->store = store;
-    owner->communicator = std::make_unique<C10dCommunicator>(host, tensors, std::move(watch), timeouts_of(options));
+    owner->store = meeting.store;
+    owner->communicator =
+        std::make_unique<C10dCommunicator>(host, tensors, std::move(meeting.watch), timeouts_of(options));
     return {owner, owner->communicator.get()};
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string why = watch ? watch->diagnose(first_line(error)) : first_line(error);
+    const std::string why = meeting.watch ? meeting.watch->diagnose(first_line(error)) : first_line(error);
     throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot connect to the other ranks: ", why,
                              "; if all live, check the network between the machines, and GLOO_SOCKET_IFNAME"));
   }
@@ -221,7 +164,7 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGrou
                                       const ConnectOptions& options) {
   options.validate();
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
-  if (group->getSize() <= 1) return nullptr;
+  if (group->getSize() <= 1 && !options.also_alone) return nullptr;
   ignore_broken_pipes();
   try {
     return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()),

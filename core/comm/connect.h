@@ -15,18 +15,20 @@ namespace duet {
 struct ConnectOptions {
   double start_timeout = 300;  // seconds that a call may wait for other ranks until the first update is through
   double timeout = 120;        // and from then on
+  // A world of one gets a communicator as well and pays for its collectives: to try them, and their capture, alone.
+  bool also_alone = false;
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
 // Meets the other ranks: c10d's TCPStore, Gloo for the CPU, NCCL for CUDA. Null for a world of one, which needs
-// nothing. Throws ConfigError if the meeting place cannot be used or the ranks do not fit together, and PeerError if
+// nothing (see also_alone). Throws ConfigError if the meeting place cannot be used or the ranks do not fit together, and PeerError if
 // some do not come in time.
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options = {});
 
 // Over a process group that the caller made, which must have a CPU backend, and one for `device`; null for a group of
-// one. Its ranks are told apart from others by nothing: errors that one of them causes do not name it.
+// one (see also_alone). Its ranks are told apart from others by nothing: errors that one of them causes do not name it.
 std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
                                       const ConnectOptions& options = {});
 

@@ -7,7 +7,7 @@
 
 namespace duet {
 
-// Every rank's small state, by rank: tensors of bytes (states of generators), nothing else.
+// Every rank's small state, by rank: tensors on the host (states of generators, buffers), nothing else.
 std::vector<StateDict> gather_state(Communicator& communicator, const StateDict& own);
 
 }  // namespace duet

@@ -38,6 +38,7 @@ struct Names {
 
 constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+constexpr const char* kSlurmStepSize = "SLURM_STEP_NUM_TASKS";
 constexpr Names kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kMpich = {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
@@ -57,8 +58,11 @@ void read_ranks(const Names& names, const Variables& variable, Launch& launch) {
     }
     return *text;
   };
+  // In an allocation of several tasks SLURM_NTASKS may be theirs while the step has fewer.
+  const bool of_step = names.launcher == kSlurm.launcher && variable(kSlurmStepSize);
+  const char* const world_size = of_step ? kSlurmStepSize : names.world_size;
   launch.from = names.launcher;
-  launch.world_size = number_of(names.world_size, need(names.world_size, names.rank), 1, kMostRanks);
+  launch.world_size = number_of(world_size, need(world_size, names.rank), 1, kMostRanks);
   launch.rank = number_of(names.rank, need(names.rank, names.world_size), 0, kMostRanks);
   if (const auto text = variable(names.local_rank))
     launch.local_rank = number_of(names.local_rank, *text, 0, kMostRanks);
@@ -83,12 +87,43 @@ std::string first_host(const std::string& list) {
   return host;
 }
 
-// Not the shell or script of an allocation, which has a name or a special number for its step, or none.
+// Not the shell or script of an allocation, which has a special number for its step, or none. A shell behind
+// srun --pty says it is task 0 of several too, but nobody starts the program for the others.
 bool is_srun_step(const Variables& variable) {
   const std::optional<std::string> step = variable("SLURM_STEP_ID");
-  if (!step || variable("SLURM_JOB_NAME").value_or("") == "bash") return false;
+  if (!step || variable("SLURM_PTY_PORT")) return false;
   constexpr const char* kSpecial[] = {"4294967290", "4294967291", "4294967292", "4294967293", "4294967294"};
   return std::find(std::begin(kSpecial), std::end(kSpecial), *step) == std::end(kSpecial);
+}
+
+// MPI's launchers start their daemons with srun, and mpirun may run in a step: its ranks then see SLURM's variables of
+// something else. PMI's may come from srun itself; MPICH's own launcher says more.
+const Names* launcher_of(const Variables& variable) {
+  const bool by_hydra = variable(kMpich.local_rank).has_value();
+  const bool by_srun = is_srun_step(variable);
+  if (present(kTorchrun, variable)) return &kTorchrun;
+  if (present(kOpenMpi, variable)) return &kOpenMpi;
+  if (by_hydra && present(kMpich, variable)) return &kMpich;
+  if (by_srun && present(kSlurm, variable)) return &kSlurm;
+  return present(kMpich, variable) ? &kMpich : nullptr;
+}
+
+// RANK and WORLD_SIZE that torchrun has not set may be left over in a shell or an image: every process would train by
+// itself. A script that starts more processes than its launcher, with numbers of its own, may.
+void refuse_left_over(const Variables& variable, const Launch& launch) {
+  if (launch.from != kTorchrun.launcher || variable("TORCHELASTIC_RUN_ID")) return;
+  Variables without_torchrun = [&](const std::string& name) {
+    return name == kTorchrun.rank || name == kTorchrun.world_size ? std::nullopt : variable(name);
+  };
+  const Names* const names = launcher_of(without_torchrun);
+  if (names == nullptr) return;
+  Launch other;
+  read_ranks(*names, without_torchrun, other);
+  const bool same_size = other.world_size == launch.world_size;
+  if (other.world_size < launch.world_size || (same_size && other.rank == launch.rank)) return;
+  throw ConfigError(c10::str("[Launch] found RANK ", launch.rank, " of WORLD_SIZE ", launch.world_size, " in a process that ",
+                             names->launcher, " calls rank ", other.rank, " of ", other.world_size,
+                             ", expected one answer; unset RANK and WORLD_SIZE, or give --rank and --world-size"));
 }
 
 // The same number on every rank of a job, another for another job: two of them may share a machine.
@@ -98,19 +133,27 @@ int port_of(const std::string& job) {
   return 20000 + static_cast<int>(hash % 10000);
 }
 
-void read_meeting_place(const Variables& variable, Launch& launch) {
-  const auto first_of = [&](std::initializer_list<const char*> names) {
-    for (const char* name : names) {
+// SLURM names its machines, torchrun its address; MPI's launchers only say how many processes are on this machine.
+bool lacks_address(const Names* names, const Variables& variable, const Launch& launch) {
+  return (names == &kOpenMpi || names == &kMpich) && variable(names->local_world_size) &&
+         launch.local_world_size < launch.world_size;
+}
+
+void read_meeting_place(const Names* names, const Variables& variable, Launch& launch) {
+  const auto first_of = [&](std::initializer_list<const char*> variables) {
+    for (const char* name : variables) {
       if (const auto text = variable(name)) return *text;
     }
     return std::string();
   };
-  const std::string hosts = first_of({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"});
-  if (launch.from == kSlurm.launcher && !hosts.empty()) launch.master_address = first_host(hosts);
+  const bool by_slurm = names == &kSlurm;
+  // A step of mpirun's daemons leaves out the machine that it was called on, which has rank 0.
+  const std::string hosts = by_slurm ? first_of({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"})
+                                     : first_of({"SLURM_JOB_NODELIST"});
+  if ((by_slurm && !hosts.empty()) || lacks_address(names, variable, launch)) launch.master_address = first_host(hosts);
   // Several steps may run in one job of SLURM's, and several mpiruns.
-  const std::string part = launch.from == kSlurm.launcher
-                               ? first_of({"SLURM_STEP_ID"})
-                               : first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"});
+  std::string part = first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"});
+  if (by_slurm || part.empty()) part = first_of({"SLURM_STEP_ID"});  // MPICH's launcher has started a step
   const std::string job = first_of({"SLURM_JOB_ID"}) + "." + part;
   if (launch.from != kTorchrun.launcher && job != ".") {
     launch.master_port = port_of(job);
@@ -155,6 +198,12 @@ void check(const Launch& launch) {
     throw ConfigError(
         c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));
   }
+  if (launch.master_address.empty() && (launch.from == kOpenMpi.launcher || launch.from == kMpich.launcher)) {
+    throw ConfigError(c10::str("[Launch] found ", launch.local_world_size, " of ", launch.world_size, " processes (",
+                               launch.from,
+                               ") on this machine and no MASTER_ADDR, expected an address of rank 0's machine that "
+                               "all can reach; set MASTER_ADDR (mpirun -x MASTER_ADDR=HOST), or use --master-addr"));
+  }
   if (launch.master_address.empty()) {
     throw ConfigError("[Launch] found an empty MASTER_ADDR, expected the machine of rank 0; set it, or unset it");
   }
@@ -169,6 +218,7 @@ std::string Launch::text() const {
 
 Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
   Launch launch;
+  const Names* names = nullptr;
   if (flags.rank || flags.world_size) {
     if (!flags.rank || !flags.world_size) {
       throw ConfigError(c10::str("[Launch] found ",
@@ -184,17 +234,12 @@ Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
                                  ", expected a rank from 0 and a size from 1; correct them"));
     }
   } else {
-    // A shell in an allocation has SLURM_PROCID 0 of several tasks, but nobody starts the others.
-    const bool srun = is_srun_step(variable);
-    for (const Names& names : {kTorchrun, kSlurm, kOpenMpi, kMpich}) {
-      if (names.launcher == kSlurm.launcher && !srun) continue;
-      if (!present(names, variable)) continue;
-      read_ranks(names, variable, launch);
-      break;
-    }
+    names = launcher_of(variable);
+    if (names != nullptr) read_ranks(*names, variable, launch);
+    refuse_left_over(variable, launch);
     if (flags.local_rank) launch.local_rank = *flags.local_rank;
   }
-  read_meeting_place(variable, launch);
+  read_meeting_place(names, variable, launch);
   read_elastic(variable, launch);
   if (flags.master_address) launch.master_address = *flags.master_address;
   if (flags.master_port) launch.master_port = *flags.master_port;
@@ -203,10 +248,17 @@ Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
 }
 
 Launch read_launch(const LaunchFlags& flags) {
-  return read_launch(flags, [](const std::string& name) -> std::optional<std::string> {
+  const auto variable = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
     if (value == nullptr) return std::nullopt;
     return std::string(value);
+  };
+  // Whatever a shell behind srun --pty starts inherits its variables, another srun too; that one's tasks have no
+  // terminal.
+  const bool is_task = variable("SLURM_TASK_PID") == std::to_string(::getpid()) || ::isatty(STDIN_FILENO) == 0;
+  return read_launch(flags, [&](const std::string& name) -> std::optional<std::string> {
+    if (is_task && name == "SLURM_PTY_PORT") return std::nullopt;
+    return variable(name);
   });
 }
 

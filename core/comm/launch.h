@@ -18,6 +18,9 @@ struct Launch {
   std::string run_id{};                 // the launcher's name of the run; empty: it has none
   std::string from = "single process";  // what said so: "flags", "torchrun", "SLURM", "Open MPI", "MPICH"
 
+  // Whether the others meet in a store of this process.
+  bool holds_store() const { return rank == 0 && !agent_store; }
+
   // "rank 1 of 4 (torchrun), local rank 1 of 2, meeting at 10.0.0.1:29500"
   std::string text() const;
 };
@@ -30,8 +33,9 @@ struct LaunchFlags {
 };
 
 // Reads, in this order of trust: the flags; torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-// MASTER_PORT, TORCHELASTIC_*); SLURM's (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODELIST), unless the shell
-// of an allocation without srun; Open MPI's (OMPI_COMM_WORLD_*); MPICH's (PMI_*); else a single process.
+// MASTER_PORT, TORCHELASTIC_*); Open MPI's (OMPI_COMM_WORLD_*); MPICH's (PMI_*, MPI_LOCALRANKID); SLURM's (SLURM_PROCID,
+// SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_NODELIST), unless the shell of an allocation without srun; PMI_* alone;
+// else a single process.
 //
 // Throws ConfigError naming the variables if some are missing, are no numbers, or contradict each other.
 Launch read_launch(const LaunchFlags& flags = {});

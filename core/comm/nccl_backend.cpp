@@ -1,9 +1,42 @@
 #include <duet/core/comm/nccl_backend.h>
 
+#include <duet/core/error_text.h>
+#include <duet/core/log.h>
 #include <stdlib.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <atomic>
+#include <exception>
+
 namespace duet {
+
+namespace {
+
+// A group's destructor warns unless it was shut down before, and frees communicators that others may still use.
+class OwnNcclBackend : public c10d::ProcessGroupNCCL {
+ public:
+  using c10d::ProcessGroupNCCL::ProcessGroupNCCL;
+
+  // While an error is on its way, others may never come to the end of what they share with this rank.
+  ~OwnNcclBackend() override {
+    if (aborted_) return;
+    try {
+      std::uncaught_exceptions() > 0 ? ProcessGroupNCCL::abort() : ProcessGroupNCCL::shutdown();
+    } catch (const std::exception& error) {
+      log_warning("[Communicator] NCCL was not shut down (" + first_line(error) + ")");
+    }
+  }
+
+  void abort() override {
+    aborted_ = true;
+    ProcessGroupNCCL::abort();
+  }
+
+ private:
+  std::atomic<bool> aborted_ = false;
+};
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int world_size, at::Device device,
@@ -15,7 +48,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
   setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
-  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world_size, options);
+  auto backend = c10::make_intrusive<OwnNcclBackend>(store, rank, world_size, options);
   backend->eagerConnectSingleDevice(device);
   return backend;
 }

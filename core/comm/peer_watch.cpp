@@ -1,7 +1,7 @@
 #include <duet/core/comm/peer_watch.h>
 
-#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <duet/core/comm/store_text.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace duet {
@@ -25,9 +26,6 @@ constexpr auto kSilence = 450ms;   // without a beat for that long, a rank is ta
 constexpr auto kAnswer = 400ms;    // for a store that works
 constexpr auto kGoodbye = 150ms;
 constexpr auto kLongestStay = 1500ms;
-
-std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 std::string progress_key(int64_t rank) { return "progress/" + std::to_string(rank); }
 std::string known_key(int64_t rank) { return "known/" + std::to_string(rank); }
@@ -66,15 +64,21 @@ struct PeerWatch::Shared {
   bool stopping = false, done = false;
   bool looking = false;  // all peers are read, not only the holder
   int64_t rounds = 0;    // since then
+  std::function<void()> end_waits;  // null: all who wait look up
+  std::chrono::milliseconds silence{0};
   std::string proposal;  // for the verdict
   std::string verdict;   // what the group says; empty: it goes on
   std::map<int64_t, Peer> peers;
 
   std::string place() const { return c10::str("update ", update.load(), " (", phase.load(), ")"); }
 
+  int64_t next() const { return (rank + 1) % world_size; }
   void run();
   void round();
-  void read_peers(bool all);
+  void read_peers(bool all, bool with_next);
+  void look_at_next();
+  void end_all_waits();
+  void outwait_lost_store(std::unique_lock<std::mutex>& lock);
   int64_t silent_peers() const;
   std::string found() const;
   std::string holder_text();
@@ -87,6 +91,7 @@ void PeerWatch::Shared::run() {
     while (!stopping) {
       lock.unlock();
       round();
+      if (over) end_all_waits();
       lock.lock();
       ++rounds;
       changed.notify_all();
@@ -94,21 +99,23 @@ void PeerWatch::Shared::run() {
       if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickBeat : kBeat);
     }
     lock.unlock();
-    store->set(progress_key(rank), bytes_of(c10::str(kLeft, " ", place())));
+    set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
     lock.lock();
   } catch (const std::exception&) {
     if (!lock.owns_lock()) lock.lock();
+    outwait_lost_store(lock);
   }
   done = true;
   changed.notify_all();
 }
 
 void PeerWatch::Shared::round() {
-  store->set(progress_key(rank), bytes_of(c10::str(++count, " ", place())));
+  set_text(*store, progress_key(rank), c10::str(++count, " ", place()));
   std::string wanted, said;
-  bool all = false;
+  bool all = false, watching = false;
   {
     const std::lock_guard lock(mutex);
+    watching = end_waits != nullptr;
     wanted = proposal;
     said = verdict;
     all = looking;
@@ -116,23 +123,51 @@ void PeerWatch::Shared::round() {
   if (said.empty()) {
     if (!wanted.empty()) {
       said = text_of(store->compareSet(kVerdict, {}, bytes_of(wanted)));
-    } else if (store->check({kVerdict})) {
-      said = text_of(store->get(kVerdict));
+    } else {
+      said = text_at(*store, kVerdict);
     }
-    if (!said.empty()) store->set(known_key(rank), bytes_of("1"));
+    if (!said.empty()) set_text(*store, known_key(rank), "1");
     const std::lock_guard lock(mutex);
     verdict = said;
     over = !said.empty();
   }
-  read_peers(all);
+  read_peers(all, watching);
+  if (watching && said.empty()) look_at_next();
+}
+
+// Every rank looks at one other, so that all are looked at.
+void PeerWatch::Shared::look_at_next() {
+  const std::lock_guard lock(mutex);
+  if (!proposal.empty()) return;
+  const Peer& peer = peers[next()];
+  if (peer.left() || Clock::now() - peer.changed < silence) return;
+  proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
+}
+
+void PeerWatch::Shared::end_all_waits() {
+  std::function<void()> end;
+  {
+    const std::lock_guard lock(mutex);
+    end = std::exchange(end_waits, nullptr);
+  }
+  if (end) end();
+}
+
+// Who held it may only have come to its end a little earlier.
+void PeerWatch::Shared::outwait_lost_store(std::unique_lock<std::mutex>& lock) {
+  done = true;
+  changed.notify_all();
+  if (changed.wait_for(lock, silence, [this] { return stopping || !end_waits; })) return;
+  lock.unlock();
+  end_all_waits();
+  lock.lock();
 }
 
 // The holder is read every time: once the store is gone, nobody can.
-void PeerWatch::Shared::read_peers(bool all) {
+void PeerWatch::Shared::read_peers(bool all, bool with_next) {
   for (int64_t peer = 0; peer < world_size; ++peer) {
-    if (peer == rank || (!all && peer != holder)) continue;
-    const std::string key = progress_key(peer);
-    const std::string beat = store->check({key}) ? text_of(store->get(key)) : std::string();
+    if (peer == rank || (!all && peer != holder && !(with_next && peer == next()))) continue;
+    const std::string beat = text_at(*store, progress_key(peer));
     const bool knows = all && holder == rank && store->check({known_key(peer)});
     const std::lock_guard lock(mutex);
     Peer& entry = peers[peer];
@@ -157,6 +192,7 @@ PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_
 PeerWatch::~PeerWatch() {
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
+  shared_->end_waits = nullptr;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
 }
@@ -166,7 +202,15 @@ void PeerWatch::report(int64_t update, const char* phase) {
   shared_->phase = phase;
 }
 
+void PeerWatch::report(const char* phase) { shared_->phase = phase; }
+
 bool PeerWatch::over() const { return shared_->over; }
+
+void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->end_waits = std::move(end_waits);
+  shared_->silence = silence;
+}
 
 // Rank 0 must not end before the others have read the verdict, for the store ends with it.
 void PeerWatch::stay_until_known() {

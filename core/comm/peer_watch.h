@@ -2,7 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,8 +24,13 @@ class PeerWatch {
   PeerWatch& operator=(const PeerWatch&) = delete;
 
   void report(int64_t update, const char* phase);
+  void report(const char* phase);
   // Whether some rank has given the verdict; never waits.
   bool over() const;
+  // For waits that cannot look up, such as that of a GPU for another one: calls `end_waits` once when the group is over,
+  // in another thread. Then nobody may be free to ask, so this object gives the verdict itself when the next rank, or
+  // the store, is silent for as long as `silence`.
+  void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence);
   // Tells the others that this rank failed.
   void fail(const std::string& reason);
   // Why the group is over, for an error's text. `error`: what made this rank ask; empty: over() did. Takes about half a

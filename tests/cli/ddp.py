@@ -84,6 +84,9 @@ class Program:
         except subprocess.TimeoutExpired:
             process.kill()
             fail(f"{process.args} hangs:\n{process.communicate()[0]}")
+        if process.args[0] != self.torchrun:  # which has a c10d of its own
+            for trace in ("frame #", "Exception raised from"):
+                expect(trace not in text, f"{process.args} shows a stack trace:\n{text}")
         return process.returncode, text
 
     def run(self, words, code=0, **variables):
@@ -167,7 +170,9 @@ def restart_of_another_run(program):
     program.run([program.path, *words("anew")], **launch)
     launch["TORCHELASTIC_RESTART_COUNT"] = "1"
     text = program.run([program.path, *words("anew")], **launch)
-    expect("restart 1 by torchrun: --resume auto" in text and "after update 26" in text, f"expected a resume:\n{text}")
+    expect("is started anew (restart 1): --resume auto" in text and "after update 26" in text, f"expected a resume:\n{text}")
+    text = program.run([program.path, *words("anew")], **{**launch, "TORCHELASTIC_RESTART_COUNT": "0"})
+    expect("is started anew (restart 0): --resume auto" in text, f"expected a resume when machines come or go:\n{text}")
     text = program.run([program.path, *words("anew", "eager", 16, "--resume", "none")], **launch)
     expect("resumed from" not in text and "checkpoints.1'" in text, f"expected --resume none to hold:\n{text}")
     text = program.run([program.path, *words("anew")], **{**launch, "TORCHELASTIC_RUN_ID": "second"})
@@ -188,11 +193,26 @@ def restart(program):
         os.kill(pid, 9)
     code, text = program.finish(process)
     expect(code == 0, f"expected the restarted run to end well, found {code}:\n{text}")
-    expect("restart 1 by torchrun: --resume auto" in text, f"expected --resume auto:\n{text}")
+    expect("is started anew (restart 1): --resume auto" in text, f"expected --resume auto:\n{text}")
     expect(text.count("resumed from 'restarted/") == 1, f"expected one resume:\n{text}")
     program.run(program.by_torchrun(2, *words("unbroken", "graph", 8, "trainer.max_epochs=40")))
     found, wanted = program.result("restarted"), program.result("unbroken")
     expect(found["weights_hash"] == wanted["weights_hash"], "a restarted run has other weights than an unbroken one")
+
+
+def lost_store(program):
+    """Rank 0, which holds the store, is killed: the other names it, in one message."""
+    own = words("lost", "eager", 8, "trainer.max_epochs=400")
+    group = ["--world-size", 2, "--master-port", free_port()]
+    first, other = (program.start([program.path, *own, "--rank", rank, *group]) for rank in range(2))
+    while not list((program.folder / "lost").glob("checkpoints/step-*")):
+        expect(first.poll() is None and other.poll() is None, "the run ended early")
+        time.sleep(0.02)
+    first.kill()
+    program.finish(first)
+    code, text = program.finish(other)
+    errors = [line for line in text.splitlines() if line.startswith("error: rank 1: ")]
+    expect(code == 6 and len(errors) == 1 and "rank 0" in errors[0], f"expected one error with code 6, found {code}:\n{text}")
 
 
 def workers_of(launcher):
@@ -228,6 +248,8 @@ def mistakes_of_one_rank(program):
     both(program, (2,), said, [], ["trainer.max_epochs=3"])
     said = "'model.channels.0: 4' on rank 0 and 'model.channels.0: 8' on rank 1"
     both(program, (2,), said, [], ["model.channels=[8]"])
+    both(program, (2,), "'load_from: \"a.pt\"' on rank 0 and 'nothing' on rank 1", ["--load-from", "a.pt"], [])
+    both(program, (2,), "'nothing' on rank 0 and 'load_from: \"a.pt\"' on rank 1", [], ["--load-from", "a.pt"])
     folders = [program.folder / "rank_0", program.folder / "rank_1"]
     for folder in folders:
         folder.mkdir()
@@ -246,6 +268,8 @@ def wrong_launches(program):
     for variables, said in (({"RANK": "0"}, "found RANK without WORLD_SIZE"),
                             ({"WORLD_SIZE": "2"}, "found WORLD_SIZE without RANK"),
                             ({"RANK": "2", "WORLD_SIZE": "2"}, "found rank 2 of 2 processes"),
+                            ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+                             "found 2 of 4 processes (MPICH) on this machine and no MASTER_ADDR"),
                             ({"RANK": "x", "WORLD_SIZE": "2"}, "found RANK 'x'")):
         text = program.run(train, 2, **variables)
         expect(said in text, f"expected '{said}' for {variables}:\n{text}")
@@ -272,6 +296,7 @@ def wrong_launches(program):
 def launch_command(program):
     usage = [program.path, "launch"]
     for wrong in ([], ["-n"], ["-n", 2], ["train", "run.yaml"], ["-n", 2, "predict", "run.yaml"],
+                  ["-n", 0, "train", "run.yaml"], ["-n", "x", "train", "run.yaml"],
                   ["-n", 2, "--nnodes", 1, "train", "run.yaml"]):
         expect("expected duet launch -n N" in program.run([*usage, *wrong], 2), f"duet launch {wrong} is taken")
     if not program.torchrun:
@@ -296,7 +321,7 @@ def main():
             if not getattr(program, name):
                 print(f"no {name} here: left out", flush=True)
         for check in (wrong_launches, launch_command, mistakes_of_one_rank, same_weights, other_world_size,
-                      restart_of_another_run, restart):
+                      restart_of_another_run, restart, lost_store):
             begun = time.monotonic()
             check(program)
             print(f"{check.__name__}: {time.monotonic() - begun:.0f} s", flush=True)

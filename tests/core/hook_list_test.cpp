@@ -266,6 +266,18 @@ TEST(HookList, KeepsTheKindOfAnError) {
   expect_kind<c10::Error, std::runtime_error>(c10::Error("why", nullptr, nullptr), 0);
 }
 
+TEST(HookList, BlamesNoHookForALostRank) {
+  HookList hooks;
+  hooks.add(probe("a", kNormal, {}, [](const std::string&, HookPoint) { throw PeerError("rank 1 is lost"); }));
+  FakeRun run;
+  try {
+    hooks.call(HookPoint::kAfterTrainIter, run.context);
+    FAIL() << "the error was swallowed";
+  } catch (const PeerError& error) {
+    EXPECT_STREQ(error.what(), "rank 1 is lost");
+  }
+}
+
 TEST(HookList, LeavesTheUsersOwnErrorsAsTheyAre) {
   HookList hooks;
   hooks.add(probe("a", kNormal, {}, [](const std::string&, HookPoint) { throw std::logic_error("why"); }));

@@ -133,6 +133,45 @@ TEST(Connect, WaitsForARankThatIsLate) {
   expect_no_error(results);
 }
 
+// What torchrun does when machines come or go: the same store, the same count of restarts, another number of ranks.
+TEST(Connect, MeetsAgainInAStoreThatTheLauncherHolds) {
+  const std::vector<int64_t> sizes = {2, 4, 4, 3, 2, 3};
+  const auto results = run_processes(5, [&](Launch launch) {
+    NamedTensors sums;
+    if (launch.rank == 4) {  // the launcher, until the last round is over
+      c10d::TCPStoreOptions options;
+      options.port = static_cast<std::uint16_t>(launch.master_port);
+      options.isServer = true;
+      options.waitWorkers = false;
+      const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+      for (const char* rank : {"done/0", "done/1"}) store->wait({rank}, std::chrono::seconds(60));
+      return sums;
+    }
+    launch.agent_store = true;
+    for (std::size_t round = 0; round < sizes.size(); ++round) {
+      launch.world_size = sizes[round];
+      if (launch.rank >= launch.world_size) continue;
+      const auto ranks = connect(launch, at::kCPU, {.start_timeout = 60, .timeout = 20});
+      const at::Tensor sum = at::ones({3});
+      ranks->start_sum(sum);
+      ranks->finish(sum);
+      sums.emplace_back(std::to_string(round), sum);
+    }
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(launch.master_port);
+    options.waitWorkers = false;
+    c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options)->set("done/" + std::to_string(launch.rank), {1});
+    return sums;
+  });
+  expect_no_error(results);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    for (const auto& [round, sum] : results[rank].tensors) {
+      EXPECT_EQ(sum[0].item<double>(), static_cast<double>(sizes[std::stoul(round)])) << "rank " << rank;
+    }
+  }
+  EXPECT_EQ(results[0].tensors.size(), sizes.size());
+}
+
 c10::intrusive_ptr<c10d::ProcessGroup> own_group(const Launch& launch, std::chrono::seconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.master_port);

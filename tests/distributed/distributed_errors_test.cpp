@@ -15,11 +15,7 @@
 namespace duet {
 namespace {
 
-using testing::expect_no_error;
-using testing::expect_same_on_all;
-using testing::make_trainer;
-using testing::RankResult;
-using testing::run_ranks;
+using namespace testing;
 
 using Ranks = std::shared_ptr<Communicator>;
 
@@ -51,10 +47,7 @@ NamedTensors train(Training run, const Ranks& ranks) {
   const auto trainer = make_trainer(run.mode, make_task(std::make_shared<TwoWeights>(), task_step), run.options);
   for (; update < run.updates; ++update) trainer->step(batch_of(run.value(update)));
   trainer->finish();
-  NamedTensors result;
-  const StateDict weights = trainer->weights();
-  for (const auto& [name, tensor] : weights.tensors()) result.emplace_back(name, tensor);
-  return result;
+  return weights_of(*trainer);
 }
 
 // Every rank ends with an error that tells of the cause, at least one with `exit_code` and the others too or with

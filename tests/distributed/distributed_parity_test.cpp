@@ -1,42 +1,16 @@
 #include <gtest/gtest.h>
 
-#include <ATen/ATen.h>
-#include <duet/core/data_loader.h>
-#include <duet/core/dataset.h>
-#include <duet/core/distributed_sampler.h>
+#include <duet/core/module_task.h>
+#include <torch/torch.h>
 
-#include <cmath>
-
+#include "../support/rank_data.h"
 #include "../support/ranks.h"
-#include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
 
 namespace duet {
 namespace {
 
-using testing::expect_no_error;
-using testing::expect_same_on_all;
-using testing::make_trainer;
-using testing::RankResult;
-using testing::run_ranks;
-using testing::ToyTask;
-
-// The samples of one batch that a toy task draws, one by one.
-class ToyDataset : public Dataset {
- public:
-  ToyDataset(const ToyTask& task, int64_t size) : all_(task.batch(size, 7)), size_(size) {}
-  int64_t size() const override { return size_; }
-  Batch get(const std::vector<int64_t>& indices) const override {
-    Batch batch;
-    const at::Tensor chosen = at::tensor(indices, at::kLong);
-    for (const auto& [name, values] : all_.items()) batch.set(name, values.index_select(0, chosen));
-    return batch;
-  }
-
- private:
-  Batch all_;
-  int64_t size_;
-};
+using namespace testing;
 
 struct TrainingRun {
   std::string mode = "eager";
@@ -47,35 +21,16 @@ struct TrainingRun {
   TrainerOptions options{};
 };
 
-std::unique_ptr<DataLoader> loader_for(const ToyTask& task, const TrainingRun& run, const Communicator* ranks) {
-  std::unique_ptr<Sampler> sampler = std::make_unique<EpochSampler>(run.samples, /*shuffle=*/true, /*seed=*/3);
-  const int64_t world = ranks ? ranks->world_size() : 1;
-  if (ranks) sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks->rank(), world);
-  return std::make_unique<DataLoader>(std::make_shared<ToyDataset>(task, run.samples), std::move(sampler),
-                                      DataLoaderOptions{.batch_size = run.global_batch / world});
-}
-
 NamedTensors train(const ToyTask& task, TrainingRun run, const std::shared_ptr<Communicator>& ranks) {
   seed_all(1);
   run.options.loop.max_updates = run.updates;
   run.options.loop.accumulate = run.accumulate;
   run.options.distributed.communicator = ranks;
   const auto trainer = make_trainer(run.mode, task.make(), run.options);
-  const auto data = loader_for(task, run, ranks.get());
-  trainer->train(*data);
-  NamedTensors result;
-  const StateDict weights = trainer->weights();
-  for (const auto& [name, tensor] : weights.tensors()) result.emplace_back(name, tensor);
+  trainer->train(*share_of(task.batch(run.samples, 7).items(), run.global_batch, ranks.get()));
+  NamedTensors result = weights_of(*trainer);
   result.emplace_back("the loss", trainer->output().loss);
   return result;
-}
-
-double largest_difference(const RankResult& a, const RankResult& b) {
-  double largest = 0;
-  for (const auto& [name, tensor] : a.tensors) {
-    largest = std::max(largest, (tensor.to(at::kDouble) - b.at(name).to(at::kDouble)).abs().max().item<double>());
-  }
-  return largest;
 }
 
 class DistributedParity : public ::testing::TestWithParam<int64_t> {};
@@ -84,7 +39,7 @@ TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
   for (const std::string mode : {"eager", "graph"}) {
     TrainingRun run{.mode = mode};
     run.options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
-    const ToyTask task = testing::partial_task();
+    const ToyTask task = partial_task();
     const auto body = [&](const std::shared_ptr<Communicator>& ranks) { return train(task, run, ranks); };
     const auto many = run_ranks(GetParam(), body);
     expect_same_on_all(many);
@@ -95,7 +50,7 @@ TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
 }
 
 TEST_P(DistributedParity, ModesGiveTheSameBits) {
-  for (const ToyTask& task : testing::all_toy_tasks()) {
+  for (const ToyTask& task : all_toy_tasks()) {
     for (const int64_t accumulate : {1, 3}) {
       TrainingRun run{.accumulate = accumulate, .updates = 30};
       run.options.optimizer = {.type = "AdamW", .lr = 1e-2};
@@ -107,12 +62,60 @@ TEST_P(DistributedParity, ModesGiveTheSameBits) {
       expect_same_on_all(graph);
       if (HasFailure()) FAIL() << task.name << ", accumulate " << accumulate;
       for (const auto& [name, tensor] : eager.front().tensors) {
-        EXPECT_TRUE(testing::same_bits(tensor, graph.front().at(name))) << task.name << ": " << name;
+        EXPECT_TRUE(same_bits(tensor, graph.front().at(name))) << task.name << ": " << name;
       }
     }
   }
 }
 
+// A line search sums the gradients of every trial.
+TEST_P(DistributedParity, AnUpdateThatRunsSeveralTimesIsThatOfOneProcess) {
+  TrainingRun run{.samples = 32, .global_batch = 32, .updates = 3};
+  run.options.optimizer = {.type = "LBFGS", .max_iter = 5, .line_search_fn = "strong_wolfe"};
+  const ToyTask task = partial_task();
+  const auto body = [&](const std::shared_ptr<Communicator>& ranks) { return train(task, run, ranks); };
+  const auto many = run_ranks(GetParam(), body);
+  expect_same_on_all(many);
+  const auto one = run_ranks(1, body);
+  expect_no_error(one);
+  EXPECT_LE(largest_difference(one.front(), many.front()), 1e-4);
+}
+
+struct Counter : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({1}));
+  at::Tensor count = register_buffer("count", torch::zeros({1}));
+};
+
+class DistributedBuffers : public ::testing::TestWithParam<const char*> {};
+
+// Rank r adds r + 1 in each of five updates.
+TEST_P(DistributedBuffers, AreThoseOfRankZeroAlsoWhereCodeReplacesThem) {
+  const auto results = run_ranks(2, [&](const std::shared_ptr<Communicator>& ranks) {
+    const auto model = std::make_shared<Counter>();
+    const auto rank = static_cast<double>(ranks->rank());
+    const auto loss = [rank](Counter& counter, const Batch& batch) {
+      counter.count.add_(rank + 1);
+      return (batch["x"] * counter.weight).mean();
+    };
+    TrainerOptions options;
+    options.optimizer = {.type = "SGD", .lr = 0.1};
+    options.distributed.communicator = ranks;
+    const auto trainer = make_trainer(GetParam(), make_task(model, loss), options);
+    for (int update = 0; update < 5; ++update) {
+      trainer->step(Batch{{"x", torch::ones({2})}});
+      if (update == 1) model->count.set_data(torch::full({1}, 10 + rank));
+      if (update == 2) model->register_buffer("late", torch::full({2}, 20 + rank));
+    }
+    trainer->finish();
+    return weights_of(*trainer);
+  });
+  expect_same_on_all(results);
+  EXPECT_EQ(results[1].at("count").item<float>(), 13);
+  EXPECT_EQ(results[1].at("late").sum().item<float>(), 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, DistributedBuffers, ::testing::Values("eager", "graph"),
+                         [](const auto& mode) { return std::string(mode.param); });
 INSTANTIATE_TEST_SUITE_P(Worlds, DistributedParity, ::testing::Values(2, 4));
 
 }  // namespace

@@ -25,6 +25,7 @@ using testing::RankResult;
 using testing::run_ranks;
 using testing::same_bits;
 using testing::share_of;
+using testing::weights_of;
 using Ranks = std::shared_ptr<Communicator>;
 
 class DistributedHooks : public ::testing::TestWithParam<const char*> {
@@ -38,13 +39,6 @@ class DistributedHooks : public ::testing::TestWithParam<const char*> {
     return testing::make_trainer(GetParam(), task.make(), options);
   }
 };
-
-NamedTensors weights_of(const BaseTrainer& trainer) {
-  NamedTensors result;
-  const StateDict weights = trainer.weights();
-  for (const auto& [name, tensor] : weights.tensors()) result.emplace_back(name, tensor);
-  return result;
-}
 
 at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
 

@@ -4,6 +4,7 @@
 #include <duet/core/error.h>
 
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "../support/expect_error.h"
@@ -71,6 +72,14 @@ Environment without(Environment base, const std::string& name) {
   return base;
 }
 
+void expect_place(const Launch& launch, int64_t rank, int64_t world_size, int64_t local_rank,
+                  int64_t local_world_size) {
+  EXPECT_EQ(launch.rank, rank);
+  EXPECT_EQ(launch.world_size, world_size);
+  EXPECT_EQ(launch.local_rank, local_rank);
+  EXPECT_EQ(launch.local_world_size, local_world_size);
+}
+
 TEST(Launch, IsASingleProcessWithoutVariables) {
   const Launch launch = launch_in({});
   EXPECT_EQ(launch.rank, 0);
@@ -81,10 +90,7 @@ TEST(Launch, IsASingleProcessWithoutVariables) {
 
 TEST(Launch, ReadsTorchrun) {
   const Launch launch = launch_in(kTorchrun);
-  EXPECT_EQ(launch.rank, 5);
-  EXPECT_EQ(launch.world_size, 8);
-  EXPECT_EQ(launch.local_rank, 1);
-  EXPECT_EQ(launch.local_world_size, 4);
+  expect_place(launch, 5, 8, 1, 4);
   EXPECT_EQ(launch.master_address, "node7");
   EXPECT_EQ(launch.master_port, 41234);
   EXPECT_EQ(launch.restarts, 2);
@@ -107,7 +113,7 @@ TEST(Launch, ReadsAStepOfSrun) {
 // salloc and sbatch start one shell that says it is task 0 of several.
 TEST(Launch, TakesTheShellOfAnAllocationForOneProcess) {
   EXPECT_EQ(launch_in(without(kSrun, "SLURM_STEP_ID")).world_size, 1);
-  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_JOB_NAME", "bash"}})).world_size, 1);
+  EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_PTY_PORT", "40441"}})).world_size, 1);      // srun --pty
   EXPECT_EQ(launch_in(with(kSrun, {{"SLURM_STEP_ID", "4294967290"}})).world_size, 1);  // an interactive step
 }
 
@@ -142,31 +148,41 @@ TEST(Launch, GivesEveryJobAPort) {
 
 TEST(Launch, ReadsMpi) {
   const Launch open = launch_in(kOpenMpi);
-  EXPECT_EQ(open.rank, 1);
-  EXPECT_EQ(open.world_size, 2);
-  EXPECT_EQ(open.local_rank, 1);
-  EXPECT_EQ(open.local_world_size, 2);
+  expect_place(open, 1, 2, 1, 2);
   EXPECT_EQ(open.from, "Open MPI");
   const Launch mpich = launch_in(kMpich);
-  EXPECT_EQ(mpich.rank, 2);
-  EXPECT_EQ(mpich.world_size, 3);
-  EXPECT_EQ(mpich.local_rank, 2);
+  expect_place(mpich, 2, 3, 2, 3);
   EXPECT_EQ(mpich.from, "MPICH");
 }
 
-TEST(Launch, TrustsFlagsThenTorchrunThenSlurmThenMpi) {
+TEST(Launch, TrustsFlagsThenTorchrunThenMpiThenSlurm) {
   Environment all = with(with(with(kMpich, kOpenMpi), kSrun), kTorchrun);
   EXPECT_EQ(launch_in(all, {.rank = 1, .world_size = 2}).from, "flags");
   EXPECT_EQ(launch_in(all, {.rank = 1, .world_size = 2, .master_address = "here", .master_port = 7}).text(),
             "rank 1 of 2 (flags), local rank 1, meeting at here:7");
   EXPECT_EQ(launch_in(all).from, "torchrun");
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) all.erase(name);
-  EXPECT_EQ(launch_in(all).from, "SLURM");
-  all.erase("SLURM_STEP_ID");
   EXPECT_EQ(launch_in(all).from, "Open MPI");
   all.erase("OMPI_COMM_WORLD_RANK");
   EXPECT_EQ(launch_in(all).from, "MPICH");
+  all.erase("MPI_LOCALRANKID");  // PMI's variables that srun sets
+  EXPECT_EQ(launch_in(all).from, "SLURM");
+  all.erase("SLURM_STEP_ID");
+  EXPECT_EQ(launch_in(all).from, "MPICH");
   EXPECT_EQ(launch_in(kTorchrun, {.local_rank = 0}).local_rank, 0);
+}
+
+TEST(Launch, RefusesRanksThatContradictTheLauncher) {
+  const Environment left_over = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "localhost"}};
+  expect_refusal({"found RANK 0 of WORLD_SIZE 1", "Open MPI calls rank 1 of 2", "unset RANK and WORLD_SIZE"},
+                 with(kOpenMpi, left_over));
+  expect_refusal({"MPICH calls rank 2 of 3"}, with(kMpich, left_over));
+  expect_refusal({"SLURM calls rank 3 of 4"}, with(kSrun, {{"RANK", "2"}, {"WORLD_SIZE", "4"}}));
+  // By hand, in agreement, by a script that starts more, by torchrun below it, and with flags.
+  expect_place(launch_in(with(kSrun, {{"RANK", "3"}, {"WORLD_SIZE", "4"}})), 3, 4, 0, 1);
+  expect_place(launch_in(with(kSrun, {{"RANK", "3"}, {"WORLD_SIZE", "16"}})), 3, 16, 0, 1);
+  EXPECT_EQ(launch_in(with(kOpenMpi, kTorchrun)).world_size, 8);
+  EXPECT_EQ(launch_in(with(kOpenMpi, left_over), {.rank = 1, .world_size = 3}).world_size, 3);
 }
 
 TEST(Launch, NamesWhatIsMissing) {
@@ -193,6 +209,121 @@ TEST(Launch, RefusesWhatIsNoNumberOrContradictsItself) {
   expect_refusal({"rank 2 of 2", "flags"}, {}, {.rank = 2, .world_size = 2});
   expect_refusal({"--rank -1"}, {}, {.rank = -1, .world_size = 2});
   expect_refusal({"--master-port 0"}, {}, {.rank = 0, .world_size = 2, .master_port = 0});
+}
+
+// Variables as real launchers have set them, without those that say nothing about ranks and machines.
+Environment captured(const std::string& text) {
+  Environment environment;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t equal = word.find('=');
+    environment[word.substr(0, equal)] = word.substr(equal + 1);
+  }
+  return environment;
+}
+
+// SLURM 22.05: the last task of `srun -N 2 --ntasks-per-node 2`.
+const Environment kSlurm22 = captured(R"(
+  SLURMD_NODENAME=n2 SLURM_CPUS_ON_NODE=4 SLURM_GTIDS=2,3 SLURM_JOBID=1 SLURM_JOB_CPUS_PER_NODE=4(x2) SLURM_JOB_ID=1
+  SLURM_JOB_NAME=sh SLURM_JOB_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 SLURM_LOCALID=1
+  SLURM_NNODES=2 SLURM_NODEID=1 SLURM_NODELIST=n[1-2] SLURM_NPROCS=4 SLURM_NTASKS=4 SLURM_NTASKS_PER_NODE=2
+  SLURM_PROCID=3 SLURM_SRUN_COMM_PORT=37143 SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_STEP_LAUNCHER_PORT=37143
+  SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2)
+  SLURM_TASKS_PER_NODE=2(x2) SLURM_TASK_PID=14119)");
+// The script of sbatch -n 2.
+const Environment kSbatch22 = captured(R"(
+  SLURM_GTIDS=0 SLURM_JOBID=4 SLURM_JOB_ID=4 SLURM_JOB_NAME=job.sh SLURM_JOB_NODELIST=vm SLURM_JOB_NUM_NODES=1
+  SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NODEID=0 SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_PROCID=0
+  SLURM_TASKS_PER_NODE=2 SLURM_TASK_PID=1560)");
+// The shell of salloc -n 2.
+const Environment kSalloc22 = captured(R"(
+  SLURM_JOBID=5 SLURM_JOB_ID=5 SLURM_JOB_NAME=interactive SLURM_JOB_NODELIST=vm SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1
+  SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=2)");
+// The shell of `srun -n 2 --pty sh`.
+const Environment kTerminal22 = captured(R"(
+  SLURM_GTIDS=0,1 SLURM_JOBID=11 SLURM_JOB_ID=11 SLURM_JOB_NAME=sh SLURM_JOB_NODELIST=vm SLURM_LOCALID=0 SLURM_NODEID=0
+  SLURM_NODELIST=vm SLURM_NPROCS=2 SLURM_NTASKS=2 SLURM_PROCID=0 SLURM_PTY_PORT=35575 SLURM_STEPID=0 SLURM_STEP_ID=0
+  SLURM_STEP_NODELIST=vm SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2)");
+// Open MPI 4.1: `mpirun -n 2`.
+const Environment kOpenMpi4 = captured(R"(
+  OMPI_APP_CTX_NUM_PROCS=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_NODE_RANK=1
+  OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_ess_base_jobid=1807417345 OMPI_MCA_ess_base_vpid=1
+  OMPI_MCA_orte_num_nodes=1 OMPI_UNIVERSE_SIZE=2 PMIX_HOSTNAME=vm PMIX_ID=1807417345.1 PMIX_NAMESPACE=1807417345
+  PMIX_RANK=1)");
+// MPICH 4.0: `mpiexec -n 2`.
+const Environment kMpich4 = captured(R"(
+  HYDI_CONTROL_FD=7 MPIR_CVAR_CH3_INTERFACE_HOSTNAME=vm MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1 PMI_FD=8 PMI_RANK=1
+  PMI_SIZE=2)");
+// What either shows of SLURM on the second machine of `salloc -N 2`: the step of its daemons.
+const Environment kDaemons = captured(R"(
+  SLURM_JOB_ID=4 SLURM_JOB_NAME=interactive SLURM_JOB_NODELIST=n[1-2] SLURM_LOCALID=0 SLURM_NODEID=1
+  SLURM_NODELIST=n[1-2] SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n2
+  SLURM_STEP_NUM_TASKS=2)");
+
+TEST(LaunchCaptured, AStepOfSrunOnTwoMachines) {
+  const Launch launch = launch_in(kSlurm22);
+  EXPECT_EQ(launch.from, "SLURM");
+  expect_place(launch, 3, 4, 1, 1);
+  EXPECT_EQ(launch.master_address, "n1");
+}
+
+TEST(LaunchCaptured, ShellsAndScriptsOfAnAllocationAreSingleProcesses) {
+  for (const Environment& environment : {kSbatch22, kSalloc22, kTerminal22}) {
+    EXPECT_EQ(launch_in(environment).world_size, 1);
+    EXPECT_EQ(launch_in(environment).from, "single process");
+  }
+}
+
+TEST(LaunchCaptured, AStepIsOneWhateverItsJobIsCalled) {
+  EXPECT_EQ(launch_in(with(kSlurm22, {{"SLURM_JOB_NAME", "bash"}})).world_size, 4);
+}
+
+TEST(LaunchCaptured, AStepIsCountedByItsOwnTasks) {
+  EXPECT_EQ(launch_in(with(kSlurm22, {{"SLURM_NTASKS", "8"}})).world_size, 4);
+  EXPECT_EQ(launch_in(without(kSlurm22, "SLURM_STEP_NUM_TASKS")).world_size, 4);
+}
+
+TEST(LaunchCaptured, MpiOnOneMachine) {
+  const Launch open = launch_in(kOpenMpi4);
+  EXPECT_EQ(open.from, "Open MPI");
+  expect_place(open, 1, 2, 1, 2);
+  EXPECT_EQ(open.master_address, "127.0.0.1");
+  const Launch mpich = launch_in(kMpich4);
+  EXPECT_EQ(mpich.from, "MPICH");
+  expect_place(mpich, 1, 2, 1, 2);
+  EXPECT_EQ(mpich.master_address, "127.0.0.1");
+}
+
+// Its launchers start their daemons with srun, which gives the ranks SLURM's variables of a daemon.
+TEST(LaunchCaptured, MpiInAnAllocation) {
+  for (const Environment& mpi : {with(kOpenMpi4, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+                                 with(kMpich4, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}})}) {
+    const Environment ranks = with(kDaemons, mpi);
+    const Launch launch = launch_in(ranks);
+    expect_place(launch, 3, 4, 1, 2);
+    EXPECT_EQ(launch.master_address, "n1");
+    EXPECT_NE(launch.master_port, launch_in(with(ranks, {{"SLURM_JOB_ID", "5"}})).master_port);
+  }
+}
+
+// srun --mpi=pmi2 sets PMI's variables itself, and a shell below it hands on old ones.
+TEST(LaunchCaptured, PmiOfSrunIsSrun) {
+  EXPECT_EQ(launch_in(with(kSlurm22, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})).text(), launch_in(kSlurm22).text());
+}
+
+TEST(LaunchCaptured, MpiOnSeveralMachinesNeedsAnAddress) {
+  for (const Environment& mpi :
+       {with(kOpenMpi4, {{"OMPI_COMM_WORLD_SIZE", "4"}}), with(kMpich4, {{"PMI_SIZE", "4"}})}) {
+    expect_refusal({"2 of 4 processes", "no MASTER_ADDR", "mpirun -x"}, mpi);
+    EXPECT_EQ(launch_in(with(mpi, {{"MASTER_ADDR", "boss"}})).master_address, "boss");
+    EXPECT_EQ(launch_in(mpi, {.master_address = "boss"}).master_address, "boss");
+  }
+}
+
+TEST(LaunchCaptured, TorchrunWinsInAStepAndUnderMpi) {
+  const Launch launch = launch_in(with(with(kSlurm22, kOpenMpi4), kTorchrun));
+  EXPECT_EQ(launch.text(), launch_in(kTorchrun).text());
+  EXPECT_EQ(launch.run_id, "night");
 }
 
 }  // namespace

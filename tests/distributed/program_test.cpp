@@ -1,4 +1,5 @@
 #include <ATen/ops/scalar_tensor.h>
+#include <duet/core/device.h>
 #include <duet/graph/graph_trainer.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +31,14 @@ int64_t count(const std::string& text, const std::string& word) {
   return found;
 }
 
+bool same_values(const NamedTensors& a, const NamedTensors& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i].first != b[i].first || !testing::same_bits(a[i].second, b[i].second)) return false;
+  }
+  return true;
+}
+
 at::Tensor number(int64_t value) { return at::scalar_tensor(value, at::kLong); }
 
 TEST(DistributedProgram, OfAWorldOfOneIsThatOfATrainerThatKnowsNoRanks) {
@@ -44,6 +53,43 @@ TEST(DistributedProgram, OfAWorldOfOneIsThatOfATrainerThatKnowsNoRanks) {
   EXPECT_EQ(one[0].at("same").item<int64_t>(), 1);
   EXPECT_GT(one[0].at("ops").item<int64_t>(), 10);
   EXPECT_EQ(one[0].at("sums").item<int64_t>(), 0);
+}
+
+// To try collectives and their capture on one machine with one device.
+TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
+  for (const char* device : {"cpu", "cuda"}) {
+    const auto one = testing::run_processes(1, [device](const Launch& launch) -> NamedTensors {
+      if (device == std::string("cuda") && !cuda_available()) return {};
+      const auto train = [&](const char* mode, bool alone) {
+        seed_all(1);
+        const testing::ToyTask task = testing::partial_task();
+        TrainerOptions options;
+        options.loop = {.max_updates = 30, .accumulate = 2};
+        options.device = device;
+        options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+        if (alone) options.distributed.communicator = connect(launch, parse_device(device), {.also_alone = true});
+        const auto trainer = testing::make_trainer(mode, task.make(), options);
+        trainer->train(*testing::share_of(task.batch(106, 7).items(), 8, options.distributed.communicator.get()));
+        NamedTensors result = testing::weights_of(*trainer);
+        if (const auto* graph = dynamic_cast<const GraphTrainer*>(trainer.get())) {
+          result.emplace_back("sums", number(count(graph->program_text(), "start_sum_")));
+        }
+        return result;
+      };
+      NamedTensors result{{"eager", at::scalar_tensor(same_values(train("eager", true), train("eager", false)))}};
+      const NamedTensors graph = train("graph", true);
+      result.emplace_back("sums", graph.back().second);
+      result.emplace_back("graph", at::scalar_tensor(same_values(NamedTensors(graph.begin(), graph.end() - 1),
+                                                                 train("eager", false))));
+      return result;
+    });
+    testing::expect_no_error(one);
+    if (one[0].tensors.empty()) continue;  // no GPU
+    EXPECT_TRUE(one[0].at("eager").item<bool>()) << device;
+    EXPECT_TRUE(one[0].at("graph").item<bool>()) << device;
+    if (device == std::string("cuda")) continue;  // a CUDA graph has no text
+    EXPECT_EQ(one[0].at("sums").item<int64_t>(), 2);  // a bucket, and the loss
+  }
 }
 
 TEST(DistributedProgram, HoldsOneSumForEachBucketAndOneForTheValues) {

@@ -1,5 +1,8 @@
 #include <ATen/ATen.h>
+#include <duet/core/checkpoint.h>
 #include <duet/hooks/callback_hook.h>
+#include <duet/hooks/ema_hook.h>
+#include <duet/hooks/sync_buffers_hook.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,16 +26,22 @@ struct Part {
   std::string mode = "eager";
   std::string load{}, save{};
   int64_t until = kEnd;
+  bool own_buffers = false;  // each rank keeps its own running statistics
+  bool synced = false;       // and SyncBuffersHook takes their mean
 };
 
-// Trains to an update; besides the weights it gives the samples of the second epoch that this rank has trained on.
+// Trains to an update; besides the weights and their average it gives the samples of the second epoch that this rank has
+// trained on.
 NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<Communicator>& ranks) {
   seed_all(1);
   TrainerOptions options;
   options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
   options.loop = {.max_updates = part.until, .accumulate = kAccumulate};
   options.distributed.communicator = ranks;
+  options.distributed.broadcast_buffers = !part.own_buffers;
   const auto trainer = testing::make_trainer(part.mode, task.make(), options);
+  trainer->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.average = {.momentum = 0.1}, .update_buffers = true}));
+  if (part.synced) trainer->add_hook(std::make_unique<SyncBuffersHook>());
   if (!part.load.empty()) trainer->load(part.load);
   std::vector<int64_t> seen;
   auto watch = std::make_unique<CallbackHook>("watch");
@@ -46,9 +55,9 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   const auto data = testing::share_of(testing::numbered_samples(task, kSamples), kGlobalBatch, ranks.get());
   trainer->train(*data);
   if (!part.save.empty()) trainer->save(part.save);
-  NamedTensors result;
-  const StateDict weights = trainer->weights();
-  for (const auto& [name, tensor] : weights.tensors()) result.emplace_back(name, tensor);
+  NamedTensors result = testing::weights_of(*trainer);
+  const StateDict average = trainer->state_dict().part("hooks.ema.weights");
+  for (const auto& [name, tensor] : average.tensors()) result.emplace_back("ema." + name, tensor);
   result.emplace_back("the loss", trainer->output().loss);
   result.emplace_back("seen", at::tensor(seen, at::kLong));
   return result;
@@ -66,32 +75,85 @@ void add_seen(const std::vector<RankResult>& results, std::vector<int64_t>& all)
   }
 }
 
-double largest_difference(const RankResult& a, const RankResult& b) {
-  double largest = 0;
-  for (const auto& [name, tensor] : a.tensors) {
-    if (name == "seen") continue;
-    largest = std::max(largest, (tensor.to(at::kDouble) - b.at(name).to(at::kDouble)).abs().max().item<double>());
-  }
-  return largest;
-}
-
-TEST(DistributedResume, GivesTheBitsOfTheUnbrokenRunInEitherMode) {
-  const ToyTask task = testing::attention_task();  // with dropout
-  const auto unbroken = run(2, task, {});
+// In either mode up to a checkpoint, then in either mode from it.
+void expect_bits_of_the_unbroken_run(const ToyTask& task, const Part& part) {
+  const auto unbroken = run(2, task, part);
   testing::expect_no_error(unbroken);
   for (const std::string first : {"eager", "graph"}) {
     const TempDir folder;
-    testing::expect_no_error(run(2, task, {.mode = first, .save = folder / "c", .until = kSavedAt}));
+    Part before = part, after = part;
+    before.mode = first;
+    before.save = after.load = folder / "c";
+    before.until = kSavedAt;
+    testing::expect_no_error(run(2, task, before));
     for (const std::string second : {"eager", "graph"}) {
-      const auto resumed = run(2, task, {.mode = second, .load = folder / "c"});
+      after.mode = second;
+      const auto resumed = run(2, task, after);
       testing::expect_no_error(resumed);
-      if (HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
       for (std::size_t rank = 0; rank < 2; ++rank) {
         for (const auto& [name, tensor] : unbroken[rank].tensors) {
           if (name == "seen") continue;
           EXPECT_TRUE(testing::same_bits(tensor, resumed[rank].at(name)))
-              << first << ", then " << second << ": " << name;
+              << first << ", then " << second << ", rank " << rank << ": " << name;
         }
+      }
+    }
+  }
+}
+
+TEST(DistributedResume, GivesTheBitsOfTheUnbrokenRunInEitherMode) {
+  expect_bits_of_the_unbroken_run(testing::attention_task(), {});  // with dropout
+}
+
+// Names of the ranks' own buffers in the checkpoint below a folder.
+std::vector<std::string> own_buffers_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const CheckpointTensor& tensor : CheckpointStore::read_manifest(folder).tensors) {
+    if (tensor.name.starts_with("buffers_ranks.")) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+TEST(DistributedResume, GivesTheBitsWhereEachRankKeepsItsOwnBuffers) {
+  const ToyTask task = testing::cnn_task();
+  Part part{.own_buffers = true};
+  expect_bits_of_the_unbroken_run(task, part);
+  part.synced = true;  // after the first epoch they are alike, 2 updates later at the checkpoint they are not
+  expect_bits_of_the_unbroken_run(task, part);
+}
+
+// Counts of batches are alike on all ranks.
+TEST(DistributedResume, SavesOfTheRanksBuffersWhatDiffers) {
+  const ToyTask task = testing::cnn_task();
+  const TempDir folder;
+  testing::expect_no_error(run(3, task, {.save = folder / "own", .until = 2, .own_buffers = true}));
+  testing::expect_no_error(run(3, task, {.save = folder / "alike", .until = 2}));
+  std::vector<std::string> expected;
+  for (const std::string rank : {"1", "2"}) {
+    for (const std::string place : {"hooks.ema.weights.", "model."}) {
+      for (const std::string name : {"running_mean", "running_var"})
+        expected.push_back("buffers_ranks." + rank + "." + place + "norm." + name);
+    }
+  }
+  EXPECT_EQ(own_buffers_in(folder / "own"), expected);
+  EXPECT_EQ(own_buffers_in(folder / "alike"), std::vector<std::string>());
+}
+
+TEST(DistributedResume, StartsFromTheBuffersOfRankZeroAtAnotherWorldSize) {
+  const ToyTask task = testing::cnn_task();
+  const TempDir folder;
+  const auto saved = run(2, task, {.save = folder / "c", .until = kSavedAt, .own_buffers = true});
+  testing::expect_no_error(saved);
+  for (const std::string name : {"norm.running_mean", "norm.running_var", "ema.norm.running_mean"})
+    EXPECT_FALSE(testing::same_bits(saved[0].at(name), saved[1].at(name))) << name;
+  for (const int64_t world : {1, 2, 3}) {
+    const auto loaded = run(world, task, {.load = folder / "c", .until = kSavedAt, .own_buffers = true});
+    testing::expect_no_error(loaded);
+    for (std::size_t rank = 0; rank < loaded.size(); ++rank) {
+      for (const auto& [name, tensor] : saved[world == 2 ? rank : 0].tensors) {
+        if (name == "seen" || name == "the loss") continue;
+        EXPECT_TRUE(testing::same_bits(tensor, loaded[rank].at(name))) << world << " ranks, " << rank << ": " << name;
       }
     }
   }
@@ -116,7 +178,7 @@ TEST(DistributedResume, ReadsEverySampleOnceAtAnotherWorldSize) {
       std::sort(seen.begin(), seen.end());
       ASSERT_EQ(seen.size(), static_cast<std::size_t>(kSamples)) << world << " ranks, " << mode;
       for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
-      EXPECT_LE(largest_difference(unbroken.front(), after.front()), 1e-6) << world << " ranks, " << mode;
+      EXPECT_LE(testing::largest_difference(unbroken.front(), after.front(), "seen"), 1e-6) << world << " ranks, " << mode;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <duet/optim/update.h>
 
 #include "../support/fake_capture.h"
+#include "../support/fake_communicator.h"
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
 
@@ -65,6 +66,7 @@ struct Setting {
   int64_t updates = 15;
   std::string fail_at{};
   int fail_countdown = 0;
+  std::shared_ptr<Communicator> ranks{};
 };
 
 UpdateOptions options_of(const Setting& setting) {
@@ -73,6 +75,7 @@ UpdateOptions options_of(const Setting& setting) {
   options.optimizer.lr = 1e-2;
   if (setting.optimizer == "SGD") options.optimizer.momentum = 0.9;
   options.clip_grad = ClipGradOptions{0.5, 2.0};
+  options.distributed = {.communicator = setting.ranks, .bucket_bytes = 64, .first_bucket_bytes = 64};
   return options;
 }
 
@@ -159,6 +162,25 @@ TEST(CudaStep, GivesTheBitsOfEager) {
         EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
         EXPECT_GT(graph.report.back().bytes, 0);
       }
+    }
+  }
+}
+
+// The other rank has the same gradients, so that every sum is twice this rank's part.
+TEST(CudaStep, CapturesTheCollectivesOfSeveralRanks) {
+  for (const ToyTask& task : testing::all_toy_tasks()) {
+    for (const int64_t accumulate : {1, 3}) {
+      SCOPED_TRACE(task.name + " " + std::to_string(accumulate));
+      const auto ranks = std::make_shared<testing::FakeCommunicator>(0, 2, [](const Tensor& sum) { sum.mul_(2); });
+      Setting setting{.task = task, .accumulate = accumulate, .ranks = ranks};
+      run(setting, false);
+      const int eager_calls = ranks->calls;
+      const Outcome graph = expect_eager_bits(setting);
+      EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
+      EXPECT_GE(graph.report.back().replays, 10);
+      // As many as eager mode, and one update's more for each capture, which this stand-in for a device runs.
+      const int per_update = eager_calls / static_cast<int>(setting.updates);
+      EXPECT_EQ(ranks->calls, 3 * eager_calls + per_update * graph.log->count("begin"));
     }
   }
 }

@@ -269,7 +269,8 @@ class SlowSink : public testing::MemorySink {
   std::string file_;
 };
 
-TEST(LoggerSinks, WriteAllWhenAHookEndsTheProgram) {
+// So named, it runs before a profiler leaves a thread whose absence ends a forked process.
+TEST(LoggerSinksDeathTest, WriteAllWhenAHookEndsTheProgram) {
   const TempDir folder;
   const std::string file = folder / "slow.jsonl";
   EXPECT_EXIT(

@@ -1,4 +1,4 @@
-"""Writes three TorchScript models, the data of 20 updates for each, and the losses that PyTorch's Python gets on them.
+"""Writes four TorchScript models, the data of 20 updates for each, and the losses that PyTorch's Python gets on them.
 
     python make_script_models.py FOLDER
 
@@ -10,7 +10,7 @@ For each NAME: FOLDER/NAME.pt (torch.jit.save) and FOLDER/NAME.safetensors with
     loss.interpreted     the same, without the executor's rewrites (torch.jit.optimized_execution(False))
     loss.bf16            losses of NAME.pt under bf16 autocast, without rewrites too: they cast at other places
     loss.clipped         losses of the nn.Module, gradients clipped to a norm of 1
-    weight.NAME          parameters and buffers of the nn.Module after the last update, in float32
+    weight.NAME          parameters and buffers of the nn.Module after the last update, in float32; tied ones once
 Besides FOLDER/forks.pt and FOLDER/autocast.pt, which take x [N, 4] and have no data.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
@@ -146,6 +146,22 @@ class Vit(nn.Module):
         return self.head(self.norm(self.layers(self.dropout(x)))[:, 0])
 
 
+class Tied(nn.Module):
+    """The first and the last layer share one weight."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.first = nn.Linear(32, num_classes, bias=False)  # applied the other way round
+        self.middle = nn.Linear(32, 32)
+        self.last = nn.Linear(32, num_classes)
+        self.last.weight = self.first.weight
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        hidden = self.middle(torch.tanh(x @ self.first.weight))
+        return self.last(self.dropout(torch.relu(hidden)))
+
+
 class Forks(nn.Module):
     """Branches that a TorchScript interpreter may run in any order, and that draw random numbers."""
 
@@ -195,7 +211,8 @@ def train(model, batches, bf16=False, clip=False):
     model.train()
     for inputs, target in batches:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        # As duet does it: every use of a weight is cast by itself, and the gradients of all add up in float32.
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
             loss = functional.cross_entropy(model(inputs), target)
         loss.backward()
         if clip:
@@ -222,7 +239,7 @@ def make(folder, name, model, shape, classes, trace):
         tensors["loss.bf16"] = train(torch.jit.load(path), batches, bf16=True)
     tensors["loss.clipped"] = train(clipped, batches, clip=True)
     tensors["seed"] = torch.tensor(SEED)
-    for key, value in original.state_dict().items():
+    for key, value in [*original.named_parameters(), *original.named_buffers()]:
         tensors["weight." + key] = value
     for index, (inputs, target) in enumerate(batches):
         tensors[f"input.{index}"] = inputs
@@ -242,6 +259,7 @@ def main():
     make(folder, "resnet18", ResNet18(10), (4, 3, 64, 64), 10, trace=False)
     make(folder, "lstm", Lstm(10), (8, 28, 28), 10, trace=False)
     make(folder, "vit", Vit(10), (4, 3, 32, 32), 10, trace=True)
+    make(folder, "tied", Tied(10), (8, 10), 10, trace=False)
     torch.jit.save(torch.jit.script(Forks()), os.path.join(folder, "forks.pt"))
     torch.jit.save(torch.jit.script(Autocast()), os.path.join(folder, "autocast.pt"))
 

@@ -176,7 +176,7 @@ TEST_P(ScriptModel, EvaluationBetweenUpdatesChangesNothing) {
   expect_same_bits(states[0], states[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ScriptModel, ::testing::Values("resnet18", "lstm", "vit"),
+INSTANTIATE_TEST_SUITE_P(Files, ScriptModel, ::testing::Values("resnet18", "lstm", "vit", "tied"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

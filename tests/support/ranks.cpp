@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <arpa/inet.h>
 #include <c10/util/Exception.h>
 #include <duet/core/error.h>
@@ -163,6 +164,15 @@ void expect_same_on_all(const std::vector<RankResult>& results) {
     ASSERT_EQ(result.tensors.size(), results.front().tensors.size());
     for (const auto& [name, tensor] : result.tensors) EXPECT_TRUE(same_bits(tensor, results.front().at(name))) << name;
   }
+}
+
+double largest_difference(const RankResult& a, const RankResult& b, const std::string& but) {
+  double largest = 0;
+  for (const auto& [name, tensor] : a.tensors) {
+    if (name == but) continue;
+    largest = std::max(largest, (tensor.to(at::kDouble) - b.at(name).to(at::kDouble)).abs().max().item<double>());
+  }
+  return largest;
 }
 
 }  // namespace duet::testing

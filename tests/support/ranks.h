@@ -39,5 +39,7 @@ int free_port();
 void expect_no_error(const std::vector<RankResult>& results);
 // All ranks gave tensors of the same bits.
 void expect_same_on_all(const std::vector<RankResult>& results);
+// Of two numbers of the same place, over all tensors but the one called `but`.
+double largest_difference(const RankResult& a, const RankResult& b, const std::string& but = "");
 
 }  // namespace duet::testing

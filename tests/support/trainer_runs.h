@@ -28,6 +28,11 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
+inline NamedTensors weights_of(const BaseTrainer& trainer) {
+  const StateDict weights = trainer.weights();
+  return {weights.tensors().begin(), weights.tensors().end()};
+}
+
 inline void expect_same_bits(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.tensors().size(), b.tensors().size());
   for (const auto& [name, tensor] : a.tensors()) {

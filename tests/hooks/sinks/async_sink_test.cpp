@@ -164,7 +164,8 @@ int in_child(const Body& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(AsyncSink, WritesAllBeforeExitEndsTheProgram) {
+// So named, it runs before a profiler leaves a thread whose absence ends a forked process.
+TEST(AsyncSinkDeathTest, WritesAllBeforeExitEndsTheProgram) {
   const TempDir folder;
   const std::string file = folder / "log.jsonl";
   EXPECT_EXIT(

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <duet/core/batch.h>
+#include <duet/core/comm/launch.h>
+#include <duet/optim/distributed_options.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+class BaseTrainer;
+class Task;
+
+}  // namespace duet
+
+namespace duet::benchmarks {
+
+struct Size {
+  int64_t updates = 10, width = 1536, layers = 3, batch = 128, warmup = 5;
+};
+
+std::unique_ptr<Task> make_model(const Size& size);
+Batch make_batch(const Size& size);
+std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& size,
+                                          const DistributedOptions& distributed);
+
+using Numbers = std::vector<double>;
+using Body = std::function<Numbers(const Launch& launch)>;
+
+double median(Numbers values);
+
+// Runs `body` in a process per rank, one thread each, and returns what each of them gave, by rank. Throws
+// std::runtime_error if one fails.
+std::vector<Numbers> on_ranks(int64_t world, const Body& body);
+
+// The number after `flag` on the command line, at least 1.
+int64_t number_after(const char* flag, int64_t otherwise, int argc, char** argv);
+
+}  // namespace duet::benchmarks

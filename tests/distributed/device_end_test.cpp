@@ -1,0 +1,134 @@
+#include <duet/core/comm/c10d_communicator.h>
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+
+#include "../support/ranks.h"
+
+// A rank whose host waits for its GPU, which waits for a lost rank: only an abort of the device's connections ends that.
+
+namespace duet {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::run_processes;
+
+// Stands in for NCCL: a wait that nothing but abort() ends.
+class StuckDevice : public c10d::Backend {
+ public:
+  StuckDevice(int rank, int size) : Backend(rank, size) {}
+  const std::string getBackendName() const override { return "stuck"; }
+  void abort() override {
+    const std::lock_guard lock(mutex_);
+    ++aborts;
+    changed_.notify_all();
+  }
+  bool wait_for_abort(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, most, [this] { return aborts > 0; });
+  }
+  int aborts = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+struct Rank {
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<StuckDevice> device;
+  std::unique_ptr<C10dCommunicator> communicator;
+};
+
+c10::intrusive_ptr<c10d::Store> client(const Launch& launch, bool server) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.master_port);
+  options.isServer = server;
+  options.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+Rank connected(const Launch& launch) {
+  Rank rank;
+  const auto own = static_cast<int>(launch.rank), size = static_cast<int>(launch.world_size);
+  rank.store = client(launch, launch.rank == 0);
+  auto gloo = c10d::ProcessGroupGloo::Options::create(20s);
+  gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  auto host = c10::make_intrusive<c10d::ProcessGroupGloo>(rank.store, own, size, gloo);
+  rank.device = c10::make_intrusive<StuckDevice>(own, size);
+  auto watch = std::make_unique<PeerWatch>(c10::make_intrusive<c10d::PrefixStore>("watch", client(launch, false)),
+                                           launch.rank, launch.world_size, 0);
+  rank.communicator = std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch),
+                                                         CommunicatorTimeouts{20s, 2s});
+  rank.communicator->barrier();
+  return rank;
+}
+
+// The rank that is lost, and how: the others find out though nobody of them calls the communicator.
+void lose(int64_t lost, const std::function<void()>& how) {
+  const auto results = run_processes(3, [&](const Launch& launch) {
+    Rank rank = connected(launch);
+    if (launch.rank == lost) how();
+    if (!rank.device->wait_for_abort(30s)) throw std::runtime_error("nobody ended the wait");
+    rank.communicator->barrier();
+    return NamedTensors();
+  });
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    if (static_cast<int64_t>(rank) == lost) continue;
+    EXPECT_EQ(results[rank].exit_code, 6) << results[rank].error;
+    EXPECT_NE(results[rank].error.find("rank " + std::to_string(lost) + " is dead or stopped"), std::string::npos)
+        << results[rank].error;
+  }
+}
+
+TEST(DeviceEnd, ComesWhenARankIsKilled) {
+  for (const int64_t lost : {1, 2}) lose(lost, [] { raise(SIGKILL); });
+}
+
+TEST(DeviceEnd, ComesWhenTheRankThatHoldsTheStoreIsKilled) {
+  lose(0, [] { raise(SIGKILL); });
+}
+
+TEST(DeviceEnd, ComesWhenARankIsStopped) {
+  lose(1, [] { raise(SIGSTOP); });
+}
+
+TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
+  const auto results = run_processes(3, [&](const Launch& launch) {
+    Rank rank = connected(launch);
+    if (launch.rank == 2) {
+      rank.communicator->fail("it has had enough");
+      EXPECT_EQ(rank.device->aborts, 1);
+      return NamedTensors();
+    }
+    if (!rank.device->wait_for_abort(1500ms)) throw std::runtime_error("nobody ended the wait");
+    rank.communicator->barrier();
+    return NamedTensors();
+  });
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_NE(results[rank].error.find("rank 2 failed in update 0 (start): it has had enough"), std::string::npos)
+        << results[rank].error;
+  }
+}
+
+TEST(DeviceEnd, DoesNotComeInARunThatEndsWell) {
+  const auto results = run_processes(3, [&](const Launch& launch) {
+    Rank rank = connected(launch);
+    std::this_thread::sleep_for(3s);  // longer than the silence that is taken for a loss
+    if (launch.rank != 1) std::this_thread::sleep_for(3s);  // who has left is not lost
+    rank.communicator.reset();
+    if (rank.device->aborts != 0) throw std::runtime_error("a healthy device was aborted");
+    return NamedTensors();
+  });
+  testing::expect_no_error(results);
+}
+
+}  // namespace
+}  // namespace duet

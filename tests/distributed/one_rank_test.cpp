@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+#include <duet/core/error.h>
+#include <duet/core/hook.h>
+#include <duet/core/module_task.h>
+#include <torch/torch.h>
+
+#include "../support/rank_data.h"
+#include "../support/ranks.h"
+#include "../support/trainer_runs.h"
+
+// What one rank does and the others do not, in the middle of a run.
+
+namespace duet {
+namespace {
+
+using namespace testing;
+
+using Ranks = std::shared_ptr<Communicator>;
+
+struct Growing : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({2})), bias = register_parameter("bias", torch::ones({2}));
+  at::Tensor cache = register_buffer("cache", torch::zeros({2}));
+};
+
+// Runs six updates; `act` may do something of this rank's after each.
+NamedTensors train(const std::string& mode, const Ranks& ranks,
+                   const std::function<void(Growing&, int64_t update)>& act) {
+  TrainerOptions options;
+  options.optimizer = {.type = "SGD", .lr = 0.1};
+  options.distributed.communicator = ranks;
+  const auto model = std::make_shared<Growing>();
+  const auto loss = [](Growing& net, const Batch& batch) {
+    net.cache.add_(1);
+    return (batch["x"] * net.weight + net.bias).mean() + 0 * net.cache.sum();
+  };
+  const auto trainer = make_trainer(mode, make_task(model, loss), options);
+  for (int64_t update = 0; update < 6; ++update) {
+    trainer->step(Batch{{"x", torch::ones({2})}});
+    act(*model, update);
+  }
+  trainer->finish();
+  return weights_of(*trainer);
+}
+
+void expect_all(const std::vector<RankResult>& results, const std::vector<int>& codes, const std::string& text) {
+  bool said = false;
+  for (const RankResult& result : results) {
+    EXPECT_NE(std::find(codes.begin(), codes.end(), result.exit_code), codes.end())
+        << result.exit_code << ": " << result.error;
+    said = said || result.error.find(text) != std::string::npos;
+    EXPECT_LT(result.seconds, 30);
+  }
+  EXPECT_TRUE(said) << "'" << text << "' is not in: " << results[0].error;
+}
+
+const ConnectOptions kShort{.start_timeout = 3, .timeout = 3};
+
+class OneRank : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OneRank, HasABufferThatGrows) {
+  for (const int64_t growing : {0, 1}) {
+    const auto results = run_ranks(
+        2,
+        [&](const Ranks& ranks) {
+          return train(GetParam(), ranks, [&](Growing& model, int64_t update) {
+            if (update == 2 && ranks->rank() == growing) model.cache.set_data(torch::zeros({64}));
+          });
+        },
+        kShort);
+    expect_all(results, {1, 2, 6}, "");
+    for (const RankResult& result : results) EXPECT_FALSE(result.error.empty()) << "rank " << growing << " grew";
+  }
+}
+
+// In place: the memory stays the same.
+TEST(OneRankEager, HasABufferThatIsResized) {
+  const auto results = run_ranks(
+      2,
+      [&](const Ranks& ranks) {
+        return train("eager", ranks, [&](Growing& model, int64_t update) {
+          if (update == 2 && ranks->rank() == 1) model.cache.resize_({1}).zero_();
+        });
+      },
+      kShort);
+  expect_all(results, {2, 6}, "");
+  for (const RankResult& result : results) EXPECT_FALSE(result.error.empty());
+}
+
+TEST(OneRankEager, BuffersMayGrowOnAllRanksAlike) {
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    return train("eager", ranks, [&](Growing& model, int64_t update) {
+      if (update == 2) model.cache.set_data(torch::full({8}, static_cast<float>(ranks->rank())));
+    });
+  });
+  expect_same_on_all(results);
+  EXPECT_EQ(results[1].at("cache").sum().item<float>(), 8 * 3);
+}
+
+TEST_P(OneRank, FreezesAParameter) {
+  const auto results = run_ranks(
+      2,
+      [&](const Ranks& ranks) {
+        return train(GetParam(), ranks, [&](Growing& model, int64_t update) {
+          if (update == 2 && ranks->rank() == 1) model.bias.requires_grad_(false);
+        });
+      },
+      kShort);
+  expect_all(results, {2, 6}, "rank 1 in update 3 (agreement on what trains)");
+}
+
+// Throws in the last hook of a run, when all is done.
+class LateError : public Hook {
+ public:
+  std::string name() const override { return "late"; }
+  void after_train(TrainContext&) override { throw DataError("[LateError] the disk is full"); }
+};
+
+TEST_P(OneRank, FailsAfterTheLastUpdate) {
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    TrainerOptions options;
+    options.distributed.communicator = ranks;
+    const ToyTask task = mlp_task();
+    const auto trainer = make_trainer(GetParam(), task.make(), options);
+    if (ranks->rank() == 1) trainer->add_hook(std::make_unique<LateError>());
+    trainer->step(task.batch(4, 1));
+    trainer->finish();
+    return NamedTensors();
+  });
+  EXPECT_EQ(results[1].exit_code, 3) << results[1].error;
+  EXPECT_EQ(results[0].exit_code, 6) << results[0].error;
+  EXPECT_NE(results[0].error.find("the disk is full"), std::string::npos) << results[0].error;
+}
+
+// A metric whose sums depend on what a rank has seen.
+class BadSums : public MeanLoss {
+ public:
+  BadSums(int64_t size, std::string name) : size_(size), name_(std::move(name)) {}
+  std::vector<std::string> names() const override { return {name_}; }
+  MetricValues compute() const override { return {{name_, 0.0}}; }
+  std::vector<at::Tensor> sums(at::Device) override {
+    return size_ == 0 ? std::vector<at::Tensor>() : std::vector<at::Tensor>{at::zeros({size_}, at::kDouble)};
+  }
+
+ private:
+  int64_t size_;
+  std::string name_;
+};
+
+TEST_P(OneRank, HasOtherSumsOfAMetric) {
+  for (const int64_t size : {0, 7}) {
+    const auto results = run_ranks(2, [&](const Ranks& ranks) {
+      TrainerOptions options;
+      options.distributed.communicator = ranks;
+      const ToyTask task = mlp_task();
+      const auto trainer = make_trainer(GetParam(), task.make(), options);
+      trainer->add_metric(std::make_unique<BadSums>(ranks->rank() == 1 ? size : 5, "recall"));
+      trainer->validate(*share_of(task.batch(8, 7).items(), 4, ranks.get()));
+      return NamedTensors();
+    });
+    for (const RankResult& result : results) {
+      EXPECT_EQ(result.exit_code, 2) << result.error;
+      EXPECT_NE(result.error.find("on rank 0 recall: Double [5]"), std::string::npos) << result.error;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, OneRank, ::testing::Values("eager", "graph"),
+                         [](const auto& mode) { return std::string(mode.param); });
+
+}  // namespace
+}  // namespace duet
