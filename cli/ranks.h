@@ -18,9 +18,9 @@ namespace duet {
 int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
                  const std::function<int(RunConfig&)>& run);
 
-// The device of a process that was told `wish` (trainer.device) and sees `gpus` GPUs: its own where that is left open. With
-// several that is the one of its local rank; the only one is its own, as launchers that bind GPUs to processes show it.
-// Throws ConfigError if it has none.
+// The device of a process that was told `wish` (trainer.device) and sees `gpus` GPUs: its own where that is left open.
+// With several that is the one of its local rank; the only one is its own, as launchers that bind GPUs to processes
+// show it. Throws ConfigError if it has none.
 std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus);
 
 // Throws ConfigError if a launcher has started several processes: `command` is for one.

@@ -27,7 +27,9 @@ struct WeightsReport {
   std::vector<Difference> converted;    // loaded from another floating-point type
 
   // Every tensor has its counterpart, of the same shape and type.
-  bool exact() const { return missing.empty() && unexpected.empty() && mismatched.empty() && untied.empty() && converted.empty(); }
+  bool exact() const {
+    return missing.empty() && unexpected.empty() && mismatched.empty() && untied.empty() && converted.empty();
+  }
   // "10 of 12 tensors" and a line per kind of difference with up to `max_names` names each.
   std::string text(size_t max_names = 8) const;
 };

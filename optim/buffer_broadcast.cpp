@@ -40,7 +40,8 @@ void BufferBroadcast::make_groups(const NamedTensors& buffers) {
 // A buffer that grows, such as a cache, may do so on one rank alone: the others would then take the wrong part of it.
 void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
   std::string own;
-  for (const auto& [name, buffer] : buffers) own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
+  for (const auto& [name, buffer] : buffers)
+    own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
   if (own == layout_) return;
   communicator_->report("agreement on buffers");  // a rank that comes here alone waits in vain
   const std::vector<std::string> all = communicator_->all_gather(own);
@@ -48,7 +49,8 @@ void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
     if (all[rank] == all.front()) continue;
     const auto [there, here] = first_different_lines(all[rank], all.front());
     throw ConfigError(c10::str("[Distributed] rank ", rank, " has other buffers than rank 0 (", there, "; on rank 0 ",
-                               here, "), expected the same everywhere after every update; change their shapes on all "
+                               here,
+                               "), expected the same everywhere after every update; change their shapes on all "
                                "ranks alike, keep what differs out of the buffers, or set broadcast_buffers to false"));
   }
   layout_ = own;

@@ -46,8 +46,10 @@ std::string launch_line(const RunConfig& config) {
 
 // Whether what is in the work_dir was begun by the launcher that has now started the run anew, not by one before.
 bool is_of_this_launch(const RunConfig& config) {
-  // torchrun counts no restart when machines come or go; others use their names of runs again.
-  if (config.launch.run_id.empty() || (config.launch.restarts == 0 && config.launch.from != "torchrun")) return false;
+  const std::string& id = config.launch.run_id;
+  // torchrun counts no restart when machines come or go; names that the user has not given are used again.
+  const bool is_own_name = config.launch.from == "torchrun" && !id.starts_with("none.");
+  if (id.empty() || (config.launch.restarts == 0 && !is_own_name)) return false;
   std::ifstream file(config.work_dir + "/config.yaml");
   for (std::string line; std::getline(file, line) && line.starts_with("#");) {
     if (line == launch_line(config)) return true;

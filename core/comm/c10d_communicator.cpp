@@ -11,7 +11,10 @@
 #include <duet/core/log.h>
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace duet {
@@ -52,19 +55,35 @@ void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
 }  // namespace
 
 // A graph on the device that waits for a lost rank would never end, nor would this process, which frees its memory.
+// NCCL's abort ends the waits at once, but returns only when all graphs that were captured with its connections are
+// gone, which the caller's own trainer holds: so it runs in a thread that nobody waits for as long as that one lives.
 struct C10dCommunicator::DeviceEnd {
   explicit DeviceEnd(c10::intrusive_ptr<c10d::Backend> device) : backend(std::move(device)) {}
-  void operator()() {
-    std::call_once(once, [this] {
+
+  static void start(const std::shared_ptr<DeviceEnd>& end) {
+    if (end->started.exchange(true)) return;
+    std::thread([end] {
       try {
-        backend->abort();
+        end->backend->abort();
       } catch (const std::exception& error) {
         log_warning("[Communicator] the device's connections could not be closed (" + first_line(error) + ")");
       }
-    });
+      const std::lock_guard lock(end->mutex);
+      end->done = true;
+      end->changed.notify_all();
+    }).detach();
   }
+
+  void wait(std::chrono::seconds most) {
+    std::unique_lock lock(mutex);
+    if (started) changed.wait_for(lock, most, [this] { return done; });
+  }
+
   c10::intrusive_ptr<c10d::Backend> backend;
-  std::once_flag once;
+  std::atomic<bool> started{false};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
 };
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
@@ -76,9 +95,9 @@ C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::
       device_waits_on_host_(device_->getBackendName() == "gloo"),
       watch_(std::move(watch)),
       timeouts_(timeouts) {
-  if (device_waits_on_host_) return;
+  if (device_waits_on_host_ || !watch_) return;
   device_end_ = std::make_shared<DeviceEnd>(device_);
-  if (watch_) watch_->watch_for_waits([end = device_end_] { (*end)(); }, timeouts_.running);
+  watch_->watch_for_waits([end = device_end_] { DeviceEnd::start(end); }, timeouts_.running);
 }
 
 C10dCommunicator::~C10dCommunicator() {
@@ -86,6 +105,7 @@ C10dCommunicator::~C10dCommunicator() {
   if (device_waits_on_host_ && failure_.empty() && std::any_of(open_.begin(), open_.end(), is_open)) {
     fail("it gave up its communicator in the middle of an update");
   }
+  if (device_end_) device_end_->wait(std::chrono::seconds(3));  // the graphs are gone by now
 }
 
 template <class Call>
@@ -252,7 +272,7 @@ void C10dCommunicator::fail(const std::string& reason) {
 }
 
 void C10dCommunicator::abandon() {
-  if (device_end_) (*device_end_)();
+  if (device_end_) DeviceEnd::start(device_end_);
   open_.clear();
   leave_behind(std::exchange(device_, nullptr));
   leave_behind(std::exchange(host_, nullptr));

@@ -56,7 +56,8 @@ class C10dCommunicator : public Communicator {
   int64_t rank_, world_size_;
   c10::intrusive_ptr<c10d::Backend> host_, device_;
   bool device_waits_on_host_;  // a work's wait() blocks this thread, not a stream
-  std::shared_ptr<DeviceEnd> device_end_;  // null: this rank waits on the host alone
+  std::shared_ptr<DeviceEnd>
+      device_end_;  // null: this rank waits on the host alone, or the device's group is the caller's
   std::unique_ptr<PeerWatch> watch_;
   CommunicatorTimeouts timeouts_;
   bool running_ = false, patient_ = false;

@@ -25,7 +25,6 @@ namespace duet {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 milliseconds to_milliseconds(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
@@ -108,8 +107,7 @@ Meeting meet_others(const Launch& launch, at::Device device, milliseconds timeou
   const auto store = open_store(launch, launch.holds_store(), timeout);
   const std::string prefix = meet(launch, device, store, timeout);
   auto own = part_of(open_store(launch, /*server=*/false, timeout), prefix);
-  auto watch =
-      std::make_unique<PeerWatch>(std::move(own), launch.rank, launch.world_size, launch.agent_store ? -1 : 0);
+  auto watch = std::make_unique<PeerWatch>(std::move(own), launch.rank, launch.world_size, launch.agent_store ? -1 : 0);
   return {part_of(store, prefix), std::move(watch)};
 }
 

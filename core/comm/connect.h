@@ -23,12 +23,13 @@ struct ConnectOptions {
 };
 
 // Meets the other ranks: c10d's TCPStore, Gloo for the CPU, NCCL for CUDA. Null for a world of one, which needs
-// nothing (see also_alone). Throws ConfigError if the meeting place cannot be used or the ranks do not fit together, and PeerError if
-// some do not come in time.
+// nothing (see also_alone). Throws ConfigError if the meeting place cannot be used or the ranks do not fit together,
+// and PeerError if some do not come in time.
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options = {});
 
 // Over a process group that the caller made, which must have a CPU backend, and one for `device`; null for a group of
-// one (see also_alone). Its ranks are told apart from others by nothing: errors that one of them causes do not name it.
+// one (see also_alone). Errors that another rank causes do not name it,
+// and a GPU that waits for a lost one is not freed from that.
 std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
                                       const ConnectOptions& options = {});
 

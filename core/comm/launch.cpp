@@ -116,13 +116,14 @@ void refuse_left_over(const Variables& variable, const Launch& launch) {
     return name == kTorchrun.rank || name == kTorchrun.world_size ? std::nullopt : variable(name);
   };
   const Names* const names = launcher_of(without_torchrun);
-  if (names == nullptr) return;
+  if (names == nullptr || !variable(names->world_size)) return;
   Launch other;
   read_ranks(*names, without_torchrun, other);
   const bool same_size = other.world_size == launch.world_size;
   if (other.world_size < launch.world_size || (same_size && other.rank == launch.rank)) return;
-  throw ConfigError(c10::str("[Launch] found RANK ", launch.rank, " of WORLD_SIZE ", launch.world_size, " in a process that ",
-                             names->launcher, " calls rank ", other.rank, " of ", other.world_size,
+  throw ConfigError(c10::str("[Launch] found RANK ", launch.rank, " of WORLD_SIZE ", launch.world_size,
+                             " in a process that ", names->launcher, " calls rank ", other.rank, " of ",
+                             other.world_size,
                              ", expected one answer; unset RANK and WORLD_SIZE, or give --rank and --world-size"));
 }
 

@@ -33,9 +33,9 @@ struct LaunchFlags {
 };
 
 // Reads, in this order of trust: the flags; torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-// MASTER_PORT, TORCHELASTIC_*); Open MPI's (OMPI_COMM_WORLD_*); MPICH's (PMI_*, MPI_LOCALRANKID); SLURM's (SLURM_PROCID,
-// SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_NODELIST), unless the shell of an allocation without srun; PMI_* alone;
-// else a single process.
+// MASTER_PORT, TORCHELASTIC_*); Open MPI's (OMPI_COMM_WORLD_*); MPICH's (PMI_*, MPI_LOCALRANKID); SLURM's
+// (SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID, SLURM_STEP_NODELIST), unless the shell of an allocation without
+// srun; PMI_* alone; else a single process.
 //
 // Throws ConfigError naming the variables if some are missing, are no numbers, or contradict each other.
 Launch read_launch(const LaunchFlags& flags = {});

@@ -34,23 +34,25 @@ std::string late_text(const Launch& launch, const std::string& who, milliseconds
                   timeout.count() / 1000.0, " s; check that it was started, or raise the start timeout");
 }
 
+std::string twice_text(const Launch& launch) {
+  return c10::str("two processes say they are rank ", launch.rank, " of ", launch.world_size, " at ", place_of(launch),
+                  ", expected each rank once; give every process a rank of its own");
+}
+
 // One rank's part of the meeting. Who finds a contradiction tells all.
 class Hello {
  public:
-  Hello(const Launch& launch, at::Device device, c10d::Store& store, milliseconds timeout)
+  Hello(const Launch& launch, at::Device device, c10d::Store& store, milliseconds timeout, Clock::time_point deadline)
       : launch_(launch),
         store_(store),
         timeout_(timeout),
-        deadline_(Clock::now() + timeout),
+        deadline_(deadline),
         device_(device),
         kind_(c10::DeviceTypeName(device.type(), /*lower_case=*/true)) {}
 
   void say() {
     const std::string key = "hello/" + std::to_string(launch_.rank);
-    if (store_.add(key + "/count", 1) > 1) {
-      refuse(c10::str("two processes say they are rank ", launch_.rank, " of ", launch_.world_size, " at ",
-                      place_of(launch_), ", expected each rank once; give every process a rank of its own"));
-    }
+    if (store_.add(key + "/count", 1) > 1) refuse(twice_text(launch_));
     set_text(store_, "device/" + std::to_string(launch_.rank), kind_);
     if (device_.is_cuda()) {
       set_text(store_, "gpu/" + std::to_string(launch_.rank), gpu_identity(device_));
@@ -117,12 +119,16 @@ class Hello {
 };
 
 // What was said before the launcher started the group anew must not be heard again.
-std::string part_of(const Launch& launch, const c10::intrusive_ptr<c10d::Store>& store, milliseconds timeout) {
+std::string part_of(const Launch& launch, const c10::intrusive_ptr<c10d::Store>& store, milliseconds timeout,
+                    Clock::time_point deadline) {
   if (!launch.agent_store) return "duet";  // rank 0 has just made it
   c10d::PrefixStore rounds("duet", store);
-  const std::string round = find_round(rounds, launch.rank, launch.world_size, timeout);
-  if (round.empty()) throw PeerError(late_text(launch, "a rank", timeout));
-  return "duet/" + round;
+  const Round round = find_round(rounds, launch.rank, launch.world_size, deadline);
+  if (round.twice) throw ConfigError("[Launch] " + twice_text(launch));
+  if (!round.name.empty()) return "duet/" + round.name;
+  std::string missing;
+  for (const int64_t rank : round.missing) missing += c10::str(missing.empty() ? "rank " : ", rank ", rank);
+  throw PeerError(late_text(launch, missing.empty() ? "a rank" : missing, timeout));
 }
 
 }  // namespace
@@ -130,9 +136,10 @@ std::string part_of(const Launch& launch, const c10::intrusive_ptr<c10d::Store>&
 std::string meet(const Launch& launch, at::Device device, const c10::intrusive_ptr<c10d::Store>& store,
                  milliseconds timeout) {
   try {
-    const std::string part = part_of(launch, store, timeout);
+    const auto deadline = Clock::now() + timeout;
+    const std::string part = part_of(launch, store, timeout, deadline);
     c10d::PrefixStore own(part, store);
-    Hello hello(launch, device, own, timeout);
+    Hello hello(launch, device, own, timeout, deadline);
     hello.say();
     hello.hear_all();
     return part;

@@ -16,7 +16,7 @@ std::string find_shared_gpu(const std::vector<GpuOfRank>& of_ranks) {
     return c10::str("ranks ", owner->second, " and ", rank, " both train on ", identity, " (",
                     of_ranks[owner->second].name, " and ", name,
                     "), expected a GPU each; start no more processes than there are GPUs, leave their choice to "
-                    "device=cuda, and check LOCAL_RANK and CUDA_VISIBLE_DEVICES");
+                    "device=cuda and check LOCAL_RANK and CUDA_VISIBLE_DEVICES, or train with device=cpu");
   }
   return {};
 }

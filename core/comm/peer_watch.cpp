@@ -36,6 +36,7 @@ constexpr char kLeft = '-';  // instead of a beat's count: the rank has left the
 struct Peer {
   std::string beat;  // "17 update 3 (data)"; empty: nothing yet
   Clock::time_point changed;
+  int64_t same = 0;        // rounds in a row that found no change
   bool looked_at = false;  // since somebody looks
   bool changes = false;    // since then
   bool knows = false;      // the verdict
@@ -62,8 +63,8 @@ struct PeerWatch::Shared {
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   bool stopping = false, done = false;
-  bool looking = false;  // all peers are read, not only the holder
-  int64_t rounds = 0;    // since then
+  bool looking = false;             // all peers are read, not only the holder
+  int64_t rounds = 0;               // since then
   std::function<void()> end_waits;  // null: all who wait look up
   std::chrono::milliseconds silence{0};
   std::string proposal;  // for the verdict
@@ -135,12 +136,13 @@ void PeerWatch::Shared::round() {
   if (watching && said.empty()) look_at_next();
 }
 
-// Every rank looks at one other, so that all are looked at.
+// Every rank looks at one other, so that all are looked at. Rounds are counted, not time: this process may itself have
+// been stopped.
 void PeerWatch::Shared::look_at_next() {
   const std::lock_guard lock(mutex);
   if (!proposal.empty()) return;
   const Peer& peer = peers[next()];
-  if (peer.left() || Clock::now() - peer.changed < silence) return;
+  if (peer.left() || peer.same * kBeat < silence) return;
   proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
 }
 
@@ -173,6 +175,7 @@ void PeerWatch::Shared::read_peers(bool all, bool with_next) {
     Peer& entry = peers[peer];
     entry.knows = knows;
     const bool changes = entry.beat != beat;
+    entry.same = changes ? 0 : entry.same + 1;
     if (changes || entry.changed == Clock::time_point()) entry.changed = Clock::now();
     entry.changes = entry.changes || (changes && entry.looked_at);
     entry.looked_at = entry.looked_at || all;
@@ -207,7 +210,11 @@ void PeerWatch::report(const char* phase) { shared_->phase = phase; }
 bool PeerWatch::over() const { return shared_->over; }
 
 void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence) {
-  const std::lock_guard lock(shared_->mutex);
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->done) {  // the store is lost already
+    lock.unlock();
+    return end_waits();
+  }
   shared_->end_waits = std::move(end_waits);
   shared_->silence = silence;
 }

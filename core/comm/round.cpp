@@ -3,16 +3,29 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/comm/store_text.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
-#include <vector>
+#include <utility>
 
 namespace duet {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kPause{10};
+using std::chrono::milliseconds;
+
+// Many ranks ask one store: those who wait long ask seldom.
+class Pause {
+ public:
+  void take() {
+    std::this_thread::sleep_for(length_);
+    length_ = std::min(length_ * 5 / 4, milliseconds(200));
+  }
+
+ private:
+  milliseconds length_{10};
+};
 
 std::string ticket_key(int64_t rank) { return "ticket/" + std::to_string(rank); }
 std::string accepted_key(int64_t rank) { return "accepted/" + std::to_string(rank); }
@@ -45,17 +58,26 @@ std::string all_tickets(c10d::Store& store, int64_t world_size) {
   return tickets;
 }
 
-bool all_accepted(c10d::Store& store, int64_t world_size, const std::string& offer) {
-  for (int64_t rank = 1; rank < world_size; ++rank) {
-    if (text_at(store, accepted_key(rank)) != offer) return false;
+// Those who have no ticket for a world of this size, or have not found theirs in the offer.
+std::vector<int64_t> missing_ranks(c10d::Store& store, int64_t world_size, const std::string& offer) {
+  std::vector<int64_t> missing;
+  const std::vector<std::string> words = words_of(offer);
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    const auto place = static_cast<std::size_t>(rank) + 1;
+    const std::string ticket = text_at(store, ticket_key(rank));
+    const bool offered = place < words.size() && words[place] == ticket;
+    const bool accepts = rank == 0 || text_at(store, accepted_key(rank)) == offer;
+    if (!offered || !accepts) missing.push_back(rank);
   }
-  return true;
+  return missing;
 }
 
 // A ticket of an earlier round is replaced when its rank comes; then there is another offer.
-std::string lead(c10d::Store& store, int64_t world_size, const std::string& own, Clock::time_point deadline) {
+Round lead(c10d::Store& store, int64_t world_size, const std::string& own, Clock::time_point deadline) {
   std::string tickets, offer;
-  for (int64_t offers = 0; Clock::now() < deadline; std::this_thread::sleep_for(kPause)) {
+  int64_t offers = 0;
+  for (Pause pause; Clock::now() < deadline; pause.take()) {
+    if (text_at(store, ticket_key(0)) != own) return {.twice = true};
     const std::string seen = all_tickets(store, world_size);
     if (seen.empty()) continue;
     if (seen != tickets) {
@@ -63,34 +85,34 @@ std::string lead(c10d::Store& store, int64_t world_size, const std::string& own,
       offer = c10::str(own, ".", ++offers, tickets);
       set_text(store, "offer", offer);
     }
-    if (!all_accepted(store, world_size, offer)) continue;
+    if (!missing_ranks(store, world_size, offer).empty()) continue;
     set_text(store, "begun", offer);
-    return words_of(offer).front();
+    return {.name = words_of(offer).front()};
   }
-  return {};
+  return {.missing = missing_ranks(store, world_size, offer)};
 }
 
-std::string follow(c10d::Store& store, int64_t rank, const std::string& own, Clock::time_point deadline) {
+Round follow(c10d::Store& store, int64_t rank, int64_t world_size, const std::string& own, Clock::time_point deadline) {
   std::string accepted;
-  for (; Clock::now() < deadline; std::this_thread::sleep_for(kPause)) {
+  for (Pause pause; Clock::now() < deadline; pause.take()) {
+    if (text_at(store, ticket_key(rank)) != own) return {.twice = true};
     const std::string offer = text_at(store, "offer");
     const std::vector<std::string> words = words_of(offer);
     const auto place = static_cast<std::size_t>(rank) + 1;
     if (place >= words.size() || words[place] != own) continue;
     if (offer != accepted) set_text(store, accepted_key(rank), offer);
     accepted = offer;
-    if (text_at(store, "begun") == offer) return words.front();
+    if (text_at(store, "begun") == offer) return {.name = words.front()};
   }
-  return {};
+  return {.missing = missing_ranks(store, world_size, text_at(store, "offer"))};
 }
 
 }  // namespace
 
-std::string find_round(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
+Round find_round(c10d::Store& store, int64_t rank, int64_t world_size, Clock::time_point deadline) {
   const std::string own = new_ticket(world_size);
   set_text(store, ticket_key(rank), own);
-  return rank == 0 ? lead(store, world_size, own, deadline) : follow(store, rank, own, deadline);
+  return rank == 0 ? lead(store, world_size, own, deadline) : follow(store, rank, world_size, own, deadline);
 }
 
 }  // namespace duet

@@ -173,6 +173,10 @@ def restart_of_another_run(program):
     expect("is started anew (restart 1): --resume auto" in text and "after update 26" in text, f"expected a resume:\n{text}")
     text = program.run([program.path, *words("anew")], **{**launch, "TORCHELASTIC_RESTART_COUNT": "0"})
     expect("is started anew (restart 0): --resume auto" in text, f"expected a resume when machines come or go:\n{text}")
+    nameless = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}
+    program.run([program.path, *words("nameless")], **nameless)
+    text = program.run([program.path, *words("nameless")], **nameless)
+    expect("resumed from" not in text, f"expected a run without a name of its own to begin anew:\n{text}")
     text = program.run([program.path, *words("anew", "eager", 16, "--resume", "none")], **launch)
     expect("resumed from" not in text and "checkpoints.1'" in text, f"expected --resume none to hold:\n{text}")
     text = program.run([program.path, *words("anew")], **{**launch, "TORCHELASTIC_RUN_ID": "second"})

@@ -68,7 +68,7 @@ def main():
         text = join_and_leave(program)
         stopped = [int(n) for n in re.findall(r"interrupted after (\d+) updates", text)]
         resumed = [int(n) for n in re.findall(r"after update (\d+)", text)]
-        expect(len(resumed) >= 2 and resumed[0] == stopped[0], f"expected to go on from {stopped}, found {resumed}:\n{text}")
+        expect(len(resumed) >= 2 and resumed[0] == stopped[0] and resumed[1] > resumed[0], f"expected to go on from {stopped}, found {resumed}:\n{text}")
         expect(f"finished after {UPDATES} updates" in text, f"expected {UPDATES} updates:\n{text}")
         expect(json.loads((program.folder / "elastic.json").read_text())["updates"] == UPDATES, "expected all updates")
         expect("earlier run" not in text, f"the run began anew:\n{text}")

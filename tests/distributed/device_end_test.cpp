@@ -12,7 +12,8 @@
 
 #include "../support/ranks.h"
 
-// A rank whose host waits for its GPU, which waits for a lost rank: only an abort of the device's connections ends that.
+// A rank whose host waits for its GPU, which waits for a lost rank: only an abort of the device's connections ends
+// that.
 
 namespace duet {
 namespace {
@@ -20,21 +21,28 @@ namespace {
 using namespace std::chrono_literals;
 using testing::run_processes;
 
-// Stands in for NCCL: a wait that nothing but abort() ends.
+// Stands in for NCCL: a wait that nothing but abort() ends, which itself returns when the captured graphs are gone.
 class StuckDevice : public c10d::Backend {
  public:
   StuckDevice(int rank, int size) : Backend(rank, size) {}
   const std::string getBackendName() const override { return "stuck"; }
   void abort() override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ++aborts;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return graphs == 0; });
+    ++ended;
+  }
+  void free_graph() {
+    const std::lock_guard lock(mutex_);
+    --graphs;
     changed_.notify_all();
   }
   bool wait_for_abort(std::chrono::milliseconds most) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, most, [this] { return aborts > 0; });
   }
-  int aborts = 0;
+  int aborts = 0, ended = 0, graphs = 1;
 
  private:
   std::mutex mutex_;
@@ -45,6 +53,12 @@ struct Rank {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<StuckDevice> device;
   std::unique_ptr<C10dCommunicator> communicator;
+};
+
+// As a trainer does, which is gone before its communicator.
+struct Graph {
+  StuckDevice& device;
+  ~Graph() { device.free_graph(); }
 };
 
 c10::intrusive_ptr<c10d::Store> client(const Launch& launch, bool server) {
@@ -65,8 +79,8 @@ Rank connected(const Launch& launch) {
   rank.device = c10::make_intrusive<StuckDevice>(own, size);
   auto watch = std::make_unique<PeerWatch>(c10::make_intrusive<c10d::PrefixStore>("watch", client(launch, false)),
                                            launch.rank, launch.world_size, 0);
-  rank.communicator = std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch),
-                                                         CommunicatorTimeouts{20s, 2s});
+  rank.communicator =
+      std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch), CommunicatorTimeouts{20s, 2s});
   rank.communicator->barrier();
   return rank;
 }
@@ -75,6 +89,7 @@ Rank connected(const Launch& launch) {
 void lose(int64_t lost, const std::function<void()>& how) {
   const auto results = run_processes(3, [&](const Launch& launch) {
     Rank rank = connected(launch);
+    const Graph graph{*rank.device};
     if (launch.rank == lost) how();
     if (!rank.device->wait_for_abort(30s)) throw std::runtime_error("nobody ended the wait");
     rank.communicator->barrier();
@@ -103,15 +118,22 @@ TEST(DeviceEnd, ComesWhenARankIsStopped) {
 TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
   const auto results = run_processes(3, [&](const Launch& launch) {
     Rank rank = connected(launch);
+    const auto device = rank.device;
     if (launch.rank == 2) {
-      rank.communicator->fail("it has had enough");
-      EXPECT_EQ(rank.device->aborts, 1);
+      {
+        const Graph graph{*rank.device};
+        rank.communicator->fail("it has had enough");  // while the graphs live
+      }
+      rank.communicator.reset();
+      if (device->aborts != 1 || device->ended != 1) throw std::runtime_error("the device was not aborted");
       return NamedTensors();
     }
+    const Graph graph{*rank.device};
     if (!rank.device->wait_for_abort(1500ms)) throw std::runtime_error("nobody ended the wait");
     rank.communicator->barrier();
     return NamedTensors();
   });
+  EXPECT_EQ(results[2].error, "");
   for (const std::size_t rank : {0, 1}) {
     EXPECT_NE(results[rank].error.find("rank 2 failed in update 0 (start): it has had enough"), std::string::npos)
         << results[rank].error;
@@ -121,8 +143,9 @@ TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
 TEST(DeviceEnd, DoesNotComeInARunThatEndsWell) {
   const auto results = run_processes(3, [&](const Launch& launch) {
     Rank rank = connected(launch);
-    std::this_thread::sleep_for(3s);  // longer than the silence that is taken for a loss
-    if (launch.rank != 1) std::this_thread::sleep_for(3s);  // who has left is not lost
+    std::this_thread::sleep_for(3s);                        // longer than the silence that is taken for a loss
+    if (launch.rank == 2) std::this_thread::sleep_for(3s);  // who has left is not lost
+    if (launch.rank == 0) std::this_thread::sleep_for(2s);  // nor the store, if all end soon after
     rank.communicator.reset();
     if (rank.device->aborts != 0) throw std::runtime_error("a healthy device was aborted");
     return NamedTensors();

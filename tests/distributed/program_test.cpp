@@ -79,15 +79,15 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
       NamedTensors result{{"eager", at::scalar_tensor(same_values(train("eager", true), train("eager", false)))}};
       const NamedTensors graph = train("graph", true);
       result.emplace_back("sums", graph.back().second);
-      result.emplace_back("graph", at::scalar_tensor(same_values(NamedTensors(graph.begin(), graph.end() - 1),
-                                                                 train("eager", false))));
+      result.emplace_back(
+          "graph", at::scalar_tensor(same_values(NamedTensors(graph.begin(), graph.end() - 1), train("eager", false))));
       return result;
     });
     testing::expect_no_error(one);
     if (one[0].tensors.empty()) continue;  // no GPU
     EXPECT_TRUE(one[0].at("eager").item<bool>()) << device;
     EXPECT_TRUE(one[0].at("graph").item<bool>()) << device;
-    if (device == std::string("cuda")) continue;  // a CUDA graph has no text
+    if (device == std::string("cuda")) continue;      // a CUDA graph has no text
     EXPECT_EQ(one[0].at("sums").item<int64_t>(), 2);  // a bucket, and the loss
   }
 }

@@ -28,7 +28,8 @@ std::vector<std::string> rounds_of(c10d::Store& store, const std::vector<Arrival
   for (const Arrival& arrival : arrivals) {
     found.push_back(std::async(std::launch::async, [&store, arrival] {
       std::this_thread::sleep_for(arrival.delay);
-      return find_round(store, arrival.rank, arrival.world_size, arrival.timeout);
+      const auto deadline = std::chrono::steady_clock::now() + arrival.timeout;
+      return find_round(store, arrival.rank, arrival.world_size, deadline).name;
     }));
   }
   std::vector<std::string> names;
@@ -75,6 +76,39 @@ TEST(FindRound, DoesNotTakeAnEarlierOffer) {
                   used);
   expect_one_name(rounds_of(*store, {{2, 3, milliseconds(0)}, {1, 3, milliseconds(150)}, {0, 3, milliseconds(300)}}),
                   used);
+}
+
+TEST(FindRound, NamesWhoIsMissing) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::set<std::string> used;
+  expect_one_name(rounds_of(*store, {{0, 3}, {1, 3}, {2, 3}}), used);  // leaves tickets of all
+  for (const int64_t missing : {1, 2}) {
+    std::vector<std::future<Round>> found;
+    for (int64_t rank = 0; rank < 3; ++rank) {
+      if (rank == missing) continue;
+      found.push_back(std::async(std::launch::async, [&store, rank] {
+        return find_round(*store, rank, 3, std::chrono::steady_clock::now() + milliseconds(600));
+      }));
+    }
+    for (auto& round : found) {
+      const Round seen = round.get();
+      EXPECT_EQ(seen.name, "");
+      EXPECT_EQ(seen.missing, std::vector<int64_t>{missing});
+    }
+  }
+}
+
+TEST(FindRound, RefusesTwoOfOneRank) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto come = [&](int64_t rank, int64_t delay) {
+    return std::async(std::launch::async, [&store, rank, delay] {
+      std::this_thread::sleep_for(milliseconds(delay));
+      return find_round(*store, rank, 2, std::chrono::steady_clock::now() + std::chrono::seconds(20));
+    });
+  };
+  auto first = come(1, 0), second = come(1, 100), main = come(0, 600);
+  EXPECT_TRUE(first.get().twice);
+  EXPECT_EQ(second.get().name, main.get().name);
 }
 
 TEST(FindRound, BeginsOnlyWithAllOfOneSize) {
