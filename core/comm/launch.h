@@ -21,7 +21,7 @@ struct Launch {
   // Whether the others meet in a store of this process.
   bool holds_store() const { return rank == 0 && !agent_store; }
 
-  // "rank 1 of 4 (torchrun), local rank 1 of 2, meeting at 10.0.0.1:29500"
+  // "rank 1 of 4 (torchrun), local rank 1, meeting at 10.0.0.1:29500"
   std::string text() const;
 };
 
