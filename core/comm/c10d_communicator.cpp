@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -95,9 +96,14 @@ C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::
       device_waits_on_host_(device_->getBackendName() == "gloo"),
       watch_(std::move(watch)),
       timeouts_(timeouts) {
-  if (device_waits_on_host_ || !watch_) return;
-  device_end_ = std::make_shared<DeviceEnd>(device_);
-  watch_->watch_for_waits([end = device_end_] { DeviceEnd::start(end); }, timeouts_.running);
+  if (!watch_) return;
+  // Patience is for a rank that works: one that is stopped is found after the shorter timeout in every phase.
+  std::function<void()> end_waits = [] {};
+  if (!device_waits_on_host_) {
+    device_end_ = std::make_shared<DeviceEnd>(device_);
+    end_waits = [end = device_end_] { DeviceEnd::start(end); };
+  }
+  watch_->watch_for_waits(std::move(end_waits), timeouts_.running);
 }
 
 C10dCommunicator::~C10dCommunicator() {

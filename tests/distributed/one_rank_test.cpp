@@ -6,6 +6,8 @@
 #include <duet/core/module_task.h>
 #include <torch/torch.h>
 
+#include <csignal>
+
 #include "../support/rank_data.h"
 #include "../support/ranks.h"
 #include "../support/trainer_runs.h"
@@ -109,6 +111,24 @@ TEST_P(OneRank, FreezesAParameter) {
       },
       kShort);
   expect_all(results, {2, 6}, "rank 1 in update 3 (agreement on what trains)");
+}
+
+// Patience is for a rank that works; the process below does not, and nobody sees its connections break.
+TEST(OneRankEager, IsStoppedWhileTheOthersArePatient) {
+  const auto results = run_ranks(
+      2,
+      [](const Ranks& ranks) {
+        ranks->set_running(true);
+        ranks->set_patient(true);
+        ranks->barrier();
+        if (ranks->rank() == 1) raise(SIGSTOP);
+        ranks->barrier();
+        return NamedTensors();
+      },
+      {.start_timeout = 60, .timeout = 2});
+  EXPECT_EQ(results[0].exit_code, 6);
+  EXPECT_NE(results[0].error.find("rank 1 is dead or stopped"), std::string::npos) << results[0].error;
+  EXPECT_LT(results[0].seconds, 30);  // not the start's timeout
 }
 
 // Throws in the last hook of a run, when all is done.
