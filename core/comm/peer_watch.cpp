@@ -65,7 +65,7 @@ struct PeerWatch::Shared {
   bool stopping = false, done = false;
   bool looking = false;             // all peers are read, not only the holder
   int64_t rounds = 0;               // since then
-  std::function<void()> end_waits;  // null: all who wait look up
+  std::function<void()> end_waits;  // null: nobody has asked, or it was called
   std::chrono::milliseconds silence{0};
   std::string proposal;  // for the verdict
   std::string verdict;   // what the group says; empty: it goes on

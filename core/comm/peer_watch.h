@@ -27,9 +27,9 @@ class PeerWatch {
   void report(const char* phase);
   // Whether some rank has given the verdict; never waits.
   bool over() const;
-  // For waits that cannot look up, such as that of a GPU for another one: calls `end_waits` once when the group is
-  // over, in another thread. Then nobody may be free to ask, so this object gives the verdict itself when the next
-  // rank, or the store, is silent for as long as `silence`.
+  // For waits that may be longer than `silence`, and for those that cannot look up, such as that of a GPU for another
+  // one: this object then gives the verdict itself when the next rank is silent for that long, and calls `end_waits`
+  // once when the group is over or the store was lost that long ago, in another thread.
   void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence);
   // Tells the others that this rank failed.
   void fail(const std::string& reason);
