@@ -20,13 +20,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "figures.h"
 #include "ranks.h"
 
 namespace duet::benchmarks {
@@ -254,9 +253,9 @@ void print_world_of_one(const char* mode, Size size, int64_t turns) {
     const auto launched = make_trainer(mode, size, Case{}.options(connect(launch, at::kCPU)));
     const Batch batch = make_batch(size);
     const auto cost = [&](BaseTrainer& trainer) {
-      const std::clock_t start = std::clock();
+      const double start = cpu_seconds();
       for (int64_t i = 0; i < size.updates; ++i) trainer.step(batch);
-      return 1e6 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / static_cast<double>(size.updates);
+      return 1e6 * (cpu_seconds() - start) / static_cast<double>(size.updates);
     };
     cost(*plain);
     cost(*launched);
@@ -286,9 +285,7 @@ void print_worlds_of_one(const Size& size, int64_t rounds) {
 }
 
 int run(const Size& size, int64_t rounds) {
-  std::printf("MLP, width %lld, %lld layers, batch %lld per rank; milliseconds per update\n",
-              static_cast<long long>(size.width), static_cast<long long>(size.layers),
-              static_cast<long long>(size.batch));
+  std::printf("%s; milliseconds per update\n", size.text().c_str());
   std::printf("%-44s %10s %10s %10s\n", "trainer", "update", "waits", "hidden");
   Figures sent;
   for (const char* mode : {"eager", "graph"}) {
@@ -317,12 +314,10 @@ int run(const Size& size, int64_t rounds) {
 }  // namespace duet::benchmarks
 
 int main(int argc, char** argv) {
-  using duet::benchmarks::number_after;
-  duet::benchmarks::Size size;
-  size.updates = number_after("--updates", size.updates, argc, argv);
-  size.width = number_after("--width", size.width, argc, argv);
-  const int64_t rounds = number_after("--rounds", 5, argc, argv);
-  if (argc > 1 && std::strcmp(argv[argc - 1], "--world-of-one") == 0) {
+  const duet::benchmarks::Flags flags(argc, argv);
+  const duet::benchmarks::Size size = duet::benchmarks::read_size(flags);
+  const int64_t rounds = flags.number("--rounds", 5);
+  if (flags.has("--world-of-one")) {
     duet::benchmarks::print_worlds_of_one(size, rounds);
     return 0;
   }

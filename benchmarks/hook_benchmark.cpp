@@ -17,15 +17,15 @@
 #include <duet/hooks/default_hooks.h>
 
 #include <stdlib.h>
-#include <time.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "figures.h"
+#include "flags.h"
 
 namespace duet::benchmarks {
 
@@ -82,18 +82,12 @@ class StopWatch : public Hook {
   std::string name() const override { return "stop_watch"; }
   int priority() const override { return kHighest; }
   void before_train_iter(TrainContext& context) override {
-    if (context.update == warm_up_) start_ = now();
+    if (context.update == warm_up_) start_ = cpu_seconds();
   }
   // The logger's after_train comes later, and with it the wait for its thread; its lines are written as they come.
-  void after_train(TrainContext& /*context*/) override { seconds_ = now() - start_; }
+  void after_train(TrainContext& /*context*/) override { seconds_ = cpu_seconds() - start_; }
 
  private:
-  static double now() {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  }
-
   int64_t warm_up_;
   double& seconds_;
   double start_ = 0;
@@ -127,17 +121,12 @@ double measure(const Model& model, const std::string& mode, int64_t updates, boo
   return seconds * 1e6 / static_cast<double>(updates);
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-void print_row(const Model& model, const std::string& mode, int64_t updates, int repetitions,
+void print_row(const Model& model, const std::string& mode, int64_t updates, int64_t repetitions,
                const std::string& work_dir) {
   const auto without = [&] { return measure(model, mode, updates, false, ""); };
   const auto with = [&] { return measure(model, mode, updates, true, work_dir); };
   std::vector<double> plain, full, cost;
-  for (int i = 0; i < repetitions; ++i) {
+  for (int64_t i = 0; i < repetitions; ++i) {
     // A steady drift of the machine cancels out.
     const double before = without();
     const double hooks = (with() + with()) / 2;
@@ -152,20 +141,15 @@ void print_row(const Model& model, const std::string& mode, int64_t updates, int
 
 }  // namespace
 
-int run(int argc, char** argv) {
-  int repetitions = 7;
-  int64_t updates = 0;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--repetitions") == 0) repetitions = std::max(1, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--updates") == 0) updates = std::max(1, std::atoi(argv[i + 1]));
-  }
+int run(const Flags& flags) {
+  const int64_t repetitions = flags.number("--repetitions", 7);
   std::string folder = (std::filesystem::temp_directory_path() / "duet-hooks-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return 1;
   std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per update)\n", "model", "mode", "no hooks", "defaults", "cost",
               "share");
   for (const Model& model : models()) {
     for (const char* mode : {"eager", "graph"}) {
-      print_row(model, mode, updates > 0 ? updates : model.updates, repetitions, folder);
+      print_row(model, mode, flags.number("--updates", model.updates), repetitions, folder);
     }
   }
   std::filesystem::remove_all(folder);
@@ -176,5 +160,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  return duet::benchmarks::run(argc, argv);
+  return duet::benchmarks::run(duet::benchmarks::Flags(argc, argv));
 }

@@ -9,7 +9,7 @@
 #include <duet/core/log.h>
 #include <duet/optim/update.h>
 
-#include <ctime>
+#include "figures.h"
 
 namespace duet::benchmarks {
 
@@ -18,12 +18,6 @@ namespace {
 constexpr int64_t kGroups = 6;
 constexpr int64_t kTensors = 60;
 constexpr int64_t kElements = 10'000'000 / kTensors;
-
-double cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // A loss whose gradients are the batch: the backward costs little and is not timed.
 class LinearTask : public Task {

@@ -17,13 +17,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "figures.h"
 #include "ranks.h"
 
 namespace duet::benchmarks {
@@ -248,9 +248,7 @@ int run(const Size& size, int64_t rounds, const std::string& folder) {
       add(row, on_ranks(2, [&](const Launch& launch) { return record(row, size, kept, launch); }));
     }
   }
-  std::printf("MLP, width %lld, %lld layers, batch %lld per rank, 2 ranks; milliseconds per update\n",
-              static_cast<long long>(size.width), static_cast<long long>(size.layers),
-              static_cast<long long>(size.batch));
+  std::printf("%s, 2 ranks; milliseconds per update\n", size.text().c_str());
   std::printf("%-38s %4s %8s %9s %11s %11s %7s %8s %7s %11s\n", "trainer", "rank", "update", "backward", "all-reduce",
               "in backward", "waits", "hidden", "joint", "in backward");
   for (const Row& row : rows) print(row);
@@ -262,13 +260,6 @@ int run(const Size& size, int64_t rounds, const std::string& folder) {
 }  // namespace duet::benchmarks
 
 int main(int argc, char** argv) {
-  using duet::benchmarks::number_after;
-  duet::benchmarks::Size size;
-  size.updates = number_after("--updates", size.updates, argc, argv);
-  size.width = number_after("--width", size.width, argc, argv);
-  std::string folder;
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], "--trace") == 0) folder = argv[i + 1];
-  }
-  return duet::benchmarks::run(size, number_after("--rounds", 5, argc, argv), folder);
+  const duet::benchmarks::Flags flags(argc, argv);
+  return duet::benchmarks::run(duet::benchmarks::read_size(flags), flags.number("--rounds", 5), flags.text("--trace"));
 }

@@ -9,13 +9,12 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <c10/util/StringUtil.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <stdexcept>
@@ -59,6 +58,17 @@ Numbers read_all(int end) {
 
 }  // namespace
 
+std::string Size::text() const {
+  return c10::str("MLP, width ", width, ", ", layers, " layers, batch ", batch, " per rank");
+}
+
+Size read_size(const Flags& flags) {
+  Size size;
+  size.updates = flags.number("--updates", size.updates);
+  size.width = flags.number("--width", size.width);
+  return size;
+}
+
 std::unique_ptr<Task> make_model(const Size& size) {
   MlpOptions options;
   options.in_features = size.width;
@@ -81,11 +91,6 @@ std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& s
   if (mode == "eager") return std::make_unique<EagerTrainer>(make_model(size), options);
   // An update that is compared would count twice.
   return std::make_unique<GraphTrainer>(make_model(size), options, GraphOptions{.verify_interval = 0});
-}
-
-double median(Numbers values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 std::vector<Numbers> on_ranks(int64_t world, const Body& body) {
@@ -112,13 +117,6 @@ std::vector<Numbers> on_ranks(int64_t world, const Body& body) {
   for (int status = 0; wait(&status) > 0;) whole = whole && status == 0;
   if (!whole) throw std::runtime_error("a rank has failed");
   return numbers;
-}
-
-int64_t number_after(const char* flag, int64_t otherwise, int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], flag) == 0) return std::max<int64_t>(1, std::atoll(argv[i + 1]));
-  }
-  return otherwise;
 }
 
 }  // namespace duet::benchmarks

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "flags.h"
+
 namespace duet {
 
 class BaseTrainer;
@@ -21,7 +23,13 @@ namespace duet::benchmarks {
 
 struct Size {
   int64_t updates = 10, width = 1536, layers = 3, batch = 128, warmup = 5;
+
+  // "MLP, width 1536, 3 layers, batch 128 per rank"
+  std::string text() const;
 };
+
+// What --updates and --width say.
+Size read_size(const Flags& flags);
 
 std::unique_ptr<Task> make_model(const Size& size);
 Batch make_batch(const Size& size);
@@ -31,13 +39,8 @@ std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& s
 using Numbers = std::vector<double>;
 using Body = std::function<Numbers(const Launch& launch)>;
 
-double median(Numbers values);
-
 // Runs `body` in a process per rank, one thread each, and returns what each of them gave, by rank. Throws
 // std::runtime_error if one fails.
 std::vector<Numbers> on_ranks(int64_t world, const Body& body);
-
-// The number after `flag` on the command line, at least 1.
-int64_t number_after(const char* flag, int64_t otherwise, int argc, char** argv);
 
 }  // namespace duet::benchmarks

@@ -5,17 +5,30 @@
 #include <duet/core/nearest.h>
 
 #include <algorithm>
+#include <regex>
 
 namespace duet {
 
 using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 
+namespace {
+
+// Whether YAML reads the plain scalar `text` as a number, or as true or false.
+bool is_number_or_bool(const std::string& text) {
+  static const std::regex kTyped(
+      R"([-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0x[\da-fA-F]+|0o[0-7]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|)"
+      R"(true|True|TRUE|false|False|FALSE)");
+  return std::regex_match(text, kTyped);
+}
+
+}  // namespace
+
 std::string describe(const Data& data) {
   switch (data.kind) {
     case Kind::kAbsent: return "missing";
     case Kind::kNull: return "null";
-    case Kind::kValue: return "'" + data.text + "'";
+    case Kind::kValue: return data.quoted || !is_number_or_bool(data.text) ? "'" + data.text + "'" : data.text;
     case Kind::kList: return c10::str("a list of ", data.items.size());
     case Kind::kMap: return "a map";
   }
@@ -147,6 +160,11 @@ void ConfigNode::fail_missing(const std::string& key, const std::string& way_out
 void ConfigNode::fail(const std::string& key, const std::string& message) const {
   if (key.empty()) fail_at(*data_, message);
   fail_at(*child(key).data_, message);
+}
+
+void ConfigNode::fail_value(const std::string& key, const std::string& expected) const {
+  const ConfigNode node = key.empty() ? *this : child(key);
+  fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected ", expected));
 }
 
 }  // namespace duet

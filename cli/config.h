@@ -106,6 +106,8 @@ class ConfigNode {
   [[noreturn]] void fail_missing(const std::string& key, const std::string& way_out) const;
   // Throws ConfigError "[Config] <origin>: <path>[.key] <message>".
   [[noreturn]] void fail(const std::string& key, const std::string& message) const;
+  // fail() with "is <the value there>, expected <expected>".
+  [[noreturn]] void fail_value(const std::string& key, const std::string& expected) const;
 
   // Everything as YAML, defaults that were read included, with a comment that says where each value came from.
   std::string dump() const;

@@ -45,7 +45,8 @@ inline std::string join_path(const std::string& parent, const std::string& key) 
   return parent.empty() ? key : parent + "." + key;
 }
 
-// "missing", "null", "'3'", "a list of 2", "a map"
+// What an error shows of a value: "missing", "null", "3" for a number or true, "'three'" for text (and for a number in
+// quotes, which is text), "a list of 2", "a map".
 std::string describe(const ConfigNode::Data& data);
 // Throws ConfigError "[Config] <origin>: <path> <message>".
 [[noreturn]] void fail_at(const ConfigNode::Data& data, const std::string& message);

@@ -41,8 +41,8 @@ std::shared_ptr<Data>& entry_of(Data& data, const std::string& key, const std::s
     if (item.first == key) return item.second;
   }
   if (data.kind == Kind::kValue) {
-    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " is the value '", data.text,
-                               "', expected a map to set '", key, "' in; override ", data.path, " itself"));
+    throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " is the value ", describe(data),
+                               ", expected a map to set '", key, "' in; override ", data.path, " itself"));
   }
   if (data.kind == Kind::kList && key != std::to_string(data.items.size())) {
     throw ConfigError(c10::str("[Config] ", origin, ": ", data.path, " has ", data.items.size(),

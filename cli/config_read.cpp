@@ -203,15 +203,14 @@ int64_t ConfigNode::read_int(const std::string& key, int64_t fallback, int64_t m
   about(key).range = range_text(min, max);
   if ((value >= min && value <= max) || data_->probing) return value;
   const bool open = max == std::numeric_limits<int64_t>::max();
-  fail(key,
-       c10::str("is ", value, ", expected an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
+  fail_value(key, c10::str("an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
 }
 
 double ConfigNode::read_number(const std::string& key, double fallback, double min, double max) const {
   const double value = read<double>(key, fallback);
   about(key).range = range_text(min, max);
   if ((value >= min && value <= max) || data_->probing) return value;
-  fail(key, c10::str("is ", text_of(value), ", expected a number ", bounds_text(min, max)));
+  fail_value(key, "a number " + bounds_text(min, max));
 }
 
 std::string ConfigNode::read_choice(const std::string& key, const std::string& fallback,
@@ -219,7 +218,7 @@ std::string ConfigNode::read_choice(const std::string& key, const std::string& f
   const std::string value = read<std::string>(key, fallback);
   about(key).choices = choices;
   if (std::find(choices.begin(), choices.end(), value) != choices.end() || data_->probing) return value;
-  fail(key, c10::str("is '", value, "', expected one of ", join(choices), did_you_mean(value, choices)));
+  fail_value(key, c10::str("one of ", join(choices), did_you_mean(value, choices)));
 }
 
 int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
@@ -239,7 +238,7 @@ int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   for (const auto& [name, factor] : kUnits) {
     if (value && unit == name && *value >= 0 && *value * factor < 9e18) return static_cast<int64_t>(*value * factor);
   }
-  fail(key, c10::str("is '", *text, "', expected bytes such as 1000000, 512 MiB or 2 GiB"));
+  fail_value(key, "bytes such as 1000000, 512 MiB or 2 GiB");
 }
 
 bool yes_or_no(const Data& data) { return parse_value<bool>(data); }

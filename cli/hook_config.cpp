@@ -168,8 +168,7 @@ std::optional<int> read_priority(const ConfigNode& node) {
   node.note_kind("priority", "0 to 100, or one of " + join(priority_names()));
   if (!text) return std::nullopt;
   if (const std::optional<int> priority = parse_priority(*text)) return priority;
-  node.fail("priority", c10::str("is '", *text, "', expected a number from 0 to 100 or a name; ",
-                                 known_and_nearest(*text, priority_names())));
+  node.fail_value("priority", "a number from 0 to 100 or a name; " + known_and_nearest(*text, priority_names()));
 }
 
 int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback, int64_t min) {

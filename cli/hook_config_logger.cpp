@@ -1,4 +1,3 @@
-#include <c10/util/StringUtil.h>
 #include <duet/cli/hook_config.h>
 #include <duet/core/error.h>
 #include <duet/core/nearest.h>
@@ -23,7 +22,7 @@ int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
   int64_t updates = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), updates);
   if (error == std::errc() && end == text.data() + text.size() && updates >= 1) return updates;
-  node.fail("window_size", "is '" + text + "', expected a number of updates of at least 1, epoch or global");
+  node.fail_value("window_size", "a number of updates of at least 1, epoch or global");
 }
 
 LogStatistic read_statistic(const ConfigNode& node) {
@@ -58,7 +57,7 @@ LogSinkOptions read_sink(const ConfigNode& node, const HookContext& context) {
   if (node.kind() == ConfigNode::Kind::kValue) {
     const auto& types = sink_types();
     if (std::find(types.begin(), types.end(), node.text()) != types.end()) return {.type = node.text()};
-    node.fail("", c10::str("is '", node.text(), "', expected a sink; ", known_and_nearest(node.text(), types)));
+    node.fail_value("", "a sink; " + known_and_nearest(node.text(), types));
   }
   LogSinkOptions sink;
   node.need<std::string>("type");

@@ -71,7 +71,7 @@ double read_seconds(const ConfigNode& node, const std::string& key) {
   if (!seconds) seconds = text->find(':') != std::string::npos ? parse_clock(*text) : parse_units(*text);
   constexpr double kCentury = 3.2e9;
   if (seconds && *seconds > 0 && *seconds < kCentury) return *seconds;
-  node.fail(key, "is '" + *text + "', expected a time above 0: seconds, 2h, 1h30m, or days:hours:minutes:seconds");
+  node.fail_value(key, "a time above 0: seconds, 2h, 1h30m, or days:hours:minutes:seconds");
 }
 
 // As in Lightning a share has a dot: 1 is one batch, 1.0 all of them.
@@ -88,8 +88,7 @@ BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
     if (*share > 0 && *share <= 1) limit.share = *share;
   }
   if (limit.count > 0 || limit.share > 0) return limit;
-  node.fail(key, "is '" + *text +
-                     "', expected a count of at least 1, or a share above 0.0 up to 1.0; remove the key to take all");
+  node.fail_value(key, "a count of at least 1, or a share above 0.0 up to 1.0; remove the key to take all");
 }
 
 // true means one update.
@@ -100,7 +99,7 @@ int64_t read_dry_run(const ConfigNode& node) {
   if (*text == "true") return 1;
   const std::optional<int64_t> updates = parse_number<int64_t>(*text);
   if (updates && *updates >= 1 && *updates <= kMaxInt) return *updates;
-  node.fail("fast_dev_run", "is '" + *text + "', expected true, false or a number of updates");
+  node.fail_value("fast_dev_run", "true, false or a number of updates");
 }
 
 }  // namespace

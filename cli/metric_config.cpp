@@ -1,6 +1,5 @@
 #include <duet/cli/metric_config.h>
 
-#include <c10/util/StringUtil.h>
 #include <duet/cli/registry.h>
 #include <duet/core/error.h>
 #include <duet/core/metrics/accuracy.h>
@@ -91,7 +90,7 @@ std::unique_ptr<Metric> mean_loss(ConfigNode& node) {
 std::string read_prefix(const ConfigNode& node) {
   const std::string prefix = node.find<std::string>("prefix").value_or("");
   if (!prefix.empty() && (prefix.front() == '/' || prefix.back() == '/')) {
-    node.fail("prefix", "is '" + prefix + "', expected a word such as val; the slash is put in between");
+    node.fail_value("prefix", "a word such as val; the slash is put in between");
   }
   return prefix;
 }
@@ -192,7 +191,7 @@ std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics) 
 void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                     const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), metric) != names.end()) return;
-  node.fail(key, c10::str("is '", metric, "', expected a metric of evaluator; ", known_and_nearest(metric, names)));
+  node.fail_value(key, "a metric of evaluator; " + known_and_nearest(metric, names));
 }
 
 void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer) {

@@ -33,7 +33,7 @@ std::optional<at::ScalarType> amp_type(const ConfigNode& node, const char* key, 
   if (name == "bf16" || name == "bfloat16") return at::kBFloat16;
   if (name == "fp16" || name == "float16") return at::kHalf;
   if (name == "off" || name == "false" || name == "no") return std::nullopt;
-  node.fail(key, "is '" + name + "', expected off, bf16 or fp16");
+  node.fail_value(key, "off, bf16 or fp16");
 }
 
 bool has_key(const ConfigNode& node, const std::string& key) {

@@ -108,8 +108,8 @@ ParamGroupsFn read_param_groups(const ConfigNode& optim_wrapper) {
   optim_wrapper.note_kind("constructor", join(registered_optim_wrapper_constructors()));
   const auto found = constructors().find(name);
   if (found == constructors().end()) {
-    optim_wrapper.fail("constructor", c10::str("is '", name, "', expected a registered one; ",
-                                               known_and_nearest(name, registered_optim_wrapper_constructors())));
+    optim_wrapper.fail_value("constructor",
+                             "a registered one; " + known_and_nearest(name, registered_optim_wrapper_constructors()));
   }
   return found->second(optim_wrapper.child("paramwise_cfg"));
 }

@@ -14,7 +14,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <future>
+#include <iostream>
 
 namespace duet {
 
@@ -35,40 +38,25 @@ void speak_as(int64_t rank) {
 
 int64_t visible_gpus() { return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0; }
 
-// The config of this rank, or why there is none: the others must hear of that, so it does not end the rank here.
-struct Loaded {
-  RunConfig config;
-  std::exception_ptr error;
-  at::Device device = at::kCPU;
-};
-
-// Where a rank without a config most likely would have trained: on that kind of device it meets the others.
-at::Device likely_device(int64_t local_rank, int64_t gpus) {
-  return parse_device(local_rank < gpus ? device_of_rank("auto", local_rank, gpus) : "auto");
+// The others may be started by hand, much later; the user shall not look at a process that says nothing.
+void tell_others(const Launch& launch, const std::exception_ptr& error) {
+  const ConnectOptions options;
+  const auto told = std::async(std::launch::async, [&] { fail_to_connect(launch, error, options); });
+  if (told.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return;
+  std::cerr << prefix() << failure_of(error).text << "\n(waiting for the other ranks to tell them, at most "
+            << options.start_timeout << " s)" << std::endl;
 }
 
-Loaded load_here(const std::function<RunConfig()>& load, const Launch& launch) {
-  Loaded loaded;
-  const int64_t gpus = visible_gpus();
+// The config of this rank. Where there is none the others hear of it before the error ends this rank too.
+RunConfig load_here(const std::function<RunConfig()>& load, const Launch& launch) {
   try {
-    loaded.config = load();
-    loaded.config.launch = launch;
-    std::string& device = loaded.config.trainer.device;
-    device = device_of_rank(device, launch.local_rank, gpus);
-    loaded.device = parse_device(device);
+    RunConfig config = load();
+    config.launch = launch;
+    config.trainer.device = device_of_rank(config.trainer.device, launch.local_rank, visible_gpus());
+    parse_device(config.trainer.device);
+    return config;
   } catch (...) {
-    loaded.error = std::current_exception();
-    loaded.device = likely_device(launch.local_rank, gpus);
-  }
-  return loaded;
-}
-
-// A mistake of this rank is reported even if it cannot reach the others.
-std::shared_ptr<Communicator> meet(const Launch& launch, const Loaded& loaded) {
-  try {
-    return connect(launch, loaded.device, loaded.config.connect);
-  } catch (...) {
-    if (loaded.error) std::rethrow_exception(loaded.error);
+    tell_others(launch, std::current_exception());
     throw;
   }
 }
@@ -115,13 +103,10 @@ void check_same_config(Communicator& ranks, const RunConfig& config) {
   }
 }
 
-int run_together(Loaded& loaded, Communicator& ranks, const std::function<int(RunConfig&)>& run) {
+int run_together(RunConfig& config, Communicator& ranks, const std::function<int(RunConfig&)>& run) {
   try {
-    together(&ranks, [&] {
-      if (loaded.error) std::rethrow_exception(loaded.error);
-    });
-    check_same_config(ranks, loaded.config);
-    return run(loaded.config);
+    check_same_config(ranks, config);
+    return run(config);
   } catch (...) {
     ranks.fail(failure_of(std::current_exception()).text);
     throw;
@@ -141,10 +126,18 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
   quiet_libtorch();
   speak_as(launch.rank);
   log_info(launch.text());
-  Loaded loaded = load_here(load, launch);
-  const std::shared_ptr<Communicator> ranks = meet(launch, loaded);
-  loaded.config.trainer.distributed.communicator = ranks;
-  return run_together(loaded, *ranks, run);
+  RunConfig config = load_here(load, launch);
+  const auto ranks = connect(launch, parse_device(config.trainer.device), config.connect);
+  config.trainer.distributed.communicator = ranks;
+  return run_together(config, *ranks, run);
+}
+
+void refuse_call(const Launch& launch, const std::string& text) {
+  quiet_libtorch();
+  speak_as(launch.rank);
+  const ConfigError error(text);
+  tell_others(launch, std::make_exception_ptr(error));
+  throw error;
 }
 
 std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus) {

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace duet {
 
@@ -17,6 +19,13 @@ namespace duet {
 // configs, end all of them with the same type of error; an error of `run` is told to the others.
 int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
                  const std::function<int(RunConfig&)>& run);
+
+// What the words after the program's name say of the launch, whatever else is wrong with them; nothing if they cannot
+// be read, or if this process is the only one.
+std::optional<Launch> launch_in(const std::vector<std::string>& words);
+
+// For such a call: ends the other processes of the launch too, with ConfigError everywhere.
+[[noreturn]] void refuse_call(const Launch& launch, const std::string& text);
 
 // The device of a process that was told `wish` (trainer.device) and sees `gpus` GPUs: its own where that is left open.
 // With several that is the one of its local rank; the only one is its own, as launchers that bind GPUs to processes

@@ -44,7 +44,7 @@ Factory& find(FactoryTable<Factory>& table, const ConfigNode& node, const char* 
   const std::string type = otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
   const auto found = table.find(type);
   if (found != table.end()) return found->second;
-  node.fail("type", c10::str("is '", type, "', expected a registered ", kind, "; ", known_and_nearest(type, names_of(table))));
+  node.fail_value("type", c10::str("a registered ", kind, "; ", known_and_nearest(type, names_of(table))));
 }
 
 bool is_builtin_dataset(const std::string& type) {

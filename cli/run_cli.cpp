@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -209,6 +210,18 @@ int run_safely(const Command& command) {
   }
 }
 
+// Of several processes that were to run one command, this one cannot: the others must not wait for it.
+int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const std::string word = argc >= 2 ? argv[1] : "";
+  const auto known = app.get_subcommands({});
+  const bool is_for_one = word != "train" && word != "eval" &&
+                          std::any_of(known.begin(), known.end(), [&](const auto* command) { return command->get_name() == word; });
+  const std::optional<Launch> launch = launch_in({argv + 1, argv + argc});
+  const bool is_wrong = error.get_exit_code() != 0;  // --help ends the parser in the same way
+  if (!is_wrong || is_for_one || !launch) return app.exit(error) == 0 ? 0 : 2;
+  return run_safely([&]() -> int { refuse_call(*launch, std::string("[duet] ") + error.what()); });
+}
+
 }  // namespace
 
 int run_cli(int argc, char** argv) {
@@ -232,7 +245,7 @@ int run_cli(int argc, char** argv) {
     check_command(app, argc, argv);
     app.parse(words_of(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return refuse_usage(app, error, argc, argv);
   }
   return run_safely([&] {
     register_builtin_types();

@@ -44,7 +44,7 @@ void read_graph(const ConfigNode& node, GraphOptions& graph) {
   const std::string fuse = node.read<std::string>("fuse", "exact");
   node.note_kind("fuse", "exact, off");
   if (fuse != "exact" && fuse != "off") {
-    node.fail("fuse", "is '" + fuse + "', expected exact or off: passes that change numerics are not available in this version");
+    node.fail_value("fuse", "exact or off: passes that change numerics are not available in this version");
   }
   graph.fuse = fuse == "off" ? Fuse::kOff : Fuse::kExact;
   node.located([&] { graph.validate(); });

@@ -51,8 +51,8 @@ TypeName type_of(const ConfigNode& node) {
     known.push_back(name);
     all.push_back(name);
   }
-  node.fail("type", c10::str("is '", type, "', expected a schedule; known: ", join(known),
-                             ", each also with LR, Momentum or ParamScheduler at the end", did_you_mean(type, all)));
+  node.fail_value("type", c10::str("a schedule; known: ", join(known),
+                                   ", each also with LR, Momentum or ParamScheduler at the end", did_you_mean(type, all)));
 }
 
 void read_count(const ConfigNode& node, const char* key, int64_t& value, int64_t min = 0) {

@@ -44,9 +44,12 @@ struct Window {
   std::vector<double> weights;  // Task::weight of each micro-batch
   double total = 0;             // sum of the weights, over all micro-batches
   int64_t samples_elsewhere = 0;  // that other ranks have in the same update
+  int64_t weightless = 0;         // micro-batches that were left out, since their weight is 0
 
   // Of the whole update, all ranks together.
   int64_t samples() const;
+  // Micro-batches that this rank read for it.
+  int64_t fetched() const { return static_cast<int64_t>(batches.size()) + weightless; }
 };
 
 }  // namespace duet

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/checkpoint.h>
 #include <duet/core/error.h>
+#include <duet/core/hook_span.h>
 #include <duet/core/load_transaction.h>
 #include <duet/core/log.h>
 
@@ -117,19 +118,34 @@ class Calling {
 // A span "hook:<name>:<point>" for profilers; next to nothing without one.
 class Traced {
  public:
-  Traced(const Hook& hook, HookPoint point) : span_(at::RecordScope::USER_SCOPE) {
+  Traced(const Hook& hook, HookPoint point) : span_(at::RecordScope::USER_SCOPE), outer_(innermost_) {
     if (span_.isActive()) span_.before("hook:" + hook.name() + ":" + to_string(point));
+    innermost_ = this;
+  }
+  ~Traced() { innermost_ = outer_; }
+  Traced(const Traced&) = delete;
+  Traced& operator=(const Traced&) = delete;
+
+  static void end_innermost() {
+    if (innermost_ != nullptr) innermost_->span_.end();
   }
 
  private:
+  static thread_local Traced* innermost_;
+
   at::RecordFunction span_;
+  Traced* outer_;  // that of a hook point whose hook called this one
 };
+
+thread_local Traced* Traced::innermost_ = nullptr;
 
 std::string place(const Hook& hook, HookPoint point, int64_t update) {
   return c10::str("[HookList] hook '", hook.name(), "' failed at ", to_string(point), " of update ", update, ": ");
 }
 
 }  // namespace
+
+void end_hook_span() { Traced::end_innermost(); }
 
 const char* to_string(HookPoint point) {
   const auto index = static_cast<std::size_t>(point);

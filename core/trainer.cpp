@@ -251,7 +251,7 @@ BaseTrainer::Turn BaseTrainer::next_window(DataSource& data, Window& window) {
   if (!stops && fetch_window(data, window)) weigh(window);
   const Turn turn = agree_on_window(window);
   const bool has_position = !before.tensors().empty() || !before.values().empty();
-  if (turn == Turn::kStop && !window.batches.empty() && has_position) data.load_state_dict(before);
+  if (turn == Turn::kStop && window.fetched() > 0 && has_position) data.load_state_dict(before);
   return turn;
 }
 
@@ -271,15 +271,32 @@ bool BaseTrainer::fetch_window(DataSource& data, Window& window) {
   return !window.batches.empty();
 }
 
+namespace {
+
+// A mean over nothing, such as a loss all of whose labels are ignored, is NaN.
+void leave_out_weightless(Window& window) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < window.batches.size(); ++i) {
+    if (window.weights[i] == 0) continue;
+    if (kept != i) window.batches[kept] = std::move(window.batches[i]);
+    window.weights[kept++] = window.weights[i];
+  }
+  window.weightless = static_cast<int64_t>(window.batches.size() - kept);
+  window.batches.resize(kept);
+  window.weights.resize(kept);
+}
+
+}  // namespace
+
 // Weights are read from the batch where it still lies on the host; then it moves to the device.
 void BaseTrainer::weigh(Window& window) {
   window.weights.clear();
   window.total = 0;
   for (Batch& batch : window.batches) {
     const double weight = task().weight(batch);
-    if (!(weight > 0 && std::isfinite(weight))) {
+    if (!(weight >= 0 && std::isfinite(weight))) {
       throw DataError(c10::str("[BaseTrainer] a micro-batch of update ", context_.update, " has weight ", weight,
-                               ", expected a count > 0; check Task::weight and the batch"));
+                               ", expected a count >= 0; check Task::weight and the batch"));
     }
     window.weights.push_back(weight);
     window.total += weight;
@@ -293,6 +310,7 @@ void BaseTrainer::weigh(Window& window) {
     }
     if (moves) batch = copy_->to_device(batch);
   }
+  leave_out_weightless(window);
 }
 
 namespace {
@@ -316,6 +334,10 @@ class UpdateGuard {
 
 void BaseTrainer::run_window(Window& window) {
   if (context_.communicator == nullptr) weigh(window);  // else the ranks have agreed on the total
+  if (!(window.total > 0)) {
+    throw DataError(c10::str("[BaseTrainer] all micro-batches of update ", context_.update,
+                             " have weight 0, expected a count > 0 in one of them; check Task::weight and the data"));
+  }
   report("update");
   const UpdateGuard guard(context_, window);
   context_.messages.clear_scalars();

@@ -156,7 +156,8 @@ class BaseTrainer : public Stateful {
   void check_weights(const StateDict& saved) const;
   // With the other ranks, all at the same place (trainer_ranks.cpp).
   struct Meeting;
-  Meeting meet(double where, const Window& window, double plan = 0) const;
+  Meeting meet(double where, const Window& window);
+  void adopt(const Meeting& meeting, Window& window);
   double next_plan(const Window& window);
   Turn agree_on_window(Window& window);
   void agree_on_total(Window& window);
@@ -193,7 +194,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Points> points_;
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
-  bool ranks_mix_ = false;         // the plans for this update differ
+  bool ranks_mix_ = false;         // the plans for this update differ, or the layouts
   bool stop_agreed_ = false;       // all ranks know that they stop
   int64_t validated_update_ = -1;  // the update after which the last validation by interval was complete
 };

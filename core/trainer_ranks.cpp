@@ -25,17 +25,18 @@ void BaseTrainer::report(const char* phase) {
 // With one seed all ranks would draw the same dropout masks.
 void BaseTrainer::draw_own_numbers() { seed_all(rank_seed(default_seed(), context_.communicator->rank())); }
 
-// What every rank brings to a meeting: where it is, whether it wants to stop, its micro-batches and their weight.
+// What every rank brings to a meeting: where it is, whether it wants to stop, its micro-batches and their weight, how
+// it would run them, and what tells the layout of its model.
 struct BaseTrainer::Meeting {
   std::vector<std::vector<double>> rows;
-  enum Column { kWhere, kStops, kBatches, kWeight, kPlan, kSamples };
+  enum Column { kWhere, kStops, kBatches, kWeight, kPlan, kSamples, kLayout };
   // The first rank whose number is not 0; -1: none.
   int64_t first_with(Column column) const {
     const auto found = std::find_if(rows.begin(), rows.end(), [column](const auto& row) { return row[column] != 0; });
     return found == rows.end() ? -1 : found - rows.begin();
   }
-  bool plans_differ() const {
-    return std::any_of(rows.begin(), rows.end(), [this](const auto& row) { return row[kPlan] != rows[0][kPlan]; });
+  bool differ_in(Column column) const {
+    return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row[column] != rows[0][column]; });
   }
   double sum(Column column) const {
     double sum = 0;
@@ -55,12 +56,13 @@ constexpr double kBeforeUpdate = 1, kBetweenUpdates = 2, kAtStart = 3;
 
 }  // namespace
 
-BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window, double plan) const {
+BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window) {
   Meeting meeting;
-  const double stops = context_.stop_reason.empty() ? 0 : 1;
-  meeting.rows =
-      context_.communicator->all_gather(std::vector<double>{where, stops, static_cast<double>(window.batches.size()),
-                                                            window.total, plan, static_cast<double>(window.samples())});
+  const double stops = context_.stop_reason.empty() ? 0 : 1, batches = static_cast<double>(window.fetched());
+  const bool runs = where == kBeforeUpdate;
+  const double plan = runs ? next_plan(window) : 0, layout = runs ? rule_->layout() : 0;
+  meeting.rows = context_.communicator->all_gather(std::vector<double>{
+      where, stops, batches, window.total, plan, static_cast<double>(window.samples()), layout});
   for (std::size_t rank = 0; rank < meeting.rows.size(); ++rank) {
     if (meeting.rows[rank][Meeting::kWhere] == where) continue;
     throw ConfigError(
@@ -89,21 +91,25 @@ void BaseTrainer::agree_on_stop() {
 
 // Who stops has fetched nothing.
 BaseTrainer::Turn BaseTrainer::agree_on_window(Window& window) {
-  const Meeting meeting = meet(kBeforeUpdate, window, next_plan(window));
+  const Meeting meeting = meet(kBeforeUpdate, window);
   if (const int64_t rank = meeting.first_with(Meeting::kStops); rank >= 0) {
     adopt_stop(rank);
     return Turn::kStop;
   }
-  meeting.tell(window);
-  ranks_mix_ = meeting.plans_differ();
+  adopt(meeting, window);
   return meeting.first_with(Meeting::kBatches) >= 0 ? Turn::kRun : Turn::kExhausted;
 }
 
 void BaseTrainer::agree_on_total(Window& window) {
   window.samples_elsewhere = 0;  // of the update before
-  const Meeting meeting = meet(kBeforeUpdate, window, next_plan(window));
-  ranks_mix_ = meeting.plans_differ();
+  adopt(meet(kBeforeUpdate, window), window);
+}
+
+void BaseTrainer::adopt(const Meeting& meeting, Window& window) {
   meeting.tell(window);
+  const bool layouts_differ = meeting.differ_in(Meeting::kLayout);
+  if (layouts_differ) rule_->agree_on_layout();
+  ranks_mix_ = layouts_differ || meeting.differ_in(Meeting::kPlan);
 }
 
 bool BaseTrainer::loop_ends() const {

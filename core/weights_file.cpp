@@ -192,28 +192,29 @@ StateDict read_weights(const WeightsSource& source) {
   return weights;
 }
 
-namespace {
-
-// A safetensors file holds tied tensors as Python's save_model writes them: once, under the first of their names in
-// alphabetical order, to which the metadata refers for the others.
-void write_each_once(const std::string& path, const StateDict& weights) {
+std::map<std::string, std::string> further_names(const StateDict& weights) {
   using Place = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
   std::map<Place, std::string> known;
-  std::map<std::string, std::string> metadata = {{"format", "pt"}};
-  NamedTensors tensors;
+  std::map<std::string, std::string> further;
   for (const auto& [name, tensor] : weights.tensors()) {
-    if (!tensor.has_storage()) {  // refused later, by its name
-      tensors.emplace_back(name, tensor);
-      continue;
-    }
+    if (!tensor.has_storage() || tensor.numel() == 0) continue;
     const Place place{tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
     const auto [first, is_new] = known.try_emplace(place, name);
-    if (is_new || tensor.numel() == 0) {
-      tensors.emplace_back(name, tensor);
-    } else {
-      metadata.emplace(name, first->second);
-    }
+    if (!is_new) further.emplace(name, first->second);
   }
+  return further;
+}
+
+namespace {
+
+// As Python's save_model writes tied tensors.
+void write_each_once(const std::string& path, const StateDict& weights) {
+  std::map<std::string, std::string> metadata = further_names(weights);
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (!metadata.contains(name)) tensors.emplace_back(name, tensor);
+  }
+  metadata.emplace("format", "pt");
   write_safetensors(path, tensors, metadata);
 }
 

@@ -2,6 +2,7 @@
 
 #include <duet/core/state_dict.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,9 +33,13 @@ struct WeightsSource {
 // out, ConfigError for a regular expression that is none.
 StateDict read_weights(const WeightsSource& source);
 
-// Writes what Python reads, under a temporary name that is then renamed: "*.safetensors", or for torch.load "*.pt",
-// "*.pth" or
-// "*.bin". Throws ConfigError for another ending, CheckpointError if writing fails; `path` is then as it was.
+// Of tensors with several names (tied weights: all of the same memory): every further name, and the first in alphabetical
+// order.
+std::map<std::string, std::string> further_names(const StateDict& weights);
+
+// Writes what Python reads, under a temporary name that is then renamed: "*.safetensors", in which a tied tensor has
+// its first name and the metadata the others; or for torch.load "*.pt", "*.pth" or "*.bin", under all of its names.
+// Throws ConfigError for another ending, CheckpointError if writing fails; `path` is then as it was.
 void write_weights(const std::string& path, const StateDict& weights);
 
 }  // namespace duet

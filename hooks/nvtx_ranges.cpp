@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/hook_span.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <memory>
@@ -13,26 +14,16 @@ namespace {
 
 const torch::profiler::impl::ProfilerStubs& stubs() { return *torch::profiler::impl::cudaStubs(); }
 
-// Ranges of hook points that are open in this thread.
-thread_local int open_points = 0;
-
 struct Point : at::ObserverContext {};
 
 std::unique_ptr<at::ObserverContext> begin_point(const at::RecordFunction& span) {
   if (std::string_view(span.name()).substr(0, 5) != "hook:") return nullptr;
   stubs().rangePush(span.name());
-  ++open_points;
   return std::make_unique<Point>();
 }
 
-void end_open_point() {
-  if (open_points == 0) return;
-  --open_points;
-  stubs().rangePop();
-}
-
 void end_point(const at::RecordFunction& /*span*/, at::ObserverContext* point) {
-  if (point != nullptr) end_open_point();
+  if (point != nullptr) stubs().rangePop();
 }
 
 }  // namespace
@@ -52,7 +43,7 @@ NvtxRanges::~NvtxRanges() {
 
 void NvtxRanges::begin_update(int64_t update) {
   end_update();
-  end_open_point();
+  end_hook_span();
   stubs().rangePush(c10::str("update ", update).c_str());
   in_update_ = true;
 }
@@ -60,6 +51,7 @@ void NvtxRanges::begin_update(int64_t update) {
 void NvtxRanges::end_update() {
   if (!in_update_) return;
   in_update_ = false;
+  end_hook_span();
   stubs().rangePop();
 }
 

@@ -9,9 +9,8 @@ namespace duet {
 // While it lives, every hook point of this thread is an NVTX range "hook:<name>:<point>", and so is every update
 // between begin_update() and end_update(). Private to hooks/.
 //
-// NVTX ranges are a stack, but an update begins inside the span of one hook point and ends inside that of another. So
-// begin_update() ends the range of the point that runs now, and what is left of that point lies outside of both.
-// end_update() ends the innermost range, which is that of its point, and the update's goes with the end of the point.
+// NVTX ranges are a stack, but an update begins in the middle of one hook point and ends in that of another. So both
+// functions end the range of the point that runs now.
 class NvtxRanges {
  public:
   // Throws ConfigError unless this LibTorch is one with CUDA.

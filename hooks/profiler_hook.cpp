@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/hook_span.h>
 #include <duet/core/log.h>
 #include <duet/core/task.h>
 #include <duet/hooks/output_folder.h>
@@ -85,15 +86,21 @@ struct ProfilerHook::Trace {
     state = State::kRecording;
   }
   std::unique_ptr<ProfilerResult> stop() {
-    step.reset();
+    end_step();
     if (std::exchange(state, State::kEnded) != State::kRecording) return nullptr;
     return torch::autograd::profiler::disableProfiler();
   }
   // The span that TensorBoard and other readers tell updates by.
   void begin_step(int64_t update) {
     last_update = update;
+    end_step();
     step.emplace(at::RecordScope::USER_SCOPE);
     if (step->isActive()) step->before(c10::str("ProfilerStep#", update));
+  }
+  // Updates begin and end in the middle of a hook point. Its span must not lie across theirs.
+  void end_step() {
+    end_hook_span();
+    step.reset();
   }
 
   enum class State { kWarmup, kRecording, kEnded };
@@ -142,8 +149,8 @@ void ProfilerHook::after_train_iter(TrainContext& context) {
   if (nvtx_) nvtx_->end_update();
   ++updates_;
   if (!trace_ || !ends_cycle(updates_ - 1)) return go_on(context);
-  // The span of this very call is open and belongs to the trace that ends here. It would be closed in the memory of
-  // that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
+  // A span that the caller of step() holds may be open and belongs to the trace that ends here. It would be closed in the
+  // memory of that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
   write_trace(context);
 }
 

@@ -31,7 +31,7 @@ class NvtxRanges;
 
 // Writes traces of some updates as <folder>/update-<first>-<last>.json, numbered as in the log, for chrome://tracing,
 // Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" for every hook point and "ProfilerStep#<update>"
-// for every update. One that training ends in the middle of is written too, however it ends. Of several ranks
+// for every update, from the end of the one before. One that training ends in the middle of is written too, however it ends. Of several ranks
 // each writes its own: <folder>/update-<first>-<last>.rank-<rank>.json.
 class ProfilerHook : public Hook {
  public:

@@ -1,6 +1,7 @@
 #include <duet/hooks/visualization_hook.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/core/comm/communicator.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/message_hub.h>
@@ -29,8 +30,11 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   const bool listened = context.messages.wants_images();
   if (!options_.draw || !context.is_main || (context.work_dir.empty() && !listened)) return;
   if (context.iter == 0) samples_ = 0;
-  const int64_t first = std::exchange(samples_, samples_ + context.batch->size());
-  if ((context.iter + 1) % options_.interval != 0) return;
+  // All ranks are at a batch of their own now, and those before were of one size.
+  const int64_t ranks = context.communicator == nullptr ? 1 : context.communicator->world_size();
+  const int64_t first = ranks * std::exchange(samples_, samples_ + context.batch->size());
+  const int64_t batches = ranks * context.iter;  // before these
+  if ((batches + ranks) / options_.interval == batches / options_.interval) return;
   int64_t count = context.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
   for (int64_t i = 0; i < count; ++i) {

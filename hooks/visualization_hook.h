@@ -14,7 +14,7 @@ struct VisualizationHookOptions {
   using Painter = std::function<at::Tensor(const Batch& batch, const NamedTensors& outputs, int64_t sample)>;
 
   bool draw = false;            // without it nothing happens
-  int64_t interval = 50;        // >= 1: draws the 50th, 100th, ... batch of a pass
+  int64_t interval = 50;        // >= 1: draws the 50th, 100th, ... batch of a pass; counts those of all ranks
   int64_t max_samples = 0;      // of such a batch; 0: all
   bool show = false;            // windows: refused, there is none on a server
   SamplePainterOptions paint{};
@@ -26,8 +26,11 @@ struct VisualizationHookOptions {
 
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop: into
 // <work_dir>/vis_data/{val,test,predict}_<sample>_<update>.png, sample being its number within the pass, and to whoever
-// listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device. Of
-// several ranks rank 0 draws, and the numbers are those of its share of the pass.
+// listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
+//
+// Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in which
+// the interval comes round (every one if that is less than the ranks are). Numbers are those of the whole pass, as
+// DistributedSampler shares it out.
 class VisualizationHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -45,7 +48,7 @@ class VisualizationHook : public Hook {
   void write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture);
 
   VisualizationHookOptions options_;
-  int64_t samples_ = 0;  // of this pass, before this batch
+  int64_t samples_ = 0;  // of this pass and rank, before this batch
   bool failed_ = false;  // a file could not be written
 };
 

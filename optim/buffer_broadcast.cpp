@@ -7,6 +7,8 @@
 #include <duet/core/comm/collective_ops.h>
 #include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
+#include <duet/optim/each_element_once.h>
+#include <duet/optim/layout_hash.h>
 
 #include <algorithm>
 
@@ -22,7 +24,7 @@ void BufferBroadcast::make_groups(const NamedTensors& buffers) {
       return other.buffers.front().scalar_type() == buffer.scalar_type();
     });
     if (group == groups_.end()) group = groups_.insert(group, Group());
-    group->buffers.push_back(buffer.detach());
+    group->buffers.push_back(each_element_once(buffer.detach()));
   }
   for (Group& group : groups_) {
     int64_t count = 0;
@@ -42,7 +44,7 @@ void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
   std::string own;
   for (const auto& [name, buffer] : buffers)
     own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
-  if (own == layout_) return;
+  if (own == agreed_ && !agrees_anew_) return;
   communicator_->report("agreement on buffers");  // a rank that comes here alone waits in vain
   const std::vector<std::string> all = communicator_->all_gather(own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
@@ -53,8 +55,17 @@ void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
                                "), expected the same everywhere after every update; change their shapes on all "
                                "ranks alike, keep what differs out of the buffers, or set broadcast_buffers to false"));
   }
-  layout_ = own;
+  agreed_ = own;
   communicator_->report("update");
+}
+
+uint64_t BufferBroadcast::layout() const {
+  uint64_t hash = 0;
+  for (const at::Tensor& buffer : last_) {
+    hash = hash_with(hash_with(hash, static_cast<uint64_t>(buffer.scalar_type())), static_cast<uint64_t>(buffer.dim()));
+    for (const int64_t extent : buffer.sizes()) hash = hash_with(hash, static_cast<uint64_t>(extent));
+  }
+  return hash;
 }
 
 void BufferBroadcast::run(const NamedTensors& buffers) {
@@ -64,11 +75,13 @@ void BufferBroadcast::run(const NamedTensors& buffers) {
   for (const auto& item : buffers) {
     present.emplace_back(item.second.storage().unsafeGetStorageImpl(), item.second.numel());
   }
-  if (present != known_) {
-    agree_on_layout(buffers);
-    make_groups(buffers);
-  }
+  const bool changed = present != known_;
+  if (changed || agrees_anew_) agree_on_layout(buffers);
+  agrees_anew_ = false;
+  if (changed) make_groups(buffers);
   known_ = std::move(present);
+  last_.clear();
+  for (const auto& item : buffers) last_.push_back(item.second);
   for (Group& group : groups_) {
     at::_foreach_copy_(group.views, group.buffers);
     start_broadcast_(group.bytes, *communicator_, 0);

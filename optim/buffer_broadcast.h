@@ -19,6 +19,10 @@ class BufferBroadcast {
   // The buffers as they are now: eager code may have put others in the place of the first ones. Throws ConfigError if
   // they have other names, types or shapes than those of rank 0.
   void run(const NamedTensors& buffers);
+  // A number that tells the types and shapes which the buffers of the last run() have now.
+  uint64_t layout() const;
+  // The next run() makes sure that these are the same on all ranks, whatever this one sees.
+  void agree_anew() { agrees_anew_ = true; }
 
  private:
   void make_groups(const NamedTensors& buffers);
@@ -30,7 +34,9 @@ class BufferBroadcast {
   std::shared_ptr<Communicator> communicator_;
   std::vector<Group> groups_;
   std::vector<std::pair<const void*, int64_t>> known_;  // memory and size of the buffers that groups_ is made for
-  std::string layout_;                                  // their names, types and shapes
+  std::string agreed_;                                  // their names, types and shapes
+  std::vector<at::Tensor> last_;                        // those of the last run()
+  bool agrees_anew_ = false;
 };
 
 }  // namespace duet

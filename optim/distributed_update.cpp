@@ -2,7 +2,9 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/optim/layout_hash.h>
 #include <duet/optim/same_model.h>
+#include <duet/optim/update.h>
 
 namespace duet {
 
@@ -29,13 +31,27 @@ const DistributedOptions& with_same_model(Task& task, const DistributedOptions& 
 }  // namespace
 
 DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device,
-                                     const DistributedOptions& options)
+                                     const UpdateOptions& options, const HyperParameters& numbers)
     : task_(task),
-      broadcasts_buffers_(options.broadcast_buffers),
-      communicator_(with_same_model(task, options).communicator),
-      gradients_(parameters, communicator_, options),
+      broadcasts_buffers_(options.distributed.broadcast_buffers),
+      communicator_(with_same_model(task, options.distributed).communicator),
+      settings_(communicator_, options, numbers),
+      gradients_(parameters, communicator_, options.distributed),
       values_(communicator_, device),
       buffers_(communicator_) {}
+
+// 52 bits, which a double holds exactly.
+double DistributedUpdate::layout() const {
+  const uint64_t model = hash_with(gradients_.layout(), broadcasts_buffers_ ? buffers_.layout() : 0);
+  const uint64_t hash = hash_with(model, settings_.hash());
+  return static_cast<double>(hash >> 12);
+}
+
+void DistributedUpdate::agree_on_layout() {
+  settings_.agree_anew();
+  gradients_.agree_anew();
+  if (broadcasts_buffers_) buffers_.agree_anew();
+}
 
 void DistributedUpdate::before_last_backward(const UpdateOutput& share) {
   values_.start(share);

@@ -6,6 +6,7 @@
 #include <duet/optim/buffer_broadcast.h>
 #include <duet/optim/distributed_options.h>
 #include <duet/optim/gradient_reducer.h>
+#include <duet/optim/same_settings.h>
 #include <duet/optim/value_sum.h>
 
 namespace duet {
@@ -14,11 +15,20 @@ namespace duet {
 // prepare(): eager mode runs it, graph mode records it.
 class DistributedUpdate {
  public:
-  // Throws ConfigError on every rank if the ranks' models differ.
-  DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const DistributedOptions& options);
+  // Throws ConfigError on every rank if the ranks' models, options or numbers differ.
+  DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const UpdateOptions& options,
+                    const HyperParameters& numbers);
 
+  // See UpdateRule. A layout is the same on all ranks before the first update.
+  double layout() const;
+  void agree_on_layout();
   // Host side, before each update, in whichever way it runs.
-  void prepare() { gradients_.prepare(); }
+  void prepare(const HyperParameters& numbers) {
+    settings_.prepare(numbers);
+    gradients_.prepare();
+  }
+  // A hook has set a number.
+  void note(std::size_t group, const std::string& name, double value) { settings_.note(group, name, value); }
   // First in each run of an update.
   void begin() { gradients_.begin(); }
   // `share` are this rank's parts of the loss and of the logged values.
@@ -33,6 +43,7 @@ class DistributedUpdate {
   Task& task_;
   bool broadcasts_buffers_;
   std::shared_ptr<Communicator> communicator_;
+  SameSettings settings_;
   GradientReducer gradients_;
   ValueSum values_;
   BufferBroadcast buffers_;

@@ -7,6 +7,7 @@
 #include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
+#include <duet/optim/layout_hash.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -25,6 +26,8 @@ struct GradientReducer::Entry {
   std::shared_ptr<torch::autograd::Node> accumulator;  // holds the hook below
   std::uintptr_t hook = 0;
   bool ready = false;
+  int64_t touches = 0;                                 // additions to it in this backward
+  int64_t usual = -1;                                  // in the first one; negative: there was none
   bool unused = false;  // on every rank, as the first update found
 };
 
@@ -34,13 +37,14 @@ struct GradientReducer::Bucket {
   std::size_t waiting = 0;  // entries that are not ready
 };
 
-// Runs when a parameter's gradient is complete.
+// Runs when autograd has added to a parameter's gradient: once in a backward, or more often where a node runs a backward
+// of its own (checkpointing) for a parameter that others use too.
 class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
  public:
   ReadyHook(GradientReducer& reducer, std::size_t entry) : reducer_(reducer), entry_(entry) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& /*inputs*/) override {
-    if (reducer_.armed_) reducer_.ready(entry_);
+    if (reducer_.armed_) reducer_.touched(entry_);
     return outputs;
   }
 
@@ -53,7 +57,7 @@ GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr
                                  const DistributedOptions& options)
     : communicator_(std::move(communicator)), options_(options) {
   for (const auto& [name, parameter] : parameters)
-    entries_.push_back({name, parameter, 0, {}, nullptr, 0, false, false});
+    entries_.push_back({.name = name, .parameter = parameter});
 }
 
 GradientReducer::~GradientReducer() {
@@ -66,11 +70,24 @@ void GradientReducer::prepare() {
   const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
     return entry.view.defined() == entry.parameter.requires_grad();
   });
-  if (!same) make_buckets();
+  const bool asked = std::exchange(agrees_anew_, false);
+  if (!same) return make_buckets();
+  if (asked) check_same_buckets();  // the captured steps hold the buckets that are there
+}
+
+uint64_t GradientReducer::layout() const {
+  uint64_t hash = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].parameter.requires_grad()) hash = hash_with(hash, i);
+  }
+  return hash;
 }
 
 void GradientReducer::begin() {
-  for (Entry& entry : entries_) entry.ready = false;
+  for (Entry& entry : entries_) {
+    entry.ready = false;
+    entry.touches = 0;
+  }
   for (Bucket& bucket : buckets_) bucket.waiting = bucket.entries.size();
   started_ = 0;
   armed_ = false;
@@ -107,11 +124,41 @@ void GradientReducer::make_buckets() {
     buckets_[open[slot]].entries.push_back(i);
     bytes[open[slot]] += size;
   }
+  place_buckets();
+  check_same_buckets();
+  add_hooks();
+}
+
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes, as of memory of its own
+
+}  // namespace
+
+// In memory for all parameters that is kept: those that train may change and change back, and a step that was captured
+// before sums at the places of then.
+void GradientReducer::place_buckets() {
   const at::NoGradGuard no_grad;
+  counted_ = std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.usual >= 0 || !entry.parameter.requires_grad();
+  });
+  const auto padded = [](const at::Tensor& parameter, int64_t count) {
+    const int64_t step = kAlignment / static_cast<int64_t>(parameter.element_size());
+    return (count + step - 1) / step * step;
+  };
+  std::map<at::ScalarType, int64_t> needed, taken;
+  for (const Entry& entry : entries_)
+    needed[entry.parameter.scalar_type()] += padded(entry.parameter, entry.parameter.numel());
   for (Bucket& bucket : buckets_) {
+    const at::Tensor& first = entries_[bucket.entries.front()].parameter;
+    at::Tensor& memory = memory_[first.scalar_type()];
+    const int64_t size = needed[first.scalar_type()];
+    if (!memory.defined() || memory.numel() < size) memory = at::zeros({size}, first.options().requires_grad(false));
     int64_t count = 0;
     for (const std::size_t i : bucket.entries) count += entries_[i].parameter.numel();
-    bucket.flat = at::zeros({count}, entries_[bucket.entries.front()].parameter.options().requires_grad(false));
+    int64_t& start = taken[first.scalar_type()];
+    bucket.flat = memory.narrow(0, start, count);
+    start += padded(first, count);
     int64_t offset = 0;
     for (const std::size_t i : bucket.entries) {
       Entry& entry = entries_[i];
@@ -123,8 +170,6 @@ void GradientReducer::make_buckets() {
       offset += entry.parameter.numel();
     }
   }
-  check_same_buckets();
-  add_hooks();
 }
 
 // Buckets of different sizes would end the processes within Gloo.
@@ -164,12 +209,34 @@ void GradientReducer::arm() {
   armed_ = true;
 }
 
-void GradientReducer::ready(std::size_t index) {
+// The first backward only counts how often it comes here, and starts nothing.
+void GradientReducer::touched(std::size_t index) {
+  Entry& entry = entries_[index];
+  if (!entry.view.defined() || !entry.parameter.grad().defined()) return;
+  if (++entry.touches < entry.usual) return;
+  if (entry.ready && entry.bucket < started_) {
+    throw ConfigError(c10::str("[Distributed] autograd added to the gradient of '", entry.name, "' ", entry.touches,
+                               " times in one backward on rank ", communicator_->rank(), ", ", entry.usual,
+                               " times in the first one, after which it was sent, expected the same number in every ",
+                               "update; checkpoint the same modules every time"));
+  }
+  take(index);
+  if (counted_) start_full_buckets();
+}
+
+void GradientReducer::count_touches() {
+  if (std::exchange(counted_, true)) return;
+  for (Entry& entry : entries_) {
+    if (entry.view.defined()) entry.usual = entry.touches;
+  }
+}
+
+// Its place in the bucket becomes the gradient. Autograd may still add to it there until the bucket is started.
+void GradientReducer::take(std::size_t index) {
   const at::NoGradGuard no_grad;
   Entry& entry = entries_[index];
-  if (entry.ready || !entry.view.defined()) return;
   at::Tensor& gradient = entry.parameter.mutable_grad();
-  if (!gradient.defined()) return;
+  if (entry.ready && gradient.is_same(entry.view)) return;
   if (gradient.layout() != at::kStrided) {
     throw ConfigError(c10::str("[Update] the gradient of '", entry.name, "' is ", gradient.layout(),
                                ", expected a dense one; make its ", "Embedding without sparse"));
@@ -183,9 +250,7 @@ void GradientReducer::ready(std::size_t index) {
   }
   entry.view.copy_(gradient);
   gradient = entry.view;
-  entry.ready = true;
-  --buckets_[entry.bucket].waiting;
-  start_full_buckets();
+  if (!std::exchange(entry.ready, true)) --buckets_[entry.bucket].waiting;
 }
 
 void GradientReducer::start_full_buckets() {
@@ -199,6 +264,7 @@ void GradientReducer::finish() {
   const bool has_batch = std::exchange(has_batch_, false);
   const at::NoGradGuard no_grad;
   fill_missing(has_batch);
+  if (has_batch) count_touches();
   for (Bucket& bucket : buckets_) finish_(bucket.flat, *communicator_);
   for (Entry& entry : entries_) {
     if (entry.view.defined()) entry.parameter.mutable_grad() = entry.unused ? at::Tensor() : entry.view;
@@ -213,7 +279,7 @@ void GradientReducer::fill_missing(bool has_batch) {
     Entry& entry = entries_[i];
     if (!entry.view.defined() || entry.ready) continue;
     if (entry.parameter.grad().defined()) {
-      ready(i);
+      take(i);
       continue;
     }
     if (has_batch && !entry.unused) missing.push_back(i);

@@ -6,6 +6,7 @@
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/xxh3.h>
+#include <duet/optim/each_element_once.h>
 
 #include <algorithm>
 
@@ -42,7 +43,7 @@ void make_same_model(const NamedTensors& tensors, Communicator& communicator) {
   const std::vector<std::string> all = communicator.all_gather(own);
   if (std::all_of(all.begin(), all.end(), [&](const std::string& rank) { return rank == all.front(); })) return;
   for (const auto& item : tensors) {
-    at::Tensor live = item.second.detach();
+    at::Tensor live = each_element_once(item.second.detach());
     if (live.numel() == 0) continue;
     const at::Tensor values = live.contiguous().clone();
     const at::Tensor bytes = values.view({-1}).view(at::kByte);

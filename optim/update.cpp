@@ -88,7 +88,7 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   if (options_.distributed.communicator) {
-    distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, device_, options_.distributed);
+    distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, device_, options_, *optimizer_);
   }
 }
 
@@ -107,7 +107,7 @@ void Update::begin(const Window& window) {
   check_frozen();
   for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
   optimizer_->begin();
-  if (distributed_) distributed_->prepare();
+  if (distributed_) distributed_->prepare(*optimizer_);
   if (window.batches.size() < 2 && !distributed_) return;
   while (factors_.size() < window.batches.size()) factors_.push_back(make_device_scalar(0, at::kFloat, device_));
   for (std::size_t i = 0; i < window.batches.size(); ++i) {
@@ -285,6 +285,17 @@ void Update::end() {
 void Update::settle() {
   unread_updates_ = kReadInterval;
   if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
+}
+
+void Update::set(std::size_t group, const std::string& name, double value) {
+  optimizer_->set(group, name, value);
+  if (distributed_) distributed_->note(group, name, value);
+}
+
+double Update::layout() const { return distributed_ ? distributed_->layout() : 0; }
+
+void Update::agree_on_layout() {
+  if (distributed_) distributed_->agree_on_layout();
 }
 
 void Update::append_key(std::vector<int64_t>& key) const {

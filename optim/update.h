@@ -53,6 +53,8 @@ class Update : public UpdateRule {
   void append_key(std::vector<int64_t>& key) const override;
   std::string why_not_captured() const override;
   Communicator* communicator() const override { return options_.distributed.communicator.get(); }
+  double layout() const override;
+  void agree_on_layout() override;
 
   Task& task() override { return *task_; }
   const NamedTensors& parameters() const override { return parameters_; }
@@ -62,7 +64,7 @@ class Update : public UpdateRule {
   std::vector<std::string> names() const override { return optimizer_->names(); }
   bool has(std::size_t group, const std::string& name) const override { return optimizer_->has(group, name); }
   double get(std::size_t group, const std::string& name) const override { return optimizer_->get(group, name); }
-  void set(std::size_t group, const std::string& name, double value) override { optimizer_->set(group, name, value); }
+  void set(std::size_t group, const std::string& name, double value) override;
   void follow(const std::string& name, Curve curve) override { optimizer_->follow(name, std::move(curve)); }
   void unfollow(const std::string& name) override { optimizer_->unfollow(name); }
   int64_t applied() const override { return optimizer_->applied(); }

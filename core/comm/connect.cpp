@@ -4,6 +4,7 @@
 #include <duet/core/comm/c10d_communicator.h>
 #include <duet/core/comm/meeting.h>
 #include <duet/core/comm/nccl_backend.h>
+#include <duet/core/comm/rank_error.h>
 #include <duet/core/error.h>
 #include <duet/core/error_text.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -105,7 +106,7 @@ struct Meeting {
 Meeting meet_others(const Launch& launch, at::Device device, milliseconds timeout) {
   if (launch.world_size <= 1) return {c10::make_intrusive<c10d::HashStore>(), nullptr};
   const auto store = open_store(launch, launch.holds_store(), timeout);
-  const std::string prefix = meet(launch, device, store, timeout);
+  const std::string prefix = meet(launch, {device}, store, timeout);
   auto own = part_of(open_store(launch, /*server=*/false, timeout), prefix);
   auto watch = std::make_unique<PeerWatch>(std::move(own), launch.rank, launch.world_size, launch.agent_store ? -1 : 0);
   return {part_of(store, prefix), std::move(watch)};
@@ -155,6 +156,17 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
     const std::string why = meeting.watch ? meeting.watch->diagnose(first_line(error)) : first_line(error);
     throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot connect to the other ranks: ", why,
                              "; if all live, check the network between the machines, and GLOO_SOCKET_IFNAME"));
+  }
+}
+
+void fail_to_connect(const Launch& launch, const std::exception_ptr& error, const ConnectOptions& options) {
+  if (launch.world_size <= 1) return;
+  ignore_broken_pipes();
+  const milliseconds timeout = to_milliseconds(options.start_timeout);
+  try {
+    meet(launch, {.failure = packed_error(error)}, open_store(launch, launch.holds_store(), timeout), timeout);
+  } catch (const std::exception&) {
+    // This rank's own error among them.
   }
 }
 

@@ -4,6 +4,7 @@
 #include <duet/core/comm/communicator.h>
 #include <duet/core/comm/launch.h>
 
+#include <exception>
 #include <memory>
 
 namespace c10d {
@@ -26,6 +27,11 @@ struct ConnectOptions {
 // nothing (see also_alone). Throws ConfigError if the meeting place cannot be used or the ranks do not fit together,
 // and PeerError if some do not come in time.
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options = {});
+
+// For a rank that cannot train, instead of connect(): waits until the others are there, whose connect() throws an error
+// of the same type that names this rank. Gives up silently where they cannot be reached: the rank has its own error to
+// report.
+void fail_to_connect(const Launch& launch, const std::exception_ptr& error, const ConnectOptions& options = {});
 
 // Over a process group that the caller made, which must have a CPU backend, and one for `device`; null for a group of
 // one (see also_alone). Errors that another rank causes do not name it,

@@ -3,6 +3,8 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/comm/gpu_identity.h>
 #include <duet/core/comm/own_gpus.h>
+#include <duet/core/comm/pause.h>
+#include <duet/core/comm/rank_error.h>
 #include <duet/core/comm/round.h>
 #include <duet/core/comm/store_text.h>
 #include <duet/core/error.h>
@@ -10,8 +12,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
 
+#include <iterator>
+#include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace duet {
@@ -39,33 +42,74 @@ std::string twice_text(const Launch& launch) {
                   ", expected each rank once; give every process a rank of its own");
 }
 
-// One rank's part of the meeting. Who finds a contradiction tells all.
-class Hello {
- public:
-  Hello(const Launch& launch, at::Device device, c10d::Store& store, milliseconds timeout, Clock::time_point deadline)
-      : launch_(launch),
-        store_(store),
-        timeout_(timeout),
-        deadline_(deadline),
-        device_(device),
-        kind_(c10::DeviceTypeName(device.type(), /*lower_case=*/true)) {}
+std::string kind_of(at::Device device) { return c10::DeviceTypeName(device.type(), /*lower_case=*/true); }
 
-  void say() {
-    const std::string key = "hello/" + std::to_string(launch_.rank);
+// What a rank says of itself.
+struct Hello {
+  std::string world_size, kind, gpu, gpu_name;  // of a failed rank no device is known: its kind is empty
+  std::string failure;
+
+  std::string text() const { return c10::str(world_size, "\n", kind, "\n", gpu, "\n", gpu_name, "\n", failure); }
+};
+
+Hello hello_of(const Launch& launch, const Attendee& self) {
+  Hello hello;
+  hello.world_size = std::to_string(launch.world_size);
+  hello.failure = self.failure;
+  if (!self.failure.empty()) return hello;
+  hello.kind = kind_of(self.device);
+  if (!self.device.is_cuda()) return hello;
+  hello.gpu = gpu_identity(self.device);
+  hello.gpu_name = name_of(self.device);
+  return hello;
+}
+
+Hello hello_from(const std::string& text) {
+  Hello hello;
+  std::istringstream lines(text);
+  for (std::string* line : {&hello.world_size, &hello.kind, &hello.gpu, &hello.gpu_name}) std::getline(lines, *line);
+  hello.failure.assign(std::istreambuf_iterator<char>(lines), {});
+  return hello;
+}
+
+std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
+std::string heard_key(int64_t rank) { return "heard/" + std::to_string(rank); }
+
+// One rank's part of the meeting. Who finds a contradiction tells all.
+class Meeting {
+ public:
+  Meeting(const Launch& launch, const Attendee& self, c10d::Store& store, milliseconds timeout,
+          Clock::time_point deadline)
+      : launch_(launch), store_(store), timeout_(timeout), deadline_(deadline), own_(hello_of(launch, self)) {}
+
+  void say_hello() {
+    const std::string key = hello_key(launch_.rank);
     if (store_.add(key + "/count", 1) > 1) refuse(twice_text(launch_));
-    set_text(store_, "device/" + std::to_string(launch_.rank), kind_);
-    if (device_.is_cuda()) {
-      set_text(store_, "gpu/" + std::to_string(launch_.rank), gpu_identity(device_));
-      set_text(store_, "gpu_name/" + std::to_string(launch_.rank), name_of(device_));
-    }
-    set_text(store_, key, std::to_string(launch_.world_size));
+    set_text(store_, key, own_.text());
   }
 
   void hear_all() {
-    for (int64_t rank = 0; rank < launch_.world_size; ++rank) hear(rank);
+    std::vector<Hello> all;
+    for (int64_t rank = 0; rank < launch_.world_size; ++rank) all.push_back(hear(rank));
     const std::string refused = text_at(store_, "refused");
     if (!refused.empty()) throw ConfigError(refused);
-    if (device_.is_cuda()) check_gpus();
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (!all[rank].failure.empty()) throw_error_of(static_cast<int64_t>(rank), all[rank].failure);
+    }
+    if (!own_.gpu_name.empty()) check_gpus(all);
+  }
+
+  // At the end of a meeting that has failed: until all know why, but not for long, since some may be lost. Who holds
+  // the store stays in any case: one that comes late reads there what is wrong.
+  void leave() {
+    set_text(store_, heard_key(launch_.rank), "1");
+    std::vector<std::string> heard;
+    for (int64_t rank = 0; rank < launch_.world_size; ++rank) heard.push_back(heard_key(rank));
+    const auto now = Clock::now();
+    const auto earliest = now + milliseconds(launch_.holds_store() ? 500 : 0), latest = now + milliseconds(1000);
+    for (Pause pause; Clock::now() < latest; pause.take()) {
+      if (Clock::now() >= earliest && store_.check(heard)) return;
+    }
   }
 
  private:
@@ -75,27 +119,25 @@ class Hello {
     throw ConfigError(text);
   }
 
-  void hear(int64_t rank) {
-    const std::string key = "hello/" + std::to_string(rank);
-    for (; !store_.check({key}); std::this_thread::sleep_for(milliseconds(10))) check_for_the_end(rank);
-    const std::string size = text_at(store_, key);
-    if (size != std::to_string(launch_.world_size)) {
-      refuse(c10::str("rank ", rank, " was started for ", size, " processes and rank ", launch_.rank, " for ",
-                      launch_.world_size, ", expected the same number; start them with one command"));
+  Hello hear(int64_t rank) {
+    const std::string key = hello_key(rank);
+    for (Pause pause; !store_.check({key}); pause.take()) check_for_the_end(rank);
+    const Hello hello = hello_from(text_at(store_, key));
+    if (hello.world_size != own_.world_size) {
+      refuse(c10::str("rank ", rank, " was started for ", hello.world_size, " processes and rank ", launch_.rank,
+                      " for ", own_.world_size, ", expected the same number; start them with one command"));
     }
-    const std::string kind = text_at(store_, "device/" + std::to_string(rank));
-    if (kind != kind_) {
-      refuse(c10::str("rank ", rank, " trains on ", kind, " and rank ", launch_.rank, " on ", kind_,
+    const bool have_devices = hello.failure.empty() && own_.failure.empty();
+    if (have_devices && hello.kind != own_.kind) {
+      refuse(c10::str("rank ", rank, " trains on ", hello.kind, " and rank ", launch_.rank, " on ", own_.kind,
                       ", expected the same kind of device; set it to one that all of them have"));
     }
+    return hello;
   }
 
-  void check_gpus() {
+  void check_gpus(const std::vector<Hello>& all) {
     std::vector<GpuOfRank> gpus;
-    for (int64_t rank = 0; rank < launch_.world_size; ++rank) {
-      const std::string name = std::to_string(rank);
-      gpus.push_back({text_at(store_, "gpu/" + name), text_at(store_, "gpu_name/" + name)});
-    }
+    for (const Hello& hello : all) gpus.push_back({hello.gpu, hello.gpu_name});
     const std::string shared = find_shared_gpu(gpus);
     if (!shared.empty()) refuse(shared);
   }
@@ -114,9 +156,22 @@ class Hello {
   c10d::Store& store_;
   milliseconds timeout_;
   Clock::time_point deadline_;
-  at::Device device_;
-  std::string kind_;
+  Hello own_;
 };
+
+void hold_meeting(Meeting& meeting) {
+  try {
+    meeting.say_hello();
+    meeting.hear_all();
+  } catch (const Error&) {
+    try {
+      meeting.leave();
+    } catch (const std::exception&) {
+      // The store is gone, and this rank's own error says more.
+    }
+    throw;
+  }
+}
 
 // What was said before the launcher started the group anew must not be heard again.
 std::string part_of(const Launch& launch, const c10::intrusive_ptr<c10d::Store>& store, milliseconds timeout,
@@ -133,19 +188,16 @@ std::string part_of(const Launch& launch, const c10::intrusive_ptr<c10d::Store>&
 
 }  // namespace
 
-std::string meet(const Launch& launch, at::Device device, const c10::intrusive_ptr<c10d::Store>& store,
+std::string meet(const Launch& launch, const Attendee& self, const c10::intrusive_ptr<c10d::Store>& store,
                  milliseconds timeout) {
   try {
     const auto deadline = Clock::now() + timeout;
     const std::string part = part_of(launch, store, timeout, deadline);
     c10d::PrefixStore own(part, store);
-    Hello hello(launch, device, own, timeout, deadline);
-    hello.say();
-    hello.hear_all();
+    Meeting meeting(launch, self, own, timeout, deadline);
+    hold_meeting(meeting);
     return part;
   } catch (const Error&) {
-    // A rank that holds the store leaves last: the others read there what is wrong.
-    if (launch.holds_store()) std::this_thread::sleep_for(milliseconds(500));
     throw;
   } catch (const std::exception& error) {
     throw PeerError(c10::str("[Launch] rank ", launch.rank, " lost ", launch.agent_store ? "the launcher" : "rank 0",

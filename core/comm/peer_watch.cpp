@@ -1,6 +1,8 @@
 #include <duet/core/comm/peer_watch.h>
 
 #include <c10/util/StringUtil.h>
+#include <c10/util/thread_name.h>
+#include <duet/core/comm/silence.h>
 #include <duet/core/comm/store_text.h>
 
 #include <algorithm>
@@ -28,20 +30,21 @@ constexpr auto kGoodbye = 150ms;
 constexpr auto kLongestStay = 1500ms;
 
 std::string progress_key(int64_t rank) { return "progress/" + std::to_string(rank); }
-std::string known_key(int64_t rank) { return "known/" + std::to_string(rank); }
 constexpr const char* kVerdict = "verdict";
-constexpr char kLeft = '-';  // instead of a beat's count: the rank has left the group
+// What a beat begins with, before or instead of its count.
+constexpr const char* kKnows = "!";  // the rank knows the verdict
+constexpr const char* kLeft = "-";   // the rank has left the group
 
 // What was last heard of another rank.
 struct Peer {
   std::string beat;  // "17 update 3 (data)"; empty: nothing yet
   Clock::time_point changed;
-  int64_t same = 0;        // rounds in a row that found no change
+  Silence silence;
   bool looked_at = false;  // since somebody looks
   bool changes = false;    // since then
-  bool knows = false;      // the verdict
 
-  bool left() const { return !beat.empty() && beat.front() == kLeft; }
+  bool left() const { return beat.starts_with(kLeft); }
+  bool knows() const { return beat.starts_with(kKnows); }
   std::string place() const {
     const std::size_t space = beat.find(' ');
     return space == std::string::npos ? "update 0 (start)" : beat.substr(space + 1);
@@ -59,10 +62,13 @@ struct PeerWatch::Shared {
   std::atomic<int64_t> update{0};
   std::atomic<const char*> phase{"start"};
   std::atomic<bool> over{false};
+  std::atomic<int64_t> answers{0};  // rounds that the store has answered
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
+  std::condition_variable stopped;
   bool stopping = false, done = false;
+  std::atomic<bool> stuck{false};   // the rank that holds the store no longer answers, though its connections are there
   bool looking = false;             // all peers are read, not only the holder
   int64_t rounds = 0;               // since then
   std::function<void()> end_waits;  // null: nobody has asked, or it was called
@@ -74,12 +80,25 @@ struct PeerWatch::Shared {
   std::string place() const { return c10::str("update ", update.load(), " (", phase.load(), ")"); }
 
   int64_t next() const { return (rank + 1) % world_size; }
+
+  // What a round is for.
+  struct Wishes {
+    std::string proposal;
+    std::vector<int64_t> peers;  // to read
+    bool all = false;            // these are all
+    bool waits = false;          // somebody waits, and shall hear of the next rank's silence
+  };
+
   void run();
   void round();
-  void read_peers(bool all, bool with_next);
+  void say_progress();
+  Wishes wishes_now();
+  void hear_verdict(const std::string& said);
+  void hear_peer(int64_t peer, const std::string& beat, bool all);
   void look_at_next();
   void end_all_waits();
   void outwait_lost_store(std::unique_lock<std::mutex>& lock);
+  void guard_store();
   int64_t silent_peers() const;
   std::string found() const;
   std::string holder_text();
@@ -87,11 +106,15 @@ struct PeerWatch::Shared {
 
 // Ends when it shall, or when the store is gone: the next collective finds out.
 void PeerWatch::Shared::run() {
-  std::unique_lock lock(mutex);
+  c10::setThreadName("duet_watch");
+  std::unique_lock lock(mutex, std::defer_lock);
   try {
+    store->compareSet(kVerdict, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
+    lock.lock();
     while (!stopping) {
       lock.unlock();
       round();
+      ++answers;
       if (over) end_all_waits();
       lock.lock();
       ++rounds;
@@ -111,38 +134,64 @@ void PeerWatch::Shared::run() {
 }
 
 void PeerWatch::Shared::round() {
-  set_text(*store, progress_key(rank), c10::str(++count, " ", place()));
-  std::string wanted, said;
-  bool all = false, watching = false;
-  {
-    const std::lock_guard lock(mutex);
-    watching = end_waits != nullptr;
-    wanted = proposal;
-    said = verdict;
-    all = looking;
+  say_progress();
+  const Wishes wishes = wishes_now();
+  std::vector<std::string> keys = {kVerdict};
+  for (const int64_t peer : wishes.peers) keys.push_back(progress_key(peer));
+  const std::vector<std::string> texts = texts_at(*store, keys);
+  std::string said = texts.front();
+  if (said.empty() && !wishes.proposal.empty()) {
+    said = text_of(store->compareSet(kVerdict, {}, bytes_of(wishes.proposal)));
   }
-  if (said.empty()) {
-    if (!wanted.empty()) {
-      said = text_of(store->compareSet(kVerdict, {}, bytes_of(wanted)));
-    } else {
-      said = text_at(*store, kVerdict);
-    }
-    if (!said.empty()) set_text(*store, known_key(rank), "1");
-    const std::lock_guard lock(mutex);
-    verdict = said;
-    over = !said.empty();
-  }
-  read_peers(all, watching);
-  if (watching && said.empty()) look_at_next();
+  if (!said.empty()) hear_verdict(said);
+  for (std::size_t i = 0; i < wishes.peers.size(); ++i) hear_peer(wishes.peers[i], texts[i + 1], wishes.all);
+  if (wishes.waits && said.empty()) look_at_next();
 }
 
-// Every rank looks at one other, so that all are looked at. Rounds are counted, not time: this process may itself have
-// been stopped.
+void PeerWatch::Shared::say_progress() {
+  set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, " ", place()));
+}
+
+// All messages to the store are sent without the mutex, which the training's thread must not wait for.
+PeerWatch::Shared::Wishes PeerWatch::Shared::wishes_now() {
+  const std::lock_guard lock(mutex);
+  Wishes wishes{proposal, {}, looking, end_waits != nullptr};
+  for (int64_t peer = 0; peer < world_size; ++peer) {
+    // The holder is read every time: once the store is gone, nobody can.
+    const bool wanted = wishes.all || peer == holder || (wishes.waits && peer == next());
+    if (peer != rank && wanted) wishes.peers.push_back(peer);
+  }
+  return wishes;
+}
+
+void PeerWatch::Shared::hear_verdict(const std::string& said) {
+  if (over) return;
+  {
+    const std::lock_guard lock(mutex);
+    verdict = said;
+    over = true;
+  }
+  say_progress();
+}
+
+void PeerWatch::Shared::hear_peer(int64_t peer, const std::string& beat, bool all) {
+  const std::lock_guard lock(mutex);
+  const auto now = Clock::now();
+  Peer& entry = peers[peer];
+  const bool changes = entry.beat != beat;
+  entry.silence.look(now, changes);
+  if (changes || entry.changed == Clock::time_point()) entry.changed = now;
+  entry.changes = entry.changes || (changes && entry.looked_at);
+  entry.looked_at = entry.looked_at || all;
+  entry.beat = beat;
+}
+
+// Every rank looks at one other, so that all are looked at.
 void PeerWatch::Shared::look_at_next() {
   const std::lock_guard lock(mutex);
   if (!proposal.empty()) return;
   const Peer& peer = peers[next()];
-  if (peer.left() || peer.same * kBeat < silence) return;
+  if (peer.left() || peer.silence.length() < silence) return;
   proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
 }
 
@@ -165,21 +214,22 @@ void PeerWatch::Shared::outwait_lost_store(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// The holder is read every time: once the store is gone, nobody can.
-void PeerWatch::Shared::read_peers(bool all, bool with_next) {
-  for (int64_t peer = 0; peer < world_size; ++peer) {
-    if (peer == rank || (!all && peer != holder && !(with_next && peer == next()))) continue;
-    const std::string beat = text_at(*store, progress_key(peer));
-    const bool knows = all && holder == rank && store->check({known_key(peer)});
-    const std::lock_guard lock(mutex);
-    Peer& entry = peers[peer];
-    entry.knows = knows;
-    const bool changes = entry.beat != beat;
-    entry.same = changes ? 0 : entry.same + 1;
-    if (changes || entry.changed == Clock::time_point()) entry.changed = Clock::now();
-    entry.changes = entry.changes || (changes && entry.looked_at);
-    entry.looked_at = entry.looked_at || all;
-    entry.beat = beat;
+// In a thread of its own: a store whose process is stopped does not answer, and has no timeout.
+void PeerWatch::Shared::guard_store() {
+  c10::setThreadName("duet_guard");
+  Silence quiet;
+  int64_t heard = -1;
+  std::unique_lock lock(mutex);
+  while (!stopping && !done && !over) {
+    quiet.look(Clock::now(), answers != heard);
+    heard = answers;
+    if (quiet.length() >= silence) {
+      stuck = true;
+      changed.notify_all();
+      lock.unlock();
+      return end_all_waits();
+    }
+    stopped.wait_for(lock, kBeat);
   }
 }
 
@@ -197,6 +247,7 @@ PeerWatch::~PeerWatch() {
   shared_->stopping = true;
   shared_->end_waits = nullptr;
   shared_->changed.notify_all();
+  shared_->stopped.notify_all();
   shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
 }
 
@@ -207,7 +258,7 @@ void PeerWatch::report(int64_t update, const char* phase) {
 
 void PeerWatch::report(const char* phase) { shared_->phase = phase; }
 
-bool PeerWatch::over() const { return shared_->over; }
+bool PeerWatch::over() const { return shared_->over || shared_->stuck; }
 
 void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence) {
   std::unique_lock lock(shared_->mutex);
@@ -217,6 +268,9 @@ void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::mi
   }
   shared_->end_waits = std::move(end_waits);
   shared_->silence = silence;
+  // A launcher that does not answer is no reason to end ranks that are well.
+  if (shared_->holder < 0 || shared_->holder == shared_->rank) return;
+  std::thread([shared = shared_] { shared->guard_store(); }).detach();
 }
 
 // Rank 0 must not end before the others have read the verdict, for the store ends with it.
@@ -233,7 +287,7 @@ void PeerWatch::stay_until_known() {
     if (shared.rounds < 2) return false;
     for (const auto& [rank, peer] : shared.peers) {
       const bool gone = peer.left() || Clock::now() - peer.changed > kSilence;
-      if (!peer.knows && !gone) return false;
+      if (!peer.knows() && !gone) return false;
     }
     return true;
   });
@@ -276,7 +330,7 @@ std::string PeerWatch::diagnose(const std::string& error) {
   std::string why;
   {
     std::unique_lock lock(shared.mutex);
-    const auto settled = [&] { return !shared.verdict.empty() || shared.done; };
+    const auto settled = [&] { return !shared.verdict.empty() || shared.done || shared.stuck; };
     if (!settled()) {
       shared.looking = true;
       shared.rounds = 0;

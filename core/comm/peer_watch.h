@@ -25,11 +25,11 @@ class PeerWatch {
 
   void report(int64_t update, const char* phase);
   void report(const char* phase);
-  // Whether some rank has given the verdict; never waits.
+  // Whether some rank has given the verdict, or the one that holds the store is silent (watch_for_waits); never waits.
   bool over() const;
   // For waits that may be longer than `silence`, and for those that cannot look up, such as that of a GPU for another
   // one: this object then gives the verdict itself when the next rank is silent for that long, and calls `end_waits`
-  // once when the group is over or the store was lost that long ago, in another thread.
+  // once when the group is over or the store was lost or silent that long ago, in another thread. To be called once.
   void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence);
   // Tells the others that this rank failed.
   void fail(const std::string& reason);

@@ -1,11 +1,10 @@
 #include <duet/core/comm/round.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/core/comm/pause.h>
 #include <duet/core/comm/store_text.h>
 
-#include <algorithm>
 #include <random>
-#include <thread>
 #include <utility>
 
 namespace duet {
@@ -13,19 +12,6 @@ namespace duet {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-// Many ranks ask one store: those who wait long ask seldom.
-class Pause {
- public:
-  void take() {
-    std::this_thread::sleep_for(length_);
-    length_ = std::min(length_ * 5 / 4, milliseconds(200));
-  }
-
- private:
-  milliseconds length_{10};
-};
 
 std::string ticket_key(int64_t rank) { return "ticket/" + std::to_string(rank); }
 std::string accepted_key(int64_t rank) { return "accepted/" + std::to_string(rank); }

@@ -21,4 +21,15 @@ inline std::string text_at(c10d::Store& store, const std::string& key) {
   return store.check({key}) ? text_of(store.get(key)) : std::string();
 }
 
+// The texts at several keys, in two or three messages whatever their number; empty where there is none. Does not wait.
+inline std::vector<std::string> texts_at(c10d::Store& store, const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  if (store.check(keys)) {
+    for (const auto& bytes : store.multiGet(keys)) texts.push_back(text_of(bytes));
+  } else {
+    for (const std::string& key : keys) texts.push_back(text_at(store, key));
+  }
+  return texts;
+}
+
 }  // namespace duet

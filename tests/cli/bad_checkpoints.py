@@ -36,7 +36,12 @@ def make_good(checks):
     checks.check(0, r"wrote 4 tensors", "export", "average/checkpoints", "average.pt", "--weights", "ema", "--json", "ema.json")
     exported = json.loads((checks.folder / "ema.json").read_text())
     checks.require(exported["weights"] == "ema" and exported["tensors"][0] == {
-        "name": "head.bias", "dtype": "Float", "shape": [10]}, f"export --json: {exported}")
+        "name": "head.bias", "dtype": "Float", "shape": [10]} and exported["tied"] == {}, f"export --json: {exported}")
+    for file in ("tied.pt", "tied.safetensors"):  # a tensor with two names is one tensor
+        checks.check(0, rf"wrote 2 tensors under 3 names \(.* to {file}", "export", PT_FILES / "tied.pt", file, "--json", "tied.json")
+        exported = json.loads((checks.folder / "tied.json").read_text())
+        checks.require([tensor["name"] for tensor in exported["tensors"]] == ["bias", "embedding"] and
+                       exported["tied"] == {"head": "embedding"}, f"export --json: {exported}")
 
 
 def starting(path, *arguments):

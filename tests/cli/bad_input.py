@@ -178,14 +178,14 @@ def check_checkpoints(checks):
 
     other = r"belong to another model:.*conv1\.weight: Float\[4, 1, 3, 3\] in the checkpoint, Float\[8, .*head\.weight"
     checks.later(CHECKPOINT, other, "eval", "base.yaml", "work_dir=good", "model.channels=[8]")
-    resume = ("train", "base.yaml", "work_dir=runs/other", "--resume", "good/checkpoints")
-    checks.later(CHECKPOINT, other, *resume, "model.channels=[8]")
-    checks.later(CHECKPOINT, r"missing in the checkpoint: hidden1\.weight.*unknown to the model: conv1\.weight",
-                 *resume, "model={type: Mlp}")
-    checks.later(CHECKPOINT, r"optimizer's state does not fit: .*use the optimizer", *resume,
-                 "optim_wrapper.optimizer={type: SGD}")
-    checks.later(CHECKPOINT, r"dataset of 30 samples, expected 64 as in the checkpoint", *resume, "data.train.limit=30",
-                 "trainer.max_updates=8")
+    for number, (pattern, *overrides) in enumerate((
+            (other, "model.channels=[8]"),
+            (r"missing in the checkpoint: hidden1\.weight.*unknown to the model: conv1\.weight", "model={type: Mlp}"),
+            (r"optimizer's state does not fit: .*use the optimizer", "optim_wrapper.optimizer={type: SGD}"),
+            (r"dataset of 30 samples, expected 64 as in the checkpoint", "data.train.limit=30", "trainer.max_updates=8"))):
+        # They come as far as a run, which has its work_dir for itself.
+        checks.later(CHECKPOINT, pattern, "train", "base.yaml", f"work_dir=runs/other{number}", "--resume", "good/checkpoints",
+                     *overrides)
     checks.wait()
 
     # Damage to the newest one: inspect names it, resume passes over it.

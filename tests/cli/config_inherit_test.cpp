@@ -317,7 +317,7 @@ TEST(ConfigOverride, DeletesKeysAndItems) {
   for (const char* bad : {"~", "~a.", "~a..y", "_delete_=true", "m._delete_=false"}) {
     expect_contains(error_of([&] { c.override_with(bad); }), {bad, "expected key=value"});
   }
-  expect_contains(error_of([&] { c.override_with("m._delete_=3"); }), {"m._delete_ is '3', expected true or false"});
+  expect_contains(error_of([&] { c.override_with("m._delete_=3"); }), {"m._delete_ is 3, expected true or false"});
   expect_contains(error_of([&] { c.override_with("_base_=x.yaml"); }), {"_base_ in a file only"});
 }
 

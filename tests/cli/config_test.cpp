@@ -82,14 +82,37 @@ TEST(Config, TypeErrorsNameLinePathAndValue) {
       ConfigNode::parse_text("x: 1\nsub:\n  lr: abc\n  n: 1.5\n  on: 2\n  l: [1, b]\n  q: '1'\n  m: {}\n", "c.yaml");
   const ConfigNode sub = c.child("sub");
   EXPECT_EQ(error_of([&] { sub.read<double>("lr", 0); }), "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
-  expect_contains(error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is '1.5', expected an integer"});
-  expect_contains(error_of([&] { sub.read<bool>("on", false); }), {"c.yaml:5: sub.on is '2', expected true or false"});
+  expect_contains(error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is 1.5, expected an integer"});
+  expect_contains(error_of([&] { sub.read<bool>("on", false); }), {"c.yaml:5: sub.on is 2, expected true or false"});
   expect_contains(error_of([&] { sub.read<std::vector<int64_t>>("l", {}); }), {"c.yaml:6: sub.l.1 is 'b'"});
   expect_contains(error_of([&] { sub.read<int64_t>("q", 0); }), {"c.yaml:7: sub.q is '1'"});
   expect_contains(error_of([&] { sub.read<int64_t>("m", 0); }), {"c.yaml:8: sub.m is a map"});
-  expect_contains(error_of([&] { c.child("x").child("y"); }), {"c.yaml:1: x is '1', expected a map"});
-  expect_contains(error_of([&] { c.list("x"); }), {"c.yaml:1: x is '1', expected a list"});
+  expect_contains(error_of([&] { c.child("x").child("y"); }), {"c.yaml:1: x is 1, expected a map"});
+  expect_contains(error_of([&] { c.list("x"); }), {"c.yaml:1: x is 1, expected a list"});
   expect_contains(error_of([&] { sub.read<double>("l", 0); }), {"c.yaml:6: sub.l is a list of 2"});
+}
+
+TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
+  const auto shown = [](const std::string& value) {
+    const std::string error = error_of([&] { ConfigNode::parse_text("v: " + value + "\n", "c.yaml").fail_value("v", "x"); });
+    const std::string head = "[Config] c.yaml:1: v is ", tail = ", expected x";
+    if (error.size() < head.size() + tail.size()) return error;
+    return error.substr(head.size(), error.size() - head.size() - tail.size());
+  };
+  for (const char* bare : {"0.5", "-3", "+1e-3", "1.", ".5", "99999999999999999999", "1e999", ".inf", "-.inf", ".nan",
+                           "0x1f", "true", "False"}) {
+    EXPECT_EQ(shown(bare), bare);
+  }
+  for (const char* text : {"abc", "5x", "1:30", "1 2", "1.2.3", "e5", "truer", "off", "nan"}) {
+    EXPECT_EQ(shown(text), "'" + std::string(text) + "'");
+    EXPECT_EQ(shown("'" + std::string(text) + "'"), "'" + std::string(text) + "'");
+  }
+  EXPECT_EQ(shown("'3'"), "'3'") << "a number in quotes is text";
+  EXPECT_EQ(shown("\"true\""), "'true'");
+  EXPECT_EQ(shown("''"), "''");
+  EXPECT_EQ(shown("null"), "null");
+  EXPECT_EQ(shown("[1, 2]"), "a list of 2");
+  EXPECT_EQ(shown("{a: 1}"), "a map");
 }
 
 TEST(Config, RangesAndChoices) {
@@ -179,7 +202,7 @@ TEST(Config, BadOverridesSayWhatToWrite) {
   expect_contains(error_of([&] { c.override_with("=1"); }), {"key=value"});
   expect_contains(error_of([&] { c.override_with("a..b=1"); }), {"key=value"});
   expect_contains(error_of([&] { c.override_with("a.=1"); }), {"key=value"});
-  expect_contains(error_of([&] { c.override_with("a.b=1"); }), {"a is the value '1'", "a map"});
+  expect_contains(error_of([&] { c.override_with("a.b=1"); }), {"a is the value 1", "a map"});
   expect_contains(error_of([&] { c.override_with("l.7=1"); }), {"l has 1 items", "'7'"});
   expect_contains(error_of([&] { c.override_with("a=[1, 2"); }), {"not YAML", "a=[1, 2"});
   c.override_with("typo=1");

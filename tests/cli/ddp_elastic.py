@@ -7,17 +7,17 @@ The run must go on with the next sample of the global order each time, in one wo
 """
 
 import argparse
-import os
 import pathlib
 import re
 import signal
 import tempfile
 import time
 
-from ddp import CONFIG, Program, expect, free_port, workers_of
+from ddp import CONFIG, NO_END, SECONDS, Program, end, expect, free_port
 
-NO_END = 10_000_000  # The run ends when it is told to, so that no machine is too fast for what happens on the way.
-SECONDS = 90
+# The launcher asks once a second who is there, and takes a machine for lost after 15 seconds.
+RENDEZVOUS = "last_call_timeout=5,join_timeout=300,keep_alive_interval=3,keep_alive_max_attempt=5"
+START = r"EagerTrainer on cpu, seed 0(?:, (\d+) ranks)?\n.* training in mode eager from update (\d+)/"
 
 
 def train(updates):
@@ -25,50 +25,61 @@ def train(updates):
             "trainer.max_epochs=null", f"trainer.max_updates={updates}"]
 
 
-def agent(program, port, log):
-    line = [program.torchrun, "--no-python", "--nproc-per-node", 1, "--nnodes", "1:2", "--rdzv-backend", "c10d",
-            "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "elastic", "--max-restarts", 3, "--monitor-interval", 0.2,
-            "--rdzv-conf", "last_call_timeout=1,join_timeout=60,keep_alive_interval=2,keep_alive_max_attempt=3",
-            program.path, *train(NO_END)]
-    return program.start(["sh", "-c", 'exec "$0" "$@" > ' + log + " 2>&1", *line],
-                         # torchrun 2.11 leaves a newcomer without the address of a store that it has shared before.
-                         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+class Agent:
+    """torchrun on one machine. Of all processes that train together one writes what they all do: the log of the agent
+    whose process number is lower."""
+
+    def __init__(self, program, port, name):
+        self.log = program.folder / name
+        self.log.touch()
+        line = [program.torchrun, "--no-python", "--nproc-per-node", 1, "--nnodes", "1:2", "--rdzv-backend", "c10d",
+                "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "elastic", "--local-addr", "localhost",
+                "--max-restarts", 3, "--monitor-interval", 0.2, "--rdzv-conf", RENDEZVOUS, program.path, *train(NO_END)]
+        self.process = program.start(["sh", "-c", 'exec "$0" "$@" > ' + name + " 2>&1", *line],
+                                     # torchrun 2.11 leaves a newcomer without the address of a store that it has shared before.
+                                     TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+
+    def starts(self):
+        return list(re.finditer(START, self.log.read_text()))
+
+    def trains(self, ranks, earlier=0):
+        """Whether the newest run in its log, which had as many earlier ones, is one of so many ranks and well under way."""
+        text, starts = self.log.read_text(), self.starts()
+        if len(starts) <= earlier or int(starts[-1][1] or 1) != ranks:
+            return False
+        return max(numbers(r"info update (\d+)/", text[starts[-1].end():]), default=0) > int(starts[-1][2]) + 50
 
 
 def numbers(pattern, text):
     return [int(number) for number in re.findall(pattern, text)]
 
 
-def wait_until(happened, process, log, what):
+def wait_until(happened, agents, what):
     begun = time.monotonic()
     while not happened():
-        expect(time.monotonic() - begun < SECONDS, f"waited in vain until {what}:\n{log.read_text()}")
-        expect(process.poll() is None, f"torchrun ended before {what}:\n{log.read_text()}")
+        late, gone = time.monotonic() - begun > SECONDS, any(agent.process.poll() is not None for agent in agents)
+        if late or gone:
+            texts = "\n".join(f"{agent.log.name}:\n{agent.log.read_text()}" for agent in agents)
+            expect(False, f"{'waited in vain until' if late else 'torchrun ended before'} {what}:\n{texts}")
         time.sleep(0.05)
 
 
 def join_and_leave(program):
-    """One agent, then two, then one: the first agent's log, and the updates after which the run went on."""
-    port, log = free_port(), program.folder / "a.log"
-    log.touch()
-    first = agent(program, port, "a.log")
-
-    def resumed():
-        return numbers(r"resumed from .* after update (\d+)", log.read_text())
-
-    def trains_on(count):
-        return len(resumed()) == count and max(numbers(r"info update (\d+)/", log.read_text())) > resumed()[-1] + 50
-
-    wait_until(lambda: "info update 100/" in log.read_text(), first, log, "it trains")
-    second = agent(program, port, "b.log")
-    wait_until(lambda: trains_on(1), first, log, "two train")
-    for pid in [*workers_of(second.pid), second.pid]:  # the machine is gone
-        os.kill(pid, signal.SIGKILL)
-    second.wait()
-    wait_until(lambda: trains_on(2), first, log, "one trains again")
-    first.terminate()
-    first.wait(timeout=SECONDS)
-    return log.read_text(), resumed()
+    """One agent, then two, then one: what both wrote, and where the first one's processes were stopped."""
+    port = free_port()
+    first = Agent(program, port, "a.log")
+    wait_until(lambda: first.trains(1), [first], "one trains")
+    second = Agent(program, port, "b.log")
+    both = [first, second]
+    wait_until(lambda: any(agent.trains(2) for agent in both), both, "two train")
+    earlier = len(first.starts())
+    end(second.process)  # the machine is gone
+    second.process.wait()
+    wait_until(lambda: first.trains(1, earlier), [first], "one trains again")
+    first.process.send_signal(signal.SIGTERM)
+    first.process.wait(timeout=SECONDS)
+    text = first.log.read_text() + second.log.read_text()
+    return text, numbers(r"interrupted after (\d+) updates", first.log.read_text())
 
 
 def main():
@@ -80,15 +91,15 @@ def main():
         if not program.torchrun:
             return print("left out: no torchrun")
         (program.folder / "run.yaml").write_text(CONFIG)
-        text, resumed = join_and_leave(program)
-        stopped = numbers(r"interrupted after (\d+) updates", text)
-        expect(len(stopped) == 2 and stopped[0] == resumed[0] < resumed[1] < stopped[1],
+        text, stopped = join_and_leave(program)
+        resumed = sorted(numbers(r"resumed from .* after update (\d+)", text))
+        expect(len(resumed) >= 2 and stopped[0] == resumed[0] < resumed[-1] < stopped[-1],
                f"expected stops {stopped} when a machine comes and at the end, and to go on at each, found {resumed}:\n{text}")
-        expect("2 ranks" in text and "earlier run" not in text, f"expected two ranks, and no run begun anew:\n{text}")
-        end = stopped[1] + 50
-        text = program.run([program.path, *train(end), "--resume", "auto"])
-        expect(f"after update {stopped[1]}" in text, f"expected to go on after update {stopped[1]}:\n{text}")
-        expect(program.result("elastic")["updates"] == end, f"expected {end} updates")
+        expect("earlier run" not in text, f"expected no run to begin anew:\n{text}")
+        last = stopped[-1] + 50
+        text = program.run([program.path, *train(last), "--resume", "auto"])
+        expect(f"after update {stopped[-1]}" in text, f"expected to go on after update {stopped[-1]}:\n{text}")
+        expect(program.result("elastic")["updates"] == last, f"expected {last} updates")
         print(f"one process, then two, then one: went on after updates {resumed}")
 
 

@@ -5,11 +5,11 @@ usage: ddp_faults.py PROGRAM [--rounds N] [--seed N]
 
 The others must name the lost rank and end; torchrun starts the group anew, and the run must end with the weights of one
 that nothing befell. SIGTERM to one process alone must save and end all with 75, and --resume go on to the same weights.
-Prints how long the survivors took.
+Prints how long the survivors took. A round in which the run was through before its moment had come is made again,
+earlier.
 """
 
 import argparse
-import os
 import pathlib
 import random
 import re
@@ -17,10 +17,11 @@ import signal
 import tempfile
 import time
 
-from ddp import CONFIG, Program, expect, words, workers_of
+from ddp import CONFIG, Program, expect, free_port, kill, words, workers_of
 
-EPOCHS = 60
+EPOCHS, UPDATES = 60, 780
 TIMEOUT = 3  # seconds that a process waits for a stopped one
+SECONDS = 60  # for the survivor to end, at the very most
 RESTARTING = {"killed": signal.SIGKILL, "crashed": signal.SIGSEGV, "stopped": signal.SIGSTOP}
 
 
@@ -31,54 +32,77 @@ def alive(pid):
         return False
 
 
-def wait_for_checkpoint(program, process, name):
-    while not list((program.folder / name).glob("checkpoints/step-*")):
-        expect(process.poll() is None, f"{name} ended early:\n{process.communicate()[0] if process.poll() is not None else ''}")
-        time.sleep(0.01)
+class Moment:
+    """Of a run: after its checkpoint of a random update, and a little later."""
+
+    def __init__(self, draw, attempt):
+        self.update = draw.randrange(5, max(6, UPDATES * 2 // 3 // 4**attempt), 5)
+        self.delay = draw.uniform(0, 0.02)
+
+    def wait(self, program, name, *processes):
+        program.wait_until_saved(name, self.update, *processes)
+        time.sleep(self.delay)
 
 
 def strike(process, how, draw):
-    """Seconds until the other process has ended, and the rank that was struck."""
+    """Seconds until the other process has ended, and the rank that was struck; None if they were through before."""
     workers = workers_of(process.pid)
-    expect(len(workers) == 2, f"expected two processes, found {workers}")
+    if len(workers) != 2:
+        return None
     rank = draw.randrange(2)
     begun = time.monotonic()
-    os.kill(workers[rank], RESTARTING[how])
-    while alive(workers[1 - rank]) and time.monotonic() - begun < 60:
+    kill(workers[rank], RESTARTING[how])
+    while alive(workers[1 - rank]) and time.monotonic() - begun < SECONDS:
         time.sleep(0.005)
     took = time.monotonic() - begun
     if how == "stopped":
-        os.kill(workers[rank], signal.SIGKILL)  # torchrun would wait half a minute before it does so
+        kill(workers[rank], signal.SIGKILL)  # torchrun would wait half a minute before it does so
     return took, rank
 
 
-def restarted(program, number, how, draw, wanted):
-    name, mode = f"fault_{number}", draw.choice(("eager", "graph"))
+def restarted(program, name, how, draw, attempt):
+    """None if the run was through before; how long the survivor took, whether it named the lost one, what all said."""
+    mode = draw.choice(("eager", "graph"))
     line = program.by_torchrun(2, *words(name, mode, 8, f"trainer.max_epochs={EPOCHS}"), options=("--max-restarts", 1))
     process = program.start(line)
-    wait_for_checkpoint(program, process, name)
-    time.sleep(draw.uniform(0, 1.5))
-    took, rank = strike(process, how, draw)
+    Moment(draw, attempt).wait(program, name, process)
+    struck = strike(process, how, draw)
     code, text = program.finish(process)
-    expect(code == 0, f"{name}: rank {rank} {how}: expected the restarted run to end well, found {code}:\n{text}")
-    expect(program.result(name)["weights_hash"] == wanted, f"{name}: rank {rank} {how}: other weights than unbroken:\n{text}")
+    expect(code == 0, f"{name}: {how}: expected the run to end well, found {code}:\n{text}")
+    if struck is None or "is started anew" not in text:
+        return None
+    took, rank = struck
     named = re.search(rf"rank {rank} [^\n]*(dead or stopped|does not answer|lost|is gone|ended)", text) is not None
-    return took, named, text
+    return f"{how}: the other ended after {took:.2f} s{'' if named else ', without a name: ' + text}"
 
 
-def interrupted(program, number, draw, wanted):
-    """SIGTERM to one process: all save and end with 75."""
-    name = f"term_{number}"
+def interrupted(program, name, draw, attempt):
+    """SIGTERM to one process: all save and end with 75. None if they were through before."""
     own = words(name, draw.choice(("eager", "graph")), 8, f"trainer.max_epochs={EPOCHS}")
-    group = ["--world-size", 2, "--master-port", 20000 + draw.randrange(10000)]
+    group = ["--world-size", 2, "--master-port", free_port()]
     started = [program.start([program.path, *own, "--rank", rank, *group]) for rank in range(2)]
-    wait_for_checkpoint(program, started[0], name)
-    time.sleep(draw.uniform(0, 1))
+    Moment(draw, attempt).wait(program, name, *started)
     started[draw.randrange(2)].send_signal(signal.SIGTERM)
     answers = [program.finish(process) for process in started]
+    if [code for code, _ in answers] == [0, 0] and not any("asked to stop" in text for _, text in answers):
+        return None
     expect([code for code, _ in answers] == [75, 75], f"{name}: expected 75 twice: {answers}")
     program.run(program.by_torchrun(2, *own, "--resume", "auto"))
-    expect(program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken")
+    return "SIGTERM to one: both saved, and went on"
+
+
+def one_round(program, number, draw, wanted):
+    how = ("killed", "crashed", "stopped", "term")[number % 4]
+    for attempt in range(3):
+        name = f"{how}_{number}_{attempt}"
+        if how == "term":
+            said = interrupted(program, name, draw, attempt)
+        else:
+            said = restarted(program, name, how, draw, attempt)
+        expect(program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken: {said}")
+        if said:
+            return said
+    return expect(False, f"{how}: a run of {UPDATES} updates was always through before")
 
 
 def main():
@@ -93,17 +117,12 @@ def main():
         if not program.torchrun:
             print("no torchrun here: left out")
             return
-        (program.folder / "run.yaml").write_text(CONFIG.replace("timeout: 20", f"timeout: {TIMEOUT}"))
+        (program.folder / "run.yaml").write_text(CONFIG.replace("timeout: 60", f"timeout: {TIMEOUT}"))
         program.run(program.by_torchrun(2, *words("unbroken", "eager", 8, f"trainer.max_epochs={EPOCHS}")))
-        wanted = program.result("unbroken")["weights_hash"]
+        wanted = program.result("unbroken")
+        expect(wanted["updates"] == UPDATES, f"expected {UPDATES} updates, found {wanted['updates']}")
         for number in range(options.rounds):
-            how = ("killed", "crashed", "stopped", "term")[number % 4]
-            if how == "term":
-                interrupted(program, number, draw, wanted)
-                print(f"{number}: SIGTERM to one: both saved, and went on to the same weights", flush=True)
-                continue
-            took, named, text = restarted(program, number, how, draw, wanted)
-            print(f"{number}: {how}: the other ended after {took:.2f} s{'' if named else ', without a name: ' + text}", flush=True)
+            print(f"{number}: {one_round(program, number, draw, wanted['weights_hash'])}; the same weights", flush=True)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def check_small_parts(program):
 
 def check_mistakes(program):
     for arguments, code, part in ((["trainer.fast_dev_run=no"], 2, "fast_dev_run is 'no'"), (["--dry-run=0"], 2, "at least 1"),
-                                  (["--dry-run=-3"], 2, "fast_dev_run is '-3'"), (["--dry-run", "--resume", "auto"], 2, "excludes"),
+                                  (["--dry-run=-3"], 2, "fast_dev_run is -3"), (["--dry-run", "--resume", "auto"], 2, "excludes"),
                                   (["--dry-run", "data.test.labels=data/label_10"], 3, "label 10"),
                                   (["--dry-run", "model.image_size=30"], 2, "set model"),
                                   (["--dry-run", "test_evaluator=[{type: F1, num_classes: 3}]"], 2, "set num_classes"),

@@ -250,7 +250,7 @@ TEST(HookConfig, RefusesNonsense) {
       {"type: EMAHook, begin_iter: 5, start_iters: 5", {"custom_hooks.0.start_iters", "beside begin_iter"}},
       {"type: EMAHook, start_iters: -1", {"custom_hooks.0.start_iters is -1"}},
       {"type: EMAHook, priority: NORMAAL", {"custom_hooks.0.priority is 'NORMAAL'", "did you mean 'NORMAL'"}},
-      {"type: EMAHook, priority: 101", {"custom_hooks.0.priority is '101'", "0 to 100"}},
+      {"type: EMAHook, priority: 101", {"custom_hooks.0.priority is 101", "0 to 100"}},
       {"type: EMAHook, priority: 5x", {"custom_hooks.0.priority is '5x'"}},
       {"type: EarlyStoppingHook, monitor: los", {"custom_hooks.0.monitor is 'los'", "did you mean 'loss'"}},
       {"type: EMAHook, name: checkpoint", {"custom_hooks.0", "second hook 'checkpoint'"}},

@@ -4,10 +4,12 @@
 usage: kill_resume.py PROGRAM [--seed N] [--kills N]
 
 Each chain is killed by SIGKILL at random moments, every other time while a checkpoint is being written, and resumed
-with --resume auto in the other mode. Further runs are stopped by SIGTERM and resumed by path.
+with --resume auto in the other mode. Further runs are stopped by SIGTERM and resumed by path. Where a run is through
+before its moment has come, as on a fast machine, another run is killed or stopped earlier.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -152,61 +154,108 @@ def expect_clean(chain):
             fail(f"{name} does not verify: {done.stderr}")
 
 
-def kill_and_resume(chain, rng, first_mode, kills, last, expected):
+def make_chain(program, folder, config, name):
+    return Chain(program, f"{folder}_{name}", config)
+
+
+class Kills:
+    """What came of the kills of a test."""
+
+    def __init__(self):
+        self.made = self.in_saves = 0
+
+
+def kill_once(chain, rng, mode, update, in_save):
+    """False if the run was through before."""
+    chain.start(mode, "auto")
+    # Before the first update: while the process starts, loads and verifies.
+    delay = rng.uniform(0, 0.5) if update < 1 else rng.uniform(0, 0.012)
+    chain.wait_for_update(update if update >= 1 else -1)
+    if update >= 1 and in_save:
+        code = chain.kill_in_save(2)
+    else:
+        time.sleep(delay)
+        code = chain.signal(signal.SIGKILL)
+    chain.expect_resumed()
+    if code == 0:
+        return False
+    if code != -signal.SIGKILL:
+        fail(f"expected a killed process, found exit code {code}:\n{chain.log}")
+    return True
+
+
+def kill_and_resume(chain, rng, first_mode, count, last, expected, kills):
+    """Kills one run `count` times, or until it is through, and then checks its end."""
     modes = ("eager", "graph") if first_mode == "eager" else ("graph", "eager")
-    moments = sorted(rng.randint(-8, last - 6) for _ in range(kills))
-    in_saves = 0
+    moments = sorted(rng.randint(-8, last - 6) for _ in range(count))
     for number, update in enumerate(moments):
-        chain.start(modes[number % 2], "auto")
-        # Before the first update: while the process starts, loads and verifies.
-        delay = rng.uniform(0, 0.5) if update < 1 else rng.uniform(0, 0.012)
-        if not chain.wait_for_update(update if update >= 1 else -1):
-            fail(f"the run ended before update {update}:\n{chain.log}")
-        if update >= 1 and number % 2 == 0:
-            code = chain.kill_in_save(2)
-        else:
-            time.sleep(delay)
-            code = chain.signal(signal.SIGKILL)
-        chain.expect_resumed()
-        if code != -signal.SIGKILL:
-            fail(f"expected a killed process, found exit code {code}:\n{chain.log}")
+        if not kill_once(chain, rng, modes[number % 2], update, in_save=number % 2 == 0):
+            break
         in_save = chain.saving()
-        in_saves += in_save
+        kills.made += 1
+        kills.in_saves += in_save
         print(f"  kill {number + 1} in mode {modes[number % 2]} after update {chain.reached()}"
               f"{' inside a save' if in_save else ''}", flush=True)
-    expect_end(chain.finish(modes[kills % 2], "auto"), expected, f"the run killed {kills} times")
+    expect_end(chain.finish(modes[len(moments) % 2], "auto"), expected, "the run killed again and again")
     chain.expect_resumed()
     expect_clean(chain)
-    return in_saves
 
 
-def terminate_and_resume(chain, update, mode, expected):
+def kill_often(new_chain, rng, first_mode, count, last, expected, kills):
+    """Kills `count` times. A run that is through before its last kill is followed by another one."""
+    made_before = kills.made
+    for attempt in range(10):
+        left = count - (kills.made - made_before)
+        if left == 0:
+            return
+        # The later ones were too late for a fast machine: those of the next run come earlier.
+        kill_and_resume(new_chain(f"killed_{attempt}"), rng, first_mode, left, max(6, last // 2**attempt), expected, kills)
+    fail(f"10 runs were through before they had been killed {count} times")
+
+
+def terminate(new_chain, update, mode):
+    """A run that SIGTERM has stopped after an update, or earlier where it would be through before."""
+    for attempt in range(6):
+        chain = new_chain(f"stopped_{attempt}")
+        earliest = max(1, update // 2**attempt)
+        chain.start(mode, "none")
+        chain.wait_for_update(earliest)
+        code = chain.signal(signal.SIGTERM)
+        if code == 0 and "asked to stop" not in chain.log:
+            continue
+        if code != STOPPED:
+            fail(f"expected exit code {STOPPED} after SIGTERM, found {code}:\n{chain.log}")
+        if chain.newest_checkpoint() < earliest:
+            fail(f"SIGTERM after update {earliest} left step-{chain.newest_checkpoint()} as the newest checkpoint")
+        return chain
+    return fail("every run was through before SIGTERM came")
+
+
+def terminate_and_resume(new_chain, update, mode, expected):
     """SIGTERM, then on by path in the other mode, then a resume with nothing left to do."""
     other = "graph" if mode == "eager" else "eager"
-    chain.start(mode, "none")
-    if not chain.wait_for_update(update):
-        fail(f"the run ended before update {update}:\n{chain.log}")
-    code = chain.signal(signal.SIGTERM)
-    if code != STOPPED:
-        fail(f"expected exit code {STOPPED} after SIGTERM, found {code}:\n{chain.log}")
-    newest = max(int(path.name[5:]) for path in chain.checkpoints.glob("step-*"))
-    if newest < update:
-        fail(f"SIGTERM after update {update} left step-{newest} as the newest checkpoint")
+    chain = terminate(new_chain, update, mode)
+    newest = chain.newest_checkpoint()
     expect_end(chain.finish(other, chain.checkpoints / f"step-{newest}"), expected, "the run stopped by SIGTERM")
 
     before = {path: path.stat().st_mtime_ns for path in chain.checkpoints.rglob("*")}
     expect_end(chain.finish(mode, "auto"), expected, "the finished run")
     if chain.reached() != -1 or before != {path: path.stat().st_mtime_ns for path in chain.checkpoints.rglob("*")}:
         fail(f"resuming a finished run did something:\n{chain.log}")
+    return chain
 
 
 def start_afresh(chain, expected):
-    """Without --resume the newest checkpoint is that of the new run, even where a longer one was before."""
-    chain.start("eager", "none")
-    chain.wait_for_update(7)
-    chain.signal(signal.SIGKILL)
-    if "checkpoints.1" not in chain.log:
-        fail(f"expected a line that tells where the earlier checkpoints are:\n{chain.log}")
+    """Without --resume, in the work_dir of a finished run: the newest checkpoint is that of the new run, though the other
+    was longer."""
+    for number in range(1, 6):
+        chain.start("eager", "none")
+        chain.wait_for_update(7)
+        code = chain.signal(signal.SIGKILL)
+        if f"checkpoints.{number}" not in chain.log:
+            fail(f"expected a line that tells where the earlier checkpoints are:\n{chain.log}")
+        if code != 0:  # else it was through before
+            break
     expect_end(chain.finish("eager", "auto"), expected, "the run that started afresh")
     if "resumed from" not in chain.log or f"after update {LAST_UPDATE['epochs']}" in chain.log:
         fail(f"expected to go on from the new run's checkpoint:\n{chain.log}")
@@ -224,24 +273,23 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        in_saves = 0
+        kills = Kills()
         for name, text in (("epochs", EPOCHS), ("infinite", INFINITE)):
             config = root / f"{name}.yaml"
             config.write_text(text, encoding="utf-8")
             expected = Chain(options.program, root / f"{name}_unbroken", config).finish("eager", "none")
-            kills = options.kills if name == "epochs" else max(1, options.kills // 4)
+            count = options.kills if name == "epochs" else max(1, options.kills // 4)
             for mode in ("eager", "graph"):
-                print(f"{name}, first mode {mode}: {kills} kills", flush=True)
-                chain = Chain(options.program, root / f"{name}_killed_{mode}", config)
-                in_saves += kill_and_resume(chain, rng, mode, kills, LAST_UPDATE[name], expected)
-                chain = Chain(options.program, root / f"{name}_stopped_{mode}", config)
-                terminate_and_resume(chain, rng.randint(1, LAST_UPDATE[name] - 10), mode, expected)
+                print(f"{name}, first mode {mode}: {count} kills", flush=True)
+                new_chain = functools.partial(make_chain, options.program, root / f"{name}_{mode}", config)
+                kill_often(new_chain, rng, mode, count, LAST_UPDATE[name], expected, kills)
+                stopped = terminate_and_resume(new_chain, rng.randint(1, LAST_UPDATE[name] - 10), mode, expected)
             if name == "epochs":
-                start_afresh(chain, expected)
+                start_afresh(stopped, expected)
             print(f"{name}: every run ended with weights and loss {expected}", flush=True)
-        if options.kills >= 10 and in_saves == 0:
+        if options.kills >= 10 and kills.in_saves == 0:
             fail("no kill fell inside a save")
-        print(f"{in_saves} kills fell inside a save")
+        print(f"{kills.made} kills, {kills.in_saves} of them inside a save")
 
 
 if __name__ == "__main__":

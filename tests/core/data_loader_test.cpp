@@ -180,8 +180,12 @@ TEST(DataLoader, ReadsAheadNoFurtherThanAsked) {
   DataLoader loader(dataset, std::make_unique<EpochSampler>(1000, false, 0),
                     {.batch_size = 1, .num_workers = 2, .prefetch = 3});
   loader.next();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(dataset->calls(), 1 + 2 * 3);
+  constexpr int kAhead = 1 + 2 * 3;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (dataset->calls() < kAhead && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for one too many
+  EXPECT_EQ(dataset->calls(), kAhead);
 }
 
 TEST(DataLoader, RefusesOptionsOutOfRange) {

@@ -107,6 +107,7 @@ def main():
     torch.save({f"module.{name}": value for name, value in weights.items()}, folder / "parallel.pt")
     torch.save({"model": weights, "optimizer": {"state": {}}, "epoch": 3}, folder / "wrapped.pt")
     torch.save(weights, folder / "protocol4.pt", pickle_protocol=4)
+    torch.save({"embedding": weights["weight"], "head": weights["weight"], "bias": weights["bias"]}, folder / "tied.pt")
     # To be refused
     torch.save(weights, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save({**weights, "evil": Evil()}, folder / "forbidden.pt")

@@ -197,7 +197,7 @@ TEST(Communicator, EndsAtOnceInTheMiddleOfAnUpdate) {
   EXPECT_EQ(results[0].exit_code, 3);
   EXPECT_EQ(results[1].exit_code, 6);
   EXPECT_EQ(results[2].exit_code, 6);
-  for (const auto& result : results) EXPECT_LT(result.seconds, 15) << "the timeout of a call is 60 s";
+  for (const auto& result : results) EXPECT_LT(result.seconds, testing::kAtOnce) << "it was a timeout";
 }
 
 TEST(Together, ThrowsTheSameTypeOnAllRanks) {

@@ -8,9 +8,12 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 
 #include "../support/ranks.h"
+#include "../support/temp_dir.h"
 
 // A rank whose host waits for its GPU, which waits for a lost rank: only an abort of the device's connections ends
 // that.
@@ -69,18 +72,19 @@ c10::intrusive_ptr<c10d::Store> client(const Launch& launch, bool server) {
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
 }
 
-Rank connected(const Launch& launch) {
+// `silence`: of a rank that is taken for lost.
+Rank connected(const Launch& launch, std::chrono::milliseconds silence = 2s) {
   Rank rank;
   const auto own = static_cast<int>(launch.rank), size = static_cast<int>(launch.world_size);
   rank.store = client(launch, launch.rank == 0);
-  auto gloo = c10d::ProcessGroupGloo::Options::create(20s);
+  auto gloo = c10d::ProcessGroupGloo::Options::create(60s);
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   auto host = c10::make_intrusive<c10d::ProcessGroupGloo>(rank.store, own, size, gloo);
   rank.device = c10::make_intrusive<StuckDevice>(own, size);
   auto watch = std::make_unique<PeerWatch>(c10::make_intrusive<c10d::PrefixStore>("watch", client(launch, false)),
                                            launch.rank, launch.world_size, 0);
   rank.communicator =
-      std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch), CommunicatorTimeouts{20s, 2s});
+      std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch), CommunicatorTimeouts{60s, silence});
   rank.communicator->barrier();
   return rank;
 }
@@ -91,7 +95,7 @@ void lose(int64_t lost, const std::function<void()>& how) {
     Rank rank = connected(launch);
     const Graph graph{*rank.device};
     if (launch.rank == lost) how();
-    if (!rank.device->wait_for_abort(30s)) throw std::runtime_error("nobody ended the wait");
+    if (!rank.device->wait_for_abort(100s)) throw std::runtime_error("nobody ended the wait");
     rank.communicator->barrier();
     return NamedTensors();
   });
@@ -117,7 +121,7 @@ TEST(DeviceEnd, ComesWhenARankIsStopped) {
 
 TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
   const auto results = run_processes(3, [&](const Launch& launch) {
-    Rank rank = connected(launch);
+    Rank rank = connected(launch, 200s);
     const auto device = rank.device;
     if (launch.rank == 2) {
       {
@@ -129,7 +133,7 @@ TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
       return NamedTensors();
     }
     const Graph graph{*rank.device};
-    if (!rank.device->wait_for_abort(1500ms)) throw std::runtime_error("nobody ended the wait");
+    if (!rank.device->wait_for_abort(100s)) throw std::runtime_error("nobody ended the wait");
     rank.communicator->barrier();
     return NamedTensors();
   });
@@ -141,12 +145,19 @@ TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
 }
 
 TEST(DeviceEnd, DoesNotComeInARunThatEndsWell) {
+  const TempDir folder;
+  const std::string over = folder / "over";  // the store is gone
   const auto results = run_processes(3, [&](const Launch& launch) {
     Rank rank = connected(launch);
     std::this_thread::sleep_for(3s);                        // longer than the silence that is taken for a loss
-    if (launch.rank == 2) std::this_thread::sleep_for(3s);  // who has left is not lost
-    if (launch.rank == 0) std::this_thread::sleep_for(2s);  // nor the store, if all end soon after
+    if (launch.rank != 1) std::this_thread::sleep_for(3s);  // who has left is not lost
+    if (launch.rank == 2) {                                 // nor the store, if all end soon after
+      while (!std::filesystem::exists(over)) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(500ms);
+    }
     rank.communicator.reset();
+    rank.store.reset();
+    if (launch.rank == 0) std::ofstream(over) << "over";
     if (rank.device->aborts != 0) throw std::runtime_error("a healthy device was aborted");
     return NamedTensors();
   });

@@ -97,9 +97,9 @@ TEST_P(DistributedFiles, AreWrittenOnceOrByEveryRankUnderItsName) {
                                           "trace/update-8-8.rank-0.json",
                                           "trace/update-8-8.rank-1.json",
                                           "vis_data/predict_0_9.png",
-                                          "vis_data/predict_2_9.png",
+                                          "vis_data/predict_4_9.png",
                                           "vis_data/val_0_9.png",
-                                          "vis_data/val_2_9.png"};
+                                          "vis_data/val_4_9.png"};
   EXPECT_EQ(files_of(folder), expected);
   for (const char* step : {"step-4", "step-8", "step-9"})
     EXPECT_TRUE(fs::exists(folder / "checkpoints/" + step)) << step;

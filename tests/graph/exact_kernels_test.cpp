@@ -285,9 +285,14 @@ TEST(GeluPass, PairsOnlyWhatMayBePaired) {
 TEST(ProductPass, TakesTheBiasOnlyIfNothingElseHappens) {
   const Threads one(1);
   const ProductTensors t = product(96, 128, 64, false, true);
-  if (fast_product_kernel() == nullptr || exact_k_block(t, fast_product_kernel()) == 0)
-    GTEST_SKIP() << "no exact kernel here";
   const Tensor bias = torch::randn({128});
+  ProductTensors with_bias = t;
+  with_bias.after = bias;
+  // Each is an answer of its own, which depends on the time that ours and the BLAS's take, and stays what it is.
+  const auto is_chosen = [](const ProductTensors& tensors) {
+    return fast_product_kernel() != nullptr && exact_k_block(tensors, fast_product_kernel()) != 0;
+  };
+  if (!is_chosen(t) || !is_chosen(with_bias)) GTEST_SKIP() << "no exact kernel here";
   const auto taken = [&](const Tensor& target, const Tensor& added, const c10::Scalar& alpha,
                          std::size_t segment) -> bool {
     Calls calls;

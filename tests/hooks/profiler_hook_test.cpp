@@ -7,8 +7,11 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "../support/expect_error.h"
@@ -85,6 +88,42 @@ TEST_P(Profiler, TracesTheUpdatesOfItsSchedule) {
     EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first + 2)], 0);
     EXPECT_EQ(counts["aten::addmm"], 4) << "two layers in two updates";
   }
+}
+
+// Readers stack the spans of a thread; one that lies across another's end is cut or dropped.
+TEST_P(Profiler, SpansOfAThreadLieWithinOrBesideEachOther) {
+  const auto trainer = make({.wait = 0, .warmup = 1, .active = 3});
+  steps(*trainer, 5);
+  struct Span {
+    int64_t begin, end;  // in ns
+    std::string name;
+  };
+  std::map<std::string, std::vector<Span>> threads;
+  constexpr int64_t kRounded = 2;  // ns; a double holds no more of a time of years
+  int steps_seen = 0, points_in_steps = 0;
+  for (const auto& event : trace("update-2-4.json")) {
+    const std::string kind = event.value("cat", "");
+    if (event.at("ph") != "X" || (kind != "user_annotation" && kind != "cpu_op")) continue;
+    const auto begin = std::llround(event.at("ts").get<double>() * 1e3);
+    threads[event.at("tid").dump()].push_back(
+        {begin, begin + std::llround(event.at("dur").get<double>() * 1e3), event.at("name")});
+  }
+  for (auto& [thread, spans] : threads) {
+    std::sort(spans.begin(), spans.end(),
+              [](const Span& a, const Span& b) { return a.begin < b.begin || (a.begin == b.begin && a.end > b.end); });
+    std::vector<Span> open;
+    for (const Span& span : spans) {
+      while (!open.empty() && open.back().end <= span.begin + kRounded) open.pop_back();
+      if (!open.empty()) {
+        EXPECT_LE(span.end, open.back().end + kRounded) << span.name << " lies across the end of " << open.back().name;
+      }
+      if (span.name.rfind("ProfilerStep#", 0) == 0) ++steps_seen;
+      if (span.name == "hook:profiler:after_train_iter" && open.size() == 1) ++points_in_steps;
+      open.push_back(span);
+    }
+  }
+  EXPECT_EQ(steps_seen, 3);
+  EXPECT_EQ(points_in_steps, 3) << "each ends within its update";
 }
 
 TEST_P(Profiler, CanFollowOneCycleUponAnother) {

@@ -9,13 +9,14 @@
 #include <filesystem>
 
 #include "../support/expect_error.h"
+#include "../support/fake_communicator.h"
 #include "../support/fakes.h"
 #include "../support/temp_dir.h"
 
 namespace duet {
 namespace {
 
-class VisualizationHookTest : public testing::Test {
+class VisualizationHookTest : public ::testing::Test {
  protected:
   VisualizationHookTest() {
     run_.context.work_dir = dir_.path().string();
@@ -58,6 +59,28 @@ TEST_F(VisualizationHookTest, DrawsEveryIntervalthBatchOfAPass) {
   EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/test_4_800.png"));
   pass(hook, 3, &Hook::after_predict_iter);
   EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/predict_4_800.png"));
+}
+
+// 24 samples in batches of two: 12 for one process, three for each of four ranks.
+TEST_F(VisualizationHookTest, DrawsAsManyPicturesOnSeveralRanksAsInOneProcess) {
+  using Names = std::vector<std::string>;
+  testing::FakeCommunicator four(0, 4);
+  VisualizationHook hook({.draw = true, .interval = 6, .max_samples = 1});
+  pass(hook, 12);
+  EXPECT_EQ(files(), (Names{"val_10_700.png", "val_22_700.png"})) << "the sixth batch and the twelfth";
+  run_.context.communicator = &four;
+  run_.context.update = 800;
+  pass(hook, 3);
+  EXPECT_EQ(files(), (Names{"val_10_700.png", "val_16_800.png", "val_22_700.png", "val_8_800.png"}))
+      << "its own of the fifth to eighth, and of the ninth to twelfth";
+  VisualizationHook all({.draw = true, .interval = 2, .max_samples = 1});
+  run_.context.update = 900;
+  pass(all, 3);
+  EXPECT_EQ(files().size(), 7U) << "it has no more than three";
+  run_.context.is_main = false;
+  run_.context.update = 1000;
+  pass(all, 3);
+  EXPECT_EQ(files().size(), 7U) << "the others draw none";
 }
 
 TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {

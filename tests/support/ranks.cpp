@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 
@@ -57,19 +58,33 @@ std::string text_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-}  // namespace
-
-int free_port() {
+// `port` if it is free, any port for 0; 0 if it is taken.
+int bound_port(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
                      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   close(fd);
-  if (!bound) throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+}  // namespace
+
+// One that nobody gets who asks the system for any: it is a while until it is taken.
+int free_port() {
+  constexpr int kFirst = 10000;
+  int end = 0;  // of the ports that the system does not give
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
+  std::random_device random;
+  for (int tries = 0; tries < 100; ++tries) {
+    const int wish = end > kFirst ? std::uniform_int_distribution<int>(kFirst, end - 1)(random) : 0;
+    if (const int port = bound_port(wish); port > 0) return port;
+  }
+  throw std::runtime_error("no free port");
 }
 
 const at::Tensor& RankResult::at(const std::string& name) const {

@@ -27,7 +27,10 @@ using RankBody = std::function<NamedTensors(const std::shared_ptr<Communicator>&
 // process starts no thread, so that tests may fork again and again: it must not compute with tensors itself before. A
 // rank that stops itself by SIGSTOP goes on when all others have ended.
 std::vector<RankResult> run_ranks(int64_t count, const RankBody& body,
-                                  const ConnectOptions& options = {.start_timeout = 60, .timeout = 20});
+                                  const ConnectOptions& options = {.start_timeout = 200, .timeout = 60});
+
+// Much less than those seconds, and much more than any machine needs: the ranks of run_ranks() waited for no timeout.
+constexpr double kAtOnce = 100;
 
 // The same for processes that connect by themselves, or fail to.
 std::vector<RankResult> run_processes(int64_t count, const std::function<NamedTensors(const Launch&)>& body);

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <duet/core/comm/communicator.h>
+#include <duet/core/hyper_parameters.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace duet {
+
+struct UpdateOptions;
+
+// That the ranks' updates are those of the same trainer with the same options and numbers. With others the ranks' models
+// would drift apart without a word, and buckets of other sizes would end the processes within Gloo.
+class SameSettings {
+ public:
+  // Throws ConfigError on all ranks if they differ.
+  SameSettings(std::shared_ptr<Communicator> ranks, const UpdateOptions& options, const HyperParameters& numbers);
+
+  // A hook has set a number.
+  void note(std::size_t group, const std::string& name, double value);
+  // The same on ranks that are at the same trainer and have set the same numbers.
+  uint64_t hash() const { return hash_; }
+  // The next prepare() compares with the other ranks.
+  void agree_anew() { agrees_anew_ = true; }
+  // Host side, before each update. Throws ConfigError on all ranks if something differs.
+  void prepare(const HyperParameters& numbers);
+
+ private:
+  void agree(const std::string& options, const HyperParameters& numbers);
+
+  std::shared_ptr<Communicator> ranks_;
+  int64_t trainer_;  // how many others rank 0 had made before
+  uint64_t hash_ = 0;
+  bool agrees_anew_ = false;
+};
+
+}  // namespace duet

@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <duet/core/comm/connect.h>
+#include <duet/core/error.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "../support/ranks.h"
+
+// A rank that cannot train says so before the ranks have connected.
+namespace duet {
+namespace {
+
+using testing::RankResult;
+using testing::run_processes;
+
+// What all see if rank `failing` of three has `error`; the others connect for `device`.
+std::vector<RankResult> fail_one(int64_t failing, const std::exception_ptr& error, at::Device device,
+                                 std::chrono::milliseconds late = {}) {
+  return run_processes(3, [&](const Launch& launch) {
+    if (launch.rank != failing) {
+      connect(launch, device, {.start_timeout = 200});
+      return NamedTensors();
+    }
+    std::this_thread::sleep_for(late);
+    fail_to_connect(launch, error, {.start_timeout = 200});
+    std::rethrow_exception(error);
+  });
+}
+
+void expect_told(const std::vector<RankResult>& results, int64_t failing, int exit_code, const std::string& text) {
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    const bool own = static_cast<int64_t>(rank) == failing;
+    const std::string whole = own ? text : "on rank " + std::to_string(failing) + ": " + text;
+    EXPECT_EQ(results[rank].error, whole) << "rank " << rank;
+    EXPECT_EQ(results[rank].exit_code, exit_code) << "rank " << rank;
+    EXPECT_LT(results[rank].seconds, testing::kAtOnce) << "it was a timeout";
+  }
+}
+
+TEST(FirstErrors, AreThoseOfAllRanks) {
+  for (const int64_t failing : {0, 2}) {
+    const auto told = [&](const auto& error) { return fail_one(failing, std::make_exception_ptr(error), at::kCPU); };
+    expect_told(told(ConfigError("no such flag")), failing, 2, "no such flag");
+    expect_told(told(DataError("no such file\nin two lines")), failing, 3, "no such file\nin two lines");
+    expect_told(told(std::runtime_error("bad luck")), failing, 1, "bad luck");
+  }
+}
+
+TEST(FirstErrors, ReachThoseWhoHaveWaited) {
+  const auto error = std::make_exception_ptr(ConfigError("no such flag"));
+  expect_told(fail_one(1, error, at::kCPU, std::chrono::seconds(2)), 1, 2, "no such flag");
+}
+
+// Which device the failed rank would have trained on is unknown, so it is not compared.
+TEST(FirstErrors, DoNotDependOnTheDeviceOfTheOthers) {
+  for (const int64_t failing : {0, 1}) {
+    const auto error = std::make_exception_ptr(ConfigError("unknown key 'max_epoch'"));
+    expect_told(fail_one(failing, error, at::Device(at::kCUDA, 0)), failing, 2, "unknown key 'max_epoch'");
+  }
+}
+
+TEST(FirstErrors, OfSeveralRanksAreEachItsOwn) {
+  const auto results = run_processes(3, [](const Launch& launch) {
+    if (launch.rank == 0) {
+      connect(launch, at::kCPU, {.start_timeout = 200});
+      return NamedTensors();
+    }
+    const auto error = std::make_exception_ptr(ConfigError("mistake " + std::to_string(launch.rank)));
+    fail_to_connect(launch, error, {.start_timeout = 200});
+    std::rethrow_exception(error);
+  });
+  EXPECT_EQ(results[0].error, "on rank 1: mistake 1");
+  EXPECT_EQ(results[1].error, "mistake 1");
+  EXPECT_EQ(results[2].error, "mistake 2");
+}
+
+TEST(FirstErrors, AreReportedWhereNobodyComes) {
+  const auto results = run_processes(2, [](const Launch& launch) {
+    if (launch.rank == 0) return NamedTensors();
+    fail_to_connect(launch, std::make_exception_ptr(ConfigError("mistake")), {.start_timeout = 1});
+    throw ConfigError("mistake");
+  });
+  EXPECT_EQ(results[1].error, "mistake");
+}
+
+TEST(FirstErrors, NeedNobodyInAWorldOfOne) {
+  fail_to_connect(Launch(), std::make_exception_ptr(ConfigError("mistake")));
+}
+
+}  // namespace
+}  // namespace duet
