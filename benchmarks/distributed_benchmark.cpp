@@ -10,7 +10,7 @@
 #include <duet/core/comm/connect.h>
 #include <duet/core/task.h>
 #include <duet/core/trainer.h>
-#include <duet/optim/gradient_reducer.h>
+#include <duet/optim/distributed/gradient_reducer.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>

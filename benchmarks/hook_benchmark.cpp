@@ -9,7 +9,7 @@
 #include <ATen/ops/randn.h>
 #include <duet/cli/models/gpt.h>
 #include <duet/cli/models/mlp.h>
-#include <duet/core/data_source.h>
+#include <duet/core/data/data_source.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
 #include <duet/eager/eager_trainer.h>

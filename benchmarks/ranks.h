@@ -2,7 +2,7 @@
 
 #include <duet/core/batch.h>
 #include <duet/core/comm/launch.h>
-#include <duet/optim/distributed_options.h>
+#include <duet/optim/distributed/distributed_options.h>
 
 #include <cstdint>
 #include <functional>

@@ -6,15 +6,15 @@
 #include <duet/cli/registry.h>
 #include <duet/core/comm/together.h>
 #include <duet/core/device.h>
-#include <duet/core/distributed_sampler.h>
+#include <duet/core/data/distributed_sampler.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
-#include <duet/core/weights_report.h>
-#include <duet/core/text_dataset.h>
+#include <duet/core/checkpoint/weights_report.h>
+#include <duet/core/data/text_dataset.h>
 #include <duet/eager/eager_trainer.h>
 #include <duet/graph/graph_trainer.h>
-#include <duet/optim/schedule_curve.h>
+#include <duet/optim/schedules/schedule_curve.h>
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <duet/cli/config/run_config.h>
 #include <duet/cli/registry.h>
-#include <duet/cli/run_config.h>
-#include <duet/core/data_loader.h>
+#include <duet/core/data/data_loader.h>
 #include <duet/core/trainer.h>
 
 #include <cstdint>

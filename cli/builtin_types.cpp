@@ -1,17 +1,17 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/hook_config.h>
-#include <duet/cli/metric_config.h>
+#include <duet/cli/config/hook_config.h>
+#include <duet/cli/config/metric_config.h>
 #include <duet/cli/models/gpt.h>
 #include <duet/cli/models/mlp.h>
 #include <duet/cli/models/small_cnn.h>
 #include <duet/cli/registry.h>
 #include <duet/cli/segmentation_types.h>
-#include <duet/core/fashion_mnist.h>
+#include <duet/core/data/fashion_mnist.h>
+#include <duet/core/data/tensor_dataset.h>
+#include <duet/core/data/text_dataset.h>
 #include <duet/core/hook.h>
-#include <duet/core/script_task.h>
+#include <duet/core/model/script_task.h>
 #include <duet/core/task.h>
-#include <duet/core/tensor_dataset.h>
-#include <duet/core/text_dataset.h>
 
 namespace duet {
 

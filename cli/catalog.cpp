@@ -1,14 +1,14 @@
 #include <duet/cli/catalog.h>
 
-#include <duet/cli/optim_config.h>
+#include <duet/cli/config/optim_config.h>
+#include <duet/cli/config/param_group_config.h>
+#include <duet/cli/config/run_config.h>
+#include <duet/cli/config/schedule_config.h>
 #include <duet/cli/optim_registry.h>
-#include <duet/cli/param_group_config.h>
 #include <duet/cli/registry.h>
-#include <duet/cli/run_config.h>
-#include <duet/cli/schedule_config.h>
-#include <duet/core/dataset.h>
+#include <duet/core/data/dataset.h>
 #include <duet/core/hook_list.h>
-#include <duet/core/metric.h>
+#include <duet/core/metrics/metric.h>
 #include <duet/core/task.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/cli/config.h>
+#include <duet/cli/config/config.h>
 
 #include <string>
 #include <vector>

@@ -1,12 +1,12 @@
 #include <duet/cli/evaluation.h>
 
 #include <duet/cli/ranks.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
+#include <duet/core/checkpoint/weights_file.h>
+#include <duet/core/checkpoint/weights_report.h>
 #include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
-#include <duet/core/weights_file.h>
-#include <duet/core/weights_report.h>
 #include <duet/hooks/ema_hook.h>
 #include <duet/hooks/prediction_writer_hook.h>
 

@@ -1,9 +1,9 @@
 #include <duet/cli/measure.h>
 
 #include <ATen/ops/stack.h>
+#include <duet/core/files/xxh3.h>
 #include <duet/core/task.h>
 #include <duet/core/trainer.h>
-#include <duet/core/xxh3.h>
 
 #include <algorithm>
 

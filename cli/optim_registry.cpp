@@ -1,9 +1,9 @@
 #include <duet/cli/optim_registry.h>
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/optim_config.h>
+#include <duet/cli/config/optim_config.h>
+#include <duet/cli/config/schedule_config.h>
 #include <duet/cli/registry_table.h>
-#include <duet/cli/schedule_config.h>
 #include <duet/core/error.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config_json.h>
+#include <duet/cli/config/config_json.h>
 #include <duet/cli/failure.h>
 #include <duet/cli/libtorch_log.h>
 #include <duet/core/comm/connect.h>

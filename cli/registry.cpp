@@ -1,12 +1,12 @@
 #include <duet/cli/registry.h>
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/hook_config.h>
+#include <duet/cli/config/hook_config.h>
 #include <duet/cli/registry_table.h>
-#include <duet/core/dataset.h>
+#include <duet/core/data/dataset.h>
 #include <duet/core/error.h>
 #include <duet/core/hook.h>
-#include <duet/core/metric.h>
+#include <duet/core/metrics/metric.h>
 #include <duet/core/nearest.h>
 #include <duet/core/task.h>
 

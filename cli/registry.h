@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config.h>
+#include <duet/cli/config/config.h>
 #include <duet/core/hook.h>
-#include <duet/optim/schedule.h>
+#include <duet/optim/schedules/schedule.h>
 
 #include <cstdint>
 #include <functional>

@@ -4,8 +4,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <duet/cli/commands/commands.h>
+#include <duet/cli/config/load_from_config.h>
 #include <duet/cli/failure.h>
-#include <duet/cli/load_from_config.h>
 #include <duet/cli/ranks.h>
 #include <duet/cli/registry.h>
 #include <duet/cli/torchrun.h>

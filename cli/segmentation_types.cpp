@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/cli/models/encoder_decoder.h>
-#include <duet/core/fashion_scenes.h>
+#include <duet/core/data/fashion_scenes.h>
 #include <duet/core/task.h>
 
 namespace duet {

@@ -3,10 +3,10 @@
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
+#include <duet/core/checkpoint/load_transaction.h>
 #include <duet/core/error.h>
 #include <duet/core/hook_span.h>
-#include <duet/core/load_transaction.h>
 #include <duet/core/log.h>
 
 #include <algorithm>

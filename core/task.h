@@ -1,7 +1,7 @@
 #pragma once
 
 #include <duet/core/batch.h>
-#include <duet/core/module_info.h>
+#include <duet/core/model/module_info.h>
 
 #include <cstdint>
 #include <optional>

@@ -1,12 +1,12 @@
-#include <duet/core/checkpoint_format.h>
+#include <duet/core/checkpoint/checkpoint_format.h>
 #include <duet/core/comm/communicator.h>
 #include <duet/core/comm/gather_state.h>
 #include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
+#include <duet/core/files/xxh3.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
 #include <duet/core/trainer.h>
-#include <duet/core/xxh3.h>
 
 #include <c10/util/StringUtil.h>
 

@@ -1,10 +1,10 @@
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/comm/together.h>
-#include <duet/core/group_checkpoint.h>
+#include <duet/core/checkpoint/group_checkpoint.h>
 #include <duet/core/error.h>
-#include <duet/core/load_transaction.h>
+#include <duet/core/checkpoint/load_transaction.h>
 #include <duet/core/random.h>
-#include <duet/core/tied_names.h>
+#include <duet/core/model/tied_names.h>
 #include <duet/core/trainer.h>
 
 #include <c10/util/StringUtil.h>

@@ -1,6 +1,6 @@
 #include <duet/graph/capture_method.h>
 
-#include <duet/graph/cuda_step.h>
+#include <duet/graph/cuda/cuda_step.h>
 #include <duet/graph/tape_step.h>
 
 namespace duet {

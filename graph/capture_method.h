@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/graph/capture_backend.h>
 #include <duet/graph/captured_step.h>
+#include <duet/graph/cuda/capture_backend.h>
 #include <duet/graph/graph_options.h>
 
 #include <functional>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <duet/core/batch.h>
-#include <duet/graph/exact_kernel.h>
 #include <duet/graph/graph_options.h>
-#include <duet/graph/kernel_settings.h>
+#include <duet/graph/kernels/exact_kernel.h>
+#include <duet/graph/kernels/kernel_settings.h>
 #include <duet/graph/tape.h>
 
 #include <ATen/core/stack.h>

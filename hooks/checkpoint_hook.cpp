@@ -1,11 +1,11 @@
 #include <duet/hooks/checkpoint_hook.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/core/checkpoint/group_checkpoint.h>
 #include <duet/core/comm/together.h>
 #include <duet/core/error.h>
-#include <duet/core/group_checkpoint.h>
 #include <duet/core/log.h>
-#include <duet/core/metric_rule.h>
+#include <duet/core/metrics/metric_rule.h>
 
 #include <unistd.h>
 

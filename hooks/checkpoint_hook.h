@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/hook.h>
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <duet/hooks/checkpoint_hook.h>
 #include <duet/hooks/logger_hook.h>
 #include <duet/hooks/visualization_hook.h>
-#include <duet/optim/schedule.h>
+#include <duet/optim/schedules/schedule.h>
 
 #include <map>
 #include <memory>

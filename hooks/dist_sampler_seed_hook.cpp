@@ -1,6 +1,6 @@
 #include <duet/hooks/dist_sampler_seed_hook.h>
 
-#include <duet/core/data_source.h>
+#include <duet/core/data/data_source.h>
 #include <duet/core/log.h>
 
 namespace duet {

@@ -3,7 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
-#include <duet/core/metric_rule.h>
+#include <duet/core/metrics/metric_rule.h>
 
 #include <cmath>
 #include <utility>

@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
-#include <duet/core/file_io.h>
+#include <duet/core/files/file_io.h>
 #include <duet/core/log.h>
 #include <duet/hooks/log_text.h>
 #include <duet/hooks/model_summary.h>

@@ -6,7 +6,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/task.h>

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <duet/core/hook.h>
-#include <duet/optim/plateau.h>
-#include <duet/optim/schedule.h>
-#include <duet/optim/schedule_curve.h>
+#include <duet/optim/schedules/plateau.h>
+#include <duet/optim/schedules/schedule.h>
+#include <duet/optim/schedules/schedule_curve.h>
 
 #include <cstdint>
 #include <map>

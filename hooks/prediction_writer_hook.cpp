@@ -4,9 +4,9 @@
 #include <ATen/ops/max.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
-#include <duet/core/file_io.h>
+#include <duet/core/files/file_io.h>
+#include <duet/core/files/safetensors.h>
 #include <duet/core/log.h>
-#include <duet/core/safetensors.h>
 #include <duet/hooks/output_folder.h>
 #include <duet/hooks/rank_name.h>
 #include <nlohmann/json.hpp>

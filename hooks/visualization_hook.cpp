@@ -3,9 +3,9 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/comm/communicator.h>
 #include <duet/core/error.h>
+#include <duet/core/files/png.h>
 #include <duet/core/log.h>
 #include <duet/core/message_hub.h>
-#include <duet/core/png.h>
 
 #include <algorithm>
 #include <filesystem>

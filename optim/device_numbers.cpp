@@ -10,7 +10,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/optim/device_scalar.h>
-#include <duet/optim/fused_kernels.h>
+#include <duet/optim/optimizers/fused_kernels.h>
 
 #include <set>
 

@@ -8,7 +8,7 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>
-#include <duet/optim/distributed_update.h>
+#include <duet/optim/distributed/distributed_update.h>
 #include <duet/optim/autocast.h>
 #include <duet/optim/device_scalar.h>
 

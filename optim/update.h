@@ -1,10 +1,10 @@
 #pragma once
 
 #include <duet/core/update_rule.h>
-#include <duet/optim/distributed_options.h>
+#include <duet/optim/distributed/distributed_options.h>
 #include <duet/optim/grad_scaler.h>
 #include <duet/optim/gradient_verdict.h>
-#include <duet/optim/optimizer.h>
+#include <duet/optim/optimizers/optimizer.h>
 
 #include <functional>
 #include <memory>

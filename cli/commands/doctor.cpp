@@ -7,7 +7,7 @@
 #include <duet/core/nearest.h>
 #include <duet/cli/report.h>
 #include <duet/core/device.h>
-#include <duet/core/fashion_mnist.h>
+#include <duet/core/data/fashion_mnist.h>
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 #include <unistd.h>

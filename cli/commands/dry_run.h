@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/cli/run_config.h>
+#include <duet/cli/config/run_config.h>
 
 #include <string>
 

@@ -6,9 +6,9 @@
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/hooks/stop_signal_hook.h>
-#include <duet/optim/optimizer_options.h>
-#include <duet/optim/paramwise.h>
-#include <duet/optim/schedule_curve.h>
+#include <duet/optim/groups/paramwise.h>
+#include <duet/optim/optimizers/optimizer_options.h>
+#include <duet/optim/schedules/schedule_curve.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

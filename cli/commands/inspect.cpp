@@ -1,6 +1,6 @@
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/report.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <nlohmann/json.hpp>
 
 #include <cstdio>

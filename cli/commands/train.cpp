@@ -2,11 +2,11 @@
 #include <duet/cli/build.h>
 #include <duet/cli/commands/commands.h>
 #include <duet/cli/commands/dry_run.h>
-#include <duet/cli/config_json.h>
+#include <duet/cli/config/config_json.h>
 #include <duet/cli/ranks.h>
 #include <duet/cli/report.h>
 #include <duet/cli/run_lock.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 #include <duet/core/log.h>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/ops/cross_entropy_loss.h>
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 
 #include <memory>
 #include <utility>

@@ -11,7 +11,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <duet/cli/models/model_options.h>
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>

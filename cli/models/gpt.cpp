@@ -7,7 +7,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <duet/cli/models/model_options.h>
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>

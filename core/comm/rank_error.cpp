@@ -1,9 +1,9 @@
 #include <duet/core/comm/rank_error.h>
 
-#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/error.h>
+#include <duet/core/error_text.h>
 
 namespace duet {
 
@@ -17,12 +17,8 @@ std::string packed_error(const std::exception_ptr& error) {
     const char kinds[] = {'e', 'e', 'c', 'd', 'k'};
     const int code = other.exit_code();
     return std::string(1, code >= 0 && code < 5 ? kinds[code] : 'e') + other.what();
-  } catch (const c10::Error& other) {
-    return std::string("e") + other.what_without_backtrace();
-  } catch (const std::exception& other) {
-    return std::string("e") + other.what();
   } catch (...) {
-    return "ean exception that is no std::exception";
+    return "e" + text_of(error);
   }
 }
 

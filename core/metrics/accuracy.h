@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/metric.h>
+#include <duet/core/metrics/metric.h>
 
 #include <cstdint>
 #include <string>

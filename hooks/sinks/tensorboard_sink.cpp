@@ -1,7 +1,7 @@
 #include <duet/hooks/sinks/tensorboard_sink.h>
 
 #include <duet/core/error.h>
-#include <duet/core/png.h>
+#include <duet/core/files/png.h>
 #include <duet/hooks/sinks/event_file.h>
 
 #include <array>

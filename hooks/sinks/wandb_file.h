@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/file_io.h>
+#include <duet/core/files/file_io.h>
 #include <duet/hooks/sinks/protobuf_writer.h>
 
 #include <cstdint>

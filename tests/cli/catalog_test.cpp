@@ -1,5 +1,5 @@
 #include <duet/cli/catalog.h>
-#include <duet/cli/foreign_keys.h>
+#include <duet/cli/config/foreign_keys.h>
 #include <duet/cli/registry.h>
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include <duet/cli/optim_config.h>
+#include <duet/cli/config/optim_config.h>
+#include <duet/cli/config/run_config.h>
+#include <duet/cli/config/schedule_config.h>
 #include <duet/cli/optim_registry.h>
-#include <duet/cli/run_config.h>
-#include <duet/cli/schedule_config.h>
 #include <duet/core/error.h>
-#include <duet/optim/param_group_builder.h>
-#include <duet/optim/schedule_curve.h>
+#include <duet/optim/groups/param_group_builder.h>
+#include <duet/optim/schedules/schedule_curve.h>
 #include <gtest/gtest.h>
 
 #include "../support/expect_error.h"

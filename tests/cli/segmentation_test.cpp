@@ -3,12 +3,12 @@
 #include <duet/cli/models/encoder_decoder.h>
 #include <duet/cli/registry.h>
 #include <duet/cli/segmentation_types.h>
-#include <duet/core/dataset.h>
+#include <duet/core/data/dataset.h>
 #include <duet/core/error.h>
 #include <duet/core/hook.h>
 #include <duet/core/hook_list.h>
 #include <duet/core/task.h>
-#include <duet/optim/layer_decay.h>
+#include <duet/optim/groups/layer_decay.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/metrics/accuracy.h>
 #include <duet/hooks/checkpoint_hook.h>

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/hooks/checkpoint_hook.h>
 #include <duet/hooks/param_scheduler_hook.h>

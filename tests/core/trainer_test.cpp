@@ -3,9 +3,9 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <duet/core/data_loader.h>
+#include <duet/core/data/data_loader.h>
+#include <duet/core/data/tensor_dataset.h>
 #include <duet/core/error.h>
-#include <duet/core/tensor_dataset.h>
 
 #include "../support/expect_error.h"
 #include "../support/loop_runs.h"

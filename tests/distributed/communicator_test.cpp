@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/comm/together.h>
 #include <duet/core/error.h>
 

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <duet/core/error.h>
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 #include <torch/torch.h>
 
 #include <cmath>

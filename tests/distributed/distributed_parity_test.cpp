@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 #include <torch/torch.h>
 
 #include "../support/rank_data.h"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <c10/util/StringUtil.h>
+#include <duet/core/checkpoint/group_checkpoint.h>
 #include <duet/core/error.h>
-#include <duet/core/group_checkpoint.h>
 #include <duet/hooks/callback_hook.h>
 #include <signal.h>
 #include <unistd.h>

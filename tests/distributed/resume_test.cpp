@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/hooks/callback_hook.h>
 #include <duet/hooks/ema_hook.h>
 #include <duet/hooks/sync_buffers_hook.h>

@@ -1,8 +1,8 @@
-#include <duet/core/distributed_sampler.h>
+#include <duet/core/data/distributed_sampler.h>
 #include <duet/core/error.h>
 
-#include <duet/core/data_loader.h>
-#include <duet/core/tensor_dataset.h>
+#include <duet/core/data/data_loader.h>
+#include <duet/core/data/tensor_dataset.h>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 

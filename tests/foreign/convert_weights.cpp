@@ -1,8 +1,8 @@
 // Reads each file of a list and writes what it holds to another: convert_weights LIST, lines "FROM TO".
+#include <duet/core/checkpoint/weights_file.h>
 #include <duet/core/error.h>
-#include <duet/core/pt_file.h>
-#include <duet/core/safetensors.h>
-#include <duet/core/weights_file.h>
+#include <duet/core/files/pt_file.h>
+#include <duet/core/files/safetensors.h>
 
 #include <fstream>
 #include <iostream>

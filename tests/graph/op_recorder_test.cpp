@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <duet/core/error.h>
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 #include <duet/graph/op_recorder.h>
 #include <duet/graph/step_program.h>
 

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <duet/core/module_task.h>
+#include <duet/core/model/module_task.h>
 
 #include "../support/trainer_runs.h"
 #include "step_cases.h"

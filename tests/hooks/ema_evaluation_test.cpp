@@ -1,6 +1,6 @@
 #include <duet/hooks/ema_hook.h>
 
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/hooks/checkpoint_hook.h>
 

@@ -2,8 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <duet/core/checkpoint.h>
-#include <duet/core/safetensors.h>
+#include <duet/core/checkpoint/checkpoint.h>
+#include <duet/core/files/safetensors.h>
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 #include <duet/hooks/nan_guard_hook.h>
 
 #include <ATen/record_function.h>
-#include <duet/core/checkpoint.h>
+#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/hooks/checkpoint_hook.h>
 #include <gmock/gmock.h>
 

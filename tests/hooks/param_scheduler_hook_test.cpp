@@ -20,7 +20,7 @@ struct Golden {
   std::vector<double> values;
 };
 
-#include "../optim/schedule_golden.inc"
+#include "../optim/schedules/schedule_golden.inc"
 
 using Schedules = std::vector<ScheduleOptions>;
 

@@ -1,6 +1,6 @@
 #include <duet/hooks/prediction_writer_hook.h>
 
-#include <duet/core/safetensors.h>
+#include <duet/core/files/safetensors.h>
 #include <duet/hooks/callback_hook.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>

@@ -2,7 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <duet/core/error.h>
-#include <duet/core/png.h>
+#include <duet/core/files/png.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -19,7 +19,7 @@ MAY_INCLUDE = {
 }
 FOLDERS = [*MAY_INCLUDE, "cli"]
 # Public headers that duet.h leaves out because they cost what torch/torch.h costs.
-OPT_IN = {"core/torch_data_source.h"}
+OPT_IN = {"core/data/torch_data_source.h"}
 # Files of the library that may ask the preprocessor anything. The build picks the platform by file instead.
 MAY_USE_CONDITIONALS: set[str] = set()
 MAX_LINES = 400

@@ -4,9 +4,9 @@
 #include <ATen/ops/rsub.h>
 #include <duet/core/error.h>
 #include <duet/hooks/param_scheduler_hook.h>
-#include <duet/optim/kernel_math.h>
-#include <duet/optim/optimizer_kind.h>
-#include <duet/optim/schedule_curve.h>
+#include <duet/optim/optimizers/kernel_math.h>
+#include <duet/optim/optimizers/optimizer_kind.h>
+#include <duet/optim/schedules/schedule_curve.h>
 #include <gtest/gtest.h>
 
 #include "../support/expect_error.h"

@@ -4,9 +4,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <duet/core/files/safetensors.h>
+#include <duet/core/model/script_task.h>
 #include <duet/core/random.h>
-#include <duet/core/safetensors.h>
-#include <duet/core/script_task.h>
 
 #include <algorithm>
 #include <cmath>

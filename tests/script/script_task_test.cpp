@@ -3,8 +3,8 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <duet/core/error.h>
+#include <duet/core/model/script_task.h>
 #include <duet/core/random.h>
-#include <duet/core/script_task.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>

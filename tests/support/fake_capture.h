@@ -5,7 +5,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <duet/core/random.h>
-#include <duet/graph/cuda_step.h>
+#include <duet/graph/cuda/cuda_step.h>
 #include <duet/graph/op_recorder.h>
 #include <duet/graph/capture_method.h>
 #include <duet/graph/step_program.h>

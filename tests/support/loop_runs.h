@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/data_loader.h>
-#include <duet/core/tensor_dataset.h>
+#include <duet/core/data/data_loader.h>
+#include <duet/core/data/tensor_dataset.h>
 
 #include "toy_tasks.h"
 #include "trainer_runs.h"

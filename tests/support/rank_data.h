@@ -2,9 +2,9 @@
 
 #include <ATen/ops/arange.h>
 #include <duet/core/comm/communicator.h>
-#include <duet/core/data_loader.h>
-#include <duet/core/distributed_sampler.h>
-#include <duet/core/tensor_dataset.h>
+#include <duet/core/data/data_loader.h>
+#include <duet/core/data/distributed_sampler.h>
+#include <duet/core/data/tensor_dataset.h>
 
 #include <memory>
 #include <utility>

@@ -7,7 +7,7 @@
 #include <arpa/inet.h>
 #include <c10/util/Exception.h>
 #include <duet/core/error.h>
-#include <duet/core/safetensors.h>
+#include <duet/core/files/safetensors.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -1,0 +1,170 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/config/config_data.h>
+#include <duet/cli/config/foreign_keys.h>
+#include <duet/core/error.h>
+#include <duet/core/nearest.h>
+
+#include <algorithm>
+#include <regex>
+
+namespace duet {
+
+using Data = ConfigNode::Data;
+using Kind = ConfigNode::Kind;
+
+namespace {
+
+// Whether YAML reads the plain scalar `text` as a number, or as true or false.
+bool is_number_or_bool(const std::string& text) {
+  static const std::regex kTyped(
+      R"([-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0x[\da-fA-F]+|0o[0-7]+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|)"
+      R"(true|True|TRUE|false|False|FALSE)");
+  return std::regex_match(text, kTyped);
+}
+
+}  // namespace
+
+std::string describe(const Data& data) {
+  switch (data.kind) {
+    case Kind::kAbsent: return "missing";
+    case Kind::kNull: return "null";
+    case Kind::kValue: return data.quoted || !is_number_or_bool(data.text) ? "'" + data.text + "'" : data.text;
+    case Kind::kList: return c10::str("a list of ", data.items.size());
+    case Kind::kMap: return "a map";
+  }
+  return {};
+}
+
+void fail_at(const Data& data, const std::string& message) {
+  throw ConfigError(
+      c10::str("[Config] ", data.origin, ": ", data.path.empty() ? "the config" : data.path, " ", message));
+}
+
+ConfigNode::ConfigNode() : data_(std::make_shared<Data>()) {}
+
+Kind ConfigNode::kind() const { return data_->kind; }
+const std::string& ConfigNode::origin() const { return data_->origin; }
+const std::string& ConfigNode::path() const { return data_->path; }
+const std::string& ConfigNode::text() const { return data_->text; }
+
+bool ConfigNode::is_empty() const {
+  if (data_->kind == Kind::kValue || data_->probing) return false;
+  return std::all_of(data_->items.begin(), data_->items.end(),
+                     [](const auto& item) { return item.second->kind == Kind::kAbsent; });
+}
+
+void ConfigNode::require_map() const {
+  if (data_->kind == Kind::kValue || data_->kind == Kind::kList) {
+    fail_at(*data_, c10::str("is ", describe(*data_), ", expected a map of 'key: value'"));
+  }
+}
+
+ConfigNode ConfigNode::child(const std::string& key) const {
+  require_map();
+  if (!data_->knows(key)) data_->known.push_back(key);
+  if (const auto found = data_->get(key)) return ConfigNode(found);
+  auto absent = std::make_shared<Data>();
+  absent->origin = data_->origin;
+  absent->path = join_path(data_->path, key);
+  absent->probing = data_->probing;
+  data_->items.emplace_back(key, absent);
+  return ConfigNode(absent);
+}
+
+std::vector<std::string> ConfigNode::keys() const {
+  require_map();
+  std::vector<std::string> keys;
+  for (const auto& [key, item] : data_->items) {
+    if (item->kind != Kind::kAbsent) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::vector<ConfigNode> ConfigNode::list(const std::string& key) const {
+  const ConfigNode node = child(key);
+  about(key).type = "list";
+  std::vector<ConfigNode> nodes;
+  if (node.data_->is_unset()) return nodes;
+  if (node.kind() != Kind::kList) fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected a list"));
+  for (const auto& item : node.data_->items) nodes.push_back(ConfigNode(item.second));
+  return nodes;
+}
+
+std::vector<ConfigNode> ConfigNode::one_or_list(const std::string& key) const {
+  const ConfigNode node = child(key);
+  if (node.kind() == Kind::kMap || node.kind() == Kind::kValue) return {node};
+  return list(key);
+}
+
+namespace {
+
+// The known keys, and which of them is meant, here or elsewhere in the config.
+std::string known_or_foreign(const std::string& key, const Data& map) {
+  const std::string way_out = misspelling_of(key, map.known).empty() ? foreign_key(key) : "";
+  return way_out.empty() ? known_and_nearest(key, map.known) : c10::str("known: ", join(map.known), "; ", way_out);
+}
+
+}  // namespace
+
+void ConfigNode::check_keys(const std::function<void()>& read) const {
+  data_->checking = true;
+  try {
+    read();
+  } catch (const KeysRead&) {
+  } catch (...) {
+    data_->checking = false;
+    throw;
+  }
+  data_->checking = false;
+}
+
+void ConfigNode::reject_unknown() const {
+  if (data_->probing) throw KeysRead{};
+  if (data_->kind != Kind::kMap && data_->kind != Kind::kList) return;
+  for (const auto& [key, item] : data_->items) {
+    if (data_->kind == Kind::kMap && !data_->knows(key)) {
+      const std::string other_type =
+          item->outlived_at.empty() ? "" : c10::str("; the type beside it was changed at ", item->outlived_at, ": ", item->way_out);
+      throw ConfigError(c10::str("[Config] ", item->origin, ": unknown key '", key, "' in ",
+                                 data_->path.empty() ? "the config" : data_->path, "; ",
+                                 known_or_foreign(key, *data_), other_type));
+    }
+    if (!item->check_later) ConfigNode(item).reject_unknown();
+  }
+  if (data_->checking) throw KeysRead{};
+}
+
+void ConfigNode::check_later() const { data_->check_later = true; }
+
+void ConfigNode::located(const std::function<void()>& check) const {
+  try {
+    check();
+  } catch (const ConfigError& error) {
+    if (std::string(error.what()).rfind("[Config]", 0) == 0) throw;  // it names a closer place
+    throw ConfigError(c10::str("[Config] ", data_->origin, ": ", data_->path, ": ", error.what()));
+  }
+}
+
+void ConfigNode::fail_missing(const std::string& key, const std::string& way_out) const {
+  const ConfigNode missing = child(key);
+  std::vector<std::string> unread;
+  for (const auto& [name, item] : data_->items) {
+    if (data_->kind == Kind::kMap && !data_->knows(name)) unread.push_back(name);
+  }
+  const std::string misspelt = misspelling_of(key, unread);
+  if (misspelt.empty()) fail_at(*missing.data_, "is missing; " + way_out);
+  throw ConfigError(c10::str("[Config] ", data_->get(misspelt)->origin, ": found key '", misspelt, "', but ",
+                             missing.path(), " is missing; did you mean '", key, "'?"));
+}
+
+void ConfigNode::fail(const std::string& key, const std::string& message) const {
+  if (key.empty()) fail_at(*data_, message);
+  fail_at(*child(key).data_, message);
+}
+
+void ConfigNode::fail_value(const std::string& key, const std::string& expected) const {
+  const ConfigNode node = key.empty() ? *this : child(key);
+  fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected ", expected));
+}
+
+}  // namespace duet

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <duet/cli/config/config.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+// The tree behind ConfigNode; shared by the sources config*.cpp only.
+struct ConfigNode::Data {
+  Kind kind = Kind::kAbsent;
+  std::string text;     // kValue: the scalar without quotes, environment variables filled in
+  bool quoted = false;  // it was quoted, so it is a string whatever it looks like
+  std::string origin;   // of the key for what a map holds
+  std::string path;     // empty at the top
+  // Map entries in order; list items under "0", "1", ... Absent entries are kept too: they collect the defaults read.
+  std::vector<std::pair<std::string, std::shared_ptr<Data>>> items;
+  std::vector<std::string> known;  // keys that were asked for
+  std::string fallback;            // YAML text of the default that was used in place of this absent or null value
+  bool check_later = false;
+  bool replaces = false;  // a map with _delete_: true: it takes the place of the base's
+  // Where `type` beside this key was changed by somebody who let the key stand, and what to write to drop it.
+  std::string outlived_at, way_out;
+  bool probing = false;  // see ConfigNode::probe
+  bool checking = false;  // see ConfigNode::check_keys
+  ConfigKey key;         // what was asked of it; its path is filled in by schema()
+  bool kind_noted = false;  // its type is what note_kind() said
+
+  std::shared_ptr<Data> get(const std::string& name) const {
+    for (const auto& item : items) {
+      if (item.first == name) return item.second;
+    }
+    return nullptr;
+  }
+  bool knows(const std::string& name) const { return std::find(known.begin(), known.end(), name) != known.end(); }
+  bool is_unset() const { return kind == Kind::kAbsent || kind == Kind::kNull; }
+};
+
+// "a.b" from "a" and "b".
+inline std::string join_path(const std::string& parent, const std::string& key) {
+  return parent.empty() ? key : parent + "." + key;
+}
+
+// What an error shows of a value: "missing", "null", "3" for a number or true, "'three'" for text (and for a number in
+// quotes, which is text), "a list of 2", "a map".
+std::string describe(const ConfigNode::Data& data);
+// Throws ConfigError "[Config] <origin>: <path> <message>".
+[[noreturn]] void fail_at(const ConfigNode::Data& data, const std::string& message);
+
+// `text` as a YAML scalar that reads back as the same text; of a value, or of a key, in which no ${...} is filled in.
+std::string yaml_scalar(const std::string& text, bool quoted);
+std::string yaml_key(const std::string& key);
+
+// Whether the plain scalar `text` is YAML's null.
+bool is_null_word(const std::string& text);
+// True or false, or throws.
+bool yes_or_no(const ConfigNode::Data& data);
+
+// Fills environment variables into a value; notes in its origin which.
+void expand_environment(ConfigNode::Data& data);
+
+// The tree of a whole text; `source` is the file's path. Bases are not looked at: `_base_` is an entry like any other.
+std::shared_ptr<ConfigNode::Data> parse_yaml(const std::string& text, const std::string& source);
+// The tree of one value, at `path`; every node of it comes from `origin`.
+std::shared_ptr<ConfigNode::Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin);
+
+// `root` over the bases that it names, relative to the folder of `source`.
+std::shared_ptr<ConfigNode::Data> merge_bases(std::shared_ptr<ConfigNode::Data> root, const std::string& source);
+// Notes that `map` has another type from now on, in the keys that `keeps` says stay as they were.
+void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::string& key)>& keeps, const std::string& origin,
+                  const std::string& way_out);
+
+}  // namespace duet

@@ -1,0 +1,215 @@
+#include <c10/util/StringUtil.h>
+#include <duet/cli/config/config_data.h>
+#include <duet/core/error.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <sstream>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+using Data = ConfigNode::Data;
+using Kind = ConfigNode::Kind;
+
+// Aliases make a small file a huge tree, or an endless one.
+constexpr int kMaxDepth = 64;
+constexpr int kMaxNodes = 100'000;
+
+class TreeBuilder {
+ public:
+  // Every node gets the origin "source:line", or just "source" if `lines` is false.
+  TreeBuilder(std::string source, bool lines) : source_(std::move(source)), lines_(lines) {}
+
+  std::string at(const YAML::Mark& mark) const {
+    return lines_ && mark.line >= 0 ? c10::str(source_, ":", mark.line + 1) : source_;
+  }
+
+  std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin, int depth) {
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
+      throw ConfigError(c10::str("[Config] ", origin, ": ", path,
+                                 " is nested too deeply or refers to itself, expected at most ", kMaxDepth,
+                                 " levels and ", kMaxNodes, " nodes; write the values out"));
+    }
+    auto data = std::make_shared<Data>();
+    data->origin = origin;
+    data->path = path;
+    check_tag(node, *data);
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null: data->kind = Kind::kNull; break;
+      case YAML::NodeType::Scalar:
+        data->kind = Kind::kValue;
+        data->text = node.Scalar();
+        data->quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
+        expand_environment(*data);
+        break;
+      case YAML::NodeType::Sequence: add_items(node, *data, depth); break;
+      case YAML::NodeType::Map: add_entries(node, *data, depth); break;
+    }
+    return data;
+  }
+
+ private:
+  void add_items(const YAML::Node& node, Data& data, int depth) {
+    data.kind = Kind::kList;
+    for (const YAML::Node& item : node) {
+      const std::string index = std::to_string(data.items.size());
+      data.items.emplace_back(index, build(item, join_path(data.path, index), at(item.Mark()), depth + 1));
+    }
+  }
+
+  void add_entries(const YAML::Node& node, Data& data, int depth) {
+    data.kind = Kind::kMap;
+    for (const auto& entry : node) {
+      const std::string origin = at(entry.first.Mark());
+      if (!entry.first.IsScalar()) {
+        throw ConfigError(c10::str("[Config] ", origin, ": found a key that is no plain word",
+                                   data.path.empty() ? "" : " in " + data.path, ", expected 'key: value'",
+                                   entry.first.IsMap() ? "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_" : ""));
+      }
+      const std::string key = entry.first.Scalar();
+      const std::string path = join_path(data.path, key);
+      if (key == "_base_" && depth > 0) {
+        throw ConfigError(c10::str("[Config] ", origin, ": found ", path, ", expected _base_ at the top of a file only; put ",
+                                   "this map into a file of its own with its base"));
+      }
+      if (key == "<<") {
+        throw ConfigError(c10::str("[Config] ", origin, ": found the merge key ", path, ", which YAML 1.2 dropped; "
+                                   "write the merged keys out"));
+      }
+      if (const auto first = data.get(key)) {
+        throw ConfigError(c10::str("[Config] ", origin, ": ", path, " is given twice, first at ", first->origin,
+                                   "; delete one of them"));
+      }
+      data.items.emplace_back(key, build(entry.second, path, origin, depth + 1));
+    }
+    take_delete(data, depth);
+  }
+
+  // It says how the map is merged, and is no key of it.
+  static void take_delete(Data& data, int depth) {
+    const std::shared_ptr<Data> found = data.get("_delete_");
+    if (!found) return;
+    if (depth == 0) {
+      fail_at(*found, "stands at the top of a file, expected in a map below; remove _base_ to take nothing from it");
+    }
+    data.replaces = yes_or_no(*found);
+    std::erase_if(data.items, [](const auto& item) { return item.first == "_delete_"; });
+  }
+
+  // A tag asks for a type of its own, which nothing here would honour.
+  static void check_tag(const YAML::Node& node, const Data& data) {
+    static const std::string kYaml = "tag:yaml.org,2002:";
+    std::string tag = node.Tag();
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    if (tag.rfind(kYaml, 0) == 0) {
+      tag = tag.substr(kYaml.size());
+      for (const char* plain : {"str", "int", "float", "bool", "null", "seq", "map"}) {
+        if (tag == plain) return;
+      }
+    }
+    throw ConfigError(c10::str("[Config] ", data.origin, ": ", data.path, " has the tag '", tag,
+                               "', expected plain values, lists and maps; remove the tag"));
+  }
+
+  std::string source_;
+  bool lines_;
+  int nodes_ = 0;
+};
+
+// yaml-cpp takes a NUL for the end of the file and drops the rest.
+void refuse_control_characters(const std::string& text, const std::string& source) {
+  int line = 1, column = 0;
+  for (const char c : text) {
+    ++column;
+    if (c == '\n') {
+      ++line;
+      column = 0;
+    } else if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\r') {
+      throw ConfigError(c10::str("[Config] ", source, ":", line, ":", column, ": found the control character ",
+                                 static_cast<int>(c), ", expected text; is this a YAML file?"));
+    }
+  }
+}
+
+// mmengine's variables, written without quotes, are a map within a map to YAML.
+std::string hint_at_braces(const std::string& text) {
+  return text.find("{{") == std::string::npos ? "" : "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_";
+}
+
+// What is between ${ and } looks like a map to YAML where brackets or braces are open.
+std::string hint_at_reference(const std::string& text, int line) {
+  std::istringstream lines(text);
+  std::string found;
+  for (int i = 0; i <= line; ++i) std::getline(lines, found);
+  return found.find("${") == std::string::npos ? "" : R"(; inside [ ] and { } write "${...}" in quotes)";
+}
+
+// Notes where documents begin.
+class DocumentMarks : public YAML::EventHandler {
+ public:
+  std::vector<YAML::Mark> marks;
+  void OnDocumentStart(const YAML::Mark& mark) override { marks.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/, const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+};
+
+// The one document of `text`. Not LoadAll(): on some texts that are no YAML it finds documents without end.
+YAML::Node load(const std::string& text, const TreeBuilder& place) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentMarks documents;
+  while (documents.marks.size() < 2 && parser.HandleNextDocument(documents)) {
+  }
+  if (documents.marks.size() > 1) {
+    throw ConfigError(c10::str("[Config] ", place.at(documents.marks[1]), ": found at least 2 YAML documents, expected one; remove the ",
+                               "'---' lines between them, or a comma at the start of a line", hint_at_braces(text)));
+  }
+  return YAML::Load(text);
+}
+
+}  // namespace
+
+std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& source) {
+  refuse_control_characters(text, source);
+  const TreeBuilder place(source, true);
+  YAML::Node document;
+  try {
+    // Without an end mark an open quote would swallow the rest of the file and pass.
+    document = load(text + (text.empty() || text.back() == '\n' ? "...\n" : "\n...\n"), place);
+  } catch (const YAML::Exception& error) {
+    const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
+    throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
+                               "; check indentation, brackets and quotes up to there", hint_at_reference(text, error.mark.line),
+                               hint_at_braces(text)));
+  }
+  if (!document.IsMap()) {
+    throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", document.IsNull() ? "empty" : "no map",
+                               ", expected lines of 'key: value' such as 'work_dir: runs/a'"));
+  }
+  return TreeBuilder(source, true).build(document, "", c10::str(source, ":1"), 0);
+}
+
+std::shared_ptr<Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin) {
+  YAML::Node value;
+  try {
+    value = load(text, TreeBuilder(origin, false));
+  } catch (const YAML::Exception& error) {
+    throw ConfigError(c10::str("[Config] ", origin, ": the value of '", path, "=", text, "' is not YAML: ", error.msg,
+                               "; quote it, as in 'key=\"a: b\"'", hint_at_braces(text)));
+  }
+  return TreeBuilder(origin, false).build(value, path, origin, 1);
+}
+
+}  // namespace duet

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <duet/cli/config/config.h>
+#include <duet/cli/registry.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+class BaseTrainer;
+
+// `default_hooks` and `custom_hooks` of a config: which hooks, not yet with what options.
+struct HookLists {
+  ConfigNode default_hooks;
+  std::vector<ConfigNode> custom_hooks;  // null ones are left out
+};
+
+// Reads both. Throws ConfigError for a key of default_hooks that is no built-in one and has no type. Everything else is
+// checked when the hooks are built.
+HookLists read_hook_lists(const ConfigNode& root);
+
+// Reads the options of duet's own hooks, so that a mistake is found before models and data are built. `metrics`: what a
+// validation reports.
+void check_builtin_hooks(const HookLists& lists, const std::vector<std::string>& metrics);
+
+// Build the hooks of either list and add them to `trainer`, `context.hooks` being its list.
+void add_default_hooks(const HookLists& lists, const HookContext& context, BaseTrainer& trainer);
+void add_custom_hooks(const HookLists& lists, const HookContext& context, BaseTrainer& trainer);
+
+// Every hook of duet by its type name; does nothing the second time. In three parts: those of default_hooks without the
+// logger, the logger, and the others.
+void register_builtin_hooks();
+void register_default_hook_types();
+void register_logger_hook_type();
+void register_custom_hook_types();
+
+// What the factories share.
+
+// The key `priority`: a number from 0 to 100, or VERY_HIGH, NORMAL and the like.
+std::optional<int> read_priority(const ConfigNode& node);
+// The keys `interval` and `by_epoch`, in updates: with by_epoch it counts epochs.
+int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback, int64_t min);
+// The key `rule`: greater or less; empty if the metric's name is to say it.
+std::string read_rule(const ConfigNode& node);
+// A file or folder that a hook writes; empty for its default. Always empty in a scratch run.
+std::string read_output(const ConfigNode& node, const std::string& key, const HookContext& context);
+// Throws ConfigError if no validation reports `metric`; warns if there is none.
+void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
+                  const HookContext& context);
+
+}  // namespace duet

@@ -1,0 +1,204 @@
+#include <duet/cli/config/metric_config.h>
+
+#include <duet/cli/registry.h>
+#include <duet/core/error.h>
+#include <duet/core/metrics/accuracy.h>
+#include <duet/core/metrics/confusion_matrix.h>
+#include <duet/core/metrics/f1.h>
+#include <duet/core/metrics/iou_metric.h>
+#include <duet/core/metrics/perplexity.h>
+#include <duet/core/nearest.h>
+#include <duet/core/trainer.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+namespace duet {
+
+namespace {
+
+// A list, or a single value in place of a list of one.
+template <class T>
+std::vector<T> read_list(const ConfigNode& node, const std::string& key, const std::vector<T>& fallback) {
+  if (node.child(key).kind() == ConfigNode::Kind::kValue) return {node.need<T>(key)};
+  return node.read<std::vector<T>>(key, fallback);
+}
+
+// Keys that all metrics over classes have.
+template <class Options>
+void read_inputs(const ConfigNode& node, Options& options) {
+  options.ignore_index = node.read<int64_t>("ignore_index", options.ignore_index);
+  options.target = node.read<std::string>("target", options.target);
+  options.prediction = node.read<std::string>("prediction", options.prediction);
+}
+
+template <class Options>
+void read_classes(const ConfigNode& node, Options& options) {
+  options.num_classes = node.need<int64_t>("num_classes");
+  options.class_names = node.read<std::vector<std::string>>("class_names", options.class_names);
+  read_inputs(node, options);
+}
+
+std::unique_ptr<Metric> accuracy(ConfigNode& node) {
+  AccuracyOptions options;
+  options.topk = read_list<int64_t>(node, "topk", options.topk);
+  read_inputs(node, options);
+  node.reject_unknown();
+  return std::make_unique<Accuracy>(options);
+}
+
+std::unique_ptr<Metric> iou_metric(ConfigNode& node) {
+  IoUMetricOptions options;
+  read_classes(node, options);
+  options.iou_metrics = read_list<std::string>(node, "iou_metrics", options.iou_metrics);
+  options.nan_to_num = node.find<double>("nan_to_num");
+  options.beta = node.read<double>("beta", options.beta);
+  options.per_class = node.read<bool>("per_class", options.per_class);
+  node.reject_unknown();
+  return std::make_unique<IoUMetric>(options);
+}
+
+std::unique_ptr<Metric> f1(ConfigNode& node) {
+  F1Options options;
+  read_classes(node, options);
+  options.average = read_list<std::string>(node, "average", options.average);
+  node.reject_unknown();
+  return std::make_unique<F1>(options);
+}
+
+std::unique_ptr<Metric> confusion_matrix(ConfigNode& node) {
+  ConfusionMatrixOptions options;
+  read_classes(node, options);
+  options.normalize = node.read_choice("normalize", options.normalize, {"none", "true", "pred", "all"});
+  options.flatten = node.read<bool>("flatten", options.flatten);
+  node.reject_unknown();
+  return std::make_unique<ConfusionMatrix>(options);
+}
+
+std::unique_ptr<Metric> perplexity(ConfigNode& node) {
+  const std::string loss = node.read<std::string>("loss", "loss");
+  node.reject_unknown();
+  return std::make_unique<Perplexity>(loss);
+}
+
+std::unique_ptr<Metric> mean_loss(ConfigNode& node) {
+  node.reject_unknown();
+  return std::make_unique<MeanLoss>();
+}
+
+std::string read_prefix(const ConfigNode& node) {
+  const std::string prefix = node.find<std::string>("prefix").value_or("");
+  if (!prefix.empty() && (prefix.front() == '/' || prefix.back() == '/')) {
+    node.fail_value("prefix", "a word such as val; the slash is put in between");
+  }
+  return prefix;
+}
+
+// The mean loss, which every evaluation reports without being asked.
+bool is_plain_loss(const MetricConfig& metric) {
+  return metric.prefix.empty() && metric.node.need<std::string>("type") == "MeanLoss";
+}
+
+MetricConfig read_metric(const ConfigNode& node) {
+  node.need<std::string>("type");
+  MetricConfig metric{node, read_prefix(node), {}};
+  for (const std::string& name : make_metric(node)->names()) {
+    metric.names.push_back(metric.prefix.empty() ? name : metric.prefix + "/" + name);
+  }
+  return metric;
+}
+
+std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& nodes) {
+  register_builtin_metrics();
+  std::vector<MetricConfig> metrics;
+  std::map<std::string, std::string> reported_by;
+  for (const ConfigNode& node : nodes) {
+    metrics.push_back(read_metric(node));
+    if (!is_plain_loss(metrics.back())) reported_by.emplace("loss", "every evaluation");
+    for (const std::string& name : metrics.back().names) {
+      const auto [other, fresh] = reported_by.emplace(name, node.path());
+      if (fresh) continue;
+      node.fail("prefix", "does not tell '" + name + "' from that of " + other->second + "; give one of them a prefix");
+    }
+  }
+  return metrics;
+}
+
+// What does not even fit the first batch (an output or a tensor that is not there, another number of classes) is a
+// mistake of the config and not of the data.
+class ConfiguredMetric : public Metric {
+ public:
+  ConfiguredMetric(std::unique_ptr<Metric> metric, ConfigNode node) : metric_(std::move(metric)), node_(std::move(node)) {}
+
+  std::vector<std::string> names() const override { return metric_->names(); }
+  void reset() override { metric_->reset(); }
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override {
+    if (fits_) return metric_->add(batch, outputs, weight);
+    try {
+      metric_->add(batch, outputs, weight);
+    } catch (const DataError& error) {
+      node_.located([&] { throw ConfigError(error.what()); });
+    }
+    fits_ = true;
+  }
+  MetricValues compute() const override { return metric_->compute(); }
+  std::vector<at::Tensor> sums(at::Device device) override { return metric_->sums(device); }
+  std::string text() const override { return metric_->text(); }
+
+ private:
+  std::unique_ptr<Metric> metric_;
+  ConfigNode node_;
+  bool fits_ = false;
+};
+
+bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
+
+}  // namespace
+
+void register_builtin_metrics() {
+  static bool done = false;
+  if (done) return;
+  done = true;
+  register_metric("Accuracy", accuracy);
+  register_metric("IoUMetric", iou_metric);
+  register_metric("F1", f1);
+  register_metric("ConfusionMatrix", confusion_matrix);
+  register_metric("Perplexity", perplexity);
+  register_metric("MeanLoss", mean_loss);
+}
+
+std::vector<MetricConfig> read_metrics(const ConfigNode& root) {
+  const std::vector<ConfigNode> ours = root.one_or_list("evaluator"), mmengines = root.one_or_list("val_evaluator");
+  if (is_set(root.child("evaluator")) && is_set(root.child("val_evaluator"))) {
+    root.fail("val_evaluator", "is set beside evaluator, which is the same; remove one");
+  }
+  return read_list_of_metrics(is_set(root.child("val_evaluator")) ? mmengines : ours);
+}
+
+std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::vector<MetricConfig>& otherwise) {
+  const std::vector<ConfigNode> nodes = root.one_or_list("test_evaluator");
+  return is_set(root.child("test_evaluator")) ? read_list_of_metrics(nodes) : otherwise;
+}
+
+std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics) {
+  std::vector<std::string> names;
+  for (const MetricConfig& metric : metrics) names.insert(names.end(), metric.names.begin(), metric.names.end());
+  if (std::find(names.begin(), names.end(), "loss") == names.end()) names.emplace_back("loss");
+  return names;
+}
+
+void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
+                    const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), metric) != names.end()) return;
+  node.fail_value(key, "a metric of evaluator; " + known_and_nearest(metric, names));
+}
+
+void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer) {
+  for (const MetricConfig& metric : metrics) {
+    if (is_plain_loss(metric)) continue;
+    trainer.add_metric(std::make_unique<ConfiguredMetric>(make_metric(metric.node), metric.node), metric.prefix);
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <duet/cli/config/config.h>
+
+#include <string>
+#include <vector>
+
+namespace duet {
+
+class BaseTrainer;
+
+// One entry of evaluator.
+struct MetricConfig {
+  ConfigNode node;  // built from again for every trainer
+  std::string prefix;
+  std::vector<std::string> names;  // of its results, prefix included
+};
+
+// Accuracy, IoUMetric, F1, ConfusionMatrix, Perplexity, MeanLoss. Does nothing the second time.
+void register_builtin_metrics();
+
+// `evaluator`, or `val_evaluator` as mmengine calls it: a map or a list of them. Every key is checked. Throws
+// ConfigError for two results of one name.
+std::vector<MetricConfig> read_metrics(const ConfigNode& root);
+// `test_evaluator`; `otherwise` if there is none.
+std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::vector<MetricConfig>& otherwise);
+
+// What an evaluation will report, in order; "loss" is last unless it is named before.
+std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics);
+
+// Throws ConfigError at `key` unless `metric` is one of `names`.
+void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
+                    const std::vector<std::string>& names);
+
+// A metric that finds no use for the very first batch throws ConfigError with its place in the config.
+void add_metrics(const std::vector<MetricConfig>& metrics, BaseTrainer& trainer);
+
+}  // namespace duet

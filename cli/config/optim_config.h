@@ -1,0 +1,20 @@
+#pragma once
+
+#include <duet/cli/config/config.h>
+#include <duet/optim/trainer_options.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// `optimizer`: torch.optim's names, each with what it has, and those of register_optimizer().
+OptimizerOptions read_optimizer(const ConfigNode& node);
+// The names that are not registered.
+const std::vector<std::string>& builtin_optimizers();
+
+// `optim_wrapper`: optimizer, clip_grad, amp, loss_scale, non_finite, constructor and paramwise_cfg.
+void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options);
+
+}  // namespace duet

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <duet/cli/config/config.h>
+#include <duet/optim/groups/paramwise.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// Reads its options from `paramwise_cfg`, where keys that it does not read are errors, and returns what puts a task's
+// parameters into groups; an empty function means one group.
+using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& paramwise_cfg)>;
+
+// Makes `optim_wrapper: {constructor: <name>}` known to the program. Call it before run_cli(). Throws ConfigError if
+// the name is taken. Known from the start: DefaultOptimWrapperConstructor (ParamwiseOptions) and
+// LearningRateDecayOptimizerConstructor (LayerDecayOptions).
+void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor);
+
+// Their names.
+std::vector<std::string> registered_optim_wrapper_constructors();
+
+// What `constructor` and `paramwise_cfg` of the node `optim_wrapper` say.
+ParamGroupsFn read_param_groups(const ConfigNode& optim_wrapper);
+
+}  // namespace duet

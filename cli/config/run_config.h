@@ -1,0 +1,63 @@
+#pragma once
+
+#include <duet/cli/config/config.h>
+#include <duet/cli/config/hook_config.h>
+#include <duet/cli/config/loop_config.h>
+#include <duet/cli/config/load_from_config.h>
+#include <duet/cli/config/metric_config.h>
+#include <duet/cli/config/optim_config.h>
+#include <duet/cli/config/schedule_config.h>
+#include <duet/core/comm/connect.h>
+#include <duet/core/comm/launch.h>
+#include <duet/core/data/data_loader.h>
+#include <duet/graph/graph_options.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// One of data.train, data.val, data.test, data.predict.
+struct DataConfig {
+  ConfigNode node;  // type and the dataset's own keys, checked when the dataset is built
+  DataLoaderOptions loader;
+  bool shuffle = false;
+  bool infinite = false;  // sampler: infinite
+};
+
+// A whole config with every value checked that can be checked before models and data are built.
+struct RunConfig {
+  ConfigNode root;
+  std::string work_dir;
+  std::string mode;
+  uint64_t seed = 0;
+  ConfigNode model;  // checked when the model is built
+  std::optional<LoadFromConfig> load_from;
+  std::optional<DataConfig> train, val, test, predict;
+  TrainerOptions trainer;  // loop.work_dir and device included, loop's limits on batches not
+  BatchLimits limits;
+  int64_t dry_run = 0;     // updates of a run that only tries everything out; 0: a real one
+  GraphOptions graph;
+  ConnectOptions connect;
+  Launch launch;           // of a command that several processes may run together
+  std::vector<ScheduleConfig> schedules;
+  HookLists hooks;  // checked when they are built
+  std::vector<MetricConfig> metrics;       // evaluator
+  std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
+  bool scratch = false;                    // work_dir is thrown away after the run
+
+  // The processes that run this together; null: this one alone.
+  Communicator* communicator() const { return trainer.distributed.communicator.get(); }
+  bool is_main() const { return launch.rank == 0; }  // which writes and speaks for all
+};
+
+// Throws ConfigError naming place, path and expectation for the first thing that is wrong. `name` is what the
+// work_dir is called if the config names none: runs/<name>.
+RunConfig parse_run_config(const ConfigNode& root, const std::string& name);
+
+// The same run with `folder` for all that it writes.
+RunConfig in_scratch(RunConfig config, const std::string& folder);
+
+}  // namespace duet

@@ -1,0 +1,15 @@
+#include <duet/core/checkpoint/group_checkpoint.h>
+
+#include <duet/core/comm/together.h>
+
+namespace duet {
+
+std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const std::vector<std::string>& keep,
+                            CheckpointRank rank) {
+  const StateDict state = context.trainer_state.state_dict();
+  std::string path;
+  on_main(context.communicator, [&] { path = store.save(context.update, state, keep, rank); });
+  return context.communicator == nullptr ? path : context.communicator->broadcast(path);
+}
+
+}  // namespace duet

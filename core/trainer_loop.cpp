@@ -1,0 +1,172 @@
+#include <duet/core/comm/communicator.h>
+#include <duet/core/error.h>
+#include <duet/core/error_text.h>
+#include <duet/core/trainer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+namespace duet {
+
+// The run around the updates: how it begins and ends, its epochs, when it validates.
+
+bool BaseTrainer::finished() const { return !context_.stop_reason.empty() || limits_reached(); }
+
+bool BaseTrainer::limits_reached() const {
+  return (options_.max_updates > 0 && context_.update >= options_.max_updates) ||
+         (options_.max_epochs > 0 && context_.epoch >= options_.max_epochs);
+}
+
+void BaseTrainer::open_run() {
+  run_ = Run::kOpen;
+  opened_at_ = std::chrono::steady_clock::now();
+  context_.stop_reason.clear();
+  stop_agreed_ = false;
+  context_.stop_outcome = RunOutcome::kNone;
+  context_.error.clear();
+  context_.outcome = RunOutcome::kRunning;
+  hooks_.call(HookPoint::kBeforeRun, context_);
+  hooks_.call(HookPoint::kBeforeTrain, context_);
+}
+
+std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
+  if (run_ == Run::kClosed) return error;
+  run_ = Run::kClosed;
+  context_.outcome = !context_.stop_reason.empty() ? context_.stop_outcome : RunOutcome::kFinished;
+  const auto tell_ranks = [&] {
+    if (error && context_.communicator != nullptr) context_.communicator->fail(text_of(error));
+  };
+  tell_ranks();
+  const auto tell = [&](HookPoint point) {
+    if (error) context_.outcome = RunOutcome::kFailed;
+    if (error && context_.error.empty()) context_.error = text_of(error);
+    const std::exception_ptr another = caught([&] { hooks_.call(point, context_); });
+    if (error || !another) return;
+    error = another;
+    tell_ranks();
+  };
+  if (error) tell(HookPoint::kOnException);
+  tell(HookPoint::kAfterTrain);
+  if (!error) error = caught([this] { meet_at_end(); });
+  tell(HookPoint::kAfterRun);
+  if (error) context_.outcome = RunOutcome::kFailed;
+  return error;
+}
+
+void BaseTrainer::finish() {
+  if (run_ == Run::kClosed) return;
+  const std::exception_ptr found = caught([this] {
+    agree_on_stop();
+    rule_->settle();
+  });
+  if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
+}
+
+void BaseTrainer::train(DataSource& data, DataSource* validation) {
+  require<ConfigError>(options_.max_updates > 0 || options_.max_epochs > 0,
+                       "[LoopOptions] neither max_updates nor max_epochs is set; train() needs one, or call step()");
+  finish();
+  load_position(data);
+  data_ = &data;
+  context_.data = &data;
+  std::exception_ptr error = caught([&] {
+    context_.updates_per_epoch = agree_on_epoch(options_.updates_per_epoch(data));
+    open_run();
+    // A checkpoint is written before the validation of its update.
+    validate_if_due(validation, /*epoch_ends=*/false);
+    if (loop_ends() && epoch_is_used_up()) end_epoch(validation);
+    validate_if_due(validation, /*epoch_ends=*/context_.update_in_epoch == 0 && context_.epoch > 0);
+    while (!loop_ends()) train_epoch(data, validation);
+    agree_on_stop();
+    rule_->settle();
+  });
+  error = close_run(error);
+  // The source may be gone when this trainer's state is asked for.
+  const std::exception_ptr no_position = caught([&] { pending_data_state_ = data.state_dict(); });
+  data_ = nullptr;
+  context_.data = nullptr;
+  if (error || no_position) std::rethrow_exception(error ? error : no_position);
+}
+
+void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
+  task().train(true);
+  data.start_epoch(context_.epoch);
+  if (context_.update_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
+  Window window;
+  bool any = false;
+  Turn turn = Turn::kRun;
+  while (!limits_reached() && (turn = next_window(data, window)) == Turn::kRun) {
+    any = true;
+    run_window(window);
+    validate_if_due(validation, /*epoch_ends=*/false);
+  }
+  if (!any && context_.update_in_epoch == 0 && !loop_ends()) {
+    throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(context_.epoch) +
+                    ", expected at least one; check its size, batch_size and drop_last");
+  }
+  // An epoch that a limit cut short is not over, unless it was used up at that very update.
+  if (turn == Turn::kExhausted || epoch_is_used_up()) end_epoch(validation);
+}
+
+bool BaseTrainer::epoch_is_used_up() const {
+  return context_.updates_per_epoch > 0 && context_.update_in_epoch >= context_.updates_per_epoch;
+}
+
+void BaseTrainer::end_epoch(DataSource* validation) {
+  ++context_.epoch;
+  context_.update_in_epoch = 0;
+  hooks_.call(HookPoint::kAfterTrainEpoch, context_);
+  validate_if_due(validation, /*epoch_ends=*/true);
+}
+
+BaseTrainer::Turn BaseTrainer::next_window(DataSource& data, Window& window) {
+  const bool stops = !context_.stop_reason.empty();
+  if (context_.communicator == nullptr) {
+    if (stops) return Turn::kStop;
+    return fetch_window(data, window) ? Turn::kRun : Turn::kExhausted;
+  }
+  report("data");
+  const StateDict before = data.state_dict();
+  window = {};
+  if (!stops && fetch_window(data, window)) weigh(window);
+  const Turn turn = agree_on_window(window);
+  const bool has_position = !before.tensors().empty() || !before.values().empty();
+  if (turn == Turn::kStop && window.fetched() > 0 && has_position) data.load_state_dict(before);
+  return turn;
+}
+
+bool BaseTrainer::fetch_window(DataSource& data, Window& window) {
+  const auto start = std::chrono::steady_clock::now();
+  window.batches.clear();
+  int64_t wanted = options_.accumulate;
+  if (const int64_t limit = options_.limit_train_batches; limit > 0) {
+    wanted = std::min(wanted, limit - context_.update_in_epoch * options_.accumulate);
+  }
+  while (static_cast<int64_t>(window.batches.size()) < wanted) {
+    std::optional<Batch> batch = data.next();
+    if (!batch) break;
+    window.batches.push_back(std::move(*batch));
+  }
+  context_.data_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return !window.batches.empty();
+}
+
+bool BaseTrainer::validation_is_due(bool epoch_ends) const {
+  if (validated_update_ == context_.update) return false;
+  const int64_t interval = options_.val_interval;
+  if (interval == 0 || options_.val_by_epoch) {
+    return epoch_ends && context_.epoch % std::max<int64_t>(interval, 1) == 0;
+  }
+  if (epoch_ends || context_.update == 0) return false;
+  const int64_t last = planned_updates(context_.max_updates, context_.max_epochs, context_.updates_per_epoch);
+  return context_.update % interval == 0 || context_.update == last;
+}
+
+void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
+  if (validation == nullptr || !validation_is_due(epoch_ends)) return;
+  agree_on_stop();
+  if (context_.stop_outcome != RunOutcome::kInterrupted) validate(*validation);
+}
+
+}  // namespace duet

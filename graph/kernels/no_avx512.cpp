@@ -1,0 +1,11 @@
+#include <duet/graph/kernels/fast_kernels.h>
+
+// Another kind of CPU, or a compiler without AVX-512: ATen's kernels run.
+
+namespace duet {
+
+ProductKernel fast_product_kernel() { return nullptr; }
+
+GeluKernels fast_gelu_kernels() { return {}; }
+
+}  // namespace duet

@@ -1,0 +1,190 @@
+#include <duet/graph/kernels/fast_kernels.h>
+
+#include <immintrin.h>
+
+// Compiled with AVX-512 instructions: nothing here runs before fast_product_kernel() has asked the CPU.
+//
+// A tile of up to 6 rows and 64 columns of c stays in registers while k runs through a block. Rows of b that lie side
+// by side in memory are read in place; a transposed b is turned over into the scratch panel first.
+
+namespace duet {
+
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = static_cast<int>(kPanelColumns) / kLanes;
+
+// One block of k of one tile.
+struct Tile {
+  const float* a;
+  int64_t a_row, a_column;
+  const float* b;
+  int64_t b_row;
+  float* c;
+  int64_t c_row;
+  int64_t k;
+  const float* before;  // of the first block of k
+  const float* after;   // of the last block of k
+  bool first;
+  __mmask16 last_columns;  // of the tile's last vector
+};
+
+template <int kVectors>
+__mmask16 lanes(const Tile& tile, int vector) {
+  return vector == kVectors - 1 ? tile.last_columns : static_cast<__mmask16>(0xFFFF);
+}
+
+// Of two NaN the first one is the result: the order that BLAS and ATen happen to have, which `+` leaves to the
+// compiler.
+__m512 add(__m512 first, __m512 second) {
+  __m512 sum;
+  asm("vaddps %2, %1, %0" : "=v"(sum) : "v"(first), "v"(second));
+  return sum;
+}
+
+template <int kRows, int kVectors>
+void store(const Tile& tile, const __m512 (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 8
+  for (int j = 0; j < kVectors; ++j) {
+    const __mmask16 mask = lanes<kVectors>(tile, j);
+    const auto row_vector = [&](const float* v) {
+      return v != nullptr ? _mm512_maskz_loadu_ps(mask, v + j * kLanes) : _mm512_setzero_ps();
+    };
+    const __m512 before = row_vector(tile.before);
+    const __m512 after = row_vector(tile.after);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      float* c = tile.c + i * tile.c_row + j * kLanes;
+      const __m512 start = tile.first ? before : _mm512_maskz_loadu_ps(mask, c);
+      __m512 sum = add(start, sums[i][j]);
+      if (tile.after != nullptr) sum = add(after, sum);  // adding zeros would turn -0 into 0
+      _mm512_mask_storeu_ps(c, mask, sum);
+    }
+  }
+}
+
+template <int kRows, int kVectors>
+void compute(const Tile& tile) {
+  __m512 sums[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_setzero_ps();
+  }
+  const float* a = tile.a;
+  const float* b = tile.b;
+  for (int64_t k = 0; k < tile.k; ++k, a += tile.a_column, b += tile.b_row) {
+    __m512 row[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) row[j] = _mm512_maskz_loadu_ps(lanes<kVectors>(tile, j), b + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const __m512 factor = _mm512_set1_ps(a[i * tile.a_row]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_fmadd_ps(factor, row[j], sums[i][j]);
+    }
+  }
+  store<kRows, kVectors>(tile, sums);
+}
+
+using Compute = void (*)(const Tile&);
+constexpr Compute kCompute[kTileVectors][kTileRows] = {
+    {compute<1, 1>, compute<2, 1>, compute<3, 1>, compute<4, 1>, compute<5, 1>, compute<6, 1>},
+    {compute<1, 2>, compute<2, 2>, compute<3, 2>, compute<4, 2>, compute<5, 2>, compute<6, 2>},
+    {compute<1, 3>, compute<2, 3>, compute<3, 3>, compute<4, 3>, compute<5, 3>, compute<6, 3>},
+    {compute<1, 4>, compute<2, 4>, compute<3, 4>, compute<4, 4>, compute<5, 4>, compute<6, 4>},
+};
+
+void transpose(__m512 (&rows)[kLanes]) {
+  __m512 t[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += 2) {
+    t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < kLanes; i += 4) {
+    const auto pairs = [&](int x) { return _mm512_castps_pd(t[i + x]); };
+    rows[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(0), pairs(2)));
+    rows[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(0), pairs(2)));
+    rows[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(pairs(1), pairs(3)));
+    rows[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(1), pairs(3)));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0x88);
+    t[i + 8] = _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0xDD);
+    t[i + 12] = _mm512_shuffle_f32x4(rows[i + 8], rows[i + 12], 0xDD);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+    rows[i + 4] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+    rows[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xDD);
+    rows[i + 12] = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xDD);
+  }
+}
+
+// panel[k][j] = b[k][j] of a b whose columns lie side by side.
+void turn_over(const float* b, int64_t b_column, int64_t depth, int64_t columns, float* panel) {
+  for (int64_t j = 0; j < columns; j += kLanes) {
+    for (int64_t k = 0; k < depth; k += kLanes) {
+      const int64_t terms = depth - k < kLanes ? depth - k : kLanes;
+      const auto mask = static_cast<__mmask16>((1U << terms) - 1);
+      __m512 rows[kLanes];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i) {
+        rows[i] = j + i < columns ? _mm512_maskz_loadu_ps(mask, b + (j + i) * b_column + k) : _mm512_setzero_ps();
+      }
+      transpose(rows);
+      for (int64_t i = 0; i < terms; ++i) _mm512_store_ps(panel + (k + i) * kPanelColumns + j, rows[i]);
+    }
+  }
+}
+
+// All rows of the part times up to 64 columns of b, for the terms [k, k + depth).
+void multiply_panel(const Product& p, const ProductPart& part, int64_t k, int64_t j, float* scratch) {
+  const int64_t depth = p.k - k < p.k_block ? p.k - k : p.k_block;
+  const int64_t columns = part.column_end - j < kPanelColumns ? part.column_end - j : kPanelColumns;
+  const int64_t vectors = (columns + kLanes - 1) / kLanes;
+  const bool first = k == 0;
+  const bool last = k + depth == p.k;
+  Tile tile{nullptr,
+            p.a_row,
+            p.a_column,
+            p.b + k * p.b_row + j,
+            p.b_row,
+            nullptr,
+            p.c_row,
+            depth,
+            first && p.before != nullptr ? p.before + j : nullptr,
+            last && p.after != nullptr ? p.after + j : nullptr,
+            first,
+            static_cast<__mmask16>((1U << (columns - (vectors - 1) * kLanes)) - 1)};
+  if (p.b_column != 1) {
+    turn_over(p.b + k + j * p.b_column, p.b_column, depth, columns, scratch);
+    tile.b = scratch;
+    tile.b_row = kPanelColumns;
+  }
+  for (int64_t i = part.row_begin; i < part.row_end; i += kTileRows) {
+    const int64_t rows = part.row_end - i < kTileRows ? part.row_end - i : kTileRows;
+    tile.a = p.a + i * p.a_row + k * p.a_column;
+    tile.c = p.c + i * p.c_row + j;
+    kCompute[vectors - 1][rows - 1](tile);
+  }
+}
+
+void multiply(const Product& product, const ProductPart& part, float* scratch) {
+  for (int64_t k = 0; k < product.k; k += product.k_block) {
+    for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns)
+      multiply_panel(product, part, k, j, scratch);
+  }
+}
+
+}  // namespace
+
+ProductKernel fast_product_kernel() { return __builtin_cpu_supports("avx512f") ? multiply : nullptr; }
+
+}  // namespace duet

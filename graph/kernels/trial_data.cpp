@@ -1,0 +1,76 @@
+#include <duet/graph/kernels/trial_data.h>
+
+#include <ATen/ops/empty.h>
+
+#include <bit>
+
+namespace duet {
+
+namespace {
+
+uint64_t next(uint64_t& state) {  // splitmix64
+  uint64_t z = state += 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  return z ^ (z >> 31);
+}
+
+float from_parts(uint32_t sign, uint32_t exponent, uint32_t mantissa) {
+  return std::bit_cast<float>(sign << 31 | exponent << 23 | (mantissa & 0x7FFFFF));
+}
+
+float trial_number(TrialNumbers numbers, uint64_t random) {
+  constexpr uint32_t kBias = 127;
+  const uint32_t sign = random & 1;
+  const auto mantissa = static_cast<uint32_t>(random >> 8);
+  const auto choice = static_cast<uint32_t>(random >> 40);
+  switch (numbers) {
+    case TrialNumbers::kPlain:
+      return from_parts(sign, kBias, mantissa);
+    case TrialNumbers::kWide:
+      return from_parts(sign, kBias - 30 + choice % 61, mantissa);
+    case TrialNumbers::kTiny:
+      return from_parts(sign, kBias - 76 + choice % 12, mantissa);
+    case TrialNumbers::kSpecial:
+      break;
+  }
+  switch (choice % 512) {
+    case 0:
+      return from_parts(sign, 0, 0);
+    case 1:
+      return from_parts(sign, 0xFF, 0);
+    case 2:
+      return from_parts(0, 0xFF, 0x400000);
+    case 3:
+      return from_parts(sign, 0, mantissa);
+    default:
+      return from_parts(sign, kBias - 2 + choice % 5, mantissa);
+  }
+}
+
+}  // namespace
+
+void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed) {
+  // Repeated from there on: making numbers must not take longer than computing with them. A prime, so that no rows or
+  // columns of usual sizes become alike.
+  constexpr int64_t kPeriod = 65521;
+  for (int64_t i = 0; i < count; ++i) values[i] = i < kPeriod ? trial_number(numbers, next(seed)) : values[i - kPeriod];
+}
+
+int64_t floats_past_alignment(const at::Tensor& tensor) {
+  constexpr std::size_t kAlignment = 64;  // of ATen's allocations
+  const auto address = reinterpret_cast<std::size_t>(tensor.const_data_ptr());
+  const std::size_t past = address != 0 ? address : static_cast<std::size_t>(tensor.storage_offset()) * sizeof(float);
+  return static_cast<int64_t>(past % kAlignment / sizeof(float));
+}
+
+at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed) {
+  int64_t span = 1;
+  for (int64_t d = 0; d < like.dim(); ++d) span += (like.size(d) - 1) * like.stride(d);
+  const int64_t offset = floats_past_alignment(like);
+  const at::Tensor memory = at::empty({span + offset}, at::TensorOptions().dtype(at::kFloat));
+  fill_with_trial_numbers(static_cast<float*>(memory.mutable_data_ptr()), span + offset, numbers, seed);
+  return memory.as_strided(like.sizes(), like.strides(), offset);
+}
+
+}  // namespace duet

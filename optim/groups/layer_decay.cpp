@@ -1,0 +1,111 @@
+#include <duet/optim/groups/layer_decay.h>
+
+#include <c10/util/StringUtil.h>
+#include <duet/core/error.h>
+#include <duet/optim/groups/layer_depth.h>
+#include <duet/optim/groups/param_group_builder.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace duet {
+
+namespace {
+
+using Depth = std::function<LayerDepth(const std::string&)>;
+using BackboneDepth = LayerDepth (*)(const std::string& name, int64_t num_layers);
+
+constexpr const char* kGiveDepths =
+    "; give them by Task::layer_depth (or LayerDecayOptions::depth): for every parameter its depth, 0 to count - 1";
+
+// The rule for a class of backbones. LibTorch's module classes end in Impl.
+BackboneDepth rule_for(std::string type, const LayerDecayOptions& options) {
+  const auto holds = [&type](const char* part) { return type.find(part) != std::string::npos; };
+  const bool stage_wise = options.decay_type == "stage_wise";
+  if (holds("ConvNeXt")) return stage_wise ? convnext_stage_depth : convnext_layer_depth;
+  if (type.size() > 4 && type.ends_with("Impl")) type.resize(type.size() - 4);
+  if (holds("BEiT") || holds("MAE") || type == "VisionTransformer" || type == "ViT") {
+    if (!stage_wise) return vit_layer_depth;
+    throw ConfigError("[LayerDecay] decay_type is stage_wise for a '" + type +
+                      "', which has no stages; set layer_wise");
+  }
+  throw ConfigError("[LayerDecay] the backbone is a '" + type +
+                    "', whose depths are not known, expected ConvNeXt, BEiT, MAE or VisionTransformer" + kGiveDepths);
+}
+
+Depth depth_of_backbone(const Task& task, const LayerDecayOptions& options) {
+  const std::vector<ModuleInfo> modules = task.modules();
+  const auto at_path = [&modules](const char* path) {
+    return std::find_if(modules.begin(), modules.end(), [path](const ModuleInfo& m) { return m.path == path; });
+  };
+  auto backbone = at_path("backbone");
+  const std::string prefix = backbone == modules.end() ? "" : "backbone.";
+  if (backbone == modules.end()) backbone = at_path("");
+  if (backbone == modules.end()) {
+    throw ConfigError(std::string("[LayerDecay] the task lists no modules, so the depths are not known") + kGiveDepths);
+  }
+  const BackboneDepth rule = rule_for(backbone->type, options);
+  require<ConfigError>(options.num_layers > 0,
+                       "[LayerDecay] num_layers is missing; set it to the layers of the " + backbone->type);
+  return [rule, prefix, count = options.num_layers](const std::string& name) {
+    return rule(name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : std::string(), count);
+  };
+}
+
+Depth depth_of(const Task& task, const LayerDecayOptions& options, const std::string& any_name) {
+  std::function<std::optional<LayerDepth>(const std::string&)> given = options.depth;
+  if (!given && task.layer_depth(any_name)) given = [&task](const std::string& name) { return task.layer_depth(name); };
+  if (!given) return depth_of_backbone(task, options);
+  return [given](const std::string& name) {
+    const std::optional<LayerDepth> depth = given(name);
+    require<ConfigError>(depth.has_value(), "[LayerDecay] layer_depth gives no depth for '" + name +
+                                                "', but does for others; give one for every parameter");
+    if (depth->id >= 0 && depth->id < depth->count) return *depth;
+    throw ConfigError(c10::str("[LayerDecay] layer_depth gives depth ", depth->id, " of ", depth->count, " for '", name,
+                               "', expected 0 to count - 1"));
+  };
+}
+
+bool is_decayed(const std::string& name, const at::Tensor& tensor, bool strict) {
+  if (tensor.dim() == 1) return false;
+  const std::string last = name.substr(name.rfind('.') + 1);
+  if (last == "bias" && (!strict || last != name)) return false;
+  const std::string& compared = strict ? name : last;
+  return compared != "pos_embed" && compared != "cls_token";
+}
+
+}  // namespace
+
+void LayerDecayOptions::validate() const {
+  if (!(decay_rate > 0 && decay_rate <= 1)) {
+    throw ConfigError(c10::str("[LayerDecayOptions] decay_rate is ", decay_rate, ", expected a number in (0, 1]"));
+  }
+  if (num_layers < 0) {
+    throw ConfigError(
+        c10::str("[LayerDecayOptions] num_layers is ", num_layers, ", expected at least 1, or 0 for unknown"));
+  }
+  if (decay_type != "layer_wise" && decay_type != "stage_wise") {
+    throw ConfigError("[LayerDecayOptions] decay_type is '" + decay_type + "', expected layer_wise or stage_wise");
+  }
+}
+
+ParamGroups layer_decay_groups(const Task& task, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {
+  options.validate();
+  ParamGroupBuilder builder(optimizer, /*may_differ=*/true);
+  const NamedTensors parameters = task.named_parameters();
+  if (parameters.empty()) return {};
+  const Depth depth_of_name = depth_of(task, options, parameters.front().first);
+  const bool has_decay = builder.base().count("weight_decay") != 0;
+  for (const auto& parameter : parameters) {
+    if (!parameter.second.requires_grad()) continue;
+    const LayerDepth depth = depth_of_name(parameter.first);
+    const bool decayed = is_decayed(parameter.first, parameter.second, options.strict_names);
+    const double scale = std::pow(options.decay_rate, static_cast<double>(depth.count - depth.id - 1));
+    std::map<std::string, double> numbers = {{"lr", scale * builder.base().at("lr")}};
+    if (has_decay) numbers["weight_decay"] = decayed ? builder.base().at("weight_decay") : 0.0;
+    builder.add(parameter, std::move(numbers), c10::str("layer_", depth.id, decayed ? "_decay" : "_no_decay"));
+  }
+  return builder.finish();
+}
+
+}  // namespace duet

@@ -1,0 +1,129 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/sqrt.h>
+#include <duet/core/error.h>
+#include <duet/optim/optimizers/kernel_math.h>
+#include <duet/optim/optimizers/optimizer_kind.h>
+#include <duet/optim/optimizers/optimizer_options.h>
+
+#include <algorithm>
+#include <cmath>
+
+// Muon for matrices, AdamW for all else: a model always has biases, norms and other parameters that are no matrices.
+// One learning rate and one weight decay serve both. With adjust_lr_fn = "match_rms_adamw" the matrices' updates are as large
+// as AdamW's, so that a rate found for AdamW fits both; with "original" give the others a rate of their own (lr_mult).
+namespace duet {
+
+namespace {
+
+using namespace kernel_math;
+
+constexpr double kAdamEps = 1e-8;  // torch.optim.AdamW's; `eps` is that of the orthogonalization, as in torch.optim.Muon
+
+bool is_matrix(const at::Tensor& parameter) { return parameter.dim() == 2; }
+bool is_no_matrix(const at::Tensor& parameter) { return !is_matrix(parameter); }
+
+std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
+  return {{.name = "momentum_buffer", .kept = is_matrix},
+          {.name = "exp_avg", .kept = is_no_matrix},
+          {.name = "exp_avg_sq", .kept = is_no_matrix}};
+}
+
+std::map<std::string, double> numbers(const OptimizerOptions& options) {
+  const auto betas = options.betas.value_or(std::array<double, 2>{0.9, 0.999});
+  return {{"lr", options.lr.value_or(1e-3)},
+          {"weight_decay", options.weight_decay.value_or(0.1)},
+          {"momentum", options.momentum.value_or(0.95)},
+          {"eps", options.eps.value_or(1e-7)},
+          {"beta1", betas[0]},
+          {"beta2", betas[1]}};
+}
+
+// The nearest matrix with orthonormal rows or columns, roughly: a quintic Newton-Schulz iteration in bfloat16 that brings
+// every singular value near 1. Needs a spectral norm of at most 1, which dividing by the Frobenius norm ensures; rows are
+// made the short side, since the iteration multiplies by rows * rows^T.
+at::Tensor orthogonalized(const at::Tensor& matrix, const at::Tensor& eps, const OptimizerOptions& options) {
+  const auto [a, b, c] = options.ns_coefficients;
+  const bool tall = matrix.size(0) > matrix.size(1);
+  at::Tensor x = matrix.to(at::kBFloat16);
+  if (tall) x = x.t();
+  x = x / at::maximum(at::linalg_vector_norm(x, 2), eps.to(at::kBFloat16));
+  for (int64_t i = 0; i < options.ns_steps; ++i) {
+    const at::Tensor gram = at::mm(x, x.t());
+    const at::Tensor polynomial = at::addmm(gram, gram, gram, b, c);
+    x = at::addmm(x, polynomial, x, a);
+  }
+  return tall ? x.t() : x;
+}
+
+// Makes one learning rate fit matrices of all shapes.
+double lr_ratio(const at::Tensor& matrix, const OptimizerOptions& options) {
+  const auto rows = static_cast<double>(matrix.size(0));
+  const auto columns = static_cast<double>(matrix.size(1));
+  if (options.adjust_lr_fn == "match_rms_adamw") return 0.2 * std::sqrt(std::max(rows, columns));
+  return std::sqrt(std::max(1.0, rows / columns));
+}
+
+// torch.optim.Muon
+void step_matrices(const KernelCall& call, const OptimizerOptions& options) {
+  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
+  const Tensors& buffers = call.state[0];
+  const at::Tensor momentum = number64(call, "momentum");
+  lerp_(buffers, gradients, at::rsub(momentum, 1));
+  const Tensors weights(buffers.size(), cast_like(momentum, buffers));
+  const Tensors updates = options.nesterov.value_or(true) ? at::_foreach_lerp(gradients, buffers, weights) : buffers;
+  decay_parameters(call);
+  const at::Tensor lr = number64(call, "lr");
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const at::Tensor& parameter = call.parameters[i];
+    const at::Tensor direction = orthogonalized(updates[i], call.number("eps"), options).to(parameter.scalar_type());
+    add_scaled_({parameter}, {direction}, lr * -lr_ratio(parameter, options));
+  }
+}
+
+// torch.optim.AdamW
+void step_others(const KernelCall& call, const OptimizerOptions& options) {
+  decay_parameters(call);
+  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
+  const Tensors& averages = call.state[1];
+  const Tensors& squares = call.state[2];
+  const at::Tensor beta1 = number64(call, "beta1");
+  const at::Tensor beta2 = number64(call, "beta2");
+  lerp_(averages, gradients, at::rsub(beta1, 1));
+  average_squares_(squares, gradients, beta2);
+  const Tensors denominators = at::_foreach_sqrt(squares);
+  at::_foreach_div_(denominators, cast_like(at::sqrt(bias_correction(beta2, call.step)), denominators));
+  at::_foreach_add_(denominators, kAdamEps);
+  const at::Tensor step_size = -number64(call, "lr") / bias_correction(beta1, call.step);
+  add_quotient_(call.parameters, averages, denominators, step_size);
+}
+
+// The parameters of a call keep the same state, so they are all matrices or none is.
+void kernel(const KernelCall& call, const OptimizerOptions& options) {
+  if (is_matrix(call.parameters.front())) {
+    step_matrices(call, options);
+  } else {
+    step_others(call, options);
+  }
+}
+
+void check(const OptimizerOptions& /*options*/, const NamedTensors& parameters) {
+  if (std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return is_matrix(item.second); })) return;
+  throw ConfigError("[Muon] found no parameter with two dimensions, expected at least one; all others are stepped by AdamW, so "
+                    "set type to AdamW");
+}
+
+}  // namespace
+
+const OptimizerKind kMuon{.name = "Muon", .slots = slots, .numbers = numbers, .kernel = kernel, .check = check};
+
+}  // namespace duet

@@ -1,0 +1,268 @@
+#include <duet/cli/build.h>
+#include <duet/cli/config/run_config.h>
+#include <duet/cli/registry.h>
+#include <duet/core/error.h>
+#include <duet/hooks/default_hooks.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "../../support/expect_error.h"
+
+namespace duet {
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr const char* kRun =
+    "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
+    "data: {train: {type: Text, batch_size: 4}, val: {type: Text, split: val, batch_size: 4}}\n"
+    "trainer: {max_updates: 20}\n";
+
+// A run with these hooks, ready to train.
+duet::Run build(const std::string& hooks, const std::vector<std::string>& overrides = {}) {
+  register_builtin_types();
+  ConfigNode root = ConfigNode::parse_text(std::string(kRun) + hooks + "\n", "c.yaml");
+  for (const std::string& word : overrides) root.override_with(word);
+  const RunConfig config = parse_run_config(root, "c");
+  duet::Run run = build_training(config);
+  add_hooks(config, run);
+  return run;
+}
+
+Names order(const std::string& hooks) { return build(hooks).trainer->hooks().order(); }
+
+// The order of a run with these custom_hooks, without the hooks that only watch.
+Names hooks_with(const std::string& custom_hooks) {
+  return order(
+      "default_hooks: {runtime_info: null, timer: null, sampler_seed: null, visualization: null, "
+      "param_scheduler: null}\ncustom_hooks: " +
+      custom_hooks);
+}
+
+const Names kDefault = {"runtime_info", "timer",           "sampler_seed", "visualization",
+                        "logger",       "param_scheduler", "checkpoint"};
+
+// A user's hook. Its points and the text it was configured with are looked at from outside.
+class OwnHook : public Hook {
+ public:
+  explicit OwnHook(std::string name) : name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+  int priority() const override { return kHigh; }
+  void after_train_iter(TrainContext&) override {}
+
+ private:
+  std::string name_;
+};
+
+void register_own_hook() {
+  static const bool kOnce = [] {
+    register_hook("OwnHook", [](ConfigNode& node, HookContext&) {
+      return std::make_unique<OwnHook>(node.read<std::string>("name", "own"));
+    });
+    return true;
+  }();
+  static_cast<void>(kOnce);
+}
+
+TEST(HookConfig, DefaultHooksAreThoseOfTheLibrary) {
+  EXPECT_EQ(order(""), kDefault);
+  EXPECT_EQ(order("default_hooks: null"), kDefault);
+  EXPECT_EQ(kDefault, default_hook_keys());  // each has the name of its key
+}
+
+TEST(HookConfig, NullRemovesAndTypeReplaces) {
+  register_own_hook();
+  EXPECT_EQ(order("default_hooks: {timer: null, visualization: null, checkpoint: null}"),
+            (Names{"runtime_info", "sampler_seed", "logger", "param_scheduler"}));
+  EXPECT_EQ(order("default_hooks: {timer: {type: OwnHook}}"),
+            (Names{"runtime_info", "own", "sampler_seed", "visualization", "logger", "param_scheduler", "checkpoint"}));
+  EXPECT_EQ(order("default_hooks: {visualization: {type: SegVisualizationHook}}"), kDefault);
+  EXPECT_EQ(order("custom_hooks: [null, {type: OwnHook}, null]").size(), kDefault.size() + 1);
+}
+
+TEST(HookConfig, AFurtherKeyWithATypeAddsAHook) {
+  register_own_hook();
+  EXPECT_EQ(order("default_hooks: {early: {type: OwnHook}, mean: {type: EMAHook, priority: 95}}"),
+            (Names{"runtime_info", "own", "timer", "sampler_seed", "visualization", "logger", "param_scheduler",
+                   "checkpoint", "ema"}));
+}
+
+TEST(HookConfig, NullRemovesAHookUnderAKeyOfItsOwn) {
+  register_own_hook();
+  const std::string early = "default_hooks: {early: {type: OwnHook}}";
+  EXPECT_EQ(build(early, {"default_hooks.early=null"}).trainer->hooks().order(), kDefault);
+  EXPECT_EQ(order("default_hooks: {early: null}"), kDefault);  // as a resolved config has it
+  expect_error<ConfigError>([&] { build(early, {"default_hooks.earli=null"}); },
+                            {"command line: unknown key 'earli' in default_hooks", "did you mean 'early'"});
+}
+
+TEST(HookConfig, SchedulesNeedAHookThatDrivesThem) {
+  register_own_hook();
+  const std::string schedule = "param_scheduler: {type: Cosine}\n";
+  expect_error<ConfigError>([&] { build(schedule + "default_hooks: {param_scheduler: {type: EmptyCacheHook}}"); },
+                            {"c.yaml:5: default_hooks.param_scheduler is of type EmptyCacheHook", "without effect"});
+  expect_error<ConfigError>([&] { build(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: EMAHook}]"); },
+                            {"default_hooks.param_scheduler is null", "without effect"});
+  // Elsewhere in either list, or a type of the user's in its place.
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: ParamSchedulerHook}]").size(),
+            kDefault.size());
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null, mine: {type: ParamSchedulerHook}}").size(), kDefault.size());
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: {type: OwnHook}}").size(), kDefault.size());
+  EXPECT_EQ(order("default_hooks: {param_scheduler: {type: EmptyCacheHook}}").size(), kDefault.size());
+}
+
+TEST(HookConfig, AHookWithoutPriorityHasItsOwn) {
+  register_own_hook();
+  const duet::Run run = build(
+      "custom_hooks: [{type: OwnHook}, {type: EMAHook}, {type: OwnHook, name: late, priority: LOWEST}, "
+      "{type: OwnHook, name: fine, priority: 33}]");
+  const HookList& hooks = run.trainer->hooks();
+  EXPECT_EQ(hooks.priority_of("own"), kHigh);
+  EXPECT_EQ(hooks.priority_of("ema"), kNormal);
+  EXPECT_EQ(hooks.priority_of("late"), kLowest);
+  EXPECT_EQ(hooks.priority_of("fine"), 33);
+}
+
+TEST(HookConfig, OneWarningNamesADefaultHookOfAnotherPriority) {
+  const auto warnings = [](const std::string& hooks) {
+    ::testing::internal::CaptureStderr();
+    build(hooks);
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    std::size_t count = 0;
+    for (std::size_t at = text.find("the default hook '"); at != std::string::npos;
+         at = text.find("the default hook '", at + 1))
+      ++count;
+    return std::make_pair(count, text);
+  };
+  const auto [count, text] = warnings("default_hooks: {logger: {priority: HIGH}}");
+  EXPECT_EQ(count, 1U) << text;
+  EXPECT_NE(text.find("the default hook 'logger' (logger) has priority HIGH (30) instead of BELOW_NORMAL (60)"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(warnings("default_hooks: {logger: {priority: BELOW_NORMAL}, timer: {priority: 50}}").first, 0U);
+  EXPECT_EQ(warnings("custom_hooks: [{type: EMAHook, priority: HIGH}]").first, 0U);
+  EXPECT_EQ(warnings("default_hooks: {timer: {priority: 55}, checkpoint: {priority: LOWEST}}").first, 2U);
+}
+
+TEST(HookConfig, ATypeKeepsItsPoints) {
+  register_own_hook();
+  const duet::Run run = build("custom_hooks: [{type: OwnHook}, {type: EMAHook}]");
+  const HookList& hooks = run.trainer->hooks();
+  const auto names = [&](HookPoint point) {
+    Names found;
+    for (const HookPlace& place : hooks.places(point)) found.push_back(place.name);
+    return found;
+  };
+  EXPECT_EQ(names(HookPoint::kInUpdate), Names{"ema"});
+  EXPECT_TRUE(names(HookPoint::kAfterBackward).empty());
+  const Names after_iter = names(HookPoint::kAfterTrainIter);
+  EXPECT_EQ(std::count(after_iter.begin(), after_iter.end(), "own"), 1);
+  EXPECT_EQ(std::count(after_iter.begin(), after_iter.end(), "ema"), 0);
+  EXPECT_TRUE(names(HookPoint::kBeforeOptimizerStep).empty());
+}
+
+TEST(HookConfig, EpochsBecomeUpdates) {
+  // A probe in the place of the checkpoint hook tells what a factory sees.
+  static int64_t updates_per_epoch = 0, planned = 0;
+  static std::size_t schedules = 0, hooks_so_far = 0;
+  static Names metrics;
+  static const bool kOnce = [] {
+    register_hook("ContextProbe", [](ConfigNode&, HookContext& context) {
+      updates_per_epoch = context.updates_per_epoch;
+      planned = context.planned_updates;
+      schedules = context.schedules.size();
+      hooks_so_far = context.hooks.size();
+      metrics = context.metrics;
+      return std::make_unique<OwnHook>("probe");
+    });
+    return true;
+  }();
+  static_cast<void>(kOnce);
+  build("custom_hooks: [{type: ContextProbe}]\nparam_scheduler: {type: Cosine}\nevaluator: {type: Accuracy}",
+        {"trainer={max_epochs: 3, accumulate: 2, limit_train_batches: 9}"});
+  EXPECT_EQ(updates_per_epoch, 5);
+  EXPECT_EQ(planned, 15);
+  EXPECT_EQ(schedules, 1U);
+  EXPECT_EQ(hooks_so_far, kDefault.size());
+  EXPECT_EQ(metrics, (Names{"accuracy", "loss"}));
+
+  expect_error<ConfigError>(
+      [] { build("default_hooks: {checkpoint: {by_epoch: true}}", {"data.train.sampler=infinite"}); },
+      {"c.yaml:4: default_hooks.checkpoint.by_epoch is true", "no epochs"});
+}
+
+TEST(HookConfig, BuildsEMAHooks) {
+  EXPECT_EQ(hooks_with("[]"), (Names{"logger", "checkpoint"}));
+  EXPECT_EQ(hooks_with("[{type: EMAHook, start_iters: 500, priority: NORMAL}]"),
+            (Names{"ema", "logger", "checkpoint"}));
+  EXPECT_EQ(hooks_with("[{type: EMAHook, priority: VERY_LOW}]"), (Names{"logger", "checkpoint", "ema"}));
+  EXPECT_EQ(hooks_with("[{type: EMAHook, priority: 65}]"), (Names{"logger", "ema", "checkpoint"}));
+  EXPECT_EQ(
+      hooks_with("[{type: EMAHook}, {type: EMAHook, begin_iter: 5, momentum: 1}, {type: EMAHook, name: mean, "
+                 "ema_type: StochasticWeightAverage, interval: 4, update_buffers: true, evaluate_on_ema: false}]"),
+      (Names{"ema", "ema_2", "mean", "logger", "checkpoint"}));
+  EXPECT_EQ(hooks_with("[{type: EMAHook, ema_type: MomentumAnnealingEMA, gamma: 50, begin_epoch: 2}]"),
+            (Names{"ema", "logger", "checkpoint"}));
+}
+
+TEST(HookConfig, BuildsEveryHookWithAllItsKeys) {
+  const Names names = order(
+      "default_hooks:\n"
+      "  runtime_info: {type: RuntimeInfoHook, priority: 10}\n"
+      "  visualization: {draw: true, interval: 3, max_samples: 2, show: false, alpha: 0.5, zoom: 1, ignore_index: 9}\n"
+      "  logger: {interval: 5, by_epoch: true, ignore_last: false, log_metric_by_epoch: true, window_size: 3, file: "
+      "x.jsonl,\n"
+      "           progress: false, model_summary: false, mean_pattern: loss,\n"
+      "           custom_cfg: [{data_src: loss, method_name: max, window_size: epoch, log_name: loss_max}],\n"
+      "           sinks: [terminal, {type: jsonl, file: y.jsonl}, {type: tensorboard, folder: tb}, {type: wandb, "
+      "project: p, name: n}]}\n"
+      "  checkpoint: {interval: 1, by_epoch: true, max_keep_ckpts: -1, save_best: auto, rule: less, save_last: false}\n"
+      "custom_hooks:\n"
+      "  - {type: EmptyCacheHook, before_epoch: true, after_epoch: false, after_iter: true}\n"
+      "  - {type: SyncBuffersHook}\n"
+      "  - {type: EarlyStoppingHook, monitor: loss, rule: less, min_delta: 0.1, patience: 3, strict: true, "
+      "check_finite: false,\n"
+      "     stopping_threshold: 0.5, divergence_threshold: 9}\n"
+      "  - {type: NaNGuardHook, interval: 5, action: warn}\n"
+      "  - {type: ProfilerHook, schedule: {wait: 1, warmup: 1, active: 2, repeat: 1, skip_first: 3}, record_shapes: "
+      "true,\n"
+      "     profile_memory: true, with_stack: true, with_flops: true, folder: t}\n"
+      "  - {type: PredictionWriterHook, folder: p, format: both, per_batch: true, keys: [prediction], with_inputs: "
+      "true}\n");
+  EXPECT_EQ(names,
+            (Names{"runtime_info", "nan_guard", "timer", "sampler_seed", "visualization", "empty_cache", "sync_buffers",
+                   "prediction_writer", "logger", "param_scheduler", "checkpoint", "profiler", "early_stopping"}));
+}
+
+TEST(HookConfig, RefusesNonsense) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"type: EmaHok", {"c.yaml:5: custom_hooks.0.type is 'EmaHok'", "did you mean 'EMAHook'"}},
+      {"type: EMAHook, momentun: 0.1", {"unknown key 'momentun' in custom_hooks.0", "did you mean 'momentum'"}},
+      {"type: EMAHook, momentum: 0", {"custom_hooks.0", "momentum is 0", "(0, 1]"}},
+      {"type: EMAHook, momentum: 1.5", {"custom_hooks.0", "momentum is 1.5", "(0, 1]"}},
+      {"type: EMAHook, momentum: .nan", {"custom_hooks.0", "momentum"}},
+      {"type: EMAHook, interval: 0", {"custom_hooks.0", "interval is 0", ">= 1"}},
+      {"type: EMAHook, gamma: 5", {"unknown key 'gamma'"}},
+      {"type: EMAHook, ema_type: MomentumAnnealingEMA, gamma: 0", {"custom_hooks.0", "gamma is 0", ">= 1"}},
+      {"type: EMAHook, ema_type: EMA", {"custom_hooks.0", "type is 'EMA'", "StochasticWeightAverage"}},
+      {"type: EMAHook, begin_iter: 5, begin_epoch: 1", {"custom_hooks.0", "begin_iter", "begin_epoch", "at most one"}},
+      {"type: EMAHook, begin_iter: 5, start_iters: 5", {"custom_hooks.0.start_iters", "beside begin_iter"}},
+      {"type: EMAHook, start_iters: -1", {"custom_hooks.0.start_iters is -1"}},
+      {"type: EMAHook, priority: NORMAAL", {"custom_hooks.0.priority is 'NORMAAL'", "did you mean 'NORMAL'"}},
+      {"type: EMAHook, priority: 101", {"custom_hooks.0.priority is 101", "0 to 100"}},
+      {"type: EMAHook, priority: 5x", {"custom_hooks.0.priority is '5x'"}},
+      {"type: EarlyStoppingHook, monitor: los", {"custom_hooks.0.monitor is 'los'", "did you mean 'loss'"}},
+      {"type: EMAHook, name: checkpoint", {"custom_hooks.0", "second hook 'checkpoint'"}},
+      {"type: EMAHook, name: a.b", {"custom_hooks.0", "'a.b'", "without dots"}},
+  };
+  for (const auto& [hook, parts] : cases) {
+    SCOPED_TRACE(hook);
+    expect_error<ConfigError>([&] { hooks_with("[{" + hook + "}]"); }, parts);
+  }
+  expect_error<ConfigError>([] { build("default_hooks: {logger: {type: LogerHook}}"); },
+                            {"c.yaml:4: default_hooks.logger.type is 'LogerHook'", "did you mean 'LoggerHook'"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,162 @@
+#include <duet/cli/config/metric_config.h>
+
+#include <duet/cli/config/run_config.h>
+#include <duet/cli/registry.h>
+#include <duet/core/error.h>
+#include <duet/core/metrics/metric.h>
+#include <gtest/gtest.h>
+
+#include "../../support/expect_error.h"
+#include "../../support/fakes.h"
+
+namespace duet {
+namespace {
+
+using Names = std::vector<std::string>;
+
+ConfigNode parse(const std::string& text) { return ConfigNode::parse_text(text, "c.yaml"); }
+
+Names names_of(const std::string& text) { return metric_names(read_metrics(parse(text))); }
+
+RunConfig run_config(const std::string& text) { return parse_run_config(parse("model: {type: Mlp}\n" + text), "c"); }
+
+class Constant : public Metric {
+ public:
+  explicit Constant(std::string name) : name_(std::move(name)) {}
+  Names names() const override { return {name_}; }
+  void reset() override {}
+  void add(const Batch&, const NamedTensors&, double) override {}
+  MetricValues compute() const override { return {{name_, 1}}; }
+
+ private:
+  std::string name_;
+};
+
+// Refuses the second batch.
+class Second : public Constant {
+ public:
+  Second() : Constant("second") {}
+  void add(const Batch&, const NamedTensors&, double) override {
+    if (++seen_ == 2) throw DataError("[Second] found the second batch, expected one");
+  }
+
+ private:
+  int seen_ = 0;
+};
+
+TEST(MetricConfig, IsOneMetricOrAList) {
+  EXPECT_EQ(names_of("evaluator: {type: Accuracy}"), (Names{"accuracy", "loss"}));
+  EXPECT_EQ(names_of("evaluator: [{type: Accuracy}, {type: Perplexity}]"), (Names{"accuracy", "perplexity", "loss"}));
+  EXPECT_EQ(names_of("val_evaluator: {type: Accuracy}"), (Names{"accuracy", "loss"}));
+  for (const char* none : {"{}", "evaluator: null", "evaluator: []", "val_evaluator: null"}) {
+    EXPECT_EQ(names_of(none), Names{"loss"}) << none;
+  }
+}
+
+TEST(MetricConfig, ReadsTheOptionsOfEveryMetric) {
+  EXPECT_EQ(names_of("evaluator: {type: Accuracy, topk: [1, 5], ignore_index: -1, target: label, prediction: logits}"),
+            (Names{"accuracy/top1", "accuracy/top5", "loss"}));
+  EXPECT_EQ(names_of("evaluator: {type: Accuracy, topk: 5}"), (Names{"accuracy/top5", "loss"}));
+  EXPECT_EQ(
+      names_of("evaluator: {type: IoUMetric, num_classes: 2, iou_metrics: mDice, per_class: true, class_names: [a, b], "
+               "nan_to_num: 0, beta: 2, ignore_index: 0, prefix: seg}"),
+      (Names{"seg/aAcc", "seg/mDice", "seg/mAcc", "seg/Dice_a", "seg/Dice_b", "seg/Acc_a", "seg/Acc_b", "loss"}));
+  EXPECT_EQ(names_of("evaluator: {type: F1, num_classes: 2, average: [micro, none]}"),
+            (Names{"f1_micro", "f1_0", "f1_1", "loss"}));
+  EXPECT_EQ(names_of("evaluator: {type: ConfusionMatrix, num_classes: 2, normalize: \"true\"}"), Names{"loss"});
+  EXPECT_EQ(names_of("evaluator: {type: ConfusionMatrix, num_classes: 2, flatten: true}").front(), "confusion_0_0");
+  EXPECT_EQ(names_of("evaluator: {type: Perplexity, loss: nll, prefix: text}"), (Names{"text/perplexity", "loss"}));
+  EXPECT_EQ(names_of("evaluator: [{type: MeanLoss}, {type: Accuracy}]"), (Names{"loss", "accuracy"}));
+}
+
+TEST(MetricConfig, GivesTheMetricsToTheTrainer) {
+  const auto metrics =
+      read_metrics(parse("evaluator: [{type: MeanLoss}, {type: MeanLoss, prefix: val}, {type: Mine}]"));
+  FakeTrainer trainer({.max_updates = 1});
+  add_metrics(metrics, trainer);
+  FakeData data(2);
+  const MetricValues values = trainer.validate(data);
+  Names found;
+  for (const auto& entry : values) found.push_back(entry.first);
+  EXPECT_EQ(found, (Names{"loss", "mine", "val/loss"}));
+}
+
+TEST(MetricConfig, WhatDoesNotFitTheFirstBatchIsAMistakeOfTheConfig) {
+  const auto metrics = read_metrics(parse("x: 1\nevaluator:\n  - {type: Perplexity, loss: nll}\n"));
+  FakeTrainer trainer({.max_updates = 1});
+  add_metrics(metrics, trainer);
+  FakeData data(2);
+  expect_error<ConfigError>([&] { trainer.validate(data); }, {"c.yaml:3: evaluator.0: [Perplexity]", "expected 'nll'"});
+}
+
+// Labels may be wrong in any batch.
+TEST(MetricConfig, WhatALaterBatchLacksIsAMistakeOfTheData) {
+  const auto metrics = read_metrics(parse("evaluator: {type: Second}\n"));
+  FakeTrainer trainer({.max_updates = 1});
+  add_metrics(metrics, trainer);
+  FakeData data(2);
+  expect_error<DataError>([&] { trainer.validate(data); }, {"the second"});
+}
+
+TEST(MetricConfig, TestsWithMetricsOfTheirOwnIfThereAreAny) {
+  EXPECT_EQ(metric_names(run_config("evaluator: {type: Accuracy}").test_metrics), (Names{"accuracy", "loss"}));
+  const RunConfig config = run_config("evaluator: {type: Accuracy}\ntest_evaluator: {type: Perplexity}\n");
+  EXPECT_EQ(metric_names(config.metrics), (Names{"accuracy", "loss"}));
+  EXPECT_EQ(metric_names(config.test_metrics), (Names{"perplexity", "loss"}));
+}
+
+// What save_best: auto goes by.
+TEST(MetricConfig, NamesTheFirstMetricOfTheFirstEvaluatorFirst) {
+  EXPECT_EQ(names_of("evaluator: [{type: IoUMetric, num_classes: 3, prefix: val}, {type: Accuracy}]").front(),
+            "val/aAcc");
+  EXPECT_EQ(names_of("evaluator: [{type: ConfusionMatrix, num_classes: 3}, {type: Perplexity}]").front(), "perplexity");
+  EXPECT_EQ(names_of("{}").front(), "loss");
+}
+
+TEST(MetricConfig, FindsMistakesAtTheStart) {
+  const auto expect = [](const std::string& text, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { run_config(text); }, parts);
+  };
+  expect("evaluator: [{type: Acuracy}]", {"c.yaml:2", "evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"});
+  expect("evaluator: [{type: Acc}]", {"did you mean 'Accuracy'"});
+  expect("evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"});
+  expect("evaluator: {type: Accuracy, topK: 5}", {"unknown key 'topK'", "did you mean 'topk'"});
+  expect("evaluator: {type: Accuracy, topk: 0}", {"c.yaml:2", "evaluator", "topk 0"});
+  expect("evaluator: {type: IoUMetric}", {"evaluator", "num_classes"});
+  expect("evaluator: {type: IoUMetric, num_classes: 3, iou_metrics: [mIou]}", {"'mIou'", "did you mean 'mIoU'"});
+  expect("evaluator: {type: F1, num_classes: 3, average: makro}", {"'makro'", "did you mean 'macro'"});
+  expect("evaluator: {type: ConfusionMatrix, num_classes: 3, normalize: rows}", {"normalize is 'rows'"});
+  expect("evaluator: {type: Accuracy, prefix: val/}", {"evaluator.prefix is 'val/'", "expected a word"});
+  expect("evaluator: [{type: Accuracy}, {type: Accuracy, prediction: aux}]",
+         {"evaluator.1.prefix", "'accuracy'", "evaluator.0", "prefix"});
+  expect("evaluator: [{type: Loss}]", {"evaluator.0.prefix", "'loss'", "every evaluation"});
+  expect("evaluator: {type: Accuracy}\nval_evaluator: {type: Accuracy}", {"val_evaluator is set beside evaluator"});
+  expect("test_evaluator: {type: Acuracy}", {"test_evaluator.type is 'Acuracy'"});
+  const std::string miou = "evaluator: {type: IoUMetric, num_classes: 3, prefix: val}\n";
+  expect(miou + "default_hooks: {checkpoint: {save_best: mIoU}}", {"save_best is 'mIoU'", "did you mean 'val/mIoU'"});
+  const std::string plateau = "param_scheduler: {type: ReduceOnPlateau, rule: greater, monitor: ";
+  expect(miou + plateau + "mIoU}\n", {"c.yaml:3: param_scheduler.monitor is 'mIoU'", "did you mean 'val/mIoU'"});
+  EXPECT_NO_THROW(run_config(miou + plateau + "val/mIoU}\n"));
+  EXPECT_NO_THROW(run_config(plateau + "loss}\n"));
+  const std::string cells = "evaluator: {type: ConfusionMatrix, num_classes: 3, flatten: true}\n";
+  expect(cells + "default_hooks: {checkpoint: {save_best: auto}}",
+         {"'confusion_0_0'", "not what is better", "set rule"});
+  EXPECT_NO_THROW(run_config(cells + "default_hooks: {checkpoint: {save_best: auto, rule: greater}}"));
+}
+
+TEST(MetricConfig, KnowsMetricsOfTheUser) {
+  EXPECT_EQ(names_of("evaluator: [{type: Mine}, {type: Mine, name: yours}]"), (Names{"mine", "yours", "loss"}));
+  expect_error<ConfigError>([] { names_of("evaluator: [{type: Mine, nam: yours}]"); }, {"unknown key 'nam'"});
+  expect_error<ConfigError>([] { register_metric("Mine", [](ConfigNode&) { return nullptr; }); }, {"'Mine'", "twice"});
+}
+
+const bool kRegistered = [] {
+  register_metric("Mine",
+                  [](ConfigNode& node) { return std::make_unique<Constant>(node.read<std::string>("name", "mine")); });
+  register_metric("Second", [](ConfigNode&) { return std::make_unique<Second>(); });
+  register_metric("Loss", [](ConfigNode&) { return std::make_unique<Constant>("loss"); });
+  return true;
+}();
+
+}  // namespace
+}  // namespace duet

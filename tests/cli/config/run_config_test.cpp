@@ -1,0 +1,379 @@
+#include <duet/cli/build.h>
+#include <duet/cli/config/run_config.h>
+#include <duet/cli/registry.h>
+#include <duet/core/error.h>
+#include <duet/core/task.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <random>
+
+namespace duet {
+namespace {
+
+// The whole documented config, less what this version has not.
+constexpr const char* kFull = R"(work_dir: runs/test
+mode: eager
+seed: 3
+device: cpu
+model: {type: SmallCnn, num_classes: 10}
+data:
+  train: {type: FashionMnist, split: train, batch_size: 64, shuffle: true, num_workers: 2}
+  val: {type: FashionMnist, split: test, batch_size: 256}
+trainer: {max_epochs: 2, val_interval: 938, accumulate: 1}
+optim_wrapper:
+  optimizer: {type: AdamW, lr: 1.0e-3, weight_decay: 0.02}
+  clip_grad: {max_norm: 1.0}
+  amp: off
+  loss_scale: dynamic
+  paramwise_cfg: {}
+  constructor: DefaultOptimWrapperConstructor
+param_scheduler: [{type: Linear, end: 100}, {type: Cosine, begin: 100}]
+default_hooks:
+  {timer: {}, logger: {interval: 50}, param_scheduler: {}, checkpoint: {interval: 500, max_keep: 3, save_best: auto},
+   sampler_seed: {}, visualization: {draw: false}}
+custom_hooks: []
+evaluator: [{type: Accuracy}]
+graph: {fallback: auto, cache_bytes: 2 GiB, fuse: exact}
+)";
+
+RunConfig parse(const std::vector<std::string>& overrides = {}) {
+  ConfigNode root = ConfigNode::parse_text(kFull, "c.yaml");
+  for (const std::string& word : overrides) root.override_with(word);
+  return parse_run_config(root, "c");
+}
+
+TEST(RunConfig, ReadsEveryPart) {
+  const RunConfig c = parse();
+  EXPECT_EQ(c.work_dir, "runs/test");
+  EXPECT_EQ(c.seed, 3U);
+  EXPECT_EQ(c.train->loader.batch_size, 64);
+  EXPECT_EQ(c.train->loader.num_workers, 2);
+  EXPECT_TRUE(c.train->shuffle);
+  EXPECT_FALSE(c.val->shuffle);
+  EXPECT_FALSE(c.test.has_value());
+  EXPECT_EQ(c.trainer.loop.max_epochs, 2);
+  EXPECT_EQ(c.trainer.loop.val_interval, 938);
+  EXPECT_EQ(c.trainer.optimizer.type, "AdamW");
+  EXPECT_EQ(c.trainer.optimizer.weight_decay, 0.02);
+  ASSERT_TRUE(c.trainer.clip_grad.has_value());
+  EXPECT_EQ(c.trainer.clip_grad->max_norm, 1.0);
+  EXPECT_FALSE(c.trainer.amp.has_value());
+  ASSERT_EQ(c.schedules.size(), 2U);
+  EXPECT_EQ(c.schedules[0].options.start_factor, 0.001);
+  EXPECT_EQ(c.hooks.default_hooks.child("checkpoint").need<int64_t>("interval"), 500);
+  EXPECT_TRUE(c.hooks.custom_hooks.empty());
+  EXPECT_EQ(c.metrics.size(), 1U);
+  EXPECT_EQ(c.graph.cache_bytes, int64_t{2} << 30);
+}
+
+TEST(RunConfig, DumpGivesTheSameRunAgain) {
+  const RunConfig first = parse({"mode=graph", "optim_wrapper.optimizer.lr=0.5"});
+  const RunConfig again = parse_run_config(ConfigNode::parse_text(first.root.dump(), "dump.yaml"), "dump");
+  EXPECT_EQ(again.mode, "graph");
+  EXPECT_EQ(again.trainer.optimizer.lr, 0.5);
+  EXPECT_EQ(again.root.dump().size() > 500, true);
+}
+
+TEST(RunConfig, SmallestConfigHasDefaults) {
+  const RunConfig c = parse_run_config(ConfigNode::parse_text("model: {type: Mlp}\n", "dir/tiny.yaml"), "tiny");
+  EXPECT_EQ(c.work_dir, "runs/tiny");
+  EXPECT_EQ(c.mode, "eager");
+  EXPECT_FALSE(c.train.has_value());
+  EXPECT_FALSE(c.trainer.clip_grad.has_value());
+  EXPECT_TRUE(c.hooks.custom_hooks.empty());
+}
+
+TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
+  const auto seconds = [](const std::string& time) { return parse({"trainer.max_time=" + time}).trainer.loop.max_seconds; };
+  EXPECT_EQ(seconds("null"), 0);
+  EXPECT_EQ(seconds("90"), 90);
+  EXPECT_EQ(seconds("0.5"), 0.5);
+  EXPECT_EQ(seconds("2h"), 7200);
+  EXPECT_EQ(seconds("1.5 h"), 5400);
+  EXPECT_EQ(seconds("1h30m"), 5400);
+  EXPECT_EQ(seconds("2d 6h 1min 1s"), 2 * 86400 + 6 * 3600 + 61);
+  EXPECT_EQ(seconds("00:12:00:00"), 12 * 3600);
+  EXPECT_EQ(seconds("01:00:00:30"), 86400 + 30);
+  EXPECT_EQ(seconds("'12:30:05'"), 12 * 3600 + 30 * 60 + 5);
+
+  const RunConfig c = parse({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
+                             "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
+  EXPECT_TRUE(c.trainer.loop.val_by_epoch);
+  EXPECT_EQ(c.limits.train.count, 5);
+  EXPECT_EQ(c.limits.val.share, 0.25);
+  EXPECT_EQ(c.limits.test.count, 1);
+  EXPECT_EQ(c.limits.predict.share, 1.0);
+  EXPECT_EQ(c.dry_run, 0);
+  EXPECT_EQ(parse({"trainer.fast_dev_run=true"}).dry_run, 1);
+  EXPECT_EQ(parse({"trainer.fast_dev_run=7"}).dry_run, 7);
+  EXPECT_EQ(parse({"trainer.fast_dev_run=false"}).dry_run, 0);
+}
+
+TEST(RunConfig, SharesOfBatchesBecomeCounts) {
+  class Batches : public DataSource {
+   public:
+    explicit Batches(int64_t count) : count_(count) {}
+    void start_epoch(int64_t) override {}
+    std::optional<Batch> next() override { return std::nullopt; }
+    int64_t batches_per_epoch() const override { return count_; }
+    StateDict state_dict() const override { return {}; }
+    void load_state_dict(const StateDict&) override {}
+
+   private:
+    int64_t count_;
+  };
+  const auto limit = [](const std::string& value, int64_t batches) {
+    return parse({"trainer.limit_val_batches=" + value}).limits.val.batches_of(Batches(batches));
+  };
+  EXPECT_EQ(limit("null", 9), 0);
+  EXPECT_EQ(limit("1", 9), 1);
+  EXPECT_EQ(limit("20", 9), 20);
+  EXPECT_EQ(limit("1.0", 9), 9);
+  EXPECT_EQ(limit("0.5", 9), 4);
+  EXPECT_EQ(limit("0.25", 4), 1);
+  EXPECT_THROW(limit("0.1", 9), ConfigError);  // not one batch
+  EXPECT_THROW(limit("0.5", 0), ConfigError);  // of an endless source
+}
+
+TEST(RunConfig, OffAndNullWords) {
+  EXPECT_FALSE(parse({"optim_wrapper.amp=false"}).trainer.amp.has_value());
+  EXPECT_FALSE(parse({"optim_wrapper.amp=null"}).trainer.amp.has_value());
+  EXPECT_EQ(parse({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
+  EXPECT_FALSE(parse({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
+  EXPECT_TRUE(parse({"default_hooks.checkpoint=null"}).hooks.default_hooks.child("checkpoint").is_null());
+  EXPECT_EQ(parse({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad->norm_type,
+            std::numeric_limits<double>::infinity());
+}
+
+struct Malformed {
+  const char* word;                 // the override that breaks the config
+  std::vector<const char*> expect;  // parts of the message
+};
+
+void PrintTo(const Malformed& malformed, std::ostream* out) { *out << malformed.word; }
+
+class MalformedConfig : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(MalformedConfig, NamesTheKey) {
+  try {
+    parse({GetParam().word});
+    FAIL() << GetParam().word << " was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("[Config] command line: "), std::string::npos) << text;
+    for (const char* part : GetParam().expect)
+      EXPECT_NE(text.find(part), std::string::npos) << part << " not in " << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MalformedConfig,
+    ::testing::ValuesIn(std::vector<Malformed>{
+        {"mod=graph", {"unknown key 'mod'", "did you mean 'mode'"}},
+        {"mode=grpah", {"mode is 'grpah'", "did you mean 'graph'"}},
+        {"mode=[eager]", {"mode is a list", "text"}},
+        {"seed=-1", {"seed is -1"}},
+        {"seed=abc", {"seed is 'abc'", "an integer"}},
+        {"seed=1.5", {"seed is 1.5"}},
+        {"seed=99999999999999999999", {"seed is 99999999999999999999"}},
+        {"work_dir=''", {"work_dir is empty"}},
+        {"device=gpu", {"device", "gpu"}},
+        {"device=cuda:99", {"device", "cuda:99"}},
+        {"model=SmallCnn", {"model is 'SmallCnn'", "expected a map"}},
+        {"model={}", {"model.type is missing"}},
+        {"data=5", {"data is 5", "expected a map"}},
+        {"data.train=[1]", {"data.train is a list of 1"}},
+        {"data.train={batch_size: 3}", {"data.train.type is missing"}},
+        {"data.tran={}", {"unknown key 'tran' in data", "did you mean 'train'"}},
+        {"data.train.batch_size=0", {"data.train.batch_size is 0"}},
+        {"data.train.batch_size=many", {"data.train.batch_size is 'many'"}},
+        {"data.train.num_workers=-1", {"data.train.num_workers is -1"}},
+        {"data.train.shuffle=maybe", {"data.train.shuffle is 'maybe'", "true or false"}},
+        {"data.train.sampler=random", {"data.train.sampler", "default, infinite"}},
+        {"data.val.sampler=infinite", {"data.val.sampler", "must end"}},
+        {"trainer=[]", {"trainer is a list"}},
+        {"trainer.max_updtes=3", {"unknown key 'max_updtes' in trainer", "did you mean 'max_updates'"}},
+        {"trainer.max_epochs=-2", {"trainer.max_epochs is -2"}},
+        {"trainer.accumulate=0", {"trainer.accumulate is 0"}},
+        {"trainer.accumulate=1e3", {"trainer.accumulate is 1e3", "an integer"}},
+        {"trainer.val_interval=-1", {"trainer.val_interval is -1"}},
+        {"trainer.val_interval=9999999999", {"trainer.val_interval", "at most"}},
+        {"optim_wrapper.optimizer.type=Adan", {"optimizer.type is 'Adan'", "did you mean 'Adam'"}},
+        {"optim_wrapper.optimizer={type: LBFGS, max_iter: 0}", {"optimizer.max_iter is 0", "at least 1"}},
+        {"optim_wrapper.optimizer={type: LBFGS, betas: [0.9, 0.99]}", {"unknown key 'betas'"}},
+        {"optim_wrapper.optimizer={type: RMSprop, alpha: 1}", {"optim_wrapper.optimizer", "alpha is 1", "in [0, 1)"}},
+        {"optim_wrapper.optimizer={type: Lion, eps: 1}", {"unknown key 'eps'"}},
+        {"optim_wrapper.optimizer={type: SGD, nesterov: true}", {"optim_wrapper.optimizer", "nesterov", "momentum > 0"}},
+        {"optim_wrapper.optimizer.lr=abc", {"optim_wrapper.optimizer.lr is 'abc', expected a number"}},
+        {"optim_wrapper.optimizer.lr='0.1'", {"optimizer.lr is '0.1'"}},
+        {"optim_wrapper.optimizer.lr=-1", {"optimizer.lr is -1"}},
+        {"optim_wrapper.optimizer.lr=.nan", {"optimizer.lr is .nan"}},
+        {"optim_wrapper.optimizer.lr=.inf", {"optimizer.lr is .inf"}},
+        {"optim_wrapper.optimizer.learning_rate=1",
+         {"unknown key 'learning_rate' in optim_wrapper.optimizer", "known:"}},
+        {"optim_wrapper.optimizer.momentum=0.9", {"unknown key 'momentum'"}},
+        {"optim_wrapper.optimizer.betas=0.9", {"optimizer.betas is 0.9", "a list"}},
+        {"optim_wrapper.optimizer.betas=[0.9]", {"optimizer.betas has 1 numbers"}},
+        {"optim_wrapper.optimizer.betas=[0.9, b]", {"optimizer.betas.1 is 'b'"}},
+        {"optim_wrapper.clip_grad=1.0", {"clip_grad is 1.0", "expected a map"}},
+        {"optim_wrapper.clip_grad.max_norm=0", {"clip_grad.max_norm is 0"}},
+        {"optim_wrapper.clip_grad.max_norm=-1", {"clip_grad.max_norm is -1"}},
+        {"optim_wrapper.clip_grad.norm_type=0.5", {"clip_grad.norm_type is 0.5"}},
+        {"optim_wrapper.clip_grad={type: value}", {"clip_grad.clip_value is missing"}},
+        {"optim_wrapper.clip_grad={clip_value: 0}", {"clip_grad.clip_value is 0"}},
+        {"optim_wrapper.amp=fp8", {"amp is 'fp8'", "off, bf16 or fp16"}},
+        {"optim_wrapper.loss_scale=0", {"loss_scale is 0"}},
+        {"optim_wrapper.loss_scale=often", {"loss_scale is 'often'"}},
+        {"optim_wrapper.loss_scale={growth_factor: 1}", {"loss_scale", "growth_factor is 1", "> 1"}},
+        {"optim_wrapper.loss_scale={growth: 2}", {"unknown key 'growth' in optim_wrapper.loss_scale"}},
+        {"optim_wrapper.non_finite=ignore", {"non_finite is 'ignore'", "apply, skip, raise"}},
+        {"optim_wrapper.accumulative_counts=4", {"accumulative_counts is 4", "trainer: {accumulate: 4}"}},
+        {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: -1}}}", {"custom_keys.norm.decay_mult is -1", "at least 0"}},
+        {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "expected a registered one"}},
+        {"optim_wrapper.type=AmpOptimWrapper", {"optim_wrapper.type", "beside amp", "dtype"}},
+        {"optim_wrapper={type: AmpOptimWrapper, dtype: off}", {"optim_wrapper.dtype", "float16 or bfloat16"}},
+        {"param_scheduler.0.type=Linaer", {"param_scheduler.0.type is 'Linaer'", "did you mean 'Linear'"}},
+        {"param_scheduler.0.typ=Linear", {"unknown key 'typ' in param_scheduler.0"}},
+        {"param_scheduler.0.begin=-1", {"param_scheduler.0.begin is -1"}},
+        {"param_scheduler.0.end=-5", {"param_scheduler.0.end is -5"}},
+        {"param_scheduler={type: Step}", {"param_scheduler.step_size is missing"}},
+        {"param_scheduler=[{type: MultiStep, milestones: 5}]", {"milestones is 5", "a list"}},
+        {"param_scheduler=[{type: MultiStep, milestones: [5, 3]}]", {"param_scheduler.0", "milestones", "ascending"}},
+        {"param_scheduler=[{type: Cosine, begin: 5, end: 5}]", {"param_scheduler.0", "end"}},
+        {"param_scheduler=[{type: Cosine, convert_to_iter_based: true}]", {"convert_to_iter_based", "by_epoch: true"}},
+        {"param_scheduler=Cosine", {"param_scheduler is 'Cosine'", "expected a map"}},
+        {"default_hooks.loger={}", {"unknown key 'loger' in default_hooks", "did you mean 'logger'"}},
+        {"default_hooks.timer=5", {"default_hooks.timer is 5"}},
+        {"default_hooks.timer={window: 3}", {"unknown key 'window' in default_hooks.timer"}},
+        {"default_hooks.logger.interval=0", {"default_hooks.logger.interval is 0"}},
+        {"default_hooks.mine={interval: 5}", {"unknown key 'mine' in default_hooks", "needs a type"}},
+        {"default_hooks.loger=null", {"unknown key 'loger' in default_hooks", "did you mean 'logger'"}},
+        {"default_hooks.param_scheduler=null", {"default_hooks.param_scheduler is null"}},
+        {"default_hooks.checkpoint.interval=-1", {"default_hooks.checkpoint.interval is -1"}},
+        {"default_hooks.checkpoint.max_keep=0", {"default_hooks.checkpoint.max_keep is 0"}},
+        {"default_hooks.checkpoint.rule=bigger", {"default_hooks.checkpoint", "bigger"}},
+        {"default_hooks.checkpoint.save_best=acuracy", {"save_best is 'acuracy'", "did you mean 'accuracy'"}},
+        {"default_hooks.sampler_seed={seed: 1}", {"unknown key 'seed' in default_hooks.sampler_seed"}},
+        {"default_hooks.visualization.draw=often", {"visualization.draw is 'often'", "true or false"}},
+        {"trainer.max_time=soon", {"trainer.max_time is 'soon'", "1h30m"}},
+        {"trainer.max_time=0", {"trainer.max_time is 0", "above 0"}},
+        {"trainer.max_time=-5", {"trainer.max_time is -5"}},
+        {"trainer.max_time='1:2'", {"trainer.max_time is '1:2'", "days:hours:minutes:seconds"}},
+        {"trainer.max_time=5 parsecs", {"trainer.max_time is '5 parsecs'"}},
+        {"trainer.limit_train_batches=0", {"limit_train_batches is 0", "at least 1"}},
+        {"trainer.limit_val_batches=1.5", {"limit_val_batches is 1.5", "up to 1.0"}},
+        {"trainer.limit_test_batches=-0.5", {"limit_test_batches is -0.5"}},
+        {"trainer.limit_predict_batches=few", {"limit_predict_batches is 'few'"}},
+        {"trainer.fast_dev_run=maybe", {"fast_dev_run is 'maybe'", "a number of updates"}},
+        {"trainer.val_by_epoch=2", {"val_by_epoch is 2", "true or false"}},
+        {"custom_hooks=[{momentum: 0.1}]", {"custom_hooks.0.type is missing"}},
+        {"custom_hooks=[EMAHook]", {"custom_hooks.0 is 'EMAHook'", "expected a map"}},
+        {"evaluator=[{type: Acuracy}]", {"evaluator.0.type is 'Acuracy'", "did you mean 'Accuracy'"}},
+        {"evaluator=[Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"}},
+        {"graph.fallback=never", {"graph.fallback is 'never'", "auto, strict, eager"}},
+        {"graph.cache_bytes=lots", {"graph.cache_bytes is 'lots'", "2 GiB"}},
+        {"graph.verify_interval=-1", {"graph.verify_interval is -1"}},
+        {"graph.fuse=fast", {"graph.fuse is 'fast'", "not available"}},
+        {"graph.warmup=3", {"unknown key 'warmup' in graph"}}}));
+
+TEST(RunConfig, APrefixOfWeightsMayEndWithItsDot) {
+  const auto prefix = [](const std::string& text) {
+    const std::string word = "load_from={path: w.pt, prefix: " + text + "}";
+    return parse({word.c_str()}).load_from->source.prefix;
+  };
+  EXPECT_EQ(prefix("backbone."), "backbone");
+  EXPECT_EQ(prefix("backbone"), "backbone");
+  EXPECT_EQ(prefix("''"), "");
+}
+
+// Whatever a hand slip or a bad disk makes of a config: it is read, or refused with file and line.
+TEST(RunConfig, ThousandsOfDamagedTextsAreReadOrRefused) {
+  std::mt19937 random(0);
+  const auto draw = [&](std::size_t below) { return static_cast<std::size_t>(random() % below); };
+  const std::string text = kFull;
+  const std::string alphabet = "{}[]:,-#&*!|>'\"%@`~? \n\tab01.\\\xff";
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string damaged = text;
+    for (std::size_t edits = 1 + draw(3); edits > 0; --edits) {
+      const std::size_t at = draw(damaged.size());
+      const std::size_t length = std::min(1 + draw(12), damaged.size() - at);
+      switch (draw(4)) {
+        case 0: damaged[at] = alphabet[draw(alphabet.size())]; break;
+        case 1: damaged.insert(at, 1, alphabet[draw(alphabet.size())]); break;
+        case 2: damaged.erase(at, length); break;
+        default: damaged.insert(draw(damaged.size()), damaged.substr(at, length)); break;
+      }
+    }
+    try {
+      parse_run_config(ConfigNode::parse_text(damaged, "c.yaml"), "c");
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.exit_code(), 2) << damaged;
+      EXPECT_EQ(std::string(error.what()).rfind("[Config] c.yaml", 0), 0U) << error.what() << "\n" << damaged;
+    }
+  }
+  EXPECT_GT(refused, 1500);
+}
+
+TEST(Registry, NamesWhatIsKnown) {
+  register_builtin_types();
+  const ConfigNode root = ConfigNode::parse_text("model: {type: SmallCn}\ndata: {type: FashionMNST}\n", "c.yaml");
+  try {
+    make_model(root.child("model"), {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("c.yaml:1: model.type is 'SmallCn'"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("did you mean 'SmallCnn'"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(make_dataset(root.child("data")), ConfigError);
+  EXPECT_THROW(register_model("Mlp", [](ConfigNode&, ModelContext&) { return std::unique_ptr<Task>(); }), ConfigError);
+}
+
+TEST(Build, RefusesRunsThatCannotStart) {
+  register_builtin_types();
+  const std::string text =
+      "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
+      "data: {train: {type: Text, batch_size: 4}}\n"
+      "trainer: {max_updates: 20}\n";
+  const auto build = [&](const std::vector<std::string>& overrides) {
+    ConfigNode root = ConfigNode::parse_text(text, "c.yaml");
+    for (const std::string& word : overrides) root.override_with(word);
+    const RunConfig config = parse_run_config(root, "c");
+    duet::Run run = build_training(config);
+    add_hooks(config, run);
+    return run.updates_per_epoch;
+  };
+  EXPECT_GT(build({}), 0);
+  EXPECT_EQ(build({"data.train.sampler=infinite"}), 0);
+  EXPECT_THROW(build({"data=null"}), ConfigError);
+  EXPECT_THROW(build({"trainer=null"}), ConfigError);
+  EXPECT_THROW(build({"trainer={max_epochs: 1}", "data.train.sampler=infinite"}), ConfigError);
+  EXPECT_THROW(build({"data.train.splt=val"}), ConfigError);
+  EXPECT_THROW(build({"model.n_heads=2"}), ConfigError);
+  EXPECT_THROW(build({"model.n_head=3"}), ConfigError);
+  EXPECT_THROW(build({"data.train.path=/nonexistent"}), DataError);
+  EXPECT_THROW(build({"param_scheduler=[{type: Linear, end: 5}, {type: Cosine, begin: 3}]"}), ConfigError);
+  EXPECT_THROW(build({"default_hooks={checkpoint: {by_epoch: true}}", "data.train.sampler=infinite"}), ConfigError);
+}
+
+TEST(RunConfig, SaysHowProcessesTrainTogether) {
+  const std::string text =
+      "model: {type: SmallCnn}\ndata: {train: {type: FashionMnist}}\n"
+      "distributed: {bucket_cap_mb: 0.5, first_bucket_mb: 2, find_unused_parameters: true, broadcast_buffers: false, timeout: 7}\n";
+  const RunConfig config = parse_run_config(ConfigNode::parse_text(text, "test"), "test");
+  EXPECT_EQ(config.trainer.distributed.bucket_bytes, 512 * 1024);
+  EXPECT_EQ(config.trainer.distributed.first_bucket_bytes, 2 * 1024 * 1024);
+  EXPECT_TRUE(config.trainer.distributed.find_unused_parameters);
+  EXPECT_FALSE(config.trainer.distributed.broadcast_buffers);
+  EXPECT_EQ(config.connect.timeout, 7);
+  EXPECT_EQ(config.connect.start_timeout, 300);
+  EXPECT_EQ(config.communicator(), nullptr);
+  EXPECT_TRUE(config.is_main());
+}
+
+}  // namespace
+}  // namespace duet

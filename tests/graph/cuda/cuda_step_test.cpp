@@ -1,0 +1,312 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <duet/core/error.h>
+#include <duet/core/random.h>
+#include <duet/graph/step_cache.h>
+#include <duet/optim/update.h>
+
+#include "../../support/fake_capture.h"
+#include "../../support/fake_communicator.h"
+#include "../../support/toy_tasks.h"
+#include "../../support/trainer_runs.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+// Steps captured as device graphs, driven by a device that captures on the CPU.
+
+namespace duet {
+namespace {
+
+using at::Tensor;
+using testing::FakeLog;
+using testing::fake_method;
+using testing::same_bits;
+using testing::ToyTask;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Host points that change the gradients by a value read back, and a moving mean captured with the update.
+class TestPoints : public UpdatePoints {
+ public:
+  explicit TestPoints(bool splits = false) : splits_(splits) {}
+  bool splits() const override { return splits_; }
+  void after_backward(const UpdateContext& context) override {
+    if (!splits_) return;
+    ++backwards;
+    EXPECT_FALSE(context.output.grad_norm.defined());
+    const Tensor gradient = context.parameters.front().second.grad();
+    gradient.mul_(gradient.abs().max().item<double>() > 0.01 ? 0.5 : 2.0);
+  }
+  void before_optimizer_step(const UpdateContext& context) override {
+    if (!splits_) return;
+    ++optimizers;
+    EXPECT_TRUE(context.output.grad_norm.defined());
+    context.parameters.back().second.grad().add_(0.01);
+  }
+  void in_update(UpdateContext& context) override {
+    if (!mean.defined()) mean = at::zeros_like(context.parameters.front().second);
+    mean.lerp_(context.parameters.front().second.detach(), 0.1);
+  }
+
+  int backwards = 0;
+  int optimizers = 0;
+  Tensor mean;
+
+ private:
+  bool splits_;
+};
+
+struct Setting {
+  ToyTask task = testing::mlp_task();
+  std::string optimizer = "AdamW";
+  int64_t accumulate = 1;
+  bool splits = false;
+  int64_t updates = 15;
+  std::string fail_at{};
+  int fail_countdown = 0;
+  std::shared_ptr<Communicator> ranks{};
+};
+
+UpdateOptions options_of(const Setting& setting) {
+  UpdateOptions options;
+  options.optimizer.type = setting.optimizer;
+  options.optimizer.lr = 1e-2;
+  if (setting.optimizer == "SGD") options.optimizer.momentum = 0.9;
+  options.clip_grad = ClipGradOptions{0.5, 2.0};
+  options.distributed = {.communicator = setting.ranks, .bucket_bytes = 64, .first_bucket_bytes = 64};
+  return options;
+}
+
+Window window_at(const Setting& setting, int64_t n) {
+  Window window;
+  for (int64_t i = 0; i < setting.accumulate; ++i) {
+    window.batches.push_back(setting.task.batch(8 - i, static_cast<uint64_t>(10 * n + i)));
+    window.weights.push_back(static_cast<double>(8 - i));
+    window.total += window.weights.back();
+  }
+  return window;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<NamedTensors> gradients;
+  NamedTensors state;
+  std::shared_ptr<FakeLog> log = std::make_shared<FakeLog>();
+  std::vector<SignatureReport> report;
+  int backwards = 0;
+  int optimizers = 0;
+};
+
+Outcome run(const Setting& setting, bool captured) {
+  Outcome outcome;
+  seed_all(11);
+  Update rule(setting.task.make(), at::kCPU, options_of(setting));
+  rule.task().train(true);
+  TestPoints points(setting.splits);
+  outcome.log->rule = &rule;
+  outcome.log->outside = &points.mean;
+  outcome.log->fail_at = setting.fail_at;
+  outcome.log->fail_countdown = setting.fail_countdown;
+  StepCache cache(fake_method(outcome.log), GraphOptions());
+  for (int64_t n = 0; n < setting.updates; ++n) {
+    const Window window = window_at(setting, n);
+    rule.begin(window);
+    const UpdateOutput output = captured ? cache.run(rule, window, points) : rule.run(window, points);
+    rule.end();
+    outcome.losses.push_back(output.loss.item<double>());
+    outcome.losses.push_back(output.grad_norm.item<double>());
+    NamedTensors gradients;
+    for (const auto& [name, tensor] : rule.parameters()) {
+      if (tensor.grad().defined()) gradients.emplace_back(name, tensor.grad().clone());
+    }
+    outcome.gradients.push_back(gradients);
+  }
+  for (const auto& [name, tensor] : rule.parameters()) outcome.state.emplace_back(name, tensor.detach().clone());
+  for (const auto& [name, tensor] : rule.mutable_state()) outcome.state.emplace_back(name, tensor.clone());
+  outcome.state.emplace_back("mean", points.mean.clone());
+  outcome.state.emplace_back("random", random_state().tensor("cpu").clone());
+  outcome.report = cache.report();
+  outcome.backwards = points.backwards;
+  outcome.optimizers = points.optimizers;
+  return outcome;
+}
+
+// Runs both ways; returns the captured one.
+Outcome expect_eager_bits(const Setting& setting) {
+  const Outcome eager = run(setting, false);
+  Outcome graph = run(setting, true);
+  EXPECT_EQ(eager.losses, graph.losses);
+  EXPECT_EQ(eager.state.size(), graph.state.size());
+  for (std::size_t i = 0; i < std::min(eager.state.size(), graph.state.size()); ++i) {
+    EXPECT_TRUE(same_bits(eager.state[i].second, graph.state[i].second)) << eager.state[i].first;
+  }
+  for (std::size_t n = 0; n < eager.gradients.size(); ++n) {
+    EXPECT_EQ(eager.gradients[n].size(), graph.gradients[n].size());
+    for (std::size_t i = 0; i < std::min(eager.gradients[n].size(), graph.gradients[n].size()); ++i) {
+      EXPECT_TRUE(same_bits(eager.gradients[n][i].second, graph.gradients[n][i].second)) << eager.gradients[n][i].first << " at update " << n;
+    }
+  }
+  EXPECT_EQ(eager.backwards, graph.backwards);
+  EXPECT_EQ(eager.optimizers, graph.optimizers);
+  return graph;
+}
+
+TEST(CudaStep, GivesTheBitsOfEager) {
+  for (const ToyTask& task : testing::all_toy_tasks()) {
+    for (const std::string optimizer : {"AdamW", "SGD"}) {
+      for (const int64_t accumulate : {1, 3}) {
+        SCOPED_TRACE(task.name + " " + optimizer + " " + std::to_string(accumulate));
+        const Outcome graph = expect_eager_bits({task, optimizer, accumulate});
+        EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
+        EXPECT_GT(graph.report.back().bytes, 0);
+      }
+    }
+  }
+}
+
+// The other rank has the same gradients, so that every sum is twice this rank's part.
+TEST(CudaStep, CapturesTheCollectivesOfSeveralRanks) {
+  for (const ToyTask& task : testing::all_toy_tasks()) {
+    for (const int64_t accumulate : {1, 3}) {
+      SCOPED_TRACE(task.name + " " + std::to_string(accumulate));
+      const auto ranks = std::make_shared<testing::FakeCommunicator>(0, 2, [](const Tensor& sum) { sum.mul_(2); });
+      Setting setting{.task = task, .accumulate = accumulate, .ranks = ranks};
+      run(setting, false);
+      const int eager_calls = ranks->calls;
+      const Outcome graph = expect_eager_bits(setting);
+      EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
+      EXPECT_GE(graph.report.back().replays, 10);
+      // As many as eager mode, and one update's more for each capture, which this stand-in for a device runs.
+      const int per_update = eager_calls / static_cast<int>(setting.updates);
+      EXPECT_EQ(ranks->calls, 3 * eager_calls + per_update * graph.log->count("begin"));
+    }
+  }
+}
+
+TEST(CudaStep, ThreeEagerUpdatesOneWatchedThenOneCaptureAndReplays) {
+  const Outcome graph = expect_eager_bits({});
+  ASSERT_EQ(graph.report.size(), 1U);
+  EXPECT_EQ(graph.report[0].eager_updates, 4);
+  EXPECT_EQ(graph.report[0].replays, 11);
+  std::vector<std::string> expected = {"begin", "end"};
+  expected.insert(expected.end(), 11, "replay 0");
+  expected.insert(expected.end(), {"destroy backend", "destroy device"});
+  EXPECT_EQ(graph.log->calls, expected);
+}
+
+TEST(CudaStep, HostPointsSplitItIntoGraphs) {
+  Setting setting;
+  setting.splits = true;
+  for (const int64_t accumulate : {1, 2}) {
+    setting.accumulate = accumulate;
+    const Outcome graph = expect_eager_bits(setting);
+    EXPECT_EQ(graph.backwards, 15);
+    EXPECT_EQ(graph.optimizers, 15);
+    ASSERT_EQ(graph.report.size(), 1U);
+    EXPECT_EQ(graph.report[0].state, "captured") << graph.report[0].reason;  // although the hooks read values back
+    EXPECT_EQ(graph.log->count("begin"), 3);
+    EXPECT_EQ(graph.log->count("end"), 3);
+    EXPECT_GE(graph.log->count("replay 2"), 11);
+    EXPECT_EQ(graph.log->count("replay 0"), graph.log->count("replay 2"));
+    EXPECT_EQ(graph.log->count("replay 1"), graph.log->count("replay 2"));
+  }
+}
+
+TEST(CudaStep, ADeviceThatRefusesRunsEager) {
+  for (const bool splits : {false, true}) {
+    for (const std::string call : {"begin", "end"}) {
+      for (int succeed = 0; succeed < (splits ? 3 : 1); ++succeed) {
+        SCOPED_TRACE(call + " " + std::to_string(succeed) + (splits ? " split" : ""));
+        Setting setting;
+        setting.splits = splits;
+        setting.fail_at = call;
+        setting.fail_countdown = succeed;
+        const Outcome graph = expect_eager_bits(setting);
+        ASSERT_EQ(graph.report.size(), 1U);
+        EXPECT_EQ(graph.report[0].state, "eager");
+        EXPECT_THAT(graph.report[0].reason, HasSubstr("the device refused the capture (the fake refuses to " + call + ")"));
+        EXPECT_EQ(graph.report[0].eager_updates, 15);
+        EXPECT_EQ(graph.log->count("abort"), 1);
+        EXPECT_EQ(graph.log->count("replay 0"), 0);
+        EXPECT_EQ(graph.log->calls.back(), "destroy device");
+      }
+    }
+  }
+}
+
+TEST(CudaStep, StrictThrowsIfTheDeviceRefuses) {
+  const auto log = std::make_shared<FakeLog>();
+  const Setting setting;
+  seed_all(11);
+  Update rule(setting.task.make(), at::kCPU, options_of(setting));
+  TestPoints points;
+  log->rule = &rule;
+  log->fail_at = "begin";
+  GraphOptions options;
+  options.fallback = Fallback::kStrict;
+  StepCache cache(fake_method(log), options);
+  const auto update = [&](int64_t n) {
+    const Window window = window_at(setting, n);
+    rule.begin(window);
+    cache.run(rule, window, points);
+    rule.end();
+  };
+  for (int64_t n = 0; n < 4; ++n) update(n);
+  const Tensor before = rule.parameters().front().second.detach().clone();
+  EXPECT_THROW(update(4), GraphError);
+  EXPECT_TRUE(same_bits(before, rule.parameters().front().second));
+}
+
+TEST(CudaStep, GraphsGoBeforeTheirDevice) {
+  const auto log = std::make_shared<FakeLog>();
+  const Setting setting;
+  seed_all(11);
+  Update rule(setting.task.make(), at::kCPU, options_of(setting));
+  TestPoints points;
+  log->rule = &rule;
+  {
+    StepCache cache(fake_method(log), GraphOptions());
+    for (int64_t n = 0; n < 16; ++n) {  // two signatures
+      Window window = window_at(setting, n);
+      if (n % 2 == 1) window = {{setting.task.batch(5, 1)}, {5}, 5};
+      rule.begin(window);
+      cache.run(rule, window, points);
+      rule.end();
+    }
+    EXPECT_EQ(log->count("begin"), 2);
+    EXPECT_EQ(log->count("destroy backend"), 0);
+  }
+  ASSERT_GE(log->calls.size(), 3U);
+  EXPECT_THAT(std::vector<std::string>(log->calls.end() - 3, log->calls.end()),
+              ElementsAre("destroy backend", "destroy backend", "destroy device"));
+}
+
+TEST(CudaStep, AStepThatCannotBeCapturedIsNeverPrepared) {
+  Setting setting;
+  setting.task.make = [] {
+    auto inner = std::shared_ptr<Task>(testing::mlp_task().make());
+    struct Reading : Task {
+      std::shared_ptr<Task> task;
+      explicit Reading(std::shared_ptr<Task> t) : task(std::move(t)) {}
+      NamedTensors named_parameters() const override { return task->named_parameters(); }
+      NamedTensors named_buffers() const override { return task->named_buffers(); }
+      void train(bool on) override { task->train(on); }
+      void to(at::Device device) override { task->to(device); }
+      StepOutput training_step(const Batch& batch) override {
+        StepOutput output = task->training_step(batch);
+        output.loss = output.loss * (output.loss.item<double>() > 1.5 ? 2.0 : 1.0);
+        return output;
+      }
+    };
+    return std::make_unique<Reading>(inner);
+  };
+  const Outcome graph = expect_eager_bits(setting);
+  EXPECT_EQ(graph.report.at(0).state, "eager");
+  EXPECT_THAT(graph.report.at(0).reason, HasSubstr("_local_scalar_dense"));
+  EXPECT_EQ(graph.log->count("begin"), 0);
+}
+
+}  // namespace
+}  // namespace duet

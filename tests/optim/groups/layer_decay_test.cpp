@@ -1,0 +1,154 @@
+#include <duet/core/error.h>
+#include <duet/optim/groups/layer_decay.h>
+#include <duet/optim/groups/layer_depth.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../../support/expect_error.h"
+#include "described_task.h"
+
+namespace duet {
+namespace {
+
+using testing::DescribedTask;
+
+OptimizerOptions adamw() {
+  OptimizerOptions options;
+  options.lr = 1.0;
+  options.weight_decay = 0.05;
+  return options;
+}
+
+double rate_of(const ParamGroups& groups, const std::string& group) {
+  for (const ParamGroup& candidate : groups) {
+    if (candidate.name == group) return candidate.numbers.count("lr") == 0 ? 1.0 : candidate.numbers.at("lr");
+  }
+  throw std::runtime_error("no group " + group);
+}
+
+DescribedTask vit(const std::string& type, const std::string& prefix) {
+  DescribedTask task({{"", prefix.empty() ? type : "Segmentor"}, {"backbone", type}});
+  for (const char* token : {"pos_embed", "cls_token"}) task.add(prefix + token, {1, 1, 4});
+  task.add(prefix + "patch_embed.weight", {4, 4});
+  for (const char* block : {"0", "1"}) task.add(prefix + "blocks." + block + ".fc.weight", {4, 4});
+  task.add(prefix + "norm.bias", {4});
+  task.add("head.weight", {4, 2});
+  return task;
+}
+
+TEST(LayerDecay, ViTByItsClosedForm) {
+  const DescribedTask task = vit("ViTImpl", "backbone.");
+  const ParamGroups groups = layer_decay_groups(task, adamw(), {.num_layers = 2, .decay_rate = 0.5});
+  EXPECT_EQ(rate_of(groups, "layer_0_no_decay"), 0.125);
+  EXPECT_EQ(rate_of(groups, "layer_1_decay"), 0.25);
+  EXPECT_EQ(rate_of(groups, "layer_2_decay"), 0.5);
+  EXPECT_EQ(rate_of(groups, "layer_3_no_decay"), 1.0);
+  EXPECT_EQ(rate_of(groups, "layer_3_decay"), 1.0);
+}
+
+TEST(LayerDecay, TokensAreNotDecayedUnderAPrefixUnlessStrict) {
+  const auto decay_of = [](bool strict, const std::string& prefix) {
+    const DescribedTask task = vit("MAE", prefix);
+    const LayerDecayOptions options = {.num_layers = 2, .decay_rate = 0.5, .strict_names = strict};
+    const ParamGroups groups = layer_decay_groups(task, adamw(), options);
+    EXPECT_EQ(groups[0].parameters[0].first, prefix + "pos_embed");
+    return groups[0].numbers.count("weight_decay") == 0 ? 0.05 : groups[0].numbers.at("weight_decay");
+  };
+  EXPECT_EQ(decay_of(false, "backbone."), 0.0);
+  EXPECT_EQ(decay_of(true, "backbone."), 0.05);  // as mmsegmentation does
+}
+
+TEST(LayerDecay, AModelWithoutBackboneIsTheBackbone) {
+  DescribedTask task(std::vector<ModuleInfo>{{"", "VisionTransformer"}});
+  task.add("pos_embed", {1, 1, 4});
+  task.add("blocks.1.fc.weight", {4, 4});
+  task.add("head.weight", {4, 2});
+  const ParamGroups groups =
+      layer_decay_groups(task, adamw(), {.num_layers = 2, .decay_rate = 0.5, .strict_names = true});
+  EXPECT_EQ(rate_of(groups, "layer_0_no_decay"), 0.125);
+  EXPECT_EQ(rate_of(groups, "layer_2_decay"), 0.5);
+  EXPECT_EQ(rate_of(groups, "layer_3_decay"), 1.0);
+}
+
+TEST(LayerDecay, TheTasksOwnDepthsComeBeforeTheClass) {
+  DescribedTask task(std::vector<ModuleInfo>{{"", "MAE"}});
+  task.add("early.weight", {2, 2});
+  task.add("late.weight", {2, 2});
+  task.set_depth("early.weight", {0, 5});
+  task.set_depth("late.weight", {4, 5});
+  const ParamGroups groups = layer_decay_groups(task, adamw(), {.decay_rate = 0.5});
+  EXPECT_EQ(rate_of(groups, "layer_0_decay"), 0.0625);
+  EXPECT_EQ(rate_of(groups, "layer_4_decay"), 1.0);
+
+  LayerDecayOptions options = {.decay_rate = 0.5};
+  options.depth = [](const std::string& name) { return LayerDepth{name[0] == 'e' ? 1 : 2, 3}; };
+  EXPECT_EQ(rate_of(layer_decay_groups(task, adamw(), options), "layer_1_decay"), 0.5);
+
+  task.add("forgotten.weight", {2, 2});
+  expect_error<ConfigError>([&] { layer_decay_groups(task, adamw(), {.decay_rate = 0.5}); },
+                            {"no depth for 'forgotten.weight'"});
+  options.depth = [](const std::string&) { return LayerDepth{3, 3}; };
+  expect_error<ConfigError>([&] { layer_decay_groups(task, adamw(), options); },
+                            {"depth 3 of 3", "expected 0 to count - 1"});
+}
+
+TEST(LayerDecay, SaysWhatToGiveForAModelItDoesNotKnow) {
+  const LayerDecayOptions options = {.num_layers = 2, .decay_rate = 0.5};
+  expect_error<ConfigError>([&] { layer_decay_groups(vit("ResNetImpl", "backbone."), adamw(), options); },
+                            {"'ResNet'", "ConvNeXt, BEiT, MAE or VisionTransformer", "Task::layer_depth"});
+  DescribedTask unknown;
+  unknown.add("weight", {2, 2});
+  expect_error<ConfigError>([&] { layer_decay_groups(unknown, adamw(), options); },
+                            {"lists no modules", "Task::layer_depth"});
+}
+
+TEST(LayerDecay, RefusesOptionsThatCannotBe) {
+  const DescribedTask task = vit("BEiT", "backbone.");
+  const auto refuses = [&task](const LayerDecayOptions& options, const std::string& part) {
+    expect_error<ConfigError>([&] { layer_decay_groups(task, adamw(), options); }, {part});
+  };
+  refuses({.num_layers = 2}, "decay_rate is 0, expected a number in (0, 1]");
+  refuses({.num_layers = 2, .decay_rate = 1.5}, "decay_rate is 1.5");
+  refuses({.num_layers = -1, .decay_rate = 0.5}, "num_layers is -1");
+  refuses({.num_layers = 0, .decay_rate = 0.5}, "num_layers is missing");
+  refuses({.num_layers = 2, .decay_rate = 0.5, .decay_type = "block_wise"},
+          "'block_wise', expected layer_wise or stage_wise");
+  refuses({.num_layers = 2, .decay_rate = 0.5, .decay_type = "stage_wise"}, "which has no stages");
+}
+
+TEST(LayerDepth, OfConvNeXt) {
+  const auto layer = [](const std::string& name) { return convnext_layer_depth(name, 12).id; };
+  EXPECT_EQ(layer("cls_token"), 0);
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(layer("downsample_layers." + std::to_string(i) + ".0.weight"), (std::vector<int64_t>{0, 2, 3, 12}[i]));
+  }
+  EXPECT_EQ(layer("stages.0.2.gamma"), 1);
+  EXPECT_EQ(layer("stages.1.2.gamma"), 2);
+  EXPECT_EQ(layer("stages.2.26.gamma"), 11);
+  EXPECT_EQ(layer("stages.3.0.gamma"), 12);
+  EXPECT_EQ(layer("norm3.weight"), 13);
+  EXPECT_EQ(layer(""), 13);
+  EXPECT_EQ(convnext_layer_depth("", 12).count, 14);
+  // 0.9 and 12: the table of 1e, 0.9 ^ 13 at the stem to 1 at the head.
+  const auto rate = [](const std::string& name) {
+    const LayerDepth depth = convnext_stage_depth(name, 12);
+    return std::pow(0.9, static_cast<double>(depth.count - depth.id - 1));
+  };
+  EXPECT_NEAR(rate("downsample_layers.3.0.weight"), 0.254, 5e-4);
+  EXPECT_NEAR(rate("stages.0.0.gamma"), 0.282, 5e-4);
+  EXPECT_NEAR(rate("stages.3.0.gamma"), 0.387, 5e-4);
+  EXPECT_EQ(rate("norm3.weight"), 1.0);
+}
+
+TEST(LayerDepth, RefusesNamesBeyondTheBackbone) {
+  expect_error<ConfigError>([] { convnext_layer_depth("stages.2.26.gamma", 6); },
+                            {"'stages.2.26.gamma' lies at depth 11", "num_layers is 6", "at most 7"});
+  expect_error<ConfigError>([] { convnext_layer_depth("stages.4.0.gamma", 12); }, {"stage 4", "at most 3"});
+  expect_error<ConfigError>([] { convnext_layer_depth("stages.first.0.gamma", 12); }, {"expected a number at place 1"});
+  expect_error<ConfigError>([] { vit_layer_depth("layers.12.ln1.weight", 11); }, {"lies at depth 13", "at most 12"});
+  EXPECT_EQ(vit_layer_depth("layers.11.ln1.weight", 12).id, 12);
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,236 @@
+#include <duet/core/error.h>
+#include <duet/core/log.h>
+#include <duet/core/model/module_task.h>
+#include <duet/eager/eager_trainer.h>
+#include <duet/optim/groups/paramwise.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "../../support/expect_error.h"
+#include "described_task.h"
+
+namespace duet {
+namespace {
+
+using ::testing::AllOf;
+using testing::DescribedTask;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+OptimizerOptions sgd() {
+  OptimizerOptions options;
+  options.type = "SGD";
+  options.lr = 0.1;
+  options.weight_decay = 0.5;
+  options.momentum = 0.9;
+  return options;
+}
+
+// A backbone with a norm, and a head.
+DescribedTask segmentor() {
+  DescribedTask task({{"", "Segmentor"}, {"backbone.norm", "LayerNormImpl", ModuleKind::kNorm}});
+  task.add("backbone.fc.weight", {3, 3});
+  task.add("backbone.fc.bias", {3});
+  task.add("backbone.norm.weight", {3});
+  task.add("backbone.norm.bias", {3});
+  task.add("head.weight", {2, 3});
+  return task;
+}
+
+std::map<std::string, double> numbers_of(const ParamGroups& groups, const std::string& name) {
+  for (const ParamGroup& group : groups) {
+    for (const auto& parameter : group.parameters) {
+      if (parameter.first == name) return group.numbers;
+    }
+  }
+  throw std::runtime_error(name + " is in no group");
+}
+
+// What is written to the log while `call` runs.
+template <class Call>
+std::string log_of(const Call& call) {
+  ::testing::internal::CaptureStderr();
+  call();
+  return ::testing::internal::GetCapturedStderr();
+}
+
+using Numbers = std::map<std::string, double>;
+
+TEST(Paramwise, WithoutOptionsIsOneGroupOfTheOptimizersOwnNumbers) {
+  const ParamGroups groups = paramwise_groups(segmentor(), sgd(), {});
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].parameters.size(), 5U);
+  EXPECT_TRUE(groups[0].numbers.empty());
+}
+
+TEST(Paramwise, EqualOptionsShareAGroupWhateverRuleGaveThem) {
+  ParamwiseOptions options;
+  options.norm_decay_mult = 0.0;
+  options.bias_decay_mult = 0.0;
+  options.custom_keys["head"] = {.decay_mult = 0.0};
+  const ParamGroups groups = paramwise_groups(segmentor(), sgd(), options);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].parameters.size(), 1U);
+  EXPECT_EQ(groups[1].parameters.size(), 4U);
+  EXPECT_EQ(groups[1].name, "bias+norm+head");
+  EXPECT_EQ(groups[1].numbers, (Numbers{{"weight_decay", 0.0}}));
+}
+
+TEST(Paramwise, ComposeLetsARuleWorkBehindACustomKey) {
+  ParamwiseOptions options;
+  options.norm_decay_mult = 0.0;
+  options.bias_lr_mult = 2.0;
+  options.custom_keys["backbone"] = {.lr_mult = 0.5, .decay_mult = 0.25};
+  const ParamGroups alone = paramwise_groups(segmentor(), sgd(), options);
+  EXPECT_EQ(numbers_of(alone, "backbone.norm.weight"), (Numbers{{"lr", 0.05}, {"weight_decay", 0.125}}));
+
+  options.compose = true;
+  const ParamGroups composed = paramwise_groups(segmentor(), sgd(), options);
+  EXPECT_EQ(numbers_of(composed, "backbone.norm.weight"), (Numbers{{"lr", 0.05}, {"weight_decay", 0.0}}));
+  EXPECT_EQ(numbers_of(composed, "backbone.fc.bias"), (Numbers{{"weight_decay", 0.125}}));  // 0.1 * 0.5 * 2 = 0.1
+  EXPECT_EQ(numbers_of(composed, "backbone.fc.weight"), (Numbers{{"lr", 0.05}, {"weight_decay", 0.125}}));
+  EXPECT_EQ(numbers_of(composed, "head.weight"), Numbers{});
+
+  options.custom_keys["backbone"].numbers = {{"lr", 0.3}};
+  EXPECT_EQ(numbers_of(paramwise_groups(segmentor(), sgd(), options), "backbone.fc.bias").at("lr"), 0.6);
+}
+
+TEST(Paramwise, ATiedParameterCountsOnceUnderItsFirstName) {
+  DescribedTask task = segmentor();
+  task.add("tail.weight", task.named_parameters().back().second);
+  ParamwiseOptions options;
+  options.custom_keys["tail"] = {.lr_mult = 3.0};
+  ParamGroups groups;
+  const std::string warning = log_of([&] { groups = paramwise_groups(task, sgd(), options); });
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].parameters.size(), 5U);
+  EXPECT_THAT(warning,
+              AllOf(HasSubstr("'tail.weight' is the same tensor as 'head.weight'"), HasSubstr("bypass_duplicate")));
+
+  options.bypass_duplicate = true;
+  EXPECT_EQ(log_of([&] { paramwise_groups(task, sgd(), options); }), "");
+  // Nothing to warn of where both names call for the same.
+  EXPECT_EQ(log_of([&] { paramwise_groups(task, sgd(), {}); }), "");
+}
+
+TEST(Paramwise, AKeyThatFitsNothingIsNamedWithNearNames) {
+  ParamwiseOptions options;
+  options.custom_keys["bakcbone"] = {.lr_mult = 0.1};
+  options.custom_keys["head"] = {.lr_mult = 0.1};
+  const std::string warning = log_of([&] { paramwise_groups(segmentor(), sgd(), options); });
+  EXPECT_THAT(warning, AllOf(HasSubstr("'bakcbone' is part of no parameter's name; near names: backbone"),
+                             Not(HasSubstr("'head'"))));
+}
+
+TEST(Paramwise, RefusesWhatCannotWork) {
+  const auto refuses = [](const ParamwiseOptions& options, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { paramwise_groups(segmentor(), sgd(), options); }, parts);
+  };
+  ParamwiseOptions options;
+  options.norm_decay_mult = -0.5;
+  refuses(options, {"norm_decay_mult is -0.5, expected a finite number >= 0"});
+  options = {};
+  options.bias_lr_mult = std::numeric_limits<double>::infinity();
+  refuses(options, {"bias_lr_mult is inf"});
+  options = {};
+  options.custom_keys["head"] = {.lr_mult = std::nan("")};
+  refuses(options, {"custom_keys.head.lr_mult is nan"});
+  options.custom_keys["head"] = {.numbers = {{"beta3", 0.5}}};
+  refuses(options, {"beta3 = 0.5 for 'head.weight'", "SGD has no such number", "known:"});
+  options.custom_keys["head"] = {.numbers = {{"momentum", -1}}};
+  refuses(options, {"momentum = -1"});
+  options.custom_keys = {{"", {}}};
+  refuses(options, {"empty key"});
+}
+
+TEST(Paramwise, RefusesRulesThatCouldNotTakeEffect) {
+  DescribedTask unknown;
+  unknown.add("norm.weight", {3});
+  ParamwiseOptions options;
+  options.norm_decay_mult = 0.0;
+  expect_error<ConfigError>([&] { paramwise_groups(unknown, sgd(), options); }, {"Task::modules()"});
+  options = {};
+  options.flat_decay_mult = 0.0;  // asks for no kind of layer
+  EXPECT_EQ(paramwise_groups(unknown, sgd(), options).size(), 1U);
+
+  OptimizerOptions plain = sgd();
+  plain.weight_decay.reset();
+  expect_error<ConfigError>([&] { paramwise_groups(unknown, plain, options); }, {"set the optimizer's weight_decay"});
+  plain.type = "AdamW";  // has one by default
+  plain.momentum.reset();
+  EXPECT_EQ(numbers_of(paramwise_groups(unknown, plain, options), "norm.weight"), (Numbers{{"weight_decay", 0.0}}));
+}
+
+TEST(Paramwise, ATrainerStepsByTheGroups) {
+  torch::manual_seed(1);
+  auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(3, 3), torch::nn::Linear(3, 1));
+  TrainerOptions options;
+  options.optimizer = sgd();
+  options.optimizer.momentum.reset();
+  ParamwiseOptions paramwise;
+  paramwise.custom_keys["0."] = {.lr_mult = 0.0};
+  paramwise.bias_decay_mult = 0.0;
+  options.param_groups = [paramwise](Task& task, const OptimizerOptions& optimizer) {
+    return paramwise_groups(task, optimizer, paramwise);
+  };
+  EagerTrainer trainer(make_task(net, [](torch::nn::SequentialImpl& model,
+                                         const Batch& batch) { return model.forward(batch["x"]).sum() * 0.0; }),
+                       options);
+  const auto before = net->parameters();
+  std::vector<at::Tensor> copies;
+  for (const auto& parameter : before) copies.push_back(parameter.detach().clone());
+  trainer.step({{"x", torch::ones({2, 3})}});
+  EXPECT_TRUE(torch::equal(before[0], copies[0]));                       // no rate
+  EXPECT_TRUE(torch::allclose(before[2], copies[2] * (1 - 0.1 * 0.5)));  // decay alone
+  EXPECT_TRUE(torch::equal(before[3], copies[3]));                       // a bias: no decay
+  EXPECT_EQ(trainer.hyper_parameters().group_count(), 3U);
+}
+
+ModuleKind kind_at(const std::vector<ModuleInfo>& modules, const std::string& path) {
+  for (const ModuleInfo& module : modules) {
+    if (module.path == path) return module.kind;
+  }
+  throw std::runtime_error("no module " + path);
+}
+
+TEST(ModuleInfo, KnowsLayersOfTorchScriptByTheirNames) {
+  using torch::jit::Module;
+  Module conv("__torch__.torch.nn.modules.conv.___torch_mangle_7.Conv2d");
+  conv.register_parameter("weight", torch::zeros({4, 1, 3, 3}), false);
+  Module dense("__torch__.torch.nn.modules.conv.___torch_mangle_8.Conv2d");
+  dense.register_parameter("weight", torch::zeros({4, 2, 3, 3}), false);
+  Module root("__torch__.Net");
+  root.register_module("conv", conv);
+  root.register_module("dense", dense);
+  root.register_module("norm", Module("__torch__.torch.nn.modules.normalization.LayerNorm"));
+  root.register_module("own", Module("__torch__.models.___torch_mangle_1.LayerNorm2d"));
+  root.register_module("rms", Module("__torch__.torch.nn.modules.normalization.RMSNorm"));
+  root.register_module("dcn", Module("__torch__.mmcv.ops.deform_conv.DeformConv2dPack"));
+  root.register_module("up", Module("__torch__.torch.nn.modules.conv.ConvTranspose2d"));
+  const std::vector<ModuleInfo> modules = modules_of(root);
+  EXPECT_EQ(modules.front().type, "Net");
+  EXPECT_EQ(kind_at(modules, "conv"), ModuleKind::kDepthwiseConv2d);
+  EXPECT_EQ(kind_at(modules, "dense"), ModuleKind::kConv2d);
+  EXPECT_EQ(kind_at(modules, "norm"), ModuleKind::kNorm);
+  EXPECT_EQ(kind_at(modules, "own"), ModuleKind::kNorm);
+  EXPECT_EQ(kind_at(modules, "rms"), ModuleKind::kOther);  // mmengine's rules do not count it either
+  EXPECT_EQ(kind_at(modules, "dcn"), ModuleKind::kDeformableConv2d);
+  EXPECT_EQ(kind_at(modules, "up"), ModuleKind::kOther);
+}
+
+TEST(ModuleInfo, KnowsWhatDerivesFromANorm) {
+  struct OwnNorm : torch::nn::LayerNormImpl {
+    OwnNorm() : LayerNormImpl(torch::nn::LayerNormOptions({3})) {}
+  };
+  torch::nn::Module root;
+  root.register_module("own", std::make_shared<OwnNorm>());
+  EXPECT_EQ(kind_at(modules_of(root), "own"), ModuleKind::kNorm);
+}
+
+}  // namespace
+}  // namespace duet

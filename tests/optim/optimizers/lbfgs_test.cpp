@@ -1,0 +1,195 @@
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <duet/core/error.h>
+#include <duet/optim/optimizers/optimizer.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "../../support/expect_error.h"
+#include "../../support/sample_state.h"
+
+namespace duet::testing {
+namespace {
+
+struct Golden {
+  std::string function, name;
+  OptimizerOptions options;
+  bool wide;  // float64
+  int64_t iterations, evaluations;
+  std::vector<std::vector<double>> steps;  // loss before, weights after
+};
+
+const std::vector<Golden>& goldens() {
+  static const std::vector<Golden> all = {
+#include "lbfgs_golden.inc"
+  };
+  return all;
+}
+
+using LossAndGradient = std::pair<at::Tensor, at::Tensor>;
+
+// Both functions as in make_lbfgs_golden.py.
+LossAndGradient quadratic(const at::Tensor& x) {
+  const at::Tensor i = at::arange(10, x.options());
+  const at::Tensor d = (i + 1) / 4;
+  const at::Tensor r = x - (i - 4) / 8;
+  const at::Tensor total = x.sum();
+  return {(d * r * r).sum() / 2 + total * total / 20, d * r + total / 10};
+}
+
+LossAndGradient rosenbrock(const at::Tensor& x) {
+  const at::Tensor a = x.slice(0, 0, -1);
+  const at::Tensor b = x.slice(0, 1);
+  const at::Tensor u = 1 - a;
+  const at::Tensor v = b - a * a;
+  const at::Tensor gradient = at::zeros_like(x);
+  gradient.slice(0, 0, -1).add_(-2 * u - 400 * a * v);
+  gradient.slice(0, 1).add_(200 * v);
+  return {(u * u + 100 * v * v).sum(), gradient};
+}
+
+class Problem {
+ public:
+  Problem(const std::string& function, at::ScalarType dtype) : function_(function == "quadratic" ? quadratic : rosenbrock) {
+    const at::Tensor start = (at::arange(10, dtype) * 7).remainder(11).sub(5) / 8;
+    parameters = {{"a", start.slice(0, 0, 6).reshape({2, 3}).clone().requires_grad_(true)},
+                  {"b", start.slice(0, 6).clone().requires_grad_(true)}};
+  }
+
+  at::Tensor weights() const {
+    return at::cat({parameters[0].second.detach().flatten(), parameters[1].second.detach()});
+  }
+  at::Tensor evaluate() const {
+    ++evaluations;
+    const auto [loss, gradient] = function_(weights());
+    parameters[0].second.mutable_grad() = gradient.slice(0, 0, 6).reshape({2, 3}).clone();
+    parameters[1].second.mutable_grad() = gradient.slice(0, 6).clone();
+    return loss;
+  }
+  double step(Optimizer& optimizer) const {
+    optimizer.begin();
+    const double loss = optimizer.step_with([this] { return evaluate(); }).item<double>();
+    optimizer.end();
+    return loss;
+  }
+
+  NamedTensors parameters;
+  mutable int64_t evaluations = 0;
+
+ private:
+  LossAndGradient (*function_)(const at::Tensor&);
+};
+
+// Of the largest weight. Rosenbrock's valley lets the rounding of float32 grow before it is forgotten.
+double tolerance_of(const Golden& golden) {
+  if (golden.wide) return 1e-12;
+  return golden.function == "rosenbrock" ? 5e-3 : 1e-6;
+}
+
+class LbfgsTrajectory : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(LbfgsTrajectory, IsThatOfTorchOptim) {
+  const Golden& golden = goldens()[GetParam()];
+  const Problem problem(golden.function, golden.wide ? at::kDouble : at::kFloat);
+  const auto optimizer = Optimizer::create(golden.options, problem.parameters);
+  double worst = 0;
+  for (const std::vector<double>& expected : golden.steps) {
+    const double loss = problem.step(*optimizer);
+    EXPECT_NEAR(loss, expected[0], tolerance_of(golden) * std::max(1.0, expected[0]));
+    const at::Tensor weights = at::tensor(std::vector<double>(expected.begin() + 1, expected.end()), at::kDouble);
+    const double difference = (problem.weights() - weights).abs().max().item<double>() / weights.abs().max().item<double>();
+    worst = std::max(worst, difference);
+  }
+  EXPECT_LE(worst, tolerance_of(golden));
+  RecordProperty("largest_relative_difference", std::to_string(worst));
+  if (!golden.wide) return;  // where float32 stops depends on its last bits
+  EXPECT_EQ(optimizer->state_dict().integer("state.n_iter"), golden.iterations);
+  EXPECT_EQ(optimizer->state_dict().integer("state.func_evals"), golden.evaluations);
+  EXPECT_EQ(problem.evaluations, golden.evaluations);
+}
+
+TEST_P(LbfgsTrajectory, GoesOnFromItsState) {
+  const Golden& golden = goldens()[GetParam()];
+  const at::ScalarType dtype = golden.wide ? at::kDouble : at::kFloat;
+  const Problem whole(golden.function, dtype);
+  const auto uninterrupted = Optimizer::create(golden.options, whole.parameters);
+  const Problem first(golden.function, dtype);
+  const auto before = Optimizer::create(golden.options, first.parameters);
+  for (int i = 0; i < 2; ++i) {
+    whole.step(*uninterrupted);
+    first.step(*before);
+  }
+  const Problem second(golden.function, dtype);
+  const auto after = Optimizer::create(golden.options, second.parameters);
+  after->load_state_dict(before->state_dict());
+  for (std::size_t p = 0; p < 2; ++p) second.parameters[p].second.detach().copy_(first.parameters[p].second.detach());
+  for (int i = 0; i < 3; ++i) {
+    whole.step(*uninterrupted);
+    second.step(*after);
+  }
+  expect_same_tensor("weights", whole.weights(), second.weights());
+  expect_same_state(uninterrupted->state_dict(), after->state_dict());
+}
+
+std::vector<std::size_t> indices() {
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < goldens().size(); ++i) indices.push_back(i);
+  return indices;
+}
+
+INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(indices()), [](const auto& info) {
+  const Golden& golden = goldens()[info.param];
+  return golden.function + "_" + golden.name + (golden.wide ? "_float64" : "_float32");
+});
+
+TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {
+  const Problem problem("quadratic", at::kDouble);
+  const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
+  EXPECT_EQ(optimizer->names(), std::vector<std::string>{"lr"});
+  EXPECT_EQ(optimizer->get(0, "lr"), 1);
+  optimizer->follow("lr", [](std::size_t, int64_t applied) { return 1.0 / static_cast<double>(1 + applied); });
+  problem.step(*optimizer);
+  problem.step(*optimizer);
+  EXPECT_EQ(optimizer->get(0, "lr"), 0.5);
+  optimizer->set(0, "lr", 0.125);
+  problem.step(*optimizer);
+  EXPECT_EQ(optimizer->get(0, "lr"), 0.125);
+  problem.step(*optimizer);
+  EXPECT_EQ(optimizer->get(0, "lr"), 0.25);
+  EXPECT_EQ(optimizer->applied(), 4);
+  EXPECT_EQ(optimizer->applied_steps().item<int64_t>(), 4);
+  expect_error<ConfigError>([&] { optimizer->get(0, "momentum"); }, {"'momentum'", "lr"});
+  expect_error<ConfigError>([&] { optimizer->set(0, "lr", -1); }, {"lr = -1"});
+}
+
+TEST(Lbfgs, WhatItCannotDoIsNamed) {
+  const Problem problem("quadratic", at::kDouble);
+  const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
+  EXPECT_TRUE(optimizer->needs_closure());
+  expect_error<ConfigError>([&] { optimizer->step(); }, {"[LBFGS]", "closure"});
+  const NamedTensors mixed = {{"a", at::ones({2})}, {"b", at::ones({2}, at::kDouble)}};
+  expect_error<ConfigError>([&] { Optimizer::create({.type = "LBFGS"}, mixed); }, {"'b'", "Double"});
+  const ParamGroups two = {{"", {problem.parameters[0]}, {}}, {"", {problem.parameters[1]}, {}}};
+  expect_error<ConfigError>([&] { Optimizer::create({.type = "LBFGS"}, two); }, {"2 parameter groups"});
+  expect_error<CheckpointError>([&] {
+    optimizer->load_state_dict(Optimizer::create({.type = "SGD"}, problem.parameters)->state_dict());
+  }, {"SGD"});
+}
+
+TEST(Lbfgs, AStateThatDoesNotFitChangesNothing) {
+  const Problem problem("quadratic", at::kDouble);
+  const auto optimizer = Optimizer::create({.type = "LBFGS", .max_iter = 3}, problem.parameters);
+  problem.step(*optimizer);
+  const StateDict good = optimizer->state_dict();
+  const auto other = Optimizer::create({.type = "LBFGS", .max_iter = 3}, problem.parameters);
+  const StateDict before = other->state_dict();
+  StateDict bad = good;
+  bad.set("state.old_stps.0", at::zeros({9}, at::kDouble));
+  expect_error<CheckpointError>([&] { other->load_state_dict(bad); }, {"old_stps.0"});
+  expect_same_state(before, other->state_dict());
+}
+
+}  // namespace
+}  // namespace duet::testing

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <duet/optim/optimizers/optimizer.h>
+
+#include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Parameters and gradients as in make_optimizer_golden.py: formulas without rounding.
+
+namespace duet::testing {
+
+inline at::Tensor formula(const std::vector<int64_t>& sizes, int64_t factor, int64_t shift, int64_t modulus, int64_t divisor) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < c10::multiply_integers(sizes); ++i) {
+    values.push_back(static_cast<float>((i * factor + shift) % modulus - modulus / 2) / static_cast<float>(divisor));
+  }
+  return at::tensor(values).reshape(sizes);
+}
+
+inline const std::vector<std::vector<int64_t>>& golden_sizes() {
+  static const std::vector<std::vector<int64_t>> sizes = {{4, 6}, {17}, {}, {5, 3}};
+  return sizes;
+}
+
+// The last one has transposed memory.
+inline at::Tensor laid_out(std::size_t parameter, const at::Tensor& value) {
+  return parameter == 3 ? value.t().contiguous().t() : value;
+}
+
+inline NamedTensors initial_parameters() {
+  NamedTensors parameters;
+  for (std::size_t p = 0; p < golden_sizes().size(); ++p) {
+    const at::Tensor value = laid_out(p, formula(golden_sizes()[p], 7, 3 * static_cast<int64_t>(p), 11, 8));
+    parameters.emplace_back("p" + std::to_string(p), value.requires_grad_(true));
+  }
+  return parameters;
+}
+
+inline at::Tensor gradient_of(std::size_t parameter, int64_t update) {
+  const int64_t shift = update * 61 + update * update * 7 + static_cast<int64_t>(parameter) * 29;
+  return laid_out(parameter, formula(golden_sizes()[parameter], 97, shift, 251, int64_t{128} << (update / 100)));
+}
+
+// Parameter 1 sits out every third update, parameter 2 the first four.
+inline bool has_gradient(std::size_t parameter, int64_t update) {
+  return !((parameter == 1 && update % 3 == 1) || (parameter == 2 && update < 4));
+}
+
+inline void step(Optimizer& optimizer) {
+  optimizer.begin();
+  optimizer.step();
+  optimizer.end();
+}
+
+// One update of a golden trajectory that started with the rate `lr`.
+inline void golden_update(Optimizer& optimizer, const NamedTensors& parameters, double lr, int64_t update) {
+  optimizer.set(0, "lr", lr / static_cast<double>(1 + update / 100));
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    parameters[p].second.mutable_grad() = has_gradient(p, update) ? gradient_of(p, update) : at::Tensor();
+  }
+  step(optimizer);
+}
+
+inline std::vector<float> values_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kFloat).contiguous().flatten();
+  return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
+}
+
+inline std::vector<float> values_of(const NamedTensors& parameters) {
+  std::vector<float> values;
+  for (const auto& item : parameters) {
+    for (const float value : values_of(item.second)) values.push_back(value);
+  }
+  return values;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); });
+}
+
+inline void expect_bits(const std::vector<float>& expected, const std::vector<float>& found, const std::string& where) {
+  ASSERT_EQ(expected.size(), found.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(expected[i]), std::bit_cast<uint32_t>(found[i]))
+        << where << " element " << i << ": " << expected[i] << " became " << found[i];
+  }
+}
+
+}  // namespace duet::testing

@@ -1,0 +1,173 @@
+#include <ATen/Version.h>
+#include <duet/core/log.h>
+#include <duet/optim/optimizers/optimizer.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../../support/sample_state.h"
+#include "optimizer_cases.h"
+
+// Every optimizer and its flags against torch.optim, over 300 updates.
+
+namespace duet::testing {
+namespace {
+
+struct Golden {
+  std::string name;
+  OptimizerOptions options;
+  std::map<std::string, double> then;  // numbers from update kRetunedAt on
+  bool fused;                          // the same kernels as torch's
+  std::vector<std::pair<int64_t, std::string>> weights;  // after so many updates, as bits
+};
+
+constexpr int64_t kUpdates = 300;
+constexpr int64_t kRetunedAt = 150;
+
+const std::vector<Golden>& goldens() {
+  static const std::vector<Golden> all = {
+#include "optimizer_golden.inc"
+  };
+  return all;
+}
+
+const Golden& golden(const std::string& name) {
+  return *std::find_if(goldens().begin(), goldens().end(), [&](const Golden& one) { return one.name == name; });
+}
+
+std::vector<float> decoded(const std::string& hexadecimal) {
+  std::vector<float> values;
+  for (std::size_t at = 0; at < hexadecimal.size(); at += 8) {
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(std::stoul(hexadecimal.substr(at, 8), nullptr, 16))));
+  }
+  return values;
+}
+
+// Whether this CPU sums bfloat16 products as the one did that the goldens were made on. Muon's numbers depend on it.
+bool sums_bfloat16_alike() {
+  std::vector<at::Tensor> rows;
+  for (int64_t update = 0; update < 16; ++update) rows.push_back(gradient_of(0, update).flatten());
+  const at::Tensor matrix = at::stack(rows).to(at::kBFloat16);
+  const at::Tensor gram = at::mm(matrix, matrix.t());
+  return same_bits(values_of(at::addmm(gram, gram, gram, -1.5, 0.5)), decoded(golden("bfloat16_probe").weights[0].second));
+}
+
+class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (at::get_cpu_capability() == "DEFAULT") GTEST_SKIP() << "the goldens need a CPU with AVX2";
+    parameters_ = initial_parameters();
+    optimizer_ = Optimizer::create(golden_.options, parameters_);
+    lr_ = optimizer_->get(0, "lr");
+  }
+
+  void update(int64_t update) {
+    if (update == kRetunedAt) {
+      for (const auto& [name, value] : golden_.then) optimizer_->set(0, name, value);
+    }
+    golden_update(*optimizer_, parameters_, lr_, update);
+  }
+
+  // Relative to the largest weight of each parameter.
+  void expect_close(const std::vector<float>& expected, double tolerance, int64_t updates) {
+    std::size_t offset = 0;
+    for (const auto& [name, parameter] : parameters_) {
+      const std::vector<float> found = values_of(parameter);
+      double largest = 0;
+      double difference = 0;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        largest = std::max(largest, std::abs(double{expected[offset + i]}));
+        difference = std::max(difference, std::abs(double{expected[offset + i]} - double{found[i]}));
+        ASSERT_TRUE(std::isfinite(found[i]));
+      }
+      EXPECT_LE(difference, tolerance * largest) << name << " after " << updates << " updates";
+      offset += found.size();
+    }
+    ASSERT_EQ(offset, expected.size());
+  }
+
+  const Golden& golden_ = golden(GetParam());
+  NamedTensors parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+  double lr_ = 0;
+};
+
+TEST_P(OptimizerTrajectory, IsThatOfTorchOptim) {
+  const double tolerance = golden_.options.type == "Muon" && !sums_bfloat16_alike() ? 0.05 : 1e-6;
+  bool identical = true;
+  std::size_t compared = 0;
+  for (int64_t done = 1; done <= kUpdates; ++done) {
+    update(done - 1);
+    for (const auto& [at, weights] : golden_.weights) {
+      if (at != done) continue;
+      ++compared;
+      identical = identical && same_bits(decoded(weights), values_of(parameters_));
+      if (golden_.fused) {
+        expect_bits(decoded(weights), values_of(parameters_), "after " + std::to_string(done));
+      } else {
+        expect_close(decoded(weights), tolerance, done);
+      }
+    }
+  }
+  EXPECT_EQ(compared, 4U);
+  RecordProperty("bit_identical", identical ? "yes" : "no");
+}
+
+// Numbers and state come from the checkpoint, whatever the optimizer was made with.
+OptimizerOptions with_other_numbers(OptimizerOptions options) {
+  options.lr = 7;
+  options.weight_decay = 0.5;
+  if (options.betas) options.betas = {{0.1, 0.2}};
+  if (options.eps) options.eps = 0.25;
+  if (options.momentum) options.momentum = 0.125;
+  return options;
+}
+
+// Without the numbers that the optimizer was made with.
+StateDict carried(const StateDict& state) {
+  StateDict kept;
+  for (const auto& [name, tensor] : state.tensors()) kept.set(name, tensor);
+  for (const auto& [name, value] : state.values()) {
+    if (name.rfind("configured.", 0) != 0) kept.set(name, value);
+  }
+  return kept;
+}
+
+TEST_P(OptimizerTrajectory, GoesOnFromItsState) {
+  constexpr int64_t kLength = 40;
+  set_log_level(LogLevel::kError);  // it warns, rightly, that the numbers differ
+  for (int64_t done = 0; done < kLength; ++done) update(done);
+  const std::vector<float> expected = values_of(parameters_);
+
+  for (const int64_t moved : {0, 1, 3, 20}) {
+    parameters_ = initial_parameters();
+    optimizer_ = Optimizer::create(golden_.options, parameters_);
+    for (int64_t done = 0; done < moved; ++done) update(done);
+    const NamedTensors copies = initial_parameters();
+    auto fresh = Optimizer::create(with_other_numbers(golden_.options), copies);
+    if (moved == 3) golden_update(*fresh, copies, 7, 0);  // one that has a state of its own already
+    for (std::size_t p = 0; p < copies.size(); ++p) copies[p].second.detach().copy_(parameters_[p].second.detach());
+    fresh->load_state_dict(optimizer_->state_dict());
+    expect_same_state(carried(fresh->state_dict()), carried(optimizer_->state_dict()));
+    parameters_ = copies;
+    optimizer_ = std::move(fresh);
+    for (int64_t done = moved; done < kLength; ++done) update(done);
+    expect_bits(expected, values_of(parameters_), "moved at " + std::to_string(moved));
+  }
+  set_log_level(LogLevel::kInfo);
+}
+
+std::vector<std::string> case_names() {
+  std::vector<std::string> names;
+  for (const Golden& one : goldens()) {
+    if (one.name != "bfloat16_probe") names.push_back(one.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Torch, OptimizerTrajectory, ::testing::ValuesIn(case_names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet::testing

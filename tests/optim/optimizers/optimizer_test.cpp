@@ -1,0 +1,336 @@
+#include <duet/optim/optimizers/optimizer.h>
+
+#include <ATen/TensorOperators.h>
+#include <duet/core/error.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "../../support/expect_error.h"
+#include "../../support/sample_state.h"
+#include "optimizer_cases.h"
+
+namespace duet::testing {
+namespace {
+
+using at::Tensor;
+
+const std::vector<std::string> kTypes = {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon"};
+
+// With momentum where it is an option, so that every type keeps something.
+OptimizerOptions options_of(const std::string& type) {
+  OptimizerOptions options{.type = type, .lr = 0.1};
+  if (type == "SGD" || type == "RMSprop") options.momentum = 0.9;
+  return options;
+}
+
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
+class EveryOptimizer : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Type, EveryOptimizer, ::testing::ValuesIn(kTypes), [](const auto& info) { return info.param; });
+
+TEST_P(EveryOptimizer, GradScaleDividesTheGradients) {
+  std::vector<float> results[2];
+  for (const bool scaled : {false, true}) {
+    const NamedTensors parameters = initial_parameters();
+    const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
+    for (int64_t update = 0; update < 5; ++update) {
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        parameters[p].second.mutable_grad() = gradient_of(p, update) * (scaled ? 4.0F : 1.0F);
+      }
+      optimizer->begin();
+      optimizer->step(scaled ? at::full({1}, 4.0, at::kFloat) : Tensor(), {});
+      optimizer->end();
+    }
+    results[scaled] = values_of(parameters);
+  }
+  expect_bits(results[0], results[1], GetParam());
+}
+
+// The state of parameters, without the numbers of the groups.
+std::vector<float> state_values(const Optimizer& optimizer) {
+  std::vector<float> values;
+  const StateDict state = optimizer.state_dict();
+  for (const auto& [name, tensor] : state.tensors()) {
+    for (const float value : values_of(tensor)) values.push_back(value);
+  }
+  return values;
+}
+
+TEST_P(EveryOptimizer, ASkippedStepChangesNothing) {
+  const NamedTensors parameters = initial_parameters();
+  const auto optimizer = Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
+  const auto update = [&](int64_t number, double found_inf) {
+    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, number);
+    if (found_inf == 1) parameters[0].second.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+    optimizer->begin();
+    optimizer->step({}, at::full({1}, found_inf, at::kFloat));
+    optimizer->end();
+  };
+  for (const int64_t before : {0, 3}) {  // as the first step, too
+    for (int64_t number = 0; number < before; ++number) update(number, 0);
+    const std::vector<float> weights = values_of(parameters);
+    const std::vector<float> state = state_values(*optimizer);
+    update(9, 1);
+    expect_bits(weights, values_of(parameters), "weights");
+    expect_bits(state, state_values(*optimizer), "state");
+    EXPECT_EQ(optimizer->applied(), before);
+  }
+}
+
+TEST_P(EveryOptimizer, AGradientOfAnotherLayoutIsTheSameGradient) {
+  std::vector<float> results[2];
+  for (const bool transposed : {false, true}) {
+    const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
+    const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
+    for (int64_t update = 0; update < 5; ++update) {
+      const Tensor gradient = formula({4, 5}, 5, update, 13, 16);
+      weight.mutable_grad() = transposed ? gradient.t().contiguous().t() : gradient;
+      step(*optimizer);
+    }
+    results[transposed] = values_of(weight);
+  }
+  expect_bits(results[0], results[1], "weight");
+}
+
+TEST_P(EveryOptimizer, NoGradientAtAllChangesNothing) {
+  const NamedTensors parameters = initial_parameters();
+  const std::vector<float> before = values_of(parameters);
+  const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
+  step(*optimizer);
+  expect_bits(before, values_of(parameters), "nothing");
+  EXPECT_EQ(optimizer->state_dict().tensor("state.p0.step").item<float>(), 0);
+}
+
+TEST_P(EveryOptimizer, AGradientIsNotChanged) {
+  const NamedTensors parameters = initial_parameters();
+  OptimizerOptions options = options_of(GetParam());
+  options.weight_decay = 0.5;
+  options.maximize = true;
+  const auto optimizer = Optimizer::create(options, parameters);
+  for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, 3);
+  step(*optimizer);
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    expect_same_tensor(parameters[p].first, gradient_of(p, 3), parameters[p].second.grad());
+  }
+}
+
+// Dtypes and groups part the kernel calls, not the results.
+TEST_P(EveryOptimizer, ParametersOfSeveralDtypesAreSteppedTogether) {
+  const auto run = [&](const std::vector<at::ScalarType>& dtypes) {
+    NamedTensors parameters;
+    for (std::size_t i = 0; i < dtypes.size(); ++i) {
+      parameters.emplace_back("p" + std::to_string(i), formula({4, 5}, 7, 0, 11, 8).to(dtypes[i]).requires_grad_(true));
+    }
+    const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
+    for (int64_t update = 0; update < 3; ++update) {
+      for (const auto& item : parameters) item.second.mutable_grad() = formula({4, 5}, 5, update, 13, 16).to(item.second.scalar_type());
+      step(*optimizer);
+    }
+    return parameters;
+  };
+  const NamedTensors together = run({at::kFloat, at::kDouble, at::kBFloat16});
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    const Tensor& found = together[i].second;
+    const NamedTensors alone = run({found.scalar_type()});
+    expect_same_tensor(c10::toString(found.scalar_type()), alone[0].second, found);
+  }
+  // Muon's products are bfloat16 in any dtype; a rounding of its input may move a result by some of its steps.
+  const double tolerance = GetParam() == "Muon" ? 2e-2 : 1e-6;
+  EXPECT_LE((together[0].second.detach() - together[1].second.detach()).abs().max().item<double>(), tolerance);
+}
+
+// Every element: ATen's fused SGD leaves most of a bfloat16 parameter as it is.
+TEST_P(EveryOptimizer, NarrowParametersAreSteppedAsFloat32UpToTheirRounding) {
+  const Tensor start = formula({3, 17}, 7, 0, 11, 8);
+  const Tensor gradient = formula({3, 17}, 5, 2, 13, 16);
+  const auto stepped = [&](at::ScalarType dtype) {
+    const Tensor weight = start.clone().to(dtype).requires_grad_(true);
+    const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
+    weight.mutable_grad() = gradient.to(dtype);
+    step(*optimizer);
+    return weight.detach().to(at::kFloat);
+  };
+  const Tensor expected = stepped(at::kFloat);
+  EXPECT_LE(((stepped(at::kBFloat16) - expected).abs() - expected.abs() / 128).max().item<float>(), 0);
+  EXPECT_LE(((stepped(at::kHalf) - expected).abs() - expected.abs() / 1024).max().item<float>(), 0);
+}
+
+TEST(Optimizer, AParameterThatSkipsUpdatesCountsItsOwnSteps) {
+  const NamedTensors parameters = initial_parameters();
+  const auto optimizer = Optimizer::create({.type = "AdamW"}, parameters);
+  for (int64_t update = 0; update < 10; ++update) golden_update(*optimizer, parameters, 0.1, update);
+  const StateDict state = optimizer->state_dict();
+  EXPECT_EQ(state.tensor("state.p0.step").item<float>(), 10);
+  EXPECT_EQ(state.tensor("state.p1.step").item<float>(), 7);
+  EXPECT_EQ(state.tensor("state.p2.step").item<float>(), 6);
+}
+
+TEST(Optimizer, NumbersAreReadAndWrittenByName) {
+  const auto adam = Optimizer::create({.type = "AdamW", .lr = 0.5}, initial_parameters());
+  EXPECT_EQ(adam->group_count(), 1U);
+  EXPECT_EQ(adam->names(), (std::vector<std::string>{"beta1", "beta2", "eps", "lr", "weight_decay"}));
+  EXPECT_EQ(adam->get(0, "weight_decay"), 0.01);
+  adam->set(0, "lr", 0.1);
+  EXPECT_EQ(adam->get(0, "lr"), 0.1);
+  expect_error<ConfigError>([&] { adam->get(0, "momentum"); }, {"'momentum'", "beta1", "weight_decay"});
+  expect_error<ConfigError>([&] { adam->set(0, "momentum", 1); }, {"'momentum'"});
+  expect_error<ConfigError>([&] { adam->set(0, "beta1", 1); }, {"beta1 = 1", "[0, 1)"});
+  expect_error<ConfigError>([&] { adam->get(1, "lr"); }, {"group 1"});
+}
+
+TEST(Optimizer, DefaultsAreThoseOfTorch) {
+  const auto expect_numbers = [](const std::string& type, const std::map<std::string, double>& expected) {
+    const auto optimizer = Optimizer::create({.type = type}, initial_parameters());
+    std::map<std::string, double> found;
+    for (const std::string& name : optimizer->names()) found.emplace(name, optimizer->get(0, name));
+    EXPECT_EQ(found, expected) << type;
+  };
+  expect_numbers("SGD", {{"lr", 1e-3}, {"weight_decay", 0}, {"momentum", 0}, {"dampening", 0}});
+  expect_numbers("Adam", {{"lr", 1e-3}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
+  expect_numbers("AdamW", {{"lr", 1e-3}, {"weight_decay", 1e-2}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
+  expect_numbers("Adagrad", {{"lr", 1e-2}, {"weight_decay", 0}, {"lr_decay", 0}, {"eps", 1e-10}});
+  expect_numbers("RMSprop", {{"lr", 1e-2}, {"weight_decay", 0}, {"alpha", 0.99}, {"eps", 1e-8}});
+  expect_numbers("NAdam", {{"lr", 2e-3}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"momentum_decay", 4e-3}});
+  expect_numbers("RAdam", {{"lr", 1e-3}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
+  expect_numbers("Lion", {{"lr", 1e-4}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.99}});
+  expect_numbers("Muon", {{"lr", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.95}, {"eps", 1e-7}, {"beta1", 0.9}, {"beta2", 0.999}});
+}
+
+// Without a buffer it could not take effect.
+TEST(Optimizer, MomentumCannotComeLater) {
+  const auto sgd = Optimizer::create({.type = "SGD"}, initial_parameters());
+  expect_error<ConfigError>([&] { sgd->set(0, "momentum", 0.5); }, {"momentum = 0.5"});
+  const auto rmsprop = Optimizer::create({.type = "RMSprop"}, initial_parameters());
+  expect_error<ConfigError>([&] { rmsprop->set(0, "momentum", 0.5); }, {"'momentum'"});
+}
+
+TEST(Optimizer, MuonStepsMatricesItselfAndTheRestByAdamW) {
+  const auto muon = Optimizer::create({.type = "Muon"}, initial_parameters());
+  const StateDict state = muon->state_dict();
+  for (const char* matrix : {"p0", "p3"}) {
+    EXPECT_TRUE(state.has(std::string("state.") + matrix + ".momentum_buffer"));
+    EXPECT_FALSE(state.has(std::string("state.") + matrix + ".exp_avg"));
+  }
+  for (const char* other : {"p1", "p2"}) {
+    EXPECT_FALSE(state.has(std::string("state.") + other + ".momentum_buffer"));
+    EXPECT_TRUE(state.has(std::string("state.") + other + ".exp_avg_sq"));
+  }
+  expect_error<ConfigError>([] { Optimizer::create({.type = "Muon"}, {{"bias", at::ones({3})}}); }, {"[Muon]", "AdamW"});
+}
+
+// Its direction: singular values near 1, whatever those of the gradient are.
+TEST(Optimizer, MuonsStepIsNearlyOrthogonal) {
+  for (const auto& sizes : {std::vector<int64_t>{6, 9}, std::vector<int64_t>{9, 6}}) {
+    const Tensor weight = at::zeros(sizes).requires_grad_(true);
+    const auto optimizer = Optimizer::create({.type = "Muon", .lr = 1, .weight_decay = 0.0, .ns_steps = 10}, {{"weight", weight}});
+    weight.mutable_grad() = formula(sizes, 97, 0, 251, 128);
+    step(*optimizer);
+    const double ratio = std::sqrt(std::max(1.0, static_cast<double>(sizes[0]) / static_cast<double>(sizes[1])));
+    const Tensor values = at::linalg_svdvals(weight.detach()) / ratio;
+    EXPECT_GT(values.min().item<double>(), 0.6);
+    EXPECT_LT(values.max().item<double>(), 1.4);
+  }
+}
+
+TEST(Optimizer, ValidationNamesTheField) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto expect_field = [](const std::string& field, const OptimizerOptions& options) {
+    expect_error<ConfigError>([&] { options.validate(); }, {"[OptimizerOptions]", field});
+    expect_error<ConfigError>([&] { Optimizer::create(options, initial_parameters()); }, {field});
+  };
+  expect_field("type", {.type = "Rprop"});
+  for (const double bad : {-1e-9, nan, inf}) {
+    expect_field("lr", {.lr = bad});
+    expect_field("weight_decay", {.weight_decay = bad});
+    expect_field("eps", {.eps = bad});
+    expect_field("betas[0]", {.betas = {{bad, 0.9}}});
+    expect_field("betas[1]", {.betas = {{0.9, bad}}});
+    expect_field("momentum", {.type = "SGD", .momentum = bad});
+    expect_field("dampening", {.type = "SGD", .dampening = bad});
+    expect_field("alpha", {.type = "RMSprop", .alpha = bad});
+    expect_field("momentum_decay", {.type = "NAdam", .momentum_decay = bad});
+    expect_field("lr_decay", {.type = "Adagrad", .lr_decay = bad});
+    expect_field("initial_accumulator_value", {.type = "Adagrad", .initial_accumulator_value = bad});
+    expect_field("tolerance_grad", {.type = "LBFGS", .tolerance_grad = bad});
+  }
+  expect_field("betas[0]", {.betas = {{1.0, 0.9}}});
+  expect_field("betas[1]", {.betas = {{0.9, 1.0}}});
+  expect_field("dampening", {.type = "SGD", .dampening = 1.5});
+  expect_field("nesterov", {.type = "SGD", .nesterov = true});
+  expect_field("nesterov", {.type = "SGD", .momentum = 0.9, .dampening = 0.1, .nesterov = true});
+  expect_field("ns_steps", {.type = "Muon", .ns_steps = 0});
+  expect_field("adjust_lr_fn", {.type = "Muon", .adjust_lr_fn = "spectral"});
+  expect_field("line_search_fn", {.type = "LBFGS", .line_search_fn = "armijo"});
+  expect_field("max_iter", {.type = "LBFGS", .max_iter = 0});
+  OptimizerOptions({.lr = 0, .weight_decay = 0, .betas = {{0, 0}}, .eps = 0}).validate();
+}
+
+// It would be ignored without a word.
+TEST(Optimizer, AnOptionThatTheTypeDoesNotHaveIsRefused) {
+  const auto expect_refused = [](const std::string& field, const OptimizerOptions& options) {
+    expect_error<ConfigError>([&] { options.validate(); }, {field, options.type, "leave it out"});
+  };
+  expect_refused("momentum", {.type = "AdamW", .momentum = 0.9});
+  expect_refused("amsgrad", {.type = "NAdam", .amsgrad = true});
+  expect_refused("betas", {.type = "SGD", .betas = {{0.9, 0.99}}});
+  expect_refused("eps", {.type = "Lion", .eps = 1e-8});
+  expect_refused("decoupled_weight_decay", {.type = "AdamW", .decoupled_weight_decay = true});
+  expect_refused("weight_decay", {.type = "LBFGS", .weight_decay = 0.1});
+  expect_refused("centered", {.type = "Adagrad", .centered = true});
+}
+
+TEST(Optimizer, ParametersItCannotTrainAreNamed) {
+  const auto expect_refused = [](const Tensor& tensor, const std::string& part) {
+    expect_error<ConfigError>([&] { Optimizer::create({}, {{"good", at::ones({2})}, {"bad", tensor}}); }, {"'bad'", part});
+  };
+  expect_refused(at::ones({2}, at::kLong), "Long");
+  expect_refused(at::ones({1}).expand({4}), "strides");
+  expect_refused(at::ones({4, 4}).slice(1, 0, 2), "strides");
+  expect_error<ConfigError>([] { Optimizer::create({}, NamedTensors{}); }, {"no trainable parameter"});
+}
+
+// A state that does not fit is refused before anything of it is taken.
+TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
+  const NamedTensors parameters = initial_parameters();
+  const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
+  for (int64_t update = 0; update < 3; ++update) golden_update(*optimizer, parameters, 0.1, update);
+  const StateDict good = optimizer->state_dict();
+
+  const auto other = Optimizer::create(options_of(GetParam()), initial_parameters());
+  const StateDict before = copy_of(other->state_dict());
+  const auto expect_refused = [&](const StateDict& state, const std::string& part) {
+    expect_error<CheckpointError>([&] { other->load_state_dict(state); }, {part});
+    expect_same_state(before, other->state_dict());
+  };
+  const auto without = [&](const std::string& left_out) {
+    StateDict state;
+    for (const auto& [name, tensor] : good.tensors()) if (name != left_out) state.set(name, tensor);
+    for (const auto& [name, value] : good.values()) if (name != left_out) state.set(name, value);
+    return state;
+  };
+  for (const auto& entry : good.tensors()) {
+    expect_refused(without(entry.first), entry.first);
+    StateDict changed = copy_of(good);
+    changed.set(entry.first, at::zeros({2, 2, 2}));
+    expect_refused(changed, entry.first);
+    changed.set(entry.first, entry.second.to(at::kDouble));
+    expect_refused(changed, entry.first);
+  }
+  for (const auto& entry : good.values()) expect_refused(without(entry.first), entry.first);
+  StateDict more = copy_of(good);
+  more.set("state.p0.unknown", at::zeros({2}));
+  expect_refused(more, "state.p0.unknown");
+  const std::string other_type = GetParam() == "SGD" ? "Adam" : "SGD";
+  expect_refused(Optimizer::create({.type = other_type}, initial_parameters())->state_dict(), other_type);
+}
+
+}  // namespace
+}  // namespace duet::testing
