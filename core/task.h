@@ -39,7 +39,8 @@ class Task {
   virtual StepOutput training_step(const Batch& batch) = 0;
 
   // The count that the mean in the loss is taken over: samples by default; tokens, pixels, ... if the
-  // task averages over these. It makes gradient accumulation over uneven batches exact.
+  // task averages over these. It makes gradient accumulation over uneven batches exact. A micro-batch
+  // of weight 0 is left out.
   virtual double weight(const Batch& batch) const { return static_cast<double>(batch.size()); }
 
   // What evaluation needs of one batch: "loss" (0-dim) and whatever the metrics ask for, usually

@@ -6,10 +6,12 @@
 #include <duet/core/device_copy.h>
 #include <duet/core/error.h>
 #include <duet/core/error_text.h>
+#include <duet/core/log.h>
 
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <utility>
 
 namespace duet {
 
@@ -113,9 +115,14 @@ void BaseTrainer::weigh(Window& window) {
       }
       moves = moves || item.second.device() != device_;
     }
-    if (moves) batch = copy_->to_device(batch);
+    if (moves && weight > 0) batch = copy_->to_device(batch);
   }
   leave_out_weightless(window);
+  if (window.weightless > 0 && !std::exchange(warned_of_weightless_, true)) {
+    log_warning(c10::str("[BaseTrainer] ", window.weightless, " of the micro-batches of update ", context_.update,
+                         " have weight 0 and are left out, as all others of this kind will be without a word; if that ",
+                         "is not meant, check Task::weight and the data"));
+  }
 }
 
 namespace {

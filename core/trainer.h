@@ -179,6 +179,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
   bool ranks_mix_ = false;         // the plans for this update differ, or the layouts
+  bool warned_of_weightless_ = false;
   bool stop_agreed_ = false;       // all ranks know that they stop
   int64_t validated_update_ = -1;  // the update after which the last validation by interval was complete
 };

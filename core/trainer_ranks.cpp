@@ -107,7 +107,8 @@ void BaseTrainer::agree_on_total(Window& window) {
 
 void BaseTrainer::adopt(const Meeting& meeting, Window& window) {
   meeting.tell(window);
-  const bool layouts_differ = meeting.differ_in(Meeting::kLayout);
+  const bool runs = meeting.first_with(Meeting::kBatches) >= 0;  // else there is no update that could agree
+  const bool layouts_differ = runs && meeting.differ_in(Meeting::kLayout);
   if (layouts_differ) rule_->agree_on_layout();
   ranks_mix_ = layouts_differ || meeting.differ_in(Meeting::kPlan);
 }

@@ -289,7 +289,17 @@ void Update::settle() {
 
 void Update::set(std::size_t group, const std::string& name, double value) {
   optimizer_->set(group, name, value);
-  if (distributed_) distributed_->note(group, name, value);
+  if (distributed_) distributed_->settings().note(group, name, value);
+}
+
+void Update::follow(const std::string& name, Curve curve) {
+  optimizer_->follow(name, curve);
+  if (distributed_) distributed_->settings().note(name, curve, *this);
+}
+
+void Update::unfollow(const std::string& name) {
+  optimizer_->unfollow(name);
+  if (distributed_) distributed_->settings().forget(name);
 }
 
 double Update::layout() const { return distributed_ ? distributed_->layout() : 0; }

@@ -65,8 +65,8 @@ class Update : public UpdateRule {
   bool has(std::size_t group, const std::string& name) const override { return optimizer_->has(group, name); }
   double get(std::size_t group, const std::string& name) const override { return optimizer_->get(group, name); }
   void set(std::size_t group, const std::string& name, double value) override;
-  void follow(const std::string& name, Curve curve) override { optimizer_->follow(name, std::move(curve)); }
-  void unfollow(const std::string& name) override { optimizer_->unfollow(name); }
+  void follow(const std::string& name, Curve curve) override;
+  void unfollow(const std::string& name) override;
   int64_t applied() const override { return optimizer_->applied(); }
 
   StateDict state_dict() const override;

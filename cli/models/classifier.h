@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/ops/cross_entropy_loss.h>
+#include <duet/core/model/counted_targets.h>
 #include <duet/core/model/module_task.h>
 
 #include <memory>
@@ -22,6 +23,10 @@ class ClassifierTask : public Task {
   std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
 
   StepOutput training_step(const Batch& batch) override { return {loss(logits(batch), batch), {}}; }
+
+  double weight(const Batch& batch) const override {
+    return static_cast<double>(counted_targets(batch["target"]));
+  }
 
   NamedTensors validation_step(const Batch& batch) override {
     const at::Tensor prediction = logits(batch);

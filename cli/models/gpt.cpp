@@ -7,6 +7,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <duet/cli/models/model_options.h>
+#include <duet/core/model/counted_targets.h>
 #include <duet/core/model/module_task.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
@@ -154,7 +155,9 @@ class GptTask : public Task {
     return {at::cross_entropy_loss(logits.flatten(0, 1), batch["target"].flatten()), {}};
   }
 
-  double weight(const Batch& batch) const override { return static_cast<double>(batch["target"].numel()); }
+  double weight(const Batch& batch) const override {
+    return static_cast<double>(counted_targets(batch["target"]));
+  }
 
   NamedTensors predict(const Batch& batch) override { return {{"prediction", model_->forward(batch["input"])}}; }
 

@@ -142,11 +142,21 @@ class Meeting {
     if (!shared.empty()) refuse(shared);
   }
 
+  // Who has failed says more than who is missing.
+  void throw_known_failure() {
+    for (int64_t rank = 0; rank < launch_.world_size; ++rank) {
+      if (!store_.check({hello_key(rank)})) continue;
+      const Hello hello = hello_from(text_at(store_, hello_key(rank)));
+      if (!hello.failure.empty()) throw_error_of(rank, hello.failure);
+    }
+  }
+
   void check_for_the_end(int64_t awaited) {
     const std::string refused = text_at(store_, "refused"), late = text_at(store_, "late");
     if (!refused.empty()) throw ConfigError(refused);
     if (!late.empty()) throw PeerError(late);
     if (Clock::now() < deadline_) return;
+    throw_known_failure();
     const std::string text = late_text(launch_, "rank " + std::to_string(awaited), timeout_);
     set_text(store_, "late", text);
     throw PeerError(text);

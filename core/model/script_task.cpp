@@ -4,6 +4,7 @@
 #include <ATen/ops/mse_loss.h>
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
+#include <duet/core/model/counted_targets.h>
 #include <duet/core/model/script_forward.h>
 #include <duet/core/model/tied_names.h>
 #include <torch/csrc/jit/api/module.h>
@@ -41,10 +42,11 @@ class ScriptTask : public Task, public TiedNames {
 
   std::vector<ModuleInfo> modules() const override { return modules_of(module_); }
 
-  // Both losses are means over the target's elements: samples, tokens or pixels.
+  // Both losses are means over the target's elements: samples, tokens or pixels, of which cross entropy ignores some.
   double weight(const Batch& batch) const override {
-    const bool counts_elements = options_.loss != "none" && batch.contains(options_.target);
-    return static_cast<double>(counts_elements ? batch[options_.target].numel() : batch.size());
+    if (options_.loss == "none" || !batch.contains(options_.target)) return Task::weight(batch);
+    const at::Tensor& target = batch[options_.target];
+    return static_cast<double>(options_.loss == "cross_entropy" ? counted_targets(target) : target.numel());
   }
 
   StepOutput training_step(const Batch& batch) override { return {loss(forward(batch), batch), {}}; }

@@ -7,7 +7,7 @@
 #include <duet/optim/distributed/distributed_options.h>
 #include <duet/optim/distributed/gradient_reducer.h>
 #include <duet/optim/distributed/same_settings.h>
-#include <duet/optim/value_sum.h>
+#include <duet/optim/distributed/value_sum.h>
 
 namespace duet {
 
@@ -27,8 +27,8 @@ class DistributedUpdate {
     settings_.prepare(numbers);
     gradients_.prepare();
   }
-  // A hook has set a number.
-  void note(std::size_t group, const std::string& name, double value) { settings_.note(group, name, value); }
+  // What hooks do with numbers.
+  SameSettings& settings() { return settings_; }
   // First in each run of an update.
   void begin() { gradients_.begin(); }
   // `share` are this rank's parts of the loss and of the logged values.

@@ -22,12 +22,12 @@ struct GradientReducer::Entry {
   std::string name;
   at::Tensor parameter;
   std::size_t bucket = 0;
-  at::Tensor view;                                     // its place in the bucket; undefined: it does not train
-  std::shared_ptr<torch::autograd::Node> accumulator;  // holds the hook below
+  at::Tensor view{};                                     // its place in the bucket; undefined: it does not train
+  std::shared_ptr<torch::autograd::Node> accumulator{};  // holds the hook below
   std::uintptr_t hook = 0;
   bool ready = false;
-  int64_t touches = 0;                                 // additions to it in this backward
-  int64_t usual = -1;                                  // in the first one; negative: there was none
+  int64_t touches = 0;  // additions to it in this backward
+  int64_t usual = 0;    // in those before; 0: not known yet
   bool unused = false;  // on every rank, as the first update found
 };
 
@@ -139,9 +139,6 @@ constexpr int64_t kAlignment = 64;  // bytes, as of memory of its own
 // before sums at the places of then.
 void GradientReducer::place_buckets() {
   const at::NoGradGuard no_grad;
-  counted_ = std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
-    return entry.usual >= 0 || !entry.parameter.requires_grad();
-  });
   const auto padded = [](const at::Tensor& parameter, int64_t count) {
     const int64_t step = kAlignment / static_cast<int64_t>(parameter.element_size());
     return (count + step - 1) / step * step;
@@ -209,26 +206,20 @@ void GradientReducer::arm() {
   armed_ = true;
 }
 
-// The first backward only counts how often it comes here, and starts nothing.
+// Only a backward tells how often it comes here: what is not known yet is taken at its end, so the first one starts
+// nothing.
 void GradientReducer::touched(std::size_t index) {
   Entry& entry = entries_[index];
   if (!entry.view.defined() || !entry.parameter.grad().defined()) return;
-  if (++entry.touches < entry.usual) return;
+  if (++entry.touches < entry.usual || entry.usual == 0) return;
   if (entry.ready && entry.bucket < started_) {
     throw ConfigError(c10::str("[Distributed] autograd added to the gradient of '", entry.name, "' ", entry.touches,
-                               " times in one backward on rank ", communicator_->rank(), ", ", entry.usual,
-                               " times in the first one, after which it was sent, expected the same number in every ",
+                               " times in one backward on rank ", communicator_->rank(), ", never more than ",
+                               entry.usual, " times in those before, after which it was sent, expected no more in any ",
                                "update; checkpoint the same modules every time"));
   }
   take(index);
-  if (counted_) start_full_buckets();
-}
-
-void GradientReducer::count_touches() {
-  if (std::exchange(counted_, true)) return;
-  for (Entry& entry : entries_) {
-    if (entry.view.defined()) entry.usual = entry.touches;
-  }
+  start_full_buckets();
 }
 
 // Its place in the bucket becomes the gradient. Autograd may still add to it there until the bucket is started.
@@ -264,7 +255,7 @@ void GradientReducer::finish() {
   const bool has_batch = std::exchange(has_batch_, false);
   const at::NoGradGuard no_grad;
   fill_missing(has_batch);
-  if (has_batch) count_touches();
+  for (Entry& entry : entries_) entry.usual = std::max(entry.usual, entry.touches);
   for (Bucket& bucket : buckets_) finish_(bucket.flat, *communicator_);
   for (Entry& entry : entries_) {
     if (entry.view.defined()) entry.parameter.mutable_grad() = entry.unused ? at::Tensor() : entry.view;

@@ -35,8 +35,8 @@ class GradientReducer {
   // Before each run of an update, of which a line search or a comparison takes several: nothing is ready.
   void begin();
   // Before the backward of the window's last micro-batch: from now on a gradient goes to its bucket when it is ready,
-  // that is when autograd has added to it as often as in the first update. Nothing before, so that the micro-batches of
-  // a window cost one reduction.
+  // that is when autograd has added to it as often as in the updates before. Nothing earlier, so that the micro-batches
+  // of a window cost one reduction.
   void arm();
   // After the last backward: sends what is left and waits for all. A rank without a micro-batch, which was not armed,
   // gives zeros. Throws ConfigError naming parameters that got no gradient, unless that may be.
@@ -56,7 +56,6 @@ class GradientReducer {
   void add_hooks();
   void touched(std::size_t entry);
   void take(std::size_t entry);
-  void count_touches();
   void start_full_buckets();
   void fill_missing(bool has_batch);
   void agree_on_unused(const std::vector<std::size_t>& missing, bool has_batch);
@@ -64,14 +63,13 @@ class GradientReducer {
 
   std::shared_ptr<Communicator> communicator_;
   DistributedOptions options_;
-  std::vector<Entry> entries_;   // one per parameter
-  std::vector<Bucket> buckets_;  // in the order in which they are started
+  std::vector<Entry> entries_;                   // one per parameter
+  std::vector<Bucket> buckets_;                  // in the order in which they are started
   std::map<at::ScalarType, at::Tensor> memory_;  // what they lie in
-  std::size_t started_ = 0;      // buckets of this update that are on their way
+  std::size_t started_ = 0;                      // buckets of this update that are on their way
   bool armed_ = false;
   bool has_batch_ = false;
   bool agreed_on_unused_ = false;
-  bool counted_ = false;  // how often autograd adds to each gradient of these buckets
   bool agrees_anew_ = false;
 };
 

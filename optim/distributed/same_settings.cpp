@@ -10,7 +10,9 @@
 #include <atomic>
 #include <bit>
 #include <charconv>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 namespace duet {
 
@@ -98,6 +100,11 @@ std::string text_of(const HyperParameters& numbers) {
   return lines.text();
 }
 
+uint64_t hash_of(uint64_t hash, const std::string& text) {
+  for (const char letter : text) hash = hash_with(hash, static_cast<unsigned char>(letter));
+  return hash;
+}
+
 // Rank 0 counts for all: others may be in more groups than it is.
 int64_t next_trainer(Communicator& ranks) {
   static std::atomic<int64_t> made{0};
@@ -113,8 +120,31 @@ SameSettings::SameSettings(std::shared_ptr<Communicator> ranks, const UpdateOpti
 }
 
 void SameSettings::note(std::size_t group, const std::string& name, double value) {
-  hash_ = hash_with(hash_with(hash_, group), std::bit_cast<uint64_t>(value));
-  for (const char letter : name) hash_ = hash_with(hash_, static_cast<unsigned char>(letter));
+  const bool follows = curves_.count(name) != 0;
+  const auto [known, first] = set_.try_emplace({group, name}, value);
+  if (!first && !follows && std::exchange(known->second, value) == value) return;  // sets what is there already
+  hash_ = hash_with(hash_of(hash_, name), hash_with(group, std::bit_cast<uint64_t>(value)));
+}
+
+// A curve is known by its values at 0, 1, 2, 4, 8, ... applied updates.
+void SameSettings::note(const std::string& name, const HyperParameters::Curve& curve,
+                        const HyperParameters& numbers) {
+  constexpr int64_t kLast = int64_t{1} << 24;
+  Lines lines;
+  for (std::size_t group = 0; group < numbers.group_count(); ++group) {
+    if (!numbers.has(group, name)) continue;
+    for (int64_t applied = 0; applied <= kLast; applied = applied == 0 ? 1 : 2 * applied)
+      lines.add(c10::str(name, " of group ", group, " after ", applied, " updates"), curve(group, applied));
+  }
+  std::string& known = curves_[name];
+  if (known == lines.text()) return;
+  known = lines.text();
+  std::erase_if(set_, [&](const auto& item) { return item.first.second == name; });
+  hash_ = hash_of(hash_of(hash_, name), known);
+}
+
+void SameSettings::forget(const std::string& name) {
+  if (curves_.erase(name) > 0) hash_ = hash_of(hash_, name);
 }
 
 void SameSettings::prepare(const HyperParameters& numbers) {
@@ -124,7 +154,8 @@ void SameSettings::prepare(const HyperParameters& numbers) {
 }
 
 void SameSettings::agree(const std::string& options, const HyperParameters& numbers) {
-  const std::string own = c10::str("trainer number: ", trainer_, "\n", options, text_of(numbers));
+  std::string own = c10::str("trainer number: ", trainer_, "\n", options, text_of(numbers));
+  for (const auto& [name, values] : curves_) own += c10::str(name, " follows a curve: yes\n", values);
   const std::vector<std::string> all = ranks_->all_gather(own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all.front()) continue;

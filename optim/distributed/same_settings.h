@@ -4,8 +4,10 @@
 #include <duet/core/hyper_parameters.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace duet {
 
@@ -18,8 +20,10 @@ class SameSettings {
   // Throws ConfigError on all ranks if they differ.
   SameSettings(std::shared_ptr<Communicator> ranks, const UpdateOptions& options, const HyperParameters& numbers);
 
-  // A hook has set a number.
+  // A hook has set a number, lets one follow a curve, or no longer so.
   void note(std::size_t group, const std::string& name, double value);
+  void note(const std::string& name, const HyperParameters::Curve& curve, const HyperParameters& numbers);
+  void forget(const std::string& name);
   // The same on ranks that are at the same trainer and have set the same numbers.
   uint64_t hash() const { return hash_; }
   // The next prepare() compares with the other ranks.
@@ -32,6 +36,8 @@ class SameSettings {
 
   std::shared_ptr<Communicator> ranks_;
   int64_t trainer_;  // how many others rank 0 had made before
+  std::map<std::pair<std::size_t, std::string>, double> set_;  // numbers that follow no curve
+  std::map<std::string, std::string> curves_;                  // name -> some of its values
   uint64_t hash_ = 0;
   bool agrees_anew_ = false;
 };

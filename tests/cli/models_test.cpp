@@ -95,6 +95,24 @@ TEST(Gpt, StartsAtTheEntropyOfItsVocabulary) {
   EXPECT_EQ(task->weight(text(4, 12)), 48);
 }
 
+// Labels of -100 are not in the mean that cross entropy takes.
+TEST(Models, IgnoredTargetsHaveNoWeight) {
+  for (const at::ScalarType type : {at::kLong, at::kInt}) {
+    Batch batch = images(6);
+    at::Tensor target = batch["target"].to(type);
+    target.narrow(0, 1, 2).fill_(-100);
+    batch.set("target", target);
+    EXPECT_EQ(make_mlp()->weight(batch), 4) << type;
+  }
+  Batch batch = text(4, 12);
+  at::Tensor target = batch["target"].clone();
+  target.narrow(1, 5, 7).fill_(-100);
+  batch.set("target", target);
+  EXPECT_EQ(make_gpt(small_gpt())->weight(batch), 20);
+  batch.set("target", target.t());  // not contiguous
+  EXPECT_EQ(make_gpt(small_gpt())->weight(batch), 20);
+}
+
 TEST(Gpt, LooksOnlyBack) {
   seed_all(0);
   const auto task = make_gpt(small_gpt());

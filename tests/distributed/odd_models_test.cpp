@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <duet/core/error.h>
 #include <duet/core/model/module_task.h>
+#include <duet/graph/graph_trainer.h>
 #include <duet/hooks/callback_hook.h>
 #include <torch/torch.h>
 
@@ -61,6 +62,12 @@ struct CheckpointedTwice : Layers {
   }
 };
 
+// The first forward pass leaves the layer out, so nothing is known of it before the second.
+struct CheckpointedLater : CheckpointedTwice {
+  int64_t calls = 0;
+  Tensor forward(const Tensor& x) { return calls++ > 0 ? CheckpointedTwice::forward(x) : c(torch::tanh(a(x))); }
+};
+
 struct Masked : Layers {
   Tensor mask = register_buffer("mask", torch::full({1, 1}, 0.5).expand({3, 5}));
   Tensor forward(const Tensor& x) { return Layers::forward(x) * mask[0]; }
@@ -91,6 +98,7 @@ struct Training {
   std::function<void(BaseTrainer&)> prepare = [](BaseTrainer&) {};
   std::string mode = "eager";
   int64_t accumulate = 1;
+  bool find_unused = false;
 };
 
 NamedTensors train(const Training& training, const Ranks& ranks) {
@@ -99,6 +107,7 @@ NamedTensors train(const Training& training, const Ranks& ranks) {
   options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
   options.loop = {.max_updates = 40, .accumulate = training.accumulate};
   options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // one per parameter
+  options.distributed.find_unused_parameters = training.find_unused;
   const auto trainer = make_trainer(training.mode, training.make(), options);
   training.prepare(*trainer);
   NamedTensors samples = training.samples;
@@ -133,6 +142,10 @@ void expect_weights_of_one_process(Training training) {
 // Its gradient is complete when autograd has added to it twice.
 TEST(DistributedOddModels, ALayerIsCheckpointedTwice) {
   expect_weights_of_one_process({.make = classifier<CheckpointedTwice>});
+}
+
+TEST(DistributedOddModels, ALayerIsCheckpointedTwiceFromTheSecondPassOn) {
+  expect_weights_of_one_process({.make = classifier<CheckpointedLater>, .find_unused = true});
 }
 
 TEST(DistributedOddModels, ABufferIsExpanded) { expect_weights_of_one_process({.make = classifier<Masked>}); }
@@ -245,6 +258,38 @@ TEST_P(DistributedSettings, AHookSetsNumbersOnAllRanks) {
     return weights_of(*own);
   });
   expect_same_on_all(results);
+}
+
+// Whose first value is the number's own.
+TEST_P(DistributedSettings, AHookFollowsACurveOnOneRank) {
+  const auto drop = [](std::size_t, int64_t applied) { return applied < 5 ? 0.001 : 0.0001; };
+  const auto follow = [&](const Ranks& ranks, bool alone) {
+    const auto own = trainer(ranks);
+    if (!alone || ranks->rank() == 1) own->hyper_parameters().follow("lr", drop);
+    for (int update = 0; update < 6; ++update) step(*own);
+    return weights_of(*own);
+  };
+  expect_same_on_all(run_ranks(2, [&](const Ranks& ranks) { return follow(ranks, false); }));
+  expect_all(run_ranks(2, [&](const Ranks& ranks) { return follow(ranks, true); }), 2,
+             "(lr follows a curve: yes; on rank 0 nothing)");
+}
+
+// On one rank, before every update: after the first one, which the ranks have compared, nothing runs op by op for it.
+TEST(DistributedSetting, ToTheValueThatIsThereKeepsReplays) {
+  const auto results = run_ranks(2, [](const Ranks& ranks) {
+    TrainerOptions options;
+    options.distributed.communicator = ranks;
+    GraphTrainer trainer(classifier<Layers>(), options);
+    for (int update = 0; update < 10; ++update) {
+      if (ranks->rank() == 0) trainer.hyper_parameters().set(0, "lr", 0.001);
+      trainer.step(batch_of(classified(4)));
+    }
+    int64_t replays = 0;
+    for (const SignatureReport& report : trainer.report()) replays += report.replays;
+    return NamedTensors{{"replays", at::scalar_tensor(replays, at::kLong)}};
+  });
+  expect_same_on_all(results);
+  EXPECT_GE(results[0].at("replays").item<int64_t>(), 6);
 }
 
 TEST_P(DistributedSettings, TwoTrainersTakeTurns) {

@@ -124,6 +124,22 @@ TEST_F(ScriptTask, NeverCrashesOnADamagedArchive) {
   }
 }
 
+// One target of five counts in the first micro-batch, all in the second: the mean is one over six.
+TEST_F(ScriptTask, IgnoredTargetsAreNotInTheMeanOfAWindow) {
+  const std::string path = linear();
+  Batch few = batch();
+  at::Tensor targets = few["target"].clone();
+  targets.narrow(0, 1, 4).fill_(-100);
+  few.set("target", targets);
+  const at::Tensor weight = at::linspace(-1, 1, 12).view({3, 4});
+  const at::Tensor logits = at::cat({few["x"], batch(1)["x"]}).matmul(weight.t());
+  const double wanted = at::cross_entropy_loss(logits, at::cat({targets, batch(1)["target"]})).item<double>();
+  for (const std::string& mode : modes()) {
+    const auto trainer = make_trainer(mode, make_script_task({.path = path}), adamw());
+    EXPECT_NEAR(trainer->step({few, batch(1)}).loss.item<double>(), wanted, 1e-6) << mode;
+  }
+}
+
 TEST_F(ScriptTask, RefusesAModuleWithoutForward) {
   const std::string path = file_of("def scores(self, x):\n  return x\n");
   expect_error<ConfigError>([&] { make_script_task({.path = path}); }, {path, "forward"});

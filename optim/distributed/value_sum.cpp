@@ -1,4 +1,4 @@
-#include <duet/optim/value_sum.h>
+#include <duet/optim/distributed/value_sum.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace duet {
+
+// How many elements of `target` the mean in at::cross_entropy_loss is taken over: class indices but for -100, which it
+// leaves out, and all elements of anything else. Waits for the device where `target` is not on the host.
+int64_t counted_targets(const at::Tensor& target);
+
+}  // namespace duet
