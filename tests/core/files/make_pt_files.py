@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes core/pt_files/: files of torch.save as Python programs leave them, and some that must be refused.
+"""Writes core/files/pt_files/: files of torch.save as Python programs leave them, and some that must be refused.
 
 usage: make_pt_files.py FOLDER        needs torch and numpy; the values are those that pt_file_test.cpp computes
 """
