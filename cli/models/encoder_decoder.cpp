@@ -11,6 +11,7 @@
 #include <ATen/ops/relu.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <duet/cli/models/model_options.h>
+#include <duet/core/model/counted_targets.h>
 #include <duet/core/model/module_task.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/modulelist.h>
@@ -222,7 +223,9 @@ class SegmentationTask : public Task {
   void to(at::Device device) override { module_->to(device); }
   std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
 
-  double weight(const Batch& batch) const override { return batch["target"].ne(kIgnore).sum().item<double>(); }
+  double weight(const Batch& batch) const override {
+    return static_cast<double>(counted_targets(batch["target"], kIgnore));
+  }
 
   StepOutput training_step(const Batch& batch) override {
     const at::Tensor logits = module_->forward(batch["image"]);
