@@ -16,10 +16,8 @@
 
 namespace duet {
 
-namespace {
-
 // A sink until it fails.
-class GuardedSink {
+class AsyncSink::GuardedSink {
  public:
   explicit GuardedSink(std::unique_ptr<LogSink> sink) : sink_(std::move(sink)) {}
 
@@ -54,11 +52,9 @@ class GuardedSink {
   bool given_up_ = false;
 };
 
-}  // namespace
-
 class AsyncSink::Worker {
  public:
-  explicit Worker(std::vector<std::unique_ptr<LogSink>> sinks);
+  explicit Worker(std::vector<GuardedSink> sinks);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -121,8 +117,7 @@ class AsyncSink::Worker::Open {
   std::vector<Worker*> workers_;
 };
 
-AsyncSink::Worker::Worker(std::vector<std::unique_ptr<LogSink>> sinks) {
-  for (auto& sink : sinks) sinks_.emplace_back(std::move(sink));
+AsyncSink::Worker::Worker(std::vector<GuardedSink> sinks) : sinks_(std::move(sinks)) {
   Open::instance().add(this);
 }
 
@@ -217,17 +212,26 @@ void AsyncSink::Worker::run(Shared& shared) {
 }
 
 AsyncSink::AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks) {
-  for (const auto& sink : sinks) {
+  std::vector<GuardedSink> others;
+  for (auto& sink : sinks) {
     takes_images_ = takes_images_ || sink->takes_images();
     shows_progress_ = shows_progress_ || sink->shows_progress();
+    auto& place = sink->keeps_log_order() ? in_log_order_ : others;
+    place.emplace_back(std::move(sink));
   }
-  worker_ = std::make_unique<Worker>(std::move(sinks));
+  if (!others.empty()) worker_ = std::make_unique<Worker>(std::move(others));
 }
 
 AsyncSink::~AsyncSink() = default;
 
-void AsyncSink::put(LogRecord record) { worker_->put(std::move(record)); }
+void AsyncSink::put(LogRecord record) {
+  for (GuardedSink& sink : in_log_order_) sink.write(record);
+  if (worker_) worker_->put(std::move(record));
+}
 
-void AsyncSink::flush() { worker_->flush(); }
+void AsyncSink::flush() {
+  for (GuardedSink& sink : in_log_order_) sink.flush();
+  if (worker_) worker_->flush();
+}
 
 }  // namespace duet

@@ -32,7 +32,7 @@ inline bool goes_on(const LogRecord& first) {
   return first.step > 0 && (first.kind == "start" || first.kind == "text");
 }
 
-// Somewhere that records go. Called from one thread, which is not the training thread.
+// Somewhere that records go. Called from one thread, which is not the training thread but for one that keeps_log_order().
 class LogSink {
  public:
   virtual ~LogSink() = default;
@@ -45,6 +45,8 @@ class LogSink {
   virtual bool takes_images() const { return true; }
   // Whether records of kind "progress" reach it: a line that the next one takes the place of.
   virtual bool shows_progress() const { return false; }
+  // Whether its lines stand among others of the log: the training thread writes them, in the order of what happens.
+  virtual bool keeps_log_order() const { return false; }
 };
 
 }  // namespace duet

@@ -16,6 +16,7 @@ class TerminalSink : public LogSink {
   void write(const LogRecord& record) override;
   bool takes_images() const override { return false; }
   bool shows_progress() const override { return progress_; }
+  bool keeps_log_order() const override { return true; }
 
  private:
   void draw(std::string text);

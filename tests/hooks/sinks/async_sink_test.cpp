@@ -1,6 +1,8 @@
 #include <duet/hooks/sinks/async_sink.h>
 
+#include <duet/core/log.h>
 #include <duet/hooks/sinks/jsonl_sink.h>
+#include <duet/hooks/sinks/terminal_sink.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -139,6 +142,23 @@ TEST(AsyncSink, GivesPicturesAndProgressToThoseWhoTakeThem) {
   EXPECT_EQ(plain->size(), 1U);
   EXPECT_EQ(pictures->size(), 2U);
   EXPECT_EQ(progress->size(), 3U);
+}
+
+TEST(AsyncSink, LinesOfTheLogStandInTheOrderOfWhatHappens) {
+  const std::string text = stderr_of([] {
+    AsyncSink sink(one(std::make_unique<TerminalSink>()));
+    for (int64_t step = 0; step < 200; ++step) {
+      sink.put({.kind = "train", .step = step, .line = "from the sink"});
+      log_info("from beside it");
+    }
+  });
+  std::istringstream lines(text);
+  std::string line;
+  int64_t count = 0;
+  for (; std::getline(lines, line); ++count) {
+    ASSERT_NE(line.find(count % 2 == 0 ? "from the sink" : "from beside it"), std::string::npos) << "line " << count;
+  }
+  EXPECT_EQ(count, 400);
 }
 
 // Waits before each line, so that exit() comes first.
