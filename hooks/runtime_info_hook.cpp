@@ -44,7 +44,20 @@ void publish_rates(TrainContext& context) {
   });
 }
 
+std::string run_line(const TrainContext& context) {
+  std::string text = c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode),
+                              " on ", device_of(context.task).str(), ", seed ",
+                              at::detail::getDefaultCPUGenerator().current_seed());
+  if (context.communicator != nullptr) text += c10::str(", ", context.communicator->world_size(), " ranks");
+  return text;
+}
+
 }  // namespace
+
+// The first line of a run: before LoggerHook's own, which listens to texts from then on.
+void RuntimeInfoHook::before_run(TrainContext& context) {
+  if (context.is_main) log_info(run_line(context));
+}
 
 void RuntimeInfoHook::publish_momentum(TrainContext& context) {
   HyperParameters& numbers = context.hyper_parameters;
@@ -67,13 +80,7 @@ void RuntimeInfoHook::before_train(TrainContext& context) {
   publish_momentum(context);
   context.messages.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
 
-  if (!context.is_main) return;
-  std::string text =
-      c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
-               device.str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
-  if (context.communicator != nullptr) text += c10::str(", ", context.communicator->world_size(), " ranks");
-  log_info(text);
-  context.messages.text("runtime_info", text);
+  if (context.is_main) context.messages.text("runtime_info", run_line(context));
 }
 
 StateDict RuntimeInfoHook::state_dict() const {

@@ -22,6 +22,7 @@ class RuntimeInfoHook : public Hook {
   std::string name() const override { return "runtime_info"; }
   int priority() const override { return kVeryHigh; }
 
+  void before_run(TrainContext& context) override;
   void before_train(TrainContext& context) override;
 
   StateDict state_dict() const override;

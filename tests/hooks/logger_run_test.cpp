@@ -2,6 +2,7 @@
 
 #include <ATen/record_function.h>
 #include <duet/core/error.h>
+#include <duet/core/log.h>
 #include <duet/hooks/checkpoint_hook.h>
 #include <duet/hooks/iter_timer_hook.h>
 #include <duet/hooks/param_scheduler_hook.h>
@@ -74,6 +75,23 @@ TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
     EXPECT_DOUBLE_EQ(lines[line].at("loss").get<double>(), sum / 10);
     EXPECT_GT(lines[line].at("memory").get<double>(), 1);
     EXPECT_GT(lines[line].at("samples_per_second").get<double>(), 0);
+  }
+}
+
+// Whoever writes to the log beside it.
+TEST_P(LoggerRun, WritesItsLinesInTheOrderOfWhatHappens) {
+  const std::string text = testing::stderr_of([this] {
+    const auto run = trainer(mode, 3);
+    run->add_hook(after_each([](TrainContext& context) { log_info("seen: " + std::to_string(context.update)); }));
+    run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1}));
+    const auto data = loader(16);
+    run->train(*data);
+  });
+  std::size_t place = 0;
+  for (const char* next : {" on LibTorch ", "training in mode ", "model: ", "seen: 1", "update 1/3", "seen: 2",
+                           "update 2/3", "seen: 3", "update 3/3"}) {
+    place = text.find(next, place);
+    ASSERT_NE(place, std::string::npos) << "'" << next << "' is missing or too early in:\n" << text;
   }
 }
 

@@ -77,7 +77,8 @@ TEST(RuntimeInfo, SaysWhatRunsWhere) {
       nullptr, [&](const std::string& name, const std::string& text) { published = name + ": " + text; });
   seed_all(4711);
   RuntimeInfoHook hook;
-  const std::string text = testing::stderr_of([&] { hook.before_train(run.context); });
+  const std::string text = testing::stderr_of([&] { hook.before_run(run.context); });
+  EXPECT_EQ(testing::stderr_of([&] { hook.before_train(run.context); }), "");
   for (const std::string& said : {text, published}) {
     EXPECT_NE(said.find("EagerTrainer on cpu, seed 4711"), std::string::npos) << said;
     EXPECT_NE(said.find("LibTorch 2."), std::string::npos) << said;
