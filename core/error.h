@@ -34,6 +34,13 @@ class CheckpointError : public Error {
   explicit CheckpointError(const std::string& message) : Error(message, 4) {}
 };
 
+// A hook found at before_save_checkpoint that the state is not worth saving. CheckpointHook then leaves the checkpoints
+// there are as they are, and the run goes on; BaseTrainer::save() throws it.
+class SaveRefused : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 // Another process of the group is lost, has failed, or does not answer: nothing is wrong with this one, and a restart of all
 // goes on from the last checkpoint.
 class PeerError : public Error {

@@ -138,7 +138,7 @@ class BaseTrainer : public Stateful {
   bool validation_is_due(bool epoch_ends) const;
   MetricValues evaluate(DataSource& data, bool test);
   void check_weights(const StateDict& saved) const;
-  // With the other ranks, all at the same place (trainer_ranks.cpp).
+  // With the other ranks, all at the same place (trainer_ranks.cpp, trainer_ranks_state.cpp).
   struct Meeting;
   Meeting meet(double where, const Window& window);
   void adopt(const Meeting& meeting, Window& window);
@@ -150,8 +150,10 @@ class BaseTrainer : public Stateful {
   bool loop_ends() const;
   int64_t agree_on_epoch(int64_t updates);
   void sum_over_ranks(const std::vector<Metric*>& metrics);
+  void check_data(const DataSource& data, bool trains, const char* what);
   void meet_at_end();
-  void add_state_of_ranks(StateDict& state) const;
+  void warn_of_drift();
+  void add_state_of_ranks(StateDict& state);
   StateDict state_of_this_rank(const StateDict& saved) const;
   StateDict new_random_state(const StateDict& saved) const;
   void report(const char* phase);
@@ -178,6 +180,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Points> points_;
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
+  bool told_of_same_data_ = false, told_of_drift_ = false;
   bool ranks_mix_ = false;         // the plans for this update differ, or the layouts
   bool warned_of_weightless_ = false;
   bool stop_agreed_ = false;       // all ranks know that they stop

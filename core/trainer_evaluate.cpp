@@ -46,6 +46,7 @@ struct Pass {
   const EvaluationPoints& points;
   DataSource& data;
   int64_t limit;  // batches; 0: all
+  std::function<void()> check;  // the data, with the other ranks
   std::function<void()> agree;  // with the other ranks on whether the pass was whole
   std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;  // on the device, and as it came
   std::function<void()> finish;
@@ -63,6 +64,7 @@ void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pa
   hooks.call(p.before, context);
   hooks.call(p.before_epoch, context);
   pass.data.start_epoch(0);
+  pass.check();
   context.iter = 0;
   while (!interrupted(context) && (pass.limit == 0 || context.iter < pass.limit)) {
     const std::optional<Batch> host = pass.data.next();
@@ -151,7 +153,9 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   const int64_t limit = test ? options_.limit_test_batches : options_.limit_val_batches;
   Communicator* const ranks = context_.communicator;
   if (ranks != nullptr) ranks->set_patient(true);  // they come to the end of their shares at different times
-  run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, [this] { agree_on_stop(); }, visit, finish});
+  const auto check = [&] { check_data(data, /*trains=*/false, test ? "test" : "validation"); };
+  const auto agree = [this] { agree_on_stop(); };
+  run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, check, agree, visit, finish});
   if (ranks != nullptr) ranks->set_patient(false);
   return context_.metrics;
 }
@@ -166,7 +170,7 @@ void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch
     if (sink) sink(batch, outputs);
     return outputs;
   };
-  run_pass(hooks_, context_, *copy_, {kPredict, data, options_.limit_predict_batches, [] {}, visit, [] {}});
+  run_pass(hooks_, context_, *copy_, {kPredict, data, options_.limit_predict_batches, [] {}, [] {}, visit, [] {}});
 }
 
 }  // namespace duet

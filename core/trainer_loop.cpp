@@ -92,6 +92,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
 void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   task().train(true);
   data.start_epoch(context_.epoch);
+  check_data(data, /*trains=*/true, "training");
   if (context_.update_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   Window window;
   bool any = false;

@@ -1,9 +1,7 @@
-#include <duet/core/checkpoint/checkpoint_format.h>
 #include <duet/core/comm/communicator.h>
-#include <duet/core/comm/gather_state.h>
+#include <duet/core/comm/same_data.h>
 #include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
-#include <duet/core/files/xxh3.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
 #include <duet/core/trainer.h>
@@ -11,8 +9,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <set>
-#include <sstream>
+#include <utility>
 
 namespace duet {
 
@@ -52,7 +49,7 @@ struct BaseTrainer::Meeting {
 
 namespace {
 
-constexpr double kBeforeUpdate = 1, kBetweenUpdates = 2, kAtStart = 3;
+constexpr double kBeforeUpdate = 1, kBetweenUpdates = 2, kAtStart = 3, kBeforeData = 4;
 
 }  // namespace
 
@@ -131,12 +128,22 @@ int64_t BaseTrainer::agree_on_epoch(int64_t updates) {
   return static_cast<int64_t>(most);
 }
 
+void BaseTrainer::check_data(const DataSource& data, bool trains, const char* what) {
+  if (context_.communicator == nullptr) return;
+  meet(kBeforeData, {});
+  const bool looks_the_same = check_same_data(data, *context_.communicator, what);
+  if (!looks_the_same || !trains || !context_.is_main || std::exchange(told_of_same_data_, true)) return;
+  log_warning("[Distributed] the ranks' training data are not shared out, and start at the same place of the same order: "
+              "unless each rank has a dataset of its own, all train on the same samples. Give DataLoader a "
+              "DistributedSampler");
+}
+
 // Who is done with everything still waits for one whose last hooks fail.
 void BaseTrainer::meet_at_end() {
   if (context_.communicator == nullptr) return;
   context_.communicator->set_patient(true);
   report("end");
-  context_.communicator->barrier();
+  warn_of_drift();
   context_.communicator->set_patient(false);
 }
 
@@ -182,92 +189,6 @@ void BaseTrainer::sum_over_ranks(const std::vector<Metric*>& metrics) {
     context_.communicator->finish(sums);
     if (!sums.is_same(part)) part.copy_(sums);
   }
-}
-
-namespace {
-
-// The model's buffers, and those in the averages of hooks, by their names in a trainer's state; on the host.
-StateDict buffers_in(const StateDict& state, Task& task) {
-  std::set<std::string> names;
-  for (const auto& item : task.named_buffers()) names.insert(item.first);
-  StateDict found;
-  for (const auto& [name, tensor] : state.tensors()) {
-    const std::string prefix = checkpoint_format::place_of(name).prefix;
-    const bool is_buffer = !prefix.empty() && names.count(name.substr(prefix.size())) != 0;
-    if (is_buffer) found.set(name, tensor.detach().cpu().contiguous());
-  }
-  return found;
-}
-
-// Those of `own` that differ from rank 0's, found by their hashes.
-StateDict unlike_main(const StateDict& own, Communicator& ranks) {
-  const auto line_of = [](const std::string& name, const at::Tensor& tensor) {
-    return c10::str(xxh3_hex(tensor.const_data_ptr(), tensor.nbytes()), " ", tensor.scalar_type(), tensor.sizes(), " ",
-                    name);
-  };
-  std::string lines;
-  for (const auto& [name, tensor] : own.tensors()) lines += line_of(name, tensor) + "\n";
-  std::istringstream main(ranks.broadcast(lines));
-  std::set<std::string> of_main;
-  for (std::string line; std::getline(main, line);) of_main.insert(line);
-  StateDict differing;
-  for (const auto& [name, tensor] : own.tensors()) {
-    if (of_main.count(line_of(name, tensor)) == 0) differing.set(name, tensor);
-  }
-  return differing;
-}
-
-bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
-  const auto has = [&](int64_t rank) { return saved.has(c10::str("random_ranks.", rank, ".cpu")); };
-  return has(ranks.world_size() - 1) && !has(ranks.world_size());
-}
-
-}  // namespace
-
-// The state of rank r's generators is "random" for r = 0 and "random_ranks.r" for the others. "buffers_ranks.r" holds
-// what rank r has other than rank 0 where each keeps its own running statistics, by its name in the whole state.
-void BaseTrainer::add_state_of_ranks(StateDict& state) const {
-  Communicator* ranks = context_.communicator;
-  if (ranks == nullptr) return;
-  StateDict own;
-  own.put("random", random_state());
-  own.put("buffers", unlike_main(buffers_in(state, rule_->task()), *ranks));
-  const std::vector<StateDict> all = gather_state(*ranks, own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    state.put(c10::str("random_ranks.", rank), all[rank].part("random"));
-    state.put(c10::str("buffers_ranks.", rank), all[rank].part("buffers"));
-  }
-}
-
-// At another world size than the saved one all take rank 0's buffers, and the generators of all ranks but 0 start anew,
-// from what rank 0's is seeded with, the update and the rank.
-StateDict BaseTrainer::state_of_this_rank(const StateDict& saved) const {
-  const Communicator* ranks = context_.communicator;
-  const bool as_many = ranks != nullptr && is_of_as_many(saved, *ranks);
-  if (context_.is_main && !as_many && !saved.part("buffers_ranks").tensors().empty()) {
-    log_info("[Checkpoint] it was saved by another number of ranks, each with buffers of its own: those of rank 0 are "
-             "used everywhere");
-  }
-  if (context_.is_main) return saved;
-  StateDict own = saved.without("random");
-  if (!as_many) {
-    own.put("random", new_random_state(saved));
-    return own;
-  }
-  own.put("random", saved.part(c10::str("random_ranks.", ranks->rank())));
-  const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks->rank()));
-  for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
-  return own;
-}
-
-StateDict BaseTrainer::new_random_state(const StateDict& saved) const {
-  const auto update = static_cast<uint64_t>(saved.integer("trainer.update"));
-  const StateDict present = random_state();
-  set_random_state(saved.part("random"));
-  seed_all(rank_seed(default_seed() + update, context_.communicator->rank()));
-  StateDict own = random_state();
-  set_random_state(present);
-  return own;
 }
 
 }  // namespace duet

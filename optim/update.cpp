@@ -88,7 +88,7 @@ Update::Update(std::unique_ptr<Task> task, at::Device device, const UpdateOption
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   if (options_.distributed.communicator) {
-    distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, device_, options_, *optimizer_);
+    distributed_ = std::make_unique<DistributedUpdate>(*task_, parameters_, groups, device_, options_, *optimizer_);
   }
 }
 

@@ -34,6 +34,7 @@ class ShortEpoch : public DataSource {
   }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
+  std::optional<DataShare> share() const override { return data_.share(); }
   StateDict state_dict() const override { return data_.state_dict(); }
   void load_state_dict(const StateDict& state) override { data_.load_state_dict(state); }
 

@@ -11,13 +11,6 @@
 
 namespace duet {
 
-// A hook found at before_save_checkpoint that the state is not worth saving. CheckpointHook then leaves the checkpoints
-// there are as they are, and the run goes on; BaseTrainer::save() throws it.
-class SaveRefused : public CheckpointError {
- public:
-  using CheckpointError::CheckpointError;
-};
-
 struct CheckpointOptions {
   int max_keep = 3;  // older ones are deleted after a save; never fewer than 2 verified ones stay. -1: keep all
 };

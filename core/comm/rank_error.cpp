@@ -1,7 +1,6 @@
 #include <duet/core/comm/rank_error.h>
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint/checkpoint.h>
 #include <duet/core/error.h>
 #include <duet/core/error_text.h>
 

@@ -192,6 +192,13 @@ int64_t DataLoader::batches_per_epoch() const {
   return (sampler_->size() + rounded_up) / options_.batch_size;
 }
 
+// The position is that of the batches given out, however far a rank's workers have read ahead.
+std::optional<DataShare> DataLoader::share() const {
+  std::optional<DataShare> share = sampler_->share();
+  if (share) share->order += c10::str("batch_size: ", options_.batch_size, "\n", values_text(position_));
+  return share;
+}
+
 StateDict DataLoader::state_dict() const { return position_; }
 
 void DataLoader::load_state_dict(const StateDict& state) {

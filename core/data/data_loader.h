@@ -30,6 +30,7 @@ class DataLoader : public DataSource {
   std::optional<Batch> next() override;
   int64_t batches_per_epoch() const override;
   std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
+  std::optional<DataShare> share() const override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <duet/core/batch.h>
+#include <duet/core/data/data_share.h>
 #include <duet/core/state_dict.h>
 
 #include <cstdint>
@@ -21,6 +22,9 @@ class DataSource : public Stateful {
   virtual int64_t batches_per_epoch() const = 0;
   // Whether every epoch has an order of its own; nothing if the source cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
+  // Its part of data that all ranks read together: trainers then make sure that the parts fit. Nothing if it knows of
+  // no other ranks.
+  virtual std::optional<DataShare> share() const { return std::nullopt; }
 };
 
 }  // namespace duet

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <duet/core/data/data_share.h>
 #include <duet/core/state_dict.h>
 
 #include <cstdint>
@@ -19,6 +20,8 @@ class Sampler : public Stateful {
   virtual int64_t size() const = 0;
   // Whether every epoch has an order of its own; nothing if the sampler cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
+  // Nothing if it knows of no other ranks.
+  virtual std::optional<DataShare> share() const { return std::nullopt; }
 };
 
 // Every sample once per epoch: in file order, or in an order drawn from (seed, epoch).

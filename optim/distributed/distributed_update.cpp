@@ -30,12 +30,12 @@ const DistributedOptions& with_same_model(Task& task, const DistributedOptions& 
 
 }  // namespace
 
-DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device,
-                                     const UpdateOptions& options, const HyperParameters& numbers)
+DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters, const ParamGroups& groups,
+                                     at::Device device, const UpdateOptions& options, const HyperParameters& numbers)
     : task_(task),
       broadcasts_buffers_(options.distributed.broadcast_buffers),
       communicator_(with_same_model(task, options.distributed).communicator),
-      settings_(communicator_, options, numbers),
+      settings_(communicator_, options, groups, numbers),
       gradients_(parameters, communicator_, options.distributed),
       values_(communicator_, device),
       buffers_(communicator_) {}

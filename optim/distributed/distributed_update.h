@@ -15,9 +15,9 @@ namespace duet {
 // prepare(): eager mode runs it, graph mode records it.
 class DistributedUpdate {
  public:
-  // Throws ConfigError on every rank if the ranks' models, options or numbers differ.
-  DistributedUpdate(Task& task, const NamedTensors& parameters, at::Device device, const UpdateOptions& options,
-                    const HyperParameters& numbers);
+  // Throws ConfigError on every rank if the ranks' models, options, groups or numbers differ.
+  DistributedUpdate(Task& task, const NamedTensors& parameters, const ParamGroups& groups, at::Device device,
+                    const UpdateOptions& options, const HyperParameters& numbers);
 
   // See UpdateRule. A layout is the same on all ranks before the first update.
   double layout() const;

@@ -90,6 +90,15 @@ std::string text_of(const UpdateOptions& options) {
   return lines.text();
 }
 
+std::string text_of(const ParamGroups& groups) {
+  Lines lines;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const auto& parameter : groups[group].parameters)
+      lines.add("group of " + parameter.first, static_cast<double>(group));
+  }
+  return lines.text();
+}
+
 std::string text_of(const HyperParameters& numbers) {
   Lines lines;
   for (std::size_t group = 0; group < numbers.group_count(); ++group) {
@@ -114,9 +123,9 @@ int64_t next_trainer(Communicator& ranks) {
 }  // namespace
 
 SameSettings::SameSettings(std::shared_ptr<Communicator> ranks, const UpdateOptions& options,
-                           const HyperParameters& numbers)
+                           const ParamGroups& groups, const HyperParameters& numbers)
     : ranks_(std::move(ranks)), trainer_(next_trainer(*ranks_)) {
-  agree(text_of(options), numbers);
+  agree(text_of(options) + text_of(groups), numbers);
 }
 
 void SameSettings::note(std::size_t group, const std::string& name, double value) {

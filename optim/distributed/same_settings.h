@@ -2,6 +2,7 @@
 
 #include <duet/core/comm/communicator.h>
 #include <duet/core/hyper_parameters.h>
+#include <duet/optim/groups/param_group.h>
 
 #include <cstdint>
 #include <map>
@@ -18,7 +19,8 @@ struct UpdateOptions;
 class SameSettings {
  public:
   // Throws ConfigError on all ranks if they differ.
-  SameSettings(std::shared_ptr<Communicator> ranks, const UpdateOptions& options, const HyperParameters& numbers);
+  SameSettings(std::shared_ptr<Communicator> ranks, const UpdateOptions& options, const ParamGroups& groups,
+               const HyperParameters& numbers);
 
   // A hook has set a number, lets one follow a curve, or no longer so.
   void note(std::size_t group, const std::string& name, double value);

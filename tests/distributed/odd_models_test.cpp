@@ -68,6 +68,14 @@ struct CheckpointedLater : CheckpointedTwice {
   Tensor forward(const Tensor& x) { return calls++ > 0 ? CheckpointedTwice::forward(x) : c(torch::tanh(a(x))); }
 };
 
+// Autograd adds to the layer's gradient once, and from the fifth pass on twice.
+struct CheckpointedMoreLater : CheckpointedTwice {
+  int64_t calls = 0;
+  Tensor forward(const Tensor& x) {
+    return calls++ < 4 ? c(Checkpointed::apply(torch::tanh(a(x)), &b)) : CheckpointedTwice::forward(x);
+  }
+};
+
 struct Masked : Layers {
   Tensor mask = register_buffer("mask", torch::full({1, 1}, 0.5).expand({3, 5}));
   Tensor forward(const Tensor& x) { return Layers::forward(x) * mask[0]; }
@@ -188,6 +196,13 @@ void expect_all(const std::vector<RankResult>& results, int exit_code, const std
   }
 }
 
+// The first addition was sent to the other ranks before the second came.
+TEST(DistributedOddModels, ALayerIsCheckpointedMoreOftenThanEverBefore) {
+  const Training training{.make = classifier<CheckpointedMoreLater>};
+  expect_all(run_ranks(2, [&](const Ranks& ranks) { return train(training, ranks); }), 2,
+             "added to the gradient of 'b.weight' 2 times in one backward on rank ");
+}
+
 class DistributedSettings : public ::testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<BaseTrainer> trainer(const Ranks& ranks, TrainerOptions options = {}) {
@@ -228,6 +243,26 @@ TEST_P(DistributedSettings, OptionsDiffer) {
                          }),
                2, "rank 1 trains with other settings than rank 0 (" + text);
   }
+}
+
+TEST_P(DistributedSettings, GroupsDiffer) {
+  const auto groups = [](const Ranks& ranks) {
+    return [last = ranks->rank() == 1](const Task& task, const OptimizerOptions&) {
+      ParamGroups two = {{"all", {}, {}}, {"one", {}, {{"lr", 0.5}}}};
+      const NamedTensors parameters = task.named_parameters();
+      for (std::size_t i = 0; i < parameters.size(); ++i)
+        two[i == (last ? parameters.size() - 1 : 0) ? 1 : 0].parameters.push_back(parameters[i]);
+      return two;
+    };
+  };
+  expect_all(run_ranks(2,
+                       [&](const Ranks& ranks) {
+                         TrainerOptions options;
+                         options.param_groups = groups(ranks);
+                         trainer(ranks, options);
+                         return NamedTensors();
+                       }),
+             2, "(group of a.bias: 0; on rank 0 group of a.weight: 1)");
 }
 
 TEST_P(DistributedSettings, AHookSetsANumberOnOneRank) {

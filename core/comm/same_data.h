@@ -1,0 +1,14 @@
+#pragma once
+
+#include <duet/core/comm/communicator.h>
+#include <duet/core/data/data_source.h>
+
+namespace duet {
+
+// That what the ranks are about to read are parts of the same data, each rank its own. With other seeds, batch sizes or
+// ranks some samples would come twice and others never, without a word. `what` it is: "training".
+// Throws ConfigError on all ranks. Sources without a share may hold what they like: whether they tell the same position,
+// so that all ranks may be reading the very same samples. Private to core.
+bool check_same_data(const DataSource& data, Communicator& ranks, const char* what);
+
+}  // namespace duet
