@@ -23,7 +23,7 @@
 
 // core/data: from samples to batches
 #include <duet/core/data/data_loader.h>          // DataLoader: prefetching, ordered, resumable
-#include <duet/core/data/data_share.h>
+#include <duet/core/data/data_share.h>           // DataShare: the part of it that one rank reads
 #include <duet/core/data/data_source.h>          // DataSource: whatever yields micro-batches
 #include <duet/core/data/dataset.h>              // Dataset: indexed samples
 #include <duet/core/data/distributed_sampler.h>  // each rank its share of the samples
