@@ -4,11 +4,6 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/error.h>
 
-#include <iomanip>
-#include <limits>
-#include <sstream>
-#include <variant>
-
 namespace duet {
 
 void StateDict::set(const std::string& name, at::Tensor tensor) { tensors_[name] = std::move(tensor); }
@@ -61,16 +56,6 @@ double StateDict::number(const std::string& name) const {
 
 const std::string& StateDict::text(const std::string& name) const {
   return typed<std::string>(value(name, "text"), name, "a text");
-}
-
-std::string values_text(const StateDict& state) {
-  std::ostringstream lines;
-  lines << std::boolalpha << std::setprecision(std::numeric_limits<double>::max_digits10);
-  for (const auto& [name, value] : state.values()) {
-    lines << name << ": ";
-    std::visit([&lines](const auto& content) { lines << content << "\n"; }, value);
-  }
-  return lines.str();
 }
 
 void StateDict::put(const std::string& prefix, const StateDict& part) {

@@ -42,9 +42,6 @@ class StateDict {
   std::map<std::string, StateValue> values_;
 };
 
-// The single values, a line each: "epoch: 3\n". Numbers with all their digits.
-std::string values_text(const StateDict& state);
-
 // A part of a run that a checkpoint holds. state_dict() may lend live tensors: whoever keeps them clones them.
 // load_state_dict checks before it changes anything, and takes whatever state_dict() gave.
 class Stateful {

@@ -1,5 +1,7 @@
 #include <duet/core/tensor_compare.h>
 
+#include <duet/core/files/xxh3.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +13,11 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor y = b.detach().cpu().contiguous();
   // An empty tensor's pointer may be null, which memcmp must not get.
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+std::string bits_hash(const at::Tensor& values) {
+  const at::Tensor host = values.detach().cpu().contiguous();
+  return xxh3_hex(host.const_data_ptr(), host.nbytes());
 }
 
 std::string first_difference(const NamedTensors& a, const NamedTensors& b) {

@@ -150,7 +150,8 @@ class BaseTrainer : public Stateful {
   bool loop_ends() const;
   int64_t agree_on_epoch(int64_t updates);
   void sum_over_ranks(const std::vector<Metric*>& metrics);
-  void check_data(const DataSource& data, bool trains, const char* what);
+  void check_data(const DataSource& data, const char* what);
+  void warn_of_same_batches(const Window& window);
   void meet_at_end();
   void warn_of_drift();
   void add_state_of_ranks(StateDict& state);
@@ -180,7 +181,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Points> points_;
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
-  bool told_of_same_data_ = false, told_of_drift_ = false;
+  bool looked_at_batches_ = false, told_of_drift_ = false;
   bool ranks_mix_ = false;         // the plans for this update differ, or the layouts
   bool warned_of_weightless_ = false;
   bool stop_agreed_ = false;       // all ranks know that they stop

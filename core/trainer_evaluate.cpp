@@ -149,13 +149,16 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
     // A pass that did not come this far is made up for by a resume.
     if (!test && data_ != nullptr) validated_update_ = context_.update;
   };
-  report(test ? "test" : "validation");
+  const char* const what = test ? "test" : "validation";
+  report(what);
   const int64_t limit = test ? options_.limit_test_batches : options_.limit_val_batches;
   Communicator* const ranks = context_.communicator;
   if (ranks != nullptr) ranks->set_patient(true);  // they come to the end of their shares at different times
-  const auto check = [&] { check_data(data, /*trains=*/false, test ? "test" : "validation"); };
+  const auto check = [&] { check_data(data, what); };
   const auto agree = [this] { agree_on_stop(); };
-  run_pass(hooks_, context_, *copy_, {test ? kTest : kVal, data, limit, check, agree, visit, finish});
+  run_pass(hooks_, context_, *copy_,
+           {.points = test ? kTest : kVal, .data = data, .limit = limit, .check = check, .agree = agree, .visit = visit,
+            .finish = finish});
   if (ranks != nullptr) ranks->set_patient(false);
   return context_.metrics;
 }
@@ -170,7 +173,10 @@ void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch
     if (sink) sink(batch, outputs);
     return outputs;
   };
-  run_pass(hooks_, context_, *copy_, {kPredict, data, options_.limit_predict_batches, [] {}, [] {}, visit, [] {}});
+  const auto nothing = [] {};
+  run_pass(hooks_, context_, *copy_,
+           {.points = kPredict, .data = data, .limit = options_.limit_predict_batches, .check = nothing,
+            .agree = nothing, .visit = visit, .finish = nothing});
 }
 
 }  // namespace duet

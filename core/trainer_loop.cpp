@@ -91,9 +91,10 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
 
 void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   task().train(true);
+  report("data");
   data.start_epoch(context_.epoch);
-  check_data(data, /*trains=*/true, "training");
   if (context_.update_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
+  check_data(data, "training");
   Window window;
   bool any = false;
   Turn turn = Turn::kRun;
@@ -133,7 +134,7 @@ BaseTrainer::Turn BaseTrainer::next_window(DataSource& data, Window& window) {
   if (!stops && fetch_window(data, window)) weigh(window);
   const Turn turn = agree_on_window(window);
   const bool has_position = !before.tensors().empty() || !before.values().empty();
-  if (turn == Turn::kStop && window.fetched() > 0 && has_position) data.load_state_dict(before);
+  if (turn == Turn::kStop && has_position) data.load_state_dict(before);
   return turn;
 }
 

@@ -4,6 +4,7 @@
 #include <duet/core/error.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
+#include <duet/core/tensor_compare.h>
 #include <duet/core/trainer.h>
 
 #include <c10/util/StringUtil.h>
@@ -26,7 +27,7 @@ void BaseTrainer::draw_own_numbers() { seed_all(rank_seed(default_seed(), contex
 // it would run them, and what tells the layout of its model.
 struct BaseTrainer::Meeting {
   std::vector<std::vector<double>> rows;
-  enum Column { kWhere, kStops, kBatches, kWeight, kPlan, kSamples, kLayout };
+  enum Column { kWhere, kStops, kBatches, kWeight, kPlan, kSamples, kFingerprint };
   // The first rank whose number is not 0; -1: none.
   int64_t first_with(Column column) const {
     const auto found = std::find_if(rows.begin(), rows.end(), [column](const auto& row) { return row[column] != 0; });
@@ -57,9 +58,9 @@ BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window) {
   Meeting meeting;
   const double stops = context_.stop_reason.empty() ? 0 : 1, batches = static_cast<double>(window.fetched());
   const bool runs = where == kBeforeUpdate;
-  const double plan = runs ? next_plan(window) : 0, layout = runs ? rule_->layout() : 0;
+  const double plan = runs ? next_plan(window) : 0, fingerprint = runs ? rule_->fingerprint() : 0;
   meeting.rows = context_.communicator->all_gather(std::vector<double>{
-      where, stops, batches, window.total, plan, static_cast<double>(window.samples()), layout});
+      where, stops, batches, window.total, plan, static_cast<double>(window.samples()), fingerprint});
   for (std::size_t rank = 0; rank < meeting.rows.size(); ++rank) {
     if (meeting.rows[rank][Meeting::kWhere] == where) continue;
     throw ConfigError(
@@ -105,9 +106,10 @@ void BaseTrainer::agree_on_total(Window& window) {
 void BaseTrainer::adopt(const Meeting& meeting, Window& window) {
   meeting.tell(window);
   const bool runs = meeting.first_with(Meeting::kBatches) >= 0;  // else there is no update that could agree
-  const bool layouts_differ = runs && meeting.differ_in(Meeting::kLayout);
-  if (layouts_differ) rule_->agree_on_layout();
-  ranks_mix_ = layouts_differ || meeting.differ_in(Meeting::kPlan);
+  const bool they_differ = runs && meeting.differ_in(Meeting::kFingerprint);
+  if (they_differ) rule_->agree_anew();
+  if (runs) warn_of_same_batches(window);
+  ranks_mix_ = they_differ || meeting.differ_in(Meeting::kPlan);
 }
 
 bool BaseTrainer::loop_ends() const {
@@ -128,14 +130,34 @@ int64_t BaseTrainer::agree_on_epoch(int64_t updates) {
   return static_cast<int64_t>(most);
 }
 
-void BaseTrainer::check_data(const DataSource& data, bool trains, const char* what) {
+void BaseTrainer::check_data(const DataSource& data, const char* what) {
   if (context_.communicator == nullptr) return;
   meet(kBeforeData, {});
-  const bool looks_the_same = check_same_data(data, *context_.communicator, what);
-  if (!looks_the_same || !trains || !context_.is_main || std::exchange(told_of_same_data_, true)) return;
-  log_warning("[Distributed] the ranks' training data are not shared out, and start at the same place of the same order: "
-              "unless each rank has a dataset of its own, all train on the same samples. Give DataLoader a "
-              "DistributedSampler");
+  check_same_data(data, *context_.communicator, what);
+}
+
+namespace {
+
+// A line for each tensor; empty if there is none.
+std::string first_batch_of(const Window& window) {
+  std::string lines;
+  if (window.batches.empty()) return lines;
+  for (const auto& [name, tensor] : window.batches.front().items()) lines += name + " " + bits_hash(tensor) + "\n";
+  return lines;
+}
+
+}  // namespace
+
+// Once: whoever forgets to share out the data trains all ranks on the same.
+void BaseTrainer::warn_of_same_batches(const Window& window) {
+  Communicator& ranks = *context_.communicator;
+  const bool shared = context_.data != nullptr && context_.data->share();
+  if (std::exchange(looked_at_batches_, true) || shared || ranks.world_size() == 1) return;
+  const std::vector<std::string> all = ranks.all_gather(first_batch_of(window));
+  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
+  if (!same || all[0].empty() || !context_.is_main) return;
+  log_warning("[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "
+              "meant. Give every rank its part of the data, a DataLoader by means of a DistributedSampler");
 }
 
 // Who is done with everything still waits for one whose last hooks fail.
@@ -143,6 +165,7 @@ void BaseTrainer::meet_at_end() {
   if (context_.communicator == nullptr) return;
   context_.communicator->set_patient(true);
   report("end");
+  context_.communicator->barrier();
   warn_of_drift();
   context_.communicator->set_patient(false);
 }

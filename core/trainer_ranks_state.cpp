@@ -5,11 +5,12 @@
 #include <duet/core/files/xxh3.h>
 #include <duet/core/log.h>
 #include <duet/core/random.h>
+#include <duet/core/tensor_compare.h>
 #include <duet/core/trainer.h>
 
-#include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -17,36 +18,25 @@ namespace duet {
 
 // What the ranks of a trainer have in common, and what each has of its own, in a state that rank 0 saves.
 
-namespace {
-
-// "<hash> <name>" of each parameter.
-std::string hashes(const NamedTensors& parameters) {
-  const at::NoGradGuard no_grad;
-  std::string lines;
-  for (const auto& [name, tensor] : parameters) {
-    const at::Tensor values = tensor.detach().cpu().contiguous();
-    lines += c10::str(xxh3_hex(values.const_data_ptr(), values.nbytes()), " ", name, "\n");
-  }
-  return lines;
-}
-
-}  // namespace
-
 // Updates leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
 // holds those of rank 0, and gradients are means over different models.
 void BaseTrainer::warn_of_drift() {
   Communicator& ranks = *context_.communicator;
-  const std::vector<std::string> all = ranks.all_gather(hashes(rule_->task().named_parameters()));
-  if (!context_.is_main || told_of_drift_) return;
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const std::string line = first_different_lines(all[rank], all.front()).first;
-    log_warning(c10::str("[Distributed] after update ", context_.update, " parameter '", line.substr(line.find(' ') + 1),
-                         "' of rank ", rank, " has other values than that of rank 0: something but the updates writes ",
-                         "to it, or the ranks' processors compute differently. Let hooks write the same on all ranks"));
-    told_of_drift_ = true;
-    return;
-  }
+  if (ranks.world_size() == 1 || told_of_drift_) return;
+  std::string own_lines;
+  for (const auto& [name, tensor] : rule_->task().named_parameters())
+    own_lines += c10::str(bits_hash(tensor), " ", name, "\n");
+  const std::vector<std::string> hashes = ranks.all_gather(xxh3_hex(own_lines.data(), own_lines.size()));
+  const auto other = std::find_if(hashes.begin(), hashes.end(), [&](const auto& hash) { return hash != hashes[0]; });
+  if (other == hashes.end()) return;
+  told_of_drift_ = true;
+  const std::size_t rank = static_cast<std::size_t>(other - hashes.begin());
+  const std::vector<std::string> all = ranks.all_gather(own_lines);
+  const std::string line = first_different_lines(all[rank], all[0]).first;
+  if (!context_.is_main) return;
+  log_warning(c10::str("[Distributed] after update ", context_.update, " parameter '", line.substr(line.find(' ') + 1),
+                       "' of rank ", rank, " has other values than that of rank 0: something but the updates writes ",
+                       "to it, or the ranks' processors compute differently. Let hooks write the same on all ranks"));
 }
 
 namespace {
@@ -67,8 +57,7 @@ StateDict buffers_in(const StateDict& state, Task& task) {
 // Those of `own` that differ from rank 0's, found by their hashes.
 StateDict unlike_main(const StateDict& own, Communicator& ranks) {
   const auto line_of = [](const std::string& name, const at::Tensor& tensor) {
-    return c10::str(xxh3_hex(tensor.const_data_ptr(), tensor.nbytes()), " ", tensor.scalar_type(), tensor.sizes(), " ",
-                    name);
+    return c10::str(bits_hash(tensor), " ", tensor.scalar_type(), tensor.sizes(), " ", name);
   };
   std::string lines;
   for (const auto& [name, tensor] : own.tensors()) lines += line_of(name, tensor) + "\n";

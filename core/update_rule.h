@@ -61,10 +61,10 @@ class UpdateRule : public HyperParameters, public Stateful {
   virtual Communicator* communicator() const { return nullptr; }
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
-  virtual double layout() const { return 0; }
-  // Called on all ranks where it is not: the next update, which runs op by op, agrees on the layout even on a rank that
+  virtual double fingerprint() const { return 0; }
+  // Called on all ranks where it is not: the next update, which runs op by op, agrees on these even on a rank that
   // sees no change of its own. Otherwise one that does would wait for the others, and they for it.
-  virtual void agree_on_layout() {}
+  virtual void agree_anew() {}
 
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   virtual std::string why_not_captured() const { return {}; }

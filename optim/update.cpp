@@ -302,10 +302,10 @@ void Update::unfollow(const std::string& name) {
   if (distributed_) distributed_->settings().forget(name);
 }
 
-double Update::layout() const { return distributed_ ? distributed_->layout() : 0; }
+double Update::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
-void Update::agree_on_layout() {
-  if (distributed_) distributed_->agree_on_layout();
+void Update::agree_anew() {
+  if (distributed_) distributed_->agree_anew();
 }
 
 void Update::append_key(std::vector<int64_t>& key) const {

@@ -53,8 +53,8 @@ class Update : public UpdateRule {
   void append_key(std::vector<int64_t>& key) const override;
   std::string why_not_captured() const override;
   Communicator* communicator() const override { return options_.distributed.communicator.get(); }
-  double layout() const override;
-  void agree_on_layout() override;
+  double fingerprint() const override;
+  void agree_anew() override;
 
   Task& task() override { return *task_; }
   const NamedTensors& parameters() const override { return parameters_; }

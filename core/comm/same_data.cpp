@@ -5,6 +5,7 @@
 #include <duet/core/error.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,46 +14,56 @@ namespace duet {
 
 namespace {
 
-const std::string kNoShare = "no share\n";
+// The first line of what a rank says; the others are DataShare::order.
+constexpr const char* kNoShare = "not shared";
 
-std::string first_line(int64_t rank, int64_t world_size) { return c10::str("rank ", rank, " of ", world_size, "\n"); }
+std::string part(int64_t rank, int64_t world_size) { return c10::str("that of rank ", rank, " of ", world_size); }
 
-std::string text_of(const DataSource& data) {
-  const std::optional<DataShare> share = data.share();
-  return share ? first_line(share->rank, share->world_size) + share->order : kNoShare + values_text(data.state_dict());
+std::string text_of(const std::optional<DataShare>& share) {
+  return share ? part(share->rank, share->world_size) + "\n" + share->order : kNoShare;
 }
 
-bool is_shared(const std::string& text) { return text.rfind(kNoShare, 0) != 0; }
+std::string part_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void check_who(const std::vector<std::string>& all, const char* what) {
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const std::string expected = first_line(static_cast<int64_t>(rank), static_cast<int64_t>(all.size()));
-    if (all[rank].rfind(expected, 0) == 0) continue;
-    const std::string found = all[rank].substr(0, all[rank].find('\n'));
-    throw ConfigError(c10::str("[Distributed] the ", what, " data of rank ", rank, " are ",
-                               is_shared(all[rank]) ? "the part of " + found : "not shared with the other ranks",
-                               ", expected the part of ", expected.substr(0, expected.size() - 1),
-                               "; give every rank a DistributedSampler with the communicator's rank() and world_size()"));
+std::string order_of(const std::string& text) { return text.substr(std::min(text.find('\n'), text.size() - 1) + 1); }
+
+// Every part once; which rank takes which does not matter.
+void check_parts(const std::vector<std::string>& all, const char* what) {
+  const auto count = static_cast<int64_t>(all.size());
+  std::map<std::string, int64_t> reader;
+  for (int64_t rank = 0; rank < count; ++rank) reader[part(rank, count)] = -1;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    const std::string own = part_of(all[static_cast<std::size_t>(rank)]);
+    const auto known = reader.find(own);
+    std::string found;
+    if (known == reader.end()) {
+      found = own;
+    } else if (known->second >= 0) {
+      found = c10::str(own, ", as of rank ", known->second);
+    } else {
+      known->second = rank;
+      continue;
+    }
+    throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ", found,
+                               ", expected one of ", count, " that no other rank reads; give every rank a ",
+                               "DistributedSampler with the communicator's rank() and world_size()"));
   }
 }
 
 }  // namespace
 
-bool check_same_data(const DataSource& data, Communicator& ranks, const char* what) {
-  const std::vector<std::string> all = ranks.all_gather(text_of(data));
-  if (std::none_of(all.begin(), all.end(), is_shared)) {
-    return all[0] != kNoShare && std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == all[0]; });
-  }
-  check_who(all, what);
-  const auto order = [&all](std::size_t rank) { return all[rank].substr(all[rank].find('\n') + 1); };
+void check_same_data(const DataSource& data, Communicator& ranks, const char* what) {
+  const std::vector<std::string> all = ranks.all_gather(text_of(data.share()));
+  if (std::all_of(all.begin(), all.end(), [](const std::string& text) { return text == kNoShare; })) return;
+  check_parts(all, what);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (order(rank) == order(0)) continue;
-    const auto [there, here] = first_different_lines(order(rank), order(0));
+    if (order_of(all[rank]) == order_of(all[0])) continue;
+    const auto [there, here] = first_different_lines(order_of(all[rank]), order_of(all[0]));
     throw ConfigError(c10::str("[Distributed] rank ", rank, " reads the ", what, " data otherwise than rank 0 (", there,
                                "; on rank 0 ", here, "), expected the same samples in the same order, of which each ",
-                               "rank takes its part; give all ranks the same dataset, seed and batch size"));
+                               "rank takes its part; give all ranks the same dataset, seed and batch size, and load ",
+                               "the same checkpoint on all"));
   }
-  return false;
 }
 
 }  // namespace duet

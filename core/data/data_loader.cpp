@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <variant>
 
 namespace duet {
 
@@ -192,10 +193,23 @@ int64_t DataLoader::batches_per_epoch() const {
   return (sampler_->size() + rounded_up) / options_.batch_size;
 }
 
+namespace {
+
+// A line for each single value: "epoch: 3".
+std::string lines_of(const StateDict& state) {
+  std::string lines;
+  for (const auto& [name, value] : state.values()) {
+    std::visit([&, &key = name](const auto& content) { lines += c10::str(key, ": ", content, "\n"); }, value);
+  }
+  return lines;
+}
+
+}  // namespace
+
 // The position is that of the batches given out, however far a rank's workers have read ahead.
 std::optional<DataShare> DataLoader::share() const {
   std::optional<DataShare> share = sampler_->share();
-  if (share) share->order += c10::str("batch_size: ", options_.batch_size, "\n", values_text(position_));
+  if (share) share->order += c10::str("batch_size: ", options_.batch_size, "\n", lines_of(position_));
   return share;
 }
 

@@ -32,6 +32,11 @@ std::vector<int64_t> DistributedSampler::next(int64_t count) {
   return {all.begin() + first, all.begin() + first + each + (rank_ < more ? 1 : 0)};
 }
 
+std::optional<DataShare> DistributedSampler::share() const {
+  if (world_size_ == 1) return std::nullopt;
+  return DataShare{rank_, world_size_, drop_last_ ? "drop_last: true\n" : "drop_last: false\n"};
+}
+
 int64_t DistributedSampler::size() const {
   const int64_t rounded_up = drop_last_ ? 0 : world_size_ - 1;
   return (global_->size() + rounded_up) / world_size_;

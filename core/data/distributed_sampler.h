@@ -23,9 +23,8 @@ class DistributedSampler : public Sampler {
   // Such that every rank counts the same batches per epoch.
   int64_t size() const override;
   std::optional<bool> shuffles() const override { return global_->shuffles(); }
-  std::optional<DataShare> share() const override {
-    return DataShare{rank_, world_size_, drop_last_ ? "drop_last: true\n" : "drop_last: false\n"};
-  }
+  // Trainers take the parts for those of their ranks; a sampler of other parts overrides this.
+  std::optional<DataShare> share() const override;
   StateDict state_dict() const override { return global_->state_dict(); }
   void load_state_dict(const StateDict& state) override { global_->load_state_dict(state); }
 

@@ -18,7 +18,7 @@ class AsyncSink : public LogSink {
   AsyncSink(const AsyncSink&) = delete;
   AsyncSink& operator=(const AsyncSink&) = delete;
 
-  // Waits for no sink but those that keep the log's order, and never throws what one throws.
+  // From one thread. Waits for no sink but those that keep the log's order, and never throws what one throws.
   void write(const LogRecord& record) override { put(record); }
   void put(LogRecord record);
   // Waits until every record so far is written and flushed.

@@ -32,7 +32,7 @@ inline bool goes_on(const LogRecord& first) {
   return first.step > 0 && (first.kind == "start" || first.kind == "text");
 }
 
-// Somewhere that records go. Called from one thread, which is not the training thread but for one that keeps_log_order().
+// Somewhere that records go. Called from one thread: the training thread if it keeps_log_order(), else another.
 class LogSink {
  public:
   virtual ~LogSink() = default;

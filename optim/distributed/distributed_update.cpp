@@ -41,13 +41,13 @@ DistributedUpdate::DistributedUpdate(Task& task, const NamedTensors& parameters,
       buffers_(communicator_) {}
 
 // 52 bits, which a double holds exactly.
-double DistributedUpdate::layout() const {
+double DistributedUpdate::fingerprint() const {
   const uint64_t model = hash_with(gradients_.layout(), broadcasts_buffers_ ? buffers_.layout() : 0);
   const uint64_t hash = hash_with(model, settings_.hash());
   return static_cast<double>(hash >> 12);
 }
 
-void DistributedUpdate::agree_on_layout() {
+void DistributedUpdate::agree_anew() {
   settings_.agree_anew();
   gradients_.agree_anew();
   if (broadcasts_buffers_) buffers_.agree_anew();

@@ -20,8 +20,8 @@ class DistributedUpdate {
                     const UpdateOptions& options, const HyperParameters& numbers);
 
   // See UpdateRule. A layout is the same on all ranks before the first update.
-  double layout() const;
-  void agree_on_layout();
+  double fingerprint() const;
+  void agree_anew();
   // Host side, before each update, in whichever way it runs.
   void prepare(const HyperParameters& numbers) {
     settings_.prepare(numbers);

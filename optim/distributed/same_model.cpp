@@ -4,8 +4,8 @@
 #include <c10/util/StringUtil.h>
 #include <duet/core/comm/text_difference.h>
 #include <duet/core/error.h>
-#include <duet/core/files/xxh3.h>
 #include <duet/core/log.h>
+#include <duet/core/tensor_compare.h>
 #include <duet/optim/distributed/each_element_once.h>
 
 #include <algorithm>
@@ -36,10 +36,7 @@ void make_same_model(const NamedTensors& tensors, Communicator& communicator) {
   check_same_layout(tensors, communicator);
   const at::NoGradGuard no_grad;
   std::string own;
-  for (const auto& item : tensors) {
-    const at::Tensor values = item.second.detach().cpu().contiguous();
-    own += xxh3_hex(values.const_data_ptr(), values.nbytes()) + "\n";
-  }
+  for (const auto& item : tensors) own += bits_hash(item.second) + "\n";
   const std::vector<std::string> all = communicator.all_gather(own);
   if (std::all_of(all.begin(), all.end(), [&](const std::string& rank) { return rank == all.front(); })) return;
   for (const auto& item : tensors) {

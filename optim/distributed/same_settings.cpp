@@ -91,11 +91,12 @@ std::string text_of(const UpdateOptions& options) {
 }
 
 std::string text_of(const ParamGroups& groups) {
-  Lines lines;
+  std::map<std::string, std::size_t> group_of;
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    for (const auto& parameter : groups[group].parameters)
-      lines.add("group of " + parameter.first, static_cast<double>(group));
+    for (const auto& parameter : groups[group].parameters) group_of[parameter.first] = group;
   }
+  Lines lines;
+  for (const auto& [name, group] : group_of) lines.add("group of " + name, static_cast<double>(group));
   return lines.text();
 }
 

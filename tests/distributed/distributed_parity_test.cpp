@@ -3,6 +3,9 @@
 #include <duet/core/model/module_task.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <utility>
+
 #include "../support/rank_data.h"
 #include "../support/ranks.h"
 #include "../support/trainer_runs.h"
@@ -18,6 +21,7 @@ struct TrainingRun {
   int64_t global_batch = 8;
   int64_t accumulate = 1;
   int64_t updates = 100;
+  int64_t broken_sample = -1;  // whose values are not numbers
   TrainerOptions options{};
 };
 
@@ -27,7 +31,9 @@ NamedTensors train(const ToyTask& task, TrainingRun run, const std::shared_ptr<C
   run.options.loop.accumulate = run.accumulate;
   run.options.distributed.communicator = ranks;
   const auto trainer = make_trainer(run.mode, task.make(), run.options);
-  trainer->train(*share_of(task.batch(run.samples, 7).items(), run.global_batch, ranks.get()));
+  NamedTensors samples = task.batch(run.samples, 7).items();
+  if (run.broken_sample >= 0) samples.front().second[run.broken_sample].fill_(std::nan(""));
+  trainer->train(*share_of(std::move(samples), run.global_batch, ranks.get()));
   NamedTensors result = weights_of(*trainer);
   result.emplace_back("the loss", trainer->output().loss);
   return result;
@@ -40,6 +46,9 @@ void expect_weights_of_one_process(int64_t ranks_count, const TrainingRun& run, 
   expect_same_on_all(many);
   const auto one = run_ranks(1, body);
   expect_no_error(one);
+  for (const auto& [name, tensor] : one.front().tensors) {
+    EXPECT_TRUE(name == "the loss" || tensor.isfinite().all().item<bool>()) << name;
+  }
   EXPECT_LE(largest_difference(one.front(), many.front()), tolerance) << run.mode;
 }
 
@@ -50,6 +59,18 @@ TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
     TrainingRun run{.mode = mode};
     run.options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
     expect_weights_of_one_process(GetParam(), run, 1e-6);
+  }
+}
+
+// One rank has the sample, all leave out its update.
+TEST_P(DistributedParity, UpdatesThatAreNotFiniteAreThoseOfOneProcess) {
+  for (const std::string mode : {"eager", "graph"}) {
+    for (const int64_t accumulate : {1, 3}) {
+      TrainingRun run{.mode = mode, .accumulate = accumulate, .broken_sample = 41};
+      run.options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+      run.options.non_finite = NonFinite::kSkip;
+      expect_weights_of_one_process(GetParam(), run, 1e-6);
+    }
   }
 }
 

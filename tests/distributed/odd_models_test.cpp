@@ -7,6 +7,7 @@
 #include <duet/hooks/callback_hook.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -262,7 +263,23 @@ TEST_P(DistributedSettings, GroupsDiffer) {
                          trainer(ranks, options);
                          return NamedTensors();
                        }),
-             2, "(group of a.bias: 0; on rank 0 group of a.weight: 1)");
+             2, "(group of a.weight: 0; on rank 0 group of a.weight: 1)");
+}
+
+// Groups may list their parameters in any order.
+TEST_P(DistributedSettings, GroupsAreListedInAnotherOrder) {
+  expect_same_on_all(run_ranks(2, [](const Ranks& ranks) {
+    TrainerOptions options;
+    options.param_groups = [last = ranks->rank() == 1](const Task& task, const OptimizerOptions&) {
+      NamedTensors parameters = task.named_parameters();
+      if (last) std::reverse(parameters.begin(), parameters.end());
+      return ParamGroups{{"all", parameters, {}}};
+    };
+    options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    const auto own = trainer(ranks, options);
+    for (int update = 0; update < 4; ++update) step(*own);
+    return weights_of(*own);
+  }));
 }
 
 TEST_P(DistributedSettings, AHookSetsANumberOnOneRank) {

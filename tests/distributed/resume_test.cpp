@@ -26,6 +26,7 @@ struct Part {
   std::string mode = "eager";
   std::string load{}, save{};
   int64_t until = kEnd;
+  int64_t global_batch = kGlobalBatch, accumulate = kAccumulate;
   bool own_buffers = false;  // each rank keeps its own running statistics
   bool synced = false;       // and SyncBuffersHook takes their mean
 };
@@ -36,7 +37,7 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   seed_all(1);
   TrainerOptions options;
   options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
-  options.loop = {.max_updates = part.until, .accumulate = kAccumulate};
+  options.loop = {.max_updates = part.until, .accumulate = part.accumulate};
   options.distributed.communicator = ranks;
   options.distributed.broadcast_buffers = !part.own_buffers;
   const auto trainer = testing::make_trainer(part.mode, task.make(), options);
@@ -52,7 +53,7 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
     }
   });
   trainer->add_hook(std::move(watch));
-  const auto data = testing::share_of(testing::numbered_samples(task, kSamples), kGlobalBatch, ranks.get());
+  const auto data = testing::share_of(testing::numbered_samples(task, kSamples), part.global_batch, ranks.get());
   trainer->train(*data);
   if (!part.save.empty()) trainer->save(part.save);
   NamedTensors result = testing::weights_of(*trainer);
@@ -180,6 +181,32 @@ TEST(DistributedResume, ReadsEverySampleOnceAtAnotherWorldSize) {
       for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
       EXPECT_LE(testing::largest_difference(unbroken.front(), after.front(), "seen"), 1e-6) << world << " ranks, " << mode;
     }
+  }
+}
+
+// From 2 ranks to 4, to 1, to 3, each time within the second epoch of nine updates.
+TEST(DistributedResume, GoesThroughSeveralWorldSizes) {
+  const ToyTask task = testing::partial_task();
+  for (const std::string mode : {"eager", "graph"}) {
+    const TempDir folder;
+    Part part{.mode = mode, .until = 22, .global_batch = 12, .accumulate = 1};
+    const auto unbroken = run(1, task, part);
+    testing::expect_no_error(unbroken);
+    std::vector<int64_t> seen;
+    std::vector<RankResult> last;
+    for (const auto& [world, until] : {std::pair{2, 11}, {4, 13}, {1, 15}, {3, 22}}) {
+      part.until = until;
+      part.save = folder / std::to_string(until);
+      last = run(world, task, part);
+      testing::expect_no_error(last);
+      if (HasFailure()) return;
+      add_seen(last, seen);
+      part.load = part.save;
+    }
+    std::sort(seen.begin(), seen.end());
+    ASSERT_EQ(seen.size(), static_cast<std::size_t>(kSamples)) << mode;
+    for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
+    EXPECT_LE(testing::largest_difference(unbroken.front(), last.front(), "seen"), 1e-6) << mode;
   }
 }
 

@@ -12,6 +12,7 @@
 #include "../support/log_lines.h"
 #include "../support/rank_data.h"
 #include "../support/ranks.h"
+#include "../support/temp_dir.h"
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
 
@@ -29,13 +30,17 @@ struct Own {
   int64_t samples = 40, batch_size = 4, num_workers = 0;
   uint64_t seed = 3;
   bool drop_last = false, shuffle = true;
-  bool shares = true;      // its data are a part of those of all ranks
-  int64_t as_rank = -1;    // the part it takes; -1: its own
-  bool validates = false;  // rather than trains
+  bool endless = false;
+  bool shares = true;    // its data are a part of those of all ranks
+  int64_t as_rank = -1;  // the part it takes; -1: its own
+  int64_t start = 0;     // samples before its first one
+  std::string does = "training";
 };
 
 std::unique_ptr<DataLoader> loader(const Own& own, const Communicator& ranks) {
   std::unique_ptr<Sampler> sampler = std::make_unique<EpochSampler>(own.samples, own.shuffle, own.seed);
+  if (own.endless) sampler = std::make_unique<InfiniteSampler>(own.samples, own.shuffle, own.seed);
+  sampler->next(own.start);
   const int64_t rank = own.as_rank < 0 ? ranks.rank() : own.as_rank;
   if (own.shares) {
     sampler = std::make_unique<DistributedSampler>(std::move(sampler), rank, ranks.world_size(), own.drop_last);
@@ -51,7 +56,7 @@ class DistributedData : public ::testing::TestWithParam<const char*> {
   static std::unique_ptr<BaseTrainer> trainer(const Ranks& ranks) {
     TrainerOptions options;
     options.distributed.communicator = ranks;
-    options.loop.max_epochs = 3;
+    options.loop.max_updates = 18;
     return make_trainer(GetParam(), mlp_task().make(), options);
   }
   // What each rank does, and what all write to the log.
@@ -60,7 +65,9 @@ class DistributedData : public ::testing::TestWithParam<const char*> {
       const Own own = how(ranks->rank());
       const auto made = trainer(ranks);
       const auto data = loader(own, *ranks);
-      own.validates ? static_cast<void>(made->validate(*data)) : made->train(*data);
+      if (own.does == "training") made->train(*data);
+      if (own.does == "validation") made->validate(*data);
+      if (own.does == "test") made->test(*data);
       return weights_of(*made);
     });
   }
@@ -75,26 +82,34 @@ void expect_all(const std::vector<RankResult>& results, const std::string& text)
 
 TEST_P(DistributedData, OtherwiseReadIsAnError) {
   const std::vector<std::pair<std::string, Own>> cases = {
-      {"reads the training data otherwise than rank 0 (seed: 5; on rank 0 seed: 3)", {.seed = 5}},
+      {"rank 1 reads the training data otherwise than rank 0 (seed: 5; on rank 0 seed: 3)", {.seed = 5}},
       {"(batch_size: 2; on rank 0 batch_size: 4)", {.batch_size = 2}},
       {"(size: 41; on rank 0 size: 40)", {.samples = 41}},
       {"(drop_last: true; on rank 0 drop_last: false)", {.drop_last = true}},
       {"(shuffle: false; on rank 0 shuffle: true)", {.shuffle = false}},
-      {"the training data of rank 1 are the part of rank 0 of 2, expected the part of rank 1 of 2", {.as_rank = 0}},
-      {"the training data of rank 1 are not shared with the other ranks", {.shares = false}},
-      {"reads the validation data otherwise than rank 0 (seed: 5; ", {.seed = 5, .validates = true}}};
+      {"(position: 8; on rank 0 position: 0)", {.endless = true, .start = 8}},
+      {"the part of the training data that rank 1 reads is: that of rank 0 of 2, as of rank 0", {.as_rank = 0}},
+      {"the part of the training data that rank 1 reads is: not shared, expected one of 2", {.shares = false}},
+      {"rank 1 reads the validation data otherwise than rank 0 (seed: 5; ", {.seed = 5, .does = "validation"}},
+      {"rank 1 reads the test data otherwise than rank 0 (seed: 5; ", {.seed = 5, .does = "test"}}};
   for (const auto& [text, other] : cases) {
-    expect_all(run([&](int64_t rank) { return rank == 1 ? other : Own{.validates = other.validates}; }), text);
+    expect_all(run([&](int64_t rank) { return rank == 1 ? other : Own{.endless = other.endless, .does = other.does}; }),
+               text);
   }
+  expect_all(run([](int64_t rank) { return Own{.shares = rank == 1}; }), "that rank 0 reads is: not shared");
 }
 
-TEST_P(DistributedData, OtherWorkersAndAnUnevenTailAreNone) {
-  for (const bool validates : {false, true}) {
-    const auto results = run([&](int64_t rank) {
-      return Own{.samples = 41, .num_workers = 2 * rank, .validates = validates};  // the last batch is rank 0's alone
-    });
-    expect_no_error(results);
-    expect_same_on_all(results);
+// Nor does it matter which rank takes which part, or that the last batch is one rank's alone.
+TEST_P(DistributedData, OtherNumbersOfWorkersAreNone) {
+  for (const bool endless : {false, true}) {
+    for (const std::string does : {"training", "validation"}) {
+      if (endless && does == "validation") continue;
+      const auto results = run([&](int64_t rank) {
+        return Own{.samples = 41, .num_workers = 2 * rank, .endless = endless, .as_rank = 1 - rank, .does = does};
+      });
+      expect_no_error(results);
+      expect_same_on_all(results);
+    }
   }
 }
 
@@ -111,7 +126,24 @@ TEST_P(DistributedData, MayBeReadAgain) {
   expect_no_error(results);
 }
 
-constexpr const char* kAllTheSame = "all train on the same samples";
+// Only the other rank has fetched something then.
+TEST_P(DistributedData, MayBeReadAfterOneRankHasStopped) {
+  const auto results = run_ranks(2, [&](const Ranks& ranks) {
+    const auto made = trainer(ranks);
+    auto hook = std::make_unique<CallbackHook>("stop");
+    hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
+      if (context.update == 2 && ranks->rank() == 1) context.request_stop("enough");
+    });
+    made->add_hook(std::move(hook));
+    const auto data = loader({}, *ranks);
+    made->train(*data);
+    made->validate(*data);
+    return weights_of(*made);
+  });
+  expect_no_error(results);
+}
+
+constexpr const char* kAllTheSame = "all ranks begin with the same micro-batch";
 
 // Runs it on two ranks, and gives what they write to the log.
 std::string log_of(const std::function<void(const Ranks&)>& body) {
@@ -123,42 +155,99 @@ std::string log_of(const std::function<void(const Ranks&)>& body) {
   });
 }
 
-TEST_P(DistributedData, AWarningTellsThatAllReadTheSame) {
-  const auto told = [](uint64_t seed_of_1) {
-    return log_of([=](const Ranks& ranks) {
-      const uint64_t seed = ranks->rank() == 1 ? seed_of_1 : 3;
-      trainer(ranks)->train(*loader({.seed = seed, .shares = false}, *ranks));
-    });
-  };
-  const std::string text = told(3);
-  ASSERT_NE(text.find(kAllTheSame), std::string::npos) << text;
-  EXPECT_EQ(text.find(kAllTheSame), text.rfind(kAllTheSame)) << "more than once: " << text;
-  EXPECT_EQ(told(4).find(kAllTheSame), std::string::npos);
-}
-
-// A hook that writes to a weight, on all ranks or on one.
-std::string log_of_a_writer(const char* mode, bool on_all) {
+// What two ranks log that train without parts, with this seed on rank 1.
+std::string log_without_shares(const char* mode, uint64_t seed) {
   return log_of([=](const Ranks& ranks) {
     TrainerOptions options;
     options.distributed.communicator = ranks;
-    options.loop.max_updates = 4;
+    options.loop.max_epochs = 2;
     const auto trainer = make_trainer(mode, mlp_task().make(), options);
+    trainer->train(*loader({.seed = ranks->rank() == 1 ? seed : 3, .shares = false}, *ranks));
+  });
+}
+
+TEST_P(DistributedData, AWarningTellsThatAllReadTheSame) {
+  const std::string text = log_without_shares(GetParam(), 3);
+  ASSERT_NE(text.find(kAllTheSame), std::string::npos) << text;
+  EXPECT_EQ(text.find(kAllTheSame), text.rfind(kAllTheSame)) << "more than once: " << text;
+  EXPECT_EQ(log_without_shares(GetParam(), 4).find(kAllTheSame), std::string::npos);
+}
+
+// In a loop of one's own.
+TEST_P(DistributedData, AWarningTellsThatAllStepOnTheSame) {
+  const auto log = [](uint64_t seed_of_1) {
+    return log_of([=](const Ranks& ranks) {
+      TrainerOptions options;
+      options.distributed.communicator = ranks;
+      const auto trainer = make_trainer(GetParam(), mlp_task().make(), options);
+      for (int update = 0; update < 3; ++update) trainer->step(mlp_task().batch(4, ranks->rank() == 1 ? seed_of_1 : 7));
+      trainer->finish();
+    });
+  };
+  EXPECT_NE(log(7).find(kAllTheSame), std::string::npos);
+  EXPECT_EQ(log(8).find(kAllTheSame), std::string::npos);
+}
+
+struct Writer {
+  std::string mode;
+  bool on_all = false;
+  bool saves = false;
+};
+
+// A hook that writes to a weight after the second of four updates.
+std::string log_of_a(const Writer& writer) {
+  return log_of([=](const Ranks& ranks) {
+    const TempDir folder;
+    TrainerOptions options;
+    options.distributed.communicator = ranks;
+    options.loop.max_updates = 4;
+    const auto trainer = make_trainer(writer.mode, mlp_task().make(), options);
     auto hook = std::make_unique<CallbackHook>("writer");
     hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.update != 2 || (ranks->rank() == 0 && !on_all)) return;
-      const at::NoGradGuard no_grad;
-      context.task.named_parameters().back().second.detach().add_(0.25);
+      if (context.update == 2 && (ranks->rank() == 1 || writer.on_all)) {
+        const at::NoGradGuard no_grad;
+        context.task.named_parameters().back().second.detach().add_(0.25);
+      }
+      if (writer.saves) trainer->save(folder / std::to_string(context.update));
     });
     trainer->add_hook(std::move(hook));
     trainer->train(*loader({}, *ranks));
   });
 }
 
+void expect_once(const std::string& text, const std::string& part) {
+  ASSERT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+  EXPECT_EQ(text.find(part), text.rfind(part)) << "'" << part << "' is more than once in: " << text;
+}
+
 TEST_P(DistributedData, AWarningTellsOfWeightsThatDiffer) {
-  const std::string text = log_of_a_writer(GetParam(), false);
-  EXPECT_NE(text.find("after update 4 parameter '"), std::string::npos) << text;
-  EXPECT_NE(text.find("' of rank 1 has other values than that of rank 0"), std::string::npos) << text;
-  EXPECT_EQ(log_of_a_writer(GetParam(), true).find("has other values"), std::string::npos);
+  const std::string differs = "' of rank 1 has other values than that of rank 0";
+  for (const bool saves : {false, true}) {
+    const std::string text = log_of_a({.mode = GetParam(), .saves = saves});
+    expect_once(text, differs);
+    expect_once(text, saves ? "after update 2 parameter '" : "after update 4 parameter '");
+  }
+  EXPECT_EQ(log_of_a({.mode = GetParam(), .on_all = true, .saves = true}).find("has other values"), std::string::npos);
+}
+
+// What one rank alone does at the end, where the others do not wait for it, is no comparison of weights.
+TEST_P(DistributedData, ACallOfOneRankAtTheEndIsAnError) {
+  for (const int64_t caller : {0, 1}) {
+    const auto results = run_ranks(2, [&](const Ranks& ranks) {
+      const TempDir folder;
+      const auto made = trainer(ranks);
+      auto hook = std::make_unique<CallbackHook>("end");
+      hook->on(HookPoint::kAfterTrain, [&](TrainContext&) {
+        if (ranks->rank() == caller) made->save(folder / "c");
+      });
+      made->add_hook(std::move(hook));
+      made->train(*loader({}, *ranks));
+      return weights_of(*made);
+    });
+    for (const RankResult& result : results) {
+      EXPECT_NE(result.error.find("another call"), std::string::npos) << result.error;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, DistributedData, ::testing::Values("eager", "graph"),
