@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <sstream>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -197,11 +198,12 @@ namespace {
 
 // A line for each single value: "epoch: 3".
 std::string lines_of(const StateDict& state) {
-  std::string lines;
+  std::ostringstream lines;
+  lines << std::boolalpha;
   for (const auto& [name, value] : state.values()) {
-    std::visit([&, &key = name](const auto& content) { lines += c10::str(key, ": ", content, "\n"); }, value);
+    std::visit([&, &key = name](const auto& content) { lines << key << ": " << content << "\n"; }, value);
   }
-  return lines;
+  return lines.str();
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ void expect_all(const std::vector<RankResult>& results, int exit_code, const std
 TEST(DistributedOddModels, ALayerIsCheckpointedMoreOftenThanEverBefore) {
   const Training training{.make = classifier<CheckpointedMoreLater>};
   expect_all(run_ranks(2, [&](const Ranks& ranks) { return train(training, ranks); }), 2,
-             "added to the gradient of 'b.weight' 2 times in one backward on rank ");
+             "added to the gradient of 'b.bias' 2 times in one backward on rank ");
 }
 
 class DistributedSettings : public ::testing::TestWithParam<const char*> {
