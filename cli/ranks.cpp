@@ -175,6 +175,17 @@ bool on_any(Communicator* ranks, bool here) {
   return std::any_of(all.begin(), all.end(), [](const auto& row) { return row[0] != 0; });
 }
 
+void check_same_option(Communicator* ranks, const std::string& name, const std::string& value) {
+  if (ranks == nullptr) return;
+  const std::vector<std::string> all = ranks->all_gather(value);
+  const auto said = [&](std::size_t rank) { return all[rank].empty() ? "no " + name : name + " " + all[rank]; };
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw ConfigError(c10::str("[Launch] found '", said(0), "' on rank 0 and '", said(rank), "' on rank ", rank,
+                               ", expected one call; start all ranks with the same words"));
+  }
+}
+
 void check_same_size(Communicator* ranks, const std::string& what, int64_t size) {
   if (ranks == nullptr) return;
   const auto all = ranks->all_gather(std::vector<double>{static_cast<double>(size)});

@@ -47,6 +47,9 @@ std::string from_main(Communicator* ranks, const std::function<std::string()>& m
 // Whether it is true of any rank. All of them ask.
 bool on_any(Communicator* ranks, bool here);
 
+// Throws ConfigError on all ranks unless all were called with the same value of this option; empty: without it.
+void check_same_option(Communicator* ranks, const std::string& name, const std::string& value);
+
 // Throws DataError on all ranks unless all have the same number of samples.
 void check_same_size(Communicator* ranks, const std::string& what, int64_t size);
 

@@ -23,9 +23,10 @@ enum class RunOutcome { kNone, kRunning, kFinished, kStopped, kInterrupted, kFai
 
 const char* to_string(RunOutcome outcome);
 
-// Updates of a run with these limits, whichever comes first; 0: no limit, or unknown.
-inline int64_t planned_updates(int64_t max_updates, int64_t max_epochs, int64_t updates_per_epoch) {
-  const int64_t by_epochs = max_epochs * updates_per_epoch;
+// Updates of a run with these limits, whichever comes first; 0: no limit, or unknown. `epoch_offset` as in TrainContext.
+inline int64_t planned_updates(int64_t max_updates, int64_t max_epochs, int64_t updates_per_epoch,
+                               int64_t epoch_offset = 0) {
+  const int64_t epochs = max_epochs * updates_per_epoch, by_epochs = epochs > 0 ? epochs + epoch_offset : 0;
   if (max_updates <= 0) return by_epochs;
   return by_epochs > 0 ? std::min(max_updates, by_epochs) : max_updates;
 }
@@ -45,6 +46,8 @@ struct TrainContext {
   int64_t epoch = 0;        // epoch that runs now, from 0
   int64_t max_epochs = 0;   // 0: no limit
   int64_t updates_per_epoch = 0;  // 0: unknown
+  int64_t epoch_offset = 0;       // the next epoch e starts after e * updates_per_epoch + this: earlier ones may have had
+                                  // other lengths (another number of ranks, batch_size or accumulate)
   int64_t update_in_epoch = 0;
 
   const Window* window = nullptr;        // the update's micro-batches; *_train_iter points
@@ -79,5 +82,10 @@ struct TrainContext {
     stop_outcome = how;
   }
 };
+
+// Of the run that it tells of.
+inline int64_t planned_updates(const TrainContext& context) {
+  return planned_updates(context.max_updates, context.max_epochs, context.updates_per_epoch, context.epoch_offset);
+}
 
 }  // namespace duet

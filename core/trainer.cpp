@@ -191,6 +191,7 @@ const UpdateOutput& BaseTrainer::run_step() {
   const std::exception_ptr error = caught([this] {
     if (run_ == Run::kClosed) {
       context_.updates_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
+      context_.epoch_offset = 0;
       open_run();
     }
     if (context_.communicator != nullptr) {

@@ -127,6 +127,8 @@ class BaseTrainer : public Stateful {
   const UpdateOutput& run_step();
   void train_epoch(DataSource& data, DataSource* validation);
   bool limits_reached() const;
+  int64_t updates_left(const DataSource& data) const;
+  void plan_epochs(const DataSource& data);
   bool epoch_is_used_up() const;
   void end_epoch(DataSource* validation);
   bool fetch_window(DataSource& data, Window& window);
@@ -181,6 +183,7 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Points> points_;
   std::unique_ptr<DeviceCopy> copy_;
   Window step_window_;
+  int64_t epoch_length_ = 0;  // updates of the epoch that runs now; 0: unknown
   bool looked_at_batches_ = false, told_of_drift_ = false;
   bool ranks_mix_ = false;         // the plans for this update differ, or the layouts
   bool warned_of_weightless_ = false;

@@ -1,7 +1,10 @@
 #include <duet/core/comm/communicator.h>
 #include <duet/core/error.h>
 #include <duet/core/error_text.h>
+#include <duet/core/log.h>
 #include <duet/core/trainer.h>
+
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <chrono>
@@ -72,6 +75,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   context_.data = &data;
   std::exception_ptr error = caught([&] {
     context_.updates_per_epoch = agree_on_epoch(options_.updates_per_epoch(data));
+    plan_epochs(data);
     open_run();
     // A checkpoint is written before the validation of its update.
     validate_if_due(validation, /*epoch_ends=*/false);
@@ -87,6 +91,32 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   data_ = nullptr;
   context_.data = nullptr;
   if (error || no_position) std::rethrow_exception(error ? error : no_position);
+}
+
+// A resumed run may be in an epoch whose first updates took other numbers of samples than those to come.
+int64_t BaseTrainer::updates_left(const DataSource& data) const {
+  const int64_t done = context_.update_in_epoch;
+  int64_t batches = done > 0 ? data.batches_left() : -1;
+  if (batches < 0) return std::max<int64_t>(context_.updates_per_epoch - done, 0);
+  if (const int64_t limit = options_.limit_train_batches; limit > 0) {
+    batches = std::clamp<int64_t>(limit - done * options_.accumulate, 0, batches);
+  }
+  return (batches + options_.accumulate - 1) / options_.accumulate;
+}
+
+void BaseTrainer::plan_epochs(const DataSource& data) {
+  const int64_t length = context_.updates_per_epoch;
+  epoch_length_ = length;
+  context_.epoch_offset = 0;
+  if (length <= 0) return;
+  const int64_t left = agree_on_epoch(updates_left(data) + 1) - 1;
+  epoch_length_ = context_.update_in_epoch + left;
+  context_.epoch_offset = context_.update + left - (context_.epoch + 1) * length;
+  if (context_.epoch_offset == 0 || !context_.is_main) return;
+  log_warning(c10::str("[BaseTrainer] the ", context_.update, " updates so far are not those of epochs of ", length,
+                       " updates, as they come from here on (another number of ranks, batch_size, accumulate or ",
+                       "limit): schedules and hooks that count in epochs take all epochs for such; prefer to keep the ",
+                       "global batch, or let them count in updates"));
 }
 
 void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
@@ -112,12 +142,13 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
 }
 
 bool BaseTrainer::epoch_is_used_up() const {
-  return context_.updates_per_epoch > 0 && context_.update_in_epoch >= context_.updates_per_epoch;
+  return epoch_length_ > 0 && context_.update_in_epoch >= epoch_length_;
 }
 
 void BaseTrainer::end_epoch(DataSource* validation) {
   ++context_.epoch;
   context_.update_in_epoch = 0;
+  epoch_length_ = context_.updates_per_epoch;
   hooks_.call(HookPoint::kAfterTrainEpoch, context_);
   validate_if_due(validation, /*epoch_ends=*/true);
 }
@@ -161,8 +192,7 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
     return epoch_ends && context_.epoch % std::max<int64_t>(interval, 1) == 0;
   }
   if (epoch_ends || context_.update == 0) return false;
-  const int64_t last = planned_updates(context_.max_updates, context_.max_epochs, context_.updates_per_epoch);
-  return context_.update % interval == 0 || context_.update == last;
+  return context_.update % interval == 0 || context_.update == planned_updates(context_);
 }
 
 void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {

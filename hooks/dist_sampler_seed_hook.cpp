@@ -6,7 +6,7 @@
 namespace duet {
 
 void DistSamplerSeedHook::before_train(TrainContext& context) {
-  if (warned_ || context.data == nullptr || context.data->shuffles().value_or(true)) return;
+  if (!context.is_main || warned_ || context.data == nullptr || context.data->shuffles().value_or(true)) return;
   warned_ = true;
   log_warning(
       "[DistSamplerSeedHook] the training data comes in the same order in every epoch, expected a new one each time; "

@@ -158,7 +158,7 @@ void NaNGuardHook::look(TrainContext& context) {
       c10::str("[NaNGuardHook] found loss or gradient norm not finite at update ", bad, ", looked at after update ",
                context.update, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
-  log_warning(text);
+  if (context.is_main) log_warning(text);  // the values are those of all ranks
   if (options_.action == "stop") context.request_stop(c10::str("update ", bad, " was not finite"));
 }
 

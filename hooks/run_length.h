@@ -8,7 +8,7 @@ namespace duet {
 
 // Updates of the whole run; 0: unknown. Private to hooks/.
 inline int64_t run_length(const TrainContext& context) {
-  return planned_updates(context.max_updates, context.max_epochs, context.updates_per_epoch);
+  return planned_updates(context);
 }
 
 }  // namespace duet

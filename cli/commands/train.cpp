@@ -159,6 +159,7 @@ void settle_resumed(const RunConfig& config, const std::string& from, const std:
 
 // Rank 0 chooses, all load. Whether a checkpoint was there to go on from.
 bool resume(const RunConfig& config, const std::string& wanted, BaseTrainer& trainer) {
+  check_same_option(config.communicator(), "--resume", wanted);
   std::string from;
   const std::string path = from_main(config.communicator(), [&] {
     from = resume_wish(config, wanted);

@@ -48,6 +48,7 @@ class DataLoader::Workers {
   Workers& operator=(const Workers&) = delete;
 
   bool empty() const { return submitted_.empty(); }
+  int64_t count() const { return static_cast<int64_t>(submitted_.size()); }
   bool full() const { return submitted_.size() >= capacity_; }
 
   void submit(std::vector<int64_t> indices, StateDict position) {
@@ -189,9 +190,17 @@ std::optional<Batch> DataLoader::next() {
   return std::move(batch);
 }
 
-int64_t DataLoader::batches_per_epoch() const {
+int64_t DataLoader::batches_of(int64_t samples) const {
   const int64_t rounded_up = options_.drop_last ? 0 : options_.batch_size - 1;
-  return (sampler_->size() + rounded_up) / options_.batch_size;
+  return (samples + rounded_up) / options_.batch_size;
+}
+
+int64_t DataLoader::batches_per_epoch() const { return batches_of(sampler_->size()); }
+
+int64_t DataLoader::batches_left() const {
+  const int64_t samples = sampler_->samples_left();
+  const int64_t ahead = workers_ ? workers_->count() : 0;
+  return samples < 0 ? samples : batches_of(samples) + ahead;
 }
 
 namespace {

@@ -29,6 +29,7 @@ class DataLoader : public DataSource {
   void start_epoch(int64_t epoch) override;
   std::optional<Batch> next() override;
   int64_t batches_per_epoch() const override;
+  int64_t batches_left() const override;
   std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
   std::optional<DataShare> share() const override;
   StateDict state_dict() const override;
@@ -37,6 +38,7 @@ class DataLoader : public DataSource {
  private:
   class Workers;
   Batch read(const std::vector<int64_t>& indices) const;
+  int64_t batches_of(int64_t samples) const;
 
   std::shared_ptr<const Dataset> dataset_;
   std::unique_ptr<Sampler> sampler_;

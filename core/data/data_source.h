@@ -20,6 +20,8 @@ class DataSource : public Stateful {
   virtual std::optional<Batch> next() = 0;
   // Micro-batches of a whole epoch; 0 if unknown or endless.
   virtual int64_t batches_per_epoch() const = 0;
+  // Those left of the epoch that state_dict() tells of; -1 if unknown or endless.
+  virtual int64_t batches_left() const { return -1; }
   // Whether every epoch has an order of its own; nothing if the source cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
   // Its part of data that all ranks read together: trainers then make sure that the parts fit. Nothing if it knows of

@@ -37,9 +37,16 @@ std::optional<DataShare> DistributedSampler::share() const {
   return DataShare{rank_, world_size_, drop_last_ ? "drop_last: true\n" : "drop_last: false\n"};
 }
 
-int64_t DistributedSampler::size() const {
+int64_t DistributedSampler::share_of(int64_t samples) const {
   const int64_t rounded_up = drop_last_ ? 0 : world_size_ - 1;
-  return (global_->size() + rounded_up) / world_size_;
+  return (samples + rounded_up) / world_size_;
+}
+
+int64_t DistributedSampler::size() const { return share_of(global_->size()); }
+
+int64_t DistributedSampler::samples_left() const {
+  const int64_t left = global_->samples_left();
+  return left < 0 ? left : share_of(left);
 }
 
 }  // namespace duet

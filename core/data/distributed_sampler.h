@@ -22,6 +22,7 @@ class DistributedSampler : public Sampler {
   std::vector<int64_t> next(int64_t count) override;
   // Such that every rank counts the same batches per epoch.
   int64_t size() const override;
+  int64_t samples_left() const override;
   std::optional<bool> shuffles() const override { return global_->shuffles(); }
   // Trainers take the parts for those of their ranks; a sampler of other parts overrides this.
   std::optional<DataShare> share() const override;
@@ -29,6 +30,8 @@ class DistributedSampler : public Sampler {
   void load_state_dict(const StateDict& state) override { global_->load_state_dict(state); }
 
  private:
+  int64_t share_of(int64_t samples) const;
+
   std::unique_ptr<Sampler> global_;
   int64_t rank_, world_size_;
   bool drop_last_;

@@ -18,6 +18,8 @@ class Sampler : public Stateful {
   virtual std::vector<int64_t> next(int64_t count) = 0;
   // Samples of a whole epoch; 0 if endless.
   virtual int64_t size() const = 0;
+  // Those that next() has yet to give out in this epoch; -1 if unknown or endless.
+  virtual int64_t samples_left() const { return -1; }
   // Whether every epoch has an order of its own; nothing if the sampler cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
   // Nothing if it knows of no other ranks.
@@ -31,6 +33,7 @@ class EpochSampler : public Sampler {
   void start_epoch(int64_t epoch) override;
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return size_; }
+  int64_t samples_left() const override { return size_ - position_; }
   std::optional<bool> shuffles() const override { return shuffle_; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

@@ -302,6 +302,7 @@ def mistakes_of_one_rank(program):
     both(program, (2,), said, [], ["model.channels=[8]"])
     both(program, (2,), "'load_from: \"a.pt\"' on rank 0 and 'nothing' on rank 1", ["--load-from", "a.pt"], [])
     both(program, (2,), "'nothing' on rank 0 and 'load_from: \"a.pt\"' on rank 1", [], ["--load-from", "a.pt"])
+    both(program, (2,), "'no --resume' on rank 0 and '--resume auto' on rank 1", [], ["--resume", "auto"])
     folders = [program.folder / "rank_0", program.folder / "rank_1"]
     for folder in folders:
         folder.mkdir()

@@ -35,7 +35,8 @@ custom_hooks:
 # What is printed for the run above: every point at which somebody acts, those with the same places together.
 PLACES = """hooks by point, in calling order:
   before_run
-    stop_signal      priority VERY_HIGH (10)
+    runtime_info     priority VERY_HIGH (10)
+    stop_signal      priority VERY_HIGH (10); added after runtime_info
     logger           priority 55 instead of its own BELOW_NORMAL (60)
 """
 

@@ -92,8 +92,11 @@ TEST(DistributedSampler, EveryRankCountsTheSameBatchesPerEpoch) {
       const Case c{.size = size, .world = 4, .batch = 2, .drop_last = drop_last};
       const auto data = std::make_shared<TensorDataset>(NamedTensors{{"x", at::arange(size)}});
       for (int64_t rank = 0; rank < c.world; ++rank) {
-        const DataLoader loader(data, c.share(rank), {.batch_size = c.batch, .drop_last = drop_last});
-        EXPECT_EQ(loader.batches_per_epoch(), drop_last ? size / 8 : (size + 7) / 8) << c << ", rank " << rank;
+        DataLoader loader(data, c.share(rank), {.batch_size = c.batch, .drop_last = drop_last});
+        const int64_t batches = drop_last ? size / 8 : (size + 7) / 8;
+        EXPECT_EQ(loader.batches_per_epoch(), batches) << c << ", rank " << rank;
+        loader.next();
+        EXPECT_EQ(loader.batches_left(), batches - 1) << c << ", rank " << rank;
       }
     }
   }

@@ -94,6 +94,18 @@ TEST_P(AnyWorkers, StartAnEpochAgainFromItsBeginning) {
   EXPECT_EQ(Values(again.begin(), again.begin() + 3), first);
 }
 
+TEST_P(AnyWorkers, CountTheBatchesLeft) {
+  for (const bool drop_last : {false, true}) {
+    const auto loader = make_loader(GetParam(), true, 23, drop_last);
+    int64_t left = drop_last ? 5 : 6;
+    EXPECT_EQ(loader->batches_left(), left);
+    while (loader->next()) EXPECT_EQ(loader->batches_left(), --left);
+    EXPECT_EQ(loader->batches_left(), 0);
+    loader->start_epoch(1);
+    EXPECT_EQ(loader->batches_left(), drop_last ? 5 : 6);
+  }
+}
+
 TEST_P(AnyWorkers, ResumeAfterEveryBatch) {
   for (const bool drop_last : {false, true}) {
     const auto whole = make_loader(GetParam(), true, 23, drop_last);

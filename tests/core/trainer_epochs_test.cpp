@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include <duet/hooks/callback_hook.h>
+#include <duet/hooks/param_scheduler_hook.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "../support/log_lines.h"
+#include "../support/rank_data.h"
+#include "../support/temp_dir.h"
+#include "../support/trainer_runs.h"
+
+// A run that goes on with another batch_size or accumulate: epochs have another number of updates from there on.
+
+namespace duet {
+namespace {
+
+using testing::make_trainer;
+
+constexpr int64_t kSamples = 40;
+
+struct Part {
+  int64_t batch_size = 4, accumulate = 1;
+  int64_t until = 0;  // updates; 0: `epochs`
+  int64_t epochs = 0;
+};
+
+struct Seen {
+  std::vector<int64_t> samples;  // of the second epoch
+  int64_t planned = 0, updates = 0, epoch = 0;
+  double last_lr = 0;
+};
+
+class TrainerEpochs : public ::testing::TestWithParam<const char*> {
+ protected:
+  TempDir folder;
+
+  void run(const Part& part, Seen& seen) {
+    TrainerOptions options;
+    options.optimizer = {.type = "SGD", .lr = 0.05};
+    options.loop = {.max_updates = part.until, .max_epochs = part.epochs, .accumulate = part.accumulate};
+    const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
+    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
+    auto watch = std::make_unique<CallbackHook>("watch");
+    watch->on(HookPoint::kBeforeTrain, [&seen](TrainContext& context) { seen.planned = planned_updates(context); });
+    watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
+      seen.last_lr = context.hyper_parameters.get(0, "lr");
+      for (const Batch& batch : context.window->batches) {
+        const at::Tensor ids = batch["id"];
+        const auto* first = ids.const_data_ptr<int64_t>();
+        if (context.epoch == 1) seen.samples.insert(seen.samples.end(), first, first + ids.numel());
+      }
+    });
+    trainer->add_hook(std::move(watch));
+    if (saved_) trainer->load(folder / "c");
+    const NamedTensors samples = testing::numbered_samples(testing::mlp_task(), kSamples);
+    trainer->train(*testing::share_of(samples, part.batch_size, nullptr));
+    trainer->save(folder / "c");
+    saved_ = true;
+    seen.updates = trainer->update();
+    seen.epoch = trainer->epoch();
+  }
+
+  void begin_anew() {
+    saved_ = false;
+    std::filesystem::remove_all(folder / "c");
+  }
+
+ private:
+  bool saved_ = false;
+};
+
+void expect_each_once(std::vector<int64_t> samples) {
+  std::sort(samples.begin(), samples.end());
+  ASSERT_EQ(samples.size(), static_cast<std::size_t>(kSamples));
+  for (int64_t i = 0; i < kSamples; ++i) EXPECT_EQ(samples[static_cast<std::size_t>(i)], i);
+}
+
+// Counted in larger batches the second epoch would be over long before its samples are.
+TEST_P(TrainerEpochs, ALimitWithinAnEpochOfAnotherLengthLeavesNothingOut) {
+  Seen seen;
+  run({.batch_size = 4, .until = 17}, seen);  // 7 of 10 updates of the second epoch
+  run({.batch_size = 10, .until = 18}, seen);
+  EXPECT_EQ(seen.epoch, 1);
+  run({.batch_size = 1, .epochs = 3}, seen);
+  expect_each_once(seen.samples);
+  EXPECT_EQ(seen.updates, 18 + 2 + 40);
+}
+
+TEST_P(TrainerEpochs, ThePlanIsWhatTheRunComesTo) {
+  for (const Part& rest : {Part{.batch_size = 16, .epochs = 4}, Part{.batch_size = 1, .epochs = 4},
+                           Part{.batch_size = 2, .accumulate = 3, .epochs = 4}, Part{.batch_size = 4, .epochs = 4}}) {
+    Seen seen;
+    const bool same = rest.batch_size == 4;
+    const std::string text = testing::stderr_of([&] {
+      run({.batch_size = 4, .until = 13}, seen);
+      run(rest, seen);
+    });
+    EXPECT_EQ(seen.planned, seen.updates) << "batch_size " << rest.batch_size;
+    EXPECT_LT(seen.last_lr, 0.001) << "batch_size " << rest.batch_size;  // the schedule has come to its end
+    EXPECT_EQ(text.find("prefer to keep the global batch") == std::string::npos, same) << text;
+    expect_each_once(seen.samples);
+    begin_anew();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerEpochs, ::testing::Values("eager", "graph"),
+                         [](const auto& mode) { return std::string(mode.param); });
+
+}  // namespace
+}  // namespace duet
