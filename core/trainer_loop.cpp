@@ -93,30 +93,34 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   if (error || no_position) std::rethrow_exception(error ? error : no_position);
 }
 
-// A resumed run may be in an epoch whose first updates took other numbers of samples than those to come.
+// A resumed run may be in an epoch whose first updates took other numbers of samples than those to come. -1: the source
+// cannot tell.
 int64_t BaseTrainer::updates_left(const DataSource& data) const {
   const int64_t done = context_.update_in_epoch;
-  int64_t batches = done > 0 ? data.batches_left() : -1;
-  if (batches < 0) return std::max<int64_t>(context_.updates_per_epoch - done, 0);
+  int64_t batches = data.batches_left();
+  if (batches < 0) return -1;
+  if (done == 0) return context_.updates_per_epoch;
   if (const int64_t limit = options_.limit_train_batches; limit > 0) {
     batches = std::clamp<int64_t>(limit - done * options_.accumulate, 0, batches);
   }
   return (batches + options_.accumulate - 1) / options_.accumulate;
 }
 
+// Sources that only estimate their length are taken by their word: a resumed run must plan what the unbroken one did.
 void BaseTrainer::plan_epochs(const DataSource& data) {
   const int64_t length = context_.updates_per_epoch;
   epoch_length_ = length;
   context_.epoch_offset = 0;
   if (length <= 0) return;
   const int64_t left = agree_on_epoch(updates_left(data) + 1) - 1;
+  if (left < 0) return;
   epoch_length_ = context_.update_in_epoch + left;
   context_.epoch_offset = context_.update + left - (context_.epoch + 1) * length;
-  if (context_.epoch_offset == 0 || !context_.is_main) return;
+  if (context_.epoch_offset == 0 || limits_reached() || !context_.is_main) return;
   log_warning(c10::str("[BaseTrainer] the ", context_.update, " updates so far are not those of epochs of ", length,
                        " updates, as they come from here on (another number of ranks, batch_size, accumulate or ",
-                       "limit): schedules and hooks that count in epochs take all epochs for such; prefer to keep the ",
-                       "global batch, or let them count in updates"));
+                       "limit, or updates outside of epochs): schedules and hooks that count in epochs take all epochs ",
+                       "for such; prefer to keep the global batch, or let them count in updates"));
 }
 
 void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {

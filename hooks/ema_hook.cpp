@@ -78,7 +78,7 @@ void EMAHook::plan_start(const TrainContext& context) {
   int64_t begin = options_.begin_iter;
   if (options_.begin_epoch > 0) {
     if (context.updates_per_epoch <= 0) return;  // before_train will know
-    begin = (options_.begin_epoch - 1) * context.updates_per_epoch + 1;
+    begin = (options_.begin_epoch - 1) * context.updates_per_epoch + context.epoch_offset + 1;
   }
   average_->start_at(std::max(begin, applied + 1));
 }

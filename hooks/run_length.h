@@ -2,13 +2,16 @@
 
 #include <duet/core/train_context.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace duet {
 
-// Updates of the whole run; 0: unknown. Private to hooks/.
+// Updates of the whole run, at least those of one that is through; 0: unknown. Private to hooks/.
 inline int64_t run_length(const TrainContext& context) {
-  return planned_updates(context);
+  const int64_t planned = planned_updates(context);
+  const bool over = planned != 0 && context.max_epochs > 0 && context.epoch >= context.max_epochs;
+  return over ? std::max(planned, context.update) : planned;
 }
 
 }  // namespace duet

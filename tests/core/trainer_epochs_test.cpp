@@ -24,12 +24,27 @@ struct Part {
   int64_t batch_size = 4, accumulate = 1;
   int64_t until = 0;  // updates; 0: `epochs`
   int64_t epochs = 0;
+  bool estimates = false;
 };
 
 struct Seen {
   std::vector<int64_t> samples;  // of the second epoch
   int64_t planned = 0, updates = 0, epoch = 0;
   double last_lr = 0;
+};
+
+// Says that an epoch has one batch more than it has, and not how many are left.
+class Estimate : public DataSource {
+ public:
+  explicit Estimate(std::unique_ptr<DataLoader> data) : data_(std::move(data)) {}
+  void start_epoch(int64_t epoch) override { data_->start_epoch(epoch); }
+  std::optional<Batch> next() override { return data_->next(); }
+  int64_t batches_per_epoch() const override { return data_->batches_per_epoch() + 1; }
+  StateDict state_dict() const override { return data_->state_dict(); }
+  void load_state_dict(const StateDict& state) override { data_->load_state_dict(state); }
+
+ private:
+  std::unique_ptr<DataLoader> data_;
 };
 
 class TrainerEpochs : public ::testing::TestWithParam<const char*> {
@@ -55,7 +70,8 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     trainer->add_hook(std::move(watch));
     if (saved_) trainer->load(folder / "c");
     const NamedTensors samples = testing::numbered_samples(testing::mlp_task(), kSamples);
-    trainer->train(*testing::share_of(samples, part.batch_size, nullptr));
+    auto data = testing::share_of(samples, part.batch_size, nullptr);
+    part.estimates ? trainer->train(*std::make_unique<Estimate>(std::move(data))) : trainer->train(*data);
     trainer->save(folder / "c");
     saved_ = true;
     seen.updates = trainer->update();
@@ -103,6 +119,14 @@ TEST_P(TrainerEpochs, ThePlanIsWhatTheRunComesTo) {
     expect_each_once(seen.samples);
     begin_anew();
   }
+}
+
+// Else the schedule of a resumed run would be another than that of the unbroken one.
+TEST_P(TrainerEpochs, AnEstimateOfTheirLengthIsKept) {
+  Seen seen;
+  run({.until = 23, .estimates = true}, seen);  // in the third epoch of ten updates that count as eleven
+  run({.epochs = 3, .estimates = true}, seen);
+  EXPECT_EQ(seen.planned, 33);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, TrainerEpochs, ::testing::Values("eager", "graph"),
