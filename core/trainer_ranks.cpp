@@ -151,8 +151,8 @@ std::string first_batch_of(const Window& window) {
 // Once: whoever forgets to share out the data trains all ranks on the same.
 void BaseTrainer::warn_of_same_batches(const Window& window) {
   Communicator& ranks = *context_.communicator;
-  const bool shared = context_.data != nullptr && context_.data->share();
-  if (std::exchange(looked_at_batches_, true) || shared || ranks.world_size() == 1) return;
+  if (std::exchange(looked_at_batches_, true) || ranks.world_size() == 1) return;
+  if (context_.data != nullptr && context_.data->share()) return;
   const std::vector<std::string> all = ranks.all_gather(first_batch_of(window));
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
   if (!same || all[0].empty() || !context_.is_main) return;

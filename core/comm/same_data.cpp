@@ -25,7 +25,7 @@ std::string text_of(const std::optional<DataShare>& share) {
 
 std::string part_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-std::string order_of(const std::string& text) { return text.substr(std::min(text.find('\n'), text.size() - 1) + 1); }
+std::string order_of(const std::string& text) { return text.substr(text.find('\n') + 1); }
 
 // Every part once; which rank takes which does not matter.
 void check_parts(const std::vector<std::string>& all, const char* what) {
