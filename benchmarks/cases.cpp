@@ -2,9 +2,9 @@
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <duet/cli/models/gpt.h>
-#include <duet/cli/models/mlp.h>
-#include <duet/cli/models/small_cnn.h>
+#include "cli/zoo/gpt.h"
+#include "cli/zoo/mlp.h"
+#include "cli/zoo/small_cnn.h"
 
 namespace duet::benchmarks {
 

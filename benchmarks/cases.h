@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/task.h>
+#include "core/task.h"
 
 #include <functional>
 #include <memory>
@@ -14,7 +14,7 @@ struct Case {
   std::string name;  // benchmarks/peers/models.py has the same model under the same name
   std::function<std::unique_ptr<Task>()> task;
   std::function<Batch()> batch;
-  int64_t updates;   // per repetition: the same for all contestants, so that all see the same weights
+  int64_t steps;   // per repetition: the same for all contestants, so that all see the same weights
 };
 
 std::vector<Case> cases();

@@ -2,15 +2,15 @@
 // c10d::Reducer; then what a world of one costs beside a trainer that knows no ranks. One thread per process; rounds of
 // all rows are interleaved; medians of rank 0's figures.
 //
-//   distributed_benchmark [--rounds N] [--updates N] [--width N] [--world-of-one]    # the last: that table alone
+//   distributed_benchmark [--rounds N] [--steps N] [--width N] [--world-of-one]    # the last: that table alone
 //
-// "waits" is the time in which an update waits for sums that are not there yet; what the ranks need for the sums alone
+// "waits" is the time in which a step waits for sums that are not there yet; what the ranks need for the sums alone
 // is the wait of one bucket that is started when backward has ended.
 
-#include <duet/core/comm/connect.h>
-#include <duet/core/task.h>
-#include <duet/core/trainer.h>
-#include <duet/optim/distributed/gradient_reducer.h>
+#include "distributed/connect.h"
+#include "core/task.h"
+#include "core/trainer.h"
+#include "distributed/detail/gradient_reducer.h"
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -50,7 +50,7 @@ class TimedCommunicator : public Communicator {
   }
   std::vector<std::string> all_gather(const std::string& bytes) override { return inner_->all_gather(bytes); }
   std::string broadcast(const std::string& bytes, int64_t root) override { return inner_->broadcast(bytes, root); }
-  void report(int64_t update, const char* phase) override { inner_->report(update, phase); }
+  void report(int64_t step, const char* phase) override { inner_->report(step, phase); }
   void report(const char* phase) override { inner_->report(phase); }
   void set_running(bool running) override { inner_->set_running(running); }
   void set_patient(bool patient) override { inner_->set_patient(patient); }
@@ -72,9 +72,9 @@ class TimedCommunicator : public Communicator {
 };
 
 struct Figures {
-  double update = 0, waits = 0, bytes = 0, theory = 0;  // per update; milliseconds
+  double step = 0, waits = 0, bytes = 0, theory = 0;  // per step; milliseconds
 
-  Numbers numbers() const { return {update, waits, bytes, theory}; }
+  Numbers numbers() const { return {step, waits, bytes, theory}; }
 };
 
 struct Case {
@@ -92,18 +92,18 @@ Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
   const auto trainer = make_trainer(c.mode, size, c.options(ranks));
   const Batch batch = make_batch(size);
   for (int64_t i = 0; i < size.warmup; ++i) trainer->step(batch);
-  Numbers updates, waits;
+  Numbers steps, waits;
   const int64_t bytes_before = ranks ? ranks->bytes_started() : 0;
-  for (int64_t i = 0; i < size.updates; ++i) {
+  for (int64_t i = 0; i < size.steps; ++i) {
     const double waited = ranks ? ranks->waited : 0;
     const auto start = Clock::now();
     trainer->step(batch);
-    updates.push_back(milliseconds_since(start));
+    steps.push_back(milliseconds_since(start));
     waits.push_back(ranks ? ranks->waited - waited : 0);
   }
-  Figures figures{median(updates), median(waits)};
+  Figures figures{median(steps), median(waits)};
   if (ranks) {
-    figures.bytes = static_cast<double>(ranks->bytes_started() - bytes_before) / static_cast<double>(size.updates);
+    figures.bytes = static_cast<double>(ranks->bytes_started() - bytes_before) / static_cast<double>(size.steps);
     figures.theory = 8 + 8 * static_cast<double>(trainer->output().log.size());
     for (const auto& [name, tensor] : trainer->task().named_parameters())
       figures.theory += static_cast<double>(tensor.nbytes());
@@ -118,8 +118,8 @@ Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
 Figures measure_hand(const Size& size, Task& task, const std::function<void()>& begin, const std::function<void()>& end,
                      bool keep_gradients) {
   const Batch batch = make_batch(size);
-  Numbers updates;
-  for (int64_t i = 0; i < size.warmup + size.updates; ++i) {
+  Numbers steps;
+  for (int64_t i = 0; i < size.warmup + size.steps; ++i) {
     const auto start = Clock::now();
     for (const auto& [name, parameter] : task.named_parameters()) {
       if (!parameter.grad().defined()) continue;
@@ -133,9 +133,9 @@ Figures measure_hand(const Size& size, Task& task, const std::function<void()>& 
     begin();
     loss.backward();
     end();
-    if (i >= size.warmup) updates.push_back(milliseconds_since(start));
+    if (i >= size.warmup) steps.push_back(milliseconds_since(start));
   }
-  return {median(updates)};
+  return {median(steps)};
 }
 
 Figures measure_own_reducer(const Case& c, const Size& size, const Launch& launch) {
@@ -212,12 +212,12 @@ void measure(std::vector<Row>& rows, int64_t rounds) {
     }
   }
   for (Row& row : rows) {
-    Numbers updates, waits;
+    Numbers steps, waits;
     for (const Figures& figures : row.rounds) {
-      updates.push_back(figures.update);
+      steps.push_back(figures.step);
       waits.push_back(figures.waits);
     }
-    row.all = {median(updates), median(waits), row.rounds.front().bytes, row.rounds.front().theory};
+    row.all = {median(steps), median(waits), row.rounds.front().bytes, row.rounds.front().theory};
   }
 }
 
@@ -254,8 +254,8 @@ void print_world_of_one(const char* mode, Size size, int64_t turns) {
     const Batch batch = make_batch(size);
     const auto cost = [&](BaseTrainer& trainer) {
       const double start = cpu_seconds();
-      for (int64_t i = 0; i < size.updates; ++i) trainer.step(batch);
-      return 1e6 * (cpu_seconds() - start) / static_cast<double>(size.updates);
+      for (int64_t i = 0; i < size.steps; ++i) trainer.step(batch);
+      return 1e6 * (cpu_seconds() - start) / static_cast<double>(size.steps);
     };
     cost(*plain);
     cost(*launched);
@@ -274,10 +274,10 @@ void print_world_of_one(const char* mode, Size size, int64_t turns) {
 }
 
 void print_worlds_of_one(const Size& size, int64_t rounds) {
-  std::printf("%-44s %12s %12s %8s\n", "microseconds of CPU per update", "no launch", "world of one", "ratio");
-  Size small{.updates = 200, .width = 64, .batch = 16};
+  std::printf("%-44s %12s %12s %8s\n", "microseconds of CPU per step", "no launch", "world of one", "ratio");
+  Size small{.steps = 200, .width = 64, .batch = 16};
   Size large = size;
-  large.updates = 2;
+  large.steps = 2;
   for (const char* mode : {"eager", "graph"}) {
     print_world_of_one(mode, small, 10 * rounds);
     print_world_of_one(mode, large, 10 * rounds);
@@ -285,25 +285,25 @@ void print_worlds_of_one(const Size& size, int64_t rounds) {
 }
 
 int run(const Size& size, int64_t rounds) {
-  std::printf("%s; milliseconds per update\n", size.text().c_str());
-  std::printf("%-44s %10s %10s %10s\n", "trainer", "update", "waits", "hidden");
+  std::printf("%s; milliseconds per step\n", size.text().c_str());
+  std::printf("%-44s %10s %10s %10s\n", "trainer", "step", "waits", "hidden");
   Figures sent;
   for (const char* mode : {"eager", "graph"}) {
     std::vector<Row> rows = trainer_rows(mode, size);
     measure(rows, rounds);
     for (const Row& row : rows) {
-      std::printf("%-44s %10.2f", row.name.c_str(), row.all.update);
+      std::printf("%-44s %10.2f", row.name.c_str(), row.all.step);
       if (row.world > 1) std::printf(" %10.2f %8.0f %%", row.all.waits, 100 * (1 - row.all.waits / rows[1].all.waits));
       std::printf("\n");
     }
     sent = rows.back().all;
   }
-  std::printf("bytes started per update: %.0f, expected %.0f\n", sent.bytes, sent.theory);
-  std::printf("%-44s %10s\n", "forward and backward by hand, 2 ranks", "update");
+  std::printf("bytes started per step: %.0f, expected %.0f\n", sent.bytes, sent.theory);
+  std::printf("%-44s %10s\n", "forward and backward by hand, 2 ranks", "step");
   for (const int64_t bucket : {25 * kMB, 8 * kMB}) {
     std::vector<Row> rows = reducer_rows(bucket, size);
     measure(rows, rounds);
-    for (const Row& row : rows) std::printf("%-44s %10.2f\n", row.name.c_str(), row.all.update);
+    for (const Row& row : rows) std::printf("%-44s %10.2f\n", row.name.c_str(), row.all.step);
   }
   print_worlds_of_one(size, rounds);
   return sent.bytes == sent.theory ? 0 : 1;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/task.h>
+#include "core/task.h"
 
 #include <memory>
 #include <vector>
@@ -14,7 +14,7 @@ namespace duet::benchmarks {
 inline constexpr double kLearningRate = 1e-3;
 inline constexpr double kWeightDecay = 0.01;
 
-// One update as an expert writes it with LibTorch alone: gradients dropped and not zeroed, backward, ATen's fused AdamW
+// One step as an expert writes it with LibTorch alone: gradients dropped and not zeroed, backward, ATen's fused AdamW
 // over all parameters with one shared step counter. Only the forward pass comes from the Task, so that every contestant
 // runs the same kernels.
 class HandLoop {

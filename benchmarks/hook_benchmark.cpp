@@ -1,20 +1,20 @@
 // What the default hooks cost: the same run of the loop with and without them, in both modes, on one thread, in CPU
 // time of the process (the logger's thread included). Repetitions are interleaved; the table shows medians of the time
-// per update and of the differences between neighbours. The log goes to stderr.
+// per step and of the differences between neighbours. The log goes to stderr.
 //
-//   hook_benchmark [--repetitions N] [--updates N]
+//   hook_benchmark [--repetitions N] [--steps N]
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <duet/cli/models/gpt.h>
-#include <duet/cli/models/mlp.h>
-#include <duet/core/data/data_source.h>
-#include <duet/core/log.h>
-#include <duet/core/random.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
-#include <duet/hooks/default_hooks.h>
+#include "cli/zoo/gpt.h"
+#include "cli/zoo/mlp.h"
+#include "data/data_source.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
+#include "hooks/default_hooks.h"
 
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ struct Model {
   std::string name;
   std::function<std::unique_ptr<Task>()> task;
   std::function<Batch()> batch;
-  int64_t updates;  // per repetition
+  int64_t steps;  // per repetition
 };
 
 std::vector<Model> models() {
@@ -75,14 +75,14 @@ class OneBatch : public DataSource {
   Batch batch_;
 };
 
-// Times the updates after the first `warm_up`: past the capture, and the comparisons that follow it closely.
+// Times the steps after the first `warm_up`: past the capture, and the comparisons that follow it closely.
 class StopWatch : public Hook {
  public:
   StopWatch(int64_t warm_up, double& seconds) : warm_up_(warm_up), seconds_(seconds) {}
   std::string name() const override { return "stop_watch"; }
   int priority() const override { return kHighest; }
   void before_train_iter(TrainContext& context) override {
-    if (context.update == warm_up_) start_ = cpu_seconds();
+    if (context.step == warm_up_) start_ = cpu_seconds();
   }
   // The logger's after_train comes later, and with it the wait for its thread; its lines are written as they come.
   void after_train(TrainContext& /*context*/) override { seconds_ = cpu_seconds() - start_; }
@@ -93,14 +93,14 @@ class StopWatch : public Hook {
   double start_ = 0;
 };
 
-// Microseconds of one update.
-double measure(const Model& model, const std::string& mode, int64_t updates, bool hooks, const std::string& work_dir) {
+// Microseconds of one step.
+double measure(const Model& model, const std::string& mode, int64_t steps, bool hooks, const std::string& work_dir) {
   constexpr int64_t kWarmUp = 68;
   seed_all(0);
   TrainerOptions options;
   options.optimizer.type = "AdamW";
   options.device = "cpu";
-  options.loop = {.max_updates = kWarmUp + updates, .work_dir = work_dir};
+  options.loop = {.max_steps = kWarmUp + steps, .work_dir = work_dir};
   std::unique_ptr<BaseTrainer> trainer;
   if (mode == "graph") {
     trainer = std::make_unique<GraphTrainer>(model.task(), options);
@@ -118,13 +118,13 @@ double measure(const Model& model, const std::string& mode, int64_t updates, boo
   }
   OneBatch data(model.batch());
   trainer->train(data);
-  return seconds * 1e6 / static_cast<double>(updates);
+  return seconds * 1e6 / static_cast<double>(steps);
 }
 
-void print_row(const Model& model, const std::string& mode, int64_t updates, int64_t repetitions,
+void print_row(const Model& model, const std::string& mode, int64_t steps, int64_t repetitions,
                const std::string& work_dir) {
-  const auto without = [&] { return measure(model, mode, updates, false, ""); };
-  const auto with = [&] { return measure(model, mode, updates, true, work_dir); };
+  const auto without = [&] { return measure(model, mode, steps, false, ""); };
+  const auto with = [&] { return measure(model, mode, steps, true, work_dir); };
   std::vector<double> plain, full, cost;
   for (int64_t i = 0; i < repetitions; ++i) {
     // A steady drift of the machine cancels out.
@@ -145,11 +145,11 @@ int run(const Flags& flags) {
   const int64_t repetitions = flags.number("--repetitions", 7);
   std::string folder = (std::filesystem::temp_directory_path() / "duet-hooks-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return 1;
-  std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per update)\n", "model", "mode", "no hooks", "defaults", "cost",
+  std::printf("%-24s %-6s %10s %10s %8s %9s   (µs per step)\n", "model", "mode", "no hooks", "defaults", "cost",
               "share");
   for (const Model& model : models()) {
     for (const char* mode : {"eager", "graph"}) {
-      print_row(model, mode, flags.number("--updates", model.updates), repetitions, folder);
+      print_row(model, mode, flags.number("--steps", model.steps), repetitions, folder);
     }
   }
   std::filesystem::remove_all(folder);

@@ -1,13 +1,13 @@
 // What lies between backward and the new weights: AdamW over 10 M parameters in 6 groups, by bare calls of ATen's fused
-// kernel and by duet's update, without and with clipping; and the other optimizers. One thread, CPU time of the process.
+// kernel and by duet's step, without and with clipping; and the other optimizers. One thread, CPU time of the process.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <benchmark/benchmark.h>
-#include <duet/core/log.h>
-#include <duet/optim/update.h>
+#include "base/log.h"
+#include "core/train_step.h"
 
 #include "figures.h"
 
@@ -56,23 +56,23 @@ ParamGroups six_groups(Task& task, const OptimizerOptions&) {
 }
 
 // Reads the clock after the backward and after the optimizer.
-class Stopwatch : public UpdatePoints {
+class Stopwatch : public StepObserver {
  public:
-  void after_backward(const UpdateContext&) override { begin_ = cpu_seconds(); }
-  void in_update(UpdateContext&) override { seconds = cpu_seconds() - begin_; }
+  void after_backward(const StepView&) override { begin_ = cpu_seconds(); }
+  void in_step(StepView&) override { seconds = cpu_seconds() - begin_; }
   double seconds = 0;
 
  private:
   double begin_ = 0;
 };
 
-void ours(benchmark::State& state, const UpdateOptions& options) {
-  Update rule(std::make_unique<LinearTask>(), at::kCPU, options);
-  Window window{{Batch{{"x", at::zeros({1})}}}, {1}, 1};
+void ours(benchmark::State& state, const TrainStepOptions& options) {
+  TrainStep rule(std::make_unique<LinearTask>(), at::kCPU, options);
+  MicroBatches window{{Batch{{"x", at::zeros({1})}}}, {1}, 1};
   Stopwatch stopwatch;
   for ([[maybe_unused]] auto _ : state) {
-    rule.begin(window);
-    rule.run(window, stopwatch);
+    rule.begin(micro_batches);
+    rule.run(micro_batches, stopwatch);
     rule.end();
     state.SetIterationTime(stopwatch.seconds);
   }
@@ -116,8 +116,8 @@ void add(const std::string& name, Body body) {
   benchmark::RegisterBenchmark(name.c_str(), body)->Iterations(60)->UseManualTime()->Unit(benchmark::kMillisecond);
 }
 
-void add_ours(const std::string& name, const std::function<void(UpdateOptions&)>& change) {
-  UpdateOptions options;
+void add_ours(const std::string& name, const std::function<void(TrainStepOptions&)>& change) {
+  TrainStepOptions options;
   options.param_groups = six_groups;
   change(options);
   add(name, [options](benchmark::State& state) { ours(state, options); });
@@ -125,12 +125,12 @@ void add_ours(const std::string& name, const std::function<void(UpdateOptions&)>
 
 void add_benchmarks() {
   add("AdamW/bare fused calls", bare);
-  add_ours("AdamW/duet", [](UpdateOptions&) {});
-  add_ours("AdamW/duet, norm clipping", [](UpdateOptions& options) { options.clip_grad = ClipGradOptions{}; });
-  add_ours("AdamW/duet, skip if not finite", [](UpdateOptions& options) { options.non_finite = NonFinite::kSkip; });
-  add_ours("AdamW/duet, loss scaling", [](UpdateOptions& options) { options.loss_scale = LossScaleOptions{}; });
+  add_ours("AdamW/duet", [](TrainStepOptions&) {});
+  add_ours("AdamW/duet, norm clipping", [](TrainStepOptions& options) { options.clip_grad = ClipGradOptions{}; });
+  add_ours("AdamW/duet, skip if not finite", [](TrainStepOptions& options) { options.non_finite = NonFinite::kSkip; });
+  add_ours("AdamW/duet, loss scaling", [](TrainStepOptions& options) { options.loss_scale = LossScaleOptions{}; });
   for (const char* type : {"SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion"}) {
-    add_ours(std::string(type) + "/duet", [type](UpdateOptions& options) { options.optimizer.type = type; });
+    add_ours(std::string(type) + "/duet", [type](TrainStepOptions& options) { options.optimizer.type = type; });
   }
 }
 

@@ -1,16 +1,16 @@
 // How much of the all-reduces happens while backward still runs, seen by the profiler: two processes of one machine,
-// one thread each, both modes. A row per rank; medians over updates.
+// one thread each, both modes. A row per rank; medians over steps.
 //
-//   overlap_benchmark [--rounds N] [--updates N] [--width N] [--trace FOLDER]
+//   overlap_benchmark [--rounds N] [--steps N] [--width N] [--trace FOLDER]
 //
 // "all-reduce" is the time with at least one of them at work: the spans that c10d's workers leave in the trace, from
 // the moment a worker takes the sum to its end. "in backward" is the share of that time before backward's last operator
-// has ended, "waits" what the update spends in duet::finish_, "hidden" the share that it does not wait for. A rank that
+// has ended, "waits" what the step spends in duet::finish_, "hidden" the share that it does not wait for. A rank that
 // is ahead is in an all-reduce without a partner; "joint" counts the time with both ranks in one, and its share in
 // backward. The first bucket has 1 MB. --trace keeps the traces of the last round for Perfetto.
 
-#include <duet/core/comm/connect.h>
-#include <duet/core/trainer.h>
+#include "distributed/connect.h"
+#include "core/trainer.h"
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -78,8 +78,8 @@ Spans intersection_of(const Spans& some, const Spans& others) {
   return common;
 }
 
-// One update of one rank.
-struct Update {
+// One step of one rank.
+struct TrainStep {
   Span whole, backward;
   Spans sums, waits;
 };
@@ -100,32 +100,32 @@ Span backward_of(const std::vector<const KinetoEvent*>& operators, const Spans& 
   return backward;
 }
 
-Update update_of(const KinetoEvent& whole, const std::vector<KinetoEvent>& events) {
-  Update update;
-  update.whole = span_of(whole);
+TrainStep step_of(const KinetoEvent& whole, const std::vector<KinetoEvent>& events) {
+  TrainStep step;
+  step.whole = span_of(whole);
   std::vector<const KinetoEvent*> operators;
   std::size_t starts = 0;
   for (const KinetoEvent& event : events) {
     const Span span = span_of(event);
-    if (span.begin < update.whole.begin || span.end > update.whole.end) continue;
+    if (span.begin < step.whole.begin || span.end > step.whole.end) continue;
     const std::string name = event.name();
-    if (name == "gloo:all_reduce") update.sums.push_back(span);
-    if (name == "duet::finish_") update.waits.push_back(span);
+    if (name == "gloo:all_reduce") step.sums.push_back(span);
+    if (name == "duet::finish_") step.waits.push_back(span);
     if (name == "duet::start_sum_") ++starts;
     if (event.startThreadId() == whole.startThreadId()) operators.push_back(&event);
   }
   std::sort(operators.begin(), operators.end(),
             [](const KinetoEvent* a, const KinetoEvent* b) { return a->startNs() < b->startNs(); });
-  update.waits = union_of(update.waits);
-  if (update.waits.empty() || update.sums.size() != starts) {
-    throw std::runtime_error("found " + std::to_string(update.sums.size()) +
-                             " all-reduces that end in their update, expected " + std::to_string(starts));
+  step.waits = union_of(step.waits);
+  if (step.waits.empty() || step.sums.size() != starts) {
+    throw std::runtime_error("found " + std::to_string(step.sums.size()) +
+                             " all-reduces that end in their step, expected " + std::to_string(starts));
   }
-  update.backward = backward_of(operators, update.waits);
-  return update;
+  step.backward = backward_of(operators, step.waits);
+  return step;
 }
 
-// What goes from a rank to the process that prints: for each update its spans, and how many they are.
+// What goes from a rank to the process that prints: for each step its spans, and how many they are.
 Numbers packed(const ProfilerResult& trace) {
   Numbers numbers;
   const auto put = [&](const Spans& spans) {
@@ -133,17 +133,17 @@ Numbers packed(const ProfilerResult& trace) {
     for (const Span& span : spans) numbers.insert(numbers.end(), {span.begin, span.end});
   };
   for (const KinetoEvent& event : trace.events()) {
-    if (event.name() != "update") continue;
-    const Update update = update_of(event, trace.events());
-    put({update.whole, update.backward});
-    put(update.sums);
-    put(update.waits);
+    if (event.name() != "step") continue;
+    const TrainStep step = step_of(event, trace.events());
+    put({step.whole, step.backward});
+    put(step.sums);
+    put(step.waits);
   }
   return numbers;
 }
 
-std::vector<Update> unpacked(const Numbers& numbers) {
-  std::vector<Update> updates;
+std::vector<TrainStep> unpacked(const Numbers& numbers) {
+  std::vector<TrainStep> steps;
   auto at = numbers.begin();
   const auto take = [&] {
     Spans spans(static_cast<std::size_t>(*at++));
@@ -155,21 +155,21 @@ std::vector<Update> unpacked(const Numbers& numbers) {
   };
   while (at != numbers.end()) {
     const Spans frame = take();
-    Update update{frame[0], frame[1], take(), {}};
-    update.waits = take();
-    updates.push_back(update);
+    TrainStep step{frame[0], frame[1], take(), {}};
+    step.waits = take();
+    steps.push_back(step);
   }
-  return updates;
+  return steps;
 }
 
 struct Row {
   std::string mode, name;
   int64_t bucket_bytes, first_bucket_bytes;
-  std::vector<Numbers> figures{};  // by rank and column; per update
+  std::vector<Numbers> figures{};  // by rank and column; per step
 };
 
 // Columns of a row.
-enum { kUpdate, kBackward, kSums, kInBackward, kWaits, kHidden, kJoint, kJointInBackward, kColumns };
+enum { kStep, kBackward, kSums, kInBackward, kWaits, kHidden, kJoint, kJointInBackward, kColumns };
 
 Numbers record(const Row& row, const Size& size, const std::string& folder, const Launch& launch) {
   const std::shared_ptr<Communicator> ranks = connect(launch, at::kCPU);
@@ -182,8 +182,8 @@ Numbers record(const Row& row, const Size& size, const std::string& folder, cons
   const std::set<ActivityType> activities{ActivityType::CPU};
   torch::autograd::profiler::prepareProfiler(config, activities);
   torch::autograd::profiler::enableProfiler(config, activities);
-  for (int64_t i = 0; i < size.updates; ++i) {
-    RECORD_USER_SCOPE("update");
+  for (int64_t i = 0; i < size.steps; ++i) {
+    RECORD_USER_SCOPE("step");
     trainer->step(batch);
   }
   ranks->barrier();
@@ -198,21 +198,21 @@ Numbers record(const Row& row, const Size& size, const std::string& folder, cons
 }
 
 void add(Row& row, const std::vector<Numbers>& given) {
-  std::vector<std::vector<Update>> ranks;
+  std::vector<std::vector<TrainStep>> ranks;
   for (const Numbers& numbers : given) ranks.push_back(unpacked(numbers));
   row.figures.resize(ranks.size() * kColumns);
   for (std::size_t i = 0; i < ranks.front().size(); ++i) {
     Spans joint = union_of(ranks.front()[i].sums);
-    for (const auto& updates : ranks) joint = intersection_of(joint, union_of(updates[i].sums));
+    for (const auto& steps : ranks) joint = intersection_of(joint, union_of(steps[i].sums));
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      const Update& update = ranks[rank][i];
-      const Spans sums = union_of(update.sums);
-      const double sum_time = length_of(sums), waits = length_of(update.waits), joint_time = length_of(joint);
+      const TrainStep& step = ranks[rank][i];
+      const Spans sums = union_of(step.sums);
+      const double sum_time = length_of(sums), waits = length_of(step.waits), joint_time = length_of(joint);
       const auto share_in_backward = [&](const Spans& spans, double time) {
-        return time == 0 ? 0 : 100 * length_of(intersection_of(spans, {update.backward})) / time;
+        return time == 0 ? 0 : 100 * length_of(intersection_of(spans, {step.backward})) / time;
       };
-      const Numbers columns = {update.whole.length(),
-                               update.backward.length(),
+      const Numbers columns = {step.whole.length(),
+                               step.backward.length(),
                                sum_time,
                                share_in_backward(sums, sum_time),
                                waits,
@@ -228,7 +228,7 @@ void print(const Row& row) {
   for (std::size_t rank = 0; rank * kColumns < row.figures.size(); ++rank) {
     const auto figure = [&](std::size_t column) { return median(row.figures[rank * kColumns + column]); };
     std::printf("%-38s %4zu %8.1f %9.1f %11.1f %9.0f %% %7.1f %6.0f %% %7.1f %9.0f %%\n",
-                (row.mode + ", " + row.name).c_str(), rank, figure(kUpdate), figure(kBackward), figure(kSums),
+                (row.mode + ", " + row.name).c_str(), rank, figure(kStep), figure(kBackward), figure(kSums),
                 figure(kInBackward), figure(kWaits), figure(kHidden), figure(kJoint), figure(kJointInBackward));
   }
 }
@@ -248,8 +248,8 @@ int run(const Size& size, int64_t rounds, const std::string& folder) {
       add(row, on_ranks(2, [&](const Launch& launch) { return record(row, size, kept, launch); }));
     }
   }
-  std::printf("%s, 2 ranks; milliseconds per update\n", size.text().c_str());
-  std::printf("%-38s %4s %8s %9s %11s %11s %7s %8s %7s %11s\n", "trainer", "rank", "update", "backward", "all-reduce",
+  std::printf("%s, 2 ranks; milliseconds per step\n", size.text().c_str());
+  std::printf("%-38s %4s %8s %9s %11s %11s %7s %8s %7s %11s\n", "trainer", "rank", "step", "backward", "all-reduce",
               "in backward", "waits", "hidden", "joint", "in backward");
   for (const Row& row : rows) print(row);
   return 0;

@@ -1,10 +1,10 @@
 #include "ranks.h"
 
-#include <duet/cli/models/mlp.h>
-#include <duet/core/random.h>
-#include <duet/core/task.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
+#include "cli/zoo/mlp.h"
+#include "base/random.h"
+#include "core/task.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
@@ -64,7 +64,7 @@ std::string Size::text() const {
 
 Size read_size(const Flags& flags) {
   Size size;
-  size.updates = flags.number("--updates", size.updates);
+  size.steps = flags.number("--steps", size.steps);
   size.width = flags.number("--width", size.width);
   return size;
 }
@@ -89,7 +89,7 @@ std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& s
   options.device = "cpu";
   options.distributed = distributed;
   if (mode == "eager") return std::make_unique<EagerTrainer>(make_model(size), options);
-  // An update that is compared would count twice.
+  // A step that is compared would count twice.
   return std::make_unique<GraphTrainer>(make_model(size), options, GraphOptions{.verify_interval = 0});
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/core/batch.h>
-#include <duet/core/comm/launch.h>
-#include <duet/optim/distributed/distributed_options.h>
+#include "base/batch.h"
+#include "distributed/launch.h"
+#include "distributed/distributed_options.h"
 
 #include <cstdint>
 #include <functional>
@@ -22,13 +22,13 @@ class Task;
 namespace duet::benchmarks {
 
 struct Size {
-  int64_t updates = 10, width = 1536, layers = 3, batch = 128, warmup = 5;
+  int64_t steps = 10, width = 1536, layers = 3, batch = 128, warmup = 5;
 
   // "MLP, width 1536, 3 layers, batch 128 per rank"
   std::string text() const;
 };
 
-// What --updates and --width say.
+// What --steps and --width say.
 Size read_size(const Flags& flags);
 
 std::unique_ptr<Task> make_model(const Size& size);

@@ -1,6 +1,6 @@
-// What one update costs: a hand-written LibTorch loop, the same with torch::optim, and duet's two trainers, on one
+// What one step costs: a hand-written LibTorch loop, the same with torch::optim, and duet's two trainers, on one
 // thread, in CPU time of the whole process. Each repetition builds model and trainer anew from the same seed and does
-// the same number of updates, so the contestants compute the same losses; a different one is reported as an error.
+// the same number of steps, so the contestants compute the same losses; a different one is reported as an error.
 //
 // scripts/bench runs it with interleaved repetitions and prints the ratios.
 
@@ -9,10 +9,10 @@
 
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
-#include <duet/core/log.h>
-#include <duet/core/random.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
+#include "base/log.h"
+#include "base/random.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
 
 #include <cmath>
 #include <map>
@@ -21,8 +21,8 @@ namespace duet::benchmarks {
 
 namespace {
 
-// Past the capture, which is the second update, and the comparisons that follow it closely (replays 1, 3, 7, 15, 31, 63; then
-// 127, 255, ... and every 1024): the updates that are timed cost what those of a long run do, also where few are.
+// Past the capture, which is the second step, and the comparisons that follow it closely (replays 1, 3, 7, 15, 31, 63; then
+// 127, 255, ... and every 1024): the steps that are timed cost what those of a long run do, also where few are.
 constexpr int kWarmUp = 68;
 
 using Step = std::function<at::Tensor(const Batch&)>;
@@ -45,7 +45,7 @@ Step trained(std::unique_ptr<Task> task) {
   };
 }
 
-// The loss after the last update, per case: the first contestant's is what the others must reach.
+// The loss after the last step, per case: the first contestant's is what the others must reach.
 std::map<std::string, double>& reached_losses() {
   static std::map<std::string, double> losses;
   return losses;
@@ -55,7 +55,7 @@ void run(benchmark::State& state, const Case& item, const MakeStep& make_step) {
   seed_all(0);
   const Step step = make_step(item.task());
   const Batch batch = item.batch();
-  for (int update = 0; update < kWarmUp; ++update) step(batch);
+  for (int step = 0; step < kWarmUp; ++step) step(batch);
   at::Tensor loss;
   for ([[maybe_unused]] auto _ : state) loss = step(batch);
 
@@ -79,7 +79,7 @@ void add_benchmarks() {
     for (const auto& [name, make_step] : contestants) {
       const auto body = [item, make_step = make_step](benchmark::State& state) { run(state, item, make_step); };
       benchmark::RegisterBenchmark((item.name + "/" + name).c_str(), body)
-          ->Iterations(item.updates)
+          ->Iterations(item.steps)
           ->Unit(benchmark::kMicrosecond)
           ->MeasureProcessCPUTime();
     }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs step_benchmark, and the peers if asked, and prints one Markdown table. scripts/bench calls it.
 
-Every figure is CPU time of the whole process per update, one thread, the median of the repetitions. A repetition is
-long (seconds): an eager loop slows down over its first hundreds of updates while the allocator's heap fragments, and
+Every figure is CPU time of the whole process per step, one thread, the median of the repetitions. A repetition is
+long (seconds): an eager loop slows down over its first hundreds of steps while the allocator's heap fragments, and
 what counts is the pace that training settles at.
 """
 
@@ -66,7 +66,7 @@ def ratio_text(numerator, denominator):
 
 def markdown(ours, peers):
     names = list(next(iter(peers.values()), {}))
-    head = ["model (AdamW), µs per update", *OURS.values(), "eager / hand-written", "eager / graph"]
+    head = ["model (AdamW), µs per step", *OURS.values(), "eager / hand-written", "eager / graph"]
     head += [column for name in names for column in (name, f"{name} / graph")]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
     for case, row in ours.items():
@@ -81,7 +81,7 @@ def markdown(ours, peers):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="what an update costs, side by side")
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="what a step costs, side by side")
     parser.add_argument("--root", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--peers", action="store_true", help="also five Python trainers, from .venv-peers")
     parser.add_argument("--quick", action="store_true", help="3 repetitions, not 5")

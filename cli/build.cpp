@@ -1,20 +1,20 @@
-#include <duet/cli/build.h>
+#include "cli/build.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/measure.h>
-#include <duet/cli/ranks.h>
-#include <duet/cli/registry.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/device.h>
-#include <duet/core/data/distributed_sampler.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/random.h>
-#include <duet/core/checkpoint/weights_report.h>
-#include <duet/core/data/text_dataset.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "cli/measure.h"
+#include "cli/ranks.h"
+#include "cli/registry.h"
+#include "distributed/run_on_ranks.h"
+#include "base/device.h"
+#include "data/distributed_sampler.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "core/weights_report.h"
+#include "data/text_dataset.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
+#include "optim/schedules/detail/schedule_curve.h"
 
 #include <algorithm>
 
@@ -61,7 +61,7 @@ void check_same_characters(const Dataset* train, const Dataset* other, const Dat
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run) {
   seed_all(config.seed);
   std::unique_ptr<Task> task;
-  together(config.communicator(), [&] { task = make_model(config.model, {run.train_data.get()}); });
+  run_on_all_ranks(config.communicator(), [&] { task = make_model(config.model, {run.train_data.get()}); });
   TrainerOptions options = config.trainer;
   options.loop = loop;
   if (mode == "graph") {
@@ -74,15 +74,15 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
   add_metrics(config.metrics, *run.trainer);
 }
 
-int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch) {
-  return planned_updates(loop.max_updates, loop.max_epochs, updates_per_epoch);
+int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch) {
+  return planned_steps(loop.max_steps, loop.max_epochs, steps_per_epoch);
 }
 
 // Checked against each other here, where the place in the config is known.
 std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run) {
-  const auto schedules = resolve_schedules(config.schedules, run.updates_per_epoch);
+  const auto schedules = resolve_schedules(config.schedules, run.steps_per_epoch);
   config.root.child("param_scheduler").located([&] {
-    validate_schedules(schedules, {planned_updates(config.trainer.loop, run.updates_per_epoch), run.updates_per_epoch});
+    validate_schedules(schedules, {planned_steps(config.trainer.loop, run.steps_per_epoch), run.steps_per_epoch});
   });
   return schedules;
 }
@@ -98,8 +98,8 @@ LoopOptions limited_loop(const RunConfig& config, const Run& run) {
 
 HookContext hook_context(const RunConfig& config, const Run& run) {
   HookContext context{run.trainer->hooks()};
-  context.planned_updates = planned_updates(config.trainer.loop, run.updates_per_epoch);
-  context.updates_per_epoch = run.updates_per_epoch;
+  context.planned_steps = planned_steps(config.trainer.loop, run.steps_per_epoch);
+  context.steps_per_epoch = run.steps_per_epoch;
   context.schedules = schedules_of(config, run);
   context.metrics = metric_names(config.metrics);
   context.validates = config.val.has_value();
@@ -119,7 +119,7 @@ void add_hooks(const RunConfig& config, Run& run) { add_hooks(config, hook_conte
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
   if (!config.load_from) return;
   const std::string& path = config.load_from->source.path;
-  together(config.communicator(), [&] {
+  run_on_all_ranks(config.communicator(), [&] {
     const StateDict weights = read_weights(config.load_from->source);
     try {
       const WeightsReport report = load_matching_weights(trainer.task(), weights, config.load_from->strict);
@@ -138,8 +138,8 @@ namespace {
 void build_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   const LoopOptions& loop = config.trainer.loop;
-  if (loop.max_updates == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
-    config.root.child("trainer").fail("max_updates", config.train->infinite
+  if (loop.max_steps == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
+    config.root.child("trainer").fail("max_steps", config.train->infinite
                                                          ? "is missing; add it, since an infinite sampler has no epochs"
                                                          : "and max_epochs are both missing; add one of them");
   }
@@ -158,11 +158,11 @@ void build_training_data(const RunConfig& config, Run& run) {
 
 Run build_training(const RunConfig& config) {
   Run run;
-  together(config.communicator(), [&] { build_training_data(config, run); });
+  run_on_all_ranks(config.communicator(), [&] { build_training_data(config, run); });
   check_same_size(config.communicator(), "data.train", run.train_data->size());
   if (run.val_data) check_same_size(config.communicator(), "data.val", run.val_data->size());
   const LoopOptions limited = limited_loop(config, run);
-  run.updates_per_epoch = limited.updates_per_epoch(*run.train);
+  run.steps_per_epoch = limited.steps_per_epoch(*run.train);
   build_trainer(config, config.mode, limited, run);
   return run;
 }

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <duet/cli/config/run_config.h>
-#include <duet/cli/registry.h>
-#include <duet/core/data/data_loader.h>
-#include <duet/core/trainer.h>
+#include "config/run_config.h"
+#include "registry.h"
+#include "../data/data_loader.h"
+#include "../core/trainer.h"
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,7 @@ struct Run {
   std::unique_ptr<DataLoader> train, val, test;
   std::unique_ptr<BaseTrainer> trainer;
   GraphTrainer* graph = nullptr;  // `trainer` in graph mode
-  int64_t updates_per_epoch = 0;  // 0: unknown
+  int64_t steps_per_epoch = 0;  // 0: unknown
 };
 
 // Throws ConfigError if the config has no data.train.
@@ -38,8 +38,8 @@ void check_same_characters(const Dataset* train, const Dataset* other, const Dat
 // modes start from the same weights. `loop` replaces the config's limits. All processes of the run call it together.
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run);
 
-// Updates of a run with these limits, whichever comes first; 0: no limit.
-int64_t planned_updates(const LoopOptions& loop, int64_t updates_per_epoch);
+// Steps of a run with these limits, whichever comes first; 0: no limit.
+int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch);
 
 // Throws ConfigError if they do not fit together or into the run.
 std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run);

@@ -1,17 +1,17 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/hook_config.h>
-#include <duet/cli/config/metric_config.h>
-#include <duet/cli/models/gpt.h>
-#include <duet/cli/models/mlp.h>
-#include <duet/cli/models/small_cnn.h>
-#include <duet/cli/registry.h>
-#include <duet/cli/segmentation_types.h>
-#include <duet/core/data/fashion_mnist.h>
-#include <duet/core/data/tensor_dataset.h>
-#include <duet/core/data/text_dataset.h>
-#include <duet/core/hook.h>
-#include <duet/core/model/script_task.h>
-#include <duet/core/task.h>
+#include "cli/config/hook_config.h"
+#include "cli/config/metric_config.h"
+#include "cli/zoo/gpt.h"
+#include "cli/zoo/mlp.h"
+#include "cli/zoo/small_cnn.h"
+#include "cli/registry.h"
+#include "cli/zoo/segmentation_types.h"
+#include "cli/zoo/fashion_mnist.h"
+#include "data/tensor_dataset.h"
+#include "data/text_dataset.h"
+#include "core/hook.h"
+#include "core/script_task.h"
+#include "core/task.h"
 
 namespace duet {
 

@@ -1,15 +1,15 @@
-#include <duet/cli/catalog.h>
+#include "cli/catalog.h"
 
-#include <duet/cli/config/optim_config.h>
-#include <duet/cli/config/param_group_config.h>
-#include <duet/cli/config/run_config.h>
-#include <duet/cli/config/schedule_config.h>
-#include <duet/cli/optim_registry.h>
-#include <duet/cli/registry.h>
-#include <duet/core/data/dataset.h>
-#include <duet/core/hook_list.h>
-#include <duet/core/metrics/metric.h>
-#include <duet/core/task.h>
+#include "cli/config/optim_config.h"
+#include "cli/config/param_group_config.h"
+#include "cli/config/run_config.h"
+#include "cli/config/schedule_config.h"
+#include "cli/optim_registry.h"
+#include "cli/registry.h"
+#include "data/dataset.h"
+#include "core/hook_list.h"
+#include "metrics/metric.h"
+#include "core/task.h"
 
 #include <algorithm>
 #include <functional>

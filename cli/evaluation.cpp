@@ -1,14 +1,14 @@
-#include <duet/cli/evaluation.h>
+#include "cli/evaluation.h"
 
-#include <duet/cli/ranks.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/checkpoint/weights_file.h>
-#include <duet/core/checkpoint/weights_report.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/hooks/ema_hook.h>
-#include <duet/hooks/prediction_writer_hook.h>
+#include "cli/ranks.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_file.h"
+#include "core/weights_report.h"
+#include "distributed/run_on_ranks.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/ema_hook.h"
+#include "hooks/prediction_writer_hook.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -87,7 +87,7 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
 
 Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output) {
   Run run;
-  together(config.communicator(), [&] {
+  run_on_all_ranks(config.communicator(), [&] {
     run.train_data = build_dataset(config.train);  // models may ask it for their sizes
     run.test_data = build_dataset(data);
     check_same_characters(run.train_data.get(), run.test_data.get(), data);
@@ -97,12 +97,12 @@ Run build_evaluation(const RunConfig& config, const DataConfig& data, const std:
   build_trainer(config, config.mode, limited_loop(config, run), run);
   RunConfig untrained = config;
   untrained.schedules.clear();
-  run.updates_per_epoch = 1;  // what counts epochs counts on a length, though nothing is trained here
+  run.steps_per_epoch = 1;  // what counts epochs counts on a length, though nothing is trained here
   HookContext context = hook_context(untrained, run);
   context.evaluates = true;
   context.metrics.clear();  // those of a test may be others
   context.output = output;
-  together(config.communicator(), [&] { add_hooks(config, context, run); });
+  run_on_all_ranks(config.communicator(), [&] { add_hooks(config, context, run); });
   return run;
 }
 
@@ -112,19 +112,19 @@ Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, cons
   evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
   const bool weights_alone = is_weights_file(evaluation.checkpoint);
   StateDict state;
-  together(config.communicator(), [&] {
+  run_on_all_ranks(config.communicator(), [&] {
     if (weights_alone) return;
     state = CheckpointStore::load(evaluation.checkpoint);
-    evaluation.update = state.integer("trainer.update");
+    evaluation.step = state.integer("trainer.step");
   });
   evaluation.run = build_evaluation(config, data, output);
   BaseTrainer& trainer = *evaluation.run.trainer;
-  together(config.communicator(), [&] {
+  run_on_all_ranks(config.communicator(), [&] {
     if (weights_alone) {
       load_weights_file(evaluation.checkpoint, trainer.task());
       load_hooks({}, trainer);
     } else {
-      trainer.load_weights(state.part("model"), evaluation.update);
+      trainer.load_weights(state.part("model"), evaluation.step);
       load_hooks(state, trainer);
       warn_of_unused_averages(state, trainer);
     }

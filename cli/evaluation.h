@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/build.h>
-#include <duet/core/state_dict.h>
+#include "build.h"
+#include "../base/state_dict.h"
 
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@ namespace duet {
 // A model with the weights of a checkpoint and the data to run it on, for `duet eval` and `duet predict`.
 struct Evaluation {
   std::string checkpoint;         // its folder, or a file of weights
-  std::optional<int64_t> update;  // that it was saved after; nothing for a file of weights
+  std::optional<int64_t> step;  // that it was saved after; nothing for a file of weights
   Run run;                        // hooks included; run.test is the data
 };
 

@@ -1,8 +1,8 @@
-#include <duet/cli/failure.h>
+#include "cli/failure.h"
 
 #include <c10/util/Exception.h>
-#include <duet/core/error.h>
-#include <duet/core/error_text.h>
+#include "base/error.h"
+#include "base/detail/error_text.h"
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>

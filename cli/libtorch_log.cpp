@@ -1,8 +1,8 @@
-#include <duet/cli/libtorch_log.h>
+#include "cli/libtorch_log.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
-#include <duet/core/log.h>
+#include "base/log.h"
 
 #include <cstdlib>
 #include <string>

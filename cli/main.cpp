@@ -1,3 +1,3 @@
-#include <duet/cli/run_cli.h>
+#include "cli/run_cli.h"
 
 int main(int argc, char** argv) { return duet::run_cli(argc, argv); }

@@ -1,9 +1,9 @@
-#include <duet/cli/measure.h>
+#include "cli/measure.h"
 
 #include <ATen/ops/stack.h>
-#include <duet/core/files/xxh3.h>
-#include <duet/core/task.h>
-#include <duet/core/trainer.h>
+#include "base/detail/xxh3.h"
+#include "core/task.h"
+#include "core/trainer.h"
 
 #include <algorithm>
 
@@ -38,19 +38,19 @@ Spread spread(std::vector<double> values) {
 }
 
 void MeasureHook::before_train_iter(TrainContext& /*context*/) {
-  update_start_ = Clock::now();
-  if (pending_.empty()) block_start_ = update_start_;
+  step_start_ = Clock::now();
+  if (pending_.empty()) block_start_ = step_start_;
 }
 
 void MeasureHook::after_train_iter(TrainContext& context) {
   const auto now = Clock::now();
-  target_.update_us.push_back(std::chrono::duration<double, std::micro>(now - update_start_).count());
+  target_.step_us.push_back(std::chrono::duration<double, std::micro>(now - step_start_).count());
   target_.data_us.push_back(context.data_seconds * 1e6);
-  // The output's tensor is overwritten by the next update.
+  // The output's tensor is overwritten by the next step.
   pending_.push_back(context.output->loss.detach().clone());
   if (pending_.size() == kBlock) flush();
-  const auto recorded = static_cast<int64_t>(target_.update_us.size());
-  if (max_updates_ > 0 && recorded >= max_updates_) context.request_stop("all updates were measured");
+  const auto recorded = static_cast<int64_t>(target_.step_us.size());
+  if (max_steps_ > 0 && recorded >= max_steps_) context.request_stop("all steps were measured");
 }
 
 void MeasureHook::after_train(TrainContext& context) {
@@ -67,7 +67,7 @@ void MeasureHook::flush() {
   if (device_runs_behind) {
     const double mean = std::chrono::duration<double, std::micro>(now - block_start_).count() /
                         static_cast<double>(pending_.size());
-    std::fill(target_.update_us.end() - static_cast<std::ptrdiff_t>(pending_.size()), target_.update_us.end(), mean);
+    std::fill(target_.step_us.end() - static_cast<std::ptrdiff_t>(pending_.size()), target_.step_us.end(), mean);
   }
   pending_.clear();
 }

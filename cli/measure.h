@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/core/peak_memory.h>
+#include "../core/hook.h"
+#include "../base/detail/peak_memory.h"
 
 #include <chrono>
 #include <cstdint>
@@ -15,10 +15,10 @@ class BaseTrainer;
 // XXH3-128 over names and bytes of all parameters, then all buffers; 32 hex digits.
 std::string weights_hash(BaseTrainer& trainer);
 
-// What was measured of every update.
+// What was measured of every step.
 struct Measurements {
   std::vector<double> losses;
-  std::vector<double> update_us;  // from before_train_iter to the end of the update
+  std::vector<double> step_us;  // from before_train_iter to the end of the step
   std::vector<double> data_us;    // waiting for its data
 };
 
@@ -28,13 +28,13 @@ struct Spread {
 };
 Spread spread(std::vector<double> values);  // zeros if empty
 
-// Records loss and time of every update into `target`, which must outlive the trainer's run. Losses are cloned on the
-// device and read every 50 updates: no sync per update. On a GPU, where a launch returns early, an update's time is the
+// Records loss and time of every step into `target`, which must outlive the trainer's run. Losses are cloned on the
+// device and read every 50 steps: no sync per step. On a GPU, where a launch returns early, a step's time is the
 // mean over those 50; validation and checkpoints end such a block, and are not part of it.
 class MeasureHook : public Hook {
  public:
-  // Asks the run to stop after `max_updates` updates; 0: never.
-  explicit MeasureHook(Measurements& target, int64_t max_updates = 0) : target_(target), max_updates_(max_updates) {}
+  // Asks the run to stop after `max_steps` steps; 0: never.
+  explicit MeasureHook(Measurements& target, int64_t max_steps = 0) : target_(target), max_steps_(max_steps) {}
 
   std::string name() const override { return "measure"; }
   int priority() const override { return kHighest; }
@@ -50,9 +50,9 @@ class MeasureHook : public Hook {
   void flush();
 
   Measurements& target_;
-  int64_t max_updates_;
+  int64_t max_steps_;
   std::vector<at::Tensor> pending_;
-  Clock::time_point block_start_, update_start_;
+  Clock::time_point block_start_, step_start_;
 };
 
 }  // namespace duet

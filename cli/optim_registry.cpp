@@ -1,10 +1,10 @@
-#include <duet/cli/optim_registry.h>
+#include "cli/optim_registry.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/optim_config.h>
-#include <duet/cli/config/schedule_config.h>
-#include <duet/cli/registry_table.h>
-#include <duet/core/error.h>
+#include "cli/config/optim_config.h"
+#include "cli/config/schedule_config.h"
+#include "cli/registry_table.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <map>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/schedules/schedule.h>
+#include "config/config.h"
+#include "../optim/optimizers/optimizer_kind.h"
+#include "../optim/schedules/schedule.h"
 
 #include <functional>
 #include <optional>

@@ -1,16 +1,16 @@
-#include <duet/cli/ranks.h>
+#include "cli/ranks.h"
 
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/config_json.h>
-#include <duet/cli/failure.h>
-#include <duet/cli/libtorch_log.h>
-#include <duet/core/comm/connect.h>
-#include <duet/core/comm/text_difference.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/device.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
+#include "cli/config/config_json.h"
+#include "cli/failure.h"
+#include "cli/libtorch_log.h"
+#include "distributed/connect.h"
+#include "distributed/detail/text_difference.h"
+#include "distributed/run_on_ranks.h"
+#include "base/device.h"
+#include "base/error.h"
+#include "base/log.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ bool is_of_machine(const std::string& path) {
          (path.ends_with(".num_workers") || path.ends_with(".prefetch") || path.ends_with(".pin_memory"));
 }
 
-// One line per value: "trainer.max_updates: 10".
+// One line per value: "trainer.max_steps: 10".
 std::string config_lines(const RunConfig& config) {
   std::string lines;
   const nlohmann::json values = nlohmann::json::parse(config_json(config.root)).flatten();
@@ -93,7 +93,7 @@ std::pair<std::string, std::string> difference_of(const std::string& lines, cons
 
 void check_same_config(Communicator& ranks, const RunConfig& config) {
   std::string lines;
-  together(&ranks, [&] { lines = config_lines(config); });
+  run_on_all_ranks(&ranks, [&] { lines = config_lines(config); });
   const std::vector<std::string> all = ranks.all_gather(lines);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -165,7 +165,7 @@ const std::string& rank_prefix() { return prefix(); }
 
 std::string from_main(Communicator* ranks, const std::function<std::string()>& make) {
   std::string text;
-  on_main(ranks, [&] { text = make(); });
+  run_on_main(ranks, [&] { text = make(); });
   return ranks == nullptr ? text : ranks->broadcast(text);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config/run_config.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/comm/launch.h>
+#include "config/run_config.h"
+#include "../distributed/communicator.h"
+#include "../distributed/launch.h"
 
 #include <cstdint>
 #include <functional>

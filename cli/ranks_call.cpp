@@ -1,6 +1,6 @@
-#include <duet/cli/ranks.h>
+#include "cli/ranks.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 
 #include <charconv>
 

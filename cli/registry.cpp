@@ -1,14 +1,14 @@
-#include <duet/cli/registry.h>
+#include "cli/registry.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/hook_config.h>
-#include <duet/cli/registry_table.h>
-#include <duet/core/data/dataset.h>
-#include <duet/core/error.h>
-#include <duet/core/hook.h>
-#include <duet/core/metrics/metric.h>
-#include <duet/core/nearest.h>
-#include <duet/core/task.h>
+#include "cli/config/hook_config.h"
+#include "cli/registry_table.h"
+#include "data/dataset.h"
+#include "base/error.h"
+#include "core/hook.h"
+#include "metrics/metric.h"
+#include "base/detail/nearest.h"
+#include "core/task.h"
 
 #include <filesystem>
 #include <map>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/core/hook.h>
-#include <duet/optim/schedules/schedule.h>
+#include "config/config.h"
+#include "../core/hook.h"
+#include "../optim/schedules/schedule.h"
 
 #include <cstdint>
 #include <functional>
@@ -28,9 +28,9 @@ struct ModelContext {
 // What a hook may ask for while it is built.
 struct HookContext {
   const HookList& hooks;                     // those of the run so far
-  int64_t planned_updates = 0;               // of the whole run; 0: unknown
-  int64_t updates_per_epoch = 0;             // 0: unknown
-  std::vector<ScheduleOptions> schedules{};  // param_scheduler, in updates where it is to be converted
+  int64_t planned_steps = 0;               // of the whole run; 0: unknown
+  int64_t steps_per_epoch = 0;             // 0: unknown
+  std::vector<ScheduleOptions> schedules{};  // param_scheduler, in steps where it is to be converted
   std::vector<std::string> metrics{};        // what a validation reports, in order; empty: there will be none
   bool validates = false;                    // there is data.val
   std::string work_dir{};

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
+#include "../base/error.h"
 
 #include <algorithm>
 #include <map>

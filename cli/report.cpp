@@ -1,9 +1,9 @@
-#include <duet/cli/report.h>
+#include "cli/report.h"
 
-#include <duet/cli/build.h>
-#include <duet/core/error.h>
-#include <duet/graph/graph_trainer.h>
-#include <duet/hooks/stop_signal_hook.h>
+#include "cli/build.h"
+#include "base/error.h"
+#include "graph/graph_trainer.h"
+#include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
 #include <array>
@@ -18,17 +18,17 @@ using Json = nlohmann::ordered_json;
 ModeReport make_report(Run& run, const std::string& mode, Measurements measured) {
   ModeReport report;
   report.mode = mode;
-  report.updates = run.trainer->update();
+  report.steps = run.trainer->step();
   report.measured = std::move(measured);
   const at::Tensor& loss = run.trainer->output().loss;
   if (loss.defined()) report.final_loss = loss.item().toDouble();
   report.weights_hash = weights_hash(*run.trainer);
   report.peak_bytes = peak_bytes(run.trainer->device());
   if (run.graph == nullptr) {
-    report.eager_updates = report.updates;
+    report.eager_steps = report.steps;
     return report;
   }
-  report.eager_updates = run.graph->eager_updates();
+  report.eager_steps = run.graph->eager_steps();
   report.replays = run.graph->replays();
   for (const SignatureReport& signature : run.graph->report()) {
     if (signature.state == "eager") report.fallbacks.push_back(signature);
@@ -54,19 +54,19 @@ Json to_json(const ModeReport& report) {
   for (const SignatureReport& signature : report.fallbacks) {
     fallbacks.push_back({{"signature", signature.signature},
                          {"reason", signature.reason},
-                         {"eager_updates", signature.eager_updates},
+                         {"eager_steps", signature.eager_steps},
                          {"replays", signature.replays}});
   }
   Json json;
   json["mode"] = report.mode;
-  json["updates"] = report.updates;
+  json["steps"] = report.steps;
   json["final_loss"] = report.final_loss ? Json(*report.final_loss) : Json();
   json["losses"] = measured.losses;
   json["weights_hash"] = report.weights_hash;
-  json["us_per_update"] = to_json(spread(measured.update_us));
-  json["data_us_per_update"] = to_json(spread(measured.data_us));
+  json["us_per_step"] = to_json(spread(measured.step_us));
+  json["data_us_per_step"] = to_json(spread(measured.data_us));
   json["peak_bytes"] = report.peak_bytes;
-  json["eager_updates"] = report.eager_updates;
+  json["eager_steps"] = report.eager_steps;
   json["replays"] = report.replays;
   json["fallbacks"] = std::move(fallbacks);
   return json;

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/measure.h>
-#include <duet/graph/graph_options.h>
+#include "measure.h"
+#include "../graph/graph_options.h"
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct Run;
 // What `--json` of train and compare says about one mode.
 struct ModeReport {
   std::string mode;
-  int64_t updates = 0;  // finished, those before a resume included
+  int64_t steps = 0;  // finished, those before a resume included
   Measurements measured;            // of this process
-  std::optional<double> final_loss;  // of the latest update, which a finished run took from its checkpoint
+  std::optional<double> final_loss;  // of the latest step, which a finished run took from its checkpoint
   std::string weights_hash;
   int64_t peak_bytes = 0;
-  int64_t eager_updates = 0, replays = 0;
+  int64_t eager_steps = 0, replays = 0;
   std::vector<SignatureReport> fallbacks;  // signatures that run eager
 };
 

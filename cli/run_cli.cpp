@@ -1,16 +1,16 @@
-#include <duet/cli/run_cli.h>
+#include "cli/run_cli.h"
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/config/load_from_config.h>
-#include <duet/cli/failure.h>
-#include <duet/cli/ranks.h>
-#include <duet/cli/registry.h>
-#include <duet/cli/torchrun.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "cli/commands/commands.h"
+#include "cli/config/load_from_config.h"
+#include "cli/failure.h"
+#include "cli/ranks.h"
+#include "cli/registry.h"
+#include "cli/torchrun.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -97,7 +97,7 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
       ->add_option("--load-from", arguments.train.load_from,
                    "start from the weights of a checkpoint, safetensors or .pt file; a resumed checkpoint wins")
       ->option_text("PATH");
-  train->add_flag("--dry-run{1}", arguments.train.dry_run, "try everything out in N updates (default 1); leaves no files")
+  train->add_flag("--dry-run{1}", arguments.train.dry_run, "try everything out in N steps (default 1); leaves no files")
       ->option_text("[N]")
       ->excludes("--resume");
   add_launch(*train, arguments.train.launch);
@@ -120,7 +120,7 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
 
   CLI::App* compare = app.add_subcommand("compare", "Train in both modes from one seed: same bits? how much faster?");
   add_config(*compare, arguments.compare);
-  compare->add_option("--updates", arguments.compare.updates, "updates per mode (default 100)")
+  compare->add_option("--steps", arguments.compare.steps, "steps per mode (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->option_text("N");
   compare->callback([&] { chosen = alone("compare", [&] { return compare_command(arguments.compare); }); });

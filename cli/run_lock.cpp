@@ -1,8 +1,8 @@
-#include <duet/cli/run_lock.h>
+#include "cli/run_lock.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
+#include "base/error.h"
+#include "base/log.h"
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-#include <duet/cli/scratch_folder.h>
+#include "cli/scratch_folder.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
+#include "base/error.h"
+#include "base/log.h"
 #include <stdlib.h>
 
 #include <cerrno>

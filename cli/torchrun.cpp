@@ -1,8 +1,8 @@
-#include <duet/cli/torchrun.h>
+#include "cli/torchrun.h"
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <unistd.h>
 
 #include <cstdlib>

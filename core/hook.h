@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/core/priority.h>
-#include <duet/core/state_dict.h>
-#include <duet/core/train_context.h>
+#include "priority.h"
+#include "../base/state_dict.h"
+#include "train_context.h"
 
 #include <cstdint>
 #include <memory>
@@ -22,21 +22,21 @@ enum class HookPoint : int {
   kBeforePredict, kAfterPredict, kBeforePredictEpoch, kAfterPredictEpoch, kBeforePredictIter, kAfterPredictIter,
   kBeforeSaveCheckpoint, kAfterLoadCheckpoint,
   kAfterBackward, kBeforeOptimizerStep, kAfterOptimizerStep, kOnException,
-  kInUpdate,
+  kInStep,
   kCount,
 };
 
 const char* to_string(HookPoint point);
 
-// Something that happens around updates. Override the points you need; the rest cost nothing. A *_iter
-// point ticks once per update, in the same order in both modes:
+// Something that happens around steps. Override the points you need; the rest cost nothing. A *_iter
+// point ticks once per step, in the same order in both modes:
 //
 //   before_run
 //     before_train
 //       before_train_epoch
 //         before_train_iter
 //           [ forward and backward of each micro-batch; after_backward;
-//             before_optimizer_step; optimizer; in_update ]   after_optimizer_step
+//             before_optimizer_step; optimizer; in_step ]   after_optimizer_step
 //         after_train_iter                       (then validation, if due: before_val ... after_val)
 //       after_train_epoch
 //     after_train                                (in every exit; on_exception before it on an error)
@@ -88,14 +88,14 @@ class Hook : public Stateful {
   virtual void before_save_checkpoint(TrainContext&) { unused(HookPoint::kBeforeSaveCheckpoint); }
   virtual void after_load_checkpoint(TrainContext&) { unused(HookPoint::kAfterLoadCheckpoint); }
 
-  // After the last backward of the update; gradients as they are before clipping, still multiplied by the loss scale if
+  // After the last backward of the step; gradients as they are before clipping, still multiplied by the loss scale if
   // there is one.
   virtual void after_backward(TrainContext&) { unused(HookPoint::kAfterBackward); }
   // The norm is known; the gradients are not scaled yet (the optimizer's kernel does it).
   virtual void before_optimizer_step(TrainContext&) { unused(HookPoint::kBeforeOptimizerStep); }
   virtual void after_optimizer_step(TrainContext&) { unused(HookPoint::kAfterOptimizerStep); }
-  // Tensor code that belongs to the update: runs after the optimizer and is captured with it. No host reads.
-  virtual void in_update(UpdateContext&) { unused(HookPoint::kInUpdate); }
+  // Tensor code that belongs to the step: runs after the optimizer and is captured with it. No host reads.
+  virtual void in_step(StepView&) { unused(HookPoint::kInStep); }
 
   // An exception leaves the loop; context.error says which.
   virtual void on_exception(TrainContext&) { unused(HookPoint::kOnException); }
@@ -162,7 +162,7 @@ void Hook::note_inherited() {
   DUET_NOTE(kBeforeOptimizerStep, before_optimizer_step)
   DUET_NOTE(kAfterOptimizerStep, after_optimizer_step)
   DUET_NOTE(kOnException, on_exception)
-  DUET_NOTE(kInUpdate, in_update)
+  DUET_NOTE(kInStep, in_step)
 #undef DUET_NOTE
 }
 

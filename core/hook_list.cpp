@@ -1,13 +1,13 @@
-#include <duet/core/hook_list.h>
+#include "core/hook_list.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/checkpoint/load_transaction.h>
-#include <duet/core/error.h>
-#include <duet/core/hook_span.h>
-#include <duet/core/log.h>
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/detail/load_transaction.h"
+#include "base/error.h"
+#include "core/detail/hook_span.h"
+#include "base/log.h"
 
 #include <algorithm>
 #include <array>
@@ -62,7 +62,7 @@ constexpr std::array<Point, static_cast<std::size_t>(HookPoint::kCount)> kPoints
     {"before_optimizer_step", &Hook::before_optimizer_step},
     {"after_optimizer_step", &Hook::after_optimizer_step},
     {"on_exception", &Hook::on_exception},
-    {"in_update", nullptr},  // takes an UpdateContext
+    {"in_step", nullptr},  // takes an StepView
 }};
 
 // Where everybody must be told, whatever the others did.
@@ -139,8 +139,8 @@ class Traced {
 
 thread_local Traced* Traced::innermost_ = nullptr;
 
-std::string place(const Hook& hook, HookPoint point, int64_t update) {
-  return c10::str("[HookList] hook '", hook.name(), "' failed at ", to_string(point), " of update ", update, ": ");
+std::string place(const Hook& hook, HookPoint point, int64_t step) {
+  return c10::str("[HookList] hook '", hook.name(), "' failed at ", to_string(point), " of step ", step, ": ");
 }
 
 }  // namespace
@@ -181,15 +181,15 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
 
 void HookList::call(HookPoint point, TrainContext& context) {
   const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
-  require<ConfigError>(member != nullptr, "[HookList] found in_update in call(); use HookList::in_update()");
+  require<ConfigError>(member != nullptr, "[HookList] found in_step in call(); use HookList::in_step()");
   const Calling calling(calls_);
-  update_ = context.update;
+  step_ = context.step;
   std::exception_ptr first;
   for (Hook* hook : order_) {
     if (!hook->uses(point)) continue;
     const Traced traced(*hook, point);
     try {
-      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.update); });
+      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.step); });
     } catch (...) {
       if (!reaches_all(point)) throw;
       if (!first) first = std::current_exception();
@@ -198,11 +198,11 @@ void HookList::call(HookPoint point, TrainContext& context) {
   if (first) std::rethrow_exception(first);
 }
 
-void HookList::in_update(UpdateContext& context) {
+void HookList::in_step(StepView& context) {
   const Calling calling(calls_);
   for (Hook* hook : order_) {
-    if (!hook->uses(HookPoint::kInUpdate)) continue;
-    with_place([&] { hook->in_update(context); }, [&] { return place(*hook, HookPoint::kInUpdate, update_); });
+    if (!hook->uses(HookPoint::kInStep)) continue;
+    with_place([&] { hook->in_step(context); }, [&] { return place(*hook, HookPoint::kInStep, step_); });
   }
 }
 

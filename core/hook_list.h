@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "hook.h"
 
 #include <memory>
 #include <optional>
@@ -27,11 +27,11 @@ class HookList : public Stateful {
   // `priority` takes the place of the hook's own.
   void add(std::unique_ptr<Hook> hook, std::optional<int> priority = std::nullopt);
 
-  // Calls `point` of every hook. duet's errors and std::runtime_error leave with hook, point and update before their
+  // Calls `point` of every hook. duet's errors and std::runtime_error leave with hook, point and step before their
   // text, LibTorch's as std::runtime_error without their stack trace; other exceptions leave as they are, after a line
   // in the log. after_train, after_run and on_exception reach every hook before the first error is rethrown.
   void call(HookPoint point, TrainContext& context);
-  void in_update(UpdateContext& context);
+  void in_step(StepView& context);
 
   // Whether any hook may act at `point`.
   bool uses(HookPoint point) const;
@@ -61,7 +61,7 @@ class HookList : public Stateful {
 
   std::vector<Entry> hooks_;   // in order of registration
   std::vector<Hook*> order_;   // in calling order
-  int64_t update_ = 0;         // of the last call, for messages of in_update
+  int64_t step_ = 0;         // of the last call, for messages of in_step
   int calls_ = 0;              // under way
 };
 

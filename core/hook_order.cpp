@@ -1,6 +1,6 @@
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/hook_list.h>
+#include "base/error.h"
+#include "core/hook_list.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include <duet/core/loop_options.h>
+#include "core/loop_options.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/data/data_source.h>
-#include <duet/core/error.h>
+#include "data/data_source.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ void LoopOptions::validate() const {
       throw ConfigError(c10::str("[LoopOptions] ", field, " is ", value, ", expected an integer >= ", low));
     }
   };
-  check("max_updates", max_updates, 0);
+  check("max_steps", max_steps, 0);
   check("max_epochs", max_epochs, 0);
   check("accumulate", accumulate, 1);
   check("val_interval", val_interval, 0);
@@ -28,7 +28,7 @@ void LoopOptions::validate() const {
   }
 }
 
-int64_t LoopOptions::updates_per_epoch(const DataSource& data) const {
+int64_t LoopOptions::steps_per_epoch(const DataSource& data) const {
   int64_t batches = data.batches_per_epoch();
   if (limit_train_batches > 0) batches = batches > 0 ? std::min(batches, limit_train_batches) : limit_train_batches;
   return (batches + accumulate - 1) / accumulate;

@@ -1,8 +1,8 @@
-#include <duet/core/message_hub.h>
+#include "core/message_hub.h"
 
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 
 #include <algorithm>
 

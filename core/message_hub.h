@@ -26,7 +26,7 @@ class MessageHub {
   void remove_gauge(const std::string& name) { gauges_.erase(name); }
   const std::map<std::string, Gauge>& gauges() const { return gauges_; }
 
-  // A value of this update: 0-dim, on any device. The last one of a name counts; the next update starts with none.
+  // A value of this step: 0-dim, on any device. The last one of a name counts; the next step starts with none.
   void scalar(const std::string& name, at::Tensor value);
   void scalar(const std::string& name, double value);
   const std::vector<std::pair<std::string, at::Tensor>>& scalars() const { return scalars_; }

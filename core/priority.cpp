@@ -1,4 +1,4 @@
-#include <duet/core/priority.h>
+#include "core/priority.h"
 
 #include <charconv>
 #include <utility>

@@ -1,5 +1,5 @@
-#include <duet/core/error.h>
-#include <duet/core/task.h>
+#include "base/error.h"
+#include "core/task.h"
 
 namespace duet {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/batch.h>
-#include <duet/core/model/module_info.h>
+#include "../base/batch.h"
+#include "../optim/groups/module_info.h"
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ struct LayerDepth {
 
 // What the user writes: a model and what it does with a batch. The trainers ask for nothing else, and
 // call training_step alike in both modes; in graph mode its C++ code runs when a step is recorded and not
-// on every update, so it must not depend on host values that change (see graph_key).
+// on every step, so it must not depend on host values that change (see graph_key).
 class Task {
  public:
   virtual ~Task() = default;
@@ -55,7 +55,7 @@ class Task {
   // Depth of the parameter called `name`, for layer-wise learning rates; nothing if the task gives no depths.
   virtual std::optional<LayerDepth> layer_depth(const std::string& name) const;
 
-  // Names every host value that training_step depends on and that may change between updates. A step is
+  // Names every host value that training_step depends on and that may change between steps. A step is
   // captured once per key, so that a changed value is never replayed from an older capture.
   virtual std::string graph_key() const { return {}; }
 };

@@ -1,12 +1,12 @@
-#include <duet/core/trainer.h>
+#include "core/trainer.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/checked_indices.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/device_copy.h>
-#include <duet/core/error.h>
-#include <duet/core/error_text.h>
-#include <duet/core/log.h>
+#include "base/detail/checked_indices.h"
+#include "distributed/communicator.h"
+#include "base/detail/device_copy.h"
+#include "base/error.h"
+#include "base/detail/error_text.h"
+#include "base/log.h"
 
 #include <chrono>
 #include <cmath>
@@ -27,8 +27,8 @@ const char* to_string(RunOutcome outcome) {
   return "";
 }
 
-// Forwards the moments inside an update to the hooks that act there.
-class BaseTrainer::Points : public UpdatePoints {
+// Forwards the moments inside a step to the hooks that act there.
+class BaseTrainer::Points : public StepObserver {
  public:
   explicit Points(BaseTrainer& trainer) : trainer_(trainer) {}
 
@@ -36,14 +36,14 @@ class BaseTrainer::Points : public UpdatePoints {
     return trainer_.hooks_.uses(HookPoint::kAfterBackward) || trainer_.hooks_.uses(HookPoint::kBeforeOptimizerStep);
   }
   int64_t version() const override { return static_cast<int64_t>(trainer_.hooks_.size()); }
-  void after_backward(const UpdateContext& context) override { call(HookPoint::kAfterBackward, context); }
-  void before_optimizer_step(const UpdateContext& context) override { call(HookPoint::kBeforeOptimizerStep, context); }
-  void in_update(UpdateContext& context) override {
-    if (trainer_.hooks_.uses(HookPoint::kInUpdate)) trainer_.hooks_.in_update(context);
+  void after_backward(const StepView& context) override { call(HookPoint::kAfterBackward, context); }
+  void before_optimizer_step(const StepView& context) override { call(HookPoint::kBeforeOptimizerStep, context); }
+  void in_step(StepView& context) override {
+    if (trainer_.hooks_.uses(HookPoint::kInStep)) trainer_.hooks_.in_step(context);
   }
 
  private:
-  void call(HookPoint point, const UpdateContext& context) {
+  void call(HookPoint point, const StepView& context) {
     if (!trainer_.hooks_.uses(point)) return;
     trainer_.context_.output = &context.output;
     trainer_.hooks_.call(point, trainer_.context_);
@@ -53,7 +53,7 @@ class BaseTrainer::Points : public UpdatePoints {
   BaseTrainer& trainer_;
 };
 
-BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at::Device device, LoopOptions options)
+BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<StepRule> rule, at::Device device, LoopOptions options)
     : rule_(std::move(rule)),
       device_(device),
       options_(std::move(options)),
@@ -61,7 +61,7 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at:
       points_(std::make_unique<Points>(*this)),
       copy_(std::make_unique<DeviceCopy>(device)) {
   options_.validate();
-  context_.max_updates = options_.max_updates;
+  context_.max_steps = options_.max_steps;
   context_.max_epochs = options_.max_epochs;
   context_.communicator = rule_->communicator();
   context_.is_main = context_.communicator == nullptr || context_.communicator->is_main();
@@ -71,7 +71,7 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<UpdateRule> rule, at:
 
 BaseTrainer::~BaseTrainer() = default;
 
-double BaseTrainer::next_plan(const Window& window) { return plan(window, *points_); }
+double BaseTrainer::next_plan(const MicroBatches& micro_batches) { return plan(micro_batches, *points_); }
 
 void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
   require<ConfigError>(metric != nullptr, "[BaseTrainer] the metric is null; give one");
@@ -81,32 +81,32 @@ void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix)
 namespace {
 
 // A mean over nothing, such as a loss all of whose labels are ignored, is NaN.
-void leave_out_weightless(Window& window) {
+void leave_out_weightless(MicroBatches& micro_batches) {
   std::size_t kept = 0;
-  for (std::size_t i = 0; i < window.batches.size(); ++i) {
-    if (window.weights[i] == 0) continue;
-    if (kept != i) window.batches[kept] = std::move(window.batches[i]);
-    window.weights[kept++] = window.weights[i];
+  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+    if (micro_batches.weights[i] == 0) continue;
+    if (kept != i) micro_batches.batches[kept] = std::move(micro_batches.batches[i]);
+    micro_batches.weights[kept++] = micro_batches.weights[i];
   }
-  window.weightless = static_cast<int64_t>(window.batches.size() - kept);
-  window.batches.resize(kept);
-  window.weights.resize(kept);
+  micro_batches.weightless = static_cast<int64_t>(micro_batches.batches.size() - kept);
+  micro_batches.batches.resize(kept);
+  micro_batches.weights.resize(kept);
 }
 
 }  // namespace
 
 // Weights are read from the batch where it still lies on the host; then it moves to the device.
-void BaseTrainer::weigh(Window& window) {
-  window.weights.clear();
-  window.total = 0;
-  for (Batch& batch : window.batches) {
+void BaseTrainer::weigh(MicroBatches& micro_batches) {
+  micro_batches.weights.clear();
+  micro_batches.total = 0;
+  for (Batch& batch : micro_batches.batches) {
     const double weight = task().weight(batch);
     if (!(weight >= 0 && std::isfinite(weight))) {
-      throw DataError(c10::str("[BaseTrainer] a micro-batch of update ", context_.update, " has weight ", weight,
+      throw DataError(c10::str("[BaseTrainer] a micro-batch of step ", context_.step, " has weight ", weight,
                                ", expected a count >= 0; check Task::weight and the batch"));
     }
-    window.weights.push_back(weight);
-    window.total += weight;
+    micro_batches.weights.push_back(weight);
+    micro_batches.total += weight;
     bool moves = false;
     for (const auto& item : batch.items()) {
       if (item.second.requires_grad()) {
@@ -117,9 +117,9 @@ void BaseTrainer::weigh(Window& window) {
     }
     if (moves && weight > 0) batch = copy_->to_device(batch);
   }
-  leave_out_weightless(window);
-  if (window.weightless > 0 && !std::exchange(warned_of_weightless_, true)) {
-    log_warning(c10::str("[BaseTrainer] ", window.weightless, " of the micro-batches of update ", context_.update,
+  leave_out_weightless(micro_batches);
+  if (micro_batches.weightless > 0 && !std::exchange(warned_of_weightless_, true)) {
+    log_warning(c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ", context_.step,
                          " have weight 0 and are left out, as all others of this kind will be without a word; if that ",
                          "is not meant, check Task::weight and the data"));
   }
@@ -127,16 +127,16 @@ void BaseTrainer::weigh(Window& window) {
 
 namespace {
 
-// What an update lends to hooks is taken back however it ends.
-class UpdateGuard {
+// What a step lends to hooks is taken back however it ends.
+class StepGuard {
  public:
-  UpdateGuard(TrainContext& context, const Window& window) : context_(context) { context_.window = &window; }
-  ~UpdateGuard() {
+  StepGuard(TrainContext& context, const MicroBatches& micro_batches) : context_(context) { context_.micro_batches = &micro_batches; }
+  ~StepGuard() {
     context_.output = nullptr;
-    context_.window = nullptr;
+    context_.micro_batches = nullptr;
   }
-  UpdateGuard(const UpdateGuard&) = delete;
-  UpdateGuard& operator=(const UpdateGuard&) = delete;
+  StepGuard(const StepGuard&) = delete;
+  StepGuard& operator=(const StepGuard&) = delete;
 
  private:
   TrainContext& context_;
@@ -144,23 +144,23 @@ class UpdateGuard {
 
 }  // namespace
 
-void BaseTrainer::run_window(Window& window) {
-  if (context_.communicator == nullptr) weigh(window);  // else the ranks have agreed on the total
-  if (!(window.total > 0)) {
-    throw DataError(c10::str("[BaseTrainer] all micro-batches of update ", context_.update,
+void BaseTrainer::run_micro_batches(MicroBatches& micro_batches) {
+  if (context_.communicator == nullptr) weigh(micro_batches);  // else the ranks have agreed on the total
+  if (!(micro_batches.total > 0)) {
+    throw DataError(c10::str("[BaseTrainer] all micro-batches of step ", context_.step,
                              " have weight 0, expected a count > 0 in one of them; check Task::weight and the data"));
   }
-  report("update");
-  const UpdateGuard guard(context_, window);
+  report("step");
+  const StepGuard guard(context_, micro_batches);
   context_.messages.clear_scalars();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
-  rule_->begin(window);
-  output_ = with_checked_indices("update", context_.update, [&] { return run_update(window, *points_); });
+  rule_->begin(micro_batches);
+  output_ = with_checked_indices("step", context_.step, [&] { return run_one_step(micro_batches, *points_); });
   rule_->end();
   context_.output = &output_;
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
-  ++context_.update;
-  ++context_.update_in_epoch;
+  ++context_.step;
+  ++context_.step_in_epoch;
   watch_time();
   report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
@@ -175,30 +175,30 @@ void BaseTrainer::watch_time() {
   }
 }
 
-const UpdateOutput& BaseTrainer::step(const Batch& batch) {
-  step_window_.batches.resize(1);
-  step_window_.batches[0] = batch;
+const StepResult& BaseTrainer::step(const Batch& batch) {
+  step_micro_batches_.batches.resize(1);
+  step_micro_batches_.batches[0] = batch;
   return run_step();
 }
 
-const UpdateOutput& BaseTrainer::step(const std::vector<Batch>& window) {
-  require<DataError>(!window.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
-  step_window_.batches = window;
+const StepResult& BaseTrainer::step(const std::vector<Batch>& micro_batches) {
+  require<DataError>(!micro_batches.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
+  step_micro_batches_.batches = micro_batches;
   return run_step();
 }
 
-const UpdateOutput& BaseTrainer::run_step() {
+const StepResult& BaseTrainer::run_step() {
   const std::exception_ptr error = caught([this] {
     if (run_ == Run::kClosed) {
-      context_.updates_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
+      context_.steps_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
       context_.epoch_offset = 0;
       open_run();
     }
     if (context_.communicator != nullptr) {
-      weigh(step_window_);
-      agree_on_total(step_window_);
+      weigh(step_micro_batches_);
+      agree_on_total(step_micro_batches_);
     }
-    run_window(step_window_);
+    run_micro_batches(step_micro_batches_);
     agree_on_stop();
   });
   if (error) std::rethrow_exception(close_run(error));

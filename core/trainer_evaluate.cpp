@@ -1,9 +1,9 @@
-#include <duet/core/checked_indices.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/device_copy.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/trainer.h>
+#include "base/detail/checked_indices.h"
+#include "distributed/communicator.h"
+#include "base/detail/device_copy.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "core/trainer.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -147,7 +147,7 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
     }
     context_.metrics = std::move(all);
     // A pass that did not come this far is made up for by a resume.
-    if (!test && data_ != nullptr) validated_update_ = context_.update;
+    if (!test && data_ != nullptr) validated_step_ = context_.step;
   };
   const char* const what = test ? "test" : "validation";
   report(what);

@@ -1,8 +1,8 @@
-#include <duet/core/comm/communicator.h>
-#include <duet/core/error.h>
-#include <duet/core/error_text.h>
-#include <duet/core/log.h>
-#include <duet/core/trainer.h>
+#include "distributed/communicator.h"
+#include "base/error.h"
+#include "base/detail/error_text.h"
+#include "base/log.h"
+#include "core/trainer.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -12,12 +12,12 @@
 
 namespace duet {
 
-// The run around the updates: how it begins and ends, its epochs, when it validates.
+// The run around the steps: how it begins and ends, its epochs, when it validates.
 
 bool BaseTrainer::finished() const { return !context_.stop_reason.empty() || limits_reached(); }
 
 bool BaseTrainer::limits_reached() const {
-  return (options_.max_updates > 0 && context_.update >= options_.max_updates) ||
+  return (options_.max_steps > 0 && context_.step >= options_.max_steps) ||
          (options_.max_epochs > 0 && context_.epoch >= options_.max_epochs);
 }
 
@@ -67,20 +67,20 @@ void BaseTrainer::finish() {
 }
 
 void BaseTrainer::train(DataSource& data, DataSource* validation) {
-  require<ConfigError>(options_.max_updates > 0 || options_.max_epochs > 0,
-                       "[LoopOptions] neither max_updates nor max_epochs is set; train() needs one, or call step()");
+  require<ConfigError>(options_.max_steps > 0 || options_.max_epochs > 0,
+                       "[LoopOptions] neither max_steps nor max_epochs is set; train() needs one, or call step()");
   finish();
   load_position(data);
   data_ = &data;
   context_.data = &data;
   std::exception_ptr error = caught([&] {
-    context_.updates_per_epoch = agree_on_epoch(options_.updates_per_epoch(data));
+    context_.steps_per_epoch = agree_on_epoch(options_.steps_per_epoch(data));
     plan_epochs(data);
     open_run();
-    // A checkpoint is written before the validation of its update.
+    // A checkpoint is written before the validation of its step.
     validate_if_due(validation, /*epoch_ends=*/false);
     if (loop_ends() && epoch_is_used_up()) end_epoch(validation);
-    validate_if_due(validation, /*epoch_ends=*/context_.update_in_epoch == 0 && context_.epoch > 0);
+    validate_if_due(validation, /*epoch_ends=*/context_.step_in_epoch == 0 && context_.epoch > 0);
     while (!loop_ends()) train_epoch(data, validation);
     agree_on_stop();
     rule_->settle();
@@ -93,13 +93,13 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   if (error || no_position) std::rethrow_exception(error ? error : no_position);
 }
 
-// A resumed run may be in an epoch whose first updates took other numbers of samples than those to come. -1: the source
+// A resumed run may be in an epoch whose first steps took other numbers of samples than those to come. -1: the source
 // cannot tell.
-int64_t BaseTrainer::updates_left(const DataSource& data) const {
-  const int64_t done = context_.update_in_epoch;
+int64_t BaseTrainer::steps_left(const DataSource& data) const {
+  const int64_t done = context_.step_in_epoch;
   int64_t batches = data.batches_left();
   if (batches < 0) return -1;
-  if (done == 0) return context_.updates_per_epoch;
+  if (done == 0) return context_.steps_per_epoch;
   if (const int64_t limit = options_.limit_train_batches; limit > 0) {
     batches = std::clamp<int64_t>(limit - done * options_.accumulate, 0, batches);
   }
@@ -108,95 +108,95 @@ int64_t BaseTrainer::updates_left(const DataSource& data) const {
 
 // Sources that only estimate their length are taken by their word: a resumed run must plan what the unbroken one did.
 void BaseTrainer::plan_epochs(const DataSource& data) {
-  const int64_t length = context_.updates_per_epoch;
+  const int64_t length = context_.steps_per_epoch;
   epoch_length_ = length;
   context_.epoch_offset = 0;
   if (length <= 0) return;
-  const int64_t left = agree_on_epoch(updates_left(data) + 1) - 1;
+  const int64_t left = agree_on_epoch(steps_left(data) + 1) - 1;
   if (left < 0) return;
-  epoch_length_ = context_.update_in_epoch + left;
-  context_.epoch_offset = context_.update + left - (context_.epoch + 1) * length;
+  epoch_length_ = context_.step_in_epoch + left;
+  context_.epoch_offset = context_.step + left - (context_.epoch + 1) * length;
   if (context_.epoch_offset == 0 || limits_reached() || !context_.is_main) return;
-  log_warning(c10::str("[BaseTrainer] the ", context_.update, " updates so far are not those of epochs of ", length,
-                       " updates, as they come from here on (another number of ranks, batch_size, accumulate or ",
-                       "limit, or updates outside of epochs): schedules and hooks that count in epochs take all epochs ",
-                       "for such; prefer to keep the global batch, or let them count in updates"));
+  log_warning(c10::str("[BaseTrainer] the ", context_.step, " steps so far are not those of epochs of ", length,
+                       " steps, as they come from here on (another number of ranks, batch_size, accumulate or ",
+                       "limit, or steps outside of epochs): schedules and hooks that count in epochs take all epochs ",
+                       "for such; prefer to keep the global batch, or let them count in steps"));
 }
 
 void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   task().train(true);
   report("data");
   data.start_epoch(context_.epoch);
-  if (context_.update_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
+  if (context_.step_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
   check_data(data, "training");
-  Window window;
+  MicroBatches micro_batches;
   bool any = false;
   Turn turn = Turn::kRun;
-  while (!limits_reached() && (turn = next_window(data, window)) == Turn::kRun) {
+  while (!limits_reached() && (turn = next_micro_batches(data, micro_batches)) == Turn::kRun) {
     any = true;
-    run_window(window);
+    run_micro_batches(micro_batches);
     validate_if_due(validation, /*epoch_ends=*/false);
   }
-  if (!any && context_.update_in_epoch == 0 && !loop_ends()) {
+  if (!any && context_.step_in_epoch == 0 && !loop_ends()) {
     throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(context_.epoch) +
                     ", expected at least one; check its size, batch_size and drop_last");
   }
-  // An epoch that a limit cut short is not over, unless it was used up at that very update.
+  // An epoch that a limit cut short is not over, unless it was used up at that very step.
   if (turn == Turn::kExhausted || epoch_is_used_up()) end_epoch(validation);
 }
 
 bool BaseTrainer::epoch_is_used_up() const {
-  return epoch_length_ > 0 && context_.update_in_epoch >= epoch_length_;
+  return epoch_length_ > 0 && context_.step_in_epoch >= epoch_length_;
 }
 
 void BaseTrainer::end_epoch(DataSource* validation) {
   ++context_.epoch;
-  context_.update_in_epoch = 0;
-  epoch_length_ = context_.updates_per_epoch;
+  context_.step_in_epoch = 0;
+  epoch_length_ = context_.steps_per_epoch;
   hooks_.call(HookPoint::kAfterTrainEpoch, context_);
   validate_if_due(validation, /*epoch_ends=*/true);
 }
 
-BaseTrainer::Turn BaseTrainer::next_window(DataSource& data, Window& window) {
+BaseTrainer::Turn BaseTrainer::next_micro_batches(DataSource& data, MicroBatches& micro_batches) {
   const bool stops = !context_.stop_reason.empty();
   if (context_.communicator == nullptr) {
     if (stops) return Turn::kStop;
-    return fetch_window(data, window) ? Turn::kRun : Turn::kExhausted;
+    return fetch_micro_batches(data, micro_batches) ? Turn::kRun : Turn::kExhausted;
   }
   report("data");
   const StateDict before = data.state_dict();
-  window = {};
-  if (!stops && fetch_window(data, window)) weigh(window);
-  const Turn turn = agree_on_window(window);
+  micro_batches = {};
+  if (!stops && fetch_micro_batches(data, micro_batches)) weigh(micro_batches);
+  const Turn turn = agree_on_window(micro_batches);
   const bool has_position = !before.tensors().empty() || !before.values().empty();
   if (turn == Turn::kStop && has_position) data.load_state_dict(before);
   return turn;
 }
 
-bool BaseTrainer::fetch_window(DataSource& data, Window& window) {
+bool BaseTrainer::fetch_micro_batches(DataSource& data, MicroBatches& micro_batches) {
   const auto start = std::chrono::steady_clock::now();
-  window.batches.clear();
+  micro_batches.batches.clear();
   int64_t wanted = options_.accumulate;
   if (const int64_t limit = options_.limit_train_batches; limit > 0) {
-    wanted = std::min(wanted, limit - context_.update_in_epoch * options_.accumulate);
+    wanted = std::min(wanted, limit - context_.step_in_epoch * options_.accumulate);
   }
-  while (static_cast<int64_t>(window.batches.size()) < wanted) {
+  while (static_cast<int64_t>(micro_batches.batches.size()) < wanted) {
     std::optional<Batch> batch = data.next();
     if (!batch) break;
-    window.batches.push_back(std::move(*batch));
+    micro_batches.batches.push_back(std::move(*batch));
   }
   context_.data_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return !window.batches.empty();
+  return !micro_batches.batches.empty();
 }
 
 bool BaseTrainer::validation_is_due(bool epoch_ends) const {
-  if (validated_update_ == context_.update) return false;
+  if (validated_step_ == context_.step) return false;
   const int64_t interval = options_.val_interval;
   if (interval == 0 || options_.val_by_epoch) {
     return epoch_ends && context_.epoch % std::max<int64_t>(interval, 1) == 0;
   }
-  if (epoch_ends || context_.update == 0) return false;
-  return context_.update % interval == 0 || context_.update == planned_updates(context_);
+  if (epoch_ends || context_.step == 0) return false;
+  return context_.step % interval == 0 || context_.step == planned_steps(context_);
 }
 
 void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {

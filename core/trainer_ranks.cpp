@@ -1,11 +1,11 @@
-#include <duet/core/comm/communicator.h>
-#include <duet/core/comm/same_data.h>
-#include <duet/core/comm/text_difference.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/random.h>
-#include <duet/core/tensor_compare.h>
-#include <duet/core/trainer.h>
+#include "distributed/communicator.h"
+#include "core/detail/same_data.h"
+#include "distributed/detail/text_difference.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/detail/tensor_compare.h"
+#include "core/trainer.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -17,7 +17,7 @@ namespace duet {
 // What a trainer and those of the other ranks agree on. In one process there is nobody to ask.
 
 void BaseTrainer::report(const char* phase) {
-  if (context_.communicator != nullptr) context_.communicator->report(context_.update, phase);
+  if (context_.communicator != nullptr) context_.communicator->report(context_.step, phase);
 }
 
 // With one seed all ranks would draw the same dropout masks.
@@ -41,31 +41,31 @@ struct BaseTrainer::Meeting {
     for (const auto& row : rows) sum += row[column];
     return sum;
   }
-  // What the ranks have together becomes known to `window`.
-  void tell(Window& window) const {
-    window.total = sum(kWeight);
-    window.samples_elsewhere = static_cast<int64_t>(sum(kSamples)) - window.samples();
+  // What the ranks have together becomes known to `micro_batches`.
+  void tell(MicroBatches& micro_batches) const {
+    micro_batches.total = sum(kWeight);
+    micro_batches.samples_elsewhere = static_cast<int64_t>(sum(kSamples)) - micro_batches.samples();
   }
 };
 
 namespace {
 
-constexpr double kBeforeUpdate = 1, kBetweenUpdates = 2, kAtStart = 3, kBeforeData = 4;
+constexpr double kBeforeStep = 1, kBetweenSteps = 2, kAtStart = 3, kBeforeData = 4;
 
 }  // namespace
 
-BaseTrainer::Meeting BaseTrainer::meet(double where, const Window& window) {
+BaseTrainer::Meeting BaseTrainer::meet(double where, const MicroBatches& micro_batches) {
   Meeting meeting;
-  const double stops = context_.stop_reason.empty() ? 0 : 1, batches = static_cast<double>(window.fetched());
-  const bool runs = where == kBeforeUpdate;
-  const double plan = runs ? next_plan(window) : 0, fingerprint = runs ? rule_->fingerprint() : 0;
+  const double stops = context_.stop_reason.empty() ? 0 : 1, batches = static_cast<double>(micro_batches.fetched());
+  const bool runs = where == kBeforeStep;
+  const double plan = runs ? next_plan(micro_batches) : 0, fingerprint = runs ? rule_->fingerprint() : 0;
   meeting.rows = context_.communicator->all_gather(std::vector<double>{
-      where, stops, batches, window.total, plan, static_cast<double>(window.samples()), fingerprint});
+      where, stops, batches, micro_batches.total, plan, static_cast<double>(micro_batches.samples()), fingerprint});
   for (std::size_t rank = 0; rank < meeting.rows.size(); ++rank) {
     if (meeting.rows[rank][Meeting::kWhere] == where) continue;
     throw ConfigError(
         c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ",
-                 context_.communicator->rank(), " after update ", context_.update,
+                 context_.communicator->rank(), " after step ", context_.step,
                  ", expected all at the same; give every rank the same limits, intervals, validation data and hooks"));
   }
   return meeting;
@@ -83,32 +83,32 @@ void BaseTrainer::adopt_stop(int64_t rank) {
 
 void BaseTrainer::agree_on_stop() {
   if (context_.communicator == nullptr || stop_agreed_) return;
-  const int64_t rank = meet(kBetweenUpdates, {}).first_with(Meeting::kStops);
+  const int64_t rank = meet(kBetweenSteps, {}).first_with(Meeting::kStops);
   if (rank >= 0) adopt_stop(rank);
 }
 
 // Who stops has fetched nothing.
-BaseTrainer::Turn BaseTrainer::agree_on_window(Window& window) {
-  const Meeting meeting = meet(kBeforeUpdate, window);
+BaseTrainer::Turn BaseTrainer::agree_on_window(MicroBatches& micro_batches) {
+  const Meeting meeting = meet(kBeforeStep, micro_batches);
   if (const int64_t rank = meeting.first_with(Meeting::kStops); rank >= 0) {
     adopt_stop(rank);
     return Turn::kStop;
   }
-  adopt(meeting, window);
+  adopt(meeting, micro_batches);
   return meeting.first_with(Meeting::kBatches) >= 0 ? Turn::kRun : Turn::kExhausted;
 }
 
-void BaseTrainer::agree_on_total(Window& window) {
-  window.samples_elsewhere = 0;  // of the update before
-  adopt(meet(kBeforeUpdate, window), window);
+void BaseTrainer::agree_on_total(MicroBatches& micro_batches) {
+  micro_batches.samples_elsewhere = 0;  // of the step before
+  adopt(meet(kBeforeStep, micro_batches), micro_batches);
 }
 
-void BaseTrainer::adopt(const Meeting& meeting, Window& window) {
-  meeting.tell(window);
-  const bool runs = meeting.first_with(Meeting::kBatches) >= 0;  // else there is no update that could agree
+void BaseTrainer::adopt(const Meeting& meeting, MicroBatches& micro_batches) {
+  meeting.tell(micro_batches);
+  const bool runs = meeting.first_with(Meeting::kBatches) >= 0;  // else there is no step that could agree
   const bool they_differ = runs && meeting.differ_in(Meeting::kFingerprint);
   if (they_differ) rule_->agree_anew();
-  if (runs) warn_of_same_batches(window);
+  if (runs) warn_of_same_batches(micro_batches);
   ranks_mix_ = they_differ || meeting.differ_in(Meeting::kPlan);
 }
 
@@ -117,11 +117,11 @@ bool BaseTrainer::loop_ends() const {
 }
 
 // Sources of the user's own may differ in length: an epoch is over when no rank has anything left.
-int64_t BaseTrainer::agree_on_epoch(int64_t updates) {
-  if (context_.communicator == nullptr) return updates;
+int64_t BaseTrainer::agree_on_epoch(int64_t steps) {
+  if (context_.communicator == nullptr) return steps;
   context_.communicator->set_running(false);
-  Window length;
-  length.total = static_cast<double>(updates);
+  MicroBatches length;
+  length.total = static_cast<double>(steps);
   double most = 0;
   for (const auto& row : meet(kAtStart, length).rows) {
     if (row[Meeting::kWeight] == 0) return 0;
@@ -139,21 +139,21 @@ void BaseTrainer::check_data(const DataSource& data, const char* what) {
 namespace {
 
 // A line for each tensor; empty if there is none.
-std::string first_batch_of(const Window& window) {
+std::string first_batch_of(const MicroBatches& micro_batches) {
   std::string lines;
-  if (window.batches.empty()) return lines;
-  for (const auto& [name, tensor] : window.batches.front().items()) lines += name + " " + bits_hash(tensor) + "\n";
+  if (micro_batches.batches.empty()) return lines;
+  for (const auto& [name, tensor] : micro_batches.batches.front().items()) lines += name + " " + bits_hash(tensor) + "\n";
   return lines;
 }
 
 }  // namespace
 
 // Once: whoever forgets to share out the data trains all ranks on the same.
-void BaseTrainer::warn_of_same_batches(const Window& window) {
+void BaseTrainer::warn_of_same_batches(const MicroBatches& micro_batches) {
   Communicator& ranks = *context_.communicator;
   if (std::exchange(looked_at_batches_, true) || ranks.world_size() == 1) return;
-  if (context_.data != nullptr && context_.data->share()) return;
-  const std::vector<std::string> all = ranks.all_gather(first_batch_of(window));
+  if (context_.data != nullptr && context_.data->shard()) return;
+  const std::vector<std::string> all = ranks.all_gather(first_batch_of(micro_batches));
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
   if (!same || all[0].empty() || !context_.is_main) return;
   log_warning("[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "

@@ -1,12 +1,12 @@
-#include <duet/core/checkpoint/checkpoint_format.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/comm/gather_state.h>
-#include <duet/core/comm/text_difference.h>
-#include <duet/core/files/xxh3.h>
-#include <duet/core/log.h>
-#include <duet/core/random.h>
-#include <duet/core/tensor_compare.h>
-#include <duet/core/trainer.h>
+#include "checkpoint/detail/checkpoint_format.h"
+#include "distributed/communicator.h"
+#include "distributed/detail/gather_state.h"
+#include "distributed/detail/text_difference.h"
+#include "base/detail/xxh3.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/detail/tensor_compare.h"
+#include "core/trainer.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -18,7 +18,7 @@ namespace duet {
 
 // What the ranks of a trainer have in common, and what each has of its own, in a state that rank 0 saves.
 
-// Updates leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
+// Steps leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
 // holds those of rank 0, and gradients are means over different models.
 void BaseTrainer::warn_of_drift() {
   Communicator& ranks = *context_.communicator;
@@ -34,8 +34,8 @@ void BaseTrainer::warn_of_drift() {
   const std::vector<std::string> all = ranks.all_gather(own_lines);
   const std::string line = first_different_lines(all[rank], all[0]).first;
   if (!context_.is_main) return;
-  log_warning(c10::str("[Distributed] after update ", context_.update, " parameter '", line.substr(line.find(' ') + 1),
-                       "' of rank ", rank, " has other values than that of rank 0: something but the updates writes ",
+  log_warning(c10::str("[Distributed] after step ", context_.step, " parameter '", line.substr(line.find(' ') + 1),
+                       "' of rank ", rank, " has other values than that of rank 0: something but the steps writes ",
                        "to it, or the ranks' processors compute differently. Let hooks write the same on all ranks"));
 }
 
@@ -95,7 +95,7 @@ void BaseTrainer::add_state_of_ranks(StateDict& state) {
 }
 
 // At another world size than the saved one all take rank 0's buffers, and the generators of all ranks but 0 start anew,
-// from what rank 0's is seeded with, the update and the rank.
+// from what rank 0's is seeded with, the step and the rank.
 StateDict BaseTrainer::state_of_this_rank(const StateDict& saved) const {
   const Communicator* ranks = context_.communicator;
   const bool as_many = ranks != nullptr && is_of_as_many(saved, *ranks);
@@ -116,10 +116,10 @@ StateDict BaseTrainer::state_of_this_rank(const StateDict& saved) const {
 }
 
 StateDict BaseTrainer::new_random_state(const StateDict& saved) const {
-  const auto update = static_cast<uint64_t>(saved.integer("trainer.update"));
+  const auto step = static_cast<uint64_t>(saved.integer("trainer.step"));
   const StateDict present = random_state();
   set_random_state(saved.part("random"));
-  seed_all(rank_seed(default_seed() + update, context_.communicator->rank()));
+  seed_all(rank_seed(default_seed() + step, context_.communicator->rank()));
   StateDict own = random_state();
   set_random_state(present);
   return own;

@@ -1,11 +1,11 @@
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/checkpoint/group_checkpoint.h>
-#include <duet/core/error.h>
-#include <duet/core/checkpoint/load_transaction.h>
-#include <duet/core/random.h>
-#include <duet/core/model/tied_names.h>
-#include <duet/core/trainer.h>
+#include "checkpoint/checkpoint.h"
+#include "distributed/run_on_ranks.h"
+#include "core/detail/group_checkpoint.h"
+#include "base/error.h"
+#include "checkpoint/detail/load_transaction.h"
+#include "base/random.h"
+#include "core/detail/tied_names.h"
+#include "core/trainer.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -16,7 +16,7 @@ namespace duet {
 StateDict BaseTrainer::CheckpointState::state_dict() const {
   trainer_.report("checkpoint");
   StateDict state;
-  together(trainer_.context_.communicator, [&] {
+  run_on_all_ranks(trainer_.context_.communicator, [&] {
     trainer_.rule_->settle();
     trainer_.hooks_.call(HookPoint::kBeforeSaveCheckpoint, trainer_.context_);
     state = trainer_.state_dict();
@@ -35,10 +35,10 @@ StateDict BaseTrainer::state_dict() const {
   state.put("random", random_state());
   state.put("hooks", hooks_.state_dict());
   state.put("data", data_ != nullptr ? data_->state_dict() : pending_data_state_);
-  state.set("trainer.update", context_.update);
+  state.set("trainer.step", context_.step);
   state.set("trainer.epoch", context_.epoch);
-  state.set("trainer.update_in_epoch", context_.update_in_epoch);
-  state.set("trainer.validated_update", validated_update_);
+  state.set("trainer.step_in_epoch", context_.step_in_epoch);
+  state.set("trainer.validated_step", validated_step_);
   if (output_.loss.defined()) state.set("trainer.loss", output_.loss.detach());
   return state;
 }
@@ -72,11 +72,11 @@ void BaseTrainer::check_weights(const StateDict& saved) const {
   }
 }
 
-void BaseTrainer::load_weights(const StateDict& saved, std::optional<int64_t> update) {
+void BaseTrainer::load_weights(const StateDict& saved, std::optional<int64_t> step) {
   check_weights(saved);
   const StateDict own = weights();
   for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
-  if (update) context_.update = *update;
+  if (step) context_.step = *step;
 }
 
 namespace {
@@ -95,10 +95,10 @@ bool is_empty(const StateDict& state) { return state.tensors().empty() && state.
 void BaseTrainer::load_state_dict(const StateDict& saved) {
   const StateDict state = state_of_this_rank(saved);
   // Everything that may fail comes before the weights, and is taken back if a later part does.
-  const int64_t update = state.integer("trainer.update");
+  const int64_t step = state.integer("trainer.step");
   const int64_t epoch = state.integer("trainer.epoch");
-  const int64_t update_in_epoch = state.integer("trainer.update_in_epoch");
-  const int64_t validated_update = state.integer("trainer.validated_update");
+  const int64_t step_in_epoch = state.integer("trainer.step_in_epoch");
+  const int64_t validated_step = state.integer("trainer.validated_step");
   check_weights(state.part("model"));
   LoadTransaction parts;
   RandomState random;
@@ -114,10 +114,10 @@ void BaseTrainer::load_state_dict(const StateDict& saved) {
   parts.commit();
   load_weights(state.part("model"));
   pending_data_state_ = data_ == nullptr ? state.part("data") : StateDict();
-  context_.update = update;
+  context_.step = step;
   context_.epoch = epoch;
-  context_.update_in_epoch = update_in_epoch;
-  validated_update_ = validated_update;
+  context_.step_in_epoch = step_in_epoch;
+  validated_step_ = validated_step;
   output_ = {};
   if (state.has("trainer.loss")) {
     const at::Tensor& loss = state.tensor("trainer.loss");
@@ -152,9 +152,9 @@ std::string BaseTrainer::save(const std::string& folder) {
 
 void BaseTrainer::load(const std::string& path) {
   std::string found = path;
-  on_main(context_.communicator, [&] { found = CheckpointStore::find(path); });
+  run_on_main(context_.communicator, [&] { found = CheckpointStore::find(path); });
   if (context_.communicator != nullptr) found = context_.communicator->broadcast(found);
-  together(context_.communicator, [&] { load_state_dict(CheckpointStore::load(found)); });
+  run_on_all_ranks(context_.communicator, [&] { load_state_dict(CheckpointStore::load(found)); });
 }
 
 }  // namespace duet

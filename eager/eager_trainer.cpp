@@ -1,5 +1,5 @@
-#include <duet/core/device.h>
-#include <duet/eager/eager_trainer.h>
+#include "base/device.h"
+#include "eager/eager_trainer.h"
 
 namespace duet {
 
@@ -7,10 +7,10 @@ EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
     : EagerTrainer(std::move(task), options, (options.validate(), parse_device(options.device))) {}
 
 EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, at::Device device)
-    : BaseTrainer("eager", std::make_unique<Update>(std::move(task), device, options.update()), device, options.loop) {}
+    : BaseTrainer("eager", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop) {}
 
-UpdateOutput EagerTrainer::run_update(const Window& window, UpdatePoints& points) {
-  return rule().run(window, points);
+StepResult EagerTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& points) {
+  return rule().run(micro_batches, points);
 }
 
 }  // namespace duet

@@ -1,10 +1,10 @@
-#include <duet/graph/graph_trainer.h>
+#include "graph/graph_trainer.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/device.h>
-#include <duet/core/error.h>
-#include <duet/graph/op_recorder.h>
-#include <duet/graph/step_cache.h>
+#include "base/device.h"
+#include "base/error.h"
+#include "graph/record/op_recorder.h"
+#include "graph/detail/step_cache.h"
 
 namespace duet {
 
@@ -22,7 +22,7 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)
-    : BaseTrainer("graph", std::make_unique<Update>(std::move(task), device, options.update()), device, options.loop),
+    : BaseTrainer("graph", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop),
       cache_(std::make_unique<StepCache>(capture_method_for(device, graph.fuse), graph)) {
   if (graph.fallback == Fallback::kEager) return;
   const std::string reason = rule().why_not_captured();
@@ -32,15 +32,15 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 
 GraphTrainer::~GraphTrainer() = default;
 
-UpdateOutput GraphTrainer::run_update(const Window& window, UpdatePoints& points) {
-  if (!ranks_mix()) return cache_->run(rule(), window, points);
-  return cache_->run_eager(rule(), window, points);
+StepResult GraphTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& points) {
+  if (!ranks_mix()) return cache_->run(rule(), micro_batches, points);
+  return cache_->run_eager(rule(), micro_batches, points);
 }
 
 // Collectives of NCCL that are captured on one rank and not on another are asking for trouble. On the CPU all ways send the
 // same.
-double GraphTrainer::plan(const Window& window, const UpdatePoints& points) {
-  return device().is_cuda() ? cache_->plan(rule(), window, points) : 0;
+double GraphTrainer::plan(const MicroBatches& micro_batches, const StepObserver& points) {
+  return device().is_cuda() ? cache_->plan(rule(), micro_batches, points) : 0;
 }
 
 void GraphTrainer::load_state_dict(const StateDict& state) {
@@ -50,7 +50,7 @@ void GraphTrainer::load_state_dict(const StateDict& state) {
 
 std::vector<SignatureReport> GraphTrainer::report() const { return cache_->report(); }
 
-int64_t GraphTrainer::eager_updates() const { return cache_->eager_updates(); }
+int64_t GraphTrainer::eager_steps() const { return cache_->eager_steps(); }
 
 int64_t GraphTrainer::replays() const { return cache_->replays(); }
 

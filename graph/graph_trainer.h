@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/core/trainer.h>
-#include <duet/graph/graph_options.h>
-#include <duet/optim/trainer_options.h>
+#include "../core/trainer.h"
+#include "graph_options.h"
+#include "../core/trainer_options.h"
 
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@ namespace duet {
 class StepCache;
 
 // Compiles model, loss, backward, clipping and optimizer into one captured step per signature and replays it.
-// The first update of a signature runs eager, the second is captured (both are real updates), the rest are replayed:
+// The first step of a signature runs eager, the second is captured (both are real steps), the rest are replayed:
 // bit-identical to EagerTrainer.
 class GraphTrainer : public BaseTrainer {
  public:
@@ -23,18 +23,18 @@ class GraphTrainer : public BaseTrainer {
 
   // One entry per signature seen, in order of first sight.
   std::vector<SignatureReport> report() const;
-  // Updates that ran eager, for whatever reason, and replays.
-  int64_t eager_updates() const;
+  // Steps that ran eager, for whatever reason, and replays.
+  int64_t eager_steps() const;
   int64_t replays() const;
-  // The captured step of the latest update as text; empty if it was not captured.
+  // The captured step of the latest step as text; empty if it was not captured.
   std::string program_text() const;
 
   void load_state_dict(const StateDict& state) override;
 
  private:
   GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
-  double plan(const Window& window, const UpdatePoints& points) override;
-  UpdateOutput run_update(const Window& window, UpdatePoints& points) override;
+  double plan(const MicroBatches& micro_batches, const StepObserver& points) override;
+  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& points) override;
 
   std::unique_ptr<StepCache> cache_;
 };

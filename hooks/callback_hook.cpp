@@ -1,6 +1,6 @@
-#include <duet/hooks/callback_hook.h>
+#include "hooks/callback_hook.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 
 #include <utility>
 
@@ -14,8 +14,8 @@ CallbackHook::CallbackHook(std::string name, int priority, std::vector<std::stri
 
 CallbackHook& CallbackHook::on(HookPoint point, Callback callback) {
   require<ConfigError>(
-      point != HookPoint::kInUpdate && point != HookPoint::kCount,
-      "[CallbackHook] found in_update in on(), expected a point that takes a TrainContext; use on_update()");
+      point != HookPoint::kInStep && point != HookPoint::kCount,
+      "[CallbackHook] found in_step in on(), expected a point that takes a TrainContext; use on_step()");
   if (!callback) {
     throw ConfigError("[CallbackHook] found no callback for " + std::string(to_string(point)) + " of '" + name_ +
                       "', expected something to call; give one");
@@ -25,18 +25,18 @@ CallbackHook& CallbackHook::on(HookPoint point, Callback callback) {
   return *this;
 }
 
-CallbackHook& CallbackHook::on_update(UpdateCallback callback) {
+CallbackHook& CallbackHook::on_step(StepCallback callback) {
   if (!callback) {
-    throw ConfigError("[CallbackHook] found no callback for in_update of '" + name_ +
+    throw ConfigError("[CallbackHook] found no callback for in_step of '" + name_ +
                       "', expected something to call; give one");
   }
-  update_callbacks_.push_back(std::move(callback));
-  set_used(HookPoint::kInUpdate, true);
+  step_callbacks_.push_back(std::move(callback));
+  set_used(HookPoint::kInStep, true);
   return *this;
 }
 
-void CallbackHook::in_update(UpdateContext& context) {
-  for (const UpdateCallback& callback : update_callbacks_) callback(context);
+void CallbackHook::in_step(StepView& context) {
+  for (const StepCallback& callback : step_callbacks_) callback(context);
 }
 
 void CallbackHook::call(HookPoint point, TrainContext& context) {

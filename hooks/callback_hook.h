@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <functional>
 #include <map>
@@ -16,19 +16,19 @@ namespace duet {
 //   trainer.add_hook(std::move(hook));
 //
 // Points without a lambda cost nothing. Several lambdas of a point run in the order they were given in. Give all of
-// them before the hook is added to a trainer, which may capture what acts inside of updates.
+// them before the hook is added to a trainer, which may capture what acts inside of steps.
 class CallbackHook : public Hook {
  public:
   using Callback = std::function<void(TrainContext&)>;
-  using UpdateCallback = std::function<void(UpdateContext&)>;
+  using StepCallback = std::function<void(StepView&)>;
 
   // `after`: names of hooks that must run before this one.
   explicit CallbackHook(std::string name, int priority = kNormal, std::vector<std::string> after = {});
 
-  // Throws ConfigError for an empty callback, and for kInUpdate, which on_update() is for.
+  // Throws ConfigError for an empty callback, and for kInStep, which on_step() is for.
   CallbackHook& on(HookPoint point, Callback callback);
-  // Tensor code of the update itself, without host reads: see Hook::in_update.
-  CallbackHook& on_update(UpdateCallback callback);
+  // Tensor code of the step itself, without host reads: see Hook::in_step.
+  CallbackHook& on_step(StepCallback callback);
 
   std::string name() const override { return name_; }
   int priority() const override { return priority_; }
@@ -66,7 +66,7 @@ class CallbackHook : public Hook {
   void before_optimizer_step(TrainContext& c) override { call(HookPoint::kBeforeOptimizerStep, c); }
   void after_optimizer_step(TrainContext& c) override { call(HookPoint::kAfterOptimizerStep, c); }
   void on_exception(TrainContext& c) override { call(HookPoint::kOnException, c); }
-  void in_update(UpdateContext& context) override;
+  void in_step(StepView& context) override;
 
  private:
   void call(HookPoint point, TrainContext& context);
@@ -75,7 +75,7 @@ class CallbackHook : public Hook {
   int priority_;
   std::vector<std::string> after_;
   std::map<HookPoint, std::vector<Callback>> callbacks_;
-  std::vector<UpdateCallback> update_callbacks_;
+  std::vector<StepCallback> step_callbacks_;
 };
 
 }  // namespace duet

@@ -1,11 +1,11 @@
-#include <duet/hooks/checkpoint_hook.h>
+#include "hooks/checkpoint_hook.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint/group_checkpoint.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/metrics/metric_rule.h>
+#include "core/detail/group_checkpoint.h"
+#include "distributed/run_on_ranks.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "metrics/detail/metric_rule.h"
 
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ void make_folder(const std::string& root, const std::string& work_dir) {
 void CheckpointHookOptions::validate() const {
   if (interval < 0) {
     throw ConfigError(c10::str("[CheckpointHook] found interval ", interval,
-                               ", expected updates >= 0; set 0 to save only at the end"));
+                               ", expected steps >= 0; set 0 to save only at the end"));
   }
   if (max_keep < 1 && max_keep != -1) {
     throw ConfigError(
@@ -55,8 +55,8 @@ CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::mo
 void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();
   failed_ = false;
-  refused_update_ = -1;
-  saved_update_ = context.update;
+  refused_step_ = -1;
+  saved_step_ = context.step;
   if (context.work_dir.empty()) {
     const bool saves = options_.interval > 0 || !options_.save_best.empty() || options_.save_last;
     if (!options_.need_work_dir || !saves) return;
@@ -64,7 +64,7 @@ void CheckpointHook::before_train(TrainContext& context) {
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
   const std::string root = CheckpointStore::root_of(context.work_dir);
-  on_main(context.communicator, [&] { make_folder(root, context.work_dir); });
+  run_on_main(context.communicator, [&] { make_folder(root, context.work_dir); });
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
   if (context.is_main) restore_pointer(root);
 }
@@ -78,7 +78,7 @@ void CheckpointHook::restore_pointer(const std::string& root) const {
 }
 
 void CheckpointHook::after_train_iter(TrainContext& context) {
-  if (!store_ || options_.interval == 0 || context.update % options_.interval != 0) return;
+  if (!store_ || options_.interval == 0 || context.step % options_.interval != 0) return;
   try_save(context);
 }
 
@@ -90,7 +90,7 @@ void CheckpointHook::after_val(TrainContext& context) {
 
   // The record goes first, so that the checkpoint it names holds it.
   const std::optional<Best> previous = best_;
-  best_ = Best{metric, score, CheckpointStore::folder_name(context.update)};
+  best_ = Best{metric, score, CheckpointStore::folder_name(context.step)};
   if (!try_save(context, CheckpointRank::kBest)) {
     best_ = previous;
     return;
@@ -101,12 +101,12 @@ void CheckpointHook::after_val(TrainContext& context) {
 }
 
 // What was just loaded is saved already.
-void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_update_ = context.update; }
+void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_step_ = context.step; }
 
 void CheckpointHook::after_train(TrainContext& context) {
   if (!store_) return;
   const bool wanted = options_.save_last || context.outcome == RunOutcome::kInterrupted;
-  const bool due = failed_ || (wanted && saved_update_ != context.update);
+  const bool due = failed_ || (wanted && saved_step_ != context.step);
   if (context.error.empty() && due) save(context);
   store_.reset();
 }
@@ -146,19 +146,19 @@ bool CheckpointHook::improves(const std::string& metric, double score) const {
 }
 
 bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
-  if (refused_update_ == context.update) return false;  // and said so
+  if (refused_step_ == context.step) return false;  // and said so
   std::vector<std::string> keep;
   if (best_) keep.push_back(best_->folder);
   try {
     save_checkpoint(*store_, context, keep, rank);
   } catch (const SaveRefused& refusal) {
-    refused_update_ = context.update;
+    refused_step_ = context.step;
     if (!context.is_main) return false;
-    log_warning(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
+    log_warning(c10::str("[CheckpointHook] no checkpoint of step ", context.step,
                          ", the ones before it stay as they are: ", refusal.what()));
     return false;
   }
-  saved_update_ = context.update;
+  saved_step_ = context.step;
   failed_ = false;
   return true;
 }
@@ -169,7 +169,7 @@ bool CheckpointHook::try_save(const TrainContext& context, CheckpointRank rank) 
   } catch (const CheckpointError& error) {
     failed_ = true;
     if (!context.is_main) return false;
-    log_error(c10::str("[CheckpointHook] no checkpoint of update ", context.update,
+    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.step,
                        ", training goes on and the next save tries again: ", error.what()));
     return false;
   }

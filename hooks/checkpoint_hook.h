@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/hook.h>
+#include "../checkpoint/checkpoint.h"
+#include "../core/hook.h"
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 namespace duet {
 
 struct CheckpointHookOptions {
-  int64_t interval = 500;      // updates between saves; 0: only at the end
+  int64_t interval = 500;      // steps between saves; 0: only at the end
   int max_keep = 3;            // older ones are deleted, the best one never; -1: keep all
   std::string save_best = "";  // metric to keep the best of; "auto": what the first metric names first; empty: none
   bool save_last = true;       // save when training ends or is stopped, though not after an error
@@ -22,7 +22,7 @@ struct CheckpointHookOptions {
 };
 
 // Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what
-// the other hooks made of the update.
+// the other hooks made of the step.
 //
 // A save that a hook refuses (SaveRefused: weights that are not finite) is logged and left out, the run's last one too.
 // A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
@@ -71,8 +71,8 @@ class CheckpointHook : public Hook {
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   std::optional<Best> best_;
   std::string auto_metric_;   // what "auto" was found to mean
-  int64_t refused_update_ = -1;  // whose state was not worth saving
-  int64_t saved_update_ = 0;  // nothing newer than this to save
+  int64_t refused_step_ = -1;  // whose state was not worth saving
+  int64_t saved_step_ = 0;  // nothing newer than this to save
   bool failed_ = false;       // the last save
 };
 

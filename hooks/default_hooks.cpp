@@ -1,14 +1,14 @@
-#include <duet/hooks/default_hooks.h>
+#include "hooks/default_hooks.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/nearest.h>
-#include <duet/core/trainer.h>
-#include <duet/hooks/dist_sampler_seed_hook.h>
-#include <duet/hooks/iter_timer_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
-#include <duet/hooks/runtime_info_hook.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "base/detail/nearest.h"
+#include "core/trainer.h"
+#include "hooks/dist_sampler_seed_hook.h"
+#include "hooks/iter_timer_hook.h"
+#include "hooks/param_scheduler_hook.h"
+#include "hooks/runtime_info_hook.h"
 
 #include <algorithm>
 #include <functional>

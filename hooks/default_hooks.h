@@ -1,10 +1,10 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/hooks/checkpoint_hook.h>
-#include <duet/hooks/logger_hook.h>
-#include <duet/hooks/visualization_hook.h>
-#include <duet/optim/schedules/schedule.h>
+#include "../core/hook.h"
+#include "checkpoint_hook.h"
+#include "logger_hook.h"
+#include "visualization_hook.h"
+#include "../optim/schedules/schedule.h"
 
 #include <map>
 #include <memory>
@@ -49,7 +49,7 @@ class HookOverrides {
 
 // Keys of the built-in hooks, in the order they are added in: runtime_info (10), timer (50), sampler_seed (50),
 // visualization (50), logger (60), param_scheduler (70), checkpoint (90). So the logger reads the times and the rate of
-// the finished update, then the rate of the next one is set, and a checkpoint holds all of it.
+// the finished step, then the rate of the next one is set, and a checkpoint holds all of it.
 const std::vector<std::string>& default_hook_keys();
 
 // Adds the hooks that nearly every run wants, with `overrides` over the built-in ones. Throws ConfigError for options

@@ -1,7 +1,7 @@
-#include <duet/hooks/dist_sampler_seed_hook.h>
+#include "hooks/dist_sampler_seed_hook.h"
 
-#include <duet/core/data/data_source.h>
-#include <duet/core/log.h>
+#include "data/data_source.h"
+#include "base/log.h"
 
 namespace duet {
 

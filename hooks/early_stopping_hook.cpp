@@ -1,9 +1,9 @@
-#include <duet/hooks/early_stopping_hook.h>
+#include "hooks/early_stopping_hook.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/metrics/metric_rule.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "metrics/detail/metric_rule.h"
 
 #include <cmath>
 #include <utility>

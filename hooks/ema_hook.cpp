@@ -1,11 +1,11 @@
-#include <duet/hooks/ema_hook.h>
+#include "hooks/ema_hook.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/task.h>
-#include <duet/hooks/run_length.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/task.h"
+#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <exception>
@@ -60,14 +60,14 @@ void EMAHook::before_train(TrainContext& context) {
   attach(context);
   loaded_.reset();
   if (options_.evaluate_on_ema) claim_evaluation(context);
-  if (options_.begin_epoch > 0 && context.updates_per_epoch <= 0) {
+  if (options_.begin_epoch > 0 && context.steps_per_epoch <= 0) {
     throw ConfigError(c10::str("[EMAHook] begin_epoch is ", options_.begin_epoch, ", but the length of an epoch is unknown, "
-                               "expected one; count in updates with begin_iter"));
+                               "expected one; count in steps with begin_iter"));
   }
   plan_start(context);
   const int64_t length = run_length(context);
   if (length > 0 && average_->start() > length) {
-    log_warning(c10::str("[EMAHook] averaging begins with update ", average_->start(), ", but the run ends after ", length,
+    log_warning(c10::str("[EMAHook] averaging begins with step ", average_->start(), ", but the run ends after ", length,
                          ": the average will be a copy of the weights"));
   }
 }
@@ -77,15 +77,15 @@ void EMAHook::plan_start(const TrainContext& context) {
   if (applied >= average_->start()) return;
   int64_t begin = options_.begin_iter;
   if (options_.begin_epoch > 0) {
-    if (context.updates_per_epoch <= 0) return;  // before_train will know
-    begin = (options_.begin_epoch - 1) * context.updates_per_epoch + context.epoch_offset + 1;
+    if (context.steps_per_epoch <= 0) return;  // before_train will know
+    begin = (options_.begin_epoch - 1) * context.steps_per_epoch + context.epoch_offset + 1;
   }
   average_->start_at(std::max(begin, applied + 1));
 }
 
-void EMAHook::in_update(UpdateContext& context) {
+void EMAHook::in_step(StepView& context) {
   require<ConfigError>(average_.has_value(),
-                       "[EMAHook] found no weights to average; add this hook before the first update of a run");
+                       "[EMAHook] found no weights to average; add this hook before the first step of a run");
   average_->update(context.applied, context.skipped);
 }
 

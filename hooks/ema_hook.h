@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/optim/weight_average.h>
+#include "../core/hook.h"
+#include "../optim/weight_average.h"
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@ namespace duet {
 struct EMAHookOptions {
   WeightAverageOptions average{};
   bool update_buffers = false;   // average floating-point buffers too; the others, and without it all, are taken as they are
-  int64_t begin_iter = 0;        // >= 0: the applied update that averaging begins with; until then the average follows
+  int64_t begin_iter = 0;        // >= 0: the applied step that averaging begins with; until then the average follows
   int64_t begin_epoch = 0;       // >= 0: likewise an epoch, the first being 1; not both
   bool evaluate_on_ema = true;   // validation, test and prediction use the average
   std::string name = "ema";      // of the state and of its file in a checkpoint: each hook of a run has its own
@@ -22,11 +22,11 @@ struct EMAHookOptions {
   void validate() const;
 };
 
-// Keeps an average of the trainable weights, updated inside the update, and so captured with it. An update that is skipped
+// Keeps an average of the trainable weights, updated inside the step, and so captured with it. A step that is skipped
 // does not count. Frozen parameters are taken as they are.
 //
 // During validation, test and prediction the model holds the average, and its own weights again afterwards, however that
-// ends: a pass that throws outside of training leaves them to the next update, pass, save or load, or to the hook's end.
+// ends: a pass that throws outside of training leaves them to the next step, pass, save or load, or to the hook's end.
 // Taking the state gives them back at once; the next batch of a pass then brings the average in again.
 //
 // In a checkpoint the average is a file of its own, ema.safetensors, with the names of model.safetensors. A checkpoint
@@ -43,7 +43,7 @@ class EMAHook : public Hook {
   // Throws ConfigError for begin_epoch without a known length of an epoch, and if another hook evaluates its average too.
   void before_train(TrainContext& context) override;
   void before_train_iter(TrainContext& context) override;
-  void in_update(UpdateContext& context) override;
+  void in_step(StepView& context) override;
 
   void before_val_epoch(TrainContext& context) override { begin_pass(context); }
   void before_test_epoch(TrainContext& context) override { begin_pass(context); }
@@ -67,7 +67,7 @@ class EMAHook : public Hook {
  private:
   void attach(TrainContext& context);
   void install(const StateDict& state);
-  // The first update that is averaged, if this one has not begun yet.
+  // The first step that is averaged, if this one has not begun yet.
   void plan_start(const TrainContext& context);
   void claim_evaluation(TrainContext& context) const;
 

@@ -1,9 +1,9 @@
-#include <duet/hooks/empty_cache_hook.h>
+#include "hooks/empty_cache_hook.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/task.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/task.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <functional>
 
@@ -9,16 +9,16 @@ namespace duet {
 struct EmptyCacheHookOptions {
   bool before_epoch = false;
   bool after_epoch = true;
-  bool after_iter = false;  // costs a wait for the device and new allocations in every update
+  bool after_iter = false;  // costs a wait for the device and new allocations in every step
 
   // Throws ConfigError if all are off.
   void validate() const;
 };
 
 // Gives memory that the device's caching allocator holds but nobody uses back to the device, where other processes can
-// have it: before or after epochs, passes of validation, test and prediction included, or after each update and batch.
+// have it: before or after epochs, passes of validation, test and prediction included, or after each step and batch.
 // Blocks in use stay, and so does the pool of a captured step, which its graph needs as long as it lives. The points
-// lie outside of captured updates. On the CPU there is no such cache and this hook does nothing.
+// lie outside of captured steps. On the CPU there is no such cache and this hook does nothing.
 class EmptyCacheHook : public Hook {
  public:
   // `empty_cache` takes the place of the allocator's. Throws ConfigError for options out of range.

@@ -1,8 +1,8 @@
-#include <duet/hooks/iter_timer_hook.h>
+#include "hooks/iter_timer_hook.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/hooks/run_length.h>
+#include "base/error.h"
+#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <chrono>
@@ -21,7 +21,7 @@ double steady_seconds() {
 IterTimerHook::IterTimerHook(int64_t window, std::function<double()> now)
     : window_(static_cast<std::size_t>(window)), now_(now ? std::move(now) : steady_seconds) {
   if (window < 1) {
-    throw ConfigError(c10::str("[IterTimerHook] found window ", window, ", expected at least 1 update; raise it"));
+    throw ConfigError(c10::str("[IterTimerHook] found window ", window, ", expected at least 1 step; raise it"));
   }
 }
 
@@ -31,21 +31,21 @@ double IterTimerHook::mean(double Times::*field) const {
   return times_.empty() ? 0 : sum / static_cast<double>(times_.size());
 }
 
-double IterTimerHook::mean_update_seconds() const { return mean(&Times::update); }
+double IterTimerHook::mean_step_seconds() const { return mean(&Times::step); }
 double IterTimerHook::mean_data_seconds() const { return mean(&Times::data); }
 
 double IterTimerHook::eta_seconds(const TrainContext& context) const {
-  const int64_t done = context.update - start_update_;
+  const int64_t done = context.step - start_step_;
   const int64_t total = run_length(context);
   if (done <= 0 || total <= 0) return std::nan("");
-  const auto left = static_cast<double>(std::max<int64_t>(total - context.update, 0));
+  const auto left = static_cast<double>(std::max<int64_t>(total - context.step, 0));
   return (now_() - train_start_) / static_cast<double>(done) * left;
 }
 
 void IterTimerHook::before_train(TrainContext& context) {
   times_.clear();
   mark_ = train_start_ = now_();
-  start_update_ = context.update;
+  start_step_ = context.step;
   // Removed before this hook or the context can go.
   context.messages.gauge("eta", [this, &context] { return eta_seconds(context); });
 }
@@ -61,9 +61,9 @@ void IterTimerHook::before_train_iter(TrainContext& context) {
 
 void IterTimerHook::after_train_iter(TrainContext& context) {
   const double now = now_();
-  context.update_seconds = now - *mark_;
+  context.step_seconds = now - *mark_;
   mark_ = now;
-  times_.push_back({context.update_seconds, context.data_seconds});
+  times_.push_back({context.step_seconds, context.data_seconds});
   if (times_.size() > window_) times_.pop_front();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <cstdint>
 #include <deque>
@@ -9,21 +9,21 @@
 
 namespace duet {
 
-// Measures each update from the end of the one before it, so that a wait for the device at a log line counts too;
-// validation and the turn of an epoch do not. Puts the time into TrainContext::update_seconds, and the time that the
+// Measures each step from the end of the one before it, so that a wait for the device at a log line counts too;
+// validation and the turn of an epoch do not. Puts the time into TrainContext::step_seconds, and the time that the
 // rest of the run will take into the gauge "eta". Never syncs.
 class IterTimerHook : public Hook {
  public:
-  // Averages run over the last `window` updates, >= 1. `now` gives seconds; default: the steady clock.
+  // Averages run over the last `window` steps, >= 1. `now` gives seconds; default: the steady clock.
   explicit IterTimerHook(int64_t window = 10, std::function<double()> now = nullptr);
 
   std::string name() const override { return "timer"; }
   int priority() const override { return kNormal; }
 
-  // Means over the window; 0 before the first update. Data time is part of update time.
-  double mean_update_seconds() const;
+  // Means over the window; 0 before the first step. Data time is part of step time.
+  double mean_step_seconds() const;
   double mean_data_seconds() const;
-  // Seconds until the run's last update if it goes on as on average since before_train, validation and checkpoints
+  // Seconds until the run's last step if it goes on as on average since before_train, validation and checkpoints
   // included; NaN if that is unknown.
   double eta_seconds(const TrainContext& context) const;
 
@@ -37,17 +37,17 @@ class IterTimerHook : public Hook {
 
  private:
   struct Times {
-    double update = 0;
+    double step = 0;
     double data = 0;
   };
   double mean(double Times::*field) const;
 
   std::size_t window_;
   std::function<double()> now_;
-  std::optional<double> mark_;  // end of the last update; none: the next update starts the clock itself
+  std::optional<double> mark_;  // end of the last step; none: the next step starts the clock itself
   double val_start_ = 0;
   double train_start_ = 0;
-  int64_t start_update_ = 0;
+  int64_t start_step_ = 0;
   std::deque<Times> times_;
 };
 

@@ -1,15 +1,15 @@
-#include <duet/hooks/logger_hook.h>
+#include "hooks/logger_hook.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/files/file_io.h>
-#include <duet/core/log.h>
-#include <duet/hooks/log_text.h>
-#include <duet/hooks/model_summary.h>
-#include <duet/hooks/rate_gauge.h>
-#include <duet/hooks/run_length.h>
-#include <duet/hooks/sinks/async_sink.h>
-#include <duet/hooks/sinks/make_sink.h>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "base/log.h"
+#include "hooks/detail/log_text.h"
+#include "hooks/detail/model_summary.h"
+#include "hooks/detail/rate_gauge.h"
+#include "hooks/detail/run_length.h"
+#include "hooks/loggers/async_sink.h"
+#include "hooks/loggers/make_sink.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,7 @@ double gauge(const TrainContext& context, const std::string& name) {
 
 void LoggerHookOptions::validate() const {
   if (interval < 1) {
-    throw ConfigError(c10::str("[LoggerHook] found interval ", interval, ", expected at least 1 update; raise it"));
+    throw ConfigError(c10::str("[LoggerHook] found interval ", interval, ", expected at least 1 step; raise it"));
   }
   window.validate();
   for (const LogSinkOptions& sink : sinks) sink.validate();
@@ -68,7 +68,7 @@ void LoggerHook::open(TrainContext& context) {
 // What is published after this hook has gone is dropped.
 void LoggerHook::listen(TrainContext& context) {
   const auto put = [sinks = sinks_, &context](const char* kind, LogValues values, std::vector<LogImage> images) {
-    sinks->put({kind, context.update, wall_time(), std::move(values), "", std::move(images)});
+    sinks->put({kind, context.step, wall_time(), std::move(values), "", std::move(images)});
   };
   MessageHub::ImageListener image;
   if (sinks_->takes_images()) {
@@ -100,19 +100,19 @@ void LoggerHook::start_run(TrainContext& context) {
   const int64_t total = run_length(context);
   emit(context,
        {.kind = "start",
-        .step = context.update,
-        .values = {{"mode", context.mode}, {"updates", total}},
-        .line = c10::str("training in mode ", context.mode, " from update ", of_total(context.update, total))});
+        .step = context.step,
+        .values = {{"mode", context.mode}, {"steps", total}},
+        .line = c10::str("training in mode ", context.mode, " from step ", of_total(context.step, total))});
 }
 
 void LoggerHook::before_train(TrainContext& context) {
   start_run(context);
   start_ = mark_ = Clock::now();
-  line_updates_ = line_samples_ = 0;
+  line_steps_ = line_samples_ = 0;
   line_seconds_ = 0;
   if (!options_.model_summary || is_off(context)) return;
   const std::string summary = model_summary(context.task);
-  emit(context, {.kind = "text", .step = context.update, .values = {{"model", summary}}, .line = summary});
+  emit(context, {.kind = "text", .step = context.step, .values = {{"model", summary}}, .line = summary});
 }
 
 void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_.start_epoch(); }
@@ -121,46 +121,46 @@ void LoggerHook::after_train_iter(TrainContext& context) {
   if (is_off(context)) return;
   collect(context);
   if (is_due(context)) {
-    log_update(context);
+    log_step(context);
   } else if (sinks_ && sinks_->shows_progress()) {
     show_progress(context);
   }
 }
 
 bool LoggerHook::is_due(const TrainContext& context) const {
-  const int64_t position = options_.by_epoch ? context.update_in_epoch : context.update;
+  const int64_t position = options_.by_epoch ? context.step_in_epoch : context.step;
   if (position % options_.interval == 0) return true;
-  if (context.update == run_length(context) || !context.stop_reason.empty()) return true;
-  const int64_t epoch = context.updates_per_epoch;
-  const bool epoch_ends = options_.by_epoch && epoch > 0 && context.update_in_epoch == epoch;
+  if (context.step == run_length(context) || !context.stop_reason.empty()) return true;
+  const int64_t epoch = context.steps_per_epoch;
+  const bool epoch_ends = options_.by_epoch && epoch > 0 && context.step_in_epoch == epoch;
   return epoch_ends && (!options_.ignore_last || epoch < options_.interval);
 }
 
-// Runs at every update: nothing here may read the device or cost much.
+// Runs at every step: nothing here may read the device or cost much.
 void LoggerHook::collect(TrainContext& context) {
-  double seconds = context.update_seconds;
+  double seconds = context.step_seconds;
   if (seconds <= 0) {  // nobody measures
     const Clock::time_point now = Clock::now();
     seconds = seconds_between(std::exchange(mark_, now), now);
   }
-  ++line_updates_;
+  ++line_steps_;
   line_seconds_ += seconds;
-  if (context.window != nullptr) line_samples_ += context.window->samples();
+  if (context.micro_batches != nullptr) line_samples_ += context.micro_batches->samples();
   epoch_ = shown_epoch(context);
-  iter_ = context.update_in_epoch;
+  iter_ = context.step_in_epoch;
 
-  window_.start_update();
+  window_.start_step();
   window_.add("data_time", context.data_seconds);
   window_.add("time", seconds);
-  const UpdateOutput& output = *context.output;
+  const StepResult& output = *context.output;
   window_.add("loss", output.loss);
   for (const auto& [name, value] : output.log) window_.add(name, value);
   window_.add("grad_norm", output.grad_norm);
   for (const auto& [name, value] : context.messages.scalars()) window_.add(name, value);
 }
 
-void LoggerHook::log_update(TrainContext& context) {
-  LogRecord record{.kind = "train", .step = context.update};
+void LoggerHook::log_step(TrainContext& context) {
+  LogRecord record{.kind = "train", .step = context.step};
   LogValues& values = record.values;
   put_value(values, "mode", context.mode);
   const auto put_gauge = [&](const std::string& name, double value) {
@@ -180,7 +180,7 @@ void LoggerHook::log_update(TrainContext& context) {
 
   const LogValue* loss = find_value(values, "loss");
   last_loss_ = loss == nullptr ? "" : number_text(std::get<double>(*loss));
-  line_updates_ = line_samples_ = 0;
+  line_steps_ = line_samples_ = 0;
   line_seconds_ = 0;
   emit(context, std::move(record));
 }
@@ -190,7 +190,7 @@ void LoggerHook::after_test_epoch(TrainContext& context) { log_metrics(context, 
 
 void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
   const int64_t epoch = shown_epoch(context);
-  LogRecord record{.kind = kind, .step = options_.log_metric_by_epoch ? epoch : context.update};
+  LogRecord record{.kind = kind, .step = options_.log_metric_by_epoch ? epoch : context.step};
   put_value(record.values, "mode", context.mode);
   put_value(record.values, "epoch", epoch);
   for (const auto& [name, value] : context.metrics) put_value(record.values, name, value);
@@ -200,23 +200,23 @@ void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
 
 void LoggerHook::on_exception(TrainContext& context) {
   emit(context, {.kind = "error",
-                 .step = context.update,
+                 .step = context.step,
                  .values = {{"mode", context.mode}, {"error", context.error}},
-                 .line = c10::str("training failed at update ", context.update, ": ", context.error)});
+                 .line = c10::str("training failed at step ", context.step, ": ", context.error)});
 }
 
 void LoggerHook::after_train(TrainContext& context) {
   if (context.error.empty()) {
     // A hook that runs later than this one, or a loop of the user's own, ended the run.
-    if (line_updates_ > 0) log_update(context);
+    if (line_steps_ > 0) log_step(context);
     const double seconds = seconds_between(start_, Clock::now());
     const std::string reason = context.stop_reason.empty() ? "done" : context.stop_reason;
     emit(context,
          {.kind = "stop",
-          .step = context.update,
+          .step = context.step,
           .values = {{"mode", context.mode}, {"reason", reason}, {"seconds", seconds}, {"epoch", shown_epoch(context)}},
           .line =
-              c10::str("training ends at update ", context.update, " after ", duration_text(seconds), ": ", reason)});
+              c10::str("training ends at step ", context.step, " after ", duration_text(seconds), ": ", reason)});
   }
   started_ = false;
   flush();
@@ -227,7 +227,7 @@ void LoggerHook::show_progress(TrainContext& context) {
   if (seconds_between(shown_at_, now) < 0.1) return;
   shown_at_ = now;
   emit(context,
-       {.kind = "progress", .step = context.update, .line = progress_line(context, last_loss_, gauge(context, "eta"))});
+       {.kind = "progress", .step = context.step, .line = progress_line(context, last_loss_, gauge(context, "eta"))});
 }
 
 StateDict LoggerHook::state_dict() const {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/hooks/log_window.h>
-#include <duet/hooks/sinks/log_sink.h>
+#include "../core/hook.h"
+#include "detail/log_window.h"
+#include "loggers/log_sink.h"
 
 #include <chrono>
 #include <cstdint>
@@ -31,12 +31,12 @@ struct LogSinkOptions {
 };
 
 struct LoggerHookOptions {
-  int64_t interval = 50;             // updates between lines; each reads the device once
+  int64_t interval = 50;             // steps between lines; each reads the device once
   std::string file = "";             // of the sink jsonl; empty: <work_dir>/log.jsonl, or nowhere without a work_dir
   bool progress = true;              // the sink terminal draws a progress bar between lines, if stderr is a terminal
   bool by_epoch = false;             // the interval counts from the beginning of each epoch, not of the run
   bool ignore_last = true;           // by_epoch: no line for the rest of an epoch that has had one
-  bool log_metric_by_epoch = false;  // results of evaluations lie at their epoch, not at their update
+  bool log_metric_by_epoch = false;  // results of evaluations lie at their epoch, not at their step
   LogWindowOptions window{};         // which numbers are smoothed, and how
   std::vector<LogSinkOptions> sinks = {{"terminal"}, {"jsonl"}};
   std::string config = "{}";  // what the run was configured with, a JSON object: for the sink wandb
@@ -47,14 +47,14 @@ struct LoggerHookOptions {
   void validate() const;
 };
 
-// Writes a line every `interval` updates, at the run's last update, and for results of evaluations, with what
-// UpdateOutput, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges
+// Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what
+// StepResult, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges
 // of whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
 // after_train returns, or the hook goes, or the program ends by exit(), all is written.
 //
 // JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,
 // step), "val" and "test" (the metrics, epoch, step), "start", "stop" (reason, seconds), "error" (error) and "text".
-// Times are seconds per update, step counts finished updates, iter those of the epoch. A name that is taken gets "log."
+// Times are seconds per step, step counts finished steps, iter those of the epoch. A name that is taken gets "log."
 // in front. A gauge that gives NaN has nothing to say and is left out.
 class LoggerHook : public Hook {
  public:
@@ -97,7 +97,7 @@ class LoggerHook : public Hook {
   void emit(TrainContext& context, LogRecord record);
   bool is_due(const TrainContext& context) const;
   void collect(TrainContext& context);
-  void log_update(TrainContext& context);
+  void log_step(TrainContext& context);
   void log_metrics(TrainContext& context, const char* kind);
   void show_progress(TrainContext& context);
 
@@ -110,12 +110,12 @@ class LoggerHook : public Hook {
   bool started_ = false;
 
   Clock::time_point start_ = Clock::now();  // of training
-  Clock::time_point mark_ = start_;         // end of the update before, for runs without IterTimerHook
-  // Of the updates since the last line.
-  int64_t line_updates_ = 0;
+  Clock::time_point mark_ = start_;         // end of the step before, for runs without IterTimerHook
+  // Of the steps since the last line.
+  int64_t line_steps_ = 0;
   int64_t line_samples_ = 0;
   double line_seconds_ = 0;
-  // Of the last update: after the turn of an epoch the context has those of the next.
+  // Of the last step: after the turn of an epoch the context has those of the next.
   int64_t epoch_ = 0;
   int64_t iter_ = 0;
 

@@ -1,4 +1,4 @@
-#include <duet/hooks/nan_guard_hook.h>
+#include "hooks/nan_guard_hook.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -6,10 +6,10 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/task.h>
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "core/task.h"
 
 #include <algorithm>
 #include <cmath>
@@ -63,7 +63,7 @@ std::string weights_text(const Task& task) {
   return text;
 }
 
-// What is not finite after the last update, in the order of an update.
+// What is not finite after the last step, in the order of a step.
 std::string scan(const TrainContext& context) {
   std::string text;
   if (context.output != nullptr) {
@@ -92,14 +92,14 @@ std::size_t history_length(const NaNGuardHookOptions& options) {
 }
 
 constexpr const char* kWayOut =
-    "lower the learning rate, clip gradients, look at the data, or let such updates change nothing with non_finite: "
+    "lower the learning rate, clip gradients, look at the data, or let such steps change nothing with non_finite: "
     "skip";
 
 }  // namespace
 
 void NaNGuardHookOptions::validate() const {
   if (interval < 1) {
-    throw ConfigError(c10::str("[NaNGuardHook] found interval ", interval, ", expected at least 1 update; raise it"));
+    throw ConfigError(c10::str("[NaNGuardHook] found interval ", interval, ", expected at least 1 step; raise it"));
   }
   if (action != "raise" && action != "stop" && action != "warn") {
     throw ConfigError("[NaNGuardHook] found action '" + action + "', expected raise, stop or warn; correct it");
@@ -111,25 +111,25 @@ NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options)
   options_.validate();
 }
 
-void NaNGuardHook::before_train(TrainContext& context) { restart(context.update); }
+void NaNGuardHook::before_train(TrainContext& context) { restart(context.step); }
 
-void NaNGuardHook::restart(int64_t update) {
+void NaNGuardHook::restart(int64_t step) {
   losses_ = norms_ = ValueHistory(history_length(options_));
-  watch_start_ = update;
+  watch_start_ = step;
 }
 
-// Runs when an update runs op by op or is recorded, and adds nothing to it: whether updates may be skipped stays the
+// Runs when a step runs op by op or is recorded, and adds nothing to it: whether steps may be skipped stays the
 // same.
-void NaNGuardHook::in_update(UpdateContext& context) { may_skip_ = context.skipped.defined(); }
+void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defined(); }
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (may_skip_) return;
   losses_.add(context.output->loss);
   if (context.output->grad_norm.defined()) norms_.add(context.output->grad_norm);
-  if (context.update - watch_start_ >= options_.interval) look(context);
+  if (context.step - watch_start_ >= options_.interval) look(context);
 }
 
-int64_t NaNGuardHook::first_bad_update() {
+int64_t NaNGuardHook::first_bad_step() {
   std::vector<at::Tensor> parts;
   for (ValueHistory* history : {&losses_, &norms_}) {
     std::vector<at::Tensor> values;
@@ -145,28 +145,28 @@ int64_t NaNGuardHook::first_bad_update() {
     return std::find_if(from, to, [](double value) { return !std::isfinite(value); }) - from;
   };
   const int64_t bad_loss = bad_in(first, norms), bad_norm = bad_in(norms, last);
-  const int64_t updates = norms - first;
+  const int64_t steps = norms - first;
   const int64_t bad = last > norms ? std::min(bad_loss, bad_norm) : bad_loss;
-  return bad < updates ? watch_start_ + bad + 1 : 0;
+  return bad < steps ? watch_start_ + bad + 1 : 0;
 }
 
 void NaNGuardHook::look(TrainContext& context) {
-  const int64_t bad = first_bad_update();
-  restart(context.update);
+  const int64_t bad = first_bad_step();
+  restart(context.step);
   if (bad == 0) return;
   const std::string text =
-      c10::str("[NaNGuardHook] found loss or gradient norm not finite at update ", bad, ", looked at after update ",
-               context.update, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
+      c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
+               context.step, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   if (context.is_main) log_warning(text);  // the values are those of all ranks
-  if (options_.action == "stop") context.request_stop(c10::str("update ", bad, " was not finite"));
+  if (options_.action == "stop") context.request_stop(c10::str("step ", bad, " was not finite"));
 }
 
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
   const std::string bad = weights_text(context.task);
   if (bad.empty()) return;
   const std::string text =
-      c10::str("[NaNGuardHook] found ", bad, " not finite after update ", context.update,
+      c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.step,
                ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   throw SaveRefused(text);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/hooks/value_history.h>
+#include "../core/hook.h"
+#include "detail/value_history.h"
 
 #include <cstdint>
 #include <string>
@@ -9,22 +9,22 @@
 namespace duet {
 
 struct NaNGuardHookOptions {
-  int64_t interval = 50;         // >= 1: updates between two looks, each of which waits for the device once
+  int64_t interval = 50;         // >= 1: steps between two looks, each of which waits for the device once
   std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
-// Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each update are kept
-// where they are, which costs nothing, and all looked at every `interval` updates: the message names the very update
+// Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each step are kept
+// where they are, which costs nothing, and all looked at every `interval` steps: the message names the very step
 // that was the first, and which of loss, logged values, gradients, weights and buffers are not finite by then. Weights
 // that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
 // SaveRefused ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as
 // `action` says.
 //
-// This hook finds out; it does not change what an update does. UpdateOptions::non_finite does that: with its kSkip or
-// kRaise, and with loss scaling, an update that is not finite changes no weight, which is in order for this hook: it
+// This hook finds out; it does not change what a step does. TrainStepOptions::non_finite does that: with its kSkip or
+// kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook: it
 // then looks at nothing but what is saved.
 class NaNGuardHook : public Hook {
  public:
@@ -36,21 +36,21 @@ class NaNGuardHook : public Hook {
   int priority() const override { return kAboveNormal; }
 
   void before_train(TrainContext& context) override;
-  void in_update(UpdateContext& context) override;
+  void in_step(StepView& context) override;
   void after_train_iter(TrainContext& context) override;
   void before_save_checkpoint(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
  private:
-  void restart(int64_t update);
-  // The first update since the watch began that was not finite; 0: none. Waits for the device.
-  int64_t first_bad_update();
+  void restart(int64_t step);
+  // The first step since the watch began that was not finite; 0: none. Waits for the device.
+  int64_t first_bad_step();
   void look(TrainContext& context);
 
   NaNGuardHookOptions options_;
-  ValueHistory losses_, norms_;  // of the updates since watch_start_
-  int64_t watch_start_ = 0;      // finished updates when this watch began
-  bool may_skip_ = false;        // updates may be skipped
+  ValueHistory losses_, norms_;  // of the steps since watch_start_
+  int64_t watch_start_ = 0;      // finished steps when this watch began
+  bool may_skip_ = false;        // steps may be skipped
 };
 
 }  // namespace duet

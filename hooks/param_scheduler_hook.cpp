@@ -1,9 +1,9 @@
-#include <duet/hooks/param_scheduler_hook.h>
+#include "hooks/param_scheduler_hook.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/hooks/run_length.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/detail/run_length.h"
 
 #include <limits>
 #include <utility>
@@ -32,7 +32,7 @@ std::vector<double> values_of(const HyperParameters& numbers, const std::string&
 
 void ParamSchedulerHook::before_train(TrainContext& context) {
   if (schedules_.empty()) return;
-  run_ = {run_length(context), context.updates_per_epoch};
+  run_ = {run_length(context), context.steps_per_epoch};
   validate_schedules(schedules_, run_);
   params_ = scheduled_numbers(schedules_, context.hyper_parameters);
   warn_of_gaps();
@@ -65,7 +65,7 @@ void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
   bool any = false;
   for (Plateau& plateau : plateaus_) {
     const ScheduleOptions& schedule = schedules_[plateau.schedule];
-    if (!governs(schedule, context.update)) continue;
+    if (!governs(schedule, context.step)) continue;
     const auto metric = context.metrics.find(schedule.plateau.monitor);
     if (metric == context.metrics.end()) {
       std::string known;
@@ -87,28 +87,28 @@ void ParamSchedulerHook::after_train(TrainContext& context) {
       "train with validation data, or remove it from param_scheduler");
 }
 
-bool ParamSchedulerHook::governs(const ScheduleOptions& schedule, int64_t update) const {
-  const ScheduleOptions options = in_updates(schedule, run_.updates_per_epoch);
-  const int64_t now = options.by_epoch ? update / run_.updates_per_epoch : update;
+bool ParamSchedulerHook::governs(const ScheduleOptions& schedule, int64_t step) const {
+  const ScheduleOptions options = in_steps(schedule, run_.steps_per_epoch);
+  const int64_t now = options.by_epoch ? step / run_.steps_per_epoch : step;
   return now >= options.begin && (options.end < 0 || now < options.end);
 }
 
 void ParamSchedulerHook::reduce(Plateau& plateau, const HyperParameters& numbers) {
-  const int64_t update = numbers.applied();
+  const int64_t step = numbers.applied();
   for (const auto& [number, param] : params_) {
     if (param != schedules_[plateau.schedule].param_name) continue;
     ByGroup& reductions = plateau.reductions[number];
     reductions.resize(initial_.at(number).size(), 1.0);
     for (std::size_t group = 0; group < reductions.size(); ++group) {
-      const double before = value(number, group, update);
+      const double before = value(number, group, step);
       const double after = plateau.watch.reduced(before);
       if (after < before) reductions[group] *= after / before;
     }
   }
 }
 
-double ParamSchedulerHook::value(const std::string& number, std::size_t group, int64_t update) const {
-  return curves_.at(number).at(update, initial_.at(number)[group], reductions_of(number, group));
+double ParamSchedulerHook::value(const std::string& number, std::size_t group, int64_t step) const {
+  return curves_.at(number).at(step, initial_.at(number)[group], reductions_of(number, group));
 }
 
 ParamSchedulerHook::ByGroup ParamSchedulerHook::reductions_of(const std::string& number, std::size_t group) const {
@@ -127,7 +127,7 @@ void ParamSchedulerHook::follow(HyperParameters& numbers) const {
     const ByGroup& initial = initial_.at(number);
     std::vector<ByGroup> reductions;
     for (std::size_t group = 0; group < initial.size(); ++group) reductions.push_back(reductions_of(number, group));
-    numbers.follow(number, [curve = curve, initial, reductions](std::size_t group, int64_t applied) {
+    numbers.set_schedule(number, [curve = curve, initial, reductions](std::size_t group, int64_t applied) {
       return curve.at(applied, initial.at(group), reductions.at(group));
     });
   }

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/optim/schedules/plateau.h>
-#include <duet/optim/schedules/schedule.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "../core/hook.h"
+#include "../optim/schedules/plateau.h"
+#include "../optim/schedules/schedule.h"
+#include "../optim/schedules/detail/schedule_curve.h"
 
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@ namespace duet {
 
 // Lets numbers of the optimizer (learning rate, momentum, ...) follow schedules over the whole run. The values that the
 // groups have when training first starts are the initial ones; a checkpoint keeps them, so a resume follows the same
-// curve. An update that is skipped does not advance it. Numbers without a schedule are left alone.
+// curve. A step that is skipped does not advance it. Numbers without a schedule are left alone.
 class ParamSchedulerHook : public Hook {
  public:
   // Throws ConfigError for a schedule that is wrong by itself; before_train for one that fits neither the run nor the
@@ -45,9 +45,9 @@ class ParamSchedulerHook : public Hook {
 
   void remember_initial(const HyperParameters& numbers);
   void warn_of_gaps();
-  bool governs(const ScheduleOptions& schedule, int64_t update) const;
+  bool governs(const ScheduleOptions& schedule, int64_t step) const;
   void reduce(Plateau& plateau, const HyperParameters& numbers);
-  double value(const std::string& number, std::size_t group, int64_t update) const;
+  double value(const std::string& number, std::size_t group, int64_t step) const;
   ByGroup reductions_of(const std::string& number, std::size_t group) const;
   void follow(HyperParameters& numbers) const;
 

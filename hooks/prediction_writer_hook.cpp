@@ -1,14 +1,14 @@
-#include <duet/hooks/prediction_writer_hook.h>
+#include "hooks/prediction_writer_hook.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/max.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/files/file_io.h>
-#include <duet/core/files/safetensors.h>
-#include <duet/core/log.h>
-#include <duet/hooks/output_folder.h>
-#include <duet/hooks/rank_name.h>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
+#include "base/log.h"
+#include "hooks/detail/output_folder.h"
+#include "hooks/detail/rank_name.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

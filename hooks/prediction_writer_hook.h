@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <cstdint>
 #include <string>

@@ -1,14 +1,14 @@
-#include <duet/hooks/profiler_hook.h>
+#include "hooks/profiler_hook.h"
 
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/hook_span.h>
-#include <duet/core/log.h>
-#include <duet/core/task.h>
-#include <duet/hooks/output_folder.h>
-#include <duet/hooks/nvtx_ranges.h>
-#include <duet/hooks/rank_name.h>
+#include "base/error.h"
+#include "core/detail/hook_span.h"
+#include "base/log.h"
+#include "core/task.h"
+#include "hooks/detail/output_folder.h"
+#include "hooks/detail/nvtx_ranges.h"
+#include "hooks/detail/rank_name.h"
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <exception>
@@ -81,7 +81,7 @@ struct ProfilerHook::Trace {
   Trace& operator=(const Trace&) = delete;
 
   void start(int64_t first) {
-    first_update = first;
+    first_step = first;
     torch::autograd::profiler::enableProfiler(config, activities);
     state = State::kRecording;
   }
@@ -90,17 +90,17 @@ struct ProfilerHook::Trace {
     if (std::exchange(state, State::kEnded) != State::kRecording) return nullptr;
     return torch::autograd::profiler::disableProfiler();
   }
-  // The span that TensorBoard and other readers tell updates by.
-  void begin_step(int64_t update) {
-    last_update = update;
+  // The span that TensorBoard and other readers tell steps by.
+  void begin_step(int64_t step) {
+    last_step = step;
     end_step();
-    step.emplace(at::RecordScope::USER_SCOPE);
-    if (step->isActive()) step->before(c10::str("ProfilerStep#", update));
+    step_range.emplace(at::RecordScope::USER_SCOPE);
+    if (step_range->isActive()) step_range->before(c10::str("ProfilerStep#", step));
   }
-  // Updates begin and end in the middle of a hook point. Its span must not lie across theirs.
+  // Steps begin and end in the middle of a hook point. Its span must not lie across theirs.
   void end_step() {
     end_hook_span();
-    step.reset();
+    step_range.reset();
   }
 
   enum class State { kWarmup, kRecording, kEnded };
@@ -108,8 +108,8 @@ struct ProfilerHook::Trace {
   std::set<ActivityType> activities;
   ProfilerConfig config;
   State state = State::kWarmup;
-  int64_t first_update = 0, last_update = 0;  // the last may not have begun
-  std::optional<at::RecordFunction> step;
+  int64_t first_step = 0, last_step = 0;  // the last may not have begun
+  std::optional<at::RecordFunction> step_range;
 };
 
 void ProfilerHookOptions::validate() const {
@@ -134,21 +134,21 @@ ProfilerHook::ProfilerHook(ProfilerHookOptions options) : options_(std::move(opt
 ProfilerHook::~ProfilerHook() = default;
 
 void ProfilerHook::before_train(TrainContext& context) {
-  updates_ = 0;
+  steps_ = 0;
   folder_ = output_folder("ProfilerHook", options_.folder, context, "trace");
   if (options_.nvtx) nvtx_ = std::make_unique<NvtxRanges>();
   go_on(context);
 }
 
 void ProfilerHook::before_train_iter(TrainContext& context) {
-  if (nvtx_) nvtx_->begin_update(context.update + 1);
+  if (nvtx_) nvtx_->begin_step(context.step + 1);
   if (!trace_) go_on(context);
 }
 
 void ProfilerHook::after_train_iter(TrainContext& context) {
-  if (nvtx_) nvtx_->end_update();
-  ++updates_;
-  if (!trace_ || !ends_cycle(updates_ - 1)) return go_on(context);
+  if (nvtx_) nvtx_->end_step();
+  ++steps_;
+  if (!trace_ || !ends_cycle(steps_ - 1)) return go_on(context);
   // A span that the caller of step() holds may be open and belongs to the trace that ends here. It would be closed in the
   // memory of that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
   write_trace(context);
@@ -159,40 +159,40 @@ void ProfilerHook::after_train(TrainContext& context) {
   nvtx_.reset();
 }
 
-ProfilerHook::Phase ProfilerHook::phase_of(int64_t update) const {
+ProfilerHook::Phase ProfilerHook::phase_of(int64_t step) const {
   const int64_t cycle = options_.wait + options_.warmup + options_.active;
-  const int64_t at = update - options_.skip_first;
+  const int64_t at = step - options_.skip_first;
   if (at < 0 || (options_.repeat > 0 && at / cycle >= options_.repeat)) return Phase::kOff;
   if (at % cycle < options_.wait) return Phase::kOff;
   return at % cycle < options_.wait + options_.warmup ? Phase::kWarmup : Phase::kRecording;
 }
 
-bool ProfilerHook::ends_cycle(int64_t update) const {
+bool ProfilerHook::ends_cycle(int64_t step) const {
   const int64_t cycle = options_.wait + options_.warmup + options_.active;
-  return phase_of(update) == Phase::kRecording && (update - options_.skip_first) % cycle == cycle - 1;
+  return phase_of(step) == Phase::kRecording && (step - options_.skip_first) % cycle == cycle - 1;
 }
 
 void ProfilerHook::go_on(const TrainContext& context) {
-  const Phase next = phase_of(updates_);
+  const Phase next = phase_of(steps_);
   if (next == Phase::kOff) return;
   if (!trace_) trace_ = std::make_unique<Trace>(options_, context.task);
   if (next == Phase::kWarmup) return;
-  const int64_t update = context.update + 1;
-  if (trace_->state == Trace::State::kWarmup) trace_->start(update);
-  trace_->begin_step(update);
+  const int64_t step = context.step + 1;
+  if (trace_->state == Trace::State::kWarmup) trace_->start(step);
+  trace_->begin_step(step);
 }
 
-// Nothing is written if no update was recorded.
+// Nothing is written if no step was recorded.
 void ProfilerHook::write_trace(const TrainContext& context) {
   const std::unique_ptr<Trace> trace = std::move(trace_);
   const std::unique_ptr<ProfilerResult> result = trace ? trace->stop() : nullptr;
   if (!result) return;
-  // A run that failed was in the middle of an update.
-  const int64_t last = context.error.empty() ? context.update : trace->last_update;
-  if (last < trace->first_update) return;
+  // A run that failed was in the middle of a step.
+  const int64_t last = context.error.empty() ? context.step : trace->last_step;
+  if (last < trace->first_step) return;
   const std::string rank = rank_name(context);
   const std::string end = rank.empty() ? ".json" : "." + rank + ".json";
-  save(*result, c10::str(folder_, "/update-", trace->first_update, "-", last, end));
+  save(*result, c10::str(folder_, "/step-", trace->first_step, "-", last, end));
 }
 
 }  // namespace duet

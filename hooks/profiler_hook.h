@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <cstdint>
 #include <memory>
@@ -8,19 +8,19 @@
 
 namespace duet {
 
-// The schedule is that of torch.profiler.schedule and counts the updates of one call of train().
+// The schedule is that of torch.profiler.schedule and counts the steps of one call of train().
 struct ProfilerHookOptions {
-  int64_t skip_first = 0;       // updates before the first cycle
-  int64_t wait = 1;             // updates of a cycle that nothing is done in
-  int64_t warmup = 1;           // updates with the tracer on and its results dropped
-  int64_t active = 3;           // >= 1: updates in the trace
+  int64_t skip_first = 0;       // steps before the first cycle
+  int64_t wait = 1;             // steps of a cycle that nothing is done in
+  int64_t warmup = 1;           // steps with the tracer on and its results dropped
+  int64_t active = 3;           // >= 1: steps in the trace
   int64_t repeat = 1;           // cycles; 0: until training ends
   bool record_shapes = false;   // of operator inputs
   bool profile_memory = false;  // allocations
   bool with_stack = false;      // TorchScript's source lines
   bool with_flops = false;      // of matrix products and convolutions
   bool cuda = true;             // kernels and copies, if training runs on a GPU
-  bool nvtx = false;            // ranges for Nsight: every hook point and update, in the whole run
+  bool nvtx = false;            // ranges for Nsight: every hook point and step, in the whole run
   std::string folder = "";      // of the traces; empty: <work_dir>/trace
 
   // Throws ConfigError naming the field and its range.
@@ -29,10 +29,10 @@ struct ProfilerHookOptions {
 
 class NvtxRanges;
 
-// Writes traces of some updates as <folder>/update-<first>-<last>.json, numbered as in the log, for chrome://tracing,
-// Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" for every hook point and "ProfilerStep#<update>"
-// for every update, from the end of the one before. One that training ends in the middle of is written too, however it ends. Of several ranks
-// each writes its own: <folder>/update-<first>-<last>.rank-<rank>.json.
+// Writes traces of some steps as <folder>/step-<first>-<last>.json, numbered as in the log, for chrome://tracing,
+// Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" for every hook point and "ProfilerStep#<step>"
+// for every step, from the end of the one before. One that training ends in the middle of is written too, however it ends. Of several ranks
+// each writes its own: <folder>/step-<first>-<last>.rank-<rank>.json.
 class ProfilerHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -52,15 +52,15 @@ class ProfilerHook : public Hook {
   enum class Phase { kOff, kWarmup, kRecording };
   struct Trace;
 
-  Phase phase_of(int64_t update) const;
-  bool ends_cycle(int64_t update) const;
-  // Brings the tracer to the phase of the next update.
+  Phase phase_of(int64_t step) const;
+  bool ends_cycle(int64_t step) const;
+  // Brings the tracer to the phase of the next step.
   void go_on(const TrainContext& context);
   void write_trace(const TrainContext& context);
 
   ProfilerHookOptions options_;
   std::string folder_;
-  int64_t updates_ = 0;           // of this run
+  int64_t steps_ = 0;           // of this run
   std::unique_ptr<Trace> trace_;  // while it warms up or records
   std::unique_ptr<NvtxRanges> nvtx_;
 };

@@ -1,13 +1,13 @@
-#include <duet/hooks/runtime_info_hook.h>
+#include "hooks/runtime_info_hook.h"
 
-#include <duet/hooks/rate_gauge.h>
+#include "hooks/detail/rate_gauge.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/log.h>
-#include <duet/core/peak_memory.h>
-#include <duet/core/task.h>
+#include "distributed/communicator.h"
+#include "base/log.h"
+#include "base/detail/peak_memory.h"
+#include "core/task.h"
 #include <torch/headeronly/version.h>
 
 #include <algorithm>

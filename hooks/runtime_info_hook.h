@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <memory>
 #include <optional>
@@ -15,8 +15,8 @@ namespace duet {
 //   momentum  or the first beta, once a schedule has moved it
 //   memory    MB: the most that LibTorch's allocator had in use on a GPU, the most that was resident on the CPU
 //
-// Epoch, update and their limits are in the TrainContext, where every hook and LoggerHook find them; the loss scale is
-// a value of the update. Costs nothing per update. Of several ranks rank 0 says it, and memory is that of its process.
+// Epoch, step and their limits are in the TrainContext, where every hook and LoggerHook find them; the loss scale is
+// a value of the step. Costs nothing per step. Of several ranks rank 0 says it, and memory is that of its process.
 class RuntimeInfoHook : public Hook {
  public:
   std::string name() const override { return "runtime_info"; }

@@ -1,4 +1,4 @@
-#include <duet/hooks/stop_signal_hook.h>
+#include "hooks/stop_signal_hook.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <memory>
 #include <string>
@@ -23,9 +23,9 @@ class StopSignals {
   static std::string name(int signal);
 };
 
-// Interrupts training when a signal asks for it: after the update that runs, or between two batches of a validation, which
+// Interrupts training when a signal asks for it: after the step that runs, or between two batches of a validation, which
 // the resume then makes up for. The state is saved by CheckpointHook at the end, and BaseTrainer::outcome() is kInterrupted.
-// A signal that comes while the loop waits for data is seen after the update that the data was for.
+// A signal that comes while the loop waits for data is seen after the step that the data was for.
 class StopSignalHook : public Hook {
  public:
   std::string name() const override { return "stop_signal"; }

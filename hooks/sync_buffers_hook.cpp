@@ -1,11 +1,11 @@
-#include <duet/hooks/sync_buffers_hook.h>
+#include "hooks/sync_buffers_hook.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/view_as_real.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/log.h>
-#include <duet/core/task.h>
+#include "distributed/communicator.h"
+#include "base/log.h"
+#include "core/task.h"
 
 #include <map>
 #include <vector>
@@ -58,19 +58,19 @@ void copy_from_first(Communicator& ranks, const Buffers& buffers) {
 }  // namespace
 
 void SyncBuffersHook::before_train(TrainContext& context) {
-  synced_update_ = -1;
+  synced_step_ = -1;
   if (alone(context)) log_info("[SyncBuffersHook] there is one process: its buffers are everybody's");
 }
 
 void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
 
 void SyncBuffersHook::before_val(TrainContext& context) {
-  if (context.update != synced_update_) synchronize(context);
+  if (context.step != synced_step_) synchronize(context);
 }
 
 // By type, in an order that all ranks share.
 void SyncBuffersHook::synchronize(TrainContext& context) {
-  synced_update_ = context.update;
+  synced_step_ = context.step;
   if (alone(context)) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, Buffers> by_type;

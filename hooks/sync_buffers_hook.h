@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/hook.h>
+#include "../core/hook.h"
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace duet {
 // the mean over the ranks, others those of rank 0. After each epoch of training, and before a validation unless nothing
 // has trained since. Values are written in place, so that a captured step finds them where they were.
 //
-// It is for DistributedOptions::broadcast_buffers = false: with broadcast_buffers every update ends with rank 0's
+// It is for DistributedOptions::broadcast_buffers = false: with broadcast_buffers every step ends with rank 0's
 // buffers on all ranks, and there is nothing left to average.
 //
 // It acts at before_val and not, as in mmengine, at before_val_epoch: there EMAHook brings its average in, and the
@@ -27,7 +27,7 @@ class SyncBuffersHook : public Hook {
  private:
   void synchronize(TrainContext& context);
 
-  int64_t synced_update_ = -1;  // nothing has changed a buffer since this update
+  int64_t synced_step_ = -1;  // nothing has changed a buffer since this step
 };
 
 }  // namespace duet

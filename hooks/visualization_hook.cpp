@@ -1,11 +1,11 @@
-#include <duet/hooks/visualization_hook.h>
+#include "hooks/visualization_hook.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/error.h>
-#include <duet/core/files/png.h>
-#include <duet/core/log.h>
-#include <duet/core/message_hub.h>
+#include "distributed/communicator.h"
+#include "base/error.h"
+#include "io/png.h"
+#include "base/log.h"
+#include "core/message_hub.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -50,7 +50,7 @@ void VisualizationHook::write_file(const TrainContext& context, const std::strin
   const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
   try {
     std::filesystem::create_directories(folder);
-    write_png((folder / c10::str(name, "_", context.update, ".png")).string(), picture);
+    write_png((folder / c10::str(name, "_", context.step, ".png")).string(), picture);
   } catch (const std::exception& error) {
     failed_ = true;
     log_error(c10::str("[VisualizationHook] cannot write pictures to '", folder.string(), "' (", error.what(),

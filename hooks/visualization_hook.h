@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/hook.h>
-#include <duet/hooks/sample_painter.h>
+#include "../core/hook.h"
+#include "detail/sample_painter.h"
 
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@ struct VisualizationHookOptions {
 };
 
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop: into
-// <work_dir>/vis_data/{val,test,predict}_<sample>_<update>.png, sample being its number within the pass, and to whoever
+// <work_dir>/vis_data/{val,test,predict}_<sample>_<step>.png, sample being its number within the pass, and to whoever
 // listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
 //
 // Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in which

@@ -1,4 +1,4 @@
-#include <duet/optim/weight_average.h>
+#include "optim/weight_average.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -7,8 +7,8 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <limits>
 #include <map>
@@ -93,7 +93,7 @@ at::Tensor WeightAverage::weight_of_new(const at::Tensor& applied, const at::Ten
   return weight;
 }
 
-// lerp with weight 1 copies and with weight 0 changes nothing, if all is finite. The weights of a skipped update are as
+// lerp with weight 1 copies and with weight 0 changes nothing, if all is finite. The weights of a skipped step are as
 // they were before it, but its forward pass may have put NaN into a buffer.
 void WeightAverage::update(const at::Tensor& applied, const at::Tensor& skipped) {
   const at::NoGradGuard no_grad;

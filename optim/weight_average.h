@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <duet/core/batch.h>
+#include "../base/batch.h"
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace duet {
 
-// mmengine's averages of weights, with its names. `steps` counts updates since averaging began, which copies (steps = 0).
+// mmengine's averages of weights, with its names. `steps` counts steps since averaging began, which copies (steps = 0).
 struct WeightAverageOptions {
   // ExponentialMovingAverage: average += momentum * (weight - average)
   // MomentumAnnealingEMA:     likewise with max(momentum, gamma / (gamma + steps))
@@ -17,14 +17,14 @@ struct WeightAverageOptions {
   std::string type = "ExponentialMovingAverage";
   double momentum = 0.0002;  // in (0, 1]: how much the new value counts, not the old one
   int64_t gamma = 100;       // >= 1
-  int64_t interval = 1;      // >= 1: updates between averagings
+  int64_t interval = 1;      // >= 1: steps between averagings
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
-// Averages of tensors that updates change. update() is code of the update: it reads nothing back to the host and holds no
-// host number that changes, so that it is captured with the update. The averages never change their places in memory.
+// Averages of tensors that steps change. update() is code of the step: it reads nothing back to the host and holds no
+// host number that changes, so that it is captured with the step. The averages never change their places in memory.
 //
 // An average has the dtype of its tensor, or float32 for one of 16 bits, in which small steps would round to nothing.
 class WeightAverage {
@@ -33,7 +33,7 @@ class WeightAverage {
     std::string name;
     at::Tensor value;    // what is averaged; shared
     at::Tensor average;
-    bool is_weight = true;  // false: a buffer, which a skipped update changes too
+    bool is_weight = true;  // false: a buffer, which a skipped step changes too
   };
 
   // Starts with copies of the values. Throws ConfigError for options out of range.
@@ -42,12 +42,12 @@ class WeightAverage {
   void add(const std::string& name, const at::Tensor& value, bool is_weight);
   static bool averages(const at::Tensor& tensor);
 
-  // Averages from the update that is the `first` to be applied (1: that of a fresh run), which copies; up to then the
+  // Averages from the step that is the `first` to be applied (1: that of a fresh run), which copies; up to then the
   // averages follow the values. A new one never begins by itself.
   void start_at(int64_t first);
   int64_t start() const { return start_; }
 
-  // `applied` (int64, one element): updates applied, the present one included. `skipped` (float32, one element) is 1 if
+  // `applied` (int64, one element): steps applied, the present one included. `skipped` (float32, one element) is 1 if
   // nothing may change; it may be undefined.
   void update(const at::Tensor& applied, const at::Tensor& skipped);
   // The averages become copies of the values.

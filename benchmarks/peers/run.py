@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures what an update costs in other trainers, on one thread of the CPU, and prints JSON.
+"""Measures what a step costs in other trainers, on one thread of the CPU, and prints JSON.
 
-usage: run.py [--peer NAME] [--case NAME] [--updates N] [--repetitions N]
+usage: run.py [--peer NAME] [--case NAME] [--steps N] [--repetitions N]
 
-{"CASE": {"PEER": {"cpu_us": ..., "wall_us": ..., "updates": ...}}}: time of the whole process per update, the median
+{"CASE": {"PEER": {"cpu_us": ..., "wall_us": ..., "steps": ...}}}: time of the whole process per step, the median
 of the repetitions. Every measurement is a process of its own. A peer that fails has {"error": ...} instead.
 """
 
@@ -21,24 +21,24 @@ WARM_UP = 20
 
 
 class Clock:
-    """Counts updates; holds the times of the last warm-up update and of the last one."""
+    """Counts steps; holds the times of the last warm-up step and of the last one."""
 
     def __init__(self):
-        self.updates = 0
+        self.steps = 0
 
     def __call__(self):
-        self.updates += 1
-        if self.updates == WARM_UP:
+        self.steps += 1
+        if self.steps == WARM_UP:
             self.begin = time.process_time(), time.perf_counter()
         self.end = time.process_time(), time.perf_counter()
 
     def result(self):
-        timed = self.updates - WARM_UP
+        timed = self.steps - WARM_UP
         cpu, wall = (1e6 * (end - begin) / timed for begin, end in zip(self.begin, self.end))
-        return {"cpu_us": round(cpu, 1), "wall_us": round(wall, 1), "updates": timed}
+        return {"cpu_us": round(cpu, 1), "wall_us": round(wall, 1), "steps": timed}
 
 
-def measure_here(case, peer, updates):
+def measure_here(case, peer, steps):
     import torch
 
     import models
@@ -48,12 +48,12 @@ def measure_here(case, peer, updates):
     torch.manual_seed(0)
     model, batch = models.CASES[case]()
     clock = Clock()
-    trainers.PEERS[peer](model.train(), trainers.Repeated(batch, WARM_UP + updates), clock)
+    trainers.PEERS[peer](model.train(), trainers.Repeated(batch, WARM_UP + steps), clock)
     return clock.result()
 
 
-def measure(case, peer, updates):
-    command = [sys.executable, __file__, "--here", "--case", case, "--peer", peer, "--updates", str(updates)]
+def measure(case, peer, steps):
+    command = [sys.executable, __file__, "--here", "--case", case, "--peer", peer, "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"status {done.returncode}"}
@@ -69,12 +69,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case")
     parser.add_argument("--peer")
-    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        print(json.dumps(measure_here(options.case, options.peer, options.updates)))
+        print(json.dumps(measure_here(options.case, options.peer, options.steps)))
         return
 
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -87,7 +87,7 @@ def main():
     for _ in range(options.repetitions):
         for case in cases:
             for peer in peers:
-                found[case][peer].append(measure(case, peer, options.updates))
+                found[case][peer].append(measure(case, peer, options.steps))
     print(json.dumps({case: {peer: median(runs) for peer, runs in row.items()} for case, row in found.items()}, indent=1))
 
 

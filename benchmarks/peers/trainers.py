@@ -1,5 +1,5 @@
-"""The update loop of each peer, as its own documentation sets it up, with everything switched off that an update does
-not need: no logging, checkpoints, progress bars or validation. Each takes a clock and calls it after every update."""
+"""The step loop of each peer, as its own documentation sets it up, with everything switched off that a step does
+not need: no logging, checkpoints, progress bars or validation. Each takes a clock and calls it after every step."""
 
 import tempfile
 
@@ -11,11 +11,11 @@ LEARNING_RATE, WEIGHT_DECAY = 1e-3, 0.01
 class Repeated(torch.utils.data.Dataset):
     """One ready batch, again and again: the cheapest data there is."""
 
-    def __init__(self, batch, updates):
-        self.batch, self.updates = batch, updates
+    def __init__(self, batch, steps):
+        self.batch, self.steps = batch, steps
 
     def __len__(self):
-        return self.updates
+        return self.steps
 
     def __getitem__(self, index):
         return self.batch
@@ -64,7 +64,7 @@ def lightning(model, data, clock):
             clock()
 
     trainer = L.Trainer(
-        max_steps=data.updates, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[Clock()],
+        max_steps=data.steps, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[Clock()],
         enable_progress_bar=False, enable_model_summary=False, barebones=False)
     trainer.fit(Module(), data.loader())
 
@@ -87,11 +87,11 @@ def hf_trainer(model, data, clock):
     class Trainer(transformers.Trainer):
         def get_train_dataloader(self):
             inputs, target = data.batch
-            return Repeated({"inputs": inputs, "target": target}, data.updates).loader()
+            return Repeated({"inputs": inputs, "target": target}, data.steps).loader()
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
-            output_dir=folder, max_steps=data.updates, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY,
+            output_dir=folder, max_steps=data.steps, learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY,
             optim="adamw_torch_fused", lr_scheduler_type="constant", max_grad_norm=0, logging_strategy="no",
             save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False)
         Trainer(Module(), arguments, train_dataset=data, callbacks=[Clock()]).train()
@@ -117,8 +117,8 @@ def mmengine(model, data, clock):
     inputs, target = data.batch
     with tempfile.TemporaryDirectory() as folder:
         mmengine.runner.Runner(
-            Module(), folder, train_dataloader=Repeated({"inputs": inputs, "target": target}, data.updates).loader(),
-            train_cfg={"by_epoch": False, "max_iters": data.updates},
+            Module(), folder, train_dataloader=Repeated({"inputs": inputs, "target": target}, data.steps).loader(),
+            train_cfg={"by_epoch": False, "max_iters": data.steps},
             optim_wrapper={"optimizer": {"type": "AdamW", "lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY,
                                          "fused": True}},
             default_hooks={"logger": None, "checkpoint": None, "param_scheduler": None, "sampler_seed": None},

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config/run_config.h>
+#include "../config/run_config.h"
 
-#include <duet/core/comm/launch.h>
+#include "../../distributed/launch.h"
 
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ struct TrainArguments : ConfigArguments {
   LaunchFlags launch;
   std::string resume;           // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
   std::string load_from;        // weights to start from; empty: the config's load_from
-  std::string dry_run;          // updates of a dry run; empty: as the config says
+  std::string dry_run;          // steps of a dry run; empty: as the config says
 };
 
 struct EvalArguments : ConfigArguments {
@@ -36,7 +36,7 @@ struct PredictArguments : EvalArguments {
 };
 
 struct CompareArguments : ConfigArguments {
-  int64_t updates = 100;
+  int64_t steps = 100;
 };
 
 struct ExplainArguments : ConfigArguments {};

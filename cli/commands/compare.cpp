@@ -1,15 +1,15 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/build.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/report.h>
-#include <duet/cli/scratch_folder.h>
-#include <duet/core/device.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/task.h>
-#include <duet/core/tensor_compare.h>
-#include <duet/hooks/callback_hook.h>
-#include <duet/hooks/stop_signal_hook.h>
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/report.h"
+#include "cli/scratch_folder.h"
+#include "base/device.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "core/task.h"
+#include "base/detail/tensor_compare.h"
+#include "hooks/callback_hook.h"
+#include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -26,11 +26,11 @@ namespace {
 struct Half {
   ModeReport report;
   NamedTensors initial, final;  // parameters and buffers, at the end those of hooks too; copied to the CPU
-  std::vector<std::pair<int64_t, MetricValues>> validations;  // by the update that they came after
+  std::vector<std::pair<int64_t, MetricValues>> validations;  // by the step that they came after
 };
 
 struct Difference {
-  int64_t update = 0;  // finished updates when it was first seen; 0: the modes started apart
+  int64_t step = 0;  // finished steps when it was first seen; 0: the modes started apart
   std::string tensor;  // first that differs of the final weights and hooks, "loss", or "val/<metric>"
   std::optional<double> eager_loss, graph_loss;
 };
@@ -43,24 +43,24 @@ NamedTensors snapshot(Task& task) {
   return copies;
 }
 
-// The run of the config, cut after `updates` updates: its schedule is that of the whole run.
-LoopOptions cut_loop(const RunConfig& config, const Run& run, int64_t updates) {
+// The run of the config, cut after `steps` steps: its schedule is that of the whole run.
+LoopOptions cut_loop(const RunConfig& config, const Run& run, int64_t steps) {
   LoopOptions loop = limited_loop(config, run);
-  loop.max_updates = std::max(planned_updates(loop, run.updates_per_epoch), updates);
+  loop.max_steps = std::max(planned_steps(loop, run.steps_per_epoch), steps);
   loop.max_epochs = 0;
   loop.max_seconds = 0;
   return loop;
 }
 
 // Everything of the run is made anew, but for the datasets.
-Run build_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t updates) {
+Run build_run(const RunConfig& config, const std::string& mode, const Run& data, int64_t steps) {
   Run run;
   run.train_data = data.train_data;
   run.val_data = data.val_data;
   run.train = build_loader(run.train_data, *config.train, config);
   if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
-  run.updates_per_epoch = limited_loop(config, run).updates_per_epoch(*run.train);
-  build_trainer(config, mode, cut_loop(config, run, updates), run);
+  run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
+  build_trainer(config, mode, cut_loop(config, run, steps), run);
   add_hooks(config, run);
   load_start_weights(config, *run.trainer);
   return run;
@@ -69,20 +69,20 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
 std::unique_ptr<Hook> record_validations(Half& half) {
   auto hook = std::make_unique<CallbackHook>("compare", kLowest);
   hook->on(HookPoint::kAfterVal,
-           [&half](TrainContext& context) { half.validations.emplace_back(context.update, context.metrics); });
+           [&half](TrainContext& context) { half.validations.emplace_back(context.step, context.metrics); });
   return as_hook(std::move(hook));
 }
 
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
-Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, int64_t updates) {
+Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, int64_t steps) {
   log_info("compare: " + mode);
   const ScratchFolder folder;
   const RunConfig config = in_scratch(original, folder.path());
   reset_peak_bytes(parse_device(config.trainer.device));
-  Run run = build_run(config, mode, data, updates);
+  Run run = build_run(config, mode, data, steps);
   Half half;
   Measurements measured;
-  run.trainer->add_hook(std::make_unique<MeasureHook>(measured, updates));
+  run.trainer->add_hook(std::make_unique<MeasureHook>(measured, steps));
   run.trainer->add_hook(record_validations(half));
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
 
@@ -104,11 +104,11 @@ bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; 
 std::optional<Difference> compare_validations(const Half& eager, const Half& graph) {
   const std::size_t count = std::min(eager.validations.size(), graph.validations.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto& [update, metrics] = eager.validations[i];
+    const auto& [step, metrics] = eager.validations[i];
     for (const auto& [name, value] : metrics) {
       const auto other = graph.validations[i].second.find(name);
       if (other != graph.validations[i].second.end() && same_bits(value, other->second)) continue;
-      return Difference{update, "val/" + name, std::nullopt, std::nullopt};
+      return Difference{step, "val/" + name, std::nullopt, std::nullopt};
     }
   }
   if (eager.validations.size() == graph.validations.size()) return std::nullopt;
@@ -123,25 +123,25 @@ std::optional<Difference> compare(const Half& eager, const Half& graph) {
 
   const std::vector<double>& a = eager.report.measured.losses;
   const std::vector<double>& b = graph.report.measured.losses;
-  std::size_t update = 0;
-  while (update < std::min(a.size(), b.size()) && same_bits(a[update], b[update])) ++update;
+  std::size_t step = 0;
+  while (step < std::min(a.size(), b.size()) && same_bits(a[step], b[step])) ++step;
   const std::string tensor = first_difference(eager.final, graph.final);
   const std::optional<Difference> validation = compare_validations(eager, graph);
-  if (validation && validation->update <= static_cast<int64_t>(update)) return validation;
-  if (update == a.size() && update == b.size()) {
+  if (validation && validation->step <= static_cast<int64_t>(step)) return validation;
+  if (step == a.size() && step == b.size()) {
     if (tensor.empty()) return std::nullopt;
-    return Difference{static_cast<int64_t>(update), tensor, std::nullopt, std::nullopt};
+    return Difference{static_cast<int64_t>(step), tensor, std::nullopt, std::nullopt};
   }
-  difference.update = static_cast<int64_t>(update) + 1;
+  difference.step = static_cast<int64_t>(step) + 1;
   difference.tensor = tensor.empty() ? "loss" : tensor;
-  if (update < a.size()) difference.eager_loss = a[update];
-  if (update < b.size()) difference.graph_loss = b[update];
+  if (step < a.size()) difference.eager_loss = a[step];
+  if (step < b.size()) difference.graph_loss = b[step];
   return difference;
 }
 
 double speedup(const Half& eager, const Half& graph) {
-  const double median = spread(graph.report.measured.update_us).median;
-  return median > 0 ? spread(eager.report.measured.update_us).median / median : 0;
+  const double median = spread(graph.report.measured.step_us).median;
+  return median > 0 ? spread(eager.report.measured.step_us).median / median : 0;
 }
 
 nlohmann::ordered_json to_json(const Half& eager, const Half& graph, const std::optional<Difference>& difference) {
@@ -149,7 +149,7 @@ nlohmann::ordered_json to_json(const Half& eager, const Half& graph, const std::
   json["bit_identical"] = !difference;
   json["first_difference"] = nullptr;
   if (difference) {
-    json["first_difference"] = {{"update", difference->update}, {"tensor", difference->tensor}};
+    json["first_difference"] = {{"step", difference->step}, {"tensor", difference->tensor}};
     if (difference->eager_loss) json["first_difference"]["eager_loss"] = *difference->eager_loss;
     if (difference->graph_loss) json["first_difference"]["graph_loss"] = *difference->graph_loss;
   }
@@ -180,11 +180,11 @@ void print_table(const Half& eager, const Half& graph) {
     return losses.empty() ? std::string("none") : number("%.9g", losses.back());
   };
   row("", "eager", "graph");
-  times("update, median", &Measurements::update_us, true);
-  times("update, fastest", &Measurements::update_us, false);
+  times("step, median", &Measurements::step_us, true);
+  times("step, fastest", &Measurements::step_us, false);
   times("wait for data, median", &Measurements::data_us, true);
   row("peak memory", readable_bytes(eager.report.peak_bytes), readable_bytes(graph.report.peak_bytes));
-  row("updates replayed", std::to_string(eager.report.replays), std::to_string(graph.report.replays));
+  row("steps replayed", std::to_string(eager.report.replays), std::to_string(graph.report.replays));
   row("final loss", last_loss(eager), last_loss(graph));
   row("weights", eager.report.weights_hash.substr(0, 16), graph.report.weights_hash.substr(0, 16));
   for (const SignatureReport& signature : graph.report.fallbacks) {
@@ -192,17 +192,17 @@ void print_table(const Half& eager, const Half& graph) {
   }
 }
 
-void print_verdict(int64_t updates, double factor, const std::optional<Difference>& difference) {
+void print_verdict(int64_t steps, double factor, const std::optional<Difference>& difference) {
   if (!difference) {
-    std::printf("bit-identical after %lld updates; graph is %.2fx as fast\n", static_cast<long long>(updates), factor);
-  } else if (difference->update == 0) {
+    std::printf("bit-identical after %lld steps; graph is %.2fx as fast\n", static_cast<long long>(steps), factor);
+  } else if (difference->step == 0) {
     std::printf(
         "NOT comparable: the modes started from different weights, first in %s; let the model draw all of its "
         "random numbers from LibTorch's default generators\n",
         difference->tensor.c_str());
   } else {
-    std::printf("NOT identical: first seen after update %lld, in %s; graph is %.2fx as fast\n",
-                static_cast<long long>(difference->update), difference->tensor.c_str(), factor);
+    std::printf("NOT identical: first seen after step %lld, in %s; graph is %.2fx as fast\n",
+                static_cast<long long>(difference->step), difference->tensor.c_str(), factor);
   }
   std::fflush(stdout);
 }
@@ -218,14 +218,14 @@ int compare_command(const CompareArguments& arguments) {
   data.train_data = build_dataset(config.train);
   data.val_data = build_dataset(config.val);
   if (config.val) check_same_characters(data.train_data.get(), data.val_data.get(), *config.val);
-  const Half eager = run_mode(config, "eager", data, arguments.updates);
+  const Half eager = run_mode(config, "eager", data, arguments.steps);
   if (StopSignals::received() != 0) return report_stop("compare");
-  const Half graph = run_mode(config, "graph", data, arguments.updates);
+  const Half graph = run_mode(config, "graph", data, arguments.steps);
   if (StopSignals::received() != 0) return report_stop("compare");
   const std::optional<Difference> difference = compare(eager, graph);
   write_json(arguments.json, to_json(eager, graph, difference));
   print_table(eager, graph);
-  print_verdict(graph.report.updates, speedup(eager, graph), difference);
+  print_verdict(graph.report.steps, speedup(eager, graph), difference);
   return difference ? 1 : 0;
 }
 

@@ -3,11 +3,11 @@
 #include <ATen/Version.h>
 #include <CLI/Version.hpp>
 #include <c10/util/StringUtil.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/core/nearest.h>
-#include <duet/cli/report.h>
-#include <duet/core/device.h>
-#include <duet/core/data/fashion_mnist.h>
+#include "cli/commands/commands.h"
+#include "base/detail/nearest.h"
+#include "cli/report.h"
+#include "base/device.h"
+#include "cli/zoo/fashion_mnist.h"
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 #include <unistd.h>

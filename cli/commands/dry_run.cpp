@@ -1,13 +1,13 @@
-#include <duet/cli/commands/dry_run.h>
+#include "cli/commands/dry_run.h"
 
-#include <duet/cli/evaluation.h>
-#include <duet/cli/ranks.h>
-#include <duet/cli/report.h>
-#include <duet/cli/scratch_folder.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/error.h>
-#include <duet/hooks/callback_hook.h>
-#include <duet/hooks/stop_signal_hook.h>
+#include "cli/evaluation.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "cli/scratch_folder.h"
+#include "distributed/run_on_ranks.h"
+#include "base/error.h"
+#include "hooks/callback_hook.h"
+#include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class ShortEpoch : public DataSource {
   }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
-  std::optional<DataShare> share() const override { return data_.share(); }
+  std::optional<DataShard> shard() const override { return data_.shard(); }
   StateDict state_dict() const override { return data_.state_dict(); }
   void load_state_dict(const StateDict& state) override { data_.load_state_dict(state); }
 
@@ -48,8 +48,8 @@ RunConfig shortened(RunConfig config, const std::string& folder) {
   config = in_scratch(std::move(config), folder);
   LoopOptions& loop = config.trainer.loop;
   loop.max_seconds = 0;
-  if (loop.max_updates > 0)
-    loop.max_updates = std::max(loop.max_updates, config.dry_run + 1);  // the epoch comes to its end
+  if (loop.max_steps > 0)
+    loop.max_steps = std::max(loop.max_steps, config.dry_run + 1);  // the epoch comes to its end
   loop.val_interval = 1;
   loop.val_by_epoch = true;
   // Not in place of them: a share that comes to no batch fails here too.
@@ -77,7 +77,7 @@ void predict(const RunConfig& config, BaseTrainer& trained) {
 
 // False if a signal came.
 bool train(const RunConfig& config, const std::string& json, Run& run) {
-  together(config.communicator(), [&] { add_hooks(config, run); });
+  run_on_all_ranks(config.communicator(), [&] { add_hooks(config, run); });
   load_start_weights(config, *run.trainer);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
@@ -106,7 +106,7 @@ bool try_all(const RunConfig& config, const std::string& json) {
 
 int dry_run(const RunConfig& config, const std::string& json) {
   if (config.dry_run < 1)
-    config.root.child("trainer").fail("fast_dev_run", "is no number of updates, expected at least 1");
+    config.root.child("trainer").fail("fast_dev_run", "is no number of steps, expected at least 1");
   const StopSignals signals;  // as long as there is a folder to remove
   const ScratchFolder folder;
   if (!try_all(shortened(config, folder.path()), json)) return report_stop("dry run");

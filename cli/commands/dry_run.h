@@ -1,14 +1,14 @@
 #pragma once
 
-#include <duet/cli/config/run_config.h>
+#include "../config/run_config.h"
 
 #include <string>
 
 namespace duet {
 
-// Every part of a run in small: config.dry_run updates as one epoch, then as many batches of data.val, data.test and
+// Every part of a run in small: config.dry_run steps as one epoch, then as many batches of data.val, data.test and
 // data.predict, with all hooks and metrics. Files go to a temporary folder that is removed. `json` gets the report of the
-// updates, if it is a file. Returns the exit code.
+// steps, if it is a file. Returns the exit code.
 int dry_run(const RunConfig& config, const std::string& json = {});
 
 }  // namespace duet

@@ -1,8 +1,8 @@
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/evaluation.h>
-#include <duet/cli/ranks.h>
-#include <duet/cli/report.h>
-#include <duet/core/comm/together.h>
+#include "cli/commands/commands.h"
+#include "cli/evaluation.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "distributed/run_on_ranks.h"
 #include <nlohmann/json.hpp>
 
 #include <iostream>
@@ -12,7 +12,7 @@ namespace duet {
 namespace {
 
 int evaluate(const EvalArguments& arguments, RunConfig& config) {
-  on_main(config.communicator(), [&] { check_writable(arguments.json); });
+  run_on_main(config.communicator(), [&] { check_writable(arguments.json); });
   if (config.test) config.metrics = config.test_metrics;
   const std::optional<DataConfig>& data = config.test ? config.test : config.val;
   if (!data) config.root.child("data").fail("test", "and data.val are both missing; add one to evaluate on");
@@ -22,7 +22,7 @@ int evaluate(const EvalArguments& arguments, RunConfig& config) {
 
   nlohmann::ordered_json json;
   json["checkpoint"] = evaluation.checkpoint;
-  json["update"] = evaluation.update ? nlohmann::ordered_json(*evaluation.update) : nlohmann::ordered_json();
+  json["step"] = evaluation.step ? nlohmann::ordered_json(*evaluation.step) : nlohmann::ordered_json();
   json["metrics"] = metrics;
   write_json(arguments.json, json);
   std::cout << evaluation.checkpoint << " on " << evaluation.run.test_data->size() << " samples of "

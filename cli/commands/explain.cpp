@@ -1,14 +1,14 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/build.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/commands/explain_hooks.h>
-#include <duet/cli/report.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/hooks/stop_signal_hook.h>
-#include <duet/optim/groups/paramwise.h>
-#include <duet/optim/optimizers/optimizer_options.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/explain_hooks.h"
+#include "cli/report.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/stop_signal_hook.h"
+#include "optim/groups/paramwise.h"
+#include "optim/optimizers/optimizer_options.h"
+#include "optim/schedules/detail/schedule_curve.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kListedUpdates = 2000;
-constexpr int64_t kCheckedUpdates = 20000;  // spread over the run
+constexpr int64_t kListedSteps = 2000;
+constexpr int64_t kCheckedSteps = 20000;  // spread over the run
 
 // A run that is ready to start, and how it came to its groups.
 struct Explained {
@@ -40,7 +40,7 @@ void read_data_if_there(const RunConfig& config, Run& run) {
   try {
     run.train_data = build_dataset(config.train);
     run.train = build_loader(run.train_data, *config.train, config);
-    run.updates_per_epoch = limited_loop(config, run).updates_per_epoch(*run.train);
+    run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
   } catch (const DataError& error) {
     log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));
   }
@@ -61,7 +61,7 @@ Explained explain(const ExplainArguments& arguments) {
   RunConfig& config = result.config;
   read_data_if_there(config, result.run);
   const bool unread = result.run.train == nullptr;
-  if (result.run.updates_per_epoch == 0) drop_epochs(config);
+  if (result.run.steps_per_epoch == 0) drop_epochs(config);
 
   // Kept on their way into the optimizer: made a second time they would warn a second time.
   const auto made = std::make_shared<ParamGroups>();
@@ -73,9 +73,9 @@ Explained explain(const ExplainArguments& arguments) {
   build_trainer(watched, config.mode, config.trainer.loop, result.run);
   result.groups = *made;
   result.schedules = schedules_of(config, result.run);
-  result.length = {planned_updates(config.trainer.loop, result.run.updates_per_epoch), result.run.updates_per_epoch};
+  result.length = {planned_steps(config.trainer.loop, result.run.steps_per_epoch), result.run.steps_per_epoch};
   HookContext context = hook_context(config, result.run);
-  if (unread) context.updates_per_epoch = 1;  // the order of hooks does not depend on it
+  if (unread) context.steps_per_epoch = 1;  // the order of hooks does not depend on it
   add_hooks(config, context, result.run);
   result.run.trainer->add_hook(std::make_unique<StopSignalHook>());  // as `duet train` does
   return result;
@@ -106,13 +106,13 @@ Json groups_json(const Explained& explained) {
 // Every number that changes, and the learning rate in any case.
 Json schedule_json(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  const int64_t updates =
-      explained.length.updates > 0 ? std::min(explained.length.updates, kListedUpdates) : kListedUpdates;
-  auto table = schedule_table(explained.schedules, numbers, explained.length, updates);
+  const int64_t steps =
+      explained.length.steps > 0 ? std::min(explained.length.steps, kListedSteps) : kListedSteps;
+  auto table = schedule_table(explained.schedules, numbers, explained.length, steps);
   if (table.count("lr") == 0) {
     std::vector<double> rates;
     for (std::size_t i = 0; i < numbers.group_count(); ++i) rates.push_back(numbers.get(i, "lr"));
-    table["lr"].assign(static_cast<std::size_t>(updates), rates);
+    table["lr"].assign(static_cast<std::size_t>(steps), rates);
   }
   return table;
 }
@@ -129,7 +129,7 @@ Json graph_json(const Explained& explained) {
           {"fuse", config.graph.fuse == Fuse::kExact ? "exact" : "off"},
           {"cache_bytes", config.graph.cache_bytes},
           {"verify_interval", config.graph.verify_interval},
-          {"captured_hooks", hooks_in_update(hooks)},
+          {"captured_hooks", hooks_in_step(hooks)},
           {"split_by", hooks_that_split(hooks)}};
 }
 
@@ -173,18 +173,18 @@ void print_groups(const Explained& explained) {
 std::vector<std::string> schedule_problems(const Explained& explained) {
   std::vector<std::string> problems;
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  const int64_t updates = explained.length.updates > 0 ? explained.length.updates : kListedUpdates;
-  const int64_t stride = std::max<int64_t>(updates / kCheckedUpdates, 1);
+  const int64_t steps = explained.length.steps > 0 ? explained.length.steps : kListedSteps;
+  const int64_t stride = std::max<int64_t>(steps / kCheckedSteps, 1);
   for (const auto& [number, param_name] : scheduled_numbers(explained.schedules, numbers)) {
     const ScheduleCurve curve(explained.schedules, param_name, explained.length);
     for (std::size_t group = 0; group < numbers.group_count(); ++group) {
       if (!numbers.has(group, number)) continue;
       const double initial = numbers.get(group, number);
-      for (int64_t update = 0; update < updates; update += stride) {
+      for (int64_t step = 0; step < steps; step += stride) {
         try {
-          check_optimizer_number(explained.config.trainer.optimizer.type, number, curve.at(update, initial));
+          check_optimizer_number(explained.config.trainer.optimizer.type, number, curve.at(step, initial));
         } catch (const ConfigError& error) {
-          problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at update ", update,
+          problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at step ", step,
                                       " in group ", group, ": ", error.what()));
           break;
         }
@@ -197,20 +197,20 @@ std::vector<std::string> schedule_problems(const Explained& explained) {
 // A few values across the run, of the first group that has the number.
 void print_schedules(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  const int64_t updates = explained.length.updates > 0 ? explained.length.updates : kListedUpdates;
+  const int64_t steps = explained.length.steps > 0 ? explained.length.steps : kListedSteps;
   for (const auto& [number, param_name] : scheduled_numbers(explained.schedules, numbers)) {
     std::size_t group = 0;
     while (!numbers.has(group, number)) ++group;
     const ScheduleCurve curve(explained.schedules, param_name, explained.length);
-    std::printf("%s of group %zu by update:", number.c_str(), group);
+    std::printf("%s of group %zu by step:", number.c_str(), group);
     constexpr int64_t kShown = 8;
     int64_t last = -1;
     for (int64_t i = 0; i <= kShown; ++i) {
-      const int64_t update = i * (updates - 1) / kShown;
-      if (update == last) continue;
-      last = update;
-      std::printf("  %lld: %s", static_cast<long long>(update),
-                  short_text(curve.at(update, numbers.get(group, number))).c_str());
+      const int64_t step = i * (steps - 1) / kShown;
+      if (step == last) continue;
+      last = step;
+      std::printf("  %lld: %s", static_cast<long long>(step),
+                  short_text(curve.at(step, numbers.get(group, number))).c_str());
     }
     std::printf("\n");
   }

@@ -1,7 +1,7 @@
-#include <duet/cli/commands/explain_hooks.h>
+#include "cli/commands/explain_hooks.h"
 
-#include <duet/core/hook_list.h>
-#include <duet/core/nearest.h>
+#include "core/hook_list.h"
+#include "base/detail/nearest.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -52,9 +52,9 @@ void add_names(const HookList& hooks, HookPoint point, std::vector<std::string>&
 
 }  // namespace
 
-std::vector<std::string> hooks_in_update(const HookList& hooks) {
+std::vector<std::string> hooks_in_step(const HookList& hooks) {
   std::vector<std::string> names;
-  add_names(hooks, HookPoint::kInUpdate, names);
+  add_names(hooks, HookPoint::kInStep, names);
   return names;
 }
 
@@ -75,10 +75,10 @@ void print_hook_places(const HookList& hooks) {
       std::printf("    %-*s  %s\n", static_cast<int>(width), place.name.c_str(), place.reason.c_str());
     }
   }
-  const std::vector<std::string> captured = hooks_in_update(hooks), splitting = hooks_that_split(hooks);
-  if (!captured.empty()) std::printf("captured with the update: %s\n", join(captured).c_str());
+  const std::vector<std::string> captured = hooks_in_step(hooks), splitting = hooks_that_split(hooks);
+  if (!captured.empty()) std::printf("captured with the step: %s\n", join(captured).c_str());
   if (!splitting.empty()) {
-    std::printf("acting between backward and optimizer, so that graph mode splits the captured update there: %s\n",
+    std::printf("acting between backward and optimizer, so that graph mode splits the captured step there: %s\n",
                 join(splitting).c_str());
   }
 }

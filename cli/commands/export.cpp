@@ -1,7 +1,7 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/report.h>
-#include <duet/core/checkpoint/weights_file.h>
+#include "cli/commands/commands.h"
+#include "cli/report.h"
+#include "checkpoint/weights_file.h"
 #include <nlohmann/json.hpp>
 
 #include <filesystem>

@@ -1,9 +1,9 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/catalog.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/registry.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "cli/catalog.h"
+#include "cli/commands/commands.h"
+#include "cli/registry.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <algorithm>
 #include <iostream>

@@ -1,6 +1,6 @@
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/report.h>
-#include <duet/core/checkpoint/checkpoint.h>
+#include "cli/commands/commands.h"
+#include "cli/report.h"
+#include "checkpoint/checkpoint.h"
 #include <nlohmann/json.hpp>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ nlohmann::ordered_json to_json(const std::string& path, const Manifest& manifest
   nlohmann::ordered_json json;
   json["path"] = path;
   json["verified"] = true;
-  json["update"] = manifest.update;
+  json["step"] = manifest.step;
   json["created"] = manifest.created;
   json["duet_version"] = manifest.duet_version;
   json["torch_version"] = manifest.torch_version;
@@ -50,8 +50,8 @@ int inspect_command(const InspectArguments& arguments) {
   const std::string path = CheckpointStore::find(arguments.checkpoint);
   const Manifest manifest = CheckpointStore::verify(path);
   write_json(arguments.json, to_json(path, manifest));
-  std::printf("%s: update %lld, saved %s by duet %s with LibTorch %s\n", path.c_str(),
-              static_cast<long long>(manifest.update), manifest.created.c_str(), manifest.duet_version.c_str(),
+  std::printf("%s: step %lld, saved %s by duet %s with LibTorch %s\n", path.c_str(),
+              static_cast<long long>(manifest.step), manifest.created.c_str(), manifest.duet_version.c_str(),
               manifest.torch_version.c_str());
   for (const CheckpointFile& file : manifest.files) {
     std::printf("  %-24s %12s  xxh3 %s\n", file.name.c_str(), readable_bytes(static_cast<int64_t>(file.bytes)).c_str(),

@@ -1,7 +1,7 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/torchrun.h>
-#include <duet/core/error.h>
+#include "cli/commands/commands.h"
+#include "cli/torchrun.h"
+#include "base/error.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/evaluation.h>
-#include <duet/cli/report.h>
-#include <duet/core/error.h>
-#include <duet/hooks/prediction_writer_hook.h>
+#include "cli/commands/commands.h"
+#include "cli/evaluation.h"
+#include "cli/report.h"
+#include "base/error.h"
+#include "hooks/prediction_writer_hook.h"
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -91,7 +91,7 @@ int predict_command(const PredictArguments& arguments) {
 
   nlohmann::ordered_json json;
   json["checkpoint"] = evaluation.checkpoint;
-  json["update"] = evaluation.update ? nlohmann::ordered_json(*evaluation.update) : nlohmann::ordered_json();
+  json["step"] = evaluation.step ? nlohmann::ordered_json(*evaluation.step) : nlohmann::ordered_json();
   json["data"] = data.node.path();
   json["samples"] = samples;
   json["folder"] = folder;

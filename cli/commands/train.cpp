@@ -1,18 +1,18 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/build.h>
-#include <duet/cli/commands/commands.h>
-#include <duet/cli/commands/dry_run.h>
-#include <duet/cli/config/config_json.h>
-#include <duet/cli/ranks.h>
-#include <duet/cli/report.h>
-#include <duet/cli/run_lock.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/graph/graph_trainer.h>
-#include <duet/hooks/logger_hook.h>
-#include <duet/hooks/stop_signal_hook.h>
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/dry_run.h"
+#include "cli/config/config_json.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "cli/run_lock.h"
+#include "checkpoint/checkpoint.h"
+#include "distributed/run_on_ranks.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "graph/graph_trainer.h"
+#include "hooks/logger_hook.h"
+#include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
@@ -57,7 +57,7 @@ bool is_of_this_launch(const RunConfig& config) {
   return false;
 }
 
-// Saved before the first update, so that even a run that fails says what it was, and not before the run is known to fit
+// Saved before the first step, so that even a run that fails says what it was, and not before the run is known to fit
 // what is there.
 void save_resolved_config(const RunConfig& config) {
   std::ofstream file(config.work_dir + "/config.yaml");
@@ -98,21 +98,21 @@ void set_aside(const std::string& root) {
 }
 
 // A run that goes on from an earlier checkpoint leaves those that came after it, and the best one if it is among them.
-void set_later_ones_aside(const std::string& root, int64_t update) {
+void set_later_ones_aside(const std::string& root, int64_t step) {
   const CheckpointStore store(root);
   const std::string aside = free_place(root);
   const std::optional<std::string> best = store.find_best();
   int64_t moved = 0;
   for (const std::string& path : store.list()) {
     const std::filesystem::path folder(path);
-    if (std::stoll(folder.filename().string().substr(5)) <= update) continue;  // step-<update>
+    if (std::stoll(folder.filename().string().substr(5)) <= step) continue;  // step-<step>
     std::filesystem::create_directories(aside);
     if (best && folder.filename() == std::filesystem::path(*best).filename()) move(root + "/best", aside + "/best");
     move(folder, std::filesystem::path(aside) / folder.filename());
     ++moved;
   }
   if (moved == 0) return;
-  log_warning(c10::str(moved, " checkpoints of updates after ", update, " are now in '", aside, "'; pass --resume ",
+  log_warning(c10::str(moved, " checkpoints of steps after ", step, " are now in '", aside, "'; pass --resume ",
                        aside, " to go on from them"));
 }
 
@@ -142,12 +142,12 @@ std::string checkpoint_to_resume(const RunConfig& config, const std::string& fro
 
 // What a resumed run says, and does with the checkpoints that it does not go on from.
 void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path, const BaseTrainer& trainer) {
-  log_info(c10::str("resumed from '", path, "' after update ", trainer.update()));
+  log_info(c10::str("resumed from '", path, "' after step ", trainer.step()));
   if (from != "auto" && !CheckpointStore(checkpoint_root(config)).list().empty()) {
     const auto parent = std::filesystem::weakly_canonical(path).parent_path();
     const auto root = std::filesystem::weakly_canonical(checkpoint_root(config));
     if (parent == root) {
-      set_later_ones_aside(checkpoint_root(config), trainer.update());
+      set_later_ones_aside(checkpoint_root(config), trainer.step());
     } else {
       set_aside(checkpoint_root(config));
     }
@@ -167,7 +167,7 @@ bool resume(const RunConfig& config, const std::string& wanted, BaseTrainer& tra
   });
   if (path.empty()) return false;
   trainer.load(path);
-  on_main(config.communicator(), [&] { settle_resumed(config, from, path, trainer); });
+  run_on_main(config.communicator(), [&] { settle_resumed(config, from, path, trainer); });
   return true;
 }
 
@@ -175,7 +175,7 @@ void start_anew(const RunConfig& config, BaseTrainer& trainer) {
   load_start_weights(config, trainer);
   // Not before the weights are there, which may be those of the earlier run.
   const std::string root = checkpoint_root(config);
-  on_main(config.communicator(), [&] {
+  run_on_main(config.communicator(), [&] {
     if (!CheckpointStore(root).list().empty()) set_aside(root);
   });
 }
@@ -183,7 +183,7 @@ void start_anew(const RunConfig& config, BaseTrainer& trainer) {
 // Saves an interrupted run, unless the checkpoint hook has done so.
 void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
   const std::string root = checkpoint_root(config);
-  const std::string folder = CheckpointStore::folder_name(trainer.update());
+  const std::string folder = CheckpointStore::folder_name(trainer.step());
   const std::string saved = from_main(config.communicator(), [&] {
     for (const std::string& path : CheckpointStore(root).list()) {
       // If not saved now then before this run was resumed, with the same content.
@@ -195,10 +195,10 @@ void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
 }
 
 void print_summary(const RunConfig& config, const Run& run) {
-  std::cout << to_string(run.trainer->outcome()) << " after " << run.trainer->update() << " updates in "
+  std::cout << to_string(run.trainer->outcome()) << " after " << run.trainer->step() << " steps in "
             << config.mode << " mode";
   if (run.graph != nullptr) {
-    std::cout << " (" << run.graph->replays() << " replayed, " << run.graph->eager_updates() << " eager)";
+    std::cout << " (" << run.graph->replays() << " replayed, " << run.graph->eager_steps() << " eager)";
     for (const SignatureReport& signature : run.graph->report()) {
       if (signature.state == "eager") std::cout << "\n  eager: " << signature.signature << ": " << signature.reason;
     }
@@ -221,29 +221,29 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
 
 int train(const TrainArguments& arguments, RunConfig& config) {
   Communicator* const ranks = config.communicator();
-  on_main(ranks, [&] { check_writable(arguments.json); });
+  run_on_main(ranks, [&] { check_writable(arguments.json); });
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
   // From here on, so that one during a long set-up counts too, and until the process is gone.
   // Never destroyed, since LibTorch takes a while to go.
   static const auto* const signals = new StopSignals;
   (void)signals;
   std::optional<RunLock> lock;
-  on_main(ranks, [&] { lock_early(config, lock); });
+  run_on_main(ranks, [&] { lock_early(config, lock); });
   Run run = build_training(config);
   Measurements measured;
-  together(ranks, [&] {
+  run_on_all_ranks(ranks, [&] {
     add_hooks(config, run);
     run.trainer->add_hook(std::make_unique<StopSignalHook>());
     if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
   });
-  on_main(ranks, [&] { lock_now(config, lock); });
+  run_on_main(ranks, [&] { lock_now(config, lock); });
   if (!resume(config, arguments.resume, *run.trainer)) start_anew(config, *run.trainer);
-  on_main(ranks, [&] { save_resolved_config(config); });
+  run_on_main(ranks, [&] { save_resolved_config(config); });
   give_config_to_logger(config, *run.trainer);
 
   if (run.trainer->finished()) {
-    log_info(c10::str("this run has finished its ", run.trainer->update(),
-                      " updates; raise trainer.max_updates or trainer.max_epochs to go on"));
+    log_info(c10::str("this run has finished its ", run.trainer->step(),
+                      " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
   speak_up();
   run.trainer->train(*run.train, run.val.get());

@@ -1,8 +1,8 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/config_data.h>
-#include <duet/cli/config/foreign_keys.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "cli/config/config_data.h"
+#include "cli/config/foreign_keys.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <algorithm>
 #include <regex>

@@ -12,7 +12,7 @@ namespace duet {
 
 // A key that code reads, as its reading call describes it.
 struct ConfigKey {
-  std::string path;                  // "max_updates", "clip_grad.max_norm": from the node that was asked
+  std::string path;                  // "max_steps", "clip_grad.max_norm": from the node that was asked
   std::string type;                  // "integer", "list of numbers", "map", ...
   std::string fallback;              // YAML text of the default; empty: none
   bool required = false;

@@ -1,5 +1,5 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/config_data.h>
+#include "cli/config/config_data.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
-#include <duet/cli/config/config_json.h>
+#include "cli/config/config_json.h"
 
-#include <duet/cli/config/config_data.h>
+#include "cli/config/config_data.h"
 
 #include <charconv>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/config_data.h>
-#include <duet/core/error.h>
+#include "cli/config/config_data.h"
+#include "base/error.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,7 +1,7 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/config_data.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "cli/config/config_data.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/config_data.h>
-#include <duet/core/nearest.h>
+#include "cli/config/config_data.h"
+#include "base/detail/nearest.h"
 
 #include <cctype>
 #include <charconv>

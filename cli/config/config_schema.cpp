@@ -1,4 +1,4 @@
-#include <duet/cli/config/config_data.h>
+#include "cli/config/config_data.h"
 
 namespace duet {
 

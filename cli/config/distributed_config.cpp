@@ -1,4 +1,4 @@
-#include <duet/cli/config/distributed_config.h>
+#include "cli/config/distributed_config.h"
 
 #include <cmath>
 #include <limits>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/core/comm/connect.h>
-#include <duet/optim/distributed/distributed_options.h>
+#include "config.h"
+#include "../../distributed/connect.h"
+#include "../../distributed/distributed_options.h"
 
 namespace duet {
 

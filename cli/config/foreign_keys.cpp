@@ -1,4 +1,4 @@
-#include <duet/cli/config/foreign_keys.h>
+#include "cli/config/foreign_keys.h"
 
 #include <map>
 
@@ -11,7 +11,7 @@ const std::map<std::string, std::string>& other_names() {
   static const std::map<std::string, std::string> kNames = {
       // Lightning's Trainer
       {"max_epochs", "trainer.max_epochs"},
-      {"max_steps", "trainer.max_updates"},
+      {"max_steps", "trainer.max_steps"},
       {"max_time", "trainer.max_time"},
       {"accumulate_grad_batches", "trainer.accumulate"},
       {"gradient_clip_val", "optim_wrapper.clip_grad.max_norm (or clip_value)"},
@@ -34,7 +34,7 @@ const std::map<std::string, std::string>& other_names() {
       {"seed_everything", "seed"},
       // mmengine's Runner
       {"train_cfg", "trainer"},
-      {"max_iters", "trainer.max_updates"},
+      {"max_iters", "trainer.max_steps"},
       {"train_dataloader", "data.train"},
       {"val_dataloader", "data.val"},
       {"test_dataloader", "data.test"},

@@ -1,14 +1,14 @@
-#include <duet/cli/config/hook_config.h>
+#include "cli/config/hook_config.h"
 
-#include <duet/cli/config/metric_config.h>
+#include "cli/config/metric_config.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/hook_list.h>
-#include <duet/core/log.h>
-#include <duet/core/nearest.h>
-#include <duet/core/trainer.h>
-#include <duet/hooks/default_hooks.h>
+#include "base/error.h"
+#include "core/hook_list.h"
+#include "base/log.h"
+#include "base/detail/nearest.h"
+#include "core/trainer.h"
+#include "hooks/default_hooks.h"
 
 #include <algorithm>
 #include <limits>
@@ -133,7 +133,7 @@ HookLists read_hook_lists(const ConfigNode& root) {
 void check_builtin_hooks(const HookLists& lists, const std::vector<std::string>& metrics) {
   const HookList none;
   HookContext context{none};
-  context.updates_per_epoch = 1;  // not known yet
+  context.steps_per_epoch = 1;  // not known yet
   context.metrics = metrics;
   context.validates = true;  // else it would be said twice that there is no validation
   for (const std::string& key : all_keys(lists.default_hooks)) {
@@ -174,8 +174,8 @@ std::optional<int> read_priority(const ConfigNode& node) {
 int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback, int64_t min) {
   const int64_t interval = node.read_int("interval", fallback, min, std::numeric_limits<int>::max());
   if (!node.read<bool>("by_epoch", false)) return interval;
-  if (context.updates_per_epoch > 0) return interval * context.updates_per_epoch;
-  node.fail("by_epoch", "is true, but the data has no epochs; count in updates with by_epoch: false");
+  if (context.steps_per_epoch > 0) return interval * context.steps_per_epoch;
+  node.fail("by_epoch", "is true, but the data has no epochs; count in steps with by_epoch: false");
 }
 
 std::string read_rule(const ConfigNode& node) {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/cli/registry.h>
+#include "config.h"
+#include "../registry.h"
 
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ void register_custom_hook_types();
 
 // The key `priority`: a number from 0 to 100, or VERY_HIGH, NORMAL and the like.
 std::optional<int> read_priority(const ConfigNode& node);
-// The keys `interval` and `by_epoch`, in updates: with by_epoch it counts epochs.
+// The keys `interval` and `by_epoch`, in steps: with by_epoch it counts epochs.
 int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback, int64_t min);
 // The key `rule`: greater or less; empty if the metric's name is to say it.
 std::string read_rule(const ConfigNode& node);

@@ -1,13 +1,13 @@
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/hook_config.h>
-#include <duet/core/hook_list.h>
-#include <duet/hooks/early_stopping_hook.h>
-#include <duet/hooks/ema_hook.h>
-#include <duet/hooks/empty_cache_hook.h>
-#include <duet/hooks/nan_guard_hook.h>
-#include <duet/hooks/prediction_writer_hook.h>
-#include <duet/hooks/profiler_hook.h>
-#include <duet/hooks/sync_buffers_hook.h>
+#include "cli/config/hook_config.h"
+#include "core/hook_list.h"
+#include "hooks/early_stopping_hook.h"
+#include "hooks/ema_hook.h"
+#include "hooks/empty_cache_hook.h"
+#include "hooks/nan_guard_hook.h"
+#include "hooks/prediction_writer_hook.h"
+#include "hooks/profiler_hook.h"
+#include "hooks/sync_buffers_hook.h"
 
 #include <limits>
 

@@ -1,12 +1,12 @@
-#include <duet/cli/config/hook_config.h>
+#include "cli/config/hook_config.h"
 
-#include <duet/core/log.h>
-#include <duet/hooks/checkpoint_hook.h>
-#include <duet/hooks/dist_sampler_seed_hook.h>
-#include <duet/hooks/iter_timer_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
-#include <duet/hooks/runtime_info_hook.h>
-#include <duet/hooks/visualization_hook.h>
+#include "base/log.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/dist_sampler_seed_hook.h"
+#include "hooks/iter_timer_hook.h"
+#include "hooks/param_scheduler_hook.h"
+#include "hooks/runtime_info_hook.h"
+#include "hooks/visualization_hook.h"
 
 #include <limits>
 

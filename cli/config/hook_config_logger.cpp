@@ -1,7 +1,7 @@
-#include <duet/cli/config/hook_config.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
-#include <duet/hooks/logger_hook.h>
+#include "cli/config/hook_config.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
+#include "hooks/logger_hook.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,16 +13,16 @@ namespace duet {
 
 namespace {
 
-// A number of updates, or epoch, or global.
+// A number of steps, or epoch, or global.
 int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
   const std::string text = node.read<std::string>("window_size", std::to_string(fallback));
   node.note_kind("window_size", "integer, epoch or global");
   if (text == "epoch") return kEpochWindow;
   if (text == "global") return kGlobalWindow;
-  int64_t updates = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), updates);
-  if (error == std::errc() && end == text.data() + text.size() && updates >= 1) return updates;
-  node.fail_value("window_size", "a number of updates of at least 1, epoch or global");
+  int64_t steps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error == std::errc() && end == text.data() + text.size() && steps >= 1) return steps;
+  node.fail_value("window_size", "a number of steps of at least 1, epoch or global");
 }
 
 LogStatistic read_statistic(const ConfigNode& node) {

@@ -1,4 +1,4 @@
-#include <duet/cli/config/load_from_config.h>
+#include "cli/config/load_from_config.h"
 
 namespace duet {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/core/checkpoint/weights_file.h>
+#include "config.h"
+#include "../../checkpoint/weights_file.h"
 
 #include <optional>
 

@@ -1,4 +1,4 @@
-#include <duet/cli/config/loop_config.h>
+#include "cli/config/loop_config.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -91,15 +91,15 @@ BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
   node.fail_value(key, "a count of at least 1, or a share above 0.0 up to 1.0; remove the key to take all");
 }
 
-// true means one update.
+// true means one step.
 int64_t read_dry_run(const ConfigNode& node) {
   const std::optional<std::string> text = node.find<std::string>("fast_dev_run");
   node.note_kind("fast_dev_run", "true/false or integer");
   if (!text || *text == "false" || *text == "0") return 0;
   if (*text == "true") return 1;
-  const std::optional<int64_t> updates = parse_number<int64_t>(*text);
-  if (updates && *updates >= 1 && *updates <= kMaxInt) return *updates;
-  node.fail_value("fast_dev_run", "true, false or a number of updates");
+  const std::optional<int64_t> steps = parse_number<int64_t>(*text);
+  if (steps && *steps >= 1 && *steps <= kMaxInt) return *steps;
+  node.fail_value("fast_dev_run", "true, false or a number of steps");
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ int64_t BatchLimit::as_written(const DataSource& data) const {
 LoopConfig read_loop(const ConfigNode& node) {
   LoopConfig config;
   LoopOptions& loop = config.loop;
-  loop.max_updates = node.read_int("max_updates", loop.max_updates, 0, kMaxInt);
+  loop.max_steps = node.read_int("max_steps", loop.max_steps, 0, kMaxInt);
   loop.max_epochs = node.read_int("max_epochs", loop.max_epochs, 0, kMaxInt);
   loop.max_seconds = read_seconds(node, "max_time");
   loop.accumulate = node.read_int("accumulate", loop.accumulate, 1, kMaxInt);

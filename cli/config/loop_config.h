@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/core/data/data_source.h>
-#include <duet/core/trainer.h>
+#include "config.h"
+#include "../../data/data_source.h"
+#include "../../core/trainer.h"
 
 #include <cstdint>
 #include <string>
@@ -32,7 +32,7 @@ struct BatchLimits {
 struct LoopConfig {
   LoopOptions loop;  // without the limits below
   BatchLimits limits;
-  int64_t dry_run = 0;  // updates of a run that only tries everything out; 0: a real run
+  int64_t dry_run = 0;  // steps of a run that only tries everything out; 0: a real run
 };
 
 LoopConfig read_loop(const ConfigNode& node);

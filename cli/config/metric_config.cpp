@@ -1,14 +1,14 @@
-#include <duet/cli/config/metric_config.h>
+#include "cli/config/metric_config.h"
 
-#include <duet/cli/registry.h>
-#include <duet/core/error.h>
-#include <duet/core/metrics/accuracy.h>
-#include <duet/core/metrics/confusion_matrix.h>
-#include <duet/core/metrics/f1.h>
-#include <duet/core/metrics/iou_metric.h>
-#include <duet/core/metrics/perplexity.h>
-#include <duet/core/nearest.h>
-#include <duet/core/trainer.h>
+#include "cli/registry.h"
+#include "base/error.h"
+#include "metrics/accuracy.h"
+#include "metrics/confusion_matrix.h"
+#include "metrics/f1.h"
+#include "metrics/iou_metric.h"
+#include "metrics/perplexity.h"
+#include "base/detail/nearest.h"
+#include "core/trainer.h"
 
 #include <algorithm>
 #include <map>

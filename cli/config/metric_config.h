@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
+#include "config.h"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
-#include <duet/cli/config/optim_config.h>
+#include "cli/config/optim_config.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/param_group_config.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "cli/config/param_group_config.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <algorithm>
 #include <limits>
@@ -104,7 +104,7 @@ void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {
     node.fail("accumulative_counts", c10::str("is ", counts, ", which is set for the whole loop here; write trainer: {accumulate: ",
                                               counts, "} instead"));
   }
-  node.located([&] { options.update().validate(); });
+  node.located([&] { options.step().validate(); });
 }
 
 }  // namespace duet

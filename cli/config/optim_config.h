@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/optim/trainer_options.h>
+#include "config.h"
+#include "../../core/trainer_options.h"
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
-#include <duet/cli/config/optim_config.h>
+#include "cli/config/optim_config.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/optim_registry.h>
-#include <duet/optim/groups/param_group_builder.h>
+#include "cli/optim_registry.h"
+#include "optim/groups/detail/param_group_builder.h"
 
 #include <limits>
 #include <string>

@@ -1,9 +1,9 @@
-#include <duet/cli/config/param_group_config.h>
+#include "cli/config/param_group_config.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
-#include <duet/optim/groups/layer_decay.h>
+#include "base/error.h"
+#include "base/detail/nearest.h"
+#include "optim/groups/layer_decay.h"
 
 #include <algorithm>
 #include <limits>

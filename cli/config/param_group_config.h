@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/optim/groups/paramwise.h>
+#include "config.h"
+#include "../../optim/groups/paramwise.h"
 
 #include <functional>
 #include <string>

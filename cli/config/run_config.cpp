@@ -1,10 +1,10 @@
-#include <duet/cli/config/run_config.h>
+#include "cli/config/run_config.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/distributed_config.h>
-#include <duet/core/device.h>
-#include <duet/core/error.h>
-#include <duet/core/nearest.h>
+#include "cli/config/distributed_config.h"
+#include "base/device.h"
+#include "base/error.h"
+#include "base/detail/nearest.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,16 +1,16 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/cli/config/hook_config.h>
-#include <duet/cli/config/loop_config.h>
-#include <duet/cli/config/load_from_config.h>
-#include <duet/cli/config/metric_config.h>
-#include <duet/cli/config/optim_config.h>
-#include <duet/cli/config/schedule_config.h>
-#include <duet/core/comm/connect.h>
-#include <duet/core/comm/launch.h>
-#include <duet/core/data/data_loader.h>
-#include <duet/graph/graph_options.h>
+#include "config.h"
+#include "hook_config.h"
+#include "loop_config.h"
+#include "load_from_config.h"
+#include "metric_config.h"
+#include "optim_config.h"
+#include "schedule_config.h"
+#include "../../distributed/connect.h"
+#include "../../distributed/launch.h"
+#include "../../data/data_loader.h"
+#include "../../graph/graph_options.h"
 
 #include <cstdint>
 #include <optional>
@@ -38,7 +38,7 @@ struct RunConfig {
   std::optional<DataConfig> train, val, test, predict;
   TrainerOptions trainer;  // loop.work_dir and device included, loop's limits on batches not
   BatchLimits limits;
-  int64_t dry_run = 0;     // updates of a run that only tries everything out; 0: a real one
+  int64_t dry_run = 0;     // steps of a run that only tries everything out; 0: a real one
   GraphOptions graph;
   ConnectOptions connect;
   Launch launch;           // of a command that several processes may run together

@@ -1,10 +1,10 @@
-#include <duet/cli/config/schedule_config.h>
+#include "cli/config/schedule_config.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/cli/config/metric_config.h>
-#include <duet/cli/optim_registry.h>
-#include <duet/core/nearest.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "cli/config/metric_config.h"
+#include "cli/optim_registry.h"
+#include "base/detail/nearest.h"
+#include "optim/schedules/detail/schedule_curve.h"
 
 #include <limits>
 #include <map>
@@ -15,7 +15,7 @@ namespace duet {
 namespace {
 
 constexpr double kHuge = std::numeric_limits<double>::max();
-// More updates or epochs than any run has: products of two of these stay within int64.
+// More steps or epochs than any run has: products of two of these stay within int64.
 constexpr int64_t kLongest = int64_t{1} << 31;
 
 struct TypeName {
@@ -163,7 +163,7 @@ ScheduleConfig read_schedule(const ConfigNode& node) {
   options.convert_to_iter_based = node.read<bool>("convert_to_iter_based", options.convert_to_iter_based);
   if (options.convert_to_iter_based && !options.by_epoch) {
     node.fail("convert_to_iter_based",
-              "is true, but the schedule counts updates already; remove it, or set by_epoch: true");
+              "is true, but the schedule counts steps already; remove it, or set by_epoch: true");
   }
   options.formula = make_schedule_formula(node, options.type);
   if (!options.formula) read_shape(node, options);
@@ -195,13 +195,13 @@ void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vec
 }
 
 std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules,
-                                               int64_t updates_per_epoch) {
+                                               int64_t steps_per_epoch) {
   std::vector<ScheduleOptions> resolved;
   for (const ScheduleConfig& schedule : schedules) {
-    if (schedule.options.by_epoch && updates_per_epoch <= 0) {
-      schedule.node.fail("by_epoch", "is true, but the data has no epochs; count in updates with by_epoch: false");
+    if (schedule.options.by_epoch && steps_per_epoch <= 0) {
+      schedule.node.fail("by_epoch", "is true, but the data has no epochs; count in steps with by_epoch: false");
     }
-    resolved.push_back(in_updates(schedule.options, updates_per_epoch));
+    resolved.push_back(in_steps(schedule.options, steps_per_epoch));
   }
   return resolved;
 }

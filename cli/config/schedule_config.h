@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/cli/config/config.h>
-#include <duet/optim/schedules/schedule.h>
+#include "config.h"
+#include "../../optim/schedules/schedule.h"
 
 #include <cstdint>
 #include <string>
@@ -24,8 +24,8 @@ std::vector<std::string> builtin_schedules(bool with_endings = true);
 // Throws ConfigError for a schedule that watches a metric which is not one of `metrics`.
 void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vector<std::string>& metrics);
 
-// The schedules with epochs as updates where they are to be converted. Throws ConfigError if one counts epochs and
+// The schedules with epochs as steps where they are to be converted. Throws ConfigError if one counts epochs and
 // their length is not known (0).
-std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t updates_per_epoch);
+std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t steps_per_epoch);
 
 }  // namespace duet

@@ -16,10 +16,10 @@ int main() {
   duet::TrainerOptions options;
   options.optimizer.lr = 0.01;
   duet::GraphTrainer trainer(std::move(task), options);  // or duet::EagerTrainer: the same weights, bit for bit
-  for (int update = 0; update <= 500; ++update) {
+  for (int step = 0; step <= 500; ++step) {
     const at::Tensor point = torch::rand({64, 2}) * 2 - 1;  // does it lie inside the circle?
     const duet::Batch batch{{"point", point}, {"inside", (point.norm(2, 1) < 0.7).to(torch::kLong)}};
     const at::Tensor loss = trainer.step(batch).loss;
-    if (update % 100 == 0) std::cout << "update " << update << ", loss " << loss.item<float>() << "\n";
+    if (step % 100 == 0) std::cout << "step " << step << ", loss " << loss.item<float>() << "\n";
   }
 }

@@ -1,8 +1,8 @@
 // A hook of your own: watches the gradient norm, keeps what it knows in checkpoints, and ends the training once the
-// norm stays small. It works the same in both modes, and costs one read of the device every `interval` updates.
+// norm stays small. It works the same in both modes, and costs one read of the device every `interval` steps.
 //
 // run:      build/release/examples/02_own_hook
-// expected: lines "update 50, gradient norm 1.9" with a falling norm, then "stopped at update 650: ..." or so
+// expected: lines "step 50, gradient norm 1.9" with a falling norm, then "stopped at step 650: ..." or so
 
 #include <duet/duet.h>
 #include <torch/torch.h>
@@ -16,10 +16,10 @@ class StopWhenFlat : public duet::Hook {
   std::string name() const override { return "StopWhenFlat"; }
 
   void after_train_iter(duet::TrainContext& context) override {
-    // Gradients are clipped below, so the update knows their norm; a tensor stays on the device until it is read.
-    if (context.update % interval_ != 0) return;
+    // Gradients are clipped below, so the step knows their norm; a tensor stays on the device until it is read.
+    if (context.step % interval_ != 0) return;
     norm_ = context.output->grad_norm.item<double>();
-    std::cout << "update " << context.update << ", gradient norm " << norm_ << "\n";
+    std::cout << "step " << context.step << ", gradient norm " << norm_ << "\n";
     if (norm_ < threshold_) context.request_stop("the gradient is flat");
   }
 
@@ -55,10 +55,10 @@ int main() {
   options.optimizer.type = "SGD";
   options.optimizer.lr = 0.01;
   options.clip_grad = duet::ClipGradOptions{.max_norm = 10.0};
-  options.loop.max_updates = 5000;
+  options.loop.max_steps = 5000;
   duet::EagerTrainer trainer(std::move(task), options);
   trainer.add_hook(std::make_unique<StopWhenFlat>(/*interval=*/50, /*threshold=*/0.01));
   duet::DataLoader data = make_data();
   trainer.train(data);
-  std::cout << "stopped at update " << trainer.update() << ": " << trainer.stop_reason() << "\n";
+  std::cout << "stopped at step " << trainer.step() << ": " << trainer.stop_reason() << "\n";
 }

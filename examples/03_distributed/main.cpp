@@ -22,7 +22,7 @@ int main() {
   const auto points = std::make_shared<duet::TensorDataset>(
       duet::NamedTensors{{"point", point}, {"inside", (point.norm(2, 1) < 0.7).to(torch::kLong)}});
 
-  // Every rank reads its part of the same order; 64 points an update, whatever the number of ranks.
+  // Every rank reads its part of the same order; 64 points a step, whatever the number of ranks.
   auto sampler = std::make_unique<duet::DistributedSampler>(
       std::make_unique<duet::EpochSampler>(4096, /*shuffle=*/true, /*seed=*/0), launch.rank, launch.world_size);
   duet::DataLoader data(points, std::move(sampler), {.batch_size = 64 / launch.world_size});
@@ -34,8 +34,8 @@ int main() {
   duet::GraphTrainer trainer(std::move(task), options);
   auto print = std::make_unique<duet::CallbackHook>("print");
   print->on(duet::HookPoint::kAfterTrainIter, [](duet::TrainContext& context) {
-    if (!context.is_main || context.update % 100 != 1) return;
-    std::cout << "update " << context.update << ", loss " << context.output->loss.item<float>()
+    if (!context.is_main || context.step % 100 != 1) return;
+    std::cout << "step " << context.step << ", loss " << context.output->loss.item<float>()
               << "\n";  // of all ranks' points
   });
   trainer.add_hook(std::move(print));

@@ -24,7 +24,7 @@ class CaptureBackend {
   virtual int64_t bytes() const = 0;
 };
 
-// What all captured steps of a trainer share: one stream for every update, eager ones included (autograd remembers the
+// What all captured steps of a trainer share: one stream for every step, eager ones included (autograd remembers the
 // stream of its nodes), and one memory pool.
 class CaptureDevice {
  public:

@@ -1,4 +1,4 @@
-#include <duet/graph/cuda/capture_backend.h>
+#include "graph/cuda/capture_backend.h"
 
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/cuda/CUDAEvent.h>

@@ -1,19 +1,19 @@
-#include <duet/graph/cuda/cuda_step.h>
+#include "graph/cuda/cuda_step.h"
 
-#include <duet/core/error_text.h>
-#include <duet/graph/op_recorder.h>
-#include <duet/graph/recording_points.h>
+#include "base/detail/error_text.h"
+#include "graph/record/op_recorder.h"
+#include "graph/record/recording_points.h"
 
 namespace duet {
 
 // At a host point one graph ends and the next begins; hooks are not called, since nothing has run yet.
-class CudaStep::CapturingPoints : public UpdatePoints {
+class CudaStep::CapturingPoints : public StepObserver {
  public:
-  CapturingPoints(UpdatePoints& inner, CudaStep& step) : inner_(inner), step_(step) {}
+  CapturingPoints(StepObserver& inner, CudaStep& step) : inner_(inner), step_(step) {}
 
-  void after_backward(const UpdateContext&) override { split(Moment::kAfterBackward); }
-  void before_optimizer_step(const UpdateContext&) override { split(Moment::kBeforeOptimizerStep); }
-  void in_update(UpdateContext& context) override { inner_.in_update(context); }
+  void after_backward(const StepView&) override { split(Moment::kAfterBackward); }
+  void before_optimizer_step(const StepView&) override { split(Moment::kBeforeOptimizerStep); }
+  void in_step(StepView& context) override { inner_.in_step(context); }
 
  private:
   void split(Moment moment) {
@@ -23,38 +23,38 @@ class CudaStep::CapturingPoints : public UpdatePoints {
     step_.backend_->begin();
   }
 
-  UpdatePoints& inner_;
+  StepObserver& inner_;
   CudaStep& step_;
 };
 
-bool CudaStep::capture(UpdateRule& rule, const Window& window, UpdatePoints& points, bool strict, UpdateOutput& output) {
-  inputs_.fill(window);
+bool CudaStep::capture(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) {
+  inputs_.fill(micro_batches);
   const NamedTensors state_before = rule.mutable_state();
   OpRecorder recorder(rule.parameters(), strict);
-  recorder.watch_inputs(inputs_.window());
+  recorder.watch_inputs(inputs_.micro_batches());
   std::vector<Moment> unused;  // the graphs' own moments come with their capture
   RecordingPoints recording(points, recorder, unused);
-  recorder.watch([&] { output = rule.run(inputs_.window(), recording); });
+  recorder.watch([&] { output = rule.run(inputs_.micro_batches(), recording); });
   recorder.pause();
   const std::string replaced = replaced_tensor(state_before, rule.mutable_state());
   if (!replaced.empty()) recorder.fail(replaced);
   failure_ = recorder.failure();
   op_count_ = recorder.tape().ops.size();
   if (!failure_.empty()) {
-    inputs_.copy_to(window);
+    inputs_.copy_to(micro_batches);
     return false;
   }
   remember(points, recorder.tape());
   return true;
 }
 
-bool CudaStep::prepare(UpdateRule& rule, UpdatePoints& points) {
+bool CudaStep::prepare(StepRule& rule, StepObserver& points) {
   if (prepared_) return true;
   for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();  // backward allocates them in the pool
   try {
     backend_->begin();
     CapturingPoints capturing(points, *this);
-    output_ = rule.run(inputs_.window(), capturing);
+    output_ = rule.run(inputs_.micro_batches(), capturing);
     backend_->end();
   } catch (const std::exception& error) {
     backend_->abort();

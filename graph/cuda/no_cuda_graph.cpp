@@ -1,5 +1,5 @@
-#include <duet/core/error.h>
-#include <duet/graph/cuda/capture_backend.h>
+#include "base/error.h"
+#include "graph/cuda/capture_backend.h"
 
 namespace duet {
 

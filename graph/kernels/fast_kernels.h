@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Kernels of duet's own that stand in for ATen's: same bits, less time. Whether they hold that is checked before they
-// are used (exact_product.cpp, exact_gelu.cpp). No includes but the above: the files behind this header are compiled
+// are used (bitexact_gemm.cpp, bitexact_gelu_tanh.cpp). No includes but the above: the files behind this header are compiled
 // for one kind of CPU, and an inline function of the standard library that they share with others would be too.
 
 namespace duet {

@@ -1,4 +1,4 @@
-#include <duet/graph/kernels/kernel_settings.h>
+#include "graph/kernels/kernel_settings.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

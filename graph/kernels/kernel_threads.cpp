@@ -1,4 +1,4 @@
-#include <duet/graph/kernels/kernel_threads.h>
+#include "graph/kernels/kernel_threads.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include <duet/graph/kernels/fast_kernels.h>
+#include "graph/kernels/fast_kernels.h"
 
 // Another kind of CPU, or a compiler without AVX-512: ATen's kernels run.
 

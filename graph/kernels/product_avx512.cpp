@@ -1,4 +1,4 @@
-#include <duet/graph/kernels/fast_kernels.h>
+#include "graph/kernels/fast_kernels.h"
 
 #include <immintrin.h>
 

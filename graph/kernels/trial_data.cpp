@@ -1,4 +1,4 @@
-#include <duet/graph/kernels/trial_data.h>
+#include "graph/kernels/trial_data.h"
 
 #include <ATen/ops/empty.h>
 

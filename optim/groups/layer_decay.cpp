@@ -1,9 +1,9 @@
-#include <duet/optim/groups/layer_decay.h>
+#include "optim/groups/layer_decay.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/optim/groups/layer_depth.h>
-#include <duet/optim/groups/param_group_builder.h>
+#include "base/error.h"
+#include "optim/groups/detail/layer_depth.h"
+#include "optim/groups/detail/param_group_builder.h"
 
 #include <algorithm>
 #include <cmath>

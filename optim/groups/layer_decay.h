@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/core/task.h>
-#include <duet/optim/groups/param_group.h>
-#include <duet/optim/optimizers/optimizer.h>
+#include "../../core/task.h"
+#include "param_group.h"
+#include "../optimizers/optimizer.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,10 +1,10 @@
-#include <duet/optim/groups/paramwise.h>
+#include "optim/groups/paramwise.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/nearest.h>
-#include <duet/optim/groups/param_group_builder.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "base/detail/nearest.h"
+#include "optim/groups/detail/param_group_builder.h"
 
 #include <algorithm>
 #include <cmath>

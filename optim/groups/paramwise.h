@@ -1,8 +1,8 @@
 #pragma once
 
-#include <duet/core/task.h>
-#include <duet/optim/groups/param_group.h>
-#include <duet/optim/optimizers/optimizer.h>
+#include "../../core/task.h"
+#include "param_group.h"
+#include "../optimizers/optimizer.h"
 
 #include <functional>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace duet {
 
-// How a constructor of parameter groups is given to UpdateOptions::param_groups.
+// How a constructor of parameter groups is given to TrainStepOptions::param_groups.
 using ParamGroupsFn = std::function<ParamGroups(Task&, const OptimizerOptions&)>;
 
 // Options of the parameters whose full name holds a key.

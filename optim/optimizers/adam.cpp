@@ -1,6 +1,6 @@
-#include <duet/optim/optimizers/fused_kernels.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "optim/optimizers/detail/fused_kernels.h"
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 

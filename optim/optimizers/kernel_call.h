@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/optim/device_numbers.h>
+#include "../detail/device_hyper_parameters.h"
 
 #include <vector>
 
@@ -12,7 +12,7 @@ struct KernelCall {
   std::vector<at::Tensor> gradients;           // of the loss itself; for a fused kernel still to be divided by grad_scale
   std::vector<std::vector<at::Tensor>> state;  // by slot, in the order of the optimizer's slots
   at::Tensor step;                             // float32, 0-dim: steps of these parameters, this one included
-  const DeviceNumbers* numbers = nullptr;
+  const DeviceHyperParameters* numbers = nullptr;
   std::size_t group = 0;
   // Fused kernels only: the kernel divides gradients by grad_scale and does nothing if found_inf is 1. Float32, one element,
   // or undefined.

@@ -1,4 +1,4 @@
-#include <duet/optim/optimizers/kernel_math.h>
+#include "optim/optimizers/kernel_math.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_addcdiv.h>

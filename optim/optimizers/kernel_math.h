@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/optim/optimizers/kernel_call.h>
+#include "kernel_call.h"
 
 #include <functional>
 #include <vector>

@@ -10,16 +10,16 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
-#include <duet/core/error.h>
-#include <duet/optim/optimizers/kernel_math.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "base/error.h"
+#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/optimizers/optimizer_options.h"
 
 #include <algorithm>
 #include <cmath>
 
 // Muon for matrices, AdamW for all else: a model always has biases, norms and other parameters that are no matrices.
-// One learning rate and one weight decay serve both. With adjust_lr_fn = "match_rms_adamw" the matrices' updates are as large
+// One learning rate and one weight decay serve both. With adjust_lr_fn = "match_rms_adamw" the matrices' steps are as large
 // as AdamW's, so that a rate found for AdamW fits both; with "original" give the others a rate of their own (lr_mult).
 namespace duet {
 
@@ -80,12 +80,12 @@ void step_matrices(const KernelCall& call, const OptimizerOptions& options) {
   const at::Tensor momentum = number64(call, "momentum");
   lerp_(buffers, gradients, at::rsub(momentum, 1));
   const Tensors weights(buffers.size(), cast_like(momentum, buffers));
-  const Tensors updates = options.nesterov.value_or(true) ? at::_foreach_lerp(gradients, buffers, weights) : buffers;
+  const Tensors steps = options.nesterov.value_or(true) ? at::_foreach_lerp(gradients, buffers, weights) : buffers;
   decay_parameters(call);
   const at::Tensor lr = number64(call, "lr");
-  for (std::size_t i = 0; i < updates.size(); ++i) {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
     const at::Tensor& parameter = call.parameters[i];
-    const at::Tensor direction = orthogonalized(updates[i], call.number("eps"), options).to(parameter.scalar_type());
+    const at::Tensor direction = orthogonalized(steps[i], call.number("eps"), options).to(parameter.scalar_type());
     add_scaled_({parameter}, {direction}, lr * -lr_ratio(parameter, options));
   }
 }

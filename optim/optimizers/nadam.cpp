@@ -7,9 +7,9 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/stack.h>
-#include <duet/optim/optimizers/kernel_math.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 
@@ -30,18 +30,18 @@ std::map<std::string, double> numbers(const OptimizerOptions& options) {
           {"eps", options.eps.value_or(1e-8)}, {"momentum_decay", options.momentum_decay}};
 }
 
-// The momentum of update `step`: beta1 * (1 - 0.96^(step * momentum_decay) / 2).
+// The momentum of step `step`: beta1 * (1 - 0.96^(step * momentum_decay) / 2).
 at::Tensor momentum_at(const at::Tensor& step, const at::Tensor& beta1, const at::Tensor& momentum_decay) {
   return beta1 * at::rsub(at::pow(0.96, step * momentum_decay) * 0.5, 1);
 }
 
 // What the gradient and its average are multiplied by, one number per parameter: products of momenta are state, since a
-// parameter may have sat out updates while momentum_decay changed.
+// parameter may have sat out steps while momentum_decay changed.
 struct Factors {
   Tensors gradient, average;
 };
 
-Factors update_factors(const KernelCall& call) {
+Factors step_factors(const KernelCall& call) {
   const at::Tensor lr = number64(call, "lr");
   const at::Tensor step = call.step.to(at::kDouble);
   const at::Tensor beta1 = number64(call, "beta1");
@@ -64,7 +64,7 @@ void kernel(const KernelCall& call, const OptimizerOptions& options) {
   const Tensors& averages = call.state[0];
   const Tensors& squares = call.state[1];
   const at::Tensor beta2 = number64(call, "beta2");
-  const Factors factors = update_factors(call);
+  const Factors factors = step_factors(call);
 
   lerp_(averages, gradients, at::rsub(number64(call, "beta1"), 1));
   average_squares_(squares, gradients, beta2);

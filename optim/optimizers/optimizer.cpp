@@ -1,8 +1,8 @@
-#include <duet/optim/optimizers/optimizer.h>
+#include "optim/optimizers/optimizer.h"
 
-#include <duet/core/error.h>
-#include <duet/optim/optimizers/grouped_optimizer.h>
-#include <duet/optim/optimizers/lbfgs.h>
+#include "base/error.h"
+#include "optim/optimizers/detail/grouped_optimizer.h"
+#include "optim/optimizers/detail/lbfgs.h"
 
 namespace duet {
 

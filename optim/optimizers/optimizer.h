@@ -1,10 +1,10 @@
 #pragma once
 
-#include <duet/core/batch.h>
-#include <duet/core/hyper_parameters.h>
-#include <duet/core/state_dict.h>
-#include <duet/optim/groups/param_group.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "../../base/batch.h"
+#include "../hyper_parameters.h"
+#include "../../base/state_dict.h"
+#include "../groups/param_group.h"
+#include "optimizer_options.h"
 
 #include <functional>
 #include <memory>

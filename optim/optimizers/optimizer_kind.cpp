@@ -1,7 +1,7 @@
-#include <duet/optim/optimizers/optimizer_kind.h>
+#include "optim/optimizers/optimizer_kind.h"
 
-#include <duet/optim/optimizers/kernel_math.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 

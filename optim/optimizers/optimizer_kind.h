@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <duet/core/batch.h>
-#include <duet/optim/optimizers/kernel_call.h>
+#include "../../base/batch.h"
+#include "kernel_call.h"
 
 #include <functional>
 #include <map>

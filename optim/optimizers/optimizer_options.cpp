@@ -1,8 +1,8 @@
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "optim/optimizers/optimizer_options.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
+#include "base/error.h"
+#include "optim/optimizers/optimizer_kind.h"
 
 #include <algorithm>
 #include <cmath>

@@ -33,7 +33,7 @@ struct OptimizerOptions {
   int64_t ns_steps = 5;                          // Muon
   std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};  // Muon
   std::string adjust_lr_fn = "original";         // Muon: original, match_rms_adamw
-  int64_t max_iter = 20;                         // LBFGS: per update
+  int64_t max_iter = 20;                         // LBFGS: per step
   std::optional<int64_t> max_eval{};             // LBFGS: max_iter * 5 / 4
   double tolerance_grad = 1e-7;                  // LBFGS
   double tolerance_change = 1e-9;                // LBFGS

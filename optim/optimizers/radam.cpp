@@ -9,9 +9,9 @@
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/where.h>
-#include <duet/optim/optimizers/kernel_math.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 
@@ -32,7 +32,7 @@ std::map<std::string, double> numbers(const OptimizerOptions& options) {
           {"eps", options.eps.value_or(1e-8)}};
 }
 
-// How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few updates it cannot (rho <= 5): they are
+// How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few steps it cannot (rho <= 5): they are
 // plain momentum steps.
 struct Rectification {
   at::Tensor tractable;  // bool, 0-dim
@@ -69,11 +69,11 @@ void kernel(const KernelCall& call, const OptimizerOptions& options) {
 
   const at::Tensor correction2 = bias_correction(beta2, call.step);
   const auto [tractable, rect] = rectification(beta2, call.step.to(at::kDouble), correction2);
-  const Tensors updates = at::_foreach_div(averages, cast_like(bias_correction(beta1, call.step), averages));
-  at::_foreach_mul_(updates, cast_like(call.number("lr"), updates));
-  at::_foreach_mul_(updates, adaptive_rates(call, correction2, tractable));
-  at::_foreach_mul_(updates, cast_like(rect, updates));
-  at::_foreach_sub_(call.parameters, updates);
+  const Tensors steps = at::_foreach_div(averages, cast_like(bias_correction(beta1, call.step), averages));
+  at::_foreach_mul_(steps, cast_like(call.number("lr"), steps));
+  at::_foreach_mul_(steps, adaptive_rates(call, correction2, tractable));
+  at::_foreach_mul_(steps, cast_like(rect, steps));
+  at::_foreach_sub_(call.parameters, steps);
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/rsub.h>
-#include <duet/optim/optimizers/kernel_math.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/optimizers/optimizer_options.h>
+#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 

@@ -1,4 +1,4 @@
-#include <duet/optim/schedules/plateau.h>
+#include "optim/schedules/plateau.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/state_dict.h>
-#include <duet/optim/schedules/schedule.h>
+#include "../../base/state_dict.h"
+#include "schedule.h"
 
 #include <cstdint>
 

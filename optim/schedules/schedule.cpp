@@ -1,8 +1,8 @@
-#include <duet/optim/schedules/schedule.h>
+#include "optim/schedules/schedule.h"
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/error.h>
-#include <duet/optim/schedules/schedule_formula.h>
+#include "base/error.h"
+#include "optim/schedules/detail/schedule_formula.h"
 
 #include <algorithm>
 #include <cmath>
@@ -35,10 +35,10 @@ void check_count(const char* field, int64_t value) { check(value >= 0, field, va
 
 void check_interval(const ScheduleOptions& o) {
   check(!o.param_name.empty(), "param_name", "''", "a number of the optimizer, such as lr");
-  check(o.begin >= 0, "begin", o.begin, o.by_epoch ? "an epoch >= 0" : "an update >= 0");
+  check(o.begin >= 0, "begin", o.begin, o.by_epoch ? "an epoch >= 0" : "a step >= 0");
   check(o.end == -1 || o.end > o.begin, "end", o.end,
         o.by_epoch ? "an epoch after begin, or -1 for the end of the run"
-                   : "an update after begin, or -1 for the end of the run");
+                   : "a step after begin, or -1 for the end of the run");
 }
 
 void check_floor(const ScheduleOptions& o) {
@@ -54,7 +54,7 @@ void check_linear(const ScheduleOptions& o) {
 }
 
 void check_step(const ScheduleOptions& o) {
-  check(o.step_size >= 1, "step_size", o.step_size, "at least 1 update");
+  check(o.step_size >= 1, "step_size", o.step_size, "at least 1 step");
   check_positive("gamma", o.gamma);
 }
 
@@ -62,7 +62,7 @@ void check_multi_step(const ScheduleOptions& o) {
   const auto& marks = o.milestones;
   const bool ascending = std::adjacent_find(marks.begin(), marks.end(), std::greater_equal<>()) == marks.end();
   check(!marks.empty() && marks.front() >= 1 && ascending, "milestones", "(" + c10::Join(", ", marks) + ")",
-        "one or more updates >= 1 in ascending order");
+        "one or more steps >= 1 in ascending order");
   check_positive("gamma", o.gamma);
 }
 
@@ -79,7 +79,7 @@ void check_polynomial(const ScheduleOptions& o) {
 void check_cosine_restart(const ScheduleOptions& o) {
   const bool long_enough = std::all_of(o.periods.begin(), o.periods.end(), [](int64_t n) { return n >= 1; });
   check(!o.periods.empty() && long_enough, "periods", "(" + c10::Join(", ", o.periods) + ")",
-        "one or more lengths of at least 1 update");
+        "one or more lengths of at least 1 step");
   check(o.restart_weights.empty() || o.restart_weights.size() == o.periods.size(), "restart_weights",
         "(" + c10::Join(", ", o.restart_weights) + ")", "one weight for each of periods");
   for (const double weight : o.restart_weights) check_positive("restart_weights", weight);

@@ -22,7 +22,7 @@ struct OneCycleOptions {
   double base_momentum = 0.85, max_momentum = 0.95;
 };
 
-// WSD: warm-up, stable, decay. Each length in updates, or as a share of the interval; what is left is stable.
+// WSD: warm-up, stable, decay. Each length in steps, or as a share of the interval; what is left is stable.
 struct WsdOptions {
   int64_t warmup_steps = 0;
   double warmup_ratio = 0;
@@ -54,7 +54,7 @@ struct ScheduleStep {
   double initial = 0;
 };
 
-// One schedule of one number of the optimizer over [begin, end), as a closed form of s = update - begin with mmengine's
+// One schedule of one number of the optimizer over [begin, end), as a closed form of s = step - begin with mmengine's
 // formulas. v is the value in force at begin, v0 the group's initial value, T = end - begin - 1 its last s:
 //
 //   Constant       v * factor, and v again from s = T on; without an end, v * factor to the end of the run
@@ -66,27 +66,27 @@ struct ScheduleStep {
 //   Cosine         eta_min + (v - eta_min) * (1 + cos(pi * s / T_max)) / 2; after T_max it swings up to v0 and back
 //   CosineRestart  a Cosine from v0 * restart_weights[i] over each of periods; then it stays
 //   OneCycle       from low to peak to almost nothing, whatever v is; of momentum: from high to low to high
-//   WSD            v * (s + 1) / warm-up; v; then to eta_min, which its last update reaches
+//   WSD            v * (s + 1) / warm-up; v; then to eta_min, which its last step reaches
 //   ReduceOnPlateau  v * factor ^ reductions so far
 //
-// Before begin it does nothing; from end on the value of its last update stays. An interval of one update (T = 0)
+// Before begin it does nothing; from end on the value of its last step stays. An interval of one step (T = 0)
 // leaves v as it is, but Linear gives v * end_factor.
 struct ScheduleOptions {
   std::string type = "Constant";
   std::string param_name = "lr";  // the number it drives; momentum means beta1 where an optimizer has no momentum
-  int64_t begin = 0;              // first update it governs
+  int64_t begin = 0;              // first step it governs
   int64_t end = -1;               // one past the last; -1: the end of the run, or of its own periods or total_steps
-  // Everything counted in updates counts epochs, and the value changes between epochs only ...
+  // Everything counted in steps counts epochs, and the value changes between epochs only ...
   bool by_epoch = false;
-  // ... or, converted, at every update. The gamma of Exponential is converted too, so that an epoch decays by gamma.
+  // ... or, converted, at every step. The gamma of Exponential is converted too, so that an epoch decays by gamma.
   bool convert_to_iter_based = false;
 
   double factor = 1.0;                       // Constant
   double start_factor = 0.001;               // Linear: factor at begin ...
-  double end_factor = 1.0;                   // ... and at the last update of [begin, end)
+  double end_factor = 1.0;                   // ... and at the last step of [begin, end)
   double power = 1.0;                        // Polynomial
-  int64_t step_size = 0;                     // Step: updates between decays
-  std::vector<int64_t> milestones = {};      // MultiStep: updates after `begin` at which it decays, ascending
+  int64_t step_size = 0;                     // Step: steps between decays
+  std::vector<int64_t> milestones = {};      // MultiStep: steps after `begin` at which it decays, ascending
   double gamma = 0.1;                        // Step, MultiStep, Exponential: factor of one decay
   int64_t T_max = 0;                         // Cosine: half a period; 0: end - begin
   std::vector<int64_t> periods = {};         // CosineRestart

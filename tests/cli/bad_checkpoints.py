@@ -26,9 +26,9 @@ PT_FILES = pathlib.Path(__file__).resolve().parent.parent / "core" / "files" / "
 
 def make_good(checks):
     """Runs whose weights the others start from."""
-    checks.check(0, r"4 updates", "train", "base.yaml", "work_dir=good")
-    checks.check(0, r"4 updates", "train", "base.yaml", "work_dir=mlp", MLP, "--json", "mlp.json")
-    checks.check(0, r"4 updates", "train", "base.yaml", "work_dir=average", MLP, "custom_hooks=[{type: EMAHook}]")
+    checks.check(0, r"4 steps", "train", "base.yaml", "work_dir=good")
+    checks.check(0, r"4 steps", "train", "base.yaml", "work_dir=mlp", MLP, "--json", "mlp.json")
+    checks.check(0, r"4 steps", "train", "base.yaml", "work_dir=average", MLP, "custom_hooks=[{type: EMAHook}]")
     for file in ("good.pt", "good.safetensors"):
         checks.check(0, rf"wrote 8 tensors .* to {file}", "export", "good/checkpoints", file)
     for file in ("mlp.pt", "mlp.pth", "mlp.safetensors"):
@@ -45,9 +45,9 @@ def make_good(checks):
 
 
 def starting(path, *arguments):
-    """A run of one update that changes no weight."""
+    """A run of one step that changes no weight."""
     number = starting.count = getattr(starting, "count", 0) + 1
-    return ("train", "base.yaml", f"work_dir=runs/{number}", "trainer.max_updates=1", "optim_wrapper.optimizer.lr=0",
+    return ("train", "base.yaml", f"work_dir=runs/{number}", "trainer.max_steps=1", "optim_wrapper.optimizer.lr=0",
             "--load-from", path, *arguments)
 
 
@@ -59,7 +59,7 @@ def check_good(checks):
     for i, path in enumerate(paths):
         checks.check(0, loaded, *starting(path, MLP, "--json", f"start{i}.json"))
         found = json.loads((checks.folder / f"start{i}.json").read_text())
-        checks.require(found["weights_hash"] == expected and found["updates"] == 1, f"{path}: other weights, or updates counted on")
+        checks.require(found["weights_hash"] == expected and found["steps"] == 1, f"{path}: other weights, or steps counted on")
     # The average, by either way
     hashes = []
     for i, source in enumerate(("load_from={path: average/checkpoints, which: ema}", "load_from=average.pt")):
@@ -82,7 +82,7 @@ def check_good(checks):
     # A resumed run goes on where it was.
     checks.check(0, r"loaded weights", "train", "base.yaml", "work_dir=again", "--resume", "auto", "--load-from", "good.pt")
     checks.check(0, r"resumed from '[^']*step-4'.*load_from is not used, .*'good\.pt'", "train", "base.yaml", "work_dir=again",
-                 "trainer.max_updates=6", "--resume", "auto", "--load-from", "good.pt")
+                 "trainer.max_steps=6", "--resume", "auto", "--load-from", "good.pt")
 
 
 def repack(source, target, changed):

@@ -130,6 +130,6 @@ OVERRIDES = [
     ("trainer.limit_train_batches=1.01", CONFIG, r"trainer\.limit_train_batches is 1\.01, .*up to 1\.0"),
     ("trainer.limit_val_batches=0.01", CONFIG, r"trainer\.limit_val_batches is 0\.01 of 2 batches, which is not one"),
     ("trainer.limit_train_batches=nan", CONFIG, r"trainer\.limit_train_batches is 'nan'"),
-    ("trainer.fast_dev_run=yes", CONFIG, r"trainer\.fast_dev_run is 'yes', expected true, false or a number of updates"),
+    ("trainer.fast_dev_run=yes", CONFIG, r"trainer\.fast_dev_run is 'yes', expected true, false or a number of steps"),
     ("trainer.limit_vall_batches=3", CONFIG, r"unknown key 'limit_vall_batches' in trainer; .*did you mean 'limit_val_batches'"),
 ]

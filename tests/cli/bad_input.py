@@ -78,8 +78,8 @@ def check_command_line(checks):
     checks.later(CONFIG, r"CHECKPOINT is required", "inspect")
     checks.later(CONFIG, r"not expected: --fast", "train", "base.yaml", "--fast")
     checks.later(CONFIG, r"--mode: fast not in", "train", "base.yaml", "--mode", "fast")
-    for updates in ("0", "-5", "many", "99999999999999999999"):
-        checks.later(CONFIG, r"--updates: ", "compare", "base.yaml", "--updates", updates)
+    for steps in ("0", "-5", "many", "99999999999999999999"):
+        checks.later(CONFIG, r"--steps: ", "compare", "base.yaml", "--steps", steps)
     for command in ("train", "eval", "compare"):
         checks.later(CONFIG, r"cannot read 'nowhere\.yaml'", command, "nowhere.yaml")
         checks.later(CONFIG, r"cannot read '\.', expected a YAML file", command, ".")
@@ -160,12 +160,12 @@ def check_inheritance(checks):
         checks.later(CONFIG, pattern.replace("{c}", folder), "train", f"{folder}/c.yaml", *overrides)
     checks.later(CONFIG, r"found no key or type 'trainr', .*did you mean 'trainer'", "help", "trainr")
     checks.later(CONFIG, r"found no key or type 'Adm', .*did you mean 'Adam'", "help", "Adm")
-    checks.later(0, r"max_updates +integer, at least 0", "help", "trainer")
+    checks.later(0, r"max_steps +integer, at least 0", "help", "trainer")
     checks.later(0, r"type AdamW:.*betas +list of numbers; default \[0\.9, 0\.999\]", "help", "AdamW")
 
 
 def check_checkpoints(checks):
-    checks.check(0, r"finished after 6 updates", "train", "base.yaml", "work_dir=good", "trainer.max_updates=6")
+    checks.check(0, r"finished after 6 steps", "train", "base.yaml", "work_dir=good", "trainer.max_steps=6")
     good = checks.folder / "good" / "checkpoints"
     for arguments in (("inspect", "nowhere"), ("train", "base.yaml", "work_dir=runs/none", "--resume", "nowhere"),
                       ("eval", "base.yaml", "work_dir=good", "--checkpoint", "nowhere")):
@@ -182,7 +182,7 @@ def check_checkpoints(checks):
             (other, "model.channels=[8]"),
             (r"missing in the checkpoint: hidden1\.weight.*unknown to the model: conv1\.weight", "model={type: Mlp}"),
             (r"optimizer's state does not fit: .*use the optimizer", "optim_wrapper.optimizer={type: SGD}"),
-            (r"dataset of 30 samples, expected 64 as in the checkpoint", "data.train.limit=30", "trainer.max_updates=8"))):
+            (r"dataset of 30 samples, expected 64 as in the checkpoint", "data.train.limit=30", "trainer.max_steps=8"))):
         # They come as far as a run, which has its work_dir for itself.
         checks.later(CHECKPOINT, pattern, "train", "base.yaml", f"work_dir=runs/other{number}", "--resume", "good/checkpoints",
                      *overrides)
@@ -214,8 +214,8 @@ def check_checkpoints(checks):
             tensor = r": tensor '\w+[\w.]*' changed after it was saved" if name.startswith("flipped_") and \
                 file.endswith("safetensors") else ""
             checks.later(CHECKPOINT, rf"step-6.*{file}.*{tensor}", "inspect", f"{name}/checkpoints/step-6")
-            checks.later(0, r"step-6.*passing over it.*resumed from '[^']*step-4' after update 4", "train", "base.yaml",
-                         f"work_dir={name}", "trainer.max_updates=5", "--resume", "auto")
+            checks.later(0, r"step-6.*passing over it.*resumed from '[^']*step-4' after step 4", "train", "base.yaml",
+                         f"work_dir={name}", "trainer.max_steps=5", "--resume", "auto")
     checks.wait()
 
     # Nothing but damage
@@ -236,7 +236,7 @@ def check_checkpoints(checks):
 FULL_DISK = r"""
 set -e
 mount -t tmpfs -o size=600k tmpfs "$2"
-train() { "$1" train base.yaml work_dir="$2" trainer.max_updates="$3" --resume auto; }
+train() { "$1" train base.yaml work_dir="$2" trainer.max_steps="$3" --resume auto; }
 train "$1" "$2" 4
 head -c 900000 /dev/zero > "$2/filler" || true
 echo "== full"
@@ -270,11 +270,11 @@ def check_full_disk(checks):
         return
     _, full, left, room = parts
     checks.require("== code 4\n" in text, f"a full disk: expected exit code 4 at the end\n{full}")
-    checks.require(len(re.findall(r"no checkpoint of update (?:6|8|10), training goes on", full)) == 3,
+    checks.require(len(re.findall(r"no checkpoint of step (?:6|8|10), training goes on", full)) == 3,
                    f"a full disk: expected training to go on\n{full}")
     checks.require(re.search(r"error: .*No space left on device.*previous checkpoint is untouched", full),
                    f"a full disk: expected the reason\n{full}")
-    intact = "update 4" in left and "every hash matches" in left
+    intact = "step 4" in left and "every hash matches" in left
     checks.require(intact and left.split()[:3] == ["latest", "step-2", "step-4"],
                    f"a full disk: expected step-2 and step-4 alone, intact\n{left}")
     checks.require("resumed from 'small/checkpoints/step-4'" in room and "step-12" in room.split(),
@@ -296,7 +296,7 @@ def main():
         cases.write_data(folder / "data")
         (folder / "base.yaml").write_text(cases.BASE, encoding="utf-8")
         checks = Checks(os.path.abspath(options.program), folder, options.only)
-        checks.check(0, r"finished after 4 updates", "train", "base.yaml", "work_dir=runs/base")
+        checks.check(0, r"finished after 4 steps", "train", "base.yaml", "work_dir=runs/base")
         check_command_line(checks)
         check_config_files(checks)
         check_values(checks)

@@ -20,7 +20,7 @@ data:
     batch_size: 16
   val: {type: FashionMnist, images: data/images, labels: data/labels.gz, batch_size: 32}
 trainer:
-  max_updates: 4
+  max_steps: 4
 optim_wrapper:
   optimizer:
     type: AdamW
@@ -36,8 +36,8 @@ evaluator: [{type: Accuracy}]
 # An override of the config above, the exit code, what the message must say.
 OVERRIDES = [
     # Unknown keys, with the nearest known one
-    ("traner.max_updates=3", CONFIG, r"command line: unknown key 'traner' in the config; .*did you mean 'trainer'"),
-    ("trainer.max_update=3", CONFIG, r"unknown key 'max_update' in trainer; .*did you mean 'max_updates'"),
+    ("traner.max_steps=3", CONFIG, r"command line: unknown key 'traner' in the config; .*did you mean 'trainer'"),
+    ("trainer.max_step=3", CONFIG, r"unknown key 'max_step' in trainer; .*did you mean 'max_steps'"),
     ("model.drop=0.1", CONFIG, r"unknown key 'drop' in model; .*did you mean 'dropout'"),
     ("data.train.batchsize=3", CONFIG, r"unknown key 'batchsize' in data\.train; .*did you mean 'batch_size'"),
     ("data.tain.type=Text", CONFIG, r"unknown key 'tain' in data; .*did you mean 'train'"),
@@ -80,9 +80,9 @@ OVERRIDES = [
     ("data=null", CONFIG, r"data\.train is missing"),
     ("data.val.limit=0.5", CONFIG, r"data\.val\.limit is 0\.5, expected an integer"),
     ("data.train.shuffle=1", CONFIG, r"data\.train\.shuffle is 1, expected true or false"),
-    ("trainer=null", CONFIG, r"max_updates and max_epochs are both missing"),
-    ("trainer.max_updates=1e3", CONFIG, r"trainer\.max_updates is 1e3, expected an integer"),
-    ("trainer.max_updates='3'", CONFIG, r"trainer\.max_updates is '3', expected an integer"),
+    ("trainer=null", CONFIG, r"max_steps and max_epochs are both missing"),
+    ("trainer.max_steps=1e3", CONFIG, r"trainer\.max_steps is 1e3, expected an integer"),
+    ("trainer.max_steps='3'", CONFIG, r"trainer\.max_steps is '3', expected an integer"),
     ("optim_wrapper.optimizer.lr=fast", CONFIG, r"optimizer\.lr is 'fast', expected a number"),
     ("optim_wrapper.optimizer=[]", CONFIG, r"optim_wrapper\.optimizer is a list of 0, expected a map"),
     ("optim_wrapper.clip_grad=1.0", CONFIG, r"clip_grad is 1\.0, expected a map"),
@@ -95,8 +95,8 @@ OVERRIDES = [
     ("optim_wrapper.optimizer.lr=.inf", CONFIG, r"optimizer\.lr is \.inf, expected a number"),
     ("optim_wrapper.optimizer.lr=1e999", CONFIG, r"optimizer\.lr is 1e999, expected a number"),
     ("model.dropout=nan", CONFIG, r"model\.dropout is 'nan', expected a number"),
-    ("trainer.max_updates=99999999999999999999", CONFIG, r"trainer\.max_updates is 9{20}, expected an integer"),
-    ("trainer.max_updates=9223372036854775807", CONFIG, r"trainer\.max_updates is \d+, .*at most 2147483647"),
+    ("trainer.max_steps=99999999999999999999", CONFIG, r"trainer\.max_steps is 9{20}, expected an integer"),
+    ("trainer.max_steps=9223372036854775807", CONFIG, r"trainer\.max_steps is \d+, .*at most 2147483647"),
     ("data.train.batch_size=9223372036854775807", CONFIG, r"data\.train\.batch_size is \d+, .*at most"),
     ("model.num_classes=10000000000", CONFIG, r"model: .*num_classes is 10000000000"),
     # Impossible values
@@ -108,7 +108,7 @@ OVERRIDES = [
     ("optim_wrapper.optimizer={type: SGD, nesterov: true}", CONFIG, r"nesterov is true, expected momentum > 0"),
     ("optim_wrapper.clip_grad.max_norm=0", CONFIG, r"clip_grad\.max_norm is 0"),
     ("optim_wrapper.amp=fp8", CONFIG, r"optim_wrapper\.amp is 'fp8', expected off, bf16 or fp16"),
-    ("trainer.max_updates=0", CONFIG, r"max_updates and max_epochs are both missing"),
+    ("trainer.max_steps=0", CONFIG, r"max_steps and max_epochs are both missing"),
     ("trainer.max_epochs=-1", CONFIG, r"trainer\.max_epochs is -1"),
     ("trainer.accumulate=0", CONFIG, r"trainer\.accumulate is 0"),
     ("data.train.batch_size=0", CONFIG, r"data\.train\.batch_size is 0"),
@@ -119,7 +119,7 @@ OVERRIDES = [
     ("seed=-1", CONFIG, r"seed is -1"),
     ("model.dropout=2", CONFIG, r"model: .*dropout is 2, expected a number in \[0, 1\)"),
     ("model.channels=[]", CONFIG, r"model: .*channels has 0 entries"),
-    ("param_scheduler={type: Cosine, begin: 5, end: 2}", CONFIG, r"param_scheduler: .*end 2, expected an update after"),
+    ("param_scheduler={type: Cosine, begin: 5, end: 2}", CONFIG, r"param_scheduler: .*end 2, expected a step after"),
     ("param_scheduler={type: Step, step_size: 0}", CONFIG, r"param_scheduler\.step_size is 0"),
     ("param_scheduler={type: MultiStep, milestones: [3, 2]}", CONFIG, r"milestones .*in ascending order"),
     ("param_scheduler=[{type: Cosine}, {type: Cosine}]", CONFIG, r"param_scheduler: .*overlapping"),

@@ -1,6 +1,6 @@
-#include <duet/cli/catalog.h>
-#include <duet/cli/config/foreign_keys.h>
-#include <duet/cli/registry.h>
+#include "cli/catalog.h"
+#include "cli/config/foreign_keys.h"
+#include "cli/registry.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ TEST(Catalog, HoldsTheKeysOfEverySection) {
   const std::vector<std::string> paths = paths_of(keys_of_config());
   for (const char* path :
        {"work_dir", "mode", "seed", "device", "model.type", "data.train.batch_size", "data.val.batch_size", "data.test.num_workers",
-        "trainer.max_updates", "trainer.accumulate", "optim_wrapper.amp", "optim_wrapper.dtype", "optim_wrapper.optimizer.lr",
+        "trainer.max_steps", "trainer.accumulate", "optim_wrapper.amp", "optim_wrapper.dtype", "optim_wrapper.optimizer.lr",
         "optim_wrapper.clip_grad.max_norm", "optim_wrapper.clip_grad.clip_value", "optim_wrapper.loss_scale",
         "optim_wrapper.loss_scale.init_scale", "optim_wrapper.paramwise_cfg.custom_keys", "param_scheduler", "evaluator",
         "custom_hooks", "load_from", "load_from.path", "load_from.strict", "load_from.prefix", "graph.cache_bytes", "graph.fuse",

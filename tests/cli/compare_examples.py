@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains the example configs in both modes and expects the same bits.
 
-usage: compare_examples.py PROGRAM EXAMPLES-FOLDER [--updates N]
+usage: compare_examples.py PROGRAM EXAMPLES-FOLDER [--steps N]
 
 Each config runs with and without accumulation, in float32 and under bf16 autocast, on so little data that epochs end
-with a smaller batch and, with accumulation, a shorter window. Nothing may run eagerly but the first update of each
+with a smaller batch and, with accumulation, a shorter window. Nothing may run eagerly but the first step of each
 form of window.
 """
 
@@ -19,14 +19,14 @@ import tempfile
 # 31.6 thousand characters that are for training.
 EXAMPLES = {
     "fashion_mnist": ["data.train.limit=500", "data.val.limit=300", "trainer.max_epochs=1000"],
-    "char_gpt": ["data.train.stride=270", "trainer.max_updates=1000"],
+    "char_gpt": ["data.train.stride=270", "trainer.max_steps=1000"],
 }
-# Window forms per number of micro-batches: whole, and the last of an epoch.
+# MicroBatches forms per number of micro-batches: whole, and the last of an epoch.
 FORMS = 2
 BATCHES = 8
 
 
-def check(report, updates, accumulate):
+def check(report, steps, accumulate):
     """What is wrong with the report of duet compare; empty if nothing is."""
     problems = []
     graph = report["graph"]
@@ -37,13 +37,13 @@ def check(report, updates, accumulate):
     if graph["fallbacks"]:
         problems.append(f"fallbacks: {graph['fallbacks']}")
     for half in (report["eager"], graph):
-        if half["updates"] != updates or len(half["losses"]) != updates:
-            problems.append(f"{half['mode']} made {half['updates']} updates, expected {updates}")
-    if graph["eager_updates"] + graph["replays"] != updates or graph["eager_updates"] > 2 * FORMS:
-        problems.append(f"{graph['eager_updates']} eager updates and {graph['replays']} replays of {updates}")
+        if half["steps"] != steps or len(half["losses"]) != steps:
+            problems.append(f"{half['mode']} made {half['steps']} steps, expected {steps}")
+    if graph["eager_steps"] + graph["replays"] != steps or graph["eager_steps"] > 2 * FORMS:
+        problems.append(f"{graph['eager_steps']} eager steps and {graph['replays']} replays of {steps}")
     per_epoch = -(-BATCHES // accumulate)
-    if updates < 3 * per_epoch:
-        problems.append(f"{updates} updates hold fewer than 3 ends of an epoch; raise --updates")
+    if steps < 3 * per_epoch:
+        problems.append(f"{steps} steps hold fewer than 3 ends of an epoch; raise --steps")
     return problems
 
 
@@ -51,7 +51,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("examples", type=pathlib.Path)
-    parser.add_argument("--updates", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -62,16 +62,16 @@ def main():
                     file.unlink(missing_ok=True)
                     command = [options.program, "compare", str(options.examples / f"{name}.yaml"),
                                f"work_dir={folder}/run", f"trainer.accumulate={accumulate}", f"optim_wrapper.amp={amp}",
-                               *overrides, "--updates", str(options.updates), "--json", str(file)]
+                               *overrides, "--steps", str(options.steps), "--json", str(file)]
                     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                           check=False)
                     problems = [] if done.returncode == 0 else [f"exit code {done.returncode}"]
                     label = f"{name} accumulate={accumulate} amp={amp}"
                     if file.exists():
                         report = json.loads(file.read_text(encoding="utf-8"))
-                        problems += check(report, options.updates, accumulate)
+                        problems += check(report, options.steps, accumulate)
                         graph = report["graph"]
-                        label += (f": {options.updates} updates, {graph['replays']} replayed, "
+                        label += (f": {options.steps} steps, {graph['replays']} replayed, "
                                   f"{report['speedup']:.2f}x, weights {graph['weights_hash']}")
                     print(f"{'FAILED' if problems else 'ok'} {label}", flush=True)
                     if problems:

@@ -40,12 +40,12 @@ distributed: {start_timeout: 200, timeout: 60}
 TEXT = """
 model: {type: Gpt, context: 8, n_layer: 1, n_head: 2, n_embd: 8}
 data: {train: {type: Text, path: text, context: 8, batch_size: 4}}
-trainer: {max_updates: 2}
+trainer: {max_steps: 2}
 optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
 distributed: {start_timeout: 200, timeout: 60}
 """
 SECONDS = 300  # for any run here, on a slow machine that is busy with other things
-NO_END = 10_000_000  # epochs or updates of a run that ends when it is told to, or killed
+NO_END = 10_000_000  # epochs or steps of a run that ends when it is told to, or killed
 
 
 def fail(message):
@@ -70,7 +70,7 @@ def free_port():
 
 
 def newest_checkpoint(folder):
-    """The update of the newest one that is whole; 0: there is none."""
+    """The step of the newest one that is whole; 0: there is none."""
     names = [path.name for path in folder.glob("checkpoints/step-*")]
     return max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
 
@@ -127,9 +127,9 @@ class Program:
                    for i, own in enumerate(ranks)]
         return [self.finish(process) for process in started]
 
-    def wait_until_saved(self, name, update, *processes):
-        """Until a checkpoint of that update or of a later one is there; False if a process ends before."""
-        while newest_checkpoint(self.folder / name) < update:
+    def wait_until_saved(self, name, step, *processes):
+        """Until a checkpoint of that step or of a later one is there; False if a process ends before."""
+        while newest_checkpoint(self.folder / name) < step:
             if any(process.poll() is not None for process in processes):
                 return False
             time.sleep(0.005)
@@ -166,24 +166,24 @@ def same_weights(program):
                 text = program.run(line(*words(name, mode, 16 // count)))
                 hashes[name] = program.result(name)["weights_hash"]
                 runs += 1
-                expect(text.count("finished after 26 updates") == 1, f"expected one summary of 26 updates:\n{text}")
-                expect(text.count("val  update 26/26") == 1, f"expected one line of the last validation:\n{text}")
+                expect(text.count("finished after 26 steps") == 1, f"expected one summary of 26 steps:\n{text}")
+                expect(text.count("val  step 26/26") == 1, f"expected one line of the last validation:\n{text}")
                 expect(count == 1 or text.count(f"rank 0 of {count}") == 1, f"expected the launcher once:\n{text}")
         expect(len(set(hashes.values())) == 1, f"expected the same weights on {count} ranks: {hashes}")
     return runs
 
 
 def other_world_size(program):
-    """A run of two processes goes on with one and with four, each with the same samples per update."""
+    """A run of two processes goes on with one and with four, each with the same samples per step."""
     if not program.torchrun:
         return
-    program.run(program.by_torchrun(2, *words("two", "eager", 8, "trainer.max_updates=18")))
+    program.run(program.by_torchrun(2, *words("two", "eager", 8, "trainer.max_steps=18")))
     for count in (1, 4):
         shutil.copytree(program.folder / "two", program.folder / f"two_{count}")
         line = launchers(program, count)["alone" if count == 1 else "torchrun"]
         text = program.run(line(*words(f"two_{count}", "graph", 16 // count, "--resume", "auto")))
-        expect(text.count("resumed from 'two_") == 1 and "after update 18" in text, f"expected one resume:\n{text}")
-        expect(program.result(f"two_{count}")["updates"] == 26, f"expected 26 updates:\n{text}")
+        expect(text.count("resumed from 'two_") == 1 and "after step 18" in text, f"expected one resume:\n{text}")
+        expect(program.result(f"two_{count}")["steps"] == 26, f"expected 26 steps:\n{text}")
     text = program.run(program.by_torchrun(2, "eval", "run.yaml", "work_dir=two_4", "--json", "eval_2.json"))
     program.run([program.path, "eval", "run.yaml", "work_dir=two_4", "--json", "eval_1.json"])
     two, one = program.result("eval_2")["metrics"], program.result("eval_1")["metrics"]
@@ -197,7 +197,7 @@ def restart_of_another_run(program):
     program.run([program.path, *words("anew")], **launch)
     launch["TORCHELASTIC_RESTART_COUNT"] = "1"
     text = program.run([program.path, *words("anew")], **launch)
-    expect("is started anew (restart 1): --resume auto" in text and "after update 26" in text, f"expected a resume:\n{text}")
+    expect("is started anew (restart 1): --resume auto" in text and "after step 26" in text, f"expected a resume:\n{text}")
     text = program.run([program.path, *words("anew")], **{**launch, "TORCHELASTIC_RESTART_COUNT": "0"})
     expect("is started anew (restart 0): --resume auto" in text, f"expected a resume when machines come or go:\n{text}")
     nameless = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}

@@ -17,12 +17,12 @@ from ddp import CONFIG, NO_END, SECONDS, Program, end, expect, free_port
 
 # The launcher asks once a second who is there, and takes a machine for lost after 15 seconds.
 RENDEZVOUS = "last_call_timeout=5,join_timeout=300,keep_alive_interval=3,keep_alive_max_attempt=5"
-START = r"EagerTrainer on cpu, seed 0(?:, (\d+) ranks)?\n.* training in mode eager from update (\d+)/"
+START = r"EagerTrainer on cpu, seed 0(?:, (\d+) ranks)?\n.* training in mode eager from step (\d+)/"
 
 
-def train(updates):
+def train(steps):
     return ["train", "run.yaml", "work_dir=elastic", "--json", "elastic.json", "data.val=null", "val_evaluator=null",
-            "trainer.max_epochs=null", f"trainer.max_updates={updates}"]
+            "trainer.max_epochs=null", f"trainer.max_steps={steps}"]
 
 
 class Agent:
@@ -47,7 +47,7 @@ class Agent:
         text, starts = self.log.read_text(), self.starts()
         if len(starts) <= earlier or int(starts[-1][1] or 1) != ranks:
             return False
-        return max(numbers(r"info update (\d+)/", text[starts[-1].end():]), default=0) > int(starts[-1][2]) + 50
+        return max(numbers(r"info step (\d+)/", text[starts[-1].end():]), default=0) > int(starts[-1][2]) + 50
 
 
 def numbers(pattern, text):
@@ -79,7 +79,7 @@ def join_and_leave(program):
     first.process.send_signal(signal.SIGTERM)
     first.process.wait(timeout=SECONDS)
     text = first.log.read_text() + second.log.read_text()
-    return text, numbers(r"interrupted after (\d+) updates", first.log.read_text())
+    return text, numbers(r"interrupted after (\d+) steps", first.log.read_text())
 
 
 def main():
@@ -92,15 +92,15 @@ def main():
             return print("left out: no torchrun")
         (program.folder / "run.yaml").write_text(CONFIG)
         text, stopped = join_and_leave(program)
-        resumed = sorted(numbers(r"resumed from .* after update (\d+)", text))
+        resumed = sorted(numbers(r"resumed from .* after step (\d+)", text))
         expect(len(resumed) >= 2 and stopped[0] == resumed[0] < resumed[-1] < stopped[-1],
                f"expected stops {stopped} when a machine comes and at the end, and to go on at each, found {resumed}:\n{text}")
         expect("earlier run" not in text, f"expected no run to begin anew:\n{text}")
         last = stopped[-1] + 50
         text = program.run([program.path, *train(last), "--resume", "auto"])
-        expect(f"after update {stopped[-1]}" in text, f"expected to go on after update {stopped[-1]}:\n{text}")
-        expect(program.result("elastic")["updates"] == last, f"expected {last} updates")
-        print(f"one process, then two, then one: went on after updates {resumed}")
+        expect(f"after step {stopped[-1]}" in text, f"expected to go on after step {stopped[-1]}:\n{text}")
+        expect(program.result("elastic")["steps"] == last, f"expected {last} steps")
+        print(f"one process, then two, then one: went on after steps {resumed}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import time
 
 from ddp import CONFIG, Program, expect, free_port, kill, words, workers_of
 
-EPOCHS, UPDATES = 60, 780
+EPOCHS, STEPS = 60, 780
 TIMEOUT = 3  # seconds that a process waits for a stopped one
 SECONDS = 60  # for the survivor to end, at the very most
 RESTARTING = {"killed": signal.SIGKILL, "crashed": signal.SIGSEGV, "stopped": signal.SIGSTOP}
@@ -33,14 +33,14 @@ def alive(pid):
 
 
 class Moment:
-    """Of a run: after its checkpoint of a random update, and a little later."""
+    """Of a run: after its checkpoint of a random step, and a little later."""
 
     def __init__(self, draw, attempt):
-        self.update = draw.randrange(5, max(6, UPDATES * 2 // 3 // 4**attempt), 5)
+        self.step = draw.randrange(5, max(6, STEPS * 2 // 3 // 4**attempt), 5)
         self.delay = draw.uniform(0, 0.02)
 
     def wait(self, program, name, *processes):
-        program.wait_until_saved(name, self.update, *processes)
+        program.wait_until_saved(name, self.step, *processes)
         time.sleep(self.delay)
 
 
@@ -102,7 +102,7 @@ def one_round(program, number, draw, wanted):
         expect(program.result(name)["weights_hash"] == wanted, f"{name}: other weights than unbroken: {said}")
         if said:
             return said
-    return expect(False, f"{how}: a run of {UPDATES} updates was always through before")
+    return expect(False, f"{how}: a run of {STEPS} steps was always through before")
 
 
 def main():
@@ -120,7 +120,7 @@ def main():
         (program.folder / "run.yaml").write_text(CONFIG.replace("timeout: 60", f"timeout: {TIMEOUT}"))
         program.run(program.by_torchrun(2, *words("unbroken", "eager", 8, f"trainer.max_epochs={EPOCHS}")))
         wanted = program.result("unbroken")
-        expect(wanted["updates"] == UPDATES, f"expected {UPDATES} updates, found {wanted['updates']}")
+        expect(wanted["steps"] == STEPS, f"expected {STEPS} steps, found {wanted['steps']}")
         for number in range(options.rounds):
             print(f"{number}: {one_round(program, number, draw, wanted['weights_hash'])}; the same weights", flush=True)
 

@@ -50,31 +50,31 @@ class Program:
 
 def check_dry_run(program):
     for mode in ("eager", "graph"):
-        for arguments, updates in ((["--dry-run"], 1), (["--dry-run", "3"], 3), (["--dry-run=2"], 2), (["trainer.fast_dev_run=2"], 2),
+        for arguments, steps in ((["--dry-run"], 1), (["--dry-run", "3"], 3), (["--dry-run=2"], 2), (["trainer.fast_dev_run=2"], 2),
                                    (["--dry-run", "50"], 4)):  # an epoch has four
             text = program.run("train", "all.yaml", "--mode", mode, *arguments)
             assert text.endswith("dry run: all parts work\n") or "dry run: all parts work\n" in text, text
-            assert f"update {updates}/" in text and f"update {updates + 1}/" not in text, text
-            for part in ("val  update", "test  update", "best checkpoint so far", "trace written to"):
+            assert f"step {steps}/" in text and f"step {steps + 1}/" not in text, text
+            for part in ("val  step", "test  step", "best checkpoint so far", "trace written to"):
                 assert part in text, (part, text)
     program.run("train", "all.yaml", "--dry-run", "3", "--json", "result.json")
-    assert json.loads((program.folder / "result.json").read_text())["updates"] == 3
+    assert json.loads((program.folder / "result.json").read_text())["steps"] == 3
     # The number may stand before the config.
     assert "all parts work" in program.run("train", "--dry-run", "2", "all.yaml")
-    assert "all parts work" in program.run("train", "--dry-run", "all.yaml", "trainer.max_updates=1")
+    assert "all parts work" in program.run("train", "--dry-run", "all.yaml", "trainer.max_steps=1")
     # Schedules are those of the whole run.
     assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_epochs: 30}",
                                            "param_scheduler=[{type: Linear, end: 50}, {type: Cosine, begin: 50}]")
     # A fixed step of the run's own counts.
-    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, accumulate: 2}")
+    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, accumulate: 2}")
 
 
 def check_small_parts(program):
     """Shares count on the whole data, as in a real run; pictures and predictions are tried too."""
     # 64 samples are 2 batches of val and test: a half is one.
-    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, limit_val_batches: 0.5}")
+    assert "all parts work" in program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, limit_val_batches: 0.5}")
     for limit in ("limit_val_batches: 0.4", "limit_test_batches: 0.4", "limit_train_batches: 0.2"):
-        text = program.run("train", "all.yaml", "--dry-run", "trainer={max_updates: 8, %s}" % limit, code=2)
+        text = program.run("train", "all.yaml", "--dry-run", "trainer={max_steps: 8, %s}" % limit, code=2)
         assert "of 2 batches, which is not one" in text or "of 4 batches, which is not one" in text, text
     # The second batch of the interval would never come: every one is drawn.
     text = program.run("train", "base.yaml", "--dry-run", "default_hooks={visualization: {draw: true, interval: 50, image: nowhere}}", code=2)
@@ -82,7 +82,7 @@ def check_small_parts(program):
     predict = "data.predict={type: FashionMnist, images: data/images, labels: data/labels, batch_size: 32}"
     text = program.run("train", "base.yaml", "--dry-run", predict)
     assert "predictions of 1 batches" in text, text
-    text = program.run("train", "base.yaml", "--dry-run", predict, "trainer={max_updates: 8, limit_predict_batches: 0.4}", code=2)
+    text = program.run("train", "base.yaml", "--dry-run", predict, "trainer={max_steps: 8, limit_predict_batches: 0.4}", code=2)
     assert "limit_predict_batches" in text, text
 
 
@@ -99,15 +99,15 @@ def check_mistakes(program):
 
 def check_compare(program):
     """Every hook and validation take part in both modes, and files go nowhere."""
-    text = program.run("compare", "all.yaml", "trainer={max_updates: 20, val_interval: 3}", "--updates", "7", "--json", "result.json")
+    text = program.run("compare", "all.yaml", "trainer={max_steps: 20, val_interval: 3}", "--steps", "7", "--json", "result.json")
     result = json.loads((program.folder / "result.json").read_text())
     assert result["bit_identical"] and result["first_difference"] is None, result
     assert result["eager"]["weights_hash"] == result["graph"]["weights_hash"], result
-    assert result["eager"]["updates"] == result["graph"]["updates"] == 7, result
+    assert result["eager"]["steps"] == result["graph"]["steps"] == 7, result
     assert result["graph"]["fallbacks"] == [], result["graph"]["fallbacks"]
     for half in (result["eager"], result["graph"]):
-        assert len(half["losses"]) == 7 and half["us_per_update"]["median"] > 0, half
-    assert text.count("val  update 3/20") == text.count("val  update 6/20") == 2, text
+        assert len(half["losses"]) == 7 and half["us_per_step"]["median"] > 0, half
+    assert text.count("val  step 3/20") == text.count("val  step 6/20") == 2, text
     assert text.count("best checkpoint so far") >= 2 and text.count("trace written") == 2, text
 
 

@@ -12,7 +12,7 @@ import tempfile
 
 CONFIG = """
 model: {type: SmallCnn, channels: [4, 8], num_classes: 3, image_size: 8}
-trainer: {max_updates: 40}
+trainer: {max_steps: 40}
 optim_wrapper:
   optimizer: {type: AdamW, lr: 0.5, weight_decay: 0.25}
   paramwise_cfg:
@@ -24,7 +24,7 @@ param_scheduler: [{type: Linear, start_factor: 0.5, end: 5}]
 
 HOOKS = """
 model: {type: SmallCnn, channels: [4, 8], num_classes: 3, image_size: 8}
-trainer: {max_updates: 40}
+trainer: {max_steps: 40}
 default_hooks: {timer: null, sampler_seed: null, visualization: null, logger: {priority: 55}, checkpoint: {by_epoch: true}}
 custom_hooks:
   - {type: EMAHook}
@@ -67,13 +67,13 @@ def check_hooks(program, folder):
     done, result = explain(program, folder, "hooks.yaml")
     assert done.returncode == 0, done.stderr
     assert PLACES in done.stdout, done.stdout
-    assert "captured with the update: ema\n" in done.stdout and "splits" not in done.stdout, done.stdout
+    assert "captured with the step: ema\n" in done.stdout and "splits" not in done.stdout, done.stdout
     assert done.stderr.count("the default hook 'logger'") == 1, done.stderr
     order, reasons = result["hook_order"], result["hook_reasons"]
     assert len(order) == 33 and list(order) == list(reasons), order
     assert order["after_val_epoch"] == ["ema", "empty_cache", "logger", "param_scheduler", "early_stopping"], order
     assert order["after_train_iter"] == ["stop_signal", "logger", "checkpoint"], order
-    assert order["in_update"] == ["ema"] and order["after_backward"] == [] == order["before_optimizer_step"], order
+    assert order["in_step"] == ["ema"] and order["after_backward"] == [] == order["before_optimizer_step"], order
     assert reasons["after_val_epoch"]["empty_cache"] == "priority NORMAL (50); added after ema", reasons
     assert reasons["after_val_epoch"]["early_stopping"] == "priority LOWEST (100)", reasons
     for point, names in order.items():
@@ -88,7 +88,7 @@ def check_ranges(program, folder):
     """beta1 is 0.9 * (1 + 0.5 * s / 20), which reaches 1 at s = 4.4."""
     done, result = explain(program, folder, "c.yaml", "param_scheduler=[{type: LinearMomentum, start_factor: 1, end_factor: 1.5, end: 21}]")
     problem = result["schedule_problems"][0]
-    assert "leaves the range of beta1 at update 5 in group 0" in problem and "[0, 1)" in problem, problem
+    assert "leaves the range of beta1 at step 5 in group 0" in problem and "[0, 1)" in problem, problem
     assert problem in done.stderr, done.stderr
     assert len(result["schedule_problems"]) == len(result["param_groups"]), result["schedule_problems"]
     _, result = explain(program, folder, "c.yaml")
@@ -108,7 +108,7 @@ def check_schedules(program, folder):
     assert rates[0][head] == 0.5 and rates[4][head] == rates[39][head] == 1.0, rates
     assert not (folder / "runs").exists(), "explain left files behind"
 
-    done, result = explain(program, folder, "c.yaml", "param_scheduler=null", "trainer.max_updates=3000")
+    done, result = explain(program, folder, "c.yaml", "param_scheduler=null", "trainer.max_steps=3000")
     assert len(result["schedule"]["lr"]) == 2000, len(result["schedule"]["lr"])
 
     gap = "param_scheduler=[{type: Linear, end: 5}, {type: Cosine, begin: 9}]"

@@ -37,13 +37,13 @@ default_hooks: {logger: {interval: 1}, checkpoint: {interval: 3, max_keep: 2, sa
 evaluator: [{type: Accuracy}]
 """
 VALIDATION = IMAGES % (200, 64, "false", 0, "")
-# 5 epochs of 22 updates, the last with a smaller batch.
+# 5 epochs of 22 steps, the last with a smaller batch.
 EPOCHS = CONFIG % (IMAGES % (700, 16, "true", 1, ""), VALIDATION, "max_epochs: 5", "type: AdamW, lr: 3.0e-3")
 # No epochs; the order is drawn anew while it is read ahead.
 INFINITE = CONFIG % (IMAGES % (300, 16, "true", 2, ", sampler: infinite"), VALIDATION,
-                     "max_updates: 60, val_interval: 7",
+                     "max_steps: 60, val_interval: 7",
                      "type: SGD, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 1.0e-3")
-LAST_UPDATE = {"epochs": 110, "infinite": 60}
+LAST_STEP = {"epochs": 110, "infinite": 60}
 STOPPED = 75
 
 
@@ -86,17 +86,17 @@ class Chain:
 
     def expect_resumed(self):
         """It went on from the newest checkpoint and did not begin again."""
-        begun = re.search(r"training in mode \w+ from update (\d+)/", self.log)
+        begun = re.search(r"training in mode \w+ from step (\d+)/", self.log)
         if begun and int(begun.group(1)) != self.newest:
-            fail(f"expected to go on from update {self.newest}:\n{self.log}")
+            fail(f"expected to go on from step {self.newest}:\n{self.log}")
 
     def reached(self):
-        updates = re.findall(r"info update (\d+)/", self.log)
-        return int(updates[-1]) if updates else -1
+        steps = re.findall(r"info step (\d+)/", self.log)
+        return int(steps[-1]) if steps else -1
 
-    def wait_for_update(self, update):
+    def wait_for_step(self, step):
         """False if the process ended before."""
-        while self.reached() < update:
+        while self.reached() < step:
             if not self.read(60):
                 return False
         return True
@@ -165,13 +165,13 @@ class Kills:
         self.made = self.in_saves = 0
 
 
-def kill_once(chain, rng, mode, update, in_save):
+def kill_once(chain, rng, mode, step, in_save):
     """False if the run was through before."""
     chain.start(mode, "auto")
-    # Before the first update: while the process starts, loads and verifies.
-    delay = rng.uniform(0, 0.5) if update < 1 else rng.uniform(0, 0.012)
-    chain.wait_for_update(update if update >= 1 else -1)
-    if update >= 1 and in_save:
+    # Before the first step: while the process starts, loads and verifies.
+    delay = rng.uniform(0, 0.5) if step < 1 else rng.uniform(0, 0.012)
+    chain.wait_for_step(step if step >= 1 else -1)
+    if step >= 1 and in_save:
         code = chain.kill_in_save(2)
     else:
         time.sleep(delay)
@@ -188,13 +188,13 @@ def kill_and_resume(chain, rng, first_mode, count, last, expected, kills):
     """Kills one run `count` times, or until it is through, and then checks its end."""
     modes = ("eager", "graph") if first_mode == "eager" else ("graph", "eager")
     moments = sorted(rng.randint(-8, last - 6) for _ in range(count))
-    for number, update in enumerate(moments):
-        if not kill_once(chain, rng, modes[number % 2], update, in_save=number % 2 == 0):
+    for number, step in enumerate(moments):
+        if not kill_once(chain, rng, modes[number % 2], step, in_save=number % 2 == 0):
             break
         in_save = chain.saving()
         kills.made += 1
         kills.in_saves += in_save
-        print(f"  kill {number + 1} in mode {modes[number % 2]} after update {chain.reached()}"
+        print(f"  kill {number + 1} in mode {modes[number % 2]} after step {chain.reached()}"
               f"{' inside a save' if in_save else ''}", flush=True)
     expect_end(chain.finish(modes[len(moments) % 2], "auto"), expected, "the run killed again and again")
     chain.expect_resumed()
@@ -213,28 +213,28 @@ def kill_often(new_chain, rng, first_mode, count, last, expected, kills):
     fail(f"10 runs were through before they had been killed {count} times")
 
 
-def terminate(new_chain, update, mode):
-    """A run that SIGTERM has stopped after an update, or earlier where it would be through before."""
+def terminate(new_chain, step, mode):
+    """A run that SIGTERM has stopped after a step, or earlier where it would be through before."""
     for attempt in range(6):
         chain = new_chain(f"stopped_{attempt}")
-        earliest = max(1, update // 2**attempt)
+        earliest = max(1, step // 2**attempt)
         chain.start(mode, "none")
-        chain.wait_for_update(earliest)
+        chain.wait_for_step(earliest)
         code = chain.signal(signal.SIGTERM)
         if code == 0 and "asked to stop" not in chain.log:
             continue
         if code != STOPPED:
             fail(f"expected exit code {STOPPED} after SIGTERM, found {code}:\n{chain.log}")
         if chain.newest_checkpoint() < earliest:
-            fail(f"SIGTERM after update {earliest} left step-{chain.newest_checkpoint()} as the newest checkpoint")
+            fail(f"SIGTERM after step {earliest} left step-{chain.newest_checkpoint()} as the newest checkpoint")
         return chain
     return fail("every run was through before SIGTERM came")
 
 
-def terminate_and_resume(new_chain, update, mode, expected):
+def terminate_and_resume(new_chain, step, mode, expected):
     """SIGTERM, then on by path in the other mode, then a resume with nothing left to do."""
     other = "graph" if mode == "eager" else "eager"
-    chain = terminate(new_chain, update, mode)
+    chain = terminate(new_chain, step, mode)
     newest = chain.newest_checkpoint()
     expect_end(chain.finish(other, chain.checkpoints / f"step-{newest}"), expected, "the run stopped by SIGTERM")
 
@@ -250,14 +250,14 @@ def start_afresh(chain, expected):
     was longer."""
     for number in range(1, 6):
         chain.start("eager", "none")
-        chain.wait_for_update(7)
+        chain.wait_for_step(7)
         code = chain.signal(signal.SIGKILL)
         if f"checkpoints.{number}" not in chain.log:
             fail(f"expected a line that tells where the earlier checkpoints are:\n{chain.log}")
         if code != 0:  # else it was through before
             break
     expect_end(chain.finish("eager", "auto"), expected, "the run that started afresh")
-    if "resumed from" not in chain.log or f"after update {LAST_UPDATE['epochs']}" in chain.log:
+    if "resumed from" not in chain.log or f"after step {LAST_STEP['epochs']}" in chain.log:
         fail(f"expected to go on from the new run's checkpoint:\n{chain.log}")
 
 
@@ -282,8 +282,8 @@ def main():
             for mode in ("eager", "graph"):
                 print(f"{name}, first mode {mode}: {count} kills", flush=True)
                 new_chain = functools.partial(make_chain, options.program, root / f"{name}_{mode}", config)
-                kill_often(new_chain, rng, mode, count, LAST_UPDATE[name], expected, kills)
-                stopped = terminate_and_resume(new_chain, rng.randint(1, LAST_UPDATE[name] - 10), mode, expected)
+                kill_often(new_chain, rng, mode, count, LAST_STEP[name], expected, kills)
+                stopped = terminate_and_resume(new_chain, rng.randint(1, LAST_STEP[name] - 10), mode, expected)
             if name == "epochs":
                 start_afresh(stopped, expected)
             print(f"{name}: every run ended with weights and loss {expected}", flush=True)

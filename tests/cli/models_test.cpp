@@ -4,12 +4,12 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
-#include <duet/cli/models/gpt.h>
-#include <duet/cli/models/mlp.h>
-#include <duet/cli/models/small_cnn.h>
-#include <duet/core/error.h>
-#include <duet/core/random.h>
-#include <duet/core/task.h>
+#include "cli/zoo/gpt.h"
+#include "cli/zoo/mlp.h"
+#include "cli/zoo/small_cnn.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "core/task.h"
 #include <gtest/gtest.h>
 
 #include <cmath>

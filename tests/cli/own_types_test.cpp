@@ -1,10 +1,10 @@
-#include <duet/cli/config/optim_config.h>
-#include <duet/cli/config/run_config.h>
-#include <duet/cli/config/schedule_config.h>
-#include <duet/cli/optim_registry.h>
-#include <duet/core/error.h>
-#include <duet/optim/groups/param_group_builder.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "cli/config/optim_config.h"
+#include "cli/config/run_config.h"
+#include "cli/config/schedule_config.h"
+#include "cli/optim_registry.h"
+#include "base/error.h"
+#include "optim/groups/detail/param_group_builder.h"
+#include "optim/schedules/detail/schedule_curve.h"
 #include <gtest/gtest.h>
 
 #include "../support/expect_error.h"
@@ -34,7 +34,7 @@ void register_once() {
 }
 
 ConfigNode config(const std::string& more) {
-  return ConfigNode::parse_text("model: {type: Mlp}\ntrainer: {max_updates: 100}\n" + more, "c.yaml");
+  return ConfigNode::parse_text("model: {type: Mlp}\ntrainer: {max_steps: 100}\n" + more, "c.yaml");
 }
 
 TEST(OwnTypes, AnOptimizerReadsItsOwnKeys) {

@@ -13,7 +13,7 @@ import tempfile
 
 import bad_input_cases as cases
 
-RUN = ["trainer={max_updates: 8, val_interval: 4}", "default_hooks.checkpoint={interval: 4, save_best: loss}"]
+RUN = ["trainer={max_steps: 8, val_interval: 4}", "default_hooks.checkpoint={interval: 4, save_best: loss}"]
 AVERAGE = "custom_hooks=[{type: EMAHook, momentum: 0.5}]"
 
 
@@ -75,9 +75,9 @@ def check_checkpoints(program):
     default = program.json("predict", "base.yaml", "work_dir=run")
     assert best["checkpoint"] == default["checkpoint"], (best, default)
     latest = program.json("predict", "base.yaml", "work_dir=run", "--checkpoint", "latest")
-    assert latest["checkpoint"].endswith("step-8") and latest["update"] == 8, latest
+    assert latest["checkpoint"].endswith("step-8") and latest["step"] == 8, latest
     named = program.json("predict", "base.yaml", "work_dir=run", "--checkpoint", "run/checkpoints/step-4", "--output", "four")
-    assert named["update"] == 4, named
+    assert named["step"] == 4, named
     four = tensors_of(program.folder / "four/predictions.safetensors")
     program.json("predict", "base.yaml", "work_dir=run", "--checkpoint", "latest", "--output", "eight")
     assert four != tensors_of(program.folder / "eight/predictions.safetensors"), "the checkpoint made no difference"
@@ -126,13 +126,13 @@ def check_paths(program):
     """A work_dir stands for its newest good checkpoint, in every command."""
     for path in ("run", "run/", "run/checkpoints", "run/checkpoints/step-8"):
         result = program.json("eval", "base.yaml", "work_dir=elsewhere", "--checkpoint", path)
-        assert result["update"] == 8 and result["checkpoint"].endswith("run/checkpoints/step-8"), (path, result)
+        assert result["step"] == 8 and result["checkpoint"].endswith("run/checkpoints/step-8"), (path, result)
     assert program.json("inspect", "run")["path"] == "run/checkpoints/step-8"
     text = program.run("export", "run", "run.safetensors")
     assert "the newest good checkpoint in 'run/checkpoints' is 'run/checkpoints/step-8'" in text, text
-    text = program.run("train", "base.yaml", "work_dir=from_run", "trainer.max_updates=9", "--resume", "run")
-    assert "resumed from 'run/checkpoints/step-8' after update 8" in text, text
-    text = program.run("train", "base.yaml", "work_dir=from_run", "trainer.max_updates=9", "--resume", "from_run")
+    text = program.run("train", "base.yaml", "work_dir=from_run", "trainer.max_steps=9", "--resume", "run")
+    assert "resumed from 'run/checkpoints/step-8' after step 8" in text, text
+    text = program.run("train", "base.yaml", "work_dir=from_run", "trainer.max_steps=9", "--resume", "from_run")
     assert "resumed from 'from_run/checkpoints/step-9'" in text and not list(program.folder.glob("from_run/checkpoints.*")), text
     for path, part in (("data", "holds neither manifest.json"), ("nowhere", "does not exist")):
         for arguments in (("eval", "base.yaml", "--checkpoint", path), ("inspect", path), ("train", "base.yaml", "work_dir=no", "--resume", path)):
@@ -147,9 +147,9 @@ def check_weights_files(program):
         program.run("export", "run/checkpoints/step-8", name)
         text = program.run("eval", "base.yaml", "--checkpoint", name, "--json", "result.json")
         result = json.loads((program.folder / "result.json").read_text())
-        assert result == {**whole, "checkpoint": name, "update": None}, (result, whole)
+        assert result == {**whole, "checkpoint": name, "step": None}, (result, whole)
         assert f"loaded weights from '{name}'" in text, text
-        assert program.json("predict", "base.yaml", "--checkpoint", name, "--output", "of_file")["update"] is None
+        assert program.json("predict", "base.yaml", "--checkpoint", name, "--output", "of_file")["step"] is None
     text = program.run("eval", "base.yaml", "--checkpoint", "run.pt", "model.channels=[4, 4]", code=4)
     assert "does not fit the model exactly" in text and "missing there: conv2.weight" in text, text
     assert "holds no state of hook 'ema'" in program.run("eval", "base.yaml", "--checkpoint", "run.pt", AVERAGE)
@@ -171,8 +171,8 @@ def check_sections(program):
             text = program.run("train", "base.yaml", "work_dir=untouched", "data.%s={%s}" % (section, values), code=code)
             assert part in text and "training in mode" not in text, text
     assert not (program.folder / "untouched").exists(), "a refused run left a folder"
-    program.run("train", "base.yaml", "work_dir=sections", "trainer.max_updates=1", "data.test={%s, limit: 9}" % good)
-    assert program.json("eval", "sections/config.yaml", "work_dir=sections")["update"] == 1
+    program.run("train", "base.yaml", "work_dir=sections", "trainer.max_steps=1", "data.test={%s, limit: 9}" % good)
+    assert program.json("eval", "sections/config.yaml", "work_dir=sections")["step"] == 1
 
 
 def check_output(program):

@@ -1,7 +1,7 @@
-#include <duet/cli/ranks.h>
+#include "cli/ranks.h"
 
-#include <duet/core/comm/own_gpus.h>
-#include <duet/core/error.h>
+#include "distributed/detail/own_gpus.h"
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include "../support/expect_error.h"

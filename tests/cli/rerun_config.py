@@ -26,7 +26,7 @@ data:
 """,
     "bases/run.yaml": """\
 trainer:
-  max_updates: ${env:DUET_TEST_UPDATES}
+  max_steps: ${env:DUET_TEST_STEPS}
   val_interval: 4
 optim_wrapper:
   optimizer:
@@ -62,7 +62,7 @@ trainer: {accumulate: 2}
 
 # Config, overrides, and parts of the resolved config.
 CASES = [
-    ("cnn.yaml", [], [r"max_updates: 6  # bases/run\.yaml:2, env DUET_TEST_UPDATES\n", r"seed: 5  # cnn\.yaml:4\n",
+    ("cnn.yaml", [], [r"max_steps: 6  # bases/run\.yaml:2, env DUET_TEST_STEPS\n", r"seed: 5  # cnn\.yaml:4\n",
                       r"batch_size: 32  # bases/data\.yaml:3, env DUET_TEST_BATCH unset\n",
                       r"betas:  # bases/run\.yaml:8\n +- 0\.9  # bases/run\.yaml:9\n +- 0\.95  # bases/run\.yaml:10\n",
                       r"weight_decay: 0\.01  # default\n"]),
@@ -74,7 +74,7 @@ CASES = [
                       r'work_dir: "runs/mlp \$\$\{x\}"  # mlp\.yaml:2\n']),
     ("mlp.yaml", ["custom_hooks.0.type=EMAHook", "optim_wrapper.optimizer._delete_=true", "optim_wrapper.optimizer.type=Lion",
                   "optim_wrapper.paramwise_cfg.custom_keys.'hidden1.weight'.lr_mult=${env:DUET_TEST_UNSET,0.25}", "mode=graph",
-                  "work_dir=runs/lion", "trainer.max_updates=5", "default_hooks.logger=null"],
+                  "work_dir=runs/lion", "trainer.max_steps=5", "default_hooks.logger=null"],
      [r"type: Lion  # command line\n", r"lr_mult: 0\.25  # command line, env DUET_TEST_UNSET unset\n", r"logger: null  # command line\n"]),
 ]
 
@@ -85,7 +85,7 @@ def train(program, folder, report, arguments, environment):
     if done.returncode != 0:
         return None, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     result = json.loads((folder / report).read_text())
-    return (result["losses"], result["weights_hash"], result["mode"], result["updates"]), ""
+    return (result["losses"], result["weights_hash"], result["mode"], result["steps"]), ""
 
 
 def without_comments(text):
@@ -94,7 +94,7 @@ def without_comments(text):
 
 def check(program, folder, case):
     config, overrides, parts = case
-    given = {**os.environ, "DUET_TEST_UPDATES": "6", "DUET_TEST_NAME": "a b"}
+    given = {**os.environ, "DUET_TEST_STEPS": "6", "DUET_TEST_NAME": "a b"}
     first, problem = train(program, folder, "first.json", [config, *overrides], given)
     if problem:
         return [problem]

@@ -1,14 +1,14 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <duet/cli/models/encoder_decoder.h>
-#include <duet/cli/registry.h>
-#include <duet/cli/segmentation_types.h>
-#include <duet/core/data/dataset.h>
-#include <duet/core/error.h>
-#include <duet/core/hook.h>
-#include <duet/core/hook_list.h>
-#include <duet/core/task.h>
-#include <duet/optim/groups/layer_decay.h>
+#include "cli/zoo/encoder_decoder.h"
+#include "cli/registry.h"
+#include "cli/zoo/segmentation_types.h"
+#include "data/dataset.h"
+#include "base/error.h"
+#include "core/hook.h"
+#include "core/hook_list.h"
+#include "core/task.h"
+#include "optim/groups/layer_decay.h"
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -3,7 +3,7 @@
 
 usage: signals.py PROGRAM [--seed N] [--moments N]
 
-SIGTERM, SIGINT and SIGUSR1 arrive at random moments: while a checkpoint is loaded, in updates, captures, saves and
+SIGTERM, SIGINT and SIGUSR1 arrive at random moments: while a checkpoint is loaded, in steps, captures, saves and
 validations. Each process must end with exit code 75 within seconds; the next one goes on with --resume auto in the
 other mode. A second signal ends the process at once. A work_dir has one run at a time. A compare or a dry run that is stopped
 leaves no files.
@@ -22,12 +22,12 @@ import time
 from kill_resume import CONFIG, IMAGES, STOPPED, Chain, expect_end, fail
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-SECONDS = 60  # for the update in progress and the save, on a slow machine that is busy with other things
-# Most of the time goes into validations, the rest into updates with a save every third.
+SECONDS = 60  # for the step in progress and the save, on a slow machine that is busy with other things
+# Most of the time goes into validations, the rest into steps with a save every third.
 RUN = CONFIG % (IMAGES % (1200, 16, "true", 1, ""), IMAGES % (1500, 32, "false", 0, ""), "max_epochs: 4, val_interval: 4",
                 "type: AdamW, lr: 3.0e-3")
 # One batch of a validation takes seconds: time for a second signal.
-SLOW = CONFIG % (IMAGES % (64, 16, "true", 0, ""), IMAGES % (9000, 9000, "false", 0, ""), "max_updates: 50, val_interval: 1",
+SLOW = CONFIG % (IMAGES % (64, 16, "true", 0, ""), IMAGES % (9000, 9000, "false", 0, ""), "max_steps: 50, val_interval: 1",
                  "type: SGD, lr: 0.01")
 
 
@@ -94,7 +94,7 @@ def stop_at_once(program, root, mode):
     config.write_text(SLOW, encoding="utf-8")
     chain = Chain(program, root / f"twice_{mode}", config)
     chain.start(mode, "none")
-    wait_for(chain, "info update 2/")  # a validation begins
+    wait_for(chain, "info step 2/")  # a validation begins
     chain.process.send_signal(signal.SIGTERM)
     wait_until_noticed(chain.process, signal.SIGTERM)
     begun = time.monotonic()
@@ -109,10 +109,10 @@ def stop_at_once(program, root, mode):
 def refuse_second_run(program, root):
     """A work_dir has one run at a time, and a run that was killed holds nothing."""
     config = root / "long.yaml"
-    config.write_text(RUN.replace("max_epochs: 4", "max_updates: 100000"), encoding="utf-8")
+    config.write_text(RUN.replace("max_epochs: 4", "max_steps: 100000"), encoding="utf-8")
     chain = Chain(program, root / "shared", config)
     chain.start("eager", "none")
-    if not wait_for(chain, "info update 4/"):
+    if not wait_for(chain, "info step 4/"):
         fail(f"the first run ended early:\n{chain.log}")
     # Still at work, but not so fast that a checkpoint is gone before an eval has read it.
     chain.process.send_signal(signal.SIGSTOP)
@@ -128,7 +128,7 @@ def refuse_second_run(program, root):
         fail(f"eval beside the run returned {done.returncode}:\n{done.stderr}")
     if chain.signal(signal.SIGKILL) != -signal.SIGKILL:
         fail("the first run ended by itself")
-    done = subprocess.run([*chain.arguments("eager", "auto"), "trainer.max_updates=8"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*chain.arguments("eager", "auto"), "trainer.max_steps=8"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         fail(f"after a killed run the next one returned {done.returncode}:\n{done.stderr}")
 
@@ -141,7 +141,7 @@ def stop_without_state(program, root, *arguments):
         process = subprocess.Popen([program, arguments[0], str(config), f"work_dir={root}/none", *arguments[1:]],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "TMPDIR": str(scratch)})
         text = ""
-        while "info update" not in text:
+        while "info step" not in text:
             line = process.stdout.readline()
             if not line:
                 fail(f"duet {arguments} ended early:\n{text}")
@@ -167,7 +167,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         refuse_second_run(options.program, root)
-        stop_without_state(options.program, root, "compare", "--updates", "90000")
+        stop_without_state(options.program, root, "compare", "--steps", "90000")
         stop_without_state(options.program, root, "train", "--dry-run", "90000", "data.train.sampler=infinite")
         at_once = sum(stop_at_once(options.program, root, mode) for mode in ("eager", "graph") for _ in range(2))
         if at_once == 0:

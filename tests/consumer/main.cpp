@@ -1,4 +1,4 @@
-// Three updates in both modes through the installed package: the losses are the same numbers and fall.
+// Three steps in both modes through the installed package: the losses are the same numbers and fall.
 
 #include <duet/duet.h>
 
@@ -21,7 +21,7 @@ std::vector<double> losses() {
   Trainer trainer(std::move(task), options);
   const duet::Batch batch{{"x", torch::ones({8, 4})}, {"y", torch::zeros({8, 1})}};
   std::vector<double> values;
-  for (int update = 0; update < 3; ++update) values.push_back(trainer.step(batch).loss.template item<double>());
+  for (int step = 0; step < 3; ++step) values.push_back(trainer.step(batch).loss.template item<double>());
   return values;
 }
 

@@ -1,6 +1,6 @@
-#include <duet/core/hook_list.h>
+#include "core/hook_list.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace duet {
 namespace {
 
-constexpr int kPointCount = static_cast<int>(HookPoint::kInUpdate);  // points that take a TrainContext
+constexpr int kPointCount = static_cast<int>(HookPoint::kInStep);  // points that take a TrainContext
 
 using Report = std::function<void(const std::string& hook, HookPoint point)>;
 
@@ -60,7 +60,7 @@ class Probe : public Hook {
   void before_optimizer_step(TrainContext&) override { at(HookPoint::kBeforeOptimizerStep); }
   void after_optimizer_step(TrainContext&) override { at(HookPoint::kAfterOptimizerStep); }
   void on_exception(TrainContext&) override { at(HookPoint::kOnException); }
-  void in_update(UpdateContext&) override { at(HookPoint::kInUpdate); }
+  void in_step(StepView&) override { at(HookPoint::kInStep); }
 
  private:
   void at(HookPoint point) {
@@ -205,13 +205,13 @@ TEST(HookList, CallsThePointThatItsNameSays) {
   EXPECT_EQ(names.size(), static_cast<std::size_t>(kPointCount));
   EXPECT_STREQ(to_string(HookPoint::kBeforeTrainIter), "before_train_iter");
   EXPECT_STREQ(to_string(HookPoint::kOnException), "on_exception");
-  EXPECT_STREQ(to_string(HookPoint::kInUpdate), "in_update");
-  expect_error<ConfigError>([&] { hooks.call(HookPoint::kInUpdate, run.context); }, {"in_update"});
+  EXPECT_STREQ(to_string(HookPoint::kInStep), "in_step");
+  expect_error<ConfigError>([&] { hooks.call(HookPoint::kInStep, run.context); }, {"in_step"});
 }
 
 TEST(HookList, StopsAtAnErrorExceptWhereEverybodyMustBeTold) {
   FakeRun run;
-  run.context.update = 12;
+  run.context.step = 12;
   for (int i = 0; i < kPointCount; ++i) {
     const auto point = static_cast<HookPoint>(i);
     for (const std::string bad : {"h0", "h1", "h2"}) {
@@ -222,7 +222,7 @@ TEST(HookList, StopsAtAnErrorExceptWhereEverybodyMustBeTold) {
       };
       HookList hooks;
       for (const char* name : {"h0", "h1", "h2"}) hooks.add(probe(name, kNormal, {}, report));
-      const std::string text = "[HookList] hook '" + bad + "' failed at " + to_string(point) + " of update 12: broken";
+      const std::string text = "[HookList] hook '" + bad + "' failed at " + to_string(point) + " of step 12: broken";
       expect_error<DataError>([&] { hooks.call(point, run.context); }, {text});
       EXPECT_EQ(called.size(), reaches_all(point) ? 3U : static_cast<std::size_t>(bad[1] - '0') + 1) << text;
     }
@@ -242,9 +242,9 @@ void expect_kind(const E& error, int exit_code) {
   HookList hooks;
   hooks.add(probe("a", kNormal, {}, [&](const std::string&, HookPoint) { throw error; }));
   FakeRun run;
-  run.context.update = 3;
+  run.context.step = 3;
   const auto call = [&] { hooks.call(HookPoint::kAfterTrainIter, run.context); };
-  expect_error<Expected>(call, {"[HookList] hook 'a' failed at after_train_iter of update 3: why"});
+  expect_error<Expected>(call, {"[HookList] hook 'a' failed at after_train_iter of step 3: why"});
   try {
     call();
   } catch (const Error& rethrown) {
@@ -294,17 +294,17 @@ TEST(HookList, StaysAsItIsWhileItIsCalled) {
   EXPECT_EQ(hooks.size(), 2U);
 }
 
-TEST(HookList, ExtendsErrorsOfInUpdate) {
+TEST(HookList, ExtendsErrorsOfInStep) {
   HookList hooks;
   hooks.add(probe("a", kNormal, {}, [](const std::string&, HookPoint point) {
-    if (point == HookPoint::kInUpdate) throw GraphError("why");
+    if (point == HookPoint::kInStep) throw GraphError("why");
   }));
   FakeRun run;
-  run.context.update = 5;
+  run.context.step = 5;
   hooks.call(HookPoint::kBeforeTrainIter, run.context);
   const NamedTensors parameters;
-  UpdateContext update{parameters, run.output};
-  expect_error<GraphError>([&] { hooks.in_update(update); }, {"hook 'a' failed at in_update of update 5: why"});
+  StepView step{parameters, run.output};
+  expect_error<GraphError>([&] { hooks.in_step(step); }, {"hook 'a' failed at in_step of step 5: why"});
 }
 
 // Overrides one point only.
@@ -321,10 +321,10 @@ TEST(HookList, LearnsWhichPointsNobodyUses) {
   FakeRun run;
   EXPECT_TRUE(hooks.uses(HookPoint::kAfterBackward));  // not known yet
   const NamedTensors parameters;
-  UpdateContext update{parameters, run.output};
+  StepView step{parameters, run.output};
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < kPointCount; ++i) hooks.call(static_cast<HookPoint>(i), run.context);
-    hooks.in_update(update);
+    hooks.in_step(step);
     for (int i = 0; i <= kPointCount; ++i) {
       const auto point = static_cast<HookPoint>(i);
       EXPECT_EQ(hooks.uses(point), point == HookPoint::kAfterTrainIter) << to_string(point);

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/error.h>
-#include <duet/core/hook_list.h>
+#include "base/error.h"
+#include "core/hook_list.h"
 
 #include "../support/expect_error.h"
 
@@ -31,7 +31,7 @@ class TwoPoints : public Hook {
  public:
   std::string name() const override { return "two_points"; }
   void before_val(TrainContext&) override {}
-  void in_update(UpdateContext&) override {}
+  void in_step(StepView&) override {}
 };
 
 class OnePointMore : public TwoPoints {
@@ -52,9 +52,9 @@ std::vector<HookPoint> used_points(const Hook& hook) {
 
 TEST(HookOrder, KnowsFromTheTypeWhichPointsAreUsed) {
   using Points = std::vector<HookPoint>;
-  EXPECT_EQ(used_points(*as_hook(std::make_unique<TwoPoints>())), (Points{HookPoint::kBeforeVal, HookPoint::kInUpdate}));
+  EXPECT_EQ(used_points(*as_hook(std::make_unique<TwoPoints>())), (Points{HookPoint::kBeforeVal, HookPoint::kInStep}));
   EXPECT_EQ(used_points(*as_hook(std::make_unique<OnePointMore>())),
-            (Points{HookPoint::kBeforeVal, HookPoint::kAfterBackward, HookPoint::kInUpdate}));
+            (Points{HookPoint::kBeforeVal, HookPoint::kAfterBackward, HookPoint::kInStep}));
   // Behind a base class the type is not known: everything may be used.
   EXPECT_EQ(used_points(*as_hook(std::unique_ptr<TwoPoints>(std::make_unique<OnePointMore>()))).size(),
             static_cast<std::size_t>(HookPoint::kCount));

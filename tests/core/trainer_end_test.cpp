@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/error.h>
-#include <duet/core/metrics/accuracy.h>
-#include <duet/hooks/checkpoint_hook.h>
-#include <duet/hooks/stop_signal_hook.h>
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include "metrics/accuracy.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/stop_signal_hook.h"
 
 #include <csignal>
 
@@ -51,20 +51,20 @@ TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
       {"finished", [](const std::string&, TrainContext&) {}},
       {"stopped",
        [](const std::string& point, TrainContext& c) {
-         if (point == "after_train_iter" && c.update == 2) c.request_stop("enough");
+         if (point == "after_train_iter" && c.step == 2) c.request_stop("enough");
        }},
       {"interrupted",
        [](const std::string& point, TrainContext& c) {
-         if (point == "after_train_iter" && c.update == 2) c.interrupt("later");
+         if (point == "after_train_iter" && c.step == 2) c.interrupt("later");
        }},
-      // In the very last update: not finished, whatever the counters say.
+      // In the very last step: not finished, whatever the counters say.
       {"failed",
        [](const std::string& point, TrainContext& c) {
-         if (point == "after_train_iter" && c.update == 4) throw DataError("planted");
+         if (point == "after_train_iter" && c.step == 4) throw DataError("planted");
        }},
   };
   for (const Case& one : cases) {
-    const auto trainer = trainer_for(mode(), {.max_updates = 4, .val_interval = 4});
+    const auto trainer = trainer_for(mode(), {.max_steps = 4, .val_interval = 4});
     EXPECT_EQ(trainer->outcome(), RunOutcome::kNone);
     Names seen;
     watch_outcome(*trainer, seen);
@@ -86,15 +86,15 @@ TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
 TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
   const TempDir folder;
   const auto trainer =
-      trainer_for(mode(), {.max_updates = 100, .max_seconds = 1e-9, .work_dir = folder.path().string()});
+      trainer_for(mode(), {.max_steps = 100, .max_seconds = 1e-9, .work_dir = folder.path().string()});
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
   trainer->train(*loader(12));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
-  EXPECT_EQ(trainer->update(), 1);
+  EXPECT_EQ(trainer->step(), 1);
   EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr("time limit"));
   const auto latest = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_latest();
   ASSERT_TRUE(latest);
-  EXPECT_EQ(CheckpointStore::load(*latest).integer("trainer.update"), 1);
+  EXPECT_EQ(CheckpointStore::load(*latest).integer("trainer.step"), 1);
 }
 
 TEST_P(TrainerEnd, AnInterruptedRunGoesOnAsIfNothingHadBeen) {
@@ -105,7 +105,7 @@ TEST_P(TrainerEnd, AnInterruptedRunGoesOnAsIfNothingHadBeen) {
       const LoopOptions loop = {.max_epochs = 3, .val_interval = 2};
       const auto note = [&](const std::string& point, TrainContext& c) {
         if (point == "after_val_epoch") metrics[interrupts].push_back(c.metrics);
-        if (interrupts && point == moment && c.update == 6) c.interrupt("later");
+        if (interrupts && point == moment && c.step == 6) c.interrupt("later");
       };
       const auto first = trainer_for(mode(), loop);
       add_hook(*first, note);
@@ -149,7 +149,7 @@ TEST_P(TrainerEnd, LimitsCountMicroBatches) {
   std::map<std::string, int> counts;
   add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
     ++counts[point];
-    if (point == "before_train_iter") counts["micro-batches"] += static_cast<int>(c.window->batches.size());
+    if (point == "before_train_iter") counts["micro-batches"] += static_cast<int>(c.micro_batches->batches.size());
   });
   const auto data = loader(12);
   trainer->train(*data, loader(8).get());
@@ -164,30 +164,30 @@ TEST_P(TrainerEnd, LimitsCountMicroBatches) {
   expect_error<ConfigError>([&] { trainer_for(mode(), {.max_seconds = -1}); }, {"max_seconds is -1"});
 }
 
-TEST_P(TrainerEnd, ValidationComesByEpochsByUpdatesAndAfterTheLastUpdate) {
+TEST_P(TrainerEnd, ValidationComesByEpochsByStepsAndAfterTheLastStep) {
   const auto validated = [&](LoopOptions loop) {
-    std::vector<int64_t> updates;
+    std::vector<int64_t> steps;
     const auto trainer = trainer_for(mode(), loop);
     add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
-      if (point == "before_val") updates.push_back(c.update);
+      if (point == "before_val") steps.push_back(c.step);
     });
-    trainer->train(*loader(6), loader(2).get());  // 3 updates per epoch
-    return updates;
+    trainer->train(*loader(6), loader(2).get());  // 3 steps per epoch
+    return steps;
   };
-  using Updates = std::vector<int64_t>;
-  EXPECT_EQ(validated({.max_epochs = 3}), (Updates{3, 6, 9}));
-  EXPECT_EQ(validated({.max_epochs = 5, .val_interval = 2, .val_by_epoch = true}), (Updates{6, 12}));
-  EXPECT_EQ(validated({.max_epochs = 3, .val_interval = 4}), (Updates{4, 8, 9}));
-  EXPECT_EQ(validated({.max_updates = 7, .val_interval = 4}), (Updates{4, 7}));
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(validated({.max_epochs = 3}), (Steps{3, 6, 9}));
+  EXPECT_EQ(validated({.max_epochs = 5, .val_interval = 2, .val_by_epoch = true}), (Steps{6, 12}));
+  EXPECT_EQ(validated({.max_epochs = 3, .val_interval = 4}), (Steps{4, 8, 9}));
+  EXPECT_EQ(validated({.max_steps = 7, .val_interval = 4}), (Steps{4, 7}));
 }
 
 TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
-  const auto trainer = trainer_for(mode(), {.max_updates = 1});
+  const auto trainer = trainer_for(mode(), {.max_steps = 1});
   trainer->add_metric(std::make_unique<Accuracy>());
   trainer->add_metric(std::make_unique<Accuracy>(), "second");
   const MetricValues values = trainer->validate(*loader(4));
   EXPECT_EQ(values.count("accuracy") + values.count("second/accuracy") + values.count("loss"), 3U);
-  const auto second_first = trainer_for(mode(), {.max_updates = 1});
+  const auto second_first = trainer_for(mode(), {.max_steps = 1});
   std::string first = "none";
   add_hook(*second_first, [&](const std::string& point, TrainContext& c) {
     if (point == "after_val_epoch") first = c.first_metric;
@@ -206,14 +206,14 @@ TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
   struct sigaction before {};
   sigaction(SIGTERM, nullptr, &before);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
-    const auto trainer = trainer_for(mode(), {.max_updates = 10});
+    const auto trainer = trainer_for(mode(), {.max_steps = 10});
     trainer->add_hook(std::make_unique<StopSignalHook>());
     add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
-      if (point == "after_backward" && c.update == 3) std::raise(signal);
+      if (point == "after_backward" && c.step == 3) std::raise(signal);
     });
     trainer->train(*loader(30));
     EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
-    EXPECT_EQ(trainer->update(), 4) << "the update is finished first";
+    EXPECT_EQ(trainer->step(), 4) << "the step is finished first";
     EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr(StopSignals::name(signal)));
     trainer->train(*loader(30));  // the signal belonged to the run before
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <duet/hooks/callback_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
+#include "hooks/callback_hook.h"
+#include "hooks/param_scheduler_hook.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include "../support/temp_dir.h"
 #include "../support/trainer_runs.h"
 
-// A run that goes on with another batch_size or accumulate: epochs have another number of updates from there on.
+// A run that goes on with another batch_size or accumulate: epochs have another number of steps from there on.
 
 namespace duet {
 namespace {
@@ -24,14 +24,14 @@ constexpr int64_t kSamples = 40;
 
 struct Part {
   int64_t batch_size = 4, accumulate = 1;
-  int64_t until = 0;  // updates; 0: `epochs`
+  int64_t until = 0;  // steps; 0: `epochs`
   int64_t epochs = 0;
   bool estimates = false;
 };
 
 struct Seen {
   std::vector<int64_t> samples;  // of the second epoch
-  int64_t planned = 0, updates = 0, epoch = 0;
+  int64_t planned = 0, steps = 0, epoch = 0;
   double last_lr = 0;
 };
 
@@ -56,14 +56,14 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
   void run(const Part& part, Seen& seen) {
     TrainerOptions options;
     options.optimizer = {.type = "SGD", .lr = 0.05};
-    options.loop = {.max_updates = part.until, .max_epochs = part.epochs, .accumulate = part.accumulate};
+    options.loop = {.max_steps = part.until, .max_epochs = part.epochs, .accumulate = part.accumulate};
     const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
     trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
     auto watch = std::make_unique<CallbackHook>("watch");
-    watch->on(HookPoint::kBeforeTrain, [&seen](TrainContext& context) { seen.planned = planned_updates(context); });
+    watch->on(HookPoint::kBeforeTrain, [&seen](TrainContext& context) { seen.planned = planned_steps(context); });
     watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
       seen.last_lr = context.hyper_parameters.get(0, "lr");
-      for (const Batch& batch : context.window->batches) {
+      for (const Batch& batch : context.micro_batches->batches) {
         const at::Tensor ids = batch["id"];
         const auto* first = ids.const_data_ptr<int64_t>();
         if (context.epoch == 1) seen.samples.insert(seen.samples.end(), first, first + ids.numel());
@@ -76,7 +76,7 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     part.estimates ? trainer->train(*std::make_unique<Estimate>(std::move(data))) : trainer->train(*data);
     trainer->save(folder / "c");
     saved_ = true;
-    seen.updates = trainer->update();
+    seen.steps = trainer->step();
     seen.epoch = trainer->epoch();
   }
 
@@ -98,12 +98,12 @@ void expect_each_once(std::vector<int64_t> samples) {
 // Counted in larger batches the second epoch would be over long before its samples are.
 TEST_P(TrainerEpochs, ALimitWithinAnEpochOfAnotherLengthLeavesNothingOut) {
   Seen seen;
-  run({.batch_size = 4, .until = 17}, seen);  // 7 of 10 updates of the second epoch
+  run({.batch_size = 4, .until = 17}, seen);  // 7 of 10 steps of the second epoch
   run({.batch_size = 10, .until = 18}, seen);
   EXPECT_EQ(seen.epoch, 1);
   run({.batch_size = 1, .epochs = 3}, seen);
   expect_each_once(seen.samples);
-  EXPECT_EQ(seen.updates, 18 + 2 + 40);
+  EXPECT_EQ(seen.steps, 18 + 2 + 40);
 }
 
 TEST_P(TrainerEpochs, ThePlanIsWhatTheRunComesTo) {
@@ -115,9 +115,9 @@ TEST_P(TrainerEpochs, ThePlanIsWhatTheRunComesTo) {
       run({.batch_size = 4, .until = 13}, seen);
       run(rest, seen);
     });
-    EXPECT_EQ(seen.planned, seen.updates) << "batch_size " << rest.batch_size;
-    // Read before the last update: the value of the update before it.
-    const double through = static_cast<double>(seen.updates - 2) / static_cast<double>(seen.updates);
+    EXPECT_EQ(seen.planned, seen.steps) << "batch_size " << rest.batch_size;
+    // Read before the last step: the value of the step before it.
+    const double through = static_cast<double>(seen.steps - 2) / static_cast<double>(seen.steps);
     EXPECT_NEAR(seen.last_lr, 0.05 * (1 + std::cos(std::numbers::pi * through)) / 2, 1e-6);
     EXPECT_EQ(text.find("prefer to keep the global batch") == std::string::npos, same) << text;
     expect_each_once(seen.samples);
@@ -128,7 +128,7 @@ TEST_P(TrainerEpochs, ThePlanIsWhatTheRunComesTo) {
 // Else the schedule of a resumed run would be another than that of the unbroken one.
 TEST_P(TrainerEpochs, AnEstimateOfTheirLengthIsKept) {
   Seen seen;
-  run({.until = 23, .estimates = true}, seen);  // in the third epoch of ten updates that count as eleven
+  run({.until = 23, .estimates = true}, seen);  // in the third epoch of ten steps that count as eleven
   run({.epochs = 3, .estimates = true}, seen);
   EXPECT_EQ(seen.planned, 33);
 }

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 
 #include "../support/expect_error.h"
 #include "../support/loop_runs.h"
@@ -36,16 +36,16 @@ TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
     Names calls;
     trainer->add_hook(recorder(calls));
     trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" && context.update == at) context.request_stop("enough");
+      if (point == "after_train_iter" && context.step == at) context.request_stop("enough");
     }));
     const auto data = loader(10);
     trainer->train(*data);
-    EXPECT_EQ(trainer->update(), at);
+    EXPECT_EQ(trainer->step(), at);
     EXPECT_EQ(trainer->stop_reason(), "enough");
     EXPECT_EQ(calls.back(), "after_run");
     trainer->train(*data);
     EXPECT_EQ(trainer->stop_reason(), "");
-    EXPECT_EQ(trainer->update(), 15);
+    EXPECT_EQ(trainer->step(), 15);
     expect_same_state(whole, trainer->state_dict());
   }
 }
@@ -57,7 +57,7 @@ StateDict copy_of(const StateDict& state) {
   return copy;
 }
 
-TEST_P(TrainerResume, ResumesFromEveryUpdateInEitherMode) {
+TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
   for (const int64_t accumulate : {1, 2}) {
     const LoopOptions loop = {.max_epochs = 3, .accumulate = accumulate};
     std::vector<StateDict> states;
@@ -117,7 +117,7 @@ TEST_P(TrainerResume, AStateOfAnotherModelIsRefusedAndChangesNothing) {
   StateDict generator = copy_of(before);
   generator.set("random.cpu", at::zeros({3}, at::kByte));
   expect_refused(generator, {"generator 'cpu'"});
-  expect_refused(StateDict(), {"trainer.update"});
+  expect_refused(StateDict(), {"trainer.step"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, TrainerResume, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });

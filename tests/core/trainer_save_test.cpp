@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 
 #include <filesystem>
 
@@ -157,10 +157,10 @@ class OtherStream : public Stream {
 };
 
 TEST_P(TrainerSave, APositionInAnotherKindOfSourceIsRefusedInWords) {
-  const auto source = trainer_for(mode(), {.max_updates = 2});
+  const auto source = trainer_for(mode(), {.max_steps = 2});
   source->train(*loader(8));
   const StateDict state = copy_of(source->state_dict());
-  const auto target = trainer_for(mode(), {.max_updates = 4});
+  const auto target = trainer_for(mode(), {.max_steps = 4});
   Names calls;
   target->add_hook(testing::recorder(calls));
   target->load_state_dict(state);
@@ -171,10 +171,10 @@ TEST_P(TrainerSave, APositionInAnotherKindOfSourceIsRefusedInWords) {
   expect_error<CheckpointError>([&] { target->train(other); }, {"cannot go on", "byte_offset", "load_weights()"});
   expect_error<CheckpointError>([&] { target->train(*loader(10)); }, {"cannot go on", "10 samples"});
   EXPECT_TRUE(calls.empty());
-  EXPECT_EQ(target->update(), 2);
+  EXPECT_EQ(target->step(), 2);
   expect_same_state(state, target->state_dict());
   target->train(*loader(8));  // the right one is still welcome
-  EXPECT_EQ(target->update(), 4);
+  EXPECT_EQ(target->step(), 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, TrainerSave, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });

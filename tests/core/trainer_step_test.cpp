@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Functions.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/error.h>
-#include <duet/hooks/checkpoint_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/param_scheduler_hook.h"
 
 #include <filesystem>
 
@@ -33,9 +33,9 @@ class TrainerStep : public ::testing::TestWithParam<std::string> {
  protected:
   std::string mode() const { return GetParam(); }
 
-  // Twelve updates in all, with a schedule over them and a checkpoint after every fifth.
+  // Twelve steps in all, with a schedule over them and a checkpoint after every fifth.
   std::unique_ptr<BaseTrainer> scheduled(const std::string& work_dir) const {
-    auto trainer = trainer_for(mode(), {.max_updates = 12, .work_dir = work_dir});
+    auto trainer = trainer_for(mode(), {.max_steps = 12, .work_dir = work_dir});
     trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{
         {.type = "Linear", .end = 4, .start_factor = 0.25}, {.type = "Cosine", .begin = 4}}));
     trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5, .max_keep = -1}));
@@ -46,12 +46,12 @@ class TrainerStep : public ::testing::TestWithParam<std::string> {
 // All but what belongs to a data source that the trainer knows.
 void expect_same_training(const StateDict& a, const StateDict& b) {
   for (const char* part : {"model", "optimizer", "random", "hooks"}) expect_same_state(a.part(part), b.part(part));
-  EXPECT_EQ(a.integer("trainer.update"), b.integer("trainer.update"));
+  EXPECT_EQ(a.integer("trainer.step"), b.integer("trainer.step"));
   expect_same_tensor("loss", a.tensor("trainer.loss"), b.tensor("trainer.loss"));
 }
 
-void step_through(BaseTrainer& trainer, DataSource& data, int64_t updates) {
-  for (int64_t i = 0; i < updates; ++i) {
+void step_through(BaseTrainer& trainer, DataSource& data, int64_t steps) {
+  for (int64_t i = 0; i < steps; ++i) {
     std::optional<Batch> next = data.next();
     if (!next) {
       data.start_epoch(1);
@@ -122,7 +122,7 @@ TEST_P(TrainerStep, TheFirstStepOpensTheRunAndFinishClosesItOnce) {
 }
 
 TEST_P(TrainerStep, TrainClosesAnOpenLoopFirst) {
-  const auto trainer = trainer_for(mode(), {.max_updates = 2});
+  const auto trainer = trainer_for(mode(), {.max_steps = 2});
   Names calls;
   trainer->add_hook(recorder(calls));
   trainer->step(batch(1));
@@ -162,7 +162,7 @@ TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   EXPECT_EQ(calls.front(), "before_run");
   trainer->finish();
   EXPECT_EQ(error, "");
-  EXPECT_EQ(trainer->update(), 2);
+  EXPECT_EQ(trainer->step(), 2);
 }
 
 TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
@@ -180,32 +180,32 @@ TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
 }
 
 TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
-  const auto trainer = trainer_for(mode(), {.max_updates = 5});
+  const auto trainer = trainer_for(mode(), {.max_steps = 5});
   trainer->add_hook(std::make_unique<EveryPointHook>("stop", [](const std::string& point, TrainContext& context) {
-    if (point == "after_train_iter" && context.update == 3) context.request_stop("enough");
+    if (point == "after_train_iter" && context.step == 3) context.request_stop("enough");
   }));
   while (!trainer->finished()) trainer->step(batch(1));
-  EXPECT_EQ(trainer->update(), 3);
+  EXPECT_EQ(trainer->step(), 3);
   EXPECT_EQ(trainer->stop_reason(), "enough");
   trainer->finish();
   EXPECT_EQ(trainer->stop_reason(), "enough");
   trainer->step(batch(1));
   while (!trainer->finished()) trainer->step(batch(1));
-  EXPECT_EQ(trainer->update(), 5);
+  EXPECT_EQ(trainer->step(), 5);
 }
 
 TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
   const auto trainer = trainer_for(mode(), {});
   trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
-  expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_updates"});
-  EXPECT_EQ(trainer->update(), 0);
+  expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_steps"});
+  EXPECT_EQ(trainer->step(), 0);
 }
 
 TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   const auto trainer = trainer_for(mode(), {});
   EXPECT_FALSE(trainer->output().loss.defined());
   for (uint64_t n = 0; n < 4; ++n) {
-    const UpdateOutput& output = trainer->step(batch(n));
+    const StepResult& output = trainer->step(batch(n));
     EXPECT_EQ(&output, &trainer->output());
   }
   const at::Tensor loss = trainer->output().loss.clone();

@@ -3,9 +3,9 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <duet/core/data/data_loader.h>
-#include <duet/core/data/tensor_dataset.h>
-#include <duet/core/error.h>
+#include "data/data_loader.h"
+#include "data/tensor_dataset.h"
+#include "base/error.h"
 
 #include "../support/expect_error.h"
 #include "../support/loop_runs.h"
@@ -31,7 +31,7 @@ Names operator+(Names a, const Names& b) {
   return a;
 }
 
-const Names kUpdate = {"before_train_iter",    "after_backward", "before_optimizer_step",
+const Names kStep = {"before_train_iter",    "after_backward", "before_optimizer_step",
                        "after_optimizer_step", "after_train_iter"};
 
 Names pass_of(const std::string& what, int64_t batches) {
@@ -51,12 +51,12 @@ TEST_P(Trainer, HooksRunInOneOrder) {
       SCOPED_TRACE("accumulate " + std::to_string(accumulate) + " val_interval " + std::to_string(val_interval));
       const int64_t per_epoch = accumulate == 1 ? 5 : 2;
       Names expected = {"before_run", "before_train"};
-      int64_t update = 0;
+      int64_t step = 0;
       for (int64_t epoch = 0; epoch < 2; ++epoch) {
         expected = expected + Names{"before_train_epoch"};
         for (int64_t i = 0; i < per_epoch; ++i) {
-          expected = expected + kUpdate;
-          if (val_interval > 0 && ++update % val_interval == 0) expected = expected + pass_of("val", 2);
+          expected = expected + kStep;
+          if (val_interval > 0 && ++step % val_interval == 0) expected = expected + pass_of("val", 2);
         }
         expected = expected + Names{"after_train_epoch"};
         if (val_interval == 0) expected = expected + pass_of("val", 2);
@@ -68,14 +68,14 @@ TEST_P(Trainer, HooksRunInOneOrder) {
       trainer->add_hook(recorder(calls));
       trainer->train(*loader(10), loader(4).get());
       EXPECT_EQ(calls, expected);
-      EXPECT_EQ(trainer->update(), 2 * per_epoch);
+      EXPECT_EQ(trainer->step(), 2 * per_epoch);
       EXPECT_EQ(trainer->epoch(), 2);
     }
   }
 }
 
 TEST_P(Trainer, TheSmallestRunInFull) {
-  const auto trainer = trainer_for(mode(), {.max_updates = 1});
+  const auto trainer = trainer_for(mode(), {.max_steps = 1});
   Names calls;
   trainer->add_hook(recorder(calls));
   trainer->train(*loader(2), loader(2).get());
@@ -104,57 +104,57 @@ TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
   for (uint64_t n = 0; n < 5; ++n) trainer->step(testing::mlp_task().batch(4, n));
   trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});
   const Names begin = {"before_run", "before_train"};
-  EXPECT_EQ(calls, begin + kUpdate + kUpdate + kUpdate + kUpdate + kUpdate + kUpdate);
-  EXPECT_EQ(trainer->update(), 6);
+  EXPECT_EQ(calls, begin + kStep + kStep + kStep + kStep + kStep + kStep);
+  EXPECT_EQ(trainer->step(), 6);
 }
 
-TEST_P(Trainer, AHookSeesTheUpdateThatIsMeant) {
+TEST_P(Trainer, AHookSeesTheStepThatIsMeant) {
   const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = 3});
-  std::vector<int64_t> windows, updates, epochs, within;
+  std::vector<int64_t> windows, steps, epochs, within;
   trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
     EXPECT_EQ(context.mode, mode());
     EXPECT_EQ(context.max_epochs, 2);
-    EXPECT_EQ(context.window != nullptr, point.find("_iter") != std::string::npos || point.find("backward") != std::string::npos ||
+    EXPECT_EQ(context.micro_batches != nullptr, point.find("_iter") != std::string::npos || point.find("backward") != std::string::npos ||
                                              point.find("optimizer") != std::string::npos) << point;
     if (point == "before_train_iter") {
       EXPECT_EQ(context.output, nullptr);
-      windows.push_back(static_cast<int64_t>(context.window->batches.size()));
+      windows.push_back(static_cast<int64_t>(context.micro_batches->batches.size()));
     }
     if (point == "after_train_iter") {
-      EXPECT_EQ(context.updates_per_epoch, 2);
+      EXPECT_EQ(context.steps_per_epoch, 2);
       EXPECT_EQ(context.output->loss.dim(), 0);
       EXPECT_EQ(context.output->log.at(0).first, "error");
-      updates.push_back(context.update);
+      steps.push_back(context.step);
       epochs.push_back(context.epoch);
-      within.push_back(context.update_in_epoch);
+      within.push_back(context.step_in_epoch);
     }
   }));
   trainer->train(*loader(10));
   EXPECT_THAT(windows, ElementsAre(3, 2, 3, 2));
-  EXPECT_THAT(updates, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(epochs, ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(within, ElementsAre(1, 2, 1, 2));
 }
 
 TEST_P(Trainer, StopsAtTheFirstLimit) {
   struct Limit {
-    int64_t max_updates, max_epochs, updates, epochs;
+    int64_t max_steps, max_epochs, steps, epochs;
   };
   for (const Limit& limit : {Limit{7, 0, 7, 1}, Limit{0, 2, 10, 2}, Limit{7, 2, 7, 1}, Limit{70, 2, 10, 2}, Limit{10, 0, 10, 2}, Limit{5, 3, 5, 1}}) {
-    SCOPED_TRACE(std::to_string(limit.max_updates) + " " + std::to_string(limit.max_epochs));
-    const auto trainer = trainer_for(mode(), {.max_updates = limit.max_updates, .max_epochs = limit.max_epochs});
+    SCOPED_TRACE(std::to_string(limit.max_steps) + " " + std::to_string(limit.max_epochs));
+    const auto trainer = trainer_for(mode(), {.max_steps = limit.max_steps, .max_epochs = limit.max_epochs});
     Names calls;
     trainer->add_hook(recorder(calls));
     const auto data = loader(10);
     trainer->train(*data);
-    EXPECT_EQ(trainer->update(), limit.updates);
+    EXPECT_EQ(trainer->step(), limit.steps);
     EXPECT_EQ(trainer->epoch(), limit.epochs);
     EXPECT_EQ(std::count(calls.begin(), calls.end(), "after_train_epoch"), limit.epochs);
     EXPECT_EQ(trainer->stop_reason(), "");
     calls.clear();
     trainer->train(*data);  // nothing left to do
     EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "after_train", "after_run"));
-    EXPECT_EQ(trainer->update(), limit.updates);
+    EXPECT_EQ(trainer->step(), limit.steps);
   }
 }
 
@@ -193,7 +193,7 @@ TEST_P(Trainer, AfterTrainReachesEveryHookWhoeverFails) {
   }
 }
 
-// A task that fails at one update, and before its first.
+// A task that fails at one step, and before its first.
 class FailingTask : public Task {
  public:
   NamedTensors named_parameters() const override { return {{"w", w_}}; }
@@ -221,14 +221,14 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   auto task = std::make_unique<FailingTask>();
   task->fails = true;
   TrainerOptions options;
-  options.loop.max_updates = 3;
+  options.loop.max_steps = 3;
   const auto trainer = make_trainer(mode(), std::move(task), options);
   Names calls;
   std::string error;
   trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
     error = context.error;
     if (point == "on_exception" || point == "after_train") {
-      EXPECT_EQ(context.window, nullptr);
+      EXPECT_EQ(context.micro_batches, nullptr);
       EXPECT_EQ(context.output, nullptr);
       throw std::runtime_error("a second error");
     }
@@ -240,7 +240,7 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   EXPECT_EQ(error, "no forward");
   EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "on_exception",
                                  "after_train", "after_run"));
-  EXPECT_EQ(trainer->update(), 0);
+  EXPECT_EQ(trainer->step(), 0);
 }
 
 TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
@@ -255,14 +255,14 @@ TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
   expect_error<DataError>([&] { trainer->step(ones(0)); }, {"weight 0"});
   expect_error<DataError>([&] { trainer->step(std::vector<Batch>{ones(0), ones(0)}); }, {"weight 0"});
   expect_error<DataError>([&] { trainer->step(std::vector<Batch>()); }, {"no micro-batch"});
-  EXPECT_EQ(trainer->update(), 0);
+  EXPECT_EQ(trainer->step(), 0);
   trainer->step(ones(2));
-  EXPECT_EQ(trainer->update(), 1);
+  EXPECT_EQ(trainer->step(), 1);
 }
 
 TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
-  expect_error<ConfigError>([&] { trainer_for(mode(), {})->train(*loader(4)); }, {"max_updates", "max_epochs"});
-  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_updates = -1}); }, {"max_updates is -1"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {})->train(*loader(4)); }, {"max_steps", "max_epochs"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {.max_steps = -1}); }, {"max_steps is -1"});
   expect_error<ConfigError>([&] { trainer_for(mode(), {.max_epochs = -1}); }, {"max_epochs is -1"});
   expect_error<ConfigError>([&] { trainer_for(mode(), {.accumulate = 0}); }, {"accumulate is 0"});
   expect_error<ConfigError>([&] { trainer_for(mode(), {.val_interval = -2}); }, {"val_interval is -2"});
@@ -275,7 +275,7 @@ TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
     std::optional<Batch> next() override { return std::nullopt; }
     int64_t batches_per_epoch() const override { return 0; }
   };
-  const auto trainer = trainer_for(mode(), {.max_updates = 3});
+  const auto trainer = trainer_for(mode(), {.max_steps = 3});
   Names calls;
   trainer->add_hook(recorder(calls));
   Empty empty;
@@ -293,14 +293,14 @@ TEST_P(Trainer, ValidationDoesNotDisturbTraining) {
   expect_same_state(states[0].without("trainer"), states[1].without("trainer"));  // which knows that it has validated
 }
 
-// Counts validations, and keeps the state as a checkpoint hook would, which saves before the validation of an update.
+// Counts validations, and keeps the state as a checkpoint hook would, which saves before the validation of a step.
 class SavingHook : public Hook {
  public:
   std::string name() const override { return "saving"; }
   void after_train_iter(TrainContext& context) override {
-    if (context.update == 2) saved = context.trainer_state.state_dict();
+    if (context.step == 2) saved = context.trainer_state.state_dict();
   }
-  void before_val(TrainContext& context) override { validated.push_back(context.update); }
+  void before_val(TrainContext& context) override { validated.push_back(context.step); }
   StateDict saved;
   std::vector<int64_t> validated;
 };
@@ -309,7 +309,7 @@ TEST_P(Trainer, AResumeMakesUpForAValidationThatWasDue) {
   std::vector<std::vector<int64_t>> validated;
   StateDict saved;
   for (const bool resumes : {false, true}) {
-    const auto trainer = trainer_for(mode(), {.max_updates = 4, .val_interval = 2});
+    const auto trainer = trainer_for(mode(), {.max_steps = 4, .val_interval = 2});
     auto hook = std::make_unique<SavingHook>();
     const SavingHook& lent = *hook;
     trainer->add_hook(std::move(hook));

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/comm/together.h>
-#include <duet/core/error.h>
+#include "checkpoint/checkpoint.h"
+#include "distributed/run_on_ranks.h"
+#include "base/error.h"
 
 #include "../support/ranks.h"
 
@@ -95,9 +95,9 @@ TEST(Communicator, HasSeveralOnTheirWay) {
   });
 }
 
-TEST(Communicator, KeepsAnUpdateAndRepeatsItAlone) {
+TEST(Communicator, KeepsAnStepAndRepeatsItAlone) {
   on_ranks(2, [](Communicator& ranks) {
-    const auto update = [&](double value) {
+    const auto step = [&](double value) {
       const at::Tensor a = at::full({3}, value), b = at::full({2}, value + 10);
       ranks.start_sum(a);
       ranks.start_broadcast(b, 1);
@@ -107,15 +107,15 @@ TEST(Communicator, KeepsAnUpdateAndRepeatsItAlone) {
     };
     const auto own = static_cast<double>(ranks.rank() + 1);
     ranks.keep();
-    check(update(own) == std::vector<double>({3, 12}), "the kept update");
+    check(step(own) == std::vector<double>({3, 12}), "the kept step");
     if (ranks.rank() == 0) {  // the other does nothing
       ranks.repeat();
-      check(update(own) == std::vector<double>({3, 12}) && ranks.repeated_exactly(), "the same again");
+      check(step(own) == std::vector<double>({3, 12}) && ranks.repeated_exactly(), "the same again");
       ranks.repeat();
-      check(update(own + 1) == std::vector<double>({3, 12}) && !ranks.repeated_exactly(), "another contribution");
+      check(step(own + 1) == std::vector<double>({3, 12}) && !ranks.repeated_exactly(), "another contribution");
     }
     ranks.live();
-    check(update(2 * own) == std::vector<double>({6, 14}), "a usual update");
+    check(step(2 * own) == std::vector<double>({6, 14}), "a usual step");
   });
 }
 
@@ -153,7 +153,7 @@ TEST(Communicator, NamesTheRankThatFails) {
   EXPECT_EQ(results[1].exit_code, 3);
   for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
     EXPECT_EQ(results[rank].exit_code, 6);
-    EXPECT_NE(results[rank].error.find("rank 1 failed in update 17 (data): the file is torn"), std::string::npos)
+    EXPECT_NE(results[rank].error.find("rank 1 failed in step 17 (data): the file is torn"), std::string::npos)
         << results[rank].error;
   }
 }
@@ -171,20 +171,20 @@ TEST(Communicator, IsAtItsEndAfterAnError) {
 // A rank that comes back from a body without having made the calls of the others.
 TEST(Communicator, NamesTheRankThatLeaves) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
-    ranks->report(3, "update");
+    ranks->report(3, "step");
     if (ranks->rank() != 2) ranks->barrier();
     return NamedTensors();
   });
   EXPECT_EQ(results[2].error, "");
   for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
     EXPECT_EQ(results[rank].exit_code, 6);
-    EXPECT_NE(results[rank].error.find("rank 2 has left the group in update 3 (update)"), std::string::npos)
+    EXPECT_NE(results[rank].error.find("rank 2 has left the group in step 3 (step)"), std::string::npos)
         << results[rank].error;
   }
 }
 
 // With work on its way, and with one that the others never join.
-TEST(Communicator, EndsAtOnceInTheMiddleOfAnUpdate) {
+TEST(Communicator, EndsAtOnceInTheMiddleOfAnStep) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     const at::Tensor a = at::ones({1000}), b = at::ones({1000});
     ranks->start_sum(a);
@@ -204,7 +204,7 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     const auto type_of = [&](const std::function<void()>& call) -> double {
       try {
-        together(ranks.get(), [&] {
+        run_on_all_ranks(ranks.get(), [&] {
           if (ranks->rank() == 1) call();
         });
       } catch (const SaveRefused& error) {
@@ -236,9 +236,9 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
 TEST(Together, RunsOnRank0Alone) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     double calls = 0;
-    on_main(ranks.get(), [&] { ++calls; });
+    run_on_main(ranks.get(), [&] { ++calls; });
     check(calls == (ranks->rank() == 0 ? 1 : 0), "one call");
-    on_main(ranks.get(), [&] { throw CheckpointError("no room"); });
+    run_on_main(ranks.get(), [&] { throw CheckpointError("no room"); });
     return NamedTensors();
   });
   for (const auto& result : results) {
@@ -246,8 +246,8 @@ TEST(Together, RunsOnRank0Alone) {
     EXPECT_NE(result.error.find("no room"), std::string::npos);
   }
   int calls = 0;
-  on_main(nullptr, [&] { ++calls; });
-  together(nullptr, [&] { ++calls; });
+  run_on_main(nullptr, [&] { ++calls; });
+  run_on_all_ranks(nullptr, [&] { ++calls; });
   EXPECT_EQ(calls, 2);
 }
 

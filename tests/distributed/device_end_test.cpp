@@ -1,5 +1,5 @@
-#include <duet/core/comm/c10d_communicator.h>
-#include <duet/core/error.h>
+#include "distributed/detail/c10d_communicator.h"
+#include "base/error.h"
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -139,7 +139,7 @@ TEST(DeviceEnd, ComesAtOnceWhenARankFails) {
   });
   EXPECT_EQ(results[2].error, "");
   for (const std::size_t rank : {0, 1}) {
-    EXPECT_NE(results[rank].error.find("rank 2 failed in update 0 (start): it has had enough"), std::string::npos)
+    EXPECT_NE(results[rank].error.find("rank 2 failed in step 0 (start): it has had enough"), std::string::npos)
         << results[rank].error;
   }
 }

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include <duet/core/error.h>
-#include <duet/core/model/module_task.h>
+#include "base/error.h"
+#include "core/module_task.h"
 #include <torch/torch.h>
 
 #include <cmath>
@@ -29,23 +29,23 @@ Batch batch_of(double value) { return {{"x", torch::full({1}, value, torch::kFlo
 struct Training {
   std::string mode = "eager";
   TrainerOptions options{};
-  int64_t updates = 1;
-  std::function<StepOutput(TwoWeights&, const at::Tensor& mean, int64_t update)> loss =
+  int64_t steps = 1;
+  std::function<StepOutput(TwoWeights&, const at::Tensor& mean, int64_t step)> loss =
       [](TwoWeights& model, const at::Tensor& mean, int64_t) {
         return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
       };
-  std::function<double(int64_t update)> value = [](int64_t) { return 2.0; };
+  std::function<double(int64_t step)> value = [](int64_t) { return 2.0; };
 };
 
 NamedTensors train(Training run, const Ranks& ranks) {
-  int64_t update = 0;
+  int64_t step = 0;
   const auto task_step = [&](TwoWeights& model, const Batch& batch) {
-    return run.loss(model, batch["x"].mean(), update);
+    return run.loss(model, batch["x"].mean(), step);
   };
   run.options.optimizer = {.type = "SGD", .lr = 0.1};
   run.options.distributed.communicator = ranks;
   const auto trainer = make_trainer(run.mode, make_task(std::make_shared<TwoWeights>(), task_step), run.options);
-  for (; update < run.updates; ++update) trainer->step(batch_of(run.value(update)));
+  for (; step < run.steps; ++step) trainer->step(batch_of(run.value(step)));
   trainer->finish();
   return weights_of(*trainer);
 }
@@ -78,24 +78,24 @@ TEST_P(DistributedErrors, OtherNamesAreLogged) {
               2, "training_step logs other values on rank 1");
 }
 
-TEST(DistributedErrorsLater, OtherNamesAreLoggedInALaterUpdate) {
+TEST(DistributedErrorsLater, OtherNamesAreLoggedInALaterStep) {
   expect_told(
       run_ranks(2,
                 [](const Ranks& ranks) {
-                  Training run{.updates = 6};
-                  run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t update) {
+                  Training run{.steps = 6};
+                  run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t step) {
                     const at::Tensor loss = (mean * model.a + mean * model.b).sum();
-                    return StepOutput{loss, {{ranks->rank() == 1 && update == 3 ? "mistake" : "error", loss.detach()}}};
+                    return StepOutput{loss, {{ranks->rank() == 1 && step == 3 ? "mistake" : "error", loss.detach()}}};
                   };
                   return train(run, ranks);
                 }),
-      2, "logs other names than in the first update");
+      2, "logs other names than in the first step");
 }
 
 Training with_b_on_rank_0_alone(const std::string& mode, const Ranks& ranks, int64_t from) {
-  Training run{.mode = mode, .updates = 4};
-  run.loss = [&ranks, from](TwoWeights& model, const at::Tensor& mean, int64_t update) {
-    const bool uses_b = ranks->rank() == 0 || update < from;
+  Training run{.mode = mode, .steps = 4};
+  run.loss = [&ranks, from](TwoWeights& model, const at::Tensor& mean, int64_t step) {
+    const bool uses_b = ranks->rank() == 0 || step < from;
     return StepOutput{(uses_b ? mean * model.a + mean * model.b : mean * model.a).sum(), {}};
   };
   run.value = [&ranks](int64_t) { return ranks->rank() == 0 ? 2.0 : 4.0; };
@@ -108,9 +108,9 @@ TEST_P(DistributedErrors, AParameterIsUnusedOnOneRank) {
       "'b'");
 }
 
-TEST(DistributedErrorsLater, AParameterIsUnusedOnOneRankInALaterUpdate) {
+TEST(DistributedErrorsLater, AParameterIsUnusedOnOneRankInALaterStep) {
   expect_told(run_ranks(2, [](const Ranks& ranks) { return train(with_b_on_rank_0_alone("eager", ranks, 2), ranks); }),
-              2, "'b' got no gradient in this update on rank 1");
+              2, "'b' got no gradient in this step on rank 1");
 }
 
 TEST_P(DistributedErrors, AnUnusedParameterCountsAsZeroOnRequest) {
@@ -201,12 +201,12 @@ TEST(DistributedErrorsLater, TheModelsDiffer) {
   expect_same_on_all(values);
 }
 
-TEST_P(DistributedErrors, NaNOnOneRankSkipsTheUpdateOnAll) {
+TEST_P(DistributedErrors, NaNOnOneRankSkipsTheStepOnAll) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    Training run{.mode = GetParam(), .updates = 5};
+    Training run{.mode = GetParam(), .steps = 5};
     run.options.non_finite = NonFinite::kSkip;
-    run.value = [&](int64_t update) {
-      return update == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 2.0;
+    run.value = [&](int64_t step) {
+      return step == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 2.0;
     };
     return train(run, ranks);
   });
@@ -216,10 +216,10 @@ TEST_P(DistributedErrors, NaNOnOneRankSkipsTheUpdateOnAll) {
 
 TEST_P(DistributedErrors, NaNOnOneRankEndsTheRunOnAll) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    Training run{.mode = GetParam(), .updates = 5};
+    Training run{.mode = GetParam(), .steps = 5};
     run.options.non_finite = NonFinite::kRaise;
-    run.value = [&](int64_t update) {
-      return update == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
+    run.value = [&](int64_t step) {
+      return step == 3 && ranks->rank() == 1 ? std::numeric_limits<double>::infinity() : 2.0;
     };
     return train(run, ranks);
   });

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/model/module_task.h>
+#include "core/module_task.h"
 #include <torch/torch.h>
 
 #include <cmath>
@@ -20,14 +20,14 @@ struct TrainingRun {
   int64_t samples = 106;  // 13 global batches of 8 and a tail of 2
   int64_t global_batch = 8;
   int64_t accumulate = 1;
-  int64_t updates = 100;
+  int64_t steps = 100;
   int64_t broken_sample = -1;  // whose values are not numbers
   TrainerOptions options{};
 };
 
 NamedTensors train(const ToyTask& task, TrainingRun run, const std::shared_ptr<Communicator>& ranks) {
   seed_all(1);
-  run.options.loop.max_updates = run.updates;
+  run.options.loop.max_steps = run.steps;
   run.options.loop.accumulate = run.accumulate;
   run.options.distributed.communicator = ranks;
   const auto trainer = make_trainer(run.mode, task.make(), run.options);
@@ -62,8 +62,8 @@ TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
   }
 }
 
-// One rank has the sample, all leave out its update.
-TEST_P(DistributedParity, UpdatesThatAreNotFiniteAreThoseOfOneProcess) {
+// One rank has the sample, all leave out its step.
+TEST_P(DistributedParity, StepsThatAreNotFiniteAreThoseOfOneProcess) {
   for (const std::string mode : {"eager", "graph"}) {
     for (const int64_t accumulate : {1, 3}) {
       TrainingRun run{.mode = mode, .accumulate = accumulate, .broken_sample = 41};
@@ -77,7 +77,7 @@ TEST_P(DistributedParity, UpdatesThatAreNotFiniteAreThoseOfOneProcess) {
 TEST_P(DistributedParity, ModesGiveTheSameBits) {
   for (const ToyTask& task : all_toy_tasks()) {
     for (const int64_t accumulate : {1, 3}) {
-      TrainingRun run{.accumulate = accumulate, .updates = 30};
+      TrainingRun run{.accumulate = accumulate, .steps = 30};
       run.options.optimizer = {.type = "AdamW", .lr = 1e-2};
       run.options.clip_grad = ClipGradOptions{.max_norm = 0.5};
       const auto eager = run_ranks(GetParam(), [&](const auto& ranks) { return train(task, run, ranks); });
@@ -94,8 +94,8 @@ TEST_P(DistributedParity, ModesGiveTheSameBits) {
 }
 
 // A line search sums the gradients of every trial.
-TEST_P(DistributedParity, AnUpdateThatRunsSeveralTimesIsThatOfOneProcess) {
-  TrainingRun run{.samples = 32, .global_batch = 32, .updates = 3};
+TEST_P(DistributedParity, AnStepThatRunsSeveralTimesIsThatOfOneProcess) {
+  TrainingRun run{.samples = 32, .global_batch = 32, .steps = 3};
   run.options.optimizer = {.type = "LBFGS", .max_iter = 5, .line_search_fn = "strong_wolfe"};
   expect_weights_of_one_process(GetParam(), run, 1e-4);
 }
@@ -107,7 +107,7 @@ struct Counter : torch::nn::Module {
 
 class DistributedBuffers : public ::testing::TestWithParam<const char*> {};
 
-// Rank r adds r + 1 in each of five updates.
+// Rank r adds r + 1 in each of five steps.
 TEST_P(DistributedBuffers, AreThoseOfRankZeroAlsoWhereCodeReplacesThem) {
   const auto results = run_ranks(2, [&](const std::shared_ptr<Communicator>& ranks) {
     const auto model = std::make_shared<Counter>();
@@ -120,10 +120,10 @@ TEST_P(DistributedBuffers, AreThoseOfRankZeroAlsoWhereCodeReplacesThem) {
     options.optimizer = {.type = "SGD", .lr = 0.1};
     options.distributed.communicator = ranks;
     const auto trainer = make_trainer(GetParam(), make_task(model, loss), options);
-    for (int update = 0; update < 5; ++update) {
+    for (int step = 0; step < 5; ++step) {
       trainer->step(Batch{{"x", torch::ones({2})}});
-      if (update == 1) model->count.set_data(torch::full({1}, 10 + rank));
-      if (update == 2) model->register_buffer("late", torch::full({2}, 20 + rank));
+      if (step == 1) model->count.set_data(torch::full({1}, 10 + rank));
+      if (step == 2) model->register_buffer("late", torch::full({2}, 20 + rank));
     }
     trainer->finish();
     return weights_of(*trainer);

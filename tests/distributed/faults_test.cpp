@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <c10/util/StringUtil.h>
-#include <duet/core/checkpoint/group_checkpoint.h>
-#include <duet/core/error.h>
-#include <duet/hooks/callback_hook.h>
+#include "core/detail/group_checkpoint.h"
+#include "base/error.h"
+#include "hooks/callback_hook.h"
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,12 +27,12 @@ using testing::run_ranks;
 using testing::ToyTask;
 
 constexpr double kTimeout = 3;
-constexpr int64_t kUpdate = 5;
+constexpr int64_t kStep = 5;
 
 struct Fault {
   std::string how;  // "killed", "exits", "throws", "stopped"
   HookPoint where = HookPoint::kBeforeTrainIter;
-  std::string phase = "update";  // as messages name it
+  std::string phase = "step";  // as messages name it
   int64_t rank = 0;
 };
 
@@ -69,20 +69,20 @@ NamedTensors train(const std::string& mode, const Fault& fault, const std::strin
                    const std::shared_ptr<Communicator>& ranks) {
   const ToyTask task = testing::mlp_task();
   TrainerOptions options;
-  options.loop.max_updates = 1000000;
+  options.loop.max_steps = 1000000;
   options.loop.val_interval = 2;
   options.distributed.communicator = ranks;
   const auto trainer = make_trainer(mode, task.make(), options);
-  int64_t updates = 0;
+  int64_t steps = 0;
   const auto strike_here = [&] {
-    if (ranks->rank() == fault.rank && updates >= kUpdate) strike(fault);
+    if (ranks->rank() == fault.rank && steps >= kStep) strike(fault);
   };
   auto hook = std::make_unique<CallbackHook>("fault");
   if (fault.phase != "data") hook->on(fault.where, [&](TrainContext&) { strike_here(); });
   CheckpointStore store(folder);
   hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-    updates = context.update;
-    if (context.update % 3 == 0) save_checkpoint(store, context);
+    steps = context.step;
+    if (context.step % 3 == 0) save_checkpoint(store, context);
   });
   trainer->add_hook(std::move(hook));
   const NamedTensors samples = testing::numbered_samples(task, 106);
@@ -110,7 +110,7 @@ void expect_named(const std::vector<RankResult>& results, const Fault& fault) {
     }
     EXPECT_EQ(other.exit_code, 6) << other.error;
     const std::string failed =
-        fault.how == "throws" ? " failed in update " : " is dead or stopped, last seen in update ";
+        fault.how == "throws" ? " failed in step " : " is dead or stopped, last seen in step ";
     EXPECT_NE(other.error.find(c10::str("rank ", fault.rank, failed)), std::string::npos) << other.error;
     EXPECT_NE(other.error.find("(" + fault.phase + ")"), std::string::npos) << other.error;
     EXPECT_EQ(other.error.find("the disk is on fire") != std::string::npos, fault.how == "throws") << other.error;
@@ -137,7 +137,7 @@ std::vector<Fault> all_faults() {
   for (const int64_t rank : {0, 1}) {
     for (const char* how : {"killed", "exits", "throws", "stopped"}) {
       faults.push_back({how, HookPoint::kBeforeTrainIter, "data", rank});
-      faults.push_back({how, HookPoint::kBeforeTrainIter, "update", rank});
+      faults.push_back({how, HookPoint::kBeforeTrainIter, "step", rank});
       faults.push_back({how, HookPoint::kBeforeValIter, "validation", rank});
       faults.push_back({how, HookPoint::kBeforeSaveCheckpoint, "checkpoint", rank});
     }

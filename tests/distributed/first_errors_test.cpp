@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/comm/connect.h>
-#include <duet/core/error.h>
+#include "distributed/connect.h"
+#include "base/error.h"
 
 #include <chrono>
 #include <stdexcept>

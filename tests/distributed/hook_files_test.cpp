@@ -1,7 +1,7 @@
 #include <ATen/ops/zeros.h>
-#include <duet/hooks/default_hooks.h>
-#include <duet/hooks/prediction_writer_hook.h>
-#include <duet/hooks/profiler_hook.h>
+#include "hooks/default_hooks.h"
+#include "hooks/prediction_writer_hook.h"
+#include "hooks/profiler_hook.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -23,13 +23,13 @@ using testing::Json;
 
 class DistributedFiles : public ::testing::TestWithParam<const char*> {
  protected:
-  static constexpr int64_t kUpdates = 9;
+  static constexpr int64_t kSteps = 9;
 
   static NamedTensors run(const std::string& folder, const std::shared_ptr<Communicator>& ranks) {
     seed_all(3);
     const testing::ToyTask task = testing::mlp_task();
     TrainerOptions options;
-    options.loop = {.max_updates = kUpdates, .val_interval = 9, .work_dir = folder};
+    options.loop = {.max_steps = kSteps, .val_interval = 9, .work_dir = folder};
     options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // four buckets
     const auto trainer = testing::make_trainer(GetParam(), task.make(), options);
     DefaultHooksOptions hooks;
@@ -71,7 +71,7 @@ std::vector<Json> events_of(const Json& trace, const std::vector<std::string>& n
   return found;
 }
 
-// Of an update that is not verified, which would run both ways. The values' sum starts before backward, and the
+// Of a step that is not verified, which would run both ways. The values' sum starts before backward, and the
 // buckets' one after another while products of backward are still to come.
 void check_trace(const std::string& path) {
   std::ifstream in(path);
@@ -94,8 +94,8 @@ TEST_P(DistributedFiles, AreWrittenOnceOrByEveryRankUnderItsName) {
                                           "predictions/rank-0/predictions.safetensors",
                                           "predictions/rank-1/predictions.jsonl",
                                           "predictions/rank-1/predictions.safetensors",
-                                          "trace/update-8-8.rank-0.json",
-                                          "trace/update-8-8.rank-1.json",
+                                          "trace/step-8-8.rank-0.json",
+                                          "trace/step-8-8.rank-1.json",
                                           "vis_data/predict_0_9.png",
                                           "vis_data/predict_4_9.png",
                                           "vis_data/val_0_9.png",
@@ -103,7 +103,7 @@ TEST_P(DistributedFiles, AreWrittenOnceOrByEveryRankUnderItsName) {
   EXPECT_EQ(files_of(folder), expected);
   for (const char* step : {"step-4", "step-8", "step-9"})
     EXPECT_TRUE(fs::exists(folder / "checkpoints/" + step)) << step;
-  for (const char* rank : {"0", "1"}) check_trace(folder / "trace/update-8-8.rank-" + rank + ".json");
+  for (const char* rank : {"0", "1"}) check_trace(folder / "trace/step-8-8.rank-" + rank + ".json");
 
   // 5 samples in batches of 2 per rank: 2 and 2, then one that rank 0 takes.
   EXPECT_EQ(testing::lines_of(folder / "predictions/rank-0/predictions.jsonl").size(), 3U);
@@ -114,7 +114,7 @@ TEST_P(DistributedFiles, AreWrittenOnceOrByEveryRankUnderItsName) {
   EXPECT_EQ(testing::kind_of(lines, "val").size(), 1U);
   const auto train = testing::kind_of(lines, "train");
   ASSERT_EQ(train.size(), 3U);
-  // Three updates of 8 samples, 4 of each rank.
+  // Three steps of 8 samples, 4 of each rank.
   EXPECT_NEAR(train[0].at("samples_per_second").get<double>() * train[0].at("time").get<double>(), 8, 0.1);
 }
 

@@ -1,12 +1,12 @@
 #include <ATen/ATen.h>
-#include <duet/core/metrics/accuracy.h>
-#include <duet/hooks/callback_hook.h>
-#include <duet/hooks/dist_sampler_seed_hook.h>
-#include <duet/hooks/early_stopping_hook.h>
-#include <duet/hooks/ema_hook.h>
-#include <duet/hooks/nan_guard_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
-#include <duet/hooks/sync_buffers_hook.h>
+#include "metrics/accuracy.h"
+#include "hooks/callback_hook.h"
+#include "hooks/dist_sampler_seed_hook.h"
+#include "hooks/early_stopping_hook.h"
+#include "hooks/ema_hook.h"
+#include "hooks/nan_guard_hook.h"
+#include "hooks/param_scheduler_hook.h"
+#include "hooks/sync_buffers_hook.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,7 +77,7 @@ NamedTensors ids_by_epoch(BaseTrainer& trainer, DataSource& data) {
   auto watch = std::make_unique<CallbackHook>("watch");
   watch->on(HookPoint::kBeforeTrainEpoch, [&](TrainContext&) { epochs.emplace_back(); });
   watch->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
-    for (const Batch& batch : context.window->batches) {
+    for (const Batch& batch : context.micro_batches->batches) {
       const at::Tensor ids = batch["id"];
       for (int64_t i = 0; i < ids.numel(); ++i) epochs.back().push_back(ids[i].item<int64_t>());
     }
@@ -132,7 +132,7 @@ TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
     NamedTensors result = weights_of(*trainer);
     const StateDict hooks = trainer->hooks().state_dict();
     for (const auto& [name, tensor] : hooks.tensors()) result.emplace_back("hooks." + name, tensor);
-    result.emplace_back("update", number(static_cast<double>(trainer->update())));
+    result.emplace_back("step", number(static_cast<double>(trainer->step())));
     result.emplace_back("rate", number(trainer->hyper_parameters().get(0, "lr")));
     result.emplace_back("stopped", number(trainer->outcome() == RunOutcome::kStopped));
     return result;
@@ -140,14 +140,14 @@ TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
   testing::expect_same_on_all(results);
   EXPECT_EQ(results[0].at("stopped").item<double>(), 1);
   EXPECT_LT(results[0].at("rate").item<double>(), 0.05);
-  EXPECT_LT(results[0].at("update").item<double>(), 180);
+  EXPECT_LT(results[0].at("step").item<double>(), 180);
 }
 
 // Samples of which one, on rank 1, is not a number.
 NamedTensors samples_with_nan(const testing::ToyTask& task) {
   NamedTensors items = task.batch(32, 9).items();
   for (auto& [name, tensor] : items) {
-    if (name == "input") tensor[22].fill_(std::numeric_limits<float>::quiet_NaN());  // update 3, rank 1 of 2
+    if (name == "input") tensor[22].fill_(std::numeric_limits<float>::quiet_NaN());  // step 3, rank 1 of 2
   }
   return items;
 }
@@ -162,7 +162,7 @@ TEST_P(DistributedHooks, NaNGuardEndsAllRanksForANaNOnOne) {
   });
   for (const RankResult& rank : results) {
     EXPECT_EQ(rank.exit_code, 1);
-    EXPECT_NE(rank.error.find("not finite at update 3"), std::string::npos) << rank.error;
+    EXPECT_NE(rank.error.find("not finite at step 3"), std::string::npos) << rank.error;
   }
 }
 
@@ -172,13 +172,13 @@ TEST_P(DistributedHooks, NaNGuardStopsAllRanksForANaNOnOne) {
     const auto trainer = trainer_for(task, {.max_epochs = 4}, ranks);
     trainer->add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 2, .action = "stop"}));
     trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
-    return NamedTensors{{"update", number(static_cast<double>(trainer->update()))}};
+    return NamedTensors{{"step", number(static_cast<double>(trainer->step()))}};
   });
   testing::expect_same_on_all(results);
-  EXPECT_EQ(results[0].at("update").item<double>(), 4);
+  EXPECT_EQ(results[0].at("step").item<double>(), 4);
 }
 
-TEST_P(DistributedHooks, AnUpdateWithANaNOnOneRankIsSkippedOnAll) {
+TEST_P(DistributedHooks, AnStepWithANaNOnOneRankIsSkippedOnAll) {
   const testing::ToyTask task = testing::mlp_task();
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     TrainerOptions options;

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/comm/launch.h>
-#include <duet/core/error.h>
+#include "distributed/launch.h"
+#include "base/error.h"
 
 #include <map>
 #include <sstream>

@@ -1,8 +1,8 @@
-#include <duet/core/metrics/accuracy.h>
-#include <duet/core/metrics/confusion_matrix.h>
-#include <duet/core/metrics/f1.h>
-#include <duet/core/metrics/iou_metric.h>
-#include <duet/core/metrics/perplexity.h>
+#include "metrics/accuracy.h"
+#include "metrics/confusion_matrix.h"
+#include "metrics/f1.h"
+#include "metrics/iou_metric.h"
+#include "metrics/perplexity.h"
 
 #include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include <duet/core/error.h>
-#include <duet/core/model/module_task.h>
-#include <duet/graph/graph_trainer.h>
-#include <duet/hooks/callback_hook.h>
+#include "base/error.h"
+#include "core/module_task.h"
+#include "graph/graph_trainer.h"
+#include "hooks/callback_hook.h"
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -114,7 +114,7 @@ NamedTensors train(const Training& training, const Ranks& ranks) {
   seed_all(1);
   TrainerOptions options;
   options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
-  options.loop = {.max_updates = 40, .accumulate = training.accumulate};
+  options.loop = {.max_steps = 40, .accumulate = training.accumulate};
   options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // one per parameter
   options.distributed.find_unused_parameters = training.find_unused;
   const auto trainer = make_trainer(training.mode, training.make(), options);
@@ -213,7 +213,7 @@ class DistributedSettings : public ::testing::TestWithParam<const char*> {
   static void step(BaseTrainer& trainer) { trainer.step(batch_of(classified(4))); }
 };
 
-TEST_P(DistributedSettings, AllLabelsOfAnUpdateAreIgnored) {
+TEST_P(DistributedSettings, AllLabelsOfAnStepAreIgnored) {
   expect_all(run_ranks(2,
                        [](const Ranks& ranks) {
                          TrainerOptions options;
@@ -224,7 +224,7 @@ TEST_P(DistributedSettings, AllLabelsOfAnUpdateAreIgnored) {
                          trainer->step(batch_of(samples));
                          return NamedTensors();
                        }),
-             3, "all micro-batches of update 0 have weight 0");
+             3, "all micro-batches of step 0 have weight 0");
 }
 
 TEST_P(DistributedSettings, OptionsDiffer) {
@@ -277,7 +277,7 @@ TEST_P(DistributedSettings, GroupsAreListedInAnotherOrder) {
     };
     options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
     const auto own = trainer(ranks, options);
-    for (int update = 0; update < 4; ++update) step(*own);
+    for (int step = 0; step < 4; ++step) step(*own);
     return weights_of(*own);
   }));
 }
@@ -286,9 +286,9 @@ TEST_P(DistributedSettings, AHookSetsANumberOnOneRank) {
   expect_all(run_ranks(2,
                        [](const Ranks& ranks) {
                          const auto own = trainer(ranks);
-                         for (int update = 0; update < 6; ++update) {
+                         for (int step = 0; step < 6; ++step) {
                            step(*own);
-                           if (update == 3 && ranks->rank() == 1) own->hyper_parameters().set(0, "lr", 0.25);
+                           if (step == 3 && ranks->rank() == 1) own->hyper_parameters().set(0, "lr", 0.25);
                          }
                          return NamedTensors();
                        }),
@@ -299,9 +299,9 @@ TEST_P(DistributedSettings, AHookSetsANumberOnOneRank) {
 TEST_P(DistributedSettings, AHookSetsNumbersOnAllRanks) {
   const auto results = run_ranks(2, [](const Ranks& ranks) {
     const auto own = trainer(ranks);
-    for (int update = 0; update < 6; ++update) {
+    for (int step = 0; step < 6; ++step) {
       step(*own);
-      if (update != 3) continue;
+      if (step != 3) continue;
       if (ranks->rank() == 0) own->hyper_parameters().set(0, "weight_decay", 0.5);
       own->hyper_parameters().set(0, "lr", 0.25);
       if (ranks->rank() == 1) own->hyper_parameters().set(0, "weight_decay", 0.5);
@@ -317,8 +317,8 @@ TEST_P(DistributedSettings, AHookFollowsACurveOnOneRank) {
   const auto drop = [](std::size_t, int64_t applied) { return applied < 5 ? 0.001 : 0.0001; };
   const auto follow = [&](const Ranks& ranks, bool alone) {
     const auto own = trainer(ranks);
-    if (!alone || ranks->rank() == 1) own->hyper_parameters().follow("lr", drop);
-    for (int update = 0; update < 6; ++update) step(*own);
+    if (!alone || ranks->rank() == 1) own->hyper_parameters().set_schedule("lr", drop);
+    for (int step = 0; step < 6; ++step) step(*own);
     return weights_of(*own);
   };
   expect_same_on_all(run_ranks(2, [&](const Ranks& ranks) { return follow(ranks, false); }));
@@ -326,13 +326,13 @@ TEST_P(DistributedSettings, AHookFollowsACurveOnOneRank) {
              "(lr follows a curve: yes; on rank 0 nothing)");
 }
 
-// On one rank, before every update: after the first one, which the ranks have compared, nothing runs op by op for it.
+// On one rank, before every step: after the first one, which the ranks have compared, nothing runs op by op for it.
 TEST(DistributedSetting, ToTheValueThatIsThereKeepsReplays) {
   const auto results = run_ranks(2, [](const Ranks& ranks) {
     TrainerOptions options;
     options.distributed.communicator = ranks;
     GraphTrainer trainer(classifier<Layers>(), options);
-    for (int update = 0; update < 10; ++update) {
+    for (int step = 0; step < 10; ++step) {
       if (ranks->rank() == 0) trainer.hyper_parameters().set(0, "lr", 0.001);
       trainer.step(batch_of(classified(4)));
     }
@@ -347,8 +347,8 @@ TEST(DistributedSetting, ToTheValueThatIsThereKeepsReplays) {
 TEST_P(DistributedSettings, TwoTrainersTakeTurns) {
   const auto turns = [](const Ranks& ranks, bool in_order) {
     const auto first = trainer(ranks), second = trainer(ranks);
-    for (int update = 0; update < 5; ++update) {
-      const bool swap = !in_order && update == 3 && ranks->rank() == 1;
+    for (int step = 0; step < 5; ++step) {
+      const bool swap = !in_order && step == 3 && ranks->rank() == 1;
       step(swap ? *second : *first);
       step(swap ? *first : *second);
     }

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include <duet/core/error.h>
-#include <duet/core/hook.h>
-#include <duet/core/model/module_task.h>
+#include "base/error.h"
+#include "core/hook.h"
+#include "core/module_task.h"
 #include <torch/torch.h>
 
 #include <csignal>
@@ -27,9 +27,9 @@ struct Growing : torch::nn::Module {
   at::Tensor cache = register_buffer("cache", torch::zeros({2}));
 };
 
-// Runs six updates; `act` may do something of this rank's after each.
+// Runs six steps; `act` may do something of this rank's after each.
 NamedTensors train(const std::string& mode, const Ranks& ranks,
-                   const std::function<void(Growing&, int64_t update)>& act) {
+                   const std::function<void(Growing&, int64_t step)>& act) {
   TrainerOptions options;
   options.optimizer = {.type = "SGD", .lr = 0.1};
   options.distributed.communicator = ranks;
@@ -39,9 +39,9 @@ NamedTensors train(const std::string& mode, const Ranks& ranks,
     return (batch["x"] * net.weight + net.bias).mean() + 0 * net.cache.sum();
   };
   const auto trainer = make_trainer(mode, make_task(model, loss), options);
-  for (int64_t update = 0; update < 6; ++update) {
+  for (int64_t step = 0; step < 6; ++step) {
     trainer->step(Batch{{"x", torch::ones({2})}});
-    act(*model, update);
+    act(*model, step);
   }
   trainer->finish();
   return weights_of(*trainer);
@@ -58,7 +58,7 @@ void expect_all(const std::vector<RankResult>& results, const std::vector<int>& 
   EXPECT_TRUE(said) << "'" << text << "' is not in: " << results[0].error;
 }
 
-// What differs when the ranks meet before an update is an error of all of them, in words.
+// What differs when the ranks meet before a step is an error of all of them, in words.
 const ConnectOptions kLong{.start_timeout = 60, .timeout = 60};
 
 void expect_same_error(const std::vector<RankResult>& results, const std::string& text) {
@@ -77,8 +77,8 @@ TEST_P(OneRank, HasABufferThatGrows) {
     const auto results = run_ranks(
         2,
         [&](const Ranks& ranks) {
-          return train(GetParam(), ranks, [&](Growing& model, int64_t update) {
-            if (update == 2 && ranks->rank() == growing) model.cache.set_data(torch::zeros({64}));
+          return train(GetParam(), ranks, [&](Growing& model, int64_t step) {
+            if (step == 2 && ranks->rank() == growing) model.cache.set_data(torch::zeros({64}));
           });
         },
         kLong);
@@ -93,8 +93,8 @@ TEST(OneRankEager, HasABufferThatIsResized) {
   const auto results = run_ranks(
       2,
       [&](const Ranks& ranks) {
-        return train("eager", ranks, [&](Growing& model, int64_t update) {
-          if (update == 2 && ranks->rank() == 1) model.cache.resize_({1}).zero_();
+        return train("eager", ranks, [&](Growing& model, int64_t step) {
+          if (step == 2 && ranks->rank() == 1) model.cache.resize_({1}).zero_();
         });
       },
       kLong);
@@ -103,8 +103,8 @@ TEST(OneRankEager, HasABufferThatIsResized) {
 
 TEST(OneRankEager, BuffersMayGrowOnAllRanksAlike) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    return train("eager", ranks, [&](Growing& model, int64_t update) {
-      if (update == 2) model.cache.set_data(torch::full({8}, static_cast<float>(ranks->rank())));
+    return train("eager", ranks, [&](Growing& model, int64_t step) {
+      if (step == 2) model.cache.set_data(torch::full({8}, static_cast<float>(ranks->rank())));
     });
   });
   expect_same_on_all(results);
@@ -115,8 +115,8 @@ TEST_P(OneRank, FreezesAParameter) {
   const auto results = run_ranks(
       2,
       [&](const Ranks& ranks) {
-        return train(GetParam(), ranks, [&](Growing& model, int64_t update) {
-          if (update == 2 && ranks->rank() == 1) model.bias.requires_grad_(false);
+        return train(GetParam(), ranks, [&](Growing& model, int64_t step) {
+          if (step == 2 && ranks->rank() == 1) model.bias.requires_grad_(false);
         });
       },
       kLong);
@@ -128,13 +128,13 @@ class FreezeLate : public Hook {
  public:
   explicit FreezeLate(at::Tensor parameter) : parameter_(std::move(parameter)) {}
   std::string name() const override { return "freeze"; }
-  void before_train_iter(TrainContext& context) override { parameter_.requires_grad_(context.update < 3); }
+  void before_train_iter(TrainContext& context) override { parameter_.requires_grad_(context.step < 3); }
 
  private:
   at::Tensor parameter_;
 };
 
-TEST_P(OneRank, FreezesAParameterInTheMiddleOfAnUpdate) {
+TEST_P(OneRank, FreezesAParameterInTheMiddleOfAnStep) {
   const auto results = run_ranks(
       2,
       [&](const Ranks& ranks) {
@@ -145,15 +145,15 @@ TEST_P(OneRank, FreezesAParameterInTheMiddleOfAnUpdate) {
         const auto loss = [](Growing& net, const Batch& batch) { return (batch["x"] * net.weight + net.bias).mean(); };
         const auto trainer = make_trainer(GetParam(), make_task(model, loss), options);
         if (ranks->rank() == 1) trainer->add_hook(std::make_unique<FreezeLate>(model->bias));
-        for (int64_t update = 0; update < 6; ++update) trainer->step(Batch{{"x", torch::ones({2})}});
+        for (int64_t step = 0; step < 6; ++step) trainer->step(Batch{{"x", torch::ones({2})}});
         return NamedTensors();
       },
       kShort);
-  expect_all(results, {2, 6}, "rank 1 in update 3 (agreement on what trains)");
+  expect_all(results, {2, 6}, "rank 1 in step 3 (agreement on what trains)");
 }
 
 // What differs and is the same again when it matters is no error.
-TEST_P(OneRank, MayHaveABufferOfAnotherShapeBetweenUpdates) {
+TEST_P(OneRank, MayHaveABufferOfAnotherShapeBetweenSteps) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     TrainerOptions options;
     options.optimizer = {.type = "SGD", .lr = 0.1};
@@ -165,9 +165,9 @@ TEST_P(OneRank, MayHaveABufferOfAnotherShapeBetweenUpdates) {
                                         return (batch["x"] * net.weight + net.bias).mean();
                                       }),
                                       options);
-    for (int64_t update = 0; update < 6; ++update) {
+    for (int64_t step = 0; step < 6; ++step) {
       trainer->step(Batch{{"x", torch::ones({2})}});
-      if (update == 2 && ranks->rank() == 1) model->cache.set_data(torch::zeros({5}));
+      if (step == 2 && ranks->rank() == 1) model->cache.set_data(torch::zeros({5}));
     }
     trainer->finish();
     return weights_of(*trainer);
@@ -207,7 +207,7 @@ class LateError : public Hook {
   void after_train(TrainContext&) override { throw DataError("[LateError] the disk is full"); }
 };
 
-TEST_P(OneRank, FailsAfterTheLastUpdate) {
+TEST_P(OneRank, FailsAfterTheLastStep) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     TrainerOptions options;
     options.distributed.communicator = ranks;

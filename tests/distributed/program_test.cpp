@@ -1,6 +1,6 @@
 #include <ATen/ops/scalar_tensor.h>
-#include <duet/core/device.h>
-#include <duet/graph/graph_trainer.h>
+#include "base/device.h"
+#include "graph/graph_trainer.h"
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,7 +9,7 @@
 #include "../support/ranks.h"
 #include "../support/trainer_runs.h"
 
-// What several ranks add to a captured update, and that one process has nothing of it.
+// What several ranks add to a captured step, and that one process has nothing of it.
 
 namespace duet {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 std::string program_of(const testing::ToyTask& task, const DistributedOptions& distributed) {
   seed_all(1);
   TrainerOptions options;
-  options.loop.max_updates = 6;
+  options.loop.max_steps = 6;
   options.device = "cpu";
   options.distributed = distributed;
   GraphTrainer trainer(task.make(), options);
@@ -64,7 +64,7 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
         seed_all(1);
         const testing::ToyTask task = testing::partial_task();
         TrainerOptions options;
-        options.loop = {.max_updates = 30, .accumulate = 2};
+        options.loop = {.max_steps = 30, .accumulate = 2};
         options.device = device;
         options.clip_grad = ClipGradOptions{.max_norm = 0.5};
         if (alone) options.distributed.communicator = connect(launch, parse_device(device), {.also_alone = true});
@@ -112,9 +112,9 @@ TEST(DistributedProgram, SendsWhatTheTheorySays) {
   for (const char* mode : {"eager", "graph"}) {
     const auto results = testing::run_ranks(2, [mode](const std::shared_ptr<Communicator>& ranks) {
       const testing::ToyTask task = testing::cnn_task();
-      const auto bytes = [&](int64_t updates) {
+      const auto bytes = [&](int64_t steps) {
         TrainerOptions options;
-        options.loop = {.max_updates = updates, .accumulate = 2};
+        options.loop = {.max_steps = steps, .accumulate = 2};
         options.distributed.communicator = ranks;
         const auto trainer = testing::make_trainer(mode, task.make(), options);
         const int64_t before = ranks->bytes_started();

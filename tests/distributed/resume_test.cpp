@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/hooks/callback_hook.h>
-#include <duet/hooks/ema_hook.h>
-#include <duet/hooks/sync_buffers_hook.h>
+#include "checkpoint/checkpoint.h"
+#include "hooks/callback_hook.h"
+#include "hooks/ema_hook.h"
+#include "hooks/sync_buffers_hook.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using testing::RankResult;
 using testing::run_ranks;
 using testing::ToyTask;
 
-constexpr int64_t kSamples = 106, kGlobalBatch = 8, kAccumulate = 3;  // 14 micro-batches, 5 updates an epoch
+constexpr int64_t kSamples = 106, kGlobalBatch = 8, kAccumulate = 3;  // 14 micro-batches, 5 steps an epoch
 constexpr int64_t kSavedAt = 7, kEnd = 16;                            // in the middle of the second epoch
 
 struct Part {
@@ -31,13 +31,13 @@ struct Part {
   bool synced = false;       // and SyncBuffersHook takes their mean
 };
 
-// Trains to an update; besides the weights and their average it gives the samples of the second epoch that this rank has
+// Trains to a step; besides the weights and their average it gives the samples of the second epoch that this rank has
 // trained on.
 NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<Communicator>& ranks) {
   seed_all(1);
   TrainerOptions options;
   options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
-  options.loop = {.max_updates = part.until, .accumulate = part.accumulate};
+  options.loop = {.max_steps = part.until, .accumulate = part.accumulate};
   options.distributed.communicator = ranks;
   options.distributed.broadcast_buffers = !part.own_buffers;
   const auto trainer = testing::make_trainer(part.mode, task.make(), options);
@@ -47,7 +47,7 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   std::vector<int64_t> seen;
   auto watch = std::make_unique<CallbackHook>("watch");
   watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
-    for (const Batch& batch : context.window->batches) {
+    for (const Batch& batch : context.micro_batches->batches) {
       const at::Tensor ids = batch["id"];
       for (int64_t i = 0; context.epoch == 1 && i < ids.numel(); ++i) seen.push_back(ids[i].item<int64_t>());
     }
@@ -120,7 +120,7 @@ TEST(DistributedResume, GivesTheBitsWhereEachRankKeepsItsOwnBuffers) {
   const ToyTask task = testing::cnn_task();
   Part part{.own_buffers = true};
   expect_bits_of_the_unbroken_run(task, part);
-  part.synced = true;  // after the first epoch they are alike, 2 updates later at the checkpoint they are not
+  part.synced = true;  // after the first epoch they are alike, 2 steps later at the checkpoint they are not
   expect_bits_of_the_unbroken_run(task, part);
 }
 
@@ -184,7 +184,7 @@ TEST(DistributedResume, ReadsEverySampleOnceAtAnotherWorldSize) {
   }
 }
 
-// From 2 ranks to 4, to 1, to 3, each time within the second epoch of nine updates.
+// From 2 ranks to 4, to 1, to 3, each time within the second epoch of nine steps.
 TEST(DistributedResume, GoesThroughSeveralWorldSizes) {
   const ToyTask task = testing::partial_task();
   for (const std::string mode : {"eager", "graph"}) {

@@ -1,5 +1,5 @@
-#include <duet/core/comm/round.h>
-#include <duet/core/comm/store_text.h>
+#include "distributed/detail/round.h"
+#include "distributed/detail/store_text.h"
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include <duet/core/error.h>
-#include <duet/core/model/module_task.h>
-#include <duet/hooks/callback_hook.h>
+#include "base/error.h"
+#include "core/module_task.h"
+#include "hooks/callback_hook.h"
 #include <torch/torch.h>
 
 #include <functional>
@@ -56,7 +56,7 @@ class DistributedData : public ::testing::TestWithParam<const char*> {
   static std::unique_ptr<BaseTrainer> trainer(const Ranks& ranks) {
     TrainerOptions options;
     options.distributed.communicator = ranks;
-    options.loop.max_updates = 18;
+    options.loop.max_steps = 18;
     return make_trainer(GetParam(), mlp_task().make(), options);
   }
   // What each rank does, and what all write to the log.
@@ -132,7 +132,7 @@ TEST_P(DistributedData, MayBeReadAfterOneRankHasStopped) {
     const auto made = trainer(ranks);
     auto hook = std::make_unique<CallbackHook>("stop");
     hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.update == 2 && ranks->rank() == 1) context.request_stop("enough");
+      if (context.step == 2 && ranks->rank() == 1) context.request_stop("enough");
     });
     made->add_hook(std::move(hook));
     const auto data = loader({}, *ranks);
@@ -180,7 +180,7 @@ TEST_P(DistributedData, AWarningTellsThatAllStepOnTheSame) {
       TrainerOptions options;
       options.distributed.communicator = ranks;
       const auto trainer = make_trainer(GetParam(), mlp_task().make(), options);
-      for (int update = 0; update < 3; ++update) trainer->step(mlp_task().batch(4, ranks->rank() == 1 ? seed_of_1 : 7));
+      for (int step = 0; step < 3; ++step) trainer->step(mlp_task().batch(4, ranks->rank() == 1 ? seed_of_1 : 7));
       trainer->finish();
     });
   };
@@ -194,21 +194,21 @@ struct Writer {
   bool saves = false;
 };
 
-// A hook that writes to a weight after the second of four updates.
+// A hook that writes to a weight after the second of four steps.
 std::string log_of_a(const Writer& writer) {
   return log_of([=](const Ranks& ranks) {
     const TempDir folder;
     TrainerOptions options;
     options.distributed.communicator = ranks;
-    options.loop.max_updates = 4;
+    options.loop.max_steps = 4;
     const auto trainer = make_trainer(writer.mode, mlp_task().make(), options);
     auto hook = std::make_unique<CallbackHook>("writer");
     hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.update == 2 && (ranks->rank() == 1 || writer.on_all)) {
+      if (context.step == 2 && (ranks->rank() == 1 || writer.on_all)) {
         const at::NoGradGuard no_grad;
         context.task.named_parameters().back().second.detach().add_(0.25);
       }
-      if (writer.saves) trainer->save(folder / std::to_string(context.update));
+      if (writer.saves) trainer->save(folder / std::to_string(context.step));
     });
     trainer->add_hook(std::move(hook));
     trainer->train(*loader({}, *ranks));
@@ -225,7 +225,7 @@ TEST_P(DistributedData, AWarningTellsOfWeightsThatDiffer) {
   for (const bool saves : {false, true}) {
     const std::string text = log_of_a({.mode = GetParam(), .saves = saves});
     expect_once(text, differs);
-    expect_once(text, saves ? "after update 2 parameter '" : "after update 4 parameter '");
+    expect_once(text, saves ? "after step 2 parameter '" : "after step 4 parameter '");
   }
   EXPECT_EQ(log_of_a({.mode = GetParam(), .on_all = true, .saves = true}).find("has other values"), std::string::npos);
 }

@@ -1,8 +1,8 @@
-#include <duet/core/data/distributed_sampler.h>
-#include <duet/core/error.h>
+#include "data/distributed_sampler.h"
+#include "base/error.h"
 
-#include <duet/core/data/data_loader.h>
-#include <duet/core/data/tensor_dataset.h>
+#include "data/data_loader.h"
+#include "data/tensor_dataset.h"
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 

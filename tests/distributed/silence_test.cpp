@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/comm/silence.h>
+#include "distributed/detail/silence.h"
 
 namespace duet {
 namespace {

@@ -1,8 +1,8 @@
 // Reads each file of a list and writes what it holds to another: convert_weights LIST, lines "FROM TO".
-#include <duet/core/checkpoint/weights_file.h>
-#include <duet/core/error.h>
-#include <duet/core/files/pt_file.h>
-#include <duet/core/files/safetensors.h>
+#include "checkpoint/weights_file.h"
+#include "base/error.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
 
 #include <fstream>
 #include <iostream>

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <duet/graph/memory_plan.h>
+#include "graph/replay/memory_plan.h"
 
 #include <algorithm>
 #include <random>

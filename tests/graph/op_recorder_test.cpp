@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <duet/core/error.h>
-#include <duet/core/model/module_task.h>
-#include <duet/graph/op_recorder.h>
-#include <duet/graph/step_program.h>
+#include "base/error.h"
+#include "core/module_task.h"
+#include "graph/record/op_recorder.h"
+#include "graph/replay/step_program.h"
 
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
@@ -37,7 +37,7 @@ Tensor plain_loss(Net& net, const Batch& batch) { return F::cross_entropy(net.fo
 
 Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
 
-TEST(OpRecorder, StatisticsThatAreNoBuffersAreUpdatedOncePerUpdate) {
+TEST(OpRecorder, StatisticsThatAreNoBuffersAreStepdOncePerStep) {
   Tensor means[2];
   for (const std::string mode : {"eager", "graph"}) {
     Tensor& mean = means[mode == "graph"];
@@ -74,7 +74,7 @@ TEST(OpRecorder, AFrozenParameterStaysAsItIsFromThenOn) {
   expect_same_bits(states[0], states[1]);
 }
 
-TEST(OpRecorder, LoggedValuesAreThoseOfTheUpdate) {
+TEST(OpRecorder, LoggedValuesAreThoseOfTheStep) {
   std::vector<NamedTensors> logs[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
@@ -99,7 +99,7 @@ TEST(OpRecorder, LoggedValuesAreThoseOfTheUpdate) {
   }
   for (std::size_t n = 0; n < 12; ++n) {
     for (std::size_t i = 0; i < logs[0][n].size(); ++i) {
-      EXPECT_TRUE(same_bits(logs[0][n][i].second, logs[1][n][i].second)) << logs[0][n][i].first << " at update " << n;
+      EXPECT_TRUE(same_bits(logs[0][n][i].second, logs[1][n][i].second)) << logs[0][n][i].first << " at step " << n;
     }
   }
 }
@@ -109,20 +109,20 @@ TEST(OpRecorder, AnExceptionOfTheTaskLeavesTheTrainerUsable) {
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
     int64_t broken = -1;
-    int64_t update = 0;
+    int64_t step = 0;
     const auto loss = [&](Net& net, const Batch& batch) {
       const Tensor hidden = net.a(batch["input"]);
-      if (update == broken) throw std::runtime_error("broken");
+      if (step == broken) throw std::runtime_error("broken");
       return F::cross_entropy(net.b(hidden), batch["target"]);
     };
     const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<Net>(), loss));
-    for (; update < 10; ++update) {
-      if (update == 1 || update == 2) {  // captured, compared
-        broken = update;
-        EXPECT_THROW(trainer->step(batch_at(update)), std::runtime_error);
+    for (; step < 10; ++step) {
+      if (step == 1 || step == 2) {  // captured, compared
+        broken = step;
+        EXPECT_THROW(trainer->step(batch_at(step)), std::runtime_error);
         broken = -1;
       }
-      trainer->step(batch_at(update));
+      trainer->step(batch_at(step));
     }
     states[mode == "graph"] = trainer->state_dict();
     if (mode == "eager") continue;
@@ -174,7 +174,7 @@ TEST(StepProgram, RunsItsSegmentsOverTheSameInputs) {
   {
     OpRecorder recorder({});
     between = x * 2;
-    recorder.mark_host_point();
+    recorder.mark_split_point();
     y.add_(between + 1);
     result = y.sum();
     (x * 3).exp();  // nobody reads it

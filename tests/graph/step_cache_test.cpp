@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <duet/core/error.h>
-#include <duet/core/model/module_task.h>
-#include <duet/graph/step_cache.h>
-#include <duet/optim/update.h>
+#include "base/error.h"
+#include "core/module_task.h"
+#include "graph/detail/step_cache.h"
+#include "core/train_step.h"
 
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
@@ -103,7 +103,7 @@ TEST(StepCache, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
   EXPECT_EQ(graph_of(*graph).report()[0].state, "captured");
 }
 
-TEST(StepCache, ACapturedDoubleThatChangesAtEveryUpdateRunsEager) {
+TEST(StepCache, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
   expect_eager_weights([] {
     auto factor = std::make_shared<double>(1.0);
     return Loss([factor](Net& net, const Batch& batch) {
@@ -164,7 +164,7 @@ TEST(StepCache, ARepointedParameterIsNotTrainedAtItsOldPlace) {
     states[mode == "graph"] = trainer->state_dict();
     if (mode == "graph") {
       EXPECT_EQ(graph_of(*trainer).report()[0].state, "captured");
-      EXPECT_GT(graph_of(*trainer).report()[0].eager_updates, 2);  // it was captured anew
+      EXPECT_GT(graph_of(*trainer).report()[0].eager_steps, 2);  // it was captured anew
     }
   }
   expect_same_bits(states[0], states[1]);
@@ -201,7 +201,7 @@ TEST(StepCache, ASwappedGradientHasNoEffectInEitherMode) {
   expect_same_bits(states[0], states[1]);
 }
 
-TEST(StepCache, GradientsOfAReplayAreThoseOfItsUpdate) {
+TEST(StepCache, GradientsOfAReplayAreThoseOfItsStep) {
   const auto eager = trainer_for("eager", plain_loss);
   const auto graph = trainer_for("graph", plain_loss);
   for (int64_t n = 0; n < 12; ++n) {
@@ -211,12 +211,12 @@ TEST(StepCache, GradientsOfAReplayAreThoseOfItsUpdate) {
     const auto a = eager->task().named_parameters();
     const auto b = graph->task().named_parameters();
     for (std::size_t i = 0; i < a.size(); ++i) {
-      EXPECT_TRUE(testing::same_bits(a[i].second.grad(), b[i].second.grad())) << a[i].first << " at update " << n;
+      EXPECT_TRUE(testing::same_bits(a[i].second.grad(), b[i].second.grad())) << a[i].first << " at step " << n;
     }
   }
 }
 
-TEST(StepCache, StrictThrowsBeforeTheUpdateChangesAnything) {
+TEST(StepCache, StrictThrowsBeforeTheStepChangesAnything) {
   GraphOptions strict;
   strict.fallback = Fallback::kStrict;
   const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
@@ -235,7 +235,7 @@ TEST(StepCache, FallbackEagerCapturesNothing) {
   const auto graph = trainer_for("graph", plain_loss, never);
   for (int64_t n = 0; n < 5; ++n) graph->step(batch_at(n));
   EXPECT_EQ(graph_of(*graph).replays(), 0);
-  EXPECT_EQ(graph_of(*graph).eager_updates(), 5);
+  EXPECT_EQ(graph_of(*graph).eager_steps(), 5);
 }
 
 TEST(StepCache, TheByteBudgetDropsTheLeastRecentlyUsed) {
@@ -249,7 +249,7 @@ TEST(StepCache, TheByteBudgetDropsTheLeastRecentlyUsed) {
   EXPECT_EQ(report[1].state, "captured");
 }
 
-TEST(StepCache, EveryHyperParameterTakesEffectAtTheNextUpdate) {
+TEST(StepCache, EveryHyperParameterTakesEffectAtTheNextStep) {
   for (const std::string name : {"lr", "weight_decay", "beta1", "beta2", "eps"}) {
     StateDict states[2];
     at::Tensor unchanged;
@@ -288,19 +288,19 @@ TEST(StepCache, TheProgramCanBePrinted) {
   EXPECT_THAT(text, HasSubstr("fused_adamw_"));
 }
 
-// Ranks agree on the plan before the update runs.
+// Ranks agree on the plan before the step runs.
 TEST(StepCache, AskingForThePlanOfAnotherSignatureRunsThatOne) {
   const auto train = [](bool captured) {
     seed_all(3);
-    Update rule(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
+    TrainStep rule(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
     StepCache cache(capture_method_for(at::kCPU), {});
-    UpdatePoints points;
+    StepObserver points;
     std::vector<double> plans;
     for (int64_t n = 0; n < 12; ++n) {
-      const Window window{.batches = {batch_at(n, n % 4 == 3 ? 5 : 8)}, .weights = {1}, .total = 1};
-      rule.begin(window);
-      if (captured) plans.push_back(std::min(cache.plan(rule, window, points), 3.0));  // compared or not
-      captured ? cache.run(rule, window, points) : rule.run(window, points);
+      const MicroBatches micro_batches{.batches = {batch_at(n, n % 4 == 3 ? 5 : 8)}, .weights = {1}, .total = 1};
+      rule.begin(micro_batches);
+      if (captured) plans.push_back(std::min(cache.plan(rule, micro_batches, points), 3.0));  // compared or not
+      captured ? cache.run(rule, micro_batches, points) : rule.run(micro_batches, points);
       rule.end();
     }
     if (captured) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/batch.h>
+#include "base/batch.h"
 
 #include <torch/torch.h>
 

@@ -1,12 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <duet/core/model/module_task.h>
+#include "core/module_task.h"
 
 #include "../support/trainer_runs.h"
 #include "step_cases.h"
 
-// 12 updates of a replayed step, never compared on the way, give the bits of 12 eager ones.
+// 12 steps of a replayed step, never compared on the way, give the bits of 12 eager ones.
 
 namespace duet {
 namespace {
@@ -147,7 +147,7 @@ void add_step_cases(Cases& add) {
     return [n, norm](const Batch& batch) mutable -> Tensor { return F::cross_entropy(n.b(torch::dropout(norm(n.a(batch["x"])), 0.3, true)), batch["target"]); };
   }, vectors, 5);
 
-  // what the step may carry from update to update
+  // what the step may carry from step to step
   add("OwnTensorChangedInPlace", [](Model& m) -> Loss {
     Base n(m);
     const Tensor count = torch::zeros({});
@@ -234,9 +234,9 @@ Trace run(const Case& c, const std::string& mode, const GraphOptions& graph = {}
   const auto trainer = testing::make_trainer(mode, make_task(model, [loss](Model&, const Batch& batch) { return loss(batch); }), options, graph);
   Trace result;
   for (uint64_t n = 0; n < 12; ++n) {
-    std::vector<Batch> window;
-    for (int64_t i = 0; i < c.accumulate; ++i) window.push_back(c.batch(100 * n + static_cast<uint64_t>(i)));
-    result.losses.push_back(trainer->step(window).loss.item<double>());
+    std::vector<Batch> micro_batches;
+    for (int64_t i = 0; i < c.accumulate; ++i) micro_batches.push_back(c.batch(100 * n + static_cast<uint64_t>(i)));
+    result.losses.push_back(trainer->step(micro_batches).loss.item<double>());
   }
   result.state = trainer->state_dict();
   if (const auto* captured = dynamic_cast<GraphTrainer*>(trainer.get())) {

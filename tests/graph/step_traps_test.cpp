@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <duet/core/error.h>
-#include <duet/core/model/module_task.h>
+#include "base/error.h"
+#include "core/module_task.h"
 
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
@@ -20,13 +20,13 @@ using ::testing::HasSubstr;
 
 Batch batch_at(int64_t n, int64_t size = 8) { return testing::mlp_task().batch(size, static_cast<uint64_t>(n)); }
 
-// State after 20 updates in `mode`, with the report of graph mode.
+// State after 20 steps in `mode`, with the report of graph mode.
 struct Outcome {
   StateDict state;
   std::vector<SignatureReport> report;
 };
 
-Outcome run_updates(const std::string& mode, const std::function<std::unique_ptr<Task>()>& make,
+Outcome run_steps(const std::string& mode, const std::function<std::unique_ptr<Task>()>& make,
         const std::function<void(BaseTrainer&, int64_t)>& before = nullptr) {
   seed_all(5);
   const auto trainer = testing::make_trainer(mode, make());
@@ -68,8 +68,8 @@ TEST(StepTraps, TensorIndicesOfAScriptAreInputsNotConstants) {
         "  y = x.matmul(self.weight)\n"
         "  return y[target].mul(y).mean() + y[:, target[0:2]].mean()\n");
   };
-  const Outcome eager = run_updates("eager", make);
-  const Outcome graph = run_updates("graph", make);
+  const Outcome eager = run_steps("eager", make);
+  const Outcome graph = run_steps("graph", make);
   expect_same_bits(eager.state, graph.state);
   EXPECT_EQ(graph.report[0].state, "captured") << graph.report[0].reason;
 }
@@ -81,8 +81,8 @@ TEST(StepTraps, ABufferThatIsReplacedRunsEager) {
         "  self.seen = self.seen * 0.9 + y.detach().mean(0) * 0.1\n"
         "  return y.square().mean()\n");
   };
-  const Outcome eager = run_updates("eager", make);
-  const Outcome graph = run_updates("graph", make);
+  const Outcome eager = run_steps("eager", make);
+  const Outcome graph = run_steps("graph", make);
   expect_same_bits(eager.state, graph.state);
   EXPECT_THAT(graph.report[0].reason, HasSubstr("'seen' is replaced"));
 }
@@ -114,8 +114,8 @@ TEST(StepTraps, BranchesThatTakeTurnsAreCapturedEach) {
     return made;
   };
   const auto take_turns = [&task](BaseTrainer&, int64_t n) { task->use_left = n % 2 == 0; };
-  const Outcome eager = run_updates("eager", make, take_turns);
-  const Outcome graph = run_updates("graph", make, take_turns);
+  const Outcome eager = run_steps("eager", make, take_turns);
+  const Outcome graph = run_steps("graph", make, take_turns);
   expect_same_bits(eager.state, graph.state);
   int64_t replays = 0;
   for (const SignatureReport& report : graph.report) replays += report.replays;
@@ -141,12 +141,12 @@ TEST(StepTraps, ModuleIsBackInTrainModeAfterAPass) {
     if (n % 5 == 4) trainer.validate(data);
   };
   const auto make = [] { return testing::mlp_task().make(); };  // has dropout
-  const Outcome with = run_updates("eager", make, validate);
-  expect_same_bits(with.state, run_updates("eager", make).state);
-  expect_same_bits(with.state, run_updates("graph", make, validate).state);
+  const Outcome with = run_steps("eager", make, validate);
+  expect_same_bits(with.state, run_steps("eager", make).state);
+  expect_same_bits(with.state, run_steps("graph", make, validate).state);
 }
 
-TEST(StepTraps, AKeptLossDoesNotChangeWithTheNextUpdate) {
+TEST(StepTraps, AKeptLossDoesNotChangeWithTheNextStep) {
   std::vector<double> losses[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(5);
@@ -170,8 +170,8 @@ TEST(StepTraps, PackedSequencesRunEagerWithTheReason) {
       return std::get<1>(net.gru->forward_with_packed_input(packed)).square().mean();
     });
   };
-  const Outcome eager = run_updates("eager", make);
-  const Outcome graph = run_updates("graph", make);
+  const Outcome eager = run_steps("eager", make);
+  const Outcome graph = run_steps("graph", make);
   expect_same_bits(eager.state, graph.state);
   EXPECT_EQ(graph.report[0].state, "eager");
 }

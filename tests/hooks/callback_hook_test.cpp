@@ -1,7 +1,7 @@
-#include <duet/hooks/callback_hook.h>
+#include "hooks/callback_hook.h"
 
 #include <ATen/TensorOperators.h>
-#include <duet/core/hook_list.h>
+#include "core/hook_list.h"
 #include <gmock/gmock.h>
 
 #include "../support/expect_error.h"
@@ -22,8 +22,8 @@ std::vector<HookPoint> all_points() {
 TEST(CallbackHook, UsesExactlyThePointsThatHaveALambda) {
   for (const HookPoint with : all_points()) {
     auto hook = std::make_unique<CallbackHook>("watch");
-    if (with == HookPoint::kInUpdate) {
-      hook->on_update([](UpdateContext&) {});
+    if (with == HookPoint::kInStep) {
+      hook->on_step([](StepView&) {});
     } else {
       hook->on(with, [](TrainContext&) {});
     }
@@ -35,14 +35,14 @@ TEST(CallbackHook, UsesExactlyThePointsThatHaveALambda) {
 TEST(CallbackHook, CallsTheLambdaOfEveryPoint) {
   FakeRun run;
   for (const HookPoint point : all_points()) {
-    if (point == HookPoint::kInUpdate) continue;
+    if (point == HookPoint::kInStep) continue;
     int calls = 0;
     auto hook = std::make_unique<CallbackHook>("watch");
     hook->on(point, [&](TrainContext& context) { calls += &context == &run.context ? 1 : 100; });
     HookList hooks;
     hooks.add(std::move(hook));
     for (const HookPoint other : all_points()) {
-      if (other != HookPoint::kInUpdate) hooks.call(other, run.context);
+      if (other != HookPoint::kInStep) hooks.call(other, run.context);
     }
     EXPECT_EQ(calls, 1) << to_string(point);
   }
@@ -70,14 +70,14 @@ TEST(CallbackHook, HasAPlaceAmongOtherHooks) {
 TEST(CallbackHook, RefusesWhatItCannotCall) {
   CallbackHook hook("watch");
   expect_error<ConfigError>([&] { hook.on(HookPoint::kAfterTrain, nullptr); }, {"after_train", "'watch'"});
-  expect_error<ConfigError>([&] { hook.on_update(nullptr); }, {"in_update", "'watch'"});
-  expect_error<ConfigError>([&] { hook.on(HookPoint::kInUpdate, [](TrainContext&) {}); }, {"on_update()"});
+  expect_error<ConfigError>([&] { hook.on_step(nullptr); }, {"in_step", "'watch'"});
+  expect_error<ConfigError>([&] { hook.on(HookPoint::kInStep, [](TrainContext&) {}); }, {"on_step()"});
 }
 
 class Callbacks : public ::testing::TestWithParam<const char*> {};
 
-// The sum of the losses, taken by code of the update, equals that of the losses handed out.
-TEST_P(Callbacks, AddCodeToTheUpdate) {
+// The sum of the losses, taken by code of the step, equals that of the losses handed out.
+TEST_P(Callbacks, AddCodeToTheStep) {
   GraphOptions graph;
   graph.fallback = Fallback::kStrict;
   graph.verify_interval = 2;
@@ -86,7 +86,7 @@ TEST_P(Callbacks, AddCodeToTheUpdate) {
   const at::Tensor sum = at::zeros({});
   at::Tensor expected = at::zeros({});
   auto hook = std::make_unique<CallbackHook>("watch");
-  hook->on_update([sum](UpdateContext& context) { sum.add_(context.output.loss); })
+  hook->on_step([sum](StepView& context) { sum.add_(context.output.loss); })
       .on(HookPoint::kAfterTrainIter, [&](TrainContext& context) { expected = expected + context.output->loss; });
   trainer->add_hook(std::move(hook));
   for (uint64_t n = 0; n < 9; ++n) trainer->step(testing::mlp_task().batch(8, n));

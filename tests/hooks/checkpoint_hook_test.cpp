@@ -1,6 +1,6 @@
-#include <duet/hooks/checkpoint_hook.h>
+#include "hooks/checkpoint_hook.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,10 +43,10 @@ class Checkpoint : public ::testing::Test {
     return name;
   }
 
-  void train(CheckpointHook& hook, int64_t updates) {
-    for (int64_t i = 0; i < updates; ++i) {
-      run.state.value = static_cast<double>(run.context.update + 1);
-      run.update(hook);
+  void train(CheckpointHook& hook, int64_t steps) {
+    for (int64_t i = 0; i < steps; ++i) {
+      run.state.value = static_cast<double>(run.context.step + 1);
+      run.step(hook);
     }
   }
 
@@ -82,7 +82,7 @@ TEST_F(Checkpoint, KeepsTheNewest) {
   EXPECT_EQ(saved().size(), 3U);
 }
 
-TEST_F(Checkpoint, SavesAfterAStopButNotAfterAnErrorNorWithoutAnUpdate) {
+TEST_F(Checkpoint, SavesAfterAStopButNotAfterAnErrorNorWithoutAnStep) {
   CheckpointHook hook({.interval = 0});
   hook.before_train(run.context);
   hook.after_train(run.context);
@@ -106,7 +106,7 @@ TEST_F(Checkpoint, DoesNotSaveAgainWhatWasJustLoaded) {
   CheckpointHook hook({.interval = 0});
   hook.before_train(run.context);
   train(hook, 3);
-  run.context.update = 1;
+  run.context.step = 1;
   hook.after_load_checkpoint(run.context);
   hook.after_train(run.context);
   EXPECT_EQ(saved(), Names{});
@@ -132,7 +132,7 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
 
 TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
   for (const auto& [other, expected] : {std::pair{"mIoU", "step-2"}, {"loss", "step-1"}}) {
-    run.context.update = 0;
+    run.context.step = 0;
     CheckpointHook hook({.interval = 0, .save_best = "auto"});
     hook.before_train(run.context);
     for (const double score : {0.1, 0.2}) {
@@ -190,7 +190,7 @@ TEST_F(Checkpoint, SavesTheBestBetweenIntervals) {
 
 TEST_F(Checkpoint, ComparesByNameOrByRule) {
   const auto best_of = [&](const std::string& metric, const std::string& rule) {
-    run.context.update = 0;
+    run.context.step = 0;
     CheckpointHook hook({.interval = 0, .save_best = metric, .rule = rule});
     hook.before_train(run.context);
     for (const double score : {2.0, 3.0, 1.0}) {

@@ -1,7 +1,7 @@
-#include <duet/hooks/default_hooks.h>
+#include "hooks/default_hooks.h"
 
-#include <duet/core/error.h>
-#include <duet/hooks/iter_timer_hook.h>
+#include "base/error.h"
+#include "hooks/iter_timer_hook.h"
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-LoopOptions limit(int64_t updates, std::string work_dir = "") {
-  return {.max_updates = updates, .work_dir = std::move(work_dir)};
+LoopOptions limit(int64_t steps, std::string work_dir = "") {
+  return {.max_steps = steps, .work_dir = std::move(work_dir)};
 }
 
 const Names kAll = {"runtime_info", "timer",           "sampler_seed", "visualization",
@@ -100,7 +100,7 @@ TEST(DefaultHooks, WriteNothingWithoutAWorkDir) {
   register_default_hooks(trainer);
   FakeData data(5);
   trainer.train(data);
-  EXPECT_EQ(trainer.update(), 3);
+  EXPECT_EQ(trainer.step(), 3);
 }
 
 TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
@@ -108,8 +108,8 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
   const DefaultHooksOptions options = {.logger = {.interval = 1},
                                        .param_scheduler = {{.type = "Polynomial", .end = 11}},
                                        .checkpoint = {.interval = 2, .max_keep = -1}};
-  const auto make = [&](int64_t updates) {
-    auto trainer = std::make_unique<FakeTrainer>(limit(updates, folder / "run"));
+  const auto make = [&](int64_t steps) {
+    auto trainer = std::make_unique<FakeTrainer>(limit(steps, folder / "run"));
     register_default_hooks(*trainer, options);
     return trainer;
   };
@@ -123,7 +123,7 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
   resumed->train(resumed_data);
   EXPECT_EQ(resumed->update(), 8);
   EXPECT_EQ(resumed->epoch(), 2);
-  EXPECT_DOUBLE_EQ(resumed->hyper_parameters().get(0, "lr"), 0.1 * (1 - 0.7));  // of the last update, the eighth
+  EXPECT_DOUBLE_EQ(resumed->hyper_parameters().get(0, "lr"), 0.1 * (1 - 0.7));  // of the last step, the eighth
 
   int trained = 0;
   std::ifstream log(folder / "run/log.jsonl");

@@ -1,6 +1,6 @@
-#include <duet/hooks/early_stopping_hook.h>
+#include "hooks/early_stopping_hook.h"
 
-#include <duet/hooks/callback_hook.h>
+#include "hooks/callback_hook.h"
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -151,10 +151,10 @@ TEST(EarlyStoppingHook, BeginsAnewWithTheStateOfAnotherMetric) {
 
 class EarlyStopping : public ::testing::TestWithParam<const char*> {
  protected:
-  // Three updates an epoch, a validation after each; the score is best after the second epoch.
-  static std::unique_ptr<BaseTrainer> trainer(int64_t max_updates) {
+  // Three steps an epoch, a validation after each; the score is best after the second epoch.
+  static std::unique_ptr<BaseTrainer> trainer(int64_t max_steps) {
     LoopOptions loop;
-    loop.max_updates = max_updates;
+    loop.max_steps = max_steps;
     auto trainer = testing::trainer_for(GetParam(), loop);
     trainer->add_hook(std::make_unique<EarlyStoppingHook>(watching("score/acc")));
     auto score = std::make_unique<CallbackHook>("score");

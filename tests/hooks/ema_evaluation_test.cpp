@@ -1,8 +1,8 @@
-#include <duet/hooks/ema_hook.h>
+#include "hooks/ema_hook.h"
 
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/error.h>
-#include <duet/hooks/checkpoint_hook.h>
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include "hooks/checkpoint_hook.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ TEST_P(EMAEvaluation, IsWhatEvaluationUses) {
 
 TEST_P(EMAEvaluation, ValidationLeavesTrainingAsItIs) {
   LoopOptions loop;
-  loop.max_updates = 12;
+  loop.max_steps = 12;
   EMASetting setup;
   setup.options.loop = loop;
   const auto data = loader(10), data_again = loader(10), validation = loader(4, 1, false);
@@ -96,7 +96,7 @@ TEST_P(EMAEvaluation, GivesTheWeightsBackAfterAPassThatThrows) {
   steps(*trainer, 0, 6);
   BrokenData broken;
   EXPECT_THROW(trainer->validate(broken), DataError);
-  steps(*trainer, 6, 12);  // the next update finds them
+  steps(*trainer, 6, 12);  // the next step finds them
   expect_same_bits(trainer->weights(), expected.part("model"));
 
   const StateDict weights = copy_of(trainer->weights());
@@ -117,7 +117,7 @@ TEST_P(EMAEvaluation, GivesTheWeightsBackToTheModelThatOutlivesTheTrainer) {
 
 TEST_P(EMAEvaluation, GivesTheWeightsBackWhenTrainingFailsInValidation) {
   EMASetting setup;
-  setup.options.loop = {.max_updates = 6, .val_interval = 3};
+  setup.options.loop = {.max_steps = 6, .val_interval = 3};
   const auto trainer = make(mode(), setup);
   StateDict at_end, before;
   trainer->add_hook(noting(at_end, "after_train"));
@@ -154,18 +154,18 @@ TEST_P(EMAEvaluation, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
 TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   const TempDir folder;
   EMASetting setup;
-  setup.options.loop = {.max_updates = 6, .val_interval = 3, .work_dir = folder.path().string()};
+  setup.options.loop = {.max_steps = 6, .val_interval = 3, .work_dir = folder.path().string()};
   const auto trainer = make(mode(), setup);
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));
   std::map<int64_t, StateDict> weights;
   trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
-    if (point == "before_val") weights[context.update] = copy_of(trainer->weights());
+    if (point == "before_val") weights[context.step] = copy_of(trainer->weights());
   }));
   trainer->train(*loader(20), loader(4).get());
   const auto best = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_best();
   ASSERT_TRUE(best.has_value());
   const StateDict saved = CheckpointStore::load(*best);
-  expect_same_bits(saved.part("model"), weights.at(saved.integer("trainer.update")));
+  expect_same_bits(saved.part("model"), weights.at(saved.integer("trainer.step")));
   EXPECT_FALSE(equal(saved.part("hooks.ema.weights"), saved.part("model")));
 }
 

@@ -1,9 +1,9 @@
-#include <duet/hooks/ema_hook.h>
+#include "hooks/ema_hook.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/core/files/safetensors.h>
+#include "checkpoint/checkpoint.h"
+#include "io/safetensors.h"
 
 #include <gmock/gmock.h>
 
@@ -30,22 +30,22 @@ struct EmaGolden {
 
 #include "ema_golden.inc"
 
-// The model of make_ema_golden.py: its values are those of the update, whatever trains it.
+// The model of make_ema_golden.py: its values are those of the step, whatever trains it.
 class ScriptedTask : public FakeTask {
  public:
   NamedTensors named_parameters() const override { return {{"weight", weight}}; }
   NamedTensors named_buffers() const override {
     return {{"norm.running_mean", mean}, {"norm.running_var", variance}, {"norm.num_batches_tracked", count}};
   }
-  void set(int64_t update) {
+  void set(int64_t step) {
     const at::NoGradGuard no_grad;
     const auto fractions = [&](int64_t count, int64_t factor, int64_t modulus) {
-      return (at::arange(count, at::kLong) * 11 + update * factor).remainder(modulus).to(at::kFloat) / 64 - 0.75;
+      return (at::arange(count, at::kLong) * 11 + step * factor).remainder(modulus).to(at::kFloat) / 64 - 0.75;
     };
     weight.copy_(fractions(4, 37, 101));
     mean.copy_(fractions(3, 53, 97));
     variance.copy_(fractions(3, 29, 89) + 1);
-    count.fill_(update);
+    count.fill_(step);
   }
 
   at::Tensor weight = at::zeros({4}).set_requires_grad(true), mean = at::zeros({3}), variance = at::zeros({3});
@@ -65,18 +65,18 @@ TEST(EMAHook, EqualsThatOfMmengine) {
                   .begin_iter = golden.begin});
     hook.before_train(context);
     std::size_t row = 0;
-    for (int64_t update = 1; update <= kRecorded.back(); ++update) {
-      task.set(update);
-      const UpdateOutput output;
-      UpdateContext inside{task.named_parameters(), output, at::full({1}, update, at::kLong), {}};
-      hook.in_update(inside);
-      if (update != kRecorded[row]) continue;
+    for (int64_t step = 1; step <= kRecorded.back(); ++step) {
+      task.set(step);
+      const StepResult output;
+      StepView inside{task.named_parameters(), output, at::full({1}, step, at::kLong), {}};
+      hook.in_step(inside);
+      if (step != kRecorded[row]) continue;
       const StateDict average = hook.state_dict().part("weights");
       const at::Tensor seen = at::cat({average.tensor("weight"), average.tensor("norm.running_mean"), average.tensor("norm.running_var")});
       for (int64_t i = 0; i < seen.numel(); ++i) {
-        EXPECT_NEAR(seen[i].item<double>(), golden.rows[row][i], 2e-7 * std::max(1.0, std::abs(golden.rows[row][i]))) << "update " << update;
+        EXPECT_NEAR(seen[i].item<double>(), golden.rows[row][i], 2e-7 * std::max(1.0, std::abs(golden.rows[row][i]))) << "step " << step;
       }
-      EXPECT_EQ(average.tensor("norm.num_batches_tracked").item<int64_t>(), update);
+      EXPECT_EQ(average.tensor("norm.num_batches_tracked").item<int64_t>(), step);
       ++row;
     }
   }
@@ -92,13 +92,13 @@ TEST(EMAHook, RefusesOptionsOutOfRange) {
   refuse({.begin_iter = 3, .begin_epoch = 1}, {"begin_iter", "begin_epoch", "at most one"});
 }
 
-TEST_P(EMA, AveragesTheWeightsOfEveryUpdate) {
+TEST_P(EMA, AveragesTheWeightsOfEveryStep) {
   EMASetting setup{.ema = {.average = {.type = "MomentumAnnealingEMA", .momentum = 0.2, .gamma = 2}, .begin_iter = 4}};
   const auto trainer = make(mode(), setup);
   std::map<std::string, at::Tensor> expected;
-  for (int64_t update = 1; update <= 30; ++update) {
-    steps(*trainer, update, update + 1);
-    const double weight = update <= 4 ? 1 : std::max(0.2, 2.0 / (2 + static_cast<double>(update - 4)));
+  for (int64_t step = 1; step <= 30; ++step) {
+    steps(*trainer, step, step + 1);
+    const double weight = step <= 4 ? 1 : std::max(0.2, 2.0 / (2 + static_cast<double>(step - 4)));
     const StateDict weights = trainer->weights();
     for (const auto& [name, tensor] : weights.tensors()) {
       at::Tensor& average = expected.try_emplace(name, tensor.to(at::kDouble)).first->second;
@@ -123,7 +123,7 @@ TEST_P(EMA, LeavesTheTrainingAsItIs) {
   expect_same_bits(with->weights(), without->weights());
 }
 
-TEST_P(EMA, AnUpdateThatIsSkippedChangesNothing) {
+TEST_P(EMA, AnStepThatIsSkippedChangesNothing) {
   for (const int64_t begin : {0, 6}) {
     EMASetting setup{.ema = {.average = {.momentum = 0.2, .interval = 2}, .begin_iter = begin}};
     setup.options.non_finite = NonFinite::kSkip;
@@ -136,7 +136,7 @@ TEST_P(EMA, AnUpdateThatIsSkippedChangesNothing) {
         const StateDict before = average_of(*trainer);
         const StateDict random = random_state();
         trainer->step(broken);
-        set_random_state(random);  // the dropout of the next update is that of the other run
+        set_random_state(random);  // the dropout of the next step is that of the other run
         expect_same_bits(average_of(*trainer), before);
       }
     }
@@ -147,7 +147,7 @@ TEST_P(EMA, AnUpdateThatIsSkippedChangesNothing) {
   }
 }
 
-TEST_P(EMA, ASkippedUpdateLeavesAveragedBuffersFinite) {
+TEST_P(EMA, ASkippedStepLeavesAveragedBuffersFinite) {
   EMASetting setup{.ema = {.average = {.momentum = 0.2}, .update_buffers = true}, .task = testing::cnn_task()};
   setup.options.non_finite = NonFinite::kSkip;
   const auto trainer = make(mode(), setup);
@@ -173,7 +173,7 @@ TEST_P(EMA, ResumesInTheMiddle) {
       steps(*first, 0, 7, setup.task);
       const std::string path = first->save(folder.path().string());
 
-      const auto second = make(mode(), setup);  // before its first update
+      const auto second = make(mode(), setup);  // before its first step
       second->load(path);
       steps(*second, 7, 14, setup.task);
       expect_same_bits(second->state_dict(), unbroken->state_dict());
@@ -253,7 +253,7 @@ TEST_P(EMA, BeginsWithAnEpoch) {
   trainer->add_hook(std::make_unique<EveryPointHook>("noting", [&](const std::string& point, TrainContext&) {
     if (point == "after_train_iter") follows.push_back(equal(average_of(*trainer), trainer->weights()));
   }));
-  trainer->train(*loader(6));  // the first update of epoch 2 still copies
+  trainer->train(*loader(6));  // the first step of epoch 2 still copies
   EXPECT_THAT(follows, ::testing::ElementsAre(true, true, true, true, false, false));
 
   const auto own_loop = make(mode(), {.ema = {.begin_epoch = 2}});

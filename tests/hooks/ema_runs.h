@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/hooks/ema_hook.h>
+#include "hooks/ema_hook.h"
 
 #include "../support/loop_runs.h"
 

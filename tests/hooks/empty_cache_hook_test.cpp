@@ -1,7 +1,7 @@
-#include <duet/hooks/empty_cache_hook.h>
+#include "hooks/empty_cache_hook.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <duet/core/device.h>
+#include "base/device.h"
 #include <gmock/gmock.h>
 
 #include "../support/expect_error.h"
@@ -43,7 +43,7 @@ TEST(EmptyCacheHook, SaysOnceThatTheCpuHasNoCache) {
 
 class EmptyCache : public ::testing::TestWithParam<const char*> {
  protected:
-  // Points between the emptyings of two epochs of three updates, each validated with two batches; a test and a
+  // Points between the emptyings of two epochs of three steps, each validated with two batches; a test and a
   // prediction.
   static Names run(const EmptyCacheHookOptions& options) {
     Names calls;

@@ -1,6 +1,6 @@
-#include <duet/hooks/iter_timer_hook.h>
+#include "hooks/iter_timer_hook.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ class IterTimer : public ::testing::Test {
   FakeRun run;
   double now = 100;
 
-  void update(double data, double work) {
+  void step(double data, double work) {
     now += data;
     run.context.data_seconds = data;
     hook.before_train_iter(run.context);
@@ -26,56 +26,56 @@ class IterTimer : public ::testing::Test {
   }
 };
 
-TEST_F(IterTimer, MeasuresFromTheEndOfTheUpdateBefore) {
+TEST_F(IterTimer, MeasuresFromTheEndOfTheStepBefore) {
   hook.before_train(run.context);
-  EXPECT_EQ(hook.mean_update_seconds(), 0);
-  update(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+  EXPECT_EQ(hook.mean_step_seconds(), 0);
+  step(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
   now += 4;  // another hook waits for the device
-  update(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.update_seconds, 7);
-  EXPECT_DOUBLE_EQ(hook.mean_update_seconds(), 5);
+  step(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.step_seconds, 7);
+  EXPECT_DOUBLE_EQ(hook.mean_step_seconds(), 5);
   EXPECT_DOUBLE_EQ(hook.mean_data_seconds(), 1);
 }
 
 TEST_F(IterTimer, AveragesOverItsWindow) {
   hook.before_train(run.context);
-  for (const double work : {100.0, 1.0, 2.0, 3.0}) update(1, work);
-  EXPECT_DOUBLE_EQ(hook.mean_update_seconds(), 3);
+  for (const double work : {100.0, 1.0, 2.0, 3.0}) step(1, work);
+  EXPECT_DOUBLE_EQ(hook.mean_step_seconds(), 3);
   hook.before_train(run.context);
-  EXPECT_EQ(hook.mean_update_seconds(), 0);
+  EXPECT_EQ(hook.mean_step_seconds(), 0);
 }
 
 TEST_F(IterTimer, LeavesOutValidationAndTheTurnOfAnEpoch) {
   hook.before_train(run.context);
-  update(1, 2);
+  step(1, 2);
   hook.before_val(run.context);
   now += 1000;
   hook.after_val(run.context);
-  update(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+  step(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
   now += 500;
   hook.before_train_epoch(run.context);
-  update(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+  step(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
 }
 
 TEST_F(IterTimer, PublishesWhenTheRunWillEnd) {
   const auto eta = [&] { return run.context.messages.gauges().at("eta")(); };
-  run.context.max_updates = 10;
-  run.context.update = 4;  // a resumed run: the updates before took another run's time
+  run.context.max_steps = 10;
+  run.context.step = 4;  // a resumed run: the steps before took another run's time
   hook.before_train(run.context);
   EXPECT_TRUE(std::isnan(eta()));
   for (int i = 0; i < 2; ++i) {
-    update(1, 2);
-    ++run.context.update;
+    step(1, 2);
+    ++run.context.step;
   }
   EXPECT_DOUBLE_EQ(eta(), 4 * 3);
   now += 6;  // a validation: there will be more of them
   EXPECT_DOUBLE_EQ(eta(), 4 * 6);
-  run.context.update = 10;
+  run.context.step = 10;
   EXPECT_DOUBLE_EQ(eta(), 0);
-  run.context.max_updates = 0;
+  run.context.max_steps = 0;
   EXPECT_TRUE(std::isnan(eta())) << "a run without an end";
   hook.after_train(run.context);
   EXPECT_EQ(run.context.messages.gauges().count("eta"), 0U);
@@ -84,17 +84,17 @@ TEST_F(IterTimer, PublishesWhenTheRunWillEnd) {
 TEST_F(IterTimer, WorksInALoopOfTheUsersOwn) {
   hook.before_val(run.context);
   hook.after_val(run.context);
-  update(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.update_seconds, 3);
+  step(1, 2);
+  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
 }
 
 TEST(IterTimerHook, UsesARealClockByDefault) {
   IterTimerHook hook;
   FakeRun run;
   hook.before_train(run.context);
-  for (int i = 0; i < 3; ++i) run.update(hook);
-  EXPECT_GT(hook.mean_update_seconds(), 0);
-  EXPECT_LT(hook.mean_update_seconds(), 60);
+  for (int i = 0; i < 3; ++i) run.step(hook);
+  EXPECT_GT(hook.mean_step_seconds(), 0);
+  EXPECT_LT(hook.mean_step_seconds(), 60);
   expect_error<ConfigError>([] { IterTimerHook(0); }, {"window 0", "at least 1"});
 }
 

@@ -1,7 +1,7 @@
-#include <duet/hooks/log_window.h>
+#include "hooks/detail/log_window.h"
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 using Values = LogWindow::Values;
 
 void add(LogWindow& window, const std::string& name, double value) {
-  window.start_update();
+  window.start_step();
   window.add(name, at::scalar_tensor(value, at::kDouble));
 }
 
@@ -30,7 +30,7 @@ double read_one(LogWindow& window, const std::string& name) {
 TEST(LogWindow, SmoothsLossesTimesAndNormsAndLogsOtherNumbersAsTheyAre) {
   LogWindow window({.window_size = 3});
   for (int i = 1; i <= 5; ++i) {
-    window.start_update();
+    window.start_step();
     for (const char* name : {"loss", "decode.loss_ce", "grad_norm", "loss_scale", "accuracy"}) {
       window.add(name, at::scalar_tensor(static_cast<double>(i * i)));
     }
@@ -69,18 +69,18 @@ TEST(LogWindow, KeepsAWholeRunBehindFewTensors) {
   LogWindowOptions options;
   options.custom_cfg = {{"loss", "mean", kGlobalWindow, "all"}, {"loss", "mean", kEpochWindow, "epoch"}};
   LogWindow window(options);
-  constexpr int kUpdates = 2500;  // more than are kept as single tensors
-  for (int i = 0; i < kUpdates; ++i) {
+  constexpr int kSteps = 2500;  // more than are kept as single tensors
+  for (int i = 0; i < kSteps; ++i) {
     if (i == 1000) window.start_epoch();
     add(window, "loss", i);
   }
   const Values values = window.read();
-  EXPECT_EQ(values.at(0).second, kUpdates - 5.5);
-  EXPECT_EQ(values.at(1).second, (kUpdates - 1) / 2.0);
-  EXPECT_EQ(values.at(2).second, (1000 + kUpdates - 1) / 2.0);
+  EXPECT_EQ(values.at(0).second, kSteps - 5.5);
+  EXPECT_EQ(values.at(1).second, (kSteps - 1) / 2.0);
+  EXPECT_EQ(values.at(2).second, (1000 + kSteps - 1) / 2.0);
 }
 
-TEST(LogWindow, MeansOfTimesCoverAllUpdatesSinceTheLine) {
+TEST(LogWindow, MeansOfTimesCoverAllStepsSinceTheLine) {
   LogWindow window({.window_size = 2});
   for (const double seconds : {1.0, 0.0, 0.0, 0.0}) window.add("time", seconds);
   EXPECT_EQ(read_one(window, "time"), 0.25);
@@ -90,7 +90,7 @@ TEST(LogWindow, MeansOfTimesCoverAllUpdatesSinceTheLine) {
 
 TEST(LogWindow, ReadsAllTypesAndShapesExactly) {
   LogWindow window;
-  window.start_update();
+  window.start_step();
   const double third = 1.0 / 3;
   window.add("f", at::scalar_tensor(third, at::kFloat));
   window.add("l", at::scalar_tensor(int64_t{1} << 40, at::kLong));
@@ -130,7 +130,7 @@ TEST(LogWindow, GoesOnFromItsState) {
   LogWindow whole(options), first(options), second(options);
   const auto feed = [](LogWindow& window, int i) {
     if (i == 3) window.start_epoch();
-    window.start_update();
+    window.start_step();
     window.add("time", 1.0);
     window.add("loss", at::scalar_tensor(10.0 - i));
     window.add("accuracy", at::scalar_tensor(i));

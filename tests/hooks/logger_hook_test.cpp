@@ -1,7 +1,7 @@
-#include <duet/hooks/logger_hook.h>
+#include "hooks/logger_hook.h"
 
-#include <duet/core/error.h>
-#include <duet/core/log.h>
+#include "base/error.h"
+#include "base/log.h"
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -38,9 +38,9 @@ class Logger : public ::testing::Test {
     // The log looks once whether stderr is a terminal: let it be before a test makes it one.
     log(LogLevel::kDebug, "");
     run.context.work_dir = folder / "run";
-    run.context.max_updates = 25;
+    run.context.max_steps = 25;
     run.context.max_epochs = 2;
-    run.context.updates_per_epoch = 20;
+    run.context.steps_per_epoch = 20;
     log_file = folder / "run/log.jsonl";
   }
 };
@@ -50,9 +50,9 @@ TEST_F(Logger, ReadsTheDeviceOnlyAtItsIntervalAndAtTheEnd) {
   hook.before_train(run.context);
   const at::Tensor unreadable = at::empty({}, at::device(at::kMeta).dtype(at::kFloat));
   EXPECT_ANY_THROW(unreadable.item());
-  for (int64_t update = 1; update <= 25; ++update) {
-    const bool due = update == 10 || update == 20 || update == 25;
-    run.update(hook, due ? at::scalar_tensor(0.5 * static_cast<double>(update)) : unreadable);
+  for (int64_t step = 1; step <= 25; ++step) {
+    const bool due = step == 10 || step == 20 || step == 25;
+    run.step(hook, due ? at::scalar_tensor(0.5 * static_cast<double>(step)) : unreadable);
   }
   hook.after_train(run.context);
 
@@ -64,12 +64,12 @@ TEST_F(Logger, ReadsTheDeviceOnlyAtItsIntervalAndAtTheEnd) {
   EXPECT_EQ(train[2].at("step"), 25);
 }
 
-TEST_F(Logger, LogsTheLastUpdateOfAStoppedRun) {
+TEST_F(Logger, LogsTheLastStepOfAStoppedRun) {
   LoggerHook hook({.interval = 10});
   hook.before_train(run.context);
-  run.update(hook);
+  run.step(hook);
   run.context.request_stop("signal 15");
-  run.update(hook);
+  run.step(hook);
   hook.after_train(run.context);
   const std::vector<Json> lines = lines_of(log_file);
   ASSERT_EQ(kind_of(lines, "train").size(), 1U);
@@ -85,20 +85,20 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
   const std::string text = stderr_of([&] {
     hook.before_train(run.context);
     for (const double seconds : {0.002, 0.006}) {
-      run.context.update_seconds = seconds;
+      run.context.step_seconds = seconds;
       run.context.data_seconds = seconds / 2;
       run.output.log = {{"acc", at::scalar_tensor(0.75)}, {"time", at::scalar_tensor(3.0)}};
       run.output.grad_norm = at::scalar_tensor(1.25);
       run.context.messages.scalar("decay", 0.5);
-      run.update(hook, 2 * seconds * 100);
+      run.step(hook, 2 * seconds * 100);
       run.context.messages.clear_scalars();
     }
     hook.after_train(run.context);
   });
   for (const char* part :
-       {"update 2/25  epoch 1/2  lr 1.00e-01  loss 0.8  acc 0.75  log.time 3  grad_norm 1.25  decay 0.5  "
+       {"step 2/25  epoch 1/2  lr 1.00e-01  loss 0.8  acc 0.75  log.time 3  grad_norm 1.25  decay 0.5  "
         "time 4.0 ms (data 2.0)  memory 120 MB  eta 1:02:03\n",
-        "model: 1 parameters (0.0 MiB), 0 trainable", "training ends at update 2"}) {
+        "model: 1 parameters (0.0 MiB), 0 trainable", "training ends at step 2"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in:\n" << text;
   }
   const std::vector<Json> lines = lines_of(log_file);
@@ -109,7 +109,7 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
     EXPECT_EQ(line.at("run_id"), run_id);
     EXPECT_EQ(line.at("wall_time").get<std::string>().size(), std::string("2026-01-01T00:00:00.000Z").size());
   }
-  EXPECT_EQ(lasting(lines[0]), Json({{"kind", "start"}, {"mode", "eager"}, {"step", 0}, {"updates", 25}}));
+  EXPECT_EQ(lasting(lines[0]), Json({{"kind", "start"}, {"mode", "eager"}, {"step", 0}, {"steps", 25}}));
   EXPECT_EQ(lines[1].at("kind"), "text");
   Json train = lines[2];
   EXPECT_NEAR(train.at("time").get<double>(), 0.004, 1e-12);
@@ -134,7 +134,7 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
 TEST_F(Logger, MeasuresTimeItselfWhenNobodyElseDoes) {
   LoggerHook hook({.interval = 2});
   hook.before_train(run.context);
-  for (int i = 0; i < 2; ++i) run.update(hook);
+  for (int i = 0; i < 2; ++i) run.step(hook);
   hook.flush();
   EXPECT_GT(lines_of(log_file).back().at("time").get<double>(), 0);
 }
@@ -144,7 +144,7 @@ TEST_F(Logger, WritesNumbersThatJsonDoesNotHave) {
   const std::string text = stderr_of([&] {
     hook.before_train(run.context);
     run.output.log = {{"a", at::scalar_tensor(INFINITY)}, {"b", at::scalar_tensor(-INFINITY)}};
-    run.update(hook, -std::nan(""));
+    run.step(hook, -std::nan(""));
     hook.flush();
   });
   EXPECT_NE(text.find("loss nan  a inf  b -inf"), std::string::npos) << text;
@@ -157,13 +157,13 @@ TEST_F(Logger, WritesNumbersThatJsonDoesNotHave) {
 TEST_F(Logger, WritesResultsOfEvaluations) {
   LoggerHook hook;
   hook.before_train(run.context);
-  run.context.update = 20;
+  run.context.step = 20;
   run.context.epoch = 1;  // the turn of an epoch: it is epoch 1 that was validated
   const std::string text = stderr_of([&] {
     run.validation(hook, {{"accuracy", 0.875}, {"step", 7}});
     hook.flush();
   });
-  EXPECT_NE(text.find("val  update 20/25  accuracy 0.875"), std::string::npos) << text;
+  EXPECT_NE(text.find("val  step 20/25  accuracy 0.875"), std::string::npos) << text;
   EXPECT_EQ(
       lasting(lines_of(log_file).back()),
       Json({{"kind", "val"}, {"mode", "eager"}, {"epoch", 1}, {"step", 20}, {"accuracy", 0.875}, {"log.step", 7.0}}));
@@ -175,7 +175,7 @@ TEST_F(Logger, WritesResultsOfEvaluations) {
 TEST_F(Logger, PutsResultsAtTheirEpochIfAsked) {
   for (const bool by_epoch : {false, true}) {
     LoggerHook hook({.log_metric_by_epoch = by_epoch});
-    run.context.update = 20;
+    run.context.step = 20;
     run.context.epoch = 1;
     run.validation(hook, {{"accuracy", 0.5}});
     hook.flush();
@@ -189,16 +189,16 @@ TEST_F(Logger, CountsFromTheBeginningOfEachEpochIfAsked) {
     std::vector<std::unique_ptr<LogSink>> sinks;
     sinks.push_back(std::make_unique<MemorySink>(records));
     LoggerHook hook(options, std::move(sinks));
-    run.context.update = run.context.update_in_epoch = run.context.epoch = 0;
-    run.context.max_updates = 100;
+    run.context.step = run.context.step_in_epoch = run.context.epoch = 0;
+    run.context.max_steps = 100;
     run.context.max_epochs = 0;
-    run.context.updates_per_epoch = epoch_length;
+    run.context.steps_per_epoch = epoch_length;
     for (int i = 0; i < 2 * epoch_length; ++i) {
       if (i == epoch_length) {
         ++run.context.epoch;
-        run.context.update_in_epoch = 0;
+        run.context.step_in_epoch = 0;
       }
-      run.update(hook);
+      run.step(hook);
     }
     hook.flush();
     std::vector<int64_t> steps;
@@ -222,7 +222,7 @@ TEST_F(Logger, GivesTextsAndPicturesToItsSinks) {
     hook.before_run(run.context);
     EXPECT_TRUE(run.context.messages.wants_images());
     const at::Tensor pixels = at::full({2, 3, 3}, 7, at::kByte);
-    run.context.update = 4;
+    run.context.step = 4;
     run.context.messages.image("val/a", pixels);
     pixels.zero_();  // the painter uses it again
     run.context.messages.text("note", "hello");
@@ -248,7 +248,7 @@ TEST_F(Logger, IsSilentWhenItIsNotEnabled) {
   const std::string text = stderr_of([&] {
     hook.before_run(run.context);
     hook.before_train(run.context);
-    run.update(hook, at::empty({}, at::device(at::kMeta).dtype(at::kFloat)));
+    run.step(hook, at::empty({}, at::device(at::kMeta).dtype(at::kFloat)));
     run.validation(hook, {{"accuracy", 1}});
     hook.after_train(run.context);
   });
@@ -256,10 +256,10 @@ TEST_F(Logger, IsSilentWhenItIsNotEnabled) {
   EXPECT_FALSE(std::filesystem::exists(run.context.work_dir));
 }
 
-TEST_F(Logger, LogsTheUpdateThatALaterHookStoppedAt) {
+TEST_F(Logger, LogsTheStepThatALaterHookStoppedAt) {
   LoggerHook hook({.interval = 10});
   hook.before_train(run.context);
-  for (int i = 1; i <= 4; ++i) run.update(hook, i);
+  for (int i = 1; i <= 4; ++i) run.step(hook, i);
   run.context.request_stop("no improvement");
   hook.after_train(run.context);
   const std::vector<Json> train = kind_of(lines_of(log_file), "train");
@@ -273,13 +273,13 @@ TEST_F(Logger, TrainsOnWhenTheDiskIsFullAndSaysSoOnce) {
   LoggerHook hook({.interval = 1, .file = "/dev/full"});
   const std::string text = stderr_of([&] {
     hook.before_train(run.context);
-    for (int i = 0; i < 5; ++i) run.update(hook);
+    for (int i = 0; i < 5; ++i) run.step(hook);
     hook.after_train(run.context);
   });
   const std::string said = "cannot be written any more (is the disk full?)";
   ASSERT_NE(text.find(said), std::string::npos) << text;
   EXPECT_EQ(text.find(said), text.rfind(said));
-  EXPECT_NE(text.find("update 5/25"), std::string::npos) << "the terminal goes on:\n" << text;
+  EXPECT_NE(text.find("step 5/25"), std::string::npos) << "the terminal goes on:\n" << text;
 }
 
 TEST_F(Logger, WritesAnErrorWhateverItsBytes) {
@@ -318,7 +318,7 @@ TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
   LoggerHook nowhere({.interval = 1}), named({.interval = 1, .file = folder / "logs/own.jsonl"});
   for (LoggerHook* hook : {&nowhere, &named}) {
     hook->before_train(run.context);
-    run.update(*hook);
+    run.step(*hook);
     hook->flush();
   }
   EXPECT_EQ(lines_of(folder / "logs/own.jsonl").size(), 3U);
@@ -331,24 +331,24 @@ TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
 TEST_F(Logger, WorksInALoopOfTheUsersOwn) {
   LoggerHook hook({.interval = 2});
   const std::string text = stderr_of([&] {
-    run.update(hook);
-    run.update(hook, 0.5);
+    run.step(hook);
+    run.step(hook, 0.5);
     hook.flush();
   });
-  EXPECT_NE(text.find("update 2/25"), std::string::npos) << text;
+  EXPECT_NE(text.find("step 2/25"), std::string::npos) << text;
 }
 
 TEST_F(Logger, DrawsNoProgressIntoAPipe) {
   LoggerHook hook({.interval = 10});
   const std::string text = stderr_of([&] {
     hook.before_train(run.context);
-    for (int i = 0; i < 25; ++i) run.update(hook);
+    for (int i = 0; i < 25; ++i) run.step(hook);
     hook.after_train(run.context);
   });
   EXPECT_EQ(text.find_first_of("\r\x1b"), std::string::npos) << text;
 }
 
-// What a run of three updates shows on a terminal, and how long it took.
+// What a run of three steps shows on a terminal, and how long it took.
 struct Shown {
   std::string text;
   double seconds = 0;
@@ -361,12 +361,12 @@ Shown on_terminal(const TrainContext& from, LoggerHookOptions options) {
   const int saved = dup(STDERR_FILENO);
   dup2(slave, STDERR_FILENO);
   FakeRun run;
-  run.context.max_updates = from.max_updates;
+  run.context.max_steps = from.max_steps;
   LoggerHook hook(options);
   run.context.messages.gauge("eta", [] { return 61.0; });
   hook.before_train(run.context);
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 3; ++i) run.update(hook);
+  for (int i = 0; i < 3; ++i) run.step(hook);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   hook.flush();
   dup2(saved, STDERR_FILENO);
@@ -380,11 +380,11 @@ Shown on_terminal(const TrainContext& from, LoggerHookOptions options) {
 }
 
 TEST_F(Logger, DrawsProgressOnATerminal) {
-  run.context.max_updates = 4;
+  run.context.max_steps = 4;
   const auto [drawn, seconds] = on_terminal(run.context, {.interval = 100});
   if (drawn == "no terminal here") GTEST_SKIP();
   EXPECT_NE(drawn.find("[=====               ] 1/4  epoch 1  eta 0:01:01"), std::string::npos) << drawn;
-  // Ten times a second at most: once, unless the machine stood still between the updates.
+  // Ten times a second at most: once, unless the machine stood still between the steps.
   const int times = (drawn.find("1/4") != std::string::npos) + (drawn.find("2/4") != std::string::npos) +
                     (drawn.find("3/4") != std::string::npos);
   EXPECT_LE(times, 1 + static_cast<int>(seconds / 0.1)) << "drawn too often: " << drawn;

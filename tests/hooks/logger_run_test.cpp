@@ -1,12 +1,12 @@
-#include <duet/hooks/logger_hook.h>
+#include "hooks/logger_hook.h"
 
 #include <ATen/record_function.h>
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/hooks/checkpoint_hook.h>
-#include <duet/hooks/iter_timer_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
-#include <duet/hooks/runtime_info_hook.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/iter_timer_hook.h"
+#include "hooks/param_scheduler_hook.h"
+#include "hooks/runtime_info_hook.h"
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -40,8 +40,8 @@ class LoggerRun : public ::testing::TestWithParam<const char*> {
   TempDir folder;
   const std::string mode = GetParam();
 
-  std::unique_ptr<BaseTrainer> trainer(const std::string& of_mode, int64_t updates) {
-    auto made = trainer_for(of_mode, {.max_updates = updates, .work_dir = folder / "run"});
+  std::unique_ptr<BaseTrainer> trainer(const std::string& of_mode, int64_t steps) {
+    auto made = trainer_for(of_mode, {.max_steps = steps, .work_dir = folder / "run"});
     made->add_hook(std::make_unique<RuntimeInfoHook>());
     made->add_hook(std::make_unique<IterTimerHook>());
     return made;
@@ -52,7 +52,7 @@ class LoggerRun : public ::testing::TestWithParam<const char*> {
   std::vector<Json> train_lines() { return kind_of(lines_of(folder / "run/log.jsonl"), "train"); }
 };
 
-// Calls `visit(update)` after each, before the logger sees it.
+// Calls `visit(step)` after each, before the logger sees it.
 std::unique_ptr<Hook> after_each(std::function<void(TrainContext&)> visit) {
   return std::make_unique<EveryPointHook>("visitor",
                                           [visit = std::move(visit)](const std::string& point, TrainContext& context) {
@@ -82,14 +82,14 @@ TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
 TEST_P(LoggerRun, WritesItsLinesInTheOrderOfWhatHappens) {
   const std::string text = testing::stderr_of([this] {
     const auto run = trainer(mode, 3);
-    run->add_hook(after_each([](TrainContext& context) { log_info("seen: " + std::to_string(context.update)); }));
+    run->add_hook(after_each([](TrainContext& context) { log_info("seen: " + std::to_string(context.step)); }));
     run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1}));
     const auto data = loader(16);
     run->train(*data);
   });
   std::size_t place = 0;
-  for (const char* next : {" on LibTorch ", "training in mode ", "model: ", "seen: 1", "update 1/3", "seen: 2",
-                           "update 2/3", "seen: 3", "update 3/3"}) {
+  for (const char* next : {" on LibTorch ", "training in mode ", "model: ", "seen: 1", "step 1/3", "seen: 2",
+                           "step 2/3", "seen: 3", "step 3/3"}) {
     place = text.find(next, place);
     ASSERT_NE(place, std::string::npos) << "'" << next << "' is missing or too early in:\n" << text;
   }
@@ -107,9 +107,9 @@ std::unique_ptr<at::ObserverContext> count_read(const at::RecordFunction& call) 
 }
 
 TEST_P(LoggerRun, ReadsNothingFromTheDeviceBetweenLines) {
-  // Reads of the updates (first, last].
+  // Reads of the steps (first, last].
   const auto reads_of = [&](bool hooks, int64_t first, int64_t last) {
-    const auto run = trainer_for(mode, {.max_updates = 220, .work_dir = folder / "run"});
+    const auto run = trainer_for(mode, {.max_steps = 220, .work_dir = folder / "run"});
     add_schedule(*run);  // looks its numbers up on the device
     if (hooks) {
       run->add_hook(std::make_unique<RuntimeInfoHook>());
@@ -120,8 +120,8 @@ TEST_P(LoggerRun, ReadsNothingFromTheDeviceBetweenLines) {
     int64_t before = 0, found = -1;
     run->add_hook(std::make_unique<EveryPointHook>("window", [&](const std::string& point, TrainContext& context) {
       if (point != "before_train_iter") return;
-      if (context.update == first) before = reads;
-      if (context.update == last) found = reads - before;
+      if (context.step == first) before = reads;
+      if (context.step == last) found = reads - before;
     }));
     const auto data = loader(16);
     run->train(*data);
@@ -130,7 +130,7 @@ TEST_P(LoggerRun, ReadsNothingFromTheDeviceBetweenLines) {
   const at::CallbackHandle handle =
       at::addGlobalCallback(at::RecordFunctionCallback(count_read).scopes({at::RecordScope::FUNCTION}));
   EXPECT_EQ(reads_of(true, 151, 199), reads_of(false, 151, 199));
-  EXPECT_GT(reads_of(true, 151, 201), reads_of(false, 151, 201)) << "the line of update 200 reads";
+  EXPECT_GT(reads_of(true, 151, 201), reads_of(false, 151, 201)) << "the line of step 200 reads";
   at::removeCallback(handle);
 }
 
@@ -141,9 +141,9 @@ TEST_P(LoggerRun, WritesTheSameLinesAfterAResumeInTheOtherMode) {
                                 {"loss", "max", kGlobalWindow, "max"}};
     return logger;
   };
-  const auto train = [&](const std::string& of_mode, int64_t updates, const std::string& file,
+  const auto train = [&](const std::string& of_mode, int64_t steps, const std::string& file,
                          const std::string& from) {
-    auto run = trainer(of_mode, updates);
+    auto run = trainer(of_mode, steps);
     add_schedule(*run);
     run->add_hook(std::make_unique<LoggerHook>(options(file)));
     run->add_hook(std::make_unique<CheckpointHook>());
@@ -177,7 +177,7 @@ TEST_P(LoggerRun, HasWrittenAllWhenTrainingFails) {
   const auto run = trainer(mode, 40);
   run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
   run->add_hook(after_each([](TrainContext& context) {
-    if (context.update == 7) throw std::runtime_error("out of patience");
+    if (context.step == 7) throw std::runtime_error("out of patience");
   }));
   const auto data = loader(16);
   expect_error<std::runtime_error>([&] { run->train(*data); }, {"out of patience"});
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, LoggerRun, ::testing::Values("eager", "graph"));
 
 TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
   const TempDir folder;
-  FakeTrainer run({.max_updates = 4, .work_dir = folder / "run"});
+  FakeTrainer run({.max_steps = 4, .work_dir = folder / "run"});
   LoggerHookOptions options{.interval = 2};
   options.sinks = {{"tensorboard"}, {"wandb"}, {.type = "jsonl", .file = folder / "own.jsonl"}};
   run.add_hook(std::make_unique<LoggerHook>(options));
@@ -219,7 +219,7 @@ TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
   EXPECT_TRUE(found) << id;
 
   const TempDir empty;
-  FakeTrainer nowhere({.max_updates = 4});
+  FakeTrainer nowhere({.max_steps = 4});
   options.sinks.pop_back();
   nowhere.add_hook(std::make_unique<LoggerHook>(options));
   FakeData again(5);
@@ -228,7 +228,7 @@ TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
 
 TEST(LoggerSinks, GiveWandbWhatTheRunWasConfiguredWith) {
   const TempDir folder;
-  FakeTrainer run({.max_updates = 2, .work_dir = folder / "run"});
+  FakeTrainer run({.max_steps = 2, .work_dir = folder / "run"});
   auto logger = std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {{"wandb"}}});
   logger->set_config(R"({"optimizer":{"lr":0.125},"seed":7})");
   run.add_hook(std::move(logger));
@@ -293,12 +293,12 @@ TEST(LoggerSinksDeathTest, WriteAllWhenAHookEndsTheProgram) {
   const std::string file = folder / "slow.jsonl";
   EXPECT_EXIT(
       {
-        FakeTrainer run({.max_updates = 40});
+        FakeTrainer run({.max_steps = 40});
         std::vector<std::unique_ptr<LogSink>> sinks;
         sinks.push_back(std::make_unique<SlowSink>(file));
         run.add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1, .sinks = {}}, std::move(sinks)));
         run.add_hook(std::make_unique<EveryPointHook>("quitter", [](const std::string& point, TrainContext& context) {
-          if (point == "before_train_iter" && context.update == 20) std::exit(5);
+          if (point == "before_train_iter" && context.step == 20) std::exit(5);
         }));
         FakeData data(50);
         run.train(data);

@@ -2,7 +2,7 @@
 
     .venv-peers/bin/python tests/hooks/make_ema_golden.py
 
-The weights of every update are fractions that float32 holds exactly, so that the test can make the same ones.
+The weights of every step are fractions that float32 holds exactly, so that the test can make the same ones.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import mmengine
 import torch
 from mmengine.model import averaged_model
 
-UPDATES = 60
+STEPS = 60
 RECORDED = (1, 2, 3, 4, 9, 10, 11, 12, 13, 14, 16, 30, 47, 60)
 MOMENTUM, GAMMA = 0.05, 8
 
@@ -24,14 +24,14 @@ class Model(torch.nn.Module):
         self.norm = torch.nn.BatchNorm1d(3, affine=False)
 
 
-def fractions(update, count, factor, modulus):
-    return torch.tensor([(update * factor + i * 11) % modulus / 64 - 0.75 for i in range(count)])
+def fractions(step, count, factor, modulus):
+    return torch.tensor([(step * factor + i * 11) % modulus / 64 - 0.75 for i in range(count)])
 
 
-def set_values(model, update):
-    model.weight.data.copy_(fractions(update, 4, 37, 101))
-    model.norm.running_mean.copy_(fractions(update, 3, 53, 97))
-    model.norm.running_var.copy_(fractions(update, 3, 29, 89) + 1)
+def set_values(model, step):
+    model.weight.data.copy_(fractions(step, 4, 37, 101))
+    model.norm.running_mean.copy_(fractions(step, 3, 53, 97))
+    model.norm.running_var.copy_(fractions(step, 3, 29, 89) + 1)
 
 
 def trajectory(kind, interval, begin, update_buffers):
@@ -42,14 +42,14 @@ def trajectory(kind, interval, begin, update_buffers):
         options["gamma"] = GAMMA
     average = getattr(averaged_model, kind)(model, interval=interval, update_buffers=update_buffers, **options)
     rows = []
-    for update in range(1, UPDATES + 1):
-        set_values(model, update)
-        if update >= begin:  # EMAHook.after_train_iter
+    for step in range(1, STEPS + 1):
+        set_values(model, step)
+        if step >= begin:  # EMAHook.after_train_iter
             average.update_parameters(model)
         else:
             for name, value in average.module.state_dict().items():
                 value.copy_(model.state_dict()[name])
-        if update in RECORDED:
+        if step in RECORDED:
             module = average.module
             rows.append([*module.weight.tolist(), *module.norm.running_mean.tolist(), *module.norm.running_var.tolist()])
     return rows
@@ -60,7 +60,7 @@ def main():
     lines = [f"// Written by make_ema_golden.py with mmengine {mmengine.__version__} and torch {torch.__version__}.",
              f"constexpr double kMomentum = {MOMENTUM};", f"constexpr int64_t kGamma = {GAMMA};",
              f"const std::vector<int64_t> kRecorded = {{{', '.join(map(str, RECORDED))}}};",
-             "// After each recorded update: weight, running_mean, running_var.", "const EmaGolden kGolden[] = {"]
+             "// After each recorded step: weight, running_mean, running_var.", "const EmaGolden kGolden[] = {"]
     for kind, interval, begin, buffers in itertools.product(kinds, (1, 3), (0, 10), (False, True)):
         lines.append(f'  {{"{kind}", {interval}, {begin}, {str(buffers).lower()}, {{')
         lines += ["    {" + ", ".join(f"{value:.9g}" for value in row) + "}," for row in trajectory(kind, interval, begin, buffers)]

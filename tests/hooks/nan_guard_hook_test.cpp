@@ -1,8 +1,8 @@
-#include <duet/hooks/nan_guard_hook.h>
+#include "hooks/nan_guard_hook.h"
 
 #include <ATen/record_function.h>
-#include <duet/core/checkpoint/checkpoint.h>
-#include <duet/hooks/checkpoint_hook.h>
+#include "checkpoint/checkpoint.h"
+#include "hooks/checkpoint_hook.h"
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using testing::mlp_task;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr int64_t kBad = 6;  // the update whose batch is not finite
+constexpr int64_t kBad = 6;  // the step whose batch is not finite
 
 // Operators that this thread calls while it lives.
 class CountOperators {
@@ -59,12 +59,12 @@ class NaNGuard : public ::testing::TestWithParam<const char*> {
   }
 
   static void step(BaseTrainer& trainer, double bad = kInf) {
-    Batch batch = mlp_task().batch(8, static_cast<uint64_t>(trainer.update()));
-    if (trainer.update() + 1 == kBad) batch["input"][3][2] = bad;
+    Batch batch = mlp_task().batch(8, static_cast<uint64_t>(trainer.step()));
+    if (trainer.step() + 1 == kBad) batch["input"][3][2] = bad;
     trainer.step(batch);
   }
   static void steps(BaseTrainer& trainer, int64_t until, double bad = kInf) {
-    while (trainer.update() < until) step(trainer, bad);
+    while (trainer.step() < until) step(trainer, bad);
   }
   std::vector<std::string> checkpoints() const {
     std::vector<std::string> names;
@@ -78,12 +78,12 @@ class NaNGuard : public ::testing::TestWithParam<const char*> {
   TempDir folder_;
 };
 
-TEST_P(NaNGuard, NamesTheUpdateThatWasTheFirstAndWhatIsNotFinite) {
+TEST_P(NaNGuard, NamesTheStepThatWasTheFirstAndWhatIsNotFinite) {
   for (const double bad : {kInf, std::nan("")}) {
     const auto trainer = make({.interval = 4});
-    expect_error<NonFiniteError>([&] { steps(*trainer, 20, bad); }, {"at update 6, looked at after update 8", "'loss'",
+    expect_error<NonFiniteError>([&] { steps(*trainer, 20, bad); }, {"at step 6, looked at after step 8", "'loss'",
                                                                      "weights from 'a.weight' on", "non_finite: skip"});
-    EXPECT_EQ(trainer->update(), 8);
+    EXPECT_EQ(trainer->step(), 8);
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFailed);
   }
 }
@@ -93,41 +93,41 @@ TEST_P(NaNGuard, SeesTheNormOfTheGradients) {
   options.clip_grad = ClipGradOptions{};
   const auto trainer = make({.interval = 1}, options);
   expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
-                               {"at update 6, looked at after update 6", "2 values from 'loss' on"});
+                               {"at step 6, looked at after step 6", "2 values from 'loss' on"});
 }
 
 TEST_P(NaNGuard, LooksThroughLongIntervals) {
   const auto trainer = make({.interval = 2500});
   const Batch good = mlp_task().batch(2, 1);
-  while (trainer->update() < 2100) trainer->step(good);
+  while (trainer->step() < 2100) trainer->step(good);
   Batch bad = good;
   bad.set("input", at::full({2, 16}, kInf));
   trainer->step(bad);
   expect_error<NonFiniteError>(
       [&] {
-        while (trainer->update() < 3000) trainer->step(good);
+        while (trainer->step() < 3000) trainer->step(good);
       },
-      {"at update 2101, looked at after update 2500"});
+      {"at step 2101, looked at after step 2500"});
 }
 
 TEST_P(NaNGuard, LooksOnceMoreAtTheEnd) {
   const auto trainer = make({.interval = 100});
   steps(*trainer, 7);
-  expect_error<NonFiniteError>([&] { trainer->finish(); }, {"at update 6, looked at after update 7"});
+  expect_error<NonFiniteError>([&] { trainer->finish(); }, {"at step 6, looked at after step 7"});
 }
 
 TEST_P(NaNGuard, CanStopInsteadOrWarn) {
   const auto stopped = make({.interval = 4, .action = "stop"});
   steps(*stopped, 8);
-  EXPECT_THAT(stopped->stop_reason(), HasSubstr("update 6 was not finite"));
+  EXPECT_THAT(stopped->stop_reason(), HasSubstr("step 6 was not finite"));
 
   const auto warned = make({.interval = 4, .action = "warn"});
   ::testing::internal::CaptureStderr();
   steps(*warned, 15);
   warned->finish();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(log, HasSubstr("at update 6, looked at after update 8"));
-  EXPECT_THAT(log, HasSubstr("at update 9, looked at after update 12"));  // the weights stay bad
+  EXPECT_THAT(log, HasSubstr("at step 6, looked at after step 8"));
+  EXPECT_THAT(log, HasSubstr("at step 9, looked at after step 12"));  // the weights stay bad
   EXPECT_EQ(warned->stop_reason(), "");
   EXPECT_EQ(warned->update(), 15);
 }
@@ -142,9 +142,9 @@ TEST_P(NaNGuard, AddsNoOperatorBetweenTwoLooks) {
     };
     const int of_guarded = operators(*guarded), of_plain = operators(*plain);
     if (n % 5 == 0) {
-      EXPECT_GT(of_guarded, of_plain) << "update " << n;
+      EXPECT_GT(of_guarded, of_plain) << "step " << n;
     } else {
-      EXPECT_EQ(of_guarded, of_plain) << "update " << n;
+      EXPECT_EQ(of_guarded, of_plain) << "step " << n;
     }
   }
 }
@@ -157,7 +157,7 @@ TEST_P(NaNGuard, ChangesNoResult) {
   testing::expect_same_bits(guarded->weights(), plain->weights());
 }
 
-TEST_P(NaNGuard, TakesSkippedUpdatesAsTheyAre) {
+TEST_P(NaNGuard, TakesSkippedStepsAsTheyAre) {
   TrainerOptions options;
   options.non_finite = NonFinite::kSkip;
   const auto trainer = make({.interval = 1}, options);
@@ -170,7 +170,7 @@ TEST_P(NaNGuard, SavesNoStateThatIsNotFinite) {
   const auto trainer = make({.interval = 100});
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
   expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
-                               {"weights from 'a.weight' on not finite after update 6", "checkpoint"});
+                               {"weights from 'a.weight' on not finite after step 6", "checkpoint"});
   EXPECT_EQ(checkpoints(),
             (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
 }
@@ -181,11 +181,11 @@ TEST_P(NaNGuard, LeavesCheckpointsAsTheyAreWhenItOnlyWarns) {
   steps(*trainer, 9);
   ::testing::internal::CaptureStderr();
   trainer->finish();
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of update 9"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of step 9"));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
   EXPECT_EQ(checkpoints(),
             (std::vector<std::string>{CheckpointStore::folder_name(2), CheckpointStore::folder_name(4)}));
-  expect_error<SaveRefused>([&] { trainer->save(folder_.path().string()); }, {"[NaNGuardHook]", "after update 9"});
+  expect_error<SaveRefused>([&] { trainer->save(folder_.path().string()); }, {"[NaNGuardHook]", "after step 9"});
 }
 
 TEST_P(NaNGuard, StopsWithoutAnErrorThoughTheLastStateCannotBeSaved) {
@@ -194,7 +194,7 @@ TEST_P(NaNGuard, StopsWithoutAnErrorThoughTheLastStateCannotBeSaved) {
   while (trainer->stop_reason().empty()) step(*trainer);
   EXPECT_NO_THROW(trainer->finish());
   EXPECT_EQ(trainer->outcome(), RunOutcome::kStopped);
-  EXPECT_EQ(trainer->update(), 8);
+  EXPECT_EQ(trainer->step(), 8);
   EXPECT_EQ(checkpoints().back(), CheckpointStore::folder_name(4));
 }
 
@@ -203,7 +203,7 @@ TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
   steps(*first, 4);
   first->finish();
   second->load_state_dict(first->state_dict());
-  expect_error<NonFiniteError>([&] { steps(*second, 20); }, {"at update 6, looked at after update 8"});
+  expect_error<NonFiniteError>([&] { steps(*second, 20); }, {"at step 6, looked at after step 8"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, NaNGuard, ::testing::Values("eager", "graph"));

@@ -1,7 +1,7 @@
-#include <duet/hooks/param_scheduler_hook.h>
+#include "hooks/param_scheduler_hook.h"
 
-#include <duet/core/error.h>
-#include <duet/core/log.h>
+#include "base/error.h"
+#include "base/log.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,11 +26,11 @@ using Schedules = std::vector<ScheduleOptions>;
 
 const Schedules kSchedules = {{.type = "Linear", .end = 5, .start_factor = 0.1}, {.type = "Cosine", .begin = 5}};
 
-// The rates that updates up to `to` - 1 ran with, group by group.
+// The rates that steps up to `to` - 1 ran with, group by group.
 std::vector<double> rates(FakeRun& run, ParamSchedulerHook& hook, int64_t to) {
   std::vector<double> seen;
-  while (run.context.update < to) {
-    run.update(hook);
+  while (run.context.step < to) {
+    run.step(hook);
     for (std::size_t group = 0; group < run.hyper_parameters.group_count(); ++group) {
       seen.push_back(run.hyper_parameters.get(group, "lr"));
     }
@@ -42,14 +42,14 @@ double next_rate(const FakeRun& run) { return run.hyper_parameters.curves.at("lr
 
 TEST(ParamSchedulerHook, LetsEveryGroupFollowItsCurve) {
   FakeRun run({0.1, 0.5});
-  run.context.max_updates = 20;
+  run.context.max_steps = 20;
   ParamSchedulerHook hook(kSchedules);
   hook.before_train(run.context);
   const std::vector<double> seen = rates(run, hook, 20);
   const ScheduleCurve curve(kSchedules, "lr", {20});
-  for (int64_t update = 0; update < 20; ++update) {
-    EXPECT_EQ(seen[2 * update], curve.at(update, 0.1));
-    EXPECT_EQ(seen[2 * update + 1], curve.at(update, 0.5));
+  for (int64_t step = 0; step < 20; ++step) {
+    EXPECT_EQ(seen[2 * step], curve.at(step, 0.1));
+    EXPECT_EQ(seen[2 * step + 1], curve.at(step, 0.5));
   }
   EXPECT_EQ(run.hyper_parameters.writes, 0);  // the optimizer looks the values up by itself
 }
@@ -64,33 +64,33 @@ TEST(ParamSchedulerHook, LeavesNumbersWithoutAScheduleAlone) {
 
 TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
   FakeRun whole, first, second({0.7});  // the checkpoint's initial rate counts, not the config's
-  for (FakeRun* run : {&whole, &first, &second}) run->context.max_updates = 20;
+  for (FakeRun* run : {&whole, &first, &second}) run->context.max_steps = 20;
   ParamSchedulerHook one(kSchedules), two(kSchedules), three(kSchedules);
   one.before_train(whole.context);
   two.before_train(first.context);
   const std::vector<double> expected = rates(whole, one, 20);
   std::vector<double> seen = rates(first, two, 7);
 
-  second.context.update = 7;
-  second.hyper_parameters.applied_updates = 7;  // as the optimizer's state has it
+  second.context.step = 7;
+  second.hyper_parameters.applied_steps = 7;  // as the optimizer's state has it
   three.load_state_dict(two.state_dict());
   three.before_train(second.context);
   for (const double rate : rates(second, three, 20)) seen.push_back(rate);
   EXPECT_EQ(seen, expected);
 }
 
-TEST(ParamSchedulerHook, CountsTheUpdatesThatWereApplied) {
+TEST(ParamSchedulerHook, CountsTheStepsThatWereApplied) {
   FakeRun run;
   ParamSchedulerHook hook({{.type = "Step", .step_size = 2}});
   hook.before_train(run.context);
   rates(run, hook, 2);
-  run.hyper_parameters.applied_updates = 1;  // the second one was skipped
+  run.hyper_parameters.applied_steps = 1;  // the second one was skipped
   EXPECT_EQ(rates(run, hook, 4), (std::vector<double>{0.1, 0.1 * 0.1}));
 }
 
 TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   FakeRun run({0.1, 0.1});
-  run.context.max_updates = 100;
+  run.context.max_steps = 100;
   run.hyper_parameters.give(0, "momentum", 0.9);
   run.hyper_parameters.give(1, "beta1", 0.8);
   ParamSchedulerHook hook({{.type = "OneCycle", .one_cycle = {.cycle_momentum = true}}});
@@ -111,18 +111,18 @@ TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
   const Schedules polynomial = {{.type = "Polynomial"}};
   FakeRun run;
   run.context.max_epochs = 3;
-  run.context.updates_per_epoch = 4;
+  run.context.steps_per_epoch = 4;
   ParamSchedulerHook by_epochs(polynomial);
   by_epochs.before_train(run.context);
   EXPECT_EQ(rates(run, by_epochs, 12).back(), 0);
 
   FakeRun shorter;
   shorter.context.max_epochs = 3;
-  shorter.context.updates_per_epoch = 4;
-  shorter.context.max_updates = 6;
-  ParamSchedulerHook by_updates(polynomial);
-  by_updates.before_train(shorter.context);
-  EXPECT_EQ(rates(shorter, by_updates, 6).back(), 0);
+  shorter.context.steps_per_epoch = 4;
+  shorter.context.max_steps = 6;
+  ParamSchedulerHook by_steps(polynomial);
+  by_steps.before_train(shorter.context);
+  EXPECT_EQ(rates(shorter, by_steps, 6).back(), 0);
 
   FakeRun unknown;
   unknown.context.max_epochs = 3;
@@ -133,7 +133,7 @@ TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
 TEST(ParamSchedulerHook, ChangesBetweenEpochsOnly) {
   FakeRun run;
   run.context.max_epochs = 3;
-  run.context.updates_per_epoch = 2;
+  run.context.steps_per_epoch = 2;
   ParamSchedulerHook hook({{.type = "Linear", .by_epoch = true, .start_factor = 0}});
   hook.before_train(run.context);
   EXPECT_EQ(rates(run, hook, 6), (std::vector<double>{0, 0, 0.05, 0.05, 0.1, 0.1}));
@@ -153,7 +153,7 @@ std::string logged(const Call& call) {
 
 TEST(ParamSchedulerHook, WarnsOnceOfAGap) {
   FakeRun run;
-  run.context.max_updates = 200;
+  run.context.max_steps = 200;
   ParamSchedulerHook hook({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 120}});
   const std::string log = logged([&] {
     hook.before_train(run.context);
@@ -170,7 +170,7 @@ TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
     ParamSchedulerHook hook({{.type = "ReduceOnPlateau"}});
     return logged([&] {
       hook.before_train(run.context);
-      run.update(hook);
+      run.step(hook);
       if (validate) run.validation(hook, {{"loss", 1}});
       hook.after_train(run.context);
     });
@@ -182,14 +182,14 @@ TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
 TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {
   expect_error<ConfigError>([] { ParamSchedulerHook({{.type = "Sine"}}); }, {"Sine"});
   FakeRun two_groups({0.1, 0.2}), one_group;
-  two_groups.context.max_updates = one_group.context.max_updates = 10;
+  two_groups.context.max_steps = one_group.context.max_steps = 10;
   ParamSchedulerHook saved(kSchedules), loaded(kSchedules);
   saved.before_train(two_groups.context);
   loaded.load_state_dict(saved.state_dict());
   expect_error<CheckpointError>([&] { loaded.before_train(one_group.context); }, {"2 groups", "expected 1"});
 }
 
-// A validation after every epoch of 50 updates, as in make_schedule_golden.py.
+// A validation after every epoch of 50 steps, as in make_schedule_golden.py.
 const Schedules kWatched = {{.type = "Linear", .end = 1200, .start_factor = 0.1},
                             {.type = "ReduceOnPlateau",
                              .begin = 10,
@@ -200,7 +200,7 @@ const Schedules kWatched = {{.type = "Linear", .end = 1200, .start_factor = 0.1}
 std::vector<double> rates_after_validations(FakeRun& run, ParamSchedulerHook& hook, std::size_t from, std::size_t to) {
   std::vector<double> seen;
   for (std::size_t epoch = from; epoch < to; ++epoch) {
-    for (int update = 0; update < 50; ++update) run.update(hook);
+    for (int step = 0; step < 50; ++step) run.step(hook);
     run.validation(hook, {{"loss", kMetrics[epoch]}});
     seen.push_back(next_rate(run));
   }
@@ -209,7 +209,7 @@ std::vector<double> rates_after_validations(FakeRun& run, ParamSchedulerHook& ho
 
 TEST(ParamSchedulerHook, ReducesOnAPlateauBesideAnotherSchedule) {
   FakeRun run;
-  run.context.updates_per_epoch = 50;
+  run.context.steps_per_epoch = 50;
   ParamSchedulerHook hook(kWatched);
   hook.before_train(run.context);
   const auto seen = rates_after_validations(run, hook, 0, kMetrics.size());
@@ -220,17 +220,17 @@ TEST(ParamSchedulerHook, ReducesOnAPlateauBesideAnotherSchedule) {
 
 TEST(ParamSchedulerHook, ResumesOnAPlateau) {
   FakeRun whole;
-  whole.context.updates_per_epoch = 50;
+  whole.context.steps_per_epoch = 50;
   ParamSchedulerHook unbroken(kWatched);
   unbroken.before_train(whole.context);
   const auto expected = rates_after_validations(whole, unbroken, 0, 60);
   for (const std::size_t stop : {5U, 25U, 41U, 42U}) {
     FakeRun first, second;
-    first.context.updates_per_epoch = second.context.updates_per_epoch = 50;
+    first.context.steps_per_epoch = second.context.steps_per_epoch = 50;
     ParamSchedulerHook before(kWatched), after(kWatched);
     before.before_train(first.context);
     auto seen = rates_after_validations(first, before, 0, stop);
-    second.context.update = second.hyper_parameters.applied_updates = static_cast<int64_t>(stop) * 50;
+    second.context.step = second.hyper_parameters.applied_steps = static_cast<int64_t>(stop) * 50;
     after.load_state_dict(before.state_dict());
     after.before_train(second.context);
     for (const double rate : rates_after_validations(second, after, stop, 60)) seen.push_back(rate);

@@ -1,7 +1,7 @@
-#include <duet/hooks/prediction_writer_hook.h>
+#include "hooks/prediction_writer_hook.h"
 
-#include <duet/core/files/safetensors.h>
-#include <duet/hooks/callback_hook.h>
+#include "io/safetensors.h"
+#include "hooks/callback_hook.h"
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 

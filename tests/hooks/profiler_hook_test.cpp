@@ -1,7 +1,7 @@
-#include <duet/hooks/profiler_hook.h>
+#include "hooks/profiler_hook.h"
 
-#include <duet/core/device.h>
-#include <duet/hooks/callback_hook.h>
+#include "base/device.h"
+#include "hooks/callback_hook.h"
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -40,7 +40,7 @@ class Profiler : public ::testing::TestWithParam<const char*> {
     trainer_options.loop.work_dir = folder_.path().string();
     seed_all(3);
     GraphOptions graph;
-    graph.verify_interval = 0;  // a check runs the update's operators once more
+    graph.verify_interval = 0;  // a check runs the step's operators once more
     auto trainer = testing::make_trainer(GetParam(), mlp_task().make(), trainer_options, graph);
     trainer->add_hook(std::make_unique<ProfilerHook>(options));
     auto watch = std::make_unique<CallbackHook>("watch");
@@ -74,19 +74,19 @@ class Profiler : public ::testing::TestWithParam<const char*> {
   TempDir folder_;
 };
 
-TEST_P(Profiler, TracesTheUpdatesOfItsSchedule) {
+TEST_P(Profiler, TracesTheStepsOfItsSchedule) {
   const auto trainer = make({.skip_first = 1, .wait = 1, .warmup = 1, .active = 2, .repeat = 2});
   steps(*trainer, 12);
   trainer->finish();
-  EXPECT_THAT(files(), ElementsAre("update-4-5.json", "update-8-9.json"));
+  EXPECT_THAT(files(), ElementsAre("step-4-5.json", "step-8-9.json"));
   for (const int64_t first : {4, 8}) {
-    auto counts = spans("update-" + std::to_string(first) + "-" + std::to_string(first + 1) + ".json");
+    auto counts = spans("step-" + std::to_string(first) + "-" + std::to_string(first + 1) + ".json");
     EXPECT_EQ(counts["hook:watch:before_train_iter"], 2);
     EXPECT_EQ(counts["hook:watch:after_train_iter"], 2);
     EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first)], 1);
     EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first + 1)], 1);
     EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first + 2)], 0);
-    EXPECT_EQ(counts["aten::addmm"], 4) << "two layers in two updates";
+    EXPECT_EQ(counts["aten::addmm"], 4) << "two layers in two steps";
   }
 }
 
@@ -101,7 +101,7 @@ TEST_P(Profiler, SpansOfAThreadLieWithinOrBesideEachOther) {
   std::map<std::string, std::vector<Span>> threads;
   constexpr int64_t kRounded = 2;  // ns; a double holds no more of a time of years
   int steps_seen = 0, points_in_steps = 0;
-  for (const auto& event : trace("update-2-4.json")) {
+  for (const auto& event : trace("step-2-4.json")) {
     const std::string kind = event.value("cat", "");
     if (event.at("ph") != "X" || (kind != "user_annotation" && kind != "cpu_op")) continue;
     const auto begin = std::llround(event.at("ts").get<double>() * 1e3);
@@ -123,31 +123,31 @@ TEST_P(Profiler, SpansOfAThreadLieWithinOrBesideEachOther) {
     }
   }
   EXPECT_EQ(steps_seen, 3);
-  EXPECT_EQ(points_in_steps, 3) << "each ends within its update";
+  EXPECT_EQ(points_in_steps, 3) << "each ends within its step";
 }
 
 TEST_P(Profiler, CanFollowOneCycleUponAnother) {
   const auto trainer = make({.wait = 0, .warmup = 0, .active = 2, .repeat = 0});
   steps(*trainer, 5);
   trainer->finish();
-  EXPECT_THAT(files(), ElementsAre("update-1-2.json", "update-3-4.json", "update-5-5.json"));
+  EXPECT_THAT(files(), ElementsAre("step-1-2.json", "step-3-4.json", "step-5-5.json"));
 }
 
-TEST_P(Profiler, CountsTheUpdatesOfTheRunAndNamesThoseOfTraining) {
+TEST_P(Profiler, CountsTheStepsOfTheRunAndNamesThoseOfTraining) {
   const auto first = make({.repeat = 1}), second = make({.wait = 0, .warmup = 1, .active = 1});
   steps(*first, 2);
   first->finish();
-  EXPECT_THAT(files(), ElementsAre());  // the run ended before its first active update
+  EXPECT_THAT(files(), ElementsAre());  // the run ended before its first active step
   second->load_state_dict(first->state_dict());
   steps(*second, 3);
-  EXPECT_THAT(files(), ElementsAre("update-4-4.json"));
+  EXPECT_THAT(files(), ElementsAre("step-4-4.json"));
 }
 
 TEST_P(Profiler, RecordsShapesAndMemoryIfAsked) {
   const auto trainer = make({.wait = 0, .warmup = 1, .active = 1, .record_shapes = true, .profile_memory = true});
   steps(*trainer, 3);
   bool shapes = false, memory = false;
-  for (const auto& event : trace("update-2-2.json")) {
+  for (const auto& event : trace("step-2-2.json")) {
     shapes =
         shapes || (event.contains("args") && event["args"].contains("Input Dims") && event["name"] == "aten::addmm");
     memory = memory || event.at("name") == "[memory]";
@@ -160,13 +160,13 @@ TEST_P(Profiler, EndsWithAnException) {
   const auto trainer = make({.wait = 0, .warmup = 1, .active = 9});
   auto fault = std::make_unique<CallbackHook>("fault");
   fault->on(HookPoint::kBeforeTrainIter, [](TrainContext& context) {
-    if (context.update == 3) throw Fault();
+    if (context.step == 3) throw Fault();
   });
   trainer->add_hook(std::move(fault));
   expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});
   EXPECT_FALSE(profiling());
-  EXPECT_THAT(files(), ElementsAre("update-2-4.json"));
-  EXPECT_EQ(spans("update-2-4.json")["ProfilerStep#3"], 1);
+  EXPECT_THAT(files(), ElementsAre("step-2-4.json"));
+  EXPECT_EQ(spans("step-2-4.json")["ProfilerStep#3"], 1);
 }
 
 TEST_P(Profiler, EndsWithItsTrainer) {
@@ -223,15 +223,15 @@ class FakeNvtx : public torch::profiler::impl::ProfilerStubs {
   const torch::profiler::impl::ProfilerStubs* before_;
 };
 
-TEST_P(Profiler, MakesNvtxRangesOfHookPointsAndUpdates) {
+TEST_P(Profiler, MakesNvtxRangesOfHookPointsAndSteps) {
   const FakeNvtx nvtx;
   const auto trainer = make({.repeat = 1, .nvtx = true});
   steps(*trainer, 2);
   EXPECT_THAT(nvtx.ranges,
-              ElementsAre("hook:watch:before_train_iter", "hook:profiler:before_train_iter", "update 1",
-                          "update 1 > hook:watch:after_train_iter", "update 1 > hook:profiler:after_train_iter",
-                          "hook:watch:before_train_iter", "hook:profiler:before_train_iter", "update 2",
-                          "update 2 > hook:watch:after_train_iter", "update 2 > hook:profiler:after_train_iter"));
+              ElementsAre("hook:watch:before_train_iter", "hook:profiler:before_train_iter", "step 1",
+                          "step 1 > hook:watch:after_train_iter", "step 1 > hook:profiler:after_train_iter",
+                          "hook:watch:before_train_iter", "hook:profiler:before_train_iter", "step 2",
+                          "step 2 > hook:watch:after_train_iter", "step 2 > hook:profiler:after_train_iter"));
   EXPECT_TRUE(nvtx.open.empty());
   trainer->finish();
   EXPECT_TRUE(nvtx.open.empty());
@@ -242,12 +242,12 @@ TEST_P(Profiler, ClosesNvtxRangesAfterAnException) {
   const auto trainer = make({.nvtx = true});
   auto fault = std::make_unique<CallbackHook>("fault");
   fault->on(HookPoint::kAfterOptimizerStep, [](TrainContext& context) {
-    if (context.update == 2) throw Fault();
+    if (context.step == 2) throw Fault();
   });
   trainer->add_hook(std::move(fault));
   expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});
   EXPECT_TRUE(nvtx.open.empty());
-  EXPECT_THAT(nvtx.ranges, ::testing::Contains("update 3 > hook:profiler:after_train"));
+  EXPECT_THAT(nvtx.ranges, ::testing::Contains("step 3 > hook:profiler:after_train"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, Profiler, ::testing::Values("eager", "graph"));
@@ -267,7 +267,7 @@ TEST(ProfilerHook, TracesKernelsOnAGpu) {
     trainer->add_hook(
         std::make_unique<ProfilerHook>(ProfilerHookOptions{.wait = 8, .nvtx = true, .folder = folder.path().string()}));
     for (uint64_t n = 0; n < 14; ++n) trainer->step(mlp_task().batch(8, n));
-    const nlohmann::json trace = nlohmann::json::parse(std::ifstream(folder / "update-10-12.json"));
+    const nlohmann::json trace = nlohmann::json::parse(std::ifstream(folder / "step-10-12.json"));
     int kernels = 0;
     for (const auto& event : trace.at("traceEvents")) kernels += event.value("cat", "") == "kernel" ? 1 : 0;
     EXPECT_GE(kernels, 3 * 5) << "graph " << graph;

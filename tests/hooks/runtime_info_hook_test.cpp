@@ -1,9 +1,9 @@
-#include <duet/hooks/runtime_info_hook.h>
+#include "hooks/runtime_info_hook.h"
 
 #include <ATen/Functions.h>
-#include <duet/core/peak_memory.h>
-#include <duet/core/random.h>
-#include <duet/hooks/model_summary.h>
+#include "base/detail/peak_memory.h"
+#include "base/random.h"
+#include "hooks/detail/model_summary.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ double gauge(const FakeRun& run, const std::string& name) {
   return gauges.count(name) == 0 ? -1 : gauges.at(name)();
 }
 
-TEST(RuntimeInfo, PublishesTheRateThatTheUpdateUsed) {
+TEST(RuntimeInfo, PublishesTheRateThatTheStepUsed) {
   FakeRun run;
   RuntimeInfoHook hook;
   hook.before_train(run.context);

@@ -1,7 +1,7 @@
-#include <duet/hooks/sample_painter.h>
+#include "hooks/detail/sample_painter.h"
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <array>

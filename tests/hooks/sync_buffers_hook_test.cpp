@@ -1,4 +1,4 @@
-#include <duet/hooks/sync_buffers_hook.h>
+#include "hooks/sync_buffers_hook.h"
 
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
@@ -113,7 +113,7 @@ class Others : public testing::FakeCommunicator {
                          [](const at::Tensor& /*values*/, int64_t root) { EXPECT_EQ(root, 0); }) {}
 };
 
-TEST(SyncBuffersHook, IsDoneOnceForTheSameUpdate) {
+TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
   BufferTask task(buffers_of(0));
   FakeRun run;
   TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
@@ -121,13 +121,13 @@ TEST(SyncBuffersHook, IsDoneOnceForTheSameUpdate) {
   context.communicator = &group;
   SyncBuffersHook hook;
   hook.before_train(context);
-  context.update = 3;
+  context.step = 3;
   hook.before_val(context);
   const int once = group.sums;
   EXPECT_EQ(once, 4);  // float, double, half, complex
   hook.before_val(context);
   EXPECT_EQ(group.sums, once);
-  context.update = 4;
+  context.step = 4;
   hook.after_train_epoch(context);
   hook.before_val(context);
   EXPECT_EQ(group.sums, 2 * once);
@@ -160,7 +160,7 @@ class SyncedHook : public SyncBuffersHook {
 
 class SyncBuffers : public ::testing::TestWithParam<const char*> {};
 
-// BatchNorm's statistics after four epochs of two updates each. Its update is recursive: r <- 0.9 r + 0.1 x, then + 1.
+// BatchNorm's statistics after four epochs of two steps each. Its step is recursive: r <- 0.9 r + 0.1 x, then + 1.
 TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
   const auto statistics = [](bool synced) {
     LoopOptions loop;
@@ -180,11 +180,11 @@ TEST_P(SyncBuffers, ChangesBuffersWhereACapturedStepFindsThem) {
     return std::pair(trainer->weights().tensor("norm.running_mean").to(at::kDouble),
                      trainer->weights().tensor("norm.num_batches_tracked").item<int64_t>());
   };
-  const auto [alone, updates] = statistics(false);
-  const auto [synced, synced_updates] = statistics(true);
-  EXPECT_EQ(updates, 8);
-  EXPECT_EQ(synced_updates, 8);
-  // Running statistics do not act on training, so what was added fades by 0.9 an update: 1 + 0.81 + 0.81^2 + 0.81^3.
+  const auto [alone, steps] = statistics(false);
+  const auto [synced, synced_steps] = statistics(true);
+  EXPECT_EQ(steps, 8);
+  EXPECT_EQ(synced_steps, 8);
+  // Running statistics do not act on training, so what was added fades by 0.9 a step: 1 + 0.81 + 0.81^2 + 0.81^3.
   EXPECT_TRUE(at::allclose(synced - alone, at::full_like(alone, 1 + 0.81 + 0.81 * 0.81 + 0.81 * 0.81 * 0.81), 0, 1e-5))
       << synced - alone;
 }

@@ -1,8 +1,8 @@
-#include <duet/hooks/visualization_hook.h>
+#include "hooks/visualization_hook.h"
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
-#include <duet/core/files/png.h>
+#include "base/error.h"
+#include "io/png.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class VisualizationHookTest : public ::testing::Test {
  protected:
   VisualizationHookTest() {
     run_.context.work_dir = dir_.path().string();
-    run_.context.update = 700;
+    run_.context.step = 700;
   }
 
   // A pass over `batches` batches of two samples each.
@@ -53,7 +53,7 @@ TEST_F(VisualizationHookTest, DrawsEveryIntervalthBatchOfAPass) {
   VisualizationHook hook({.draw = true, .interval = 3});
   pass(hook, 7);
   EXPECT_EQ(files(), (std::vector<std::string>{"val_10_700.png", "val_11_700.png", "val_4_700.png", "val_5_700.png"}));
-  run_.context.update = 800;
+  run_.context.step = 800;
   pass(hook, 3, &Hook::after_test_iter);
   EXPECT_EQ(files().size(), 6U);
   EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/test_4_800.png"));
@@ -69,16 +69,16 @@ TEST_F(VisualizationHookTest, DrawsAsManyPicturesOnSeveralRanksAsInOneProcess) {
   pass(hook, 12);
   EXPECT_EQ(files(), (Names{"val_10_700.png", "val_22_700.png"})) << "the sixth batch and the twelfth";
   run_.context.communicator = &four;
-  run_.context.update = 800;
+  run_.context.step = 800;
   pass(hook, 3);
   EXPECT_EQ(files(), (Names{"val_10_700.png", "val_16_800.png", "val_22_700.png", "val_8_800.png"}))
       << "its own of the fifth to eighth, and of the ninth to twelfth";
   VisualizationHook all({.draw = true, .interval = 2, .max_samples = 1});
-  run_.context.update = 900;
+  run_.context.step = 900;
   pass(all, 3);
   EXPECT_EQ(files().size(), 7U) << "it has no more than three";
   run_.context.is_main = false;
-  run_.context.update = 1000;
+  run_.context.step = 1000;
   pass(all, 3);
   EXPECT_EQ(files().size(), 7U) << "the others draw none";
 }

@@ -9,16 +9,16 @@ import check_includes
 
 TREE = {
     "CMakeLists.txt": "",
-    "duet.h": "#pragma once\n#include <duet/core/a.h>\n#include <duet/graph/b.h>\n",
+    "duet.h": "#pragma once\n#include "core/a.h"\n#include <duet/graph/b.h>\n",
     "core/CMakeLists.txt": "target_sources(duet PRIVATE a.cpp)\nduet_headers(a.h)\n",
     "core/a.h": "#pragma once\n#include <vector>\n",
-    "core/a.cpp": "#include <duet/core/a.h>\n",
+    "core/a.cpp": "#include "core/a.h"\n",
     "graph/CMakeLists.txt": "target_sources(duet PRIVATE b.cpp)\nduet_headers(b.h)\n",
-    "graph/b.h": "#pragma once\n#include <duet/core/a.h>\n",
+    "graph/b.h": "#pragma once\n#include "core/a.h"\n",
     "graph/private.h": "#pragma once\n",
-    "graph/b.cpp": "#include <duet/graph/b.h>\n#include <duet/graph/private.h>\n",
+    "graph/b.cpp": "#include "graph/b.h"\n#include <duet/graph/private.h>\n",
     "cli/CMakeLists.txt": "add_library(duet_cli main.cpp)\n",
-    "cli/main.cpp": "#include <duet/duet.h>\n",
+    "cli/main.cpp": "#include "duet.h"\n",
 }
 
 
@@ -40,16 +40,16 @@ class EachRule(unittest.TestCase):
         self.assertEqual(self.faults_with({}), [])
 
     def test_core_must_not_include_graph(self):
-        self.assert_caught({"core/a.cpp": "#include <duet/graph/b.h>\n"}, "core must not include duet/graph/b.h")
+        self.assert_caught({"core/a.cpp": "#include "graph/b.h"\n"}, "core must not include duet/graph/b.h")
 
     def test_graph_must_not_include_eager(self):
-        self.assert_caught({"graph/b.cpp": "#include <duet/eager/c.h>\n"}, "graph must not include")
+        self.assert_caught({"graph/b.cpp": "#include "eager/c.h"\n"}, "graph must not include")
 
     def test_the_library_must_not_include_hooks(self):
         self.assert_caught({"graph/b.cpp": "# include <duet/hooks/c.h>\n"}, "graph must not include")
 
     def test_the_library_must_not_include_its_umbrella(self):
-        self.assert_caught({"graph/b.cpp": "#include <duet/duet.h>\n"}, "umbrella")
+        self.assert_caught({"graph/b.cpp": "#include "duet.h"\n"}, "umbrella")
 
     def test_quoted_includes(self):
         self.assert_caught({"graph/b.cpp": '#include "private.h"\n'}, "write <duet/...>")
@@ -58,21 +58,21 @@ class EachRule(unittest.TestCase):
         self.assert_caught({"graph/private.h": "#include <vector>\n"}, "#pragma once")
 
     def test_a_public_header_that_includes_a_private_one(self):
-        self.assert_caught({"graph/b.h": "#pragma once\n#include <duet/graph/private.h>\n"}, "not public")
+        self.assert_caught({"graph/b.h": "#pragma once\n#include "graph/private.h"\n"}, "not public")
 
     def test_a_public_header_that_does_not_exist(self):
         lists = "target_sources(duet PRIVATE a.cpp)\nduet_headers(a.h gone.h)\n"
-        umbrella = TREE["duet.h"] + "#include <duet/core/gone.h>\n"
+        umbrella = TREE["duet.h"] + "#include "core/gone.h"\n"
         self.assert_caught({"core/CMakeLists.txt": lists, "duet.h": umbrella}, "no such file")
 
     def test_a_public_header_missing_in_the_umbrella(self):
-        self.assert_caught({"duet.h": "#pragma once\n#include <duet/core/a.h>\n"}, "lacks the public header graph/b.h")
+        self.assert_caught({"duet.h": "#pragma once\n#include "core/a.h"\n"}, "lacks the public header graph/b.h")
 
     def test_a_header_listed_twice(self):
-        self.assert_caught({"duet.h": TREE["duet.h"] + "#include <duet/core/a.h>\n"}, "2 times")
+        self.assert_caught({"duet.h": TREE["duet.h"] + "#include "core/a.h"\n"}, "2 times")
 
     def test_a_private_header_in_the_umbrella(self):
-        self.assert_caught({"duet.h": TREE["duet.h"] + "#include <duet/graph/private.h>\n"}, "no duet_headers()")
+        self.assert_caught({"duet.h": TREE["duet.h"] + "#include "graph/private.h"\n"}, "no duet_headers()")
 
     def test_a_source_that_nobody_builds(self):
         self.assert_caught({"core/forgotten.cpp": "\n"}, "no CMakeLists.txt names it")

@@ -1,7 +1,7 @@
-#include <duet/optim/grad_scaler.h>
+#include "optim/amp/grad_scaler.h"
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -9,7 +9,7 @@
 #include "../support/expect_error.h"
 #include "../support/trainer_runs.h"
 
-// Loss scaling and what happens to updates that are not finite, in both modes.
+// Loss scaling and what happens to steps that are not finite, in both modes.
 
 namespace duet {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 using testing::same_bits;
 
-constexpr int kUpdates = 60;
+constexpr int kSteps = 60;
 const std::vector<std::vector<int64_t>> kShapes = {{4, 3}, {7}, {2, 2}, {1}, {5}};
 
 struct Golden {
@@ -60,10 +60,10 @@ class SlopeTask : public Task {
   NamedTensors weights;
 };
 
-Batch slopes(int64_t update, int64_t infinite = -1, double value = std::numeric_limits<double>::infinity()) {
+Batch slopes(int64_t step, int64_t infinite = -1, double value = std::numeric_limits<double>::infinity()) {
   Batch batch;
   for (std::size_t i = 0; i < kShapes.size(); ++i) {
-    Tensor slope = table(kShapes[i], 31 * update + 17 * static_cast<int64_t>(i), 7, 23, 11, 8);
+    Tensor slope = table(kShapes[i], 31 * step + 17 * static_cast<int64_t>(i), 7, 23, 11, 8);
     if (infinite == static_cast<int64_t>(i)) slope.reshape({-1})[-1].fill_(value);
     batch.set("w" + std::to_string(i), slope);
   }
@@ -115,13 +115,13 @@ TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
   const SlopeTask& lent = *task;
   const auto trainer = testing::make_trainer(mode, std::move(task), options);
   const std::map<int64_t, int64_t> infinite = {{7, 1}, {8, 4}, {23, 0}, {40, 2}};
-  for (int64_t update = 0; update < kUpdates; ++update) {
-    const auto found = infinite.find(update);
-    const UpdateOutput& output = trainer->step(slopes(update, found == infinite.end() ? -1 : found->second));
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto found = infinite.find(step);
+    const StepResult& output = trainer->step(slopes(step, found == infinite.end() ? -1 : found->second));
     ASSERT_EQ(output.log.back().first, "loss_scale");
-    EXPECT_EQ(output.log.back().second.item<double>(), golden.scales.at(update)) << "update " << update;
+    EXPECT_EQ(output.log.back().second.item<double>(), golden.scales.at(step)) << "step " << step;
   }
-  EXPECT_EQ(trainer->hyper_parameters().applied(), kUpdates - 4);
+  EXPECT_EQ(trainer->hyper_parameters().applied(), kSteps - 4);
   const std::vector<double> found = flat(lent.weights);
   ASSERT_EQ(found.size(), golden.weights.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -141,12 +141,12 @@ std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
 INSTANTIATE_TEST_SUITE_P(Modes, ScalerGolden,
                          ::testing::Combine(::testing::Values("eager", "graph"), ::testing::Range<std::size_t>(0, 9)), name_of);
 
-class NonFiniteUpdates : public ::testing::TestWithParam<std::string> {};
+class NonFiniteSteps : public ::testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteUpdates, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteSteps, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
 
 // What is left out must be as if it had never been there: weights, optimizer, schedule.
-TEST_P(NonFiniteUpdates, ASkippedUpdateLeavesNoTrace) {
+TEST_P(NonFiniteSteps, ASkippedStepLeavesNoTrace) {
   for (const char* optimizer : {"AdamW", "SGD", "RMSprop", "Lion", "Adagrad", "NAdam", "RAdam", "Muon"}) {
     for (const int clip : {0, 1, 2}) {
       SCOPED_TRACE(std::string(optimizer) + ", clip " + std::to_string(clip));
@@ -156,13 +156,13 @@ TEST_P(NonFiniteUpdates, ASkippedUpdateLeavesNoTrace) {
       options.non_finite = NonFinite::kSkip;
       if (clip == 1) options.clip_grad = ClipGradOptions{.max_norm = 0.5};
       if (clip == 2) options.clip_grad = ClipGradOptions{.clip_value = 0.25};
-      const auto trained = [&](bool with_bad_updates) {
+      const auto trained = [&](bool with_bad_steps) {
         auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
-        trainer->hyper_parameters().follow("lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
-        for (int64_t update = 0; update < 12; ++update) {
-          if (with_bad_updates && update % 3 == 1) trainer->step(slopes(update + 100, update % 5));
-          if (with_bad_updates && update == 6) trainer->step(slopes(update, 2, std::nan("")));
-          trainer->step(slopes(update));
+        trainer->hyper_parameters().set_schedule("lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
+        for (int64_t step = 0; step < 12; ++step) {
+          if (with_bad_steps && step % 3 == 1) trainer->step(slopes(step + 100, step % 5));
+          if (with_bad_steps && step == 6) trainer->step(slopes(step, 2, std::nan("")));
+          trainer->step(slopes(step));
         }
         EXPECT_EQ(trainer->hyper_parameters().applied(), 12);
         EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), 0.01 / 12);
@@ -173,33 +173,33 @@ TEST_P(NonFiniteUpdates, ASkippedUpdateLeavesNoTrace) {
   }
 }
 
-TEST_P(NonFiniteUpdates, RaisingLeavesTheWeightsOfTheLastGoodUpdate) {
+TEST_P(NonFiniteSteps, RaisingLeavesTheWeightsOfTheLastGoodStep) {
   for (const bool clip : {false, true}) {
     TrainerOptions options;
     options.non_finite = NonFinite::kRaise;
     if (clip) options.clip_grad = ClipGradOptions{};
     auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
-    for (int64_t update = 0; update < 6; ++update) trainer->step(slopes(update));
+    for (int64_t step = 0; step < 6; ++step) trainer->step(slopes(step));
     const Tensor before = trainer->weights().tensor("w1").clone();
-    expect_error<NonFiniteError>([&] { trainer->step(slopes(6, 3)); }, {"'w3'", "after 6 good updates", "non_finite: skip"});
+    expect_error<NonFiniteError>([&] { trainer->step(slopes(6, 3)); }, {"'w3'", "after 6 good steps", "non_finite: skip"});
     EXPECT_TRUE(same_bits(before, trainer->weights().tensor("w1")));
-    EXPECT_EQ(trainer->update(), 6);
+    EXPECT_EQ(trainer->step(), 6);
     trainer->step(slopes(6));  // the caller may go on
     EXPECT_FALSE(same_bits(before, trainer->weights().tensor("w1")));
   }
 }
 
-TEST_P(NonFiniteUpdates, AStaticScaleStaysAndSkips) {
+TEST_P(NonFiniteSteps, AStaticScaleStaysAndSkips) {
   TrainerOptions options = scaled("AdamW");
   options.loss_scale = LossScaleOptions{.dynamic = false, .init_scale = 96.0};
   auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
-  for (int64_t update = 0; update < 8; ++update) {
-    EXPECT_EQ(trainer->step(slopes(update, update == 5 ? 0 : -1)).log.back().second.item<double>(), 96.0);
+  for (int64_t step = 0; step < 8; ++step) {
+    EXPECT_EQ(trainer->step(slopes(step, step == 5 ? 0 : -1)).log.back().second.item<double>(), 96.0);
   }
   EXPECT_EQ(trainer->hyper_parameters().applied(), 7);
 }
 
-TEST_P(NonFiniteUpdates, ClippingKnowsTheUnscaledNorm) {
+TEST_P(NonFiniteSteps, ClippingKnowsTheUnscaledNorm) {
   std::vector<Tensor> weights;
   for (const double scale : {0.0, 4096.0}) {
     TrainerOptions options;
@@ -207,7 +207,7 @@ TEST_P(NonFiniteUpdates, ClippingKnowsTheUnscaledNorm) {
     if (scale > 0) options.loss_scale = LossScaleOptions{.init_scale = scale};
     auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
     Tensor norm;
-    for (int64_t update = 0; update < 8; ++update) norm = trainer->step(slopes(update)).grad_norm;
+    for (int64_t step = 0; step < 8; ++step) norm = trainer->step(slopes(step)).grad_norm;
     double expected = 0;
     const Batch last = slopes(7);
     for (const auto& item : last.items()) expected += item.second.square().sum().item<double>();
@@ -217,10 +217,10 @@ TEST_P(NonFiniteUpdates, ClippingKnowsTheUnscaledNorm) {
   EXPECT_LE(at::max(at::abs(at::sub(weights[0], weights[1]))).item<double>(), 1e-6);
 }
 
-TEST_P(NonFiniteUpdates, AResumeContinuesScaleAndSkips) {
+TEST_P(NonFiniteSteps, AResumeContinuesScaleAndSkips) {
   TrainerOptions options = scaled("AdamW");
   const auto run = [](BaseTrainer& trainer, int64_t from, int64_t to) {
-    for (int64_t update = from; update < to; ++update) trainer.step(slopes(update, update % 7 == 3 ? 1 : -1));
+    for (int64_t step = from; step < to; ++step) trainer.step(slopes(step, step % 7 == 3 ? 1 : -1));
   };
   auto whole = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
   run(*whole, 0, 30);

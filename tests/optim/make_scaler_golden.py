@@ -7,8 +7,8 @@ usage: make_scaler_golden.py > scaler_golden.inc        (any Python with torch; 
 import torch
 
 SHAPES = [(4, 3), (7,), (2, 2), (1,), (5,)]
-UPDATES, GROWTH_INTERVAL = 60, 5
-INFINITE = {7: 1, 8: 4, 23: 0, 40: 2}  # update: parameter whose gradient has an inf
+STEPS, GROWTH_INTERVAL = 60, 5
+INFINITE = {7: 1, 8: 4, 23: 0, 40: 2}  # step: parameter whose gradient has an inf
 
 
 def table(shape, first, step, modulus, offset, divisor):
@@ -31,12 +31,12 @@ def run(name, group_count):
     optimizer = optimizers(groups)[name]()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=GROWTH_INTERVAL)
     scales = []
-    for update in range(UPDATES):
+    for step in range(STEPS):
         optimizer.zero_grad()
         loss = 0
         for i, weight in enumerate(weights):
-            slope = table(weight.shape, 31 * update + 17 * i, 7, 23, 11, 8)
-            if INFINITE.get(update) == i:
+            slope = table(weight.shape, 31 * step + 17 * i, 7, 23, 11, 8)
+            if INFINITE.get(step) == i:
                 slope.view(-1)[-1] = float("inf")
             loss = loss + (weight * slope).sum()
         scales.append(scaler.get_scale())
@@ -53,7 +53,7 @@ def braces(values):
 
 def main():
     print("// Made by make_scaler_golden.py with torch", torch.__version__)
-    print("// optimizer, groups, scale of each update, weights at the end")
+    print("// optimizer, groups, scale of each step, weights at the end")
     for name in ("AdamW", "SGD", "RMSprop"):
         for group_count in (1, 2, 5):
             scales, values = run(name, group_count)

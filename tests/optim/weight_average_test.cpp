@@ -1,8 +1,8 @@
-#include <duet/optim/weight_average.h>
+#include "optim/weight_average.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,33 +18,33 @@ namespace {
 at::Tensor applied(int64_t count) { return at::full({1}, count, at::kLong); }
 at::Tensor skipped(bool on) { return at::full({1}, on ? 1.0 : 0.0, at::kFloat); }
 
-double value_of_update(int64_t update) { return std::sin(static_cast<double>(update)); }
+double value_of_step(int64_t step) { return std::sin(static_cast<double>(step)); }
 
-// Averages of a float64 number after each of `updates`, the first of which is `start`.
-std::vector<double> averaged(const WeightAverageOptions& options, int64_t updates, int64_t start) {
+// Averages of a float64 number after each of `steps`, the first of which is `start`.
+std::vector<double> averaged(const WeightAverageOptions& options, int64_t steps, int64_t start) {
   const at::Tensor value = at::zeros({1}, at::kDouble);
   WeightAverage average(options, at::kCPU);
   average.add("value", value, true);
   average.start_at(start);
   std::vector<double> seen;
-  for (int64_t update = 1; update <= updates; ++update) {
-    value.fill_(value_of_update(update));
-    average.update(applied(update), {});
+  for (int64_t step = 1; step <= steps; ++step) {
+    value.fill_(value_of_step(step));
+    average.update(applied(step), {});
     seen.push_back(average.items()[0].average.item<double>());
   }
   return seen;
 }
 
 // The definition: sum of new values with weights that the rest of the run shrinks.
-std::vector<double> closed_form(const std::function<double(int64_t steps)>& weight, int64_t updates, int64_t start, int64_t interval) {
+std::vector<double> closed_form(const std::function<double(int64_t steps)>& weight, int64_t steps, int64_t start, int64_t interval) {
   std::vector<double> expected;
-  for (int64_t now = 1; now <= updates; ++now) {
-    double sum = now <= start ? value_of_update(now) : 0, left = 1;
-    for (int64_t update = now; update >= start && now > start; --update) {
-      const int64_t steps = update - start;
+  for (int64_t now = 1; now <= steps; ++now) {
+    double sum = now <= start ? value_of_step(now) : 0, left = 1;
+    for (int64_t step = now; step >= start && now > start; --step) {
+      const int64_t steps = step - start;
       if (steps % interval != 0) continue;
       const double share = steps == 0 ? 1 : weight(steps);
-      sum += left * share * value_of_update(update);
+      sum += left * share * value_of_step(step);
       left *= 1 - share;
     }
     expected.push_back(sum);
@@ -61,7 +61,7 @@ TEST(WeightAverage, EqualsItsClosedFormInFloat64) {
         const auto seen = averaged(options, 80, start);
         const auto expected = closed_form(weight, 80, start, interval);
         for (std::size_t i = 0; i < seen.size(); ++i) {
-          EXPECT_NEAR(seen[i], expected[i], 1e-13) << type << ", interval " << interval << ", update " << i + 1;
+          EXPECT_NEAR(seen[i], expected[i], 1e-13) << type << ", interval " << interval << ", step " << i + 1;
         }
       };
       check("ExponentialMovingAverage", [](int64_t) { return 0.03; });
@@ -74,7 +74,7 @@ TEST(WeightAverage, EqualsItsClosedFormInFloat64) {
 TEST(WeightAverage, OfStochasticKindIsTheMeanOfTheWeightsItSaw) {
   const auto seen = averaged({.type = "StochasticWeightAverage", .interval = 3}, 40, 1);
   double sum = 0;
-  for (int64_t update = 1; update <= 40; update += 3) sum += value_of_update(update);
+  for (int64_t step = 1; step <= 40; step += 3) sum += value_of_step(step);
   EXPECT_NEAR(seen.back(), sum / 14, 1e-14);
 }
 
@@ -82,9 +82,9 @@ TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
   const at::Tensor value = at::zeros({257});
   WeightAverage average({.momentum = 0.5}, at::kCPU);
   average.add("value", value, true);
-  const auto follows = [&](int64_t update) {
+  const auto follows = [&](int64_t step) {
     value.copy_(at::randn({257}) * 1e3);
-    average.update(applied(update), skipped(false));
+    average.update(applied(step), skipped(false));
     return at::equal(average.items()[0].average, value);
   };
   EXPECT_TRUE(follows(1));  // never asked to begin
@@ -94,7 +94,7 @@ TEST(WeightAverage, FollowsTheWeightsUntilItBegins) {
   EXPECT_FALSE(follows(4));
 }
 
-TEST(WeightAverage, ChangesNothingInASkippedUpdate) {
+TEST(WeightAverage, ChangesNothingInASkippedStep) {
   const at::Tensor weight = at::randn({33}), buffer = at::randn({5});
   WeightAverage average({.momentum = 0.5}, at::kCPU);
   average.add("weight", weight, true);
@@ -123,7 +123,7 @@ TEST(WeightAverage, DoesNotRoundSmallStepsAway) {
     average.start_at(1);
     average.update(applied(1), {});
     value.fill_(2);
-    for (int64_t update = 2; update <= 101; ++update) average.update(applied(update), {});
+    for (int64_t step = 2; step <= 101; ++step) average.update(applied(step), {});
     EXPECT_NEAR(average.items()[0].average[0].item<double>(), 2 - std::pow(1 - 1e-4, 100), 1e-5) << dtype;
   }
 }

@@ -1,11 +1,11 @@
 #include <gmock/gmock.h>
 
-#include <duet/core/error.h>
-#include <duet/core/metrics/accuracy.h>
-#include <duet/hooks/ema_hook.h>
-#include <duet/hooks/iter_timer_hook.h>
-#include <duet/hooks/param_scheduler_hook.h>
-#include <duet/hooks/stop_signal_hook.h>
+#include "base/error.h"
+#include "metrics/accuracy.h"
+#include "hooks/ema_hook.h"
+#include "hooks/iter_timer_hook.h"
+#include "hooks/param_scheduler_hook.h"
+#include "hooks/stop_signal_hook.h"
 
 #include <csignal>
 #include <optional>
@@ -33,9 +33,9 @@ struct Scenario {
 };
 
 std::string seen(const std::string& point, const TrainContext& c) {
-  std::string text = point + " u" + std::to_string(c.update) + " e" + std::to_string(c.epoch) + "." +
-                     std::to_string(c.update_in_epoch) + " i" + std::to_string(c.iter) + " " + to_string(c.outcome);
-  if (c.window != nullptr) text += " w" + std::to_string(c.window->batches.size());
+  std::string text = point + " u" + std::to_string(c.step) + " e" + std::to_string(c.epoch) + "." +
+                     std::to_string(c.step_in_epoch) + " i" + std::to_string(c.iter) + " " + to_string(c.outcome);
+  if (c.micro_batches != nullptr) text += " w" + std::to_string(c.micro_batches->batches.size());
   if (c.output != nullptr && c.output->loss.defined()) text += " loss " + std::to_string(c.output->loss.item<double>());
   for (const auto& [name, value] : c.metrics) text += " " + name + " " + std::to_string(value);
   if (!c.error.empty()) text += " error " + c.error;
@@ -75,19 +75,19 @@ void expect_same_sequence(const Scenario& scenario) {
   EXPECT_EQ(eager.size(), graph.size()) << scenario.name;
 }
 
-LoopOptions limits(int64_t updates, int64_t epochs, int64_t accumulate = 1, int64_t val_interval = 0) {
+LoopOptions limits(int64_t steps, int64_t epochs, int64_t accumulate = 1, int64_t val_interval = 0) {
   LoopOptions loop;
-  loop.max_updates = updates;
+  loop.max_steps = steps;
   loop.max_epochs = epochs;
   loop.accumulate = accumulate;
   loop.val_interval = val_interval;
   return loop;
 }
 
-// Does `what` the first time that `point` is reached at `update` or later.
-auto once(const std::string& point, int64_t update, std::function<void(TrainContext&)> what) {
+// Does `what` the first time that `point` is reached at `step` or later.
+auto once(const std::string& point, int64_t step, std::function<void(TrainContext&)> what) {
   return [=, done = false](const std::string& at, TrainContext& context) mutable {
-    if (done || at != point || context.update < update) return;
+    if (done || at != point || context.step < step) return;
     done = true;
     what(context);
   };
@@ -96,7 +96,7 @@ auto once(const std::string& point, int64_t update, std::function<void(TrainCont
 std::vector<Scenario> scenarios() {
   std::vector<Scenario> all = {
       {"ByEpoch", limits(0, 3)},
-      {"ByUpdateWithValidation", limits(14, 0, 1, 4)},
+      {"ByStepWithValidation", limits(14, 0, 1, 4)},
       {"Accumulate4WithTail", limits(0, 3, 4, 1), 22},
       {"LimitInTheMiddleOfAnEpoch", limits(8, 0)},
   };
@@ -113,8 +113,8 @@ std::vector<Scenario> scenarios() {
     const auto stop = [](TrainContext& c) { c.request_stop("enough"); };
     const auto raise_signal = [](TrainContext&) { std::raise(SIGTERM); };
     all.push_back({"EarlyStop" + suffix, loop, 12, once("after_val_epoch", 2, stop)});
-    all.push_back({"StopAtAnUpdate" + suffix, loop, 12, once("after_train_iter", 3, stop)});
-    all.push_back({"SignalInAnUpdate" + suffix, loop, 12, once("after_backward", 3, raise_signal)});
+    all.push_back({"StopAtAnStep" + suffix, loop, 12, once("after_train_iter", 3, stop)});
+    all.push_back({"SignalInAnStep" + suffix, loop, 12, once("after_backward", 3, raise_signal)});
     all.push_back({"SignalInAValidation" + suffix, loop, 12, once("before_val_iter", 3, raise_signal)});
     all.push_back({"SignalBeforeTraining" + suffix, loop, 12, once("before_run", 0, raise_signal)});
     all.push_back({"SignalBetweenEpochs" + suffix, loop, 12, once("after_train_epoch", 2, raise_signal)});
@@ -167,7 +167,7 @@ TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
 INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(train_points()),
                          [](const auto& info) { return info.param; });
 
-// The order of points, written out once: two updates with a validation after the second, one epoch of two.
+// The order of points, written out once: two steps with a validation after the second, one epoch of two.
 TEST(HookOrder, OfASmallRunIsThis) {
   for (const std::string mode : {"eager", "graph"}) {
     Names calls;

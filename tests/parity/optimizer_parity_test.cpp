@@ -1,7 +1,7 @@
-#include <duet/core/error.h>
-#include <duet/core/random.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
+#include "base/error.h"
+#include "base/random.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,14 +49,14 @@ void move_numbers(HyperParameters& numbers) {
   for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2"}) {
     if (!numbers.has(0, name)) continue;
     const double base = numbers.get(0, name);
-    numbers.follow(name, [base](std::size_t, int64_t applied) { return base * (1 - 0.02 * static_cast<double>(applied % 10)); });
+    numbers.set_schedule(name, [base](std::size_t, int64_t applied) { return base * (1 - 0.02 * static_cast<double>(applied % 10)); });
   }
 }
 
 std::vector<Batch> window_of(const ToyTask& task, int64_t accumulate, int64_t n) {
-  std::vector<Batch> window;
-  for (int64_t i = 0; i < accumulate; ++i) window.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
-  return window;
+  std::vector<Batch> micro_batches;
+  for (int64_t i = 0; i < accumulate; ++i) micro_batches.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
+  return micro_batches;
 }
 
 StateDict trained(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
                          name_of);
 
 // A hook that sets a number now and then: no capture is made anew and none trains on an old value.
-TEST(OptimizerParity, NumbersSetBetweenUpdatesTakeEffectInAReplay) {
+TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
   const ToyTask task = testing::mlp_task();
   for (const OptimizerOptions& optimizer : all_optimizers()) {
     SCOPED_TRACE(optimizer.type);
@@ -119,7 +119,7 @@ TEST(OptimizerParity, NumbersSetBetweenUpdatesTakeEffectInAReplay) {
           states.push_back(trainer->weights());
           for (auto entry : states.back().tensors()) states.back().set(entry.first, entry.second.clone());
           if (auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
-            EXPECT_EQ(graph->eager_updates(), 2) << name;
+            EXPECT_EQ(graph->eager_steps(), 2) << name;
           }
         }
       }
@@ -133,7 +133,7 @@ TEST(OptimizerParity, NumbersSetBetweenUpdatesTakeEffectInAReplay) {
   }
 }
 
-// What a hook set against a schedule counts for the next update, also if the run is resumed before it.
+// What a hook set against a schedule counts for the next step, also if the run is resumed before it.
 TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
   const ToyTask task = testing::mlp_task();
   const auto falling = [](std::size_t, int64_t applied) { return 0.1 / (1.0 + static_cast<double>(applied)); };
@@ -142,14 +142,14 @@ TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
     for (const bool resumes : {false, true}) {
       seed_all(7);
       auto trainer = testing::make_trainer(mode, task.make(), options_of({.type = "AdamW"}, Clip::kOff, {}));
-      trainer->hyper_parameters().follow("lr", falling);
+      trainer->hyper_parameters().set_schedule("lr", falling);
       for (int64_t n = 0; n < 5; ++n) trainer->step(window_of(task, 1, n));
       trainer->hyper_parameters().set(0, "lr", 0.5);
       if (resumes) {
         const StateDict saved = trainer->state_dict();
         auto other = testing::make_trainer(mode, task.make(), options_of({.type = "AdamW"}, Clip::kOff, {}));
         other->load_state_dict(saved);
-        other->hyper_parameters().follow("lr", falling);
+        other->hyper_parameters().set_schedule("lr", falling);
         trainer = std::move(other);
       }
       for (int64_t n = 5; n < 7; ++n) {

@@ -2,11 +2,11 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/rsub.h>
-#include <duet/core/error.h>
-#include <duet/hooks/param_scheduler_hook.h>
-#include <duet/optim/optimizers/kernel_math.h>
-#include <duet/optim/optimizers/optimizer_kind.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "base/error.h"
+#include "hooks/param_scheduler_hook.h"
+#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/schedules/detail/schedule_curve.h"
 #include <gtest/gtest.h>
 
 #include "../support/expect_error.h"
@@ -51,11 +51,11 @@ StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, co
   GraphOptions strict;
   strict.fallback = Fallback::kStrict;
   const auto trainer = testing::make_trainer(mode, task.make(), options, strict);
-  trainer->hyper_parameters().follow("lr", [](std::size_t, int64_t applied) { return 2e-3 / static_cast<double>(applied + 1); });
+  trainer->hyper_parameters().set_schedule("lr", [](std::size_t, int64_t applied) { return 2e-3 / static_cast<double>(applied + 1); });
   for (int64_t n = 0; n < 12; ++n) {
-    std::vector<Batch> window;
-    for (int64_t i = 0; i < accumulate; ++i) window.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
-    trainer->step(window);
+    std::vector<Batch> micro_batches;
+    for (int64_t i = 0; i < accumulate; ++i) micro_batches.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
+    trainer->step(micro_batches);
   }
   return trainer->weights();
 }
@@ -130,7 +130,7 @@ TEST(OwnSchedule, GivesTheValuesOfItsFormula) {
   linear.end_factor = 0.1;
   const ScheduleOptions constant{.type = "Constant", .end = 3, .factor = 0.5};
   const ScheduleCurve own({constant, own_schedule(3, 9)}, "lr", {20, 0}), built_in({constant, linear}, "lr", {20, 0});
-  for (int64_t update = 0; update < 20; ++update) EXPECT_EQ(own.at(update, 0.3), built_in.at(update, 0.3)) << update;
+  for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(own.at(step, 0.3), built_in.at(step, 0.3)) << step;
 
   ScheduleOptions by_epoch = own_schedule(0, 3);
   by_epoch.by_epoch = true;
@@ -138,12 +138,12 @@ TEST(OwnSchedule, GivesTheValuesOfItsFormula) {
   linear.end = 3;
   linear.by_epoch = true;
   const ScheduleCurve own_epochs({by_epoch}, "lr", {20, 5}), epochs({linear}, "lr", {20, 5});
-  for (int64_t update = 0; update < 20; ++update) EXPECT_EQ(own_epochs.at(update, 0.3), epochs.at(update, 0.3)) << update;
+  for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(own_epochs.at(step, 0.3), epochs.at(step, 0.3)) << step;
 }
 
 TEST(OwnSchedule, GovernsAloneAndKnowsItsLength) {
   expect_error<ConfigError>([] { validate_schedules({own_schedule(0, 10), {.type = "Constant", .begin = 5}}, {20, 0}); },
-                            {"OwnLinear from update 0 overlapping", "OwnLinear to govern"});
+                            {"OwnLinear from step 0 overlapping", "OwnLinear to govern"});
   expect_error<ConfigError>([] { validate_schedules({own_schedule(0, -1)}, {0, 0}); }, {"OwnLinear without an end"});
   validate_schedules({own_schedule(0, -1)}, {20, 0});
   ScheduleOptions taken = own_schedule(0, 10);
@@ -156,7 +156,7 @@ TEST(OwnSchedule, GraphGivesTheBitsOfEager) {
     std::vector<StateDict> weights;
     for (const auto& [mode, own] : std::vector<std::pair<std::string, bool>>{{"eager", true}, {"graph", true}, {"eager", false}}) {
       LoopOptions loop;
-      loop.max_updates = 12;
+      loop.max_steps = 12;
       loop.accumulate = accumulate;
       const auto trainer = testing::trainer_for(mode, loop);
       if (own) trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{own_schedule(2, -1)}));

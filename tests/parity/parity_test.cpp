@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <duet/core/random.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
+#include "base/random.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
 
 #include "../support/toy_tasks.h"
 #include "../support/trainer_runs.h"
@@ -36,20 +36,20 @@ const std::vector<Setting>& settings() {
   return all;
 }
 
-// Micro-batches of update `n`: every sixth update is short, as at the end of an epoch.
+// Micro-batches of step `n`: every sixth step is short, as at the end of an epoch.
 std::vector<Batch> window_of(const ToyTask& task, int64_t accumulate, int64_t n) {
   const bool tail = n % 6 == 5;
-  std::vector<Batch> window;
+  std::vector<Batch> micro_batches;
   for (int64_t i = 0; i < (tail && accumulate > 1 ? accumulate - 1 : accumulate); ++i) {
-    window.push_back(task.batch(tail && i == 0 ? 3 : 8, static_cast<uint64_t>(100 * n + i)));
+    micro_batches.push_back(task.batch(tail && i == 0 ? 3 : 8, static_cast<uint64_t>(100 * n + i)));
   }
-  return window;
+  return micro_batches;
 }
 
-// Losses of every update, under a learning rate that moves.
-std::vector<double> run(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate, int64_t updates) {
+// Losses of every step, under a learning rate that moves.
+std::vector<double> run(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate, int64_t steps) {
   std::vector<double> losses;
-  for (int64_t n = 0; n < updates; ++n) {
+  for (int64_t n = 0; n < steps; ++n) {
     trainer.hyper_parameters().set(0, "lr", 1e-2 / (1 + 0.1 * static_cast<double>(n)));
     losses.push_back(trainer.step(window_of(task, accumulate, n)).loss.item<double>());
   }

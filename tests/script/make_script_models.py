@@ -1,16 +1,16 @@
-"""Writes four TorchScript models, the data of 20 updates for each, and the losses that PyTorch's Python gets on them.
+"""Writes four TorchScript models, the data of 20 steps for each, and the losses that PyTorch's Python gets on them.
 
     python make_script_models.py FOLDER
 
 For each NAME: FOLDER/NAME.pt (torch.jit.save) and FOLDER/NAME.safetensors with
-    input.K, target.K    batch of update K
-    seed                 of the default generator, set right before the first update
+    input.K, target.K    batch of step K
+    seed                 of the default generator, set right before the first step
     loss.module          losses of the nn.Module that the script was made from
     loss.script          losses of NAME.pt, loaded back, under the executor's default settings
     loss.interpreted     the same, without the executor's rewrites (torch.jit.optimized_execution(False))
     loss.bf16            losses of NAME.pt under bf16 autocast, without rewrites too: they cast at other places
     loss.clipped         losses of the nn.Module, gradients clipped to a norm of 1
-    weight.NAME          parameters and buffers of the nn.Module after the last update, in float32; tied ones once
+    weight.NAME          parameters and buffers of the nn.Module after the last step, in float32; tied ones once
 Besides FOLDER/forks.pt and FOLDER/autocast.pt, which take x [N, 4] and have no data.
 
 Needs nothing but torch. One thread, since sums depend on how they are split.
@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-UPDATES = 20
+STEPS = 20
 SEED = 1234
 
 
@@ -204,7 +204,7 @@ def write_safetensors(path, tensors):
 
 
 def train(model, batches, bf16=False, clip=False):
-    """Losses of one update per batch."""
+    """Losses of one step per batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     losses = []
     torch.manual_seed(SEED)
@@ -223,7 +223,7 @@ def train(model, batches, bf16=False, clip=False):
 
 
 def make(folder, name, model, shape, classes, trace):
-    batches = [(torch.randn(shape), torch.randint(classes, shape[:1])) for _ in range(UPDATES)]
+    batches = [(torch.randn(shape), torch.randint(classes, shape[:1])) for _ in range(STEPS)]
     model.train()
     original, clipped = copy.deepcopy(model), copy.deepcopy(model)  # before tracing, which runs the model
     if trace:

@@ -4,9 +4,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <duet/core/files/safetensors.h>
-#include <duet/core/model/script_task.h>
-#include <duet/core/random.h>
+#include "io/safetensors.h"
+#include "core/script_task.h"
+#include "base/random.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ using testing::modes;
 using testing::same_bits;
 using testing::strict;
 
-constexpr int64_t kUpdates = 20;
+constexpr int64_t kSteps = 20;
 
 // Models that make_script_models.py wrote, with their data and what PyTorch's Python made of them.
 
@@ -48,14 +48,14 @@ class ScriptModel : public ::testing::TestWithParam<std::string> {
 
   static std::unique_ptr<Task> make_task() { return make_script_task({.path = path_of(GetParam() + ".pt")}); }
 
-  Batch batch(int64_t update) const {
-    const std::string index = std::to_string(update);
+  Batch batch(int64_t step) const {
+    const std::string index = std::to_string(step);
     return {{"input", data_.tensor("input." + index)}, {"target", data_.tensor("target." + index)}};
   }
 
   void seed() const { seed_all(data_.tensor("seed").item<int64_t>()); }
 
-  std::vector<double> run(BaseTrainer& trainer, int64_t begin = 0, int64_t end = kUpdates) const {
+  std::vector<double> run(BaseTrainer& trainer, int64_t begin = 0, int64_t end = kSteps) const {
     std::vector<double> losses;
     for (int64_t n = begin; n < end; ++n) losses.push_back(trainer.step(batch(n)).loss.item<double>());
     return losses;
@@ -68,7 +68,7 @@ class ScriptModel : public ::testing::TestWithParam<std::string> {
     double largest = 0;
     for (std::size_t i = 0; i < losses.size(); ++i) {
       const double python = expected[static_cast<int64_t>(i)].item<double>();
-      EXPECT_NEAR(losses[i], python, tolerance) << name << ", update " << i;
+      EXPECT_NEAR(losses[i], python, tolerance) << name << ", step " << i;
       largest = std::max(largest, std::abs(losses[i] - python));
     }
     RecordProperty("distance to " + name, ::testing::PrintToString(largest));
@@ -155,7 +155,7 @@ TEST_P(ScriptModel, StateOfATrainerContinuesInOneOfTheOtherMode) {
   }
 }
 
-TEST_P(ScriptModel, EvaluationBetweenUpdatesChangesNothing) {
+TEST_P(ScriptModel, EvaluationBetweenStepsChangesNothing) {
   std::vector<StateDict> states;
   for (const bool evaluate : {false, true}) {
     seed();

@@ -2,9 +2,9 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <duet/core/error.h>
-#include <duet/core/model/script_task.h>
-#include <duet/core/random.h>
+#include "base/error.h"
+#include "core/script_task.h"
+#include "base/random.h"
 #include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>
@@ -53,7 +53,7 @@ class ScriptTask : public ::testing::Test {
     return {{"x", x}, {"target", at::arange(5).remainder(3)}};
   }
 
-  // What an update on `batch` throws in either mode names the file and each of `parts`.
+  // What a step on `batch` throws in either mode names the file and each of `parts`.
   template <class E>
   static void expect_step_error(ScriptTaskOptions options, const Batch& batch, std::vector<std::string> parts) {
     parts.push_back(options.path);
@@ -66,7 +66,7 @@ class ScriptTask : public ::testing::Test {
     }
   }
 
-  // Losses and weights of 12 updates in both modes, which must be the same; returns the graph trainer.
+  // Losses and weights of 12 steps in both modes, which must be the same; returns the graph trainer.
   std::unique_ptr<BaseTrainer> expect_parity(const ScriptTaskOptions& options, const GraphOptions& graph = {}) {
     const auto eager = make_trainer("eager", make_script_task(options), adamw());
     auto captured = make_trainer("graph", make_script_task(options), adamw(), graph);

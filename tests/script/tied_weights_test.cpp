@@ -2,13 +2,13 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <duet/core/checkpoint/weights_file.h>
-#include <duet/core/checkpoint/weights_report.h>
-#include <duet/core/error.h>
-#include <duet/core/files/pt_file.h>
-#include <duet/core/files/safetensors.h>
-#include <duet/core/model/script_task.h>
-#include <duet/core/model/tied_names.h>
+#include "checkpoint/weights_file.h"
+#include "core/weights_report.h"
+#include "base/error.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
+#include "core/script_task.h"
+#include "core/detail/tied_names.h"
 #include <torch/csrc/jit/api/module.h>
 
 #include <map>

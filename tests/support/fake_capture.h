@@ -4,11 +4,11 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <duet/core/random.h>
-#include <duet/graph/cuda/cuda_step.h>
-#include <duet/graph/op_recorder.h>
-#include <duet/graph/capture_method.h>
-#include <duet/graph/step_program.h>
+#include "base/random.h"
+#include "graph/cuda/cuda_step.h"
+#include "graph/record/op_recorder.h"
+#include "graph/detail/capture_method.h"
+#include "graph/replay/step_program.h"
 
 #include <algorithm>
 #include <memory>
@@ -23,8 +23,8 @@ namespace duet::testing {
 
 // What the fakes share: the tensors that a capture must leave alone, the calls that were made, and when to fail.
 struct FakeLog {
-  UpdateRule* rule = nullptr;
-  const at::Tensor* outside = nullptr;  // a tensor of a hook that the update changes
+  StepRule* rule = nullptr;
+  const at::Tensor* outside = nullptr;  // a tensor of a hook that the step changes
   std::vector<std::string> calls;
   bool on_stream = false;
   bool capturing = false;
@@ -131,7 +131,7 @@ class FakeDevice : public CaptureDevice {
 inline CaptureMethod fake_method(const std::shared_ptr<FakeLog>& log) {
   const std::shared_ptr<CaptureDevice> device = std::make_shared<FakeDevice>(log);
   CaptureDevice* raw = device.get();  // as the cache: the method owns the device
-  return {3, [raw](const Window& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); }, device};
+  return {3, [raw](const MicroBatches& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); }, device};
 }
 
 }  // namespace duet::testing

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/comm/communicator.h>
+#include "distributed/communicator.h"
 
 #include <functional>
 #include <string>
@@ -29,7 +29,7 @@ class FakeCommunicator : public Communicator {
     return std::vector<std::string>(static_cast<std::size_t>(world_size_), bytes);
   }
   std::string broadcast(const std::string& bytes, int64_t /*root*/) override { return bytes; }
-  void report(int64_t /*update*/, const char* /*phase*/) override {}
+  void report(int64_t /*step*/, const char* /*phase*/) override {}
   void fail(const std::string& /*reason*/) override {}
 
   int calls = 0;  // sums and broadcasts

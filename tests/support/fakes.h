@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ATen/Functions.h>
-#include <duet/core/error.h>
-#include <duet/core/hook.h>
-#include <duet/core/task.h>
-#include <duet/core/train_context.h>
-#include <duet/core/trainer.h>
+#include "base/error.h"
+#include "core/hook.h"
+#include "core/task.h"
+#include "core/train_context.h"
+#include "core/trainer.h"
 
 #include <algorithm>
 #include <map>
@@ -58,22 +58,22 @@ class FakeHyperParameters : public HyperParameters {
   }
 
   bool has(std::size_t group, const std::string& name) const override { return groups_.at(group).count(name) != 0; }
-  void follow(const std::string& name, Curve curve) override { curves[name] = std::move(curve); }
-  void unfollow(const std::string& name) override { curves.erase(name); }
-  int64_t applied() const override { return applied_updates; }
+  void set_schedule(const std::string& name, Curve curve) override { curves[name] = std::move(curve); }
+  void clear_schedule(const std::string& name) override { curves.erase(name); }
+  int64_t applied() const override { return applied_steps; }
 
-  // What an optimizer does before an update.
+  // What an optimizer does before a step.
   void advance() {
     for (const auto& [name, curve] : curves) {
       for (std::size_t group = 0; group < groups_.size(); ++group) {
-        if (has(group, name)) groups_[group].at(name) = curve(group, applied_updates);
+        if (has(group, name)) groups_[group].at(name) = curve(group, applied_steps);
       }
     }
-    ++applied_updates;
+    ++applied_steps;
   }
 
   int writes = 0;
-  int64_t applied_updates = 0;
+  int64_t applied_steps = 0;
   std::map<std::string, Curve> curves;
 
  private:
@@ -101,25 +101,25 @@ struct FakeRun {
   FakeTask task;
   FakeHyperParameters hyper_parameters;
   FakeState state;
-  UpdateOutput output;
+  StepResult output;
   TrainContext context{task, hyper_parameters, state, "eager", ""};
 
   explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {}
   FakeRun(const FakeRun&) = delete;
   FakeRun& operator=(const FakeRun&) = delete;
 
-  // What the trainer does around one update whose loss is `loss`.
-  void update(Hook& hook, const at::Tensor& loss) {
+  // What the trainer does around one step whose loss is `loss`.
+  void step(Hook& hook, const at::Tensor& loss) {
     hook.before_train_iter(context);
     hyper_parameters.advance();
     output.loss = loss;
     context.output = &output;
-    ++context.update;
-    ++context.update_in_epoch;
+    ++context.step;
+    ++context.step_in_epoch;
     hook.after_train_iter(context);
     context.output = nullptr;
   }
-  void update(Hook& hook, double loss = 0) { update(hook, at::scalar_tensor(loss)); }
+  void step(Hook& hook, double loss = 0) { step(hook, at::scalar_tensor(loss)); }
 
   void validation(Hook& hook, MetricValues metrics) {
     hook.before_val(context);
@@ -129,12 +129,12 @@ struct FakeRun {
   }
 };
 
-// An update rule that changes no weight; its loss is the index of the update.
-class FakeUpdateRule : public UpdateRule {
+// A step rule that changes no weight; its loss is the index of the step.
+class FakeStepRule : public StepRule {
  public:
-  void begin(const Window& /*window*/) override { numbers_.advance(); }
-  UpdateOutput run(const Window& /*window*/, UpdatePoints& /*points*/) override {
-    return {at::scalar_tensor(static_cast<double>(updates_++)), {}, {}};
+  void begin(const MicroBatches& /*micro_batches*/) override { numbers_.advance(); }
+  StepResult run(const MicroBatches& /*micro_batches*/, StepObserver& /*points*/) override {
+    return {at::scalar_tensor(static_cast<double>(steps_++)), {}, {}};
   }
   void end() override {}
   void append_key(std::vector<int64_t>& /*key*/) const override {}
@@ -148,8 +148,8 @@ class FakeUpdateRule : public UpdateRule {
   double get(std::size_t group, const std::string& name) const override { return numbers_.get(group, name); }
   void set(std::size_t group, const std::string& name, double value) override { numbers_.set(group, name, value); }
   bool has(std::size_t group, const std::string& name) const override { return numbers_.has(group, name); }
-  void follow(const std::string& name, Curve curve) override { numbers_.follow(name, std::move(curve)); }
-  void unfollow(const std::string& name) override { numbers_.unfollow(name); }
+  void set_schedule(const std::string& name, Curve curve) override { numbers_.set_schedule(name, std::move(curve)); }
+  void clear_schedule(const std::string& name) override { numbers_.clear_schedule(name); }
   int64_t applied() const override { return numbers_.applied(); }
 
   StateDict state_dict() const override {
@@ -160,23 +160,23 @@ class FakeUpdateRule : public UpdateRule {
   }
   void load_state_dict(const StateDict& state) override {
     set(0, "lr", state.number("lr"));
-    numbers_.applied_updates = state.integer("applied");
+    numbers_.applied_steps = state.integer("applied");
   }
 
  private:
   FakeTask task_;
   FakeHyperParameters numbers_;
   NamedTensors parameters_ = task_.named_parameters();
-  int64_t updates_ = 0;
+  int64_t steps_ = 0;
 };
 
 class FakeTrainer : public BaseTrainer {
  public:
   explicit FakeTrainer(LoopOptions options)
-      : BaseTrainer("eager", std::make_unique<FakeUpdateRule>(), at::kCPU, std::move(options)) {}
+      : BaseTrainer("eager", std::make_unique<FakeStepRule>(), at::kCPU, std::move(options)) {}
 
  protected:
-  UpdateOutput run_update(const Window& window, UpdatePoints& points) override { return rule().run(window, points); }
+  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& points) override { return rule().run(micro_batches, points); }
 };
 
 // `batches` batches of one sample per epoch.

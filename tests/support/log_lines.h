@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/hooks/sinks/log_sink.h>
+#include "hooks/loggers/log_sink.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

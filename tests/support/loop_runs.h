@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/data/data_loader.h>
-#include <duet/core/data/tensor_dataset.h>
+#include "data/data_loader.h"
+#include "data/tensor_dataset.h"
 
 #include "toy_tasks.h"
 #include "trainer_runs.h"
@@ -17,7 +17,7 @@ namespace duet::testing {
 
 using Names = std::vector<std::string>;
 
-// Calls `visit(point)` at every point but in_update, which a replay does not call.
+// Calls `visit(point)` at every point but in_step, which a replay does not call.
 class EveryPointHook : public Hook {
  public:
   using Visit = std::function<void(const std::string& point, TrainContext& context)>;

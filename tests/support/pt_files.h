@@ -14,7 +14,7 @@ namespace duet {
 inline std::string python_file(const std::string& name) {
   const char* copy = std::getenv("DUET_TESTS");
   const auto tests = copy != nullptr ? std::filesystem::path(copy) : std::filesystem::path(__FILE__).parent_path() / "..";
-  return (tests / "core/files/pt_files" / name).string();
+  return (tests / "io/pt_files" / name).string();
 }
 
 inline std::string bytes_of(const std::string& path) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ATen/ops/arange.h>
-#include <duet/core/comm/communicator.h>
-#include <duet/core/data/data_loader.h>
-#include <duet/core/data/distributed_sampler.h>
-#include <duet/core/data/tensor_dataset.h>
+#include "distributed/communicator.h"
+#include "data/data_loader.h"
+#include "data/distributed_sampler.h"
+#include "data/tensor_dataset.h"
 
 #include <memory>
 #include <utility>

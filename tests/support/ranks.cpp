@@ -6,8 +6,8 @@
 #include <ATen/TensorOperators.h>
 #include <arpa/inet.h>
 #include <c10/util/Exception.h>
-#include <duet/core/error.h>
-#include <duet/core/files/safetensors.h>
+#include "base/error.h"
+#include "io/safetensors.h"
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

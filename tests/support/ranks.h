@@ -1,7 +1,7 @@
 #pragma once
 
-#include <duet/core/batch.h>
-#include <duet/core/comm/connect.h>
+#include "base/batch.h"
+#include "distributed/connect.h"
 
 #include <cstdint>
 #include <functional>

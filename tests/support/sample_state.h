@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/Functions.h>
-#include <duet/core/state_dict.h>
+#include "base/state_dict.h"
 #include <gtest/gtest.h>
 
 #include <bit>

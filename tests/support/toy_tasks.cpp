@@ -1,6 +1,6 @@
 #include "toy_tasks.h"
 
-#include <duet/core/model/module_task.h>
+#include "core/module_task.h"
 
 #include <torch/torch.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/core/task.h>
+#include "core/task.h"
 
 #include <functional>
 #include <memory>

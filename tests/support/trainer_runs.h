@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <duet/core/random.h>
-#include <duet/core/trainer.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/graph/graph_trainer.h>
+#include "base/random.h"
+#include "core/trainer.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
 
 #include <cstring>
 #include <memory>

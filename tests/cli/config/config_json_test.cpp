@@ -1,4 +1,4 @@
-#include <duet/cli/config/config_json.h>
+#include "cli/config/config_json.h"
 
 #include <gtest/gtest.h>
 

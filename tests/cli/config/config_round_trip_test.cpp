@@ -1,5 +1,5 @@
-#include <duet/cli/config/config_data.h>
-#include <duet/core/error.h>
+#include "cli/config/config_data.h"
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,5 +1,5 @@
-#include <duet/cli/config/config.h>
-#include <duet/core/error.h>
+#include "cli/config/config.h"
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,6 +1,6 @@
-#include <duet/cli/config/config.h>
-#include <duet/core/nearest.h>
-#include <duet/core/error.h>
+#include "cli/config/config.h"
+#include "base/detail/nearest.h"
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -147,13 +147,13 @@ TEST(Config, KeysOfOtherTrainersAreTranslated) {
     const ConfigNode c = ConfigNode::parse_text(text, "c.yaml");
     for (const char* key : {"data", "trainer", "val_evaluator"}) c.child(key);
     c.child("trainer").read<int64_t>("max_epochs", 0);
-    c.child("trainer").read<int64_t>("max_updates", 0);
+    c.child("trainer").read<int64_t>("max_steps", 0);
     return error_of([&] { c.reject_unknown(); });
   };
   EXPECT_EQ(message("train_dataloader: {}\n"),
             "[Config] c.yaml:1: unknown key 'train_dataloader' in the config; known: data, trainer, val_evaluator; "
             "duet calls it data.train");
-  expect_contains(message("trainer: {max_steps: 5}\n"), {"unknown key 'max_steps' in trainer", "duet calls it trainer.max_updates"});
+  expect_contains(message("trainer: {max_steps: 5}\n"), {"unknown key 'max_steps' in trainer", "duet calls it trainer.max_steps"});
   expect_contains(message("max_epochs: 5\n"), {"duet calls it trainer.max_epochs"});
   expect_contains(message("env_cfg: {}\n"), {"remove it"});
   EXPECT_EQ(message("trainer: {max_epochs: 5}\nval_evaluator: {}\n"), "");  // duet's own

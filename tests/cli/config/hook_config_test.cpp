@@ -1,8 +1,8 @@
-#include <duet/cli/build.h>
-#include <duet/cli/config/run_config.h>
-#include <duet/cli/registry.h>
-#include <duet/core/error.h>
-#include <duet/hooks/default_hooks.h>
+#include "cli/build.h"
+#include "cli/config/run_config.h"
+#include "cli/registry.h"
+#include "base/error.h"
+#include "hooks/default_hooks.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Names = std::vector<std::string>;
 constexpr const char* kRun =
     "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
     "data: {train: {type: Text, batch_size: 4}, val: {type: Text, split: val, batch_size: 4}}\n"
-    "trainer: {max_updates: 20}\n";
+    "trainer: {max_steps: 20}\n";
 
 // A run with these hooks, ready to train.
 duet::Run build(const std::string& hooks, const std::vector<std::string>& overrides = {}) {
@@ -154,7 +154,7 @@ TEST(HookConfig, ATypeKeepsItsPoints) {
     for (const HookPlace& place : hooks.places(point)) found.push_back(place.name);
     return found;
   };
-  EXPECT_EQ(names(HookPoint::kInUpdate), Names{"ema"});
+  EXPECT_EQ(names(HookPoint::kInStep), Names{"ema"});
   EXPECT_TRUE(names(HookPoint::kAfterBackward).empty());
   const Names after_iter = names(HookPoint::kAfterTrainIter);
   EXPECT_EQ(std::count(after_iter.begin(), after_iter.end(), "own"), 1);
@@ -162,15 +162,15 @@ TEST(HookConfig, ATypeKeepsItsPoints) {
   EXPECT_TRUE(names(HookPoint::kBeforeOptimizerStep).empty());
 }
 
-TEST(HookConfig, EpochsBecomeUpdates) {
+TEST(HookConfig, EpochsBecomeSteps) {
   // A probe in the place of the checkpoint hook tells what a factory sees.
-  static int64_t updates_per_epoch = 0, planned = 0;
+  static int64_t steps_per_epoch = 0, planned = 0;
   static std::size_t schedules = 0, hooks_so_far = 0;
   static Names metrics;
   static const bool kOnce = [] {
     register_hook("ContextProbe", [](ConfigNode&, HookContext& context) {
-      updates_per_epoch = context.updates_per_epoch;
-      planned = context.planned_updates;
+      steps_per_epoch = context.steps_per_epoch;
+      planned = context.planned_steps;
       schedules = context.schedules.size();
       hooks_so_far = context.hooks.size();
       metrics = context.metrics;
@@ -181,7 +181,7 @@ TEST(HookConfig, EpochsBecomeUpdates) {
   static_cast<void>(kOnce);
   build("custom_hooks: [{type: ContextProbe}]\nparam_scheduler: {type: Cosine}\nevaluator: {type: Accuracy}",
         {"trainer={max_epochs: 3, accumulate: 2, limit_train_batches: 9}"});
-  EXPECT_EQ(updates_per_epoch, 5);
+  EXPECT_EQ(steps_per_epoch, 5);
   EXPECT_EQ(planned, 15);
   EXPECT_EQ(schedules, 1U);
   EXPECT_EQ(hooks_so_far, kDefault.size());

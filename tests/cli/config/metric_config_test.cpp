@@ -1,9 +1,9 @@
-#include <duet/cli/config/metric_config.h>
+#include "cli/config/metric_config.h"
 
-#include <duet/cli/config/run_config.h>
-#include <duet/cli/registry.h>
-#include <duet/core/error.h>
-#include <duet/core/metrics/metric.h>
+#include "cli/config/run_config.h"
+#include "cli/registry.h"
+#include "base/error.h"
+#include "metrics/metric.h"
 #include <gtest/gtest.h>
 
 #include "../../support/expect_error.h"
@@ -72,7 +72,7 @@ TEST(MetricConfig, ReadsTheOptionsOfEveryMetric) {
 TEST(MetricConfig, GivesTheMetricsToTheTrainer) {
   const auto metrics =
       read_metrics(parse("evaluator: [{type: MeanLoss}, {type: MeanLoss, prefix: val}, {type: Mine}]"));
-  FakeTrainer trainer({.max_updates = 1});
+  FakeTrainer trainer({.max_steps = 1});
   add_metrics(metrics, trainer);
   FakeData data(2);
   const MetricValues values = trainer.validate(data);
@@ -83,7 +83,7 @@ TEST(MetricConfig, GivesTheMetricsToTheTrainer) {
 
 TEST(MetricConfig, WhatDoesNotFitTheFirstBatchIsAMistakeOfTheConfig) {
   const auto metrics = read_metrics(parse("x: 1\nevaluator:\n  - {type: Perplexity, loss: nll}\n"));
-  FakeTrainer trainer({.max_updates = 1});
+  FakeTrainer trainer({.max_steps = 1});
   add_metrics(metrics, trainer);
   FakeData data(2);
   expect_error<ConfigError>([&] { trainer.validate(data); }, {"c.yaml:3: evaluator.0: [Perplexity]", "expected 'nll'"});
@@ -92,7 +92,7 @@ TEST(MetricConfig, WhatDoesNotFitTheFirstBatchIsAMistakeOfTheConfig) {
 // Labels may be wrong in any batch.
 TEST(MetricConfig, WhatALaterBatchLacksIsAMistakeOfTheData) {
   const auto metrics = read_metrics(parse("evaluator: {type: Second}\n"));
-  FakeTrainer trainer({.max_updates = 1});
+  FakeTrainer trainer({.max_steps = 1});
   add_metrics(metrics, trainer);
   FakeData data(2);
   expect_error<DataError>([&] { trainer.validate(data); }, {"the second"});

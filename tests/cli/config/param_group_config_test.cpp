@@ -1,6 +1,6 @@
-#include <duet/cli/config/param_group_config.h>
-#include <duet/cli/config/run_config.h>
-#include <duet/core/error.h>
+#include "cli/config/param_group_config.h"
+#include "cli/config/run_config.h"
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include "../../optim/groups/described_task.h"

@@ -1,8 +1,8 @@
-#include <duet/cli/build.h>
-#include <duet/cli/config/run_config.h>
-#include <duet/cli/registry.h>
-#include <duet/core/error.h>
-#include <duet/core/task.h>
+#include "cli/build.h"
+#include "cli/config/run_config.h"
+#include "cli/registry.h"
+#include "base/error.h"
+#include "core/task.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"data.train.sampler=random", {"data.train.sampler", "default, infinite"}},
         {"data.val.sampler=infinite", {"data.val.sampler", "must end"}},
         {"trainer=[]", {"trainer is a list"}},
-        {"trainer.max_updtes=3", {"unknown key 'max_updtes' in trainer", "did you mean 'max_updates'"}},
+        {"trainer.max_updtes=3", {"unknown key 'max_updtes' in trainer", "did you mean 'max_steps'"}},
         {"trainer.max_epochs=-2", {"trainer.max_epochs is -2"}},
         {"trainer.accumulate=0", {"trainer.accumulate is 0"}},
         {"trainer.accumulate=1e3", {"trainer.accumulate is 1e3", "an integer"}},
@@ -267,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"trainer.limit_val_batches=1.5", {"limit_val_batches is 1.5", "up to 1.0"}},
         {"trainer.limit_test_batches=-0.5", {"limit_test_batches is -0.5"}},
         {"trainer.limit_predict_batches=few", {"limit_predict_batches is 'few'"}},
-        {"trainer.fast_dev_run=maybe", {"fast_dev_run is 'maybe'", "a number of updates"}},
+        {"trainer.fast_dev_run=maybe", {"fast_dev_run is 'maybe'", "a number of steps"}},
         {"trainer.val_by_epoch=2", {"val_by_epoch is 2", "true or false"}},
         {"custom_hooks=[{momentum: 0.1}]", {"custom_hooks.0.type is missing"}},
         {"custom_hooks=[EMAHook]", {"custom_hooks.0 is 'EMAHook'", "expected a map"}},
@@ -338,14 +338,14 @@ TEST(Build, RefusesRunsThatCannotStart) {
   const std::string text =
       "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
       "data: {train: {type: Text, batch_size: 4}}\n"
-      "trainer: {max_updates: 20}\n";
+      "trainer: {max_steps: 20}\n";
   const auto build = [&](const std::vector<std::string>& overrides) {
     ConfigNode root = ConfigNode::parse_text(text, "c.yaml");
     for (const std::string& word : overrides) root.override_with(word);
     const RunConfig config = parse_run_config(root, "c");
     duet::Run run = build_training(config);
     add_hooks(config, run);
-    return run.updates_per_epoch;
+    return run.steps_per_epoch;
   };
   EXPECT_GT(build({}), 0);
   EXPECT_EQ(build({"data.train.sampler=infinite"}), 0);

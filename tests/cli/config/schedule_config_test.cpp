@@ -1,6 +1,6 @@
-#include <duet/cli/config/schedule_config.h>
+#include "cli/config/schedule_config.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <array>
@@ -97,7 +97,7 @@ TEST(ScheduleConfig, ReadsTheKeysOfEveryKind) {
   EXPECT_EQ(plateau.eps, 0);
 }
 
-TEST(ScheduleConfig, CountsEpochsOrUpdates) {
+TEST(ScheduleConfig, CountsEpochsOrSteps) {
   const auto schedules = read(
       "[{type: LinearLR, by_epoch: true, convert_to_iter_based: true, end: 2}, "
       "{type: MultiStepLR, by_epoch: true, convert_to_iter_based: true, milestones: [3, 5]}, "

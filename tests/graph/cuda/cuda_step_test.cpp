@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <duet/core/error.h>
-#include <duet/core/random.h>
-#include <duet/graph/step_cache.h>
-#include <duet/optim/update.h>
+#include "base/error.h"
+#include "base/random.h"
+#include "graph/detail/step_cache.h"
+#include "core/train_step.h"
 
 #include "../../support/fake_capture.h"
 #include "../../support/fake_communicator.h"
@@ -27,25 +27,25 @@ using testing::ToyTask;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Host points that change the gradients by a value read back, and a moving mean captured with the update.
-class TestPoints : public UpdatePoints {
+// Host points that change the gradients by a value read back, and a moving mean captured with the step.
+class TestPoints : public StepObserver {
  public:
   explicit TestPoints(bool splits = false) : splits_(splits) {}
   bool splits() const override { return splits_; }
-  void after_backward(const UpdateContext& context) override {
+  void after_backward(const StepView& context) override {
     if (!splits_) return;
     ++backwards;
     EXPECT_FALSE(context.output.grad_norm.defined());
     const Tensor gradient = context.parameters.front().second.grad();
     gradient.mul_(gradient.abs().max().item<double>() > 0.01 ? 0.5 : 2.0);
   }
-  void before_optimizer_step(const UpdateContext& context) override {
+  void before_optimizer_step(const StepView& context) override {
     if (!splits_) return;
     ++optimizers;
     EXPECT_TRUE(context.output.grad_norm.defined());
     context.parameters.back().second.grad().add_(0.01);
   }
-  void in_update(UpdateContext& context) override {
+  void in_step(StepView& context) override {
     if (!mean.defined()) mean = at::zeros_like(context.parameters.front().second);
     mean.lerp_(context.parameters.front().second.detach(), 0.1);
   }
@@ -63,14 +63,14 @@ struct Setting {
   std::string optimizer = "AdamW";
   int64_t accumulate = 1;
   bool splits = false;
-  int64_t updates = 15;
+  int64_t steps = 15;
   std::string fail_at{};
   int fail_countdown = 0;
   std::shared_ptr<Communicator> ranks{};
 };
 
-UpdateOptions options_of(const Setting& setting) {
-  UpdateOptions options;
+TrainStepOptions options_of(const Setting& setting) {
+  TrainStepOptions options;
   options.optimizer.type = setting.optimizer;
   options.optimizer.lr = 1e-2;
   if (setting.optimizer == "SGD") options.optimizer.momentum = 0.9;
@@ -79,14 +79,14 @@ UpdateOptions options_of(const Setting& setting) {
   return options;
 }
 
-Window window_at(const Setting& setting, int64_t n) {
-  Window window;
+MicroBatches window_at(const Setting& setting, int64_t n) {
+  MicroBatches micro_batches;
   for (int64_t i = 0; i < setting.accumulate; ++i) {
-    window.batches.push_back(setting.task.batch(8 - i, static_cast<uint64_t>(10 * n + i)));
-    window.weights.push_back(static_cast<double>(8 - i));
-    window.total += window.weights.back();
+    micro_batches.batches.push_back(setting.task.batch(8 - i, static_cast<uint64_t>(10 * n + i)));
+    micro_batches.weights.push_back(static_cast<double>(8 - i));
+    micro_batches.total += micro_batches.weights.back();
   }
-  return window;
+  return micro_batches;
 }
 
 struct Outcome {
@@ -102,7 +102,7 @@ struct Outcome {
 Outcome run(const Setting& setting, bool captured) {
   Outcome outcome;
   seed_all(11);
-  Update rule(setting.task.make(), at::kCPU, options_of(setting));
+  TrainStep rule(setting.task.make(), at::kCPU, options_of(setting));
   rule.task().train(true);
   TestPoints points(setting.splits);
   outcome.log->rule = &rule;
@@ -110,10 +110,10 @@ Outcome run(const Setting& setting, bool captured) {
   outcome.log->fail_at = setting.fail_at;
   outcome.log->fail_countdown = setting.fail_countdown;
   StepCache cache(fake_method(outcome.log), GraphOptions());
-  for (int64_t n = 0; n < setting.updates; ++n) {
-    const Window window = window_at(setting, n);
-    rule.begin(window);
-    const UpdateOutput output = captured ? cache.run(rule, window, points) : rule.run(window, points);
+  for (int64_t n = 0; n < setting.steps; ++n) {
+    const MicroBatches micro_batches = window_at(setting, n);
+    rule.begin(micro_batches);
+    const StepResult output = captured ? cache.run(rule, micro_batches, points) : rule.run(micro_batches, points);
     rule.end();
     outcome.losses.push_back(output.loss.item<double>());
     outcome.losses.push_back(output.grad_norm.item<double>());
@@ -145,7 +145,7 @@ Outcome expect_eager_bits(const Setting& setting) {
   for (std::size_t n = 0; n < eager.gradients.size(); ++n) {
     EXPECT_EQ(eager.gradients[n].size(), graph.gradients[n].size());
     for (std::size_t i = 0; i < std::min(eager.gradients[n].size(), graph.gradients[n].size()); ++i) {
-      EXPECT_TRUE(same_bits(eager.gradients[n][i].second, graph.gradients[n][i].second)) << eager.gradients[n][i].first << " at update " << n;
+      EXPECT_TRUE(same_bits(eager.gradients[n][i].second, graph.gradients[n][i].second)) << eager.gradients[n][i].first << " at step " << n;
     }
   }
   EXPECT_EQ(eager.backwards, graph.backwards);
@@ -178,17 +178,17 @@ TEST(CudaStep, CapturesTheCollectivesOfSeveralRanks) {
       const Outcome graph = expect_eager_bits(setting);
       EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
       EXPECT_GE(graph.report.back().replays, 10);
-      // As many as eager mode, and one update's more for each capture, which this stand-in for a device runs.
-      const int per_update = eager_calls / static_cast<int>(setting.updates);
-      EXPECT_EQ(ranks->calls, 3 * eager_calls + per_update * graph.log->count("begin"));
+      // As many as eager mode, and one step's more for each capture, which this stand-in for a device runs.
+      const int per_step = eager_calls / static_cast<int>(setting.steps);
+      EXPECT_EQ(ranks->calls, 3 * eager_calls + per_step * graph.log->count("begin"));
     }
   }
 }
 
-TEST(CudaStep, ThreeEagerUpdatesOneWatchedThenOneCaptureAndReplays) {
+TEST(CudaStep, ThreeEagerStepsOneWatchedThenOneCaptureAndReplays) {
   const Outcome graph = expect_eager_bits({});
   ASSERT_EQ(graph.report.size(), 1U);
-  EXPECT_EQ(graph.report[0].eager_updates, 4);
+  EXPECT_EQ(graph.report[0].eager_steps, 4);
   EXPECT_EQ(graph.report[0].replays, 11);
   std::vector<std::string> expected = {"begin", "end"};
   expected.insert(expected.end(), 11, "replay 0");
@@ -227,7 +227,7 @@ TEST(CudaStep, ADeviceThatRefusesRunsEager) {
         ASSERT_EQ(graph.report.size(), 1U);
         EXPECT_EQ(graph.report[0].state, "eager");
         EXPECT_THAT(graph.report[0].reason, HasSubstr("the device refused the capture (the fake refuses to " + call + ")"));
-        EXPECT_EQ(graph.report[0].eager_updates, 15);
+        EXPECT_EQ(graph.report[0].eager_steps, 15);
         EXPECT_EQ(graph.log->count("abort"), 1);
         EXPECT_EQ(graph.log->count("replay 0"), 0);
         EXPECT_EQ(graph.log->calls.back(), "destroy device");
@@ -240,22 +240,22 @@ TEST(CudaStep, StrictThrowsIfTheDeviceRefuses) {
   const auto log = std::make_shared<FakeLog>();
   const Setting setting;
   seed_all(11);
-  Update rule(setting.task.make(), at::kCPU, options_of(setting));
+  TrainStep rule(setting.task.make(), at::kCPU, options_of(setting));
   TestPoints points;
   log->rule = &rule;
   log->fail_at = "begin";
   GraphOptions options;
   options.fallback = Fallback::kStrict;
   StepCache cache(fake_method(log), options);
-  const auto update = [&](int64_t n) {
-    const Window window = window_at(setting, n);
-    rule.begin(window);
-    cache.run(rule, window, points);
+  const auto step = [&](int64_t n) {
+    const MicroBatches micro_batches = window_at(setting, n);
+    rule.begin(micro_batches);
+    cache.run(rule, micro_batches, points);
     rule.end();
   };
-  for (int64_t n = 0; n < 4; ++n) update(n);
+  for (int64_t n = 0; n < 4; ++n) step(n);
   const Tensor before = rule.parameters().front().second.detach().clone();
-  EXPECT_THROW(update(4), GraphError);
+  EXPECT_THROW(step(4), GraphError);
   EXPECT_TRUE(same_bits(before, rule.parameters().front().second));
 }
 
@@ -263,16 +263,16 @@ TEST(CudaStep, GraphsGoBeforeTheirDevice) {
   const auto log = std::make_shared<FakeLog>();
   const Setting setting;
   seed_all(11);
-  Update rule(setting.task.make(), at::kCPU, options_of(setting));
+  TrainStep rule(setting.task.make(), at::kCPU, options_of(setting));
   TestPoints points;
   log->rule = &rule;
   {
     StepCache cache(fake_method(log), GraphOptions());
     for (int64_t n = 0; n < 16; ++n) {  // two signatures
-      Window window = window_at(setting, n);
-      if (n % 2 == 1) window = {{setting.task.batch(5, 1)}, {5}, 5};
-      rule.begin(window);
-      cache.run(rule, window, points);
+      MicroBatches micro_batches = window_at(setting, n);
+      if (n % 2 == 1) micro_batches = {{setting.task.batch(5, 1)}, {5}, 5};
+      rule.begin(micro_batches);
+      cache.run(rule, micro_batches, points);
       rule.end();
     }
     EXPECT_EQ(log->count("begin"), 2);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/ops/zeros.h>
-#include <duet/core/task.h>
+#include "core/task.h"
 
 #include <optional>
 #include <utility>

@@ -1,6 +1,6 @@
-#include <duet/core/error.h>
-#include <duet/optim/groups/layer_decay.h>
-#include <duet/optim/groups/layer_depth.h>
+#include "base/error.h"
+#include "optim/groups/layer_decay.h"
+#include "optim/groups/detail/layer_depth.h"
 #include <gtest/gtest.h>
 
 #include <cmath>

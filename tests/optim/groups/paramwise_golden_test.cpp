@@ -1,6 +1,6 @@
-#include <duet/core/model/module_task.h>
-#include <duet/optim/groups/layer_decay.h>
-#include <duet/optim/groups/paramwise.h>
+#include "core/module_task.h"
+#include "optim/groups/layer_decay.h"
+#include "optim/groups/paramwise.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
-#include <duet/core/error.h>
-#include <duet/core/log.h>
-#include <duet/core/model/module_task.h>
-#include <duet/eager/eager_trainer.h>
-#include <duet/optim/groups/paramwise.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/module_task.h"
+#include "eager/eager_trainer.h"
+#include "optim/groups/paramwise.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>

@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include <duet/core/error.h>
-#include <duet/optim/optimizers/optimizer.h>
+#include "base/error.h"
+#include "optim/optimizers/optimizer.h"
 #include <gtest/gtest.h>
 
 #include <cmath>

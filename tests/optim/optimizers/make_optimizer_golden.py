@@ -1,4 +1,4 @@
-"""Writes optimizer_golden.inc: what torch.optim makes of four parameters in 300 updates, for every optimizer and its flags.
+"""Writes optimizer_golden.inc: what torch.optim makes of four parameters in 300 steps, for every optimizer and its flags.
 
 Parameters and gradients are closed formulas of float32 numbers without rounding, so that the C++ tests can make the same ones;
 the file holds each case's options as C++, so that a case is described here alone. Where duet calls ATen's fused kernels,
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 SHAPES = [(4, 6), (17,), (), (5, 3)]  # the last one with transposed memory
-UPDATES = 300
+STEPS = 300
 CHECKED = [1, 7, 60, 300]
 RETUNED_AT = 150
 
@@ -142,15 +142,15 @@ def initial(parameter):
     return laid_out(parameter, formula(SHAPES[parameter], 7, 3 * parameter, 11, 8))
 
 
-def gradient(parameter, update):
-    """Different for every element and update; a hundred updates later half as large."""
-    shift = update * 61 + update * update * 7 + parameter * 29
-    return laid_out(parameter, formula(SHAPES[parameter], 97, shift, 251, 128 << (update // 100)))
+def gradient(parameter, step):
+    """Different for every element and step; a hundred steps later half as large."""
+    shift = step * 61 + step * step * 7 + parameter * 29
+    return laid_out(parameter, formula(SHAPES[parameter], 97, shift, 251, 128 << (step // 100)))
 
 
-def has_gradient(parameter, update):
-    """Parameter 1 sits out every third update, parameter 2 the first four."""
-    return not (parameter == 1 and update % 3 == 1 or parameter == 2 and update < 4)
+def has_gradient(parameter, step):
+    """Parameter 1 sits out every third step, parameter 2 the first four."""
+    return not (parameter == 1 and step % 3 == 1 or parameter == 2 and step < 4)
 
 
 class Lion:
@@ -227,17 +227,17 @@ def trajectory(kind, options):
     optimizers = [make_optimizer(kind, parameter, options) for parameter in parameters]
     first_lr = optimizers[0].param_groups[0]["lr"]
     flip = kind == "Muon" and options.get("maximize", False)  # which torch's Muon does not have
-    for update in range(UPDATES):
+    for step in range(STEPS):
         for p, (parameter, optimizer) in enumerate(zip(parameters, optimizers)):
-            if update == RETUNED_AT:
+            if step == RETUNED_AT:
                 retune(optimizer, then)
-            optimizer.param_groups[0]["lr"] = first_lr / (1 + update // 100)
+            optimizer.param_groups[0]["lr"] = first_lr / (1 + step // 100)
             parameter.grad = None
-            if has_gradient(p, update):
-                parameter.grad = gradient(p, update) * (-1 if flip and parameter.ndim == 2 else 1)
+            if has_gradient(p, step):
+                parameter.grad = gradient(p, step) * (-1 if flip and parameter.ndim == 2 else 1)
                 optimizer.step()
-        if update + 1 in CHECKED:
-            yield update + 1, torch.cat([parameter.detach().flatten() for parameter in parameters])
+        if step + 1 in CHECKED:
+            yield step + 1, torch.cat([parameter.detach().flatten() for parameter in parameters])
 
 
 def cpp(value):
@@ -273,7 +273,7 @@ def hexadecimal(tensor):
 
 def bfloat16_probe():
     """CPUs round the sums of a bfloat16 product differently; Muon's goldens bind only where this comes out the same."""
-    matrix = torch.stack([gradient(0, update).flatten() for update in range(16)]).bfloat16()
+    matrix = torch.stack([gradient(0, step).flatten() for step in range(16)]).bfloat16()
     return torch.addmm(matrix @ matrix.T, matrix @ matrix.T, matrix @ matrix.T, beta=-1.5, alpha=0.5).float().flatten()
 
 
@@ -281,8 +281,8 @@ def main():
     torch.set_num_threads(1)
     path = pathlib.Path(__file__).with_name("optimizer_golden.inc")
     with path.open("w") as out:
-        out.write(f"// Written by make_optimizer_golden.py with torch {torch.__version__}: case, options, numbers from update\n")
-        out.write(f"// {RETUNED_AT} on, fused, {{update, bits of the weights}}.\n")
+        out.write(f"// Written by make_optimizer_golden.py with torch {torch.__version__}: case, options, numbers from step\n")
+        out.write(f"// {RETUNED_AT} on, fused, {{step, bits of the weights}}.\n")
         out.write(f'{{"bfloat16_probe", {{}}, {{}}, false, {{{{0, "{hexadecimal(bfloat16_probe())}"}}}}}},\n')
         for kind, cases in CASES.items():
             for name, options in cases.items():

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <duet/optim/optimizers/optimizer.h>
+#include "optim/optimizers/optimizer.h"
 
 #include <ATen/Functions.h>
 #include <c10/util/accumulate.h>
@@ -43,14 +43,14 @@ inline NamedTensors initial_parameters() {
   return parameters;
 }
 
-inline at::Tensor gradient_of(std::size_t parameter, int64_t update) {
-  const int64_t shift = update * 61 + update * update * 7 + static_cast<int64_t>(parameter) * 29;
-  return laid_out(parameter, formula(golden_sizes()[parameter], 97, shift, 251, int64_t{128} << (update / 100)));
+inline at::Tensor gradient_of(std::size_t parameter, int64_t step) {
+  const int64_t shift = step * 61 + step * step * 7 + static_cast<int64_t>(parameter) * 29;
+  return laid_out(parameter, formula(golden_sizes()[parameter], 97, shift, 251, int64_t{128} << (step / 100)));
 }
 
-// Parameter 1 sits out every third update, parameter 2 the first four.
-inline bool has_gradient(std::size_t parameter, int64_t update) {
-  return !((parameter == 1 && update % 3 == 1) || (parameter == 2 && update < 4));
+// Parameter 1 sits out every third step, parameter 2 the first four.
+inline bool has_gradient(std::size_t parameter, int64_t step) {
+  return !((parameter == 1 && step % 3 == 1) || (parameter == 2 && step < 4));
 }
 
 inline void step(Optimizer& optimizer) {
@@ -59,11 +59,11 @@ inline void step(Optimizer& optimizer) {
   optimizer.end();
 }
 
-// One update of a golden trajectory that started with the rate `lr`.
-inline void golden_update(Optimizer& optimizer, const NamedTensors& parameters, double lr, int64_t update) {
-  optimizer.set(0, "lr", lr / static_cast<double>(1 + update / 100));
+// One step of a golden trajectory that started with the rate `lr`.
+inline void golden_step(Optimizer& optimizer, const NamedTensors& parameters, double lr, int64_t step) {
+  optimizer.set(0, "lr", lr / static_cast<double>(1 + step / 100));
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    parameters[p].second.mutable_grad() = has_gradient(p, update) ? gradient_of(p, update) : at::Tensor();
+    parameters[p].second.mutable_grad() = has_gradient(p, step) ? gradient_of(p, step) : at::Tensor();
   }
   step(optimizer);
 }

@@ -1,6 +1,6 @@
 #include <ATen/Version.h>
-#include <duet/core/log.h>
-#include <duet/optim/optimizers/optimizer.h>
+#include "base/log.h"
+#include "optim/optimizers/optimizer.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include "../../support/sample_state.h"
 #include "optimizer_cases.h"
 
-// Every optimizer and its flags against torch.optim, over 300 updates.
+// Every optimizer and its flags against torch.optim, over 300 steps.
 
 namespace duet::testing {
 namespace {
@@ -17,12 +17,12 @@ namespace {
 struct Golden {
   std::string name;
   OptimizerOptions options;
-  std::map<std::string, double> then;  // numbers from update kRetunedAt on
+  std::map<std::string, double> then;  // numbers from step kRetunedAt on
   bool fused;                          // the same kernels as torch's
-  std::vector<std::pair<int64_t, std::string>> weights;  // after so many updates, as bits
+  std::vector<std::pair<int64_t, std::string>> weights;  // after so many steps, as bits
 };
 
-constexpr int64_t kUpdates = 300;
+constexpr int64_t kSteps = 300;
 constexpr int64_t kRetunedAt = 150;
 
 const std::vector<Golden>& goldens() {
@@ -47,7 +47,7 @@ std::vector<float> decoded(const std::string& hexadecimal) {
 // Whether this CPU sums bfloat16 products as the one did that the goldens were made on. Muon's numbers depend on it.
 bool sums_bfloat16_alike() {
   std::vector<at::Tensor> rows;
-  for (int64_t update = 0; update < 16; ++update) rows.push_back(gradient_of(0, update).flatten());
+  for (int64_t step = 0; step < 16; ++step) rows.push_back(gradient_of(0, step).flatten());
   const at::Tensor matrix = at::stack(rows).to(at::kBFloat16);
   const at::Tensor gram = at::mm(matrix, matrix.t());
   return same_bits(values_of(at::addmm(gram, gram, gram, -1.5, 0.5)), decoded(golden("bfloat16_probe").weights[0].second));
@@ -62,15 +62,15 @@ class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
     lr_ = optimizer_->get(0, "lr");
   }
 
-  void update(int64_t update) {
-    if (update == kRetunedAt) {
+  void step(int64_t step) {
+    if (step == kRetunedAt) {
       for (const auto& [name, value] : golden_.then) optimizer_->set(0, name, value);
     }
-    golden_update(*optimizer_, parameters_, lr_, update);
+    golden_step(*optimizer_, parameters_, lr_, step);
   }
 
   // Relative to the largest weight of each parameter.
-  void expect_close(const std::vector<float>& expected, double tolerance, int64_t updates) {
+  void expect_close(const std::vector<float>& expected, double tolerance, int64_t steps) {
     std::size_t offset = 0;
     for (const auto& [name, parameter] : parameters_) {
       const std::vector<float> found = values_of(parameter);
@@ -81,7 +81,7 @@ class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
         difference = std::max(difference, std::abs(double{expected[offset + i]} - double{found[i]}));
         ASSERT_TRUE(std::isfinite(found[i]));
       }
-      EXPECT_LE(difference, tolerance * largest) << name << " after " << updates << " updates";
+      EXPECT_LE(difference, tolerance * largest) << name << " after " << steps << " steps";
       offset += found.size();
     }
     ASSERT_EQ(offset, expected.size());
@@ -97,8 +97,8 @@ TEST_P(OptimizerTrajectory, IsThatOfTorchOptim) {
   const double tolerance = golden_.options.type == "Muon" && !sums_bfloat16_alike() ? 0.05 : 1e-6;
   bool identical = true;
   std::size_t compared = 0;
-  for (int64_t done = 1; done <= kUpdates; ++done) {
-    update(done - 1);
+  for (int64_t done = 1; done <= kSteps; ++done) {
+    step(done - 1);
     for (const auto& [at, weights] : golden_.weights) {
       if (at != done) continue;
       ++compared;
@@ -137,22 +137,22 @@ StateDict carried(const StateDict& state) {
 TEST_P(OptimizerTrajectory, GoesOnFromItsState) {
   constexpr int64_t kLength = 40;
   set_log_level(LogLevel::kError);  // it warns, rightly, that the numbers differ
-  for (int64_t done = 0; done < kLength; ++done) update(done);
+  for (int64_t done = 0; done < kLength; ++done) step(done);
   const std::vector<float> expected = values_of(parameters_);
 
   for (const int64_t moved : {0, 1, 3, 20}) {
     parameters_ = initial_parameters();
     optimizer_ = Optimizer::create(golden_.options, parameters_);
-    for (int64_t done = 0; done < moved; ++done) update(done);
+    for (int64_t done = 0; done < moved; ++done) step(done);
     const NamedTensors copies = initial_parameters();
     auto fresh = Optimizer::create(with_other_numbers(golden_.options), copies);
-    if (moved == 3) golden_update(*fresh, copies, 7, 0);  // one that has a state of its own already
+    if (moved == 3) golden_step(*fresh, copies, 7, 0);  // one that has a state of its own already
     for (std::size_t p = 0; p < copies.size(); ++p) copies[p].second.detach().copy_(parameters_[p].second.detach());
     fresh->load_state_dict(optimizer_->state_dict());
     expect_same_state(carried(fresh->state_dict()), carried(optimizer_->state_dict()));
     parameters_ = copies;
     optimizer_ = std::move(fresh);
-    for (int64_t done = moved; done < kLength; ++done) update(done);
+    for (int64_t done = moved; done < kLength; ++done) step(done);
     expect_bits(expected, values_of(parameters_), "moved at " + std::to_string(moved));
   }
   set_log_level(LogLevel::kInfo);

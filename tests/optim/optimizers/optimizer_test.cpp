@@ -1,7 +1,7 @@
-#include <duet/optim/optimizers/optimizer.h>
+#include "optim/optimizers/optimizer.h"
 
 #include <ATen/TensorOperators.h>
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,9 +40,9 @@ TEST_P(EveryOptimizer, GradScaleDividesTheGradients) {
   for (const bool scaled : {false, true}) {
     const NamedTensors parameters = initial_parameters();
     const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
-    for (int64_t update = 0; update < 5; ++update) {
+    for (int64_t step = 0; step < 5; ++step) {
       for (std::size_t p = 0; p < parameters.size(); ++p) {
-        parameters[p].second.mutable_grad() = gradient_of(p, update) * (scaled ? 4.0F : 1.0F);
+        parameters[p].second.mutable_grad() = gradient_of(p, step) * (scaled ? 4.0F : 1.0F);
       }
       optimizer->begin();
       optimizer->step(scaled ? at::full({1}, 4.0, at::kFloat) : Tensor(), {});
@@ -66,7 +66,7 @@ std::vector<float> state_values(const Optimizer& optimizer) {
 TEST_P(EveryOptimizer, ASkippedStepChangesNothing) {
   const NamedTensors parameters = initial_parameters();
   const auto optimizer = Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
-  const auto update = [&](int64_t number, double found_inf) {
+  const auto step = [&](int64_t number, double found_inf) {
     for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, number);
     if (found_inf == 1) parameters[0].second.mutable_grad().fill_(std::numeric_limits<float>::infinity());
     optimizer->begin();
@@ -74,10 +74,10 @@ TEST_P(EveryOptimizer, ASkippedStepChangesNothing) {
     optimizer->end();
   };
   for (const int64_t before : {0, 3}) {  // as the first step, too
-    for (int64_t number = 0; number < before; ++number) update(number, 0);
+    for (int64_t number = 0; number < before; ++number) step(number, 0);
     const std::vector<float> weights = values_of(parameters);
     const std::vector<float> state = state_values(*optimizer);
-    update(9, 1);
+    step(9, 1);
     expect_bits(weights, values_of(parameters), "weights");
     expect_bits(state, state_values(*optimizer), "state");
     EXPECT_EQ(optimizer->applied(), before);
@@ -89,8 +89,8 @@ TEST_P(EveryOptimizer, AGradientOfAnotherLayoutIsTheSameGradient) {
   for (const bool transposed : {false, true}) {
     const Tensor weight = formula({4, 5}, 7, 0, 11, 8).requires_grad_(true);
     const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
-    for (int64_t update = 0; update < 5; ++update) {
-      const Tensor gradient = formula({4, 5}, 5, update, 13, 16);
+    for (int64_t step = 0; step < 5; ++step) {
+      const Tensor gradient = formula({4, 5}, 5, step, 13, 16);
       weight.mutable_grad() = transposed ? gradient.t().contiguous().t() : gradient;
       step(*optimizer);
     }
@@ -129,8 +129,8 @@ TEST_P(EveryOptimizer, ParametersOfSeveralDtypesAreSteppedTogether) {
       parameters.emplace_back("p" + std::to_string(i), formula({4, 5}, 7, 0, 11, 8).to(dtypes[i]).requires_grad_(true));
     }
     const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
-    for (int64_t update = 0; update < 3; ++update) {
-      for (const auto& item : parameters) item.second.mutable_grad() = formula({4, 5}, 5, update, 13, 16).to(item.second.scalar_type());
+    for (int64_t step = 0; step < 3; ++step) {
+      for (const auto& item : parameters) item.second.mutable_grad() = formula({4, 5}, 5, step, 13, 16).to(item.second.scalar_type());
       step(*optimizer);
     }
     return parameters;
@@ -162,10 +162,10 @@ TEST_P(EveryOptimizer, NarrowParametersAreSteppedAsFloat32UpToTheirRounding) {
   EXPECT_LE(((stepped(at::kHalf) - expected).abs() - expected.abs() / 1024).max().item<float>(), 0);
 }
 
-TEST(Optimizer, AParameterThatSkipsUpdatesCountsItsOwnSteps) {
+TEST(Optimizer, AParameterThatSkipsStepsCountsItsOwnSteps) {
   const NamedTensors parameters = initial_parameters();
   const auto optimizer = Optimizer::create({.type = "AdamW"}, parameters);
-  for (int64_t update = 0; update < 10; ++update) golden_update(*optimizer, parameters, 0.1, update);
+  for (int64_t step = 0; step < 10; ++step) golden_step(*optimizer, parameters, 0.1, step);
   const StateDict state = optimizer->state_dict();
   EXPECT_EQ(state.tensor("state.p0.step").item<float>(), 10);
   EXPECT_EQ(state.tensor("state.p1.step").item<float>(), 7);
@@ -301,7 +301,7 @@ TEST(Optimizer, ParametersItCannotTrainAreNamed) {
 TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
   const NamedTensors parameters = initial_parameters();
   const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
-  for (int64_t update = 0; update < 3; ++update) golden_update(*optimizer, parameters, 0.1, update);
+  for (int64_t step = 0; step < 3; ++step) golden_step(*optimizer, parameters, 0.1, step);
   const StateDict good = optimizer->state_dict();
 
   const auto other = Optimizer::create(options_of(GetParam()), initial_parameters());

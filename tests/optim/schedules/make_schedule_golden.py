@@ -1,6 +1,6 @@
-"""Writes schedule_golden.inc: what PyTorch and mmengine make of schedule_golden_test.cpp's cases over 2 000 updates.
+"""Writes schedule_golden.inc: what PyTorch and mmengine make of schedule_golden_test.cpp's cases over 2 000 steps.
 
-Each case holds the sums of 20 successive values, so that every update counts and the file stays readable.
+Each case holds the sums of 20 successive values, so that every step counts and the file stays readable.
 ReduceOnPlateau has metrics and the rate after each instead. Run with a Python that has both:
 
     .venv-peers/bin/python tests/optim/schedules/make_schedule_golden.py
@@ -15,8 +15,8 @@ import torch
 from mmengine.optim import scheduler as mm
 from torch.optim import lr_scheduler as s
 
-UPDATES = 2000
-EPOCH = 50  # updates
+STEPS = 2000
+EPOCH = 50  # steps
 BLOCK = 20
 
 
@@ -34,16 +34,16 @@ def value_of(optimizer, name):
 
 
 def by_torch(optimizer, schedules, name="lr"):
-    """schedules: (begin, end, make): made when update `begin` comes, stepped until `end`. Each computes the next value
+    """schedules: (begin, end, make): made when step `begin` comes, stepped until `end`. Each computes the next value
     from the current one, so they chain."""
     live = [None] * len(schedules)
     values = []
     optimizer.step()
-    for update in range(UPDATES):
+    for step in range(STEPS):
         for i, (begin, end, make) in enumerate(schedules):
-            if update == begin:
+            if step == begin:
                 live[i] = make(optimizer)
-            elif begin < update < end:
+            elif begin < step < end:
                 live[i].step()
         values.append(value_of(optimizer, name))
     return values
@@ -53,11 +53,11 @@ def by_mmengine(optimizer, *makes, name="lr"):
     """Stepped as mmengine's ParamSchedulerHook steps them."""
     schedulers = [make(optimizer) for make in makes]
     values = []
-    for update in range(UPDATES):
+    for step in range(STEPS):
         values.append(value_of(optimizer, name))
         optimizer.step()
         for scheduler in schedulers:
-            if not scheduler.by_epoch or (update + 1) % EPOCH == 0:
+            if not scheduler.by_epoch or (step + 1) % EPOCH == 0:
                 scheduler.step()
     return values
 
@@ -87,7 +87,7 @@ def multi_step(begin, end, milestones, gamma):
 
 
 def whole(make):
-    return [(0, UPDATES, make)]
+    return [(0, STEPS, make)]
 
 
 def one_cycle(total, **options):
@@ -99,12 +99,12 @@ def wsd(warmup, decay, length, kind, lowest):
     shapes = {"linear": lambda p: 1 - p, "sqrt": lambda p: 1 - math.sqrt(p),
               "cosine": lambda p: 0.5 * (1 + math.cos(math.pi * p))}
 
-    def factor(update):
-        if update < warmup:
-            return (update + 1) / warmup
-        if update < length - decay:
+    def factor(step):
+        if step < warmup:
+            return (step + 1) / warmup
+        if step < length - decay:
             return 1.0
-        return lowest + (1 - lowest) * shapes[kind]((update + 1 - (length - decay)) / decay)
+        return lowest + (1 - lowest) * shapes[kind]((step + 1 - (length - decay)) / decay)
 
     return [(0, length, lambda opt: s.LambdaLR(opt, factor))]
 
@@ -118,29 +118,29 @@ def torch_cases():
     return {
         "linear": by_torch(sgd(), [linear(0, 500, 0.001, 1.0)]),
         "constant": by_torch(sgd(), [(50, 700, lambda opt: s.ConstantLR(opt, 1 / 3, total_iters=649))]),
-        "step": by_torch(sgd(0.3), [step(0, UPDATES, 300, 0.1)]),
+        "step": by_torch(sgd(0.3), [step(0, STEPS, 300, 0.1)]),
         "multi_step": by_torch(sgd(0.3), [multi_step(100, 1800, [300, 900, 1750], 0.5)]),
         "exponential": by_torch(sgd(), whole(lambda opt: s.ExponentialLR(opt, 0.998))),
         "exponential_per_epoch": by_torch(sgd(), whole(lambda opt: s.LambdaLR(opt, lambda u: 0.9 ** (u / EPOCH)))),
-        "cosine": by_torch(sgd(), [cosine(0, UPDATES, 0.001)]),
+        "cosine": by_torch(sgd(), [cosine(0, STEPS, 0.001)]),
         "cosine_swings": by_torch(sgd(), whole(lambda opt: s.CosineAnnealingLR(opt, 300, 0.01))),
-        "polynomial": by_torch(sgd(), whole(lambda opt: s.PolynomialLR(opt, UPDATES - 1, 0.9))),
+        "polynomial": by_torch(sgd(), whole(lambda opt: s.PolynomialLR(opt, STEPS - 1, 0.9))),
         "warm_restarts": by_torch(sgd(), whole(lambda opt: s.CosineAnnealingWarmRestarts(opt, 500, eta_min=0.002))),
         "warm_restarts_doubled": by_torch(sgd(), whole(lambda opt: s.CosineAnnealingWarmRestarts(opt, 250, 2))),
-        "one_cycle": by_torch(sgd(), one_cycle(UPDATES)),
-        "one_cycle_momentum": by_torch(sgd(), one_cycle(UPDATES), "momentum"),
+        "one_cycle": by_torch(sgd(), one_cycle(STEPS)),
+        "one_cycle_momentum": by_torch(sgd(), one_cycle(STEPS), "momentum"),
         "one_cycle_beta1": by_torch(adam(), one_cycle(1000, base_momentum=0.8), "beta1"),
         "three_phases": by_torch(sgd(), one_cycle(1500, three_phase=True, anneal_strategy="linear", pct_start=0.25)),
         "three_phases_momentum": by_torch(
             sgd(), one_cycle(1500, three_phase=True, anneal_strategy="linear", pct_start=0.25), "momentum"),
-        "wsd_linear": by_torch(sgd(), wsd(100, 200, UPDATES, "linear", 0.0)),
+        "wsd_linear": by_torch(sgd(), wsd(100, 200, STEPS, "linear", 0.0)),
         "wsd_sqrt": by_torch(sgd(), wsd(0, 1000, 1500, "sqrt", 0.1)),
-        "wsd_cosine": by_torch(sgd(), wsd(200, 1800, UPDATES, "cosine", 0.01)),
+        "wsd_cosine": by_torch(sgd(), wsd(200, 1800, STEPS, "cosine", 0.01)),
         "sequential": by_torch(sgd(), whole(sequential)),
         "half_linear_cosine": by_torch(sgd(0.001), [linear(0, 100, 0.01, 0.5), cosine(100, 1500, 1e-5)]),
         "linear_multi_step": by_torch(
-            sgd(0.02), [linear(0, 500, 0.001, 1.0), multi_step(0, UPDATES, [1200, 1700], 0.1)]),
-        "cosine_step": by_torch(sgd(), [cosine(0, 900, 0.01), step(1000, UPDATES, 400, 0.1)]),
+            sgd(0.02), [linear(0, 500, 0.001, 1.0), multi_step(0, STEPS, [1200, 1700], 0.1)]),
+        "cosine_step": by_torch(sgd(), [cosine(0, 900, 0.01), step(1000, STEPS, 400, 0.1)]),
     }
 
 
@@ -151,7 +151,7 @@ def mmengine_cases():
         "mm_cosine_t_max": by_mmengine(
             sgd(), warm_up, m("CosineAnnealingLR", T_max=300, eta_min=0.01, begin=100, end=1800)),
         "mm_cosine_ratio": by_mmengine(
-            sgd(), warm_up, m("CosineAnnealingLR", eta_min_ratio=0.05, begin=100, end=UPDATES)),
+            sgd(), warm_up, m("CosineAnnealingLR", eta_min_ratio=0.05, begin=100, end=STEPS)),
         "mm_restarts": by_mmengine(
             sgd(), warm_up, m("CosineRestartLR", periods=[300, 700, 400], restart_weights=[1, 0.5, 0.25],
                               eta_min_ratio=0.1, begin=100)),
@@ -162,7 +162,7 @@ def mmengine_cases():
         "mm_epochs": by_mmengine(
             sgd(), m("LinearLR", start_factor=0.1, end=5, by_epoch=True),
             m("CosineAnnealingLR", eta_min=1e-3, begin=5, end=38, by_epoch=True)),
-        "mm_epochs_and_updates": by_mmengine(
+        "mm_epochs_and_steps": by_mmengine(
             sgd(), m("LinearLR", start_factor=0.001, end=130),
             m("MultiStepLR", milestones=[12, 30], gamma=0.1, by_epoch=True),
             m("ExponentialLR", gamma=0.97, by_epoch=True)),
@@ -188,7 +188,7 @@ def mmengine_cases():
             m("ExponentialMomentum", gamma=0.9995, begin=600), name="momentum"),
         "mm_beta1": by_mmengine(
             adam(), m("MultiStepMomentum", milestones=[500, 900], gamma=0.8, end=1000),
-            m("PolyMomentum", eta_min=0.2, begin=1000, end=UPDATES), name="beta1"),
+            m("PolyMomentum", eta_min=0.2, begin=1000, end=STEPS), name="beta1"),
         "mm_beta1_restarts": by_mmengine(
             adam(), m("CosineRestartMomentum", periods=[800, 1200], restart_weights=[1, 0.9], eta_min=0.5),
             name="beta1"),
@@ -212,7 +212,7 @@ def plateau_by_torch(sign, **options):
 
 
 def plateau_by_mmengine():
-    """A validation after each of 100 epochs of EPOCH updates, beside a schedule by updates."""
+    """A validation after each of 100 epochs of EPOCH steps, beside a schedule by steps."""
     optimizer = sgd()
     warm_up = mm.LinearLR(optimizer, start_factor=0.1, end=1200, by_epoch=False)
     plateau = mm.ReduceOnPlateauLR(optimizer, monitor="loss", factor=0.5, patience=2, cooldown=1, begin=10, end=80)
@@ -247,8 +247,8 @@ def main():
     lines = ["// Written by make_schedule_golden.py with torch %s and, where names begin with mm_, mmengine %s."
              % (torch.__version__, mmengine.__version__), "const Golden kGolden[] = {"]
     for name, values in {**torch_cases(), **mmengine_cases()}.items():
-        assert len(values) == UPDATES, name
-        sums = [math.fsum(values[i:i + BLOCK]) for i in range(0, UPDATES, BLOCK)]
+        assert len(values) == STEPS, name
+        sums = [math.fsum(values[i:i + BLOCK]) for i in range(0, STEPS, BLOCK)]
         lines.append('  {"%s",\n   %s},' % (name, array(sums)))
     lines += ["};", "", "const std::vector<double> kMetrics =\n   %s;" % array(metrics()), "",
               "const Golden kPlateaus[] = {"]

@@ -1,6 +1,6 @@
-#include <duet/optim/schedules/schedule_curve.h>
+#include "optim/schedules/detail/schedule_curve.h"
 
-#include <duet/core/error.h>
+#include "base/error.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ void refused(const Schedules& schedules, const ScheduleRun& run, const std::vect
 TEST(ScheduleCurve, ChainsByBeginWhateverTheListsOrder) {
   const Schedules chain = {{.type = "Linear", .end = 100, .end_factor = 0.5}, {.type = "Cosine", .begin = 100}};
   const ScheduleCurve straight(chain, "lr", {2000}), turned({chain[1], chain[0]}, "lr", {2000});
-  for (int64_t update = 0; update < 2000; ++update) EXPECT_EQ(turned.at(update, 1), straight.at(update, 1));
+  for (int64_t step = 0; step < 2000; ++step) EXPECT_EQ(turned.at(step, 1), straight.at(step, 1));
 }
 
 TEST(ScheduleCurve, TakesOnlyTheSchedulesOfItsNumber) {
@@ -42,7 +42,7 @@ TEST(ScheduleCurve, HandsTheReducedValueOnToWhatBeginsLater) {
 TEST(ScheduleCurve, RefusesAnEndThatNobodyKnows) {
   for (const char* type : {"Linear", "Polynomial", "Cosine", "OneCycle"}) {
     EXPECT_NO_THROW(validate_schedules({{.type = type}}, {100}));
-    refused({{.type = type}}, {}, {std::string(type) + " without an end", "max_updates"});
+    refused({{.type = type}}, {}, {std::string(type) + " without an end", "max_steps"});
     EXPECT_NO_THROW(validate_schedules({{.type = type, .end = 10}}, {}));
   }
   EXPECT_NO_THROW(validate_schedules({{.type = "Cosine", .T_max = 10}}, {}));
@@ -58,14 +58,14 @@ TEST(ScheduleCurve, RefusesEpochsOfUnknownLength) {
 
 TEST(ScheduleCurve, RefusesAnAnnealingThatDoesNotGovernAlone) {
   refused({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 99}}, {200},
-          {"Linear from update 0", "Cosine from update 99"});
+          {"Linear from step 0", "Cosine from step 99"});
   refused({{.type = "WSD", .wsd = {.decay_ratio = 0.1}}, {.type = "Step", .begin = 50, .step_size = 5}}, {200},
-          {"WSD from update 0", "Step from update 50", "expected WSD"});
+          {"WSD from step 0", "Step from step 50", "expected WSD"});
   refused({{.type = "ReduceOnPlateau"}, {.type = "CosineRestart", .begin = 7, .periods = {10}}}, {200},
-          {"ReduceOnPlateau from update 0", "CosineRestart from update 7"});
-  // Epochs and updates are compared as updates.
+          {"ReduceOnPlateau from step 0", "CosineRestart from step 7"});
+  // Epochs and steps are compared as steps.
   refused({{.type = "Linear", .end = 101}, {.type = "Cosine", .begin = 2, .by_epoch = true}}, {200, 50},
-          {"Cosine from update 100"});
+          {"Cosine from step 100"});
   refused({{.type = "OneCycle", .one_cycle = {.cycle_momentum = true}}, {.param_name = "momentum", .factor = 0.5}},
           {200}, {"OneCycle", "Constant", "momentum"});
 
@@ -85,7 +85,7 @@ TEST(ScheduleCurve, NamesTheGapsThatSchedulesLeave) {
   const auto gaps = [](const Schedules& schedules) { return schedule_gaps(schedules, {1000, 50}); };
   const auto found = gaps({{.type = "Cosine", .begin = 120}, {.type = "Linear", .end = 100}});
   ASSERT_EQ(found.size(), 1U);
-  for (const char* part : {"Linear from update 0", "100", "Cosine from update 120", "lr"}) {
+  for (const char* part : {"Linear from step 0", "100", "Cosine from step 120", "lr"}) {
     EXPECT_NE(found[0].find(part), std::string::npos) << part << " is not in " << found[0];
   }
   EXPECT_EQ(gaps({{.type = "Cosine", .end = 10},
@@ -118,7 +118,7 @@ TEST(ScheduleCurve, FindsTheNumbersThatAParamNameStandsFor) {
       {"momentum", "beta1", "same number"});
 }
 
-TEST(ScheduleCurve, ListsTheValuesOfEveryUpdateAndGroup) {
+TEST(ScheduleCurve, ListsTheValuesOfEveryStepAndGroup) {
   FakeHyperParameters numbers({0.1, 0.2});
   numbers.give(1, "momentum", 0.8);
   const Schedules schedules = {{.type = "Linear", .end = 11, .start_factor = 0},
@@ -126,12 +126,12 @@ TEST(ScheduleCurve, ListsTheValuesOfEveryUpdateAndGroup) {
   const auto table = schedule_table(schedules, numbers, {100}, 20);
   ASSERT_EQ(table.size(), 2U);
   ASSERT_EQ(table.at("lr").size(), 20U);
-  for (std::size_t update = 0; update < 20; ++update) {
-    const double share = static_cast<double>(std::min<std::size_t>(update, 10)) / 10;
-    EXPECT_NEAR(table.at("lr")[update][0], 0.1 * share, 1e-15);
-    EXPECT_NEAR(table.at("lr")[update][1], 0.2 * share, 1e-15);
-    EXPECT_TRUE(std::isnan(table.at("momentum")[update][0]));
-    EXPECT_EQ(table.at("momentum")[update][1], 0.4);
+  for (std::size_t step = 0; step < 20; ++step) {
+    const double share = static_cast<double>(std::min<std::size_t>(step, 10)) / 10;
+    EXPECT_NEAR(table.at("lr")[step][0], 0.1 * share, 1e-15);
+    EXPECT_NEAR(table.at("lr")[step][1], 0.2 * share, 1e-15);
+    EXPECT_TRUE(std::isnan(table.at("momentum")[step][0]));
+    EXPECT_EQ(table.at("momentum")[step][1], 0.4);
   }
 }
 

@@ -1,5 +1,5 @@
-#include <duet/optim/schedules/plateau.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "optim/schedules/plateau.h"
+#include "optim/schedules/detail/schedule_curve.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace duet {
 namespace {
 
-constexpr int64_t kUpdates = 2000;
+constexpr int64_t kSteps = 2000;
 constexpr int64_t kEpoch = 50;
 constexpr int64_t kBlock = 20;
 
@@ -97,7 +97,7 @@ const std::map<std::string, Case> kMmengineCases = {
     {"mm_epochs",
      {{{.type = "Linear", .end = 5, .by_epoch = true, .start_factor = 0.1},
        {.type = "Cosine", .begin = 5, .end = 38, .by_epoch = true, .eta_min = 1e-3}}}},
-    {"mm_epochs_and_updates",
+    {"mm_epochs_and_steps",
      {{{.type = "Linear", .end = 130},
        {.type = "MultiStep", .by_epoch = true, .milestones = {12, 30}},
        {.type = "Exponential", .by_epoch = true, .gamma = 0.97}}}},
@@ -150,22 +150,22 @@ const std::map<std::string, PlateauOptions> kPlateauCases = {
 };
 
 void expect_equal(const Golden& golden, const Case& test) {
-  const ScheduleRun run = {kUpdates, kEpoch};
+  const ScheduleRun run = {kSteps, kEpoch};
   validate_schedules(test.schedules, run);
   const ScheduleCurve curve(test.schedules, test.param, run);
   for (std::size_t block = 0; block < golden.values.size(); ++block) {
     const int64_t first = static_cast<int64_t>(block) * kBlock;
     double sum = 0;
-    for (int64_t update = first; update < first + kBlock; ++update) sum += curve.at(update, test.initial);
-    EXPECT_NEAR(sum, golden.values[block], 1e-12 * kBlock) << golden.name << " from update " << first;
+    for (int64_t step = first; step < first + kBlock; ++step) sum += curve.at(step, test.initial);
+    EXPECT_NEAR(sum, golden.values[block], 1e-12 * kBlock) << golden.name << " from step " << first;
   }
 }
 
-TEST(ScheduleGolden, EqualsPyTorchAndMmengineOver2000Updates) {
+TEST(ScheduleGolden, EqualsPyTorchAndMmengineOver2000Steps) {
   std::size_t seen = 0;
   for (const Golden& golden : kGolden) {
     const auto& cases = std::string(golden.name).rfind("mm_", 0) == 0 ? kMmengineCases : kTorchCases;
-    ASSERT_EQ(golden.values.size(), static_cast<std::size_t>(kUpdates / kBlock)) << golden.name;
+    ASSERT_EQ(golden.values.size(), static_cast<std::size_t>(kSteps / kBlock)) << golden.name;
     expect_equal(golden, cases.at(golden.name));
     ++seen;
   }

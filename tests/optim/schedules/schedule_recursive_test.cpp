@@ -1,4 +1,4 @@
-#include <duet/optim/schedules/schedule_curve.h>
+#include "optim/schedules/detail/schedule_curve.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace duet {
 namespace {
 
-constexpr int64_t kUpdates = 2000;
+constexpr int64_t kSteps = 2000;
 
 double real(int64_t count) { return static_cast<double>(count); }
 
@@ -36,9 +36,9 @@ class Recursive {
         initial_(initial),
         low_(o_.eta_min_ratio ? initial * *o_.eta_min_ratio : o_.eta_min) {}
 
-  double next(double value, int64_t update) const {
-    if (update < o_.begin || update >= end_) return value;
-    const int64_t s = update - o_.begin, last = end_ - o_.begin - 1;
+  double next(double value, int64_t step) const {
+    if (step < o_.begin || step >= end_) return value;
+    const int64_t s = step - o_.begin, last = end_ - o_.begin - 1;
     if (o_.type == "Constant") return s == 0 ? value * o_.factor : s == last ? value / o_.factor : value;
     if (o_.type == "Linear") return linear(value, s, last);
     if (o_.type == "CosineRestart") return restart(value, s);
@@ -78,7 +78,7 @@ class Recursive {
     if (s < warmup) return s == 0 ? value / real(warmup) : value * real(s + 1) / real(s);
     const int64_t done = s + 1 - (length - decay);
     if (done <= 0) return value;
-    const auto share = [&](int64_t updates) { return decay_share(o_.wsd.decay_type, real(updates) / real(decay)); };
+    const auto share = [&](int64_t steps) { return decay_share(o_.wsd.decay_type, real(steps) / real(decay)); };
     return low_ + (value - low_) * share(done) / share(done - 1);
   }
 
@@ -88,16 +88,16 @@ class Recursive {
 };
 
 void expect_agreement(const std::vector<ScheduleOptions>& schedules, double initial) {
-  validate_schedules(schedules, {kUpdates});
-  const ScheduleCurve curve(schedules, "lr", {kUpdates});
+  validate_schedules(schedules, {kSteps});
+  const ScheduleCurve curve(schedules, "lr", {kSteps});
   std::vector<Recursive> recursive;
   for (const ScheduleOptions& schedule : schedules) {
-    recursive.emplace_back(schedule, schedule.end >= 0 ? schedule.end : kUpdates, initial);
+    recursive.emplace_back(schedule, schedule.end >= 0 ? schedule.end : kSteps, initial);
   }
   double value = initial;
-  for (int64_t update = 0; update < kUpdates; ++update) {
-    for (const Recursive& schedule : recursive) value = schedule.next(value, update);
-    ASSERT_NEAR(curve.at(update, initial), value, 1e-12) << schedules.back().type << " at update " << update;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (const Recursive& schedule : recursive) value = schedule.next(value, step);
+    ASSERT_NEAR(curve.at(step, initial), value, 1e-12) << schedules.back().type << " at step " << step;
   }
 }
 

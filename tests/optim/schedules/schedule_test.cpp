@@ -1,7 +1,7 @@
-#include <duet/optim/schedules/schedule.h>
+#include "optim/schedules/schedule.h"
 
-#include <duet/core/error.h>
-#include <duet/optim/schedules/schedule_curve.h>
+#include "base/error.h"
+#include "optim/schedules/detail/schedule_curve.h"
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@ namespace {
 
 using Schedules = std::vector<ScheduleOptions>;
 
-double rate(const Schedules& schedules, int64_t update, int64_t run_length = 2000) {
-  return ScheduleCurve(schedules, "lr", {run_length, 0}).at(update, 1.0);
+double rate(const Schedules& schedules, int64_t step, int64_t run_length = 2000) {
+  return ScheduleCurve(schedules, "lr", {run_length, 0}).at(step, 1.0);
 }
 
 TEST(Schedule, ChangesNothingWhenThereIsNone) { EXPECT_EQ(rate({}, 7), 1.0); }
@@ -76,15 +76,15 @@ TEST(Schedule, TakesTheEndOfTheRunAsItsOwn) {
   EXPECT_EQ(rate({{.type = "Step", .step_size = 10}}, 25, 0), 0.1 * 0.1);
 }
 
-TEST(Schedule, IsDefinedForAnIntervalOfOneUpdate) {
-  for (const int64_t update : {3, 4}) {
-    EXPECT_EQ(rate({{.type = "Linear", .begin = 3, .end = 4, .end_factor = 0.5}}, update), 0.5);
-    EXPECT_EQ(rate({{.type = "Constant", .begin = 3, .end = 4, .factor = 0.5}}, update), 1.0);
-    EXPECT_EQ(rate({{.type = "Cosine", .begin = 3, .end = 4}}, update), 1.0);
-    EXPECT_EQ(rate({{.type = "Polynomial", .begin = 3, .end = 4}}, update), 1.0);
-    EXPECT_EQ(rate({{.type = "CosineRestart", .begin = 3, .periods = {1}}}, update), 1.0);
-    EXPECT_EQ(rate({{.type = "WSD", .begin = 3, .end = 4, .wsd = {.decay_steps = 1}}}, update), 0.0);
-    EXPECT_TRUE(std::isfinite(rate({{.type = "OneCycle", .begin = 3, .end = 4}}, update)));
+TEST(Schedule, IsDefinedForAnIntervalOfOneStep) {
+  for (const int64_t step : {3, 4}) {
+    EXPECT_EQ(rate({{.type = "Linear", .begin = 3, .end = 4, .end_factor = 0.5}}, step), 0.5);
+    EXPECT_EQ(rate({{.type = "Constant", .begin = 3, .end = 4, .factor = 0.5}}, step), 1.0);
+    EXPECT_EQ(rate({{.type = "Cosine", .begin = 3, .end = 4}}, step), 1.0);
+    EXPECT_EQ(rate({{.type = "Polynomial", .begin = 3, .end = 4}}, step), 1.0);
+    EXPECT_EQ(rate({{.type = "CosineRestart", .begin = 3, .periods = {1}}}, step), 1.0);
+    EXPECT_EQ(rate({{.type = "WSD", .begin = 3, .end = 4, .wsd = {.decay_steps = 1}}}, step), 0.0);
+    EXPECT_TRUE(std::isfinite(rate({{.type = "OneCycle", .begin = 3, .end = 4}}, step)));
   }
 }
 

@@ -1,0 +1,63 @@
+#include "base/batch.h"
+
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+
+namespace duet {
+
+Batch::Batch(std::initializer_list<std::pair<std::string, at::Tensor>> items) {
+  for (const auto& [name, tensor] : items) set(name, tensor);
+}
+
+const at::Tensor& Batch::operator[](std::string_view name) const {
+  for (const auto& item : items_) {
+    if (item.first == name) return item.second;
+  }
+  std::string known;
+  for (const auto& item : items_) known += (known.empty() ? "" : ", ") + item.first;
+  throw DataError(c10::str("[Batch] there is no tensor '", name, "'; this batch holds: ",
+                           known.empty() ? "nothing" : known,
+                           "; name one of these in the task, or let the dataset yield it"));
+}
+
+bool Batch::contains(std::string_view name) const {
+  for (const auto& item : items_) {
+    if (item.first == name) return true;
+  }
+  return false;
+}
+
+void Batch::set(std::string name, at::Tensor tensor) {
+  require<DataError>(tensor.defined(), "[Batch] tensor '" + name + "' is undefined; give it a value");
+  for (auto& item : items_) {
+    if (item.first == name) {
+      item.second = std::move(tensor);
+      return;
+    }
+  }
+  items_.emplace_back(std::move(name), std::move(tensor));
+}
+
+int64_t Batch::size() const {
+  if (items_.empty()) return 0;
+  const at::Tensor& first = items_.front().second;
+  return first.dim() == 0 ? 1 : first.size(0);
+}
+
+Batch Batch::to(at::Device device, bool non_blocking) const {
+  Batch moved;
+  for (const auto& [name, tensor] : items_) {
+    moved.items_.emplace_back(name, tensor.device() == device
+                                        ? tensor
+                                        : tensor.to(tensor.options().device(device), non_blocking));
+  }
+  return moved;
+}
+
+int64_t MicroBatches::samples() const {
+  int64_t count = samples_elsewhere;
+  for (const Batch& batch : batches) count += batch.size();
+  return count;
+}
+
+}  // namespace duet

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+// Tensors with names, in a fixed order.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// The tensors of one micro-batch, by name ("image", "target", ...). The first dimension of the first
+// tensor counts the samples.
+class Batch {
+ public:
+  Batch() = default;
+  Batch(std::initializer_list<std::pair<std::string, at::Tensor>> items);
+
+  // The tensor called `name`; throws DataError that lists the names there are.
+  const at::Tensor& operator[](std::string_view name) const;
+  bool contains(std::string_view name) const;
+  // Adds a tensor, or replaces the one of the same name.
+  void set(std::string name, at::Tensor tensor);
+
+  // Number of samples: rows of the first tensor; 0 for an empty batch, 1 for a 0-dim tensor.
+  int64_t size() const;
+  const NamedTensors& items() const { return items_; }
+
+  // The same batch on `device`; tensors that are there already are shared, not copied.
+  Batch to(at::Device device, bool non_blocking = false) const;
+
+ private:
+  NamedTensors items_;
+};
+
+// The micro-batches of one step and the weight of each in the step's mean loss.
+struct MicroBatches {
+  std::vector<Batch> batches;
+  std::vector<double> weights;  // Task::weight of each micro-batch
+  double total = 0;             // sum of the weights, over all micro-batches
+  int64_t samples_elsewhere = 0;  // that other ranks have in the same step
+  int64_t weightless = 0;         // micro-batches that were left out, since their weight is 0
+
+  // Of the whole step, all ranks together.
+  int64_t samples() const;
+  // Micro-batches that this rank read for it.
+  int64_t fetched() const { return static_cast<int64_t>(batches.size()) + weightless; }
+};
+
+}  // namespace duet

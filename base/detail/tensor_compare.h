@@ -1,0 +1,19 @@
+#pragma once
+
+#include "base/batch.h"
+
+#include <string>
+
+namespace duet {
+
+// Same shape, dtype and bits: NaN equals a NaN of the same bits, -0 does not equal 0. Waits for the device.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
+// XXH3-128 of the values in row-major order, 32 hex digits. Waits for the device.
+std::string bits_hash(const at::Tensor& values);
+
+// Name of the first tensor, in the order of the lists, whose name or bits differ or that only one list has; empty if
+// none does.
+std::string first_difference(const NamedTensors& a, const NamedTensors& b);
+
+}  // namespace duet

@@ -1,0 +1,65 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <string>
+
+namespace duet {
+
+namespace {
+
+constexpr const char* kPattern = "%Y-%m-%d %H:%M:%S %^%l%$ %v";
+
+// Our own logger, never spdlog's default one: a program that embeds duet keeps its own.
+spdlog::logger& logger() {
+  static const std::shared_ptr<spdlog::logger> instance = [] {
+    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    auto made = std::make_shared<spdlog::logger>("duet", sink);
+    made->set_pattern(kPattern);
+    made->flush_on(spdlog::level::warn);
+    return made;
+  }();
+  return *instance;
+}
+
+std::string& prefix() {
+  static std::string text;
+  return text;
+}
+
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string_view message) {
+  if (prefix().empty()) {
+    logger().log(level_of(level), message);
+  } else {
+    logger().log(level_of(level), prefix() + std::string(message));
+  }
+}
+
+void set_log_prefix(std::string_view text) { prefix() = text; }
+
+void set_log_level(LogLevel level) { logger().set_level(level_of(level)); }
+
+void set_log_file(std::string_view path) {
+  auto& sinks = logger().sinks();
+  if (sinks.size() > 1) sinks.pop_back();
+  if (path.empty()) return;
+  sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(std::string(path)));
+  sinks.back()->set_pattern(kPattern);
+}
+
+}  // namespace duet

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "checkpoint/checkpoint.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What lies in a checkpoint folder, and the texts of its JSON files. Private to the checkpoint sources.
+namespace duet::checkpoint_format {
+
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kStateFile = "state.safetensors";
+inline constexpr const char* kValuesFile = "state.json";
+inline constexpr const char* kManifestFile = "manifest.json";
+
+// Which file holds a tensor follows from its name alone: "model.<name>" lies in kModelFile, "hooks.<hook>.weights.<name>",
+// a hook's copy of the weights, in "<hook>.safetensors", the rest in kStateFile. The first two lack the prefix there, so that
+// Python sees the module's names.
+struct TensorPlace {
+  std::string file;
+  std::string prefix;
+};
+TensorPlace place_of(const std::string& tensor);
+// What the names in a file of tensors lack; nothing for a name that no such file can have.
+std::optional<std::string> prefix_of(const std::string& file);
+// The files of a checkpoint that holds these tensors, in the manifest's order: kModelFile, those of hooks by name,
+// kStateFile, kValuesFile.
+std::vector<std::string> files_for(const std::vector<std::string>& tensors);
+
+// "step-12", "step-12.tmp.<id>" (being written or deleted) or "step-12.old.<id>" (moved aside while a new step-12
+// takes its place).
+struct FolderName {
+  enum class Kind { kComplete, kTemporary, kAside };
+  int64_t step = 0;
+  Kind kind = Kind::kComplete;
+};
+std::optional<FolderName> parse_folder_name(const std::string& name);
+
+// The manifest's JSON. Its last entry is a hash of all text before it, so that no byte can change unseen.
+std::string encode_manifest(const Manifest& manifest);
+// Throws CheckpointError naming `path`.
+Manifest decode_manifest(const std::string& text, const std::string& path);
+
+// Single values by name, with their types; exact to the last bit. The first throws CheckpointError if a name is not
+// UTF-8, the second naming `path`.
+std::string encode_values(const std::map<std::string, StateValue>& values);
+std::map<std::string, StateValue> decode_values(const std::string& text, const std::string& path);
+
+}  // namespace duet::checkpoint_format

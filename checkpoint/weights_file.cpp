@@ -1,0 +1,244 @@
+#include "checkpoint/weights_file.h"
+
+#include <c10/util/StringUtil.h>
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
+#include <tuple>
+#include <variant>
+
+namespace duet {
+
+namespace {
+
+constexpr size_t kMaxName = 1000;  // std::regex recurses once per character
+
+[[noreturn]] void refuse(const WeightsSource& source, const std::string& what) {
+  throw CheckpointError("[weights] '" + source.path + "': " + what);
+}
+
+std::string listed(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text.empty() ? "none" : text;
+}
+
+// A checkpoint holds a tied tensor once; Python's load_state_dict wants it under each of its names.
+StateDict under_all_names(StateDict weights, const StateDict& tied) {
+  for (const auto& [further, own] : tied.values()) {
+    const auto* name = std::get_if<std::string>(&own);
+    if (name == nullptr || !weights.has(*name) || weights.has(further)) continue;
+    weights.set(further, weights.tensor(*name));
+  }
+  return weights;
+}
+
+StateDict weights_of_checkpoint(const WeightsSource& source) {
+  const StateDict state = CheckpointStore::load(source.path);
+  const bool is_model = source.which == "model";
+  const StateDict weights = state.part(is_model ? "model" : "hooks." + source.which + ".weights");
+  if (!weights.tensors().empty()) return under_all_names(weights, state.part("tied"));
+  std::set<std::string> averages;
+  const StateDict hooks = state.part("hooks");
+  for (const auto& [name, tensor] : hooks.tensors()) {
+    const size_t end = name.find(".weights.");
+    if (end != std::string::npos) averages.insert(name.substr(0, end));
+  }
+  refuse(source, "found no weights called '" + source.which +
+                     "', expected 'model' or one of its averages: " + listed(averages));
+}
+
+// The key at the top of the file that holds the weights; empty if they are the whole of it.
+std::string group_of(const WeightsSource& source, const PtFile& file) {
+  const auto has = [&](const std::string& key) {
+    const bool is_group = std::find(file.groups.begin(), file.groups.end(), key) != file.groups.end();
+    return is_group && !file.state.part(key).tensors().empty();
+  };
+  const bool is_average_of_mmengine = source.which == "ema" && has("ema_state_dict") && has("state_dict");
+  if (source.which != "model" && !is_average_of_mmengine) {
+    if (has(source.which)) return source.which;
+    std::set<std::string> keys;
+    for (const std::string& key : file.groups) {
+      if (has(key)) keys.insert(key);
+    }
+    refuse(source,
+           "found no tensors under the key '" + source.which + "', expected 'model' or one of: " + listed(keys));
+  }
+  for (const char* key : {"state_dict", "model", "model_state_dict", "module"}) {
+    if (has(key)) return key;
+  }
+  return {};
+}
+
+StateDict weights_of_pt(const WeightsSource& source) {
+  const PtFile file = read_pt(source.path);
+  const std::string group = group_of(source, file);
+  for (const std::string& name : file.passed_over) {
+    if (group.empty() || name.starts_with(group + ".")) {
+      refuse(source,
+             "'" + name + "' is something that only Python can hold, expected a tensor; save the weights without it");
+    }
+  }
+  return group.empty() ? file.state : file.state.part(group);
+}
+
+StateDict weights_of_safetensors(const WeightsSource& source) {
+  if (source.which != "model") {
+    refuse(source, "found one set of weights, expected one called '" + source.which + "'; leave that out");
+  }
+  StateDict weights;
+  for (const auto& [name, tensor] : read_safetensors(source.path)) weights.set(name, tensor);
+  return weights;
+}
+
+StateDict read_any(const WeightsSource& source) {
+  std::error_code error;
+  if (!std::filesystem::exists(source.path, error)) {
+    refuse(source, (error ? error.message() : "it does not exist") +
+                       "; name a checkpoint folder, a safetensors file or a file of torch.save");
+  }
+  if (std::filesystem::is_directory(source.path, error)) return weights_of_checkpoint(source);
+  try {
+    return source.path.ends_with(".safetensors") ? weights_of_safetensors(source) : weights_of_pt(source);
+  } catch (const DataError& failure) {
+    throw CheckpointError(failure.what());
+  }
+}
+
+// Applies `rename` to every name; names for which it gives nothing are left out.
+template <class Rename>
+StateDict renamed(const WeightsSource& source, const StateDict& weights, const Rename& rename) {
+  StateDict result;
+  const auto add = [&](const std::string& name, const auto& content) {
+    const std::optional<std::string> target = rename(name);
+    if (!target) return;
+    if (result.has(*target))
+      refuse(source, "'" + name + "' and another name both become '" + *target + "'; change revise_keys");
+    result.set(*target, content);
+  };
+  for (const auto& [name, tensor] : weights.tensors()) add(name, tensor);
+  for (const auto& [name, value] : weights.values()) add(name, value);
+  return result;
+}
+
+// Python's "\1" and "\g<1>" as std::regex writes them.
+std::string replacement_of(const std::string& text) {
+  static const std::regex dollar("\\$"), group(R"(\\g<(\d+)>|\\(\d))");
+  return std::regex_replace(std::regex_replace(text, dollar, "$$$$"), group, "$$$1$2");
+}
+
+StateDict revised(const WeightsSource& source, StateDict weights, const std::vector<NameRule>& rules) {
+  for (const auto& [pattern, replacement] : rules) {
+    std::regex expression;
+    try {
+      expression.assign(pattern);
+    } catch (const std::regex_error& error) {
+      throw ConfigError("[weights] revise_keys has '" + pattern + "', expected a regular expression: " + error.what());
+    }
+    const std::string target = replacement_of(replacement);
+    weights = renamed(source, weights, [&](const std::string& name) -> std::optional<std::string> {
+      if (name.size() > kMaxName)
+        refuse(source, "a name has more than 1000 characters: '" + name.substr(0, 60) + "...'");
+      try {
+        return std::regex_replace(name, expression, target);
+      } catch (const std::regex_error& error) {
+        throw ConfigError("[weights] revise_keys: '" + pattern + "' cannot be applied to '" + name +
+                          "': " + error.what());
+      }
+    });
+  }
+  return weights;
+}
+
+StateDict without_wrappers(const WeightsSource& source, StateDict weights) {
+  for (bool again = !weights.tensors().empty(); again;) {
+    again = false;
+    for (const std::string wrapper : {"module.", "_orig_mod."}) {
+      const auto wrapped = [&](const auto& entry) { return entry.first.starts_with(wrapper); };
+      if (!std::all_of(weights.tensors().begin(), weights.tensors().end(), wrapped)) continue;
+      again = true;
+      weights = renamed(source, weights, [&](const std::string& name) -> std::optional<std::string> {
+        return name.starts_with(wrapper) ? name.substr(wrapper.size()) : name;
+      });
+    }
+  }
+  return weights;
+}
+
+}  // namespace
+
+StateDict read_weights(const WeightsSource& source) {
+  StateDict weights = read_any(source);
+  weights = source.revise_keys ? revised(source, std::move(weights), *source.revise_keys)
+                               : without_wrappers(source, std::move(weights));
+  if (!source.prefix.empty()) {
+    StateDict part = weights.part(source.prefix);
+    if (part.tensors().empty()) {
+      std::set<std::string> tops;
+      for (const auto& [name, tensor] : weights.tensors()) tops.insert(name.substr(0, name.find('.')));
+      refuse(source,
+             "no name begins with '" + source.prefix + ".', expected one of: " + listed(tops) + "; change prefix");
+    }
+    weights = std::move(part);
+  }
+  if (weights.tensors().empty()) refuse(source, "it holds no tensors; name a file of weights");
+  return weights;
+}
+
+std::map<std::string, std::string> further_names(const StateDict& weights) {
+  using Place = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
+  std::map<Place, std::string> known;
+  std::map<std::string, std::string> further;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (!tensor.has_storage() || tensor.numel() == 0) continue;
+    const Place place{tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
+    const auto [first, is_new] = known.try_emplace(place, name);
+    if (!is_new) further.emplace(name, first->second);
+  }
+  return further;
+}
+
+namespace {
+
+// As Python's save_model writes tied tensors.
+void write_each_once(const std::string& path, const StateDict& weights) {
+  std::map<std::string, std::string> metadata = further_names(weights);
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (!metadata.contains(name)) tensors.emplace_back(name, tensor);
+  }
+  metadata.emplace("format", "pt");
+  write_safetensors(path, tensors, metadata);
+}
+
+}  // namespace
+
+void write_weights(const std::string& path, const StateDict& weights) {
+  try {
+    if (path.ends_with(".safetensors")) {
+      if (!weights.values().empty()) {
+        throw ConfigError("[weights] '" + weights.values().begin()->first +
+                          "' is no tensor, which safetensors cannot hold; "
+                          "write a .pt file");
+      }
+      write_each_once(path, weights);
+    } else if (path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin")) {
+      write_pt(path, weights);
+    } else {
+      throw ConfigError("[weights] found the file name '" + path +
+                        "', expected one that ends with .safetensors, .pt, .pth or "
+                        ".bin; change it");
+    }
+  } catch (const DataError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,263 @@
+#include "cli/zoo/encoder_decoder.h"
+
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/feature_dropout.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/pixel_shuffle.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/upsample_nearest2d.h>
+#include "cli/zoo/model_options.h"
+#include "core/detail/counted_targets.h"
+#include "core/module_task.h"
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <string>
+#include <utility>
+
+namespace duet {
+
+void EncoderDecoderOptions::validate() const {
+  check_size("EncoderDecoder", "num_classes", num_classes);
+  check_size("EncoderDecoder", "in_channels", in_channels);
+  check_size("EncoderDecoder", "patch_size", patch_size);
+  check_size("EncoderDecoder", "decoder_channels", decoder_channels);
+  require<ConfigError>(patch_size % 2 == 0,
+                       c10::str("[EncoderDecoder] patch_size is ", patch_size, ", expected an even number"));
+  for (const int64_t width : channels) check_size("EncoderDecoder", "channels", width);
+  for (const int64_t depth : depths) check_size("EncoderDecoder", "depths", depth);
+  if (channels.empty() || channels.size() > 4 || channels.size() != depths.size()) {
+    throw ConfigError(c10::str("[EncoderDecoder] channels has ", channels.size(), " entries and depths ", depths.size(),
+                               ", expected as many, 1 to 4: one for each stage"));
+  }
+  for (const auto& [field, value] : {std::pair{"drop_path", drop_path}, std::pair{"dropout", dropout}}) {
+    if (value >= 0 && value < 1) continue;
+    throw ConfigError(c10::str("[EncoderDecoder] ", field, " is ", value, ", expected a number in [0, 1)"));
+  }
+}
+
+namespace {
+
+constexpr int64_t kIgnore = 255;
+
+torch::nn::LayerNorm layer_norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+
+// Patches of twice the stride, which overlap: they learn faster than the ones of ConvNeXt.
+torch::nn::Conv2d shrinking(int64_t from, int64_t to, int64_t stride) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 2 * stride).stride(stride).padding(stride / 2));
+}
+
+torch::nn::Conv2d pointwise(int64_t from, int64_t to) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(from, to, 1));
+}
+
+// Channels last, where a linear layer and a layer norm want them. Costs nothing for a tensor in that memory format.
+at::Tensor to_rows(const at::Tensor& x) { return x.permute({0, 2, 3, 1}); }
+at::Tensor to_planes(const at::Tensor& x) { return x.permute({0, 3, 1, 2}); }
+
+// Normalisation and a convolution: in this order but for the first, which has nothing to normalise yet.
+class Downsample : public torch::nn::Module {
+ public:
+  Downsample(int64_t from, int64_t to, int64_t stride, bool is_stem) : is_stem_(is_stem) {
+    convolution_ = register_module(is_stem ? "0" : "1", shrinking(from, to, stride));
+    norm_ = register_module(is_stem ? "1" : "0", torch::nn::BatchNorm2d(is_stem ? to : from));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    if (!is_stem_) return convolution_->forward(norm_->forward(x));
+    // From here on channels are last in memory.
+    return norm_->forward(convolution_->forward(x).contiguous(at::MemoryFormat::ChannelsLast));
+  }
+
+ private:
+  bool is_stem_;
+  torch::nn::Conv2d convolution_{nullptr};
+  torch::nn::BatchNorm2d norm_{nullptr};
+};
+
+// With batch norm where ConvNeXt has layer norm, and without its layer scale: both matter in long runs, this learns
+// sooner.
+class ConvNeXtBlock : public torch::nn::Module {
+ public:
+  ConvNeXtBlock(int64_t width, double drop_path) : drop_path_(drop_path) {
+    depthwise_ = register_module("depthwise_conv",
+                                 torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 7).padding(3).groups(width)));
+    norm_ = register_module("norm", torch::nn::BatchNorm2d(width));
+    widen_ = register_module("pointwise_conv1", torch::nn::Linear(width, 4 * width));
+    narrow_ = register_module("pointwise_conv2", torch::nn::Linear(4 * width, width));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor rows = to_rows(norm_->forward(depthwise_->forward(x)));
+    const at::Tensor branch = to_planes(narrow_->forward(at::gelu(widen_->forward(rows))));
+    if (drop_path_ == 0 || !is_training()) return x + branch;
+    // One draw for each sample; those that stay are scaled up, as dropout does.
+    const at::Tensor stays = at::dropout(at::ones({x.size(0), 1, 1, 1}, branch.options()), drop_path_, /*train=*/true);
+    return x + branch * stays;
+  }
+
+ private:
+  double drop_path_;
+  torch::nn::Conv2d depthwise_{nullptr};
+  torch::nn::BatchNorm2d norm_{nullptr};
+  torch::nn::Linear widen_{nullptr}, narrow_{nullptr};
+};
+
+class ConvNeXt : public torch::nn::Module {
+ public:
+  explicit ConvNeXt(const EncoderDecoderOptions& options) {
+    register_module("downsample_layers", downsample_list_);
+    register_module("stages", stage_list_);
+    int64_t total = 0, built = 0, from = options.in_channels;
+    for (const int64_t depth : options.depths) total += depth;
+    for (std::size_t stage = 0; stage < options.channels.size(); ++stage) {
+      const int64_t width = options.channels[stage];
+      const int64_t stride = stage == 0 ? options.patch_size : 2;
+      downsample_.push_back(std::make_shared<Downsample>(from, width, stride, /*is_stem=*/stage == 0));
+      downsample_list_->push_back(downsample_.back());
+      torch::nn::ModuleList blocks;
+      for (int64_t i = 0; i < options.depths[stage]; ++i, ++built) {
+        const double share = total == 1 ? 1.0 : static_cast<double>(built) / static_cast<double>(total - 1);
+        blocks->push_back(std::make_shared<ConvNeXtBlock>(width, share * options.drop_path));
+      }
+      stage_list_->push_back(blocks);
+      stages_.push_back(blocks);
+      norms_.push_back(register_module("norm" + std::to_string(stage), layer_norm(width)));
+      from = width;
+    }
+  }
+
+  // One map of features for each stage, finest first.
+  std::vector<at::Tensor> forward(at::Tensor x) {
+    std::vector<at::Tensor> features;
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+      x = downsample_[stage]->forward(x);
+      for (const auto& block : *stages_[stage]) x = block->as<ConvNeXtBlock>()->forward(x);
+      features.push_back(to_planes(norms_[stage]->forward(to_rows(x))));
+    }
+    return features;
+  }
+
+ private:
+  torch::nn::ModuleList downsample_list_, stage_list_;
+  std::vector<std::shared_ptr<Downsample>> downsample_;
+  std::vector<torch::nn::ModuleList> stages_;
+  std::vector<torch::nn::LayerNorm> norms_;
+};
+
+// Features of all stages added up at the finest resolution. The last layer gives the patch's pixels as channels, which
+// an upsampling of logits would only smear; its gradient is also the same every time on a GPU.
+class FeaturePyramidHead : public torch::nn::Module {
+ public:
+  explicit FeaturePyramidHead(const EncoderDecoderOptions& options)
+      : patch_size_(options.patch_size), dropout_(options.dropout) {
+    const int64_t width = options.decoder_channels;
+    register_module("lateral_convs", lateral_list_);
+    for (const int64_t channels : options.channels) {
+      lateral_.push_back(pointwise(channels, width));
+      lateral_list_->push_back(lateral_.back());
+    }
+    // Batch norm takes the mean away, and a bias with it.
+    bottleneck_ = register_module("fpn_bottleneck",
+                                  torch::nn::Conv2d(torch::nn::Conv2dOptions(width, width, 3).padding(1).bias(false)));
+    norm_ = register_module("bn", torch::nn::BatchNorm2d(width));
+    classify_ = register_module("conv_seg", pointwise(width, options.num_classes * patch_size_ * patch_size_));
+  }
+
+  at::Tensor forward(const std::vector<at::Tensor>& features) {
+    at::Tensor x = lateral_.back()->forward(features.back());
+    for (std::size_t stage = features.size() - 1; stage-- > 0;) {
+      const at::Tensor& finer = features[stage];
+      x = lateral_[stage]->forward(finer) + at::upsample_nearest2d(x, {finer.size(2), finer.size(3)});
+    }
+    x = at::relu(norm_->forward(bottleneck_->forward(x)));
+    return at::pixel_shuffle(classify_->forward(at::feature_dropout(x, dropout_, is_training())), patch_size_);
+  }
+
+ private:
+  int64_t patch_size_;
+  double dropout_;
+  torch::nn::ModuleList lateral_list_;
+  std::vector<torch::nn::Conv2d> lateral_;
+  torch::nn::Conv2d bottleneck_{nullptr}, classify_{nullptr};
+  torch::nn::BatchNorm2d norm_{nullptr};
+};
+
+class EncoderDecoder : public torch::nn::Module {
+ public:
+  explicit EncoderDecoder(const EncoderDecoderOptions& options)
+      : in_channels_(options.in_channels), multiple_(options.patch_size << (options.channels.size() - 1)) {
+    backbone_ = register_module("backbone", std::make_shared<ConvNeXt>(options));
+    decode_head_ = register_module("decode_head", std::make_shared<FeaturePyramidHead>(options));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) % multiple_ != 0 || x.size(3) % multiple_ != 0) {
+      throw ConfigError(c10::str("[EncoderDecoder] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
+                                 ", H, W] with H and W multiples of ", multiple_,
+                                 "; set model.in_channels, or the size of the images"));
+    }
+    return decode_head_->forward(backbone_->forward(x));
+  }
+
+ private:
+  int64_t in_channels_, multiple_;
+  std::shared_ptr<ConvNeXt> backbone_;
+  std::shared_ptr<FeaturePyramidHead> decode_head_;
+};
+
+class SegmentationTask : public Task {
+ public:
+  explicit SegmentationTask(std::shared_ptr<EncoderDecoder> module) : module_(std::move(module)) {}
+
+  NamedTensors named_parameters() const override { return items_of(module_->named_parameters()); }
+  NamedTensors named_buffers() const override { return items_of(module_->named_buffers()); }
+  void train(bool on) override { module_->train(on); }
+  void to(at::Device device) override { module_->to(device); }
+  std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
+
+  double weight(const Batch& batch) const override {
+    return static_cast<double>(counted_targets(batch["target"], kIgnore));
+  }
+
+  StepOutput training_step(const Batch& batch) override {
+    const at::Tensor logits = module_->forward(batch["image"]);
+    const at::Tensor& target = batch["target"];
+    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), target.ne(kIgnore));
+    return {loss(logits, target), {{"acc_seg", right.sum() / counted(target)}}};
+  }
+
+  NamedTensors validation_step(const Batch& batch) override {
+    const at::Tensor logits = module_->forward(batch["image"]);
+    return {{"loss", loss(logits, batch["target"])}, {"prediction", logits}};
+  }
+
+  NamedTensors predict(const Batch& batch) override { return {{"prediction", module_->forward(batch["image"])}}; }
+
+ private:
+  // At least 1: a batch without a label then has the loss 0.
+  static at::Tensor counted(const at::Tensor& target) { return target.ne(kIgnore).sum().clamp_min(1); }
+
+  // Summed here and not by the loss, whose sum over an image differs from run to run on a GPU.
+  static at::Tensor loss(const at::Tensor& logits, const at::Tensor& target) {
+    return at::cross_entropy_loss(logits, target, {}, at::Reduction::None, kIgnore).sum() / counted(target);
+  }
+
+  std::shared_ptr<EncoderDecoder> module_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_encoder_decoder(const EncoderDecoderOptions& options) {
+  options.validate();
+  return std::make_unique<SegmentationTask>(std::make_shared<EncoderDecoder>(options));
+}
+
+}  // namespace duet

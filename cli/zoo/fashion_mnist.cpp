@@ -1,0 +1,109 @@
+#include "cli/zoo/fashion_mnist.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "data/detail/dataset_check.h"
+#include "base/error.h"
+#include "io/idx.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+namespace duet {
+
+void FashionMnistOptions::validate() const {
+  const auto fail = [](const std::string& what) { throw ConfigError("[FashionMnist] found " + what); };
+  if (split != "train" && split != "test") fail("split '" + split + "', expected train or test; correct 'split'");
+  if (num_classes < 1) fail(c10::str("num_classes ", num_classes, ", expected at least 1; correct 'num_classes'"));
+  if (limit < 0) fail(c10::str("limit ", limit, ", expected 0 (all) or a number of samples; correct 'limit'"));
+  if (!std::isfinite(mean)) fail(c10::str("mean ", mean, ", expected a finite number; correct 'mean'"));
+  if (!(std > 0) || !std::isfinite(std)) fail(c10::str("std ", std, ", expected a number above 0; correct 'std'"));
+}
+
+namespace {
+
+struct Files {
+  std::string images, labels;
+};
+
+Files locate(const FashionMnistOptions& options) {
+  const std::string prefix = options.root + (options.split == "train" ? "/train" : "/t10k");
+  Files files{options.images, options.labels};
+  if (files.images.empty() || files.labels.empty()) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(options.root, ignored)) {
+      throw DataError(c10::str("[FashionMnist] found no folder '", options.root,
+                               "', expected one with the IDX files of Fashion-MNIST; install Debian's package ",
+                               "dataset-fashion-mnist, or set 'root'"));
+    }
+  }
+  if (files.images.empty()) files.images = prefix + "-images-idx3-ubyte";
+  if (files.labels.empty()) files.labels = prefix + "-labels-idx1-ubyte";
+  return files;
+}
+
+}  // namespace
+
+FashionMnist::FashionMnist(FashionMnistOptions options) : options_(std::move(options)) {
+  options_.validate();
+  const Files files = locate(options_);
+  images_ = read_idx(files.images);
+  if (images_.dim() != 3 || images_.scalar_type() != at::kByte) {
+    throw DataError(c10::str("[FashionMnist] images '", files.images, "': found ", images_.scalar_type(), " ",
+                             images_.sizes(), ", expected uint8 [N, H, W]; name an idx3-ubyte file"));
+  }
+  read_labels(files.labels);
+  if (images_.size(0) != size()) {
+    throw DataError(c10::str("[FashionMnist] found ", images_.size(0), " images in '", files.images, "' and ", size(),
+                             " labels in '", files.labels, "', expected as many; name two files of one split"));
+  }
+  require<DataError>(size() > 0, "[FashionMnist] images '" + files.images +
+                                     "': found no sample, expected at least 1; name another file");
+  if (options_.limit > 0 && options_.limit < size()) targets_.resize(static_cast<size_t>(options_.limit));
+
+  // In float32 and in this order, as tensor code would compute it.
+  const auto mean = static_cast<float>(options_.mean), std = static_cast<float>(options_.std);
+  for (size_t level = 0; level < values_.size(); ++level) {
+    const float scaled = static_cast<float>(level) / 255.0F;
+    values_[level] = options_.normalize ? (scaled - mean) / std : scaled;
+  }
+}
+
+void FashionMnist::read_labels(const std::string& path) {
+  const at::Tensor labels = read_idx(path);
+  if (labels.dim() != 1 || labels.is_floating_point()) {
+    throw DataError(c10::str("[FashionMnist] labels '", path, "': found ", labels.scalar_type(), " ", labels.sizes(),
+                             ", expected whole numbers [N]; name an idx1-ubyte file"));
+  }
+  const at::Tensor wide = labels.to(at::kLong);
+  targets_.assign(wide.const_data_ptr<int64_t>(), wide.const_data_ptr<int64_t>() + wide.numel());
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (targets_[i] >= 0 && targets_[i] < options_.num_classes) continue;
+    throw DataError(c10::str("[FashionMnist] labels '", path, "': found label ", targets_[i], " at index ", i,
+                             ", expected 0 to ", options_.num_classes - 1, "; correct the file or 'num_classes'"));
+  }
+}
+
+int64_t FashionMnist::max_label() const { return *std::max_element(targets_.begin(), targets_.end()); }
+
+Batch FashionMnist::get(const std::vector<int64_t>& indices) const {
+  check_indices("FashionMnist", indices, size());
+  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t height = images_.size(1), width = images_.size(2), pixels = height * width;
+  const at::Tensor image = at::empty({count, 1, height, width}, at::TensorOptions(at::kFloat));
+  const at::Tensor target = at::empty({count}, at::TensorOptions(at::kLong));
+  const uint8_t* const levels = images_.const_data_ptr<uint8_t>();
+  float* out = image.mutable_data_ptr<float>();
+  int64_t* const targets = target.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = indices[static_cast<size_t>(i)];
+    out = std::transform(levels + index * pixels, levels + (index + 1) * pixels, out,
+                         [this](uint8_t level) { return values_[level]; });
+    targets[i] = targets_[static_cast<size_t>(index)];
+  }
+  return {{"image", image}, {"target", target}};
+}
+
+}  // namespace duet

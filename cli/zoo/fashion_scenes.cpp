@@ -1,0 +1,103 @@
+#include "cli/zoo/fashion_scenes.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "data/detail/dataset_check.h"
+#include "cli/zoo/scene_canvas.h"
+#include "base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace duet {
+
+void FashionScenesOptions::validate() const {
+  const auto fail = [](const std::string& what) { throw ConfigError("[FashionScenes] found " + what); };
+  const auto check = [&](const char* field, double value, double low, double high) {
+    if (value >= low && value <= high) return;
+    fail(c10::str(field, " ", value, ", expected ", low, " to ", high, "; set '", field, "' within that range"));
+  };
+  if (split != "train" && split != "test") fail("split '" + split + "', expected train or test; correct 'split'");
+  if (size.size() != 2)
+    fail(c10::str("size with ", size.size(), " numbers, expected height and width; correct 'size'"));
+  for (const int64_t pixels : size) check("size", static_cast<double>(pixels), 1, 4096);
+  check("length", static_cast<double>(length), 1, INT32_MAX);
+  check("seed", static_cast<double>(seed), 0, INT32_MAX);
+  check("max_objects", static_cast<double>(max_objects), 1, 256);
+  check("min_scale", min_scale, 0.1, 16);
+  check("max_scale", max_scale, min_scale, 16);
+  check("threshold", threshold, 0, 0.99);
+  check("noise", noise, 0, 1);
+  if (!std::isfinite(mean)) fail(c10::str("mean ", mean, ", expected a finite number; correct 'mean'"));
+  if (!(std > 0) || !std::isfinite(std)) fail(c10::str("std ", std, ", expected a number above 0; correct 'std'"));
+}
+
+namespace {
+
+FashionMnistOptions garment_options(const FashionScenesOptions& options) {
+  options.validate();
+  FashionMnistOptions garments;
+  garments.root = options.root;
+  garments.split = options.split;
+  garments.normalize = false;
+  return garments;
+}
+
+}  // namespace
+
+FashionScenes::FashionScenes(FashionScenesOptions options)
+    : options_(std::move(options)), garments_(garment_options(options_)) {
+  const at::Tensor image = garments_.get({0})["image"];
+  for (int side = 0; side < 2; ++side) {
+    const auto needed = std::llround(static_cast<double>(image.size(2 + side)) * options_.max_scale);
+    const int64_t given = options_.size[static_cast<std::size_t>(side)];
+    if (given >= needed) continue;
+    throw ConfigError(c10::str("[FashionScenes] found ", side == 0 ? "height " : "width ", given,
+                               ", expected at least ", needed, " for images of ", image.size(2 + side),
+                               " at max_scale ", options_.max_scale, "; raise 'size' or lower 'max_scale'"));
+  }
+}
+
+void FashionScenes::draw_scene(int64_t index, const SceneCanvas& canvas) const {
+  Draws draws(options_.seed, index);
+  canvas.fill_with_gradient(draws);
+  std::vector<int64_t> chosen(static_cast<std::size_t>(1 + draws.below(options_.max_objects)));
+  for (int64_t& garment : chosen) garment = draws.below(garments_.size());
+  const Batch objects = garments_.get(chosen);
+  const at::Tensor& images = objects["image"];
+  const int64_t* labels = objects["target"].const_data_ptr<int64_t>();
+  const auto threshold = static_cast<float>(options_.threshold);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const float* image = images.const_data_ptr<float>() + static_cast<int64_t>(i) * images.stride(0);
+    const double scale = draws.uniform(options_.min_scale, options_.max_scale);
+    const bool flip = draws.below(2) == 1 && options_.flip;
+    const Sprite sprite = make_sprite(image, {images.size(2), images.size(3)}, scale, flip);
+    const int64_t top = draws.below(canvas.height - sprite.height + 1);
+    const int64_t left = draws.below(canvas.width - sprite.width + 1);
+    if (options_.ignore_rim) canvas.mark_rim(sprite, top, left, threshold);
+    canvas.paste(sprite, top, left, threshold, labels[i] + 1);
+  }
+  canvas.add_noise(draws, static_cast<float>(options_.noise));
+}
+
+Batch FashionScenes::get(const std::vector<int64_t>& indices) const {
+  check_indices("FashionScenes", indices, size());
+  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t height = options_.size[0], width = options_.size[1], pixels = height * width;
+  const at::Tensor image = at::empty({count, 1, height, width}, at::TensorOptions(at::kFloat));
+  const at::Tensor target = at::empty({count, height, width}, at::TensorOptions(at::kLong));
+  float* const grey = image.mutable_data_ptr<float>();
+  int64_t* const label = target.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    draw_scene(indices[static_cast<std::size_t>(i)],
+               {.grey = grey + i * pixels, .label = label + i * pixels, .height = height, .width = width});
+  }
+  if (options_.normalize) {
+    const auto mean = static_cast<float>(options_.mean), std = static_cast<float>(options_.std);
+    std::transform(grey, grey + count * pixels, grey, [mean, std](float value) { return (value - mean) / std; });
+  }
+  return {{"image", image}, {"target", target}};
+}
+
+}  // namespace duet

@@ -1,0 +1,74 @@
+#include "cli/zoo/small_cnn.h"
+
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/relu.h>
+#include "cli/zoo/classifier.h"
+#include "cli/zoo/model_options.h"
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+namespace duet {
+
+void SmallCnnOptions::validate() const {
+  check_size("SmallCnn", "num_classes", num_classes);
+  check_size("SmallCnn", "in_channels", in_channels);
+  check_size("SmallCnn", "image_size", image_size);
+  for (const int64_t width : channels) check_size("SmallCnn", "channels", width);
+  check_dropout("SmallCnn", dropout);
+  const auto blocks = channels.size();
+  if (blocks == 0 || blocks > 16 || image_size >> blocks == 0) {
+    throw ConfigError(c10::str("[SmallCnn] channels has ", blocks, " entries for images of ", image_size,
+                               " pixels, expected at least one, and an image that can be halved that often"));
+  }
+}
+
+namespace {
+
+class SmallCnn : public torch::nn::Module {
+ public:
+  explicit SmallCnn(const SmallCnnOptions& options)
+      : in_channels_(options.in_channels), image_size_(options.image_size) {
+    int64_t width = options.in_channels;
+    int64_t size = options.image_size;
+    for (const int64_t channels : options.channels) {
+      const std::string index = std::to_string(convolutions_.size() + 1);
+      // Batch norm takes the mean away, and a bias with it.
+      convolutions_.push_back(register_module(
+          "conv" + index, torch::nn::Conv2d(torch::nn::Conv2dOptions(width, channels, 3).padding(1).bias(false))));
+      norms_.push_back(register_module("norm" + index, torch::nn::BatchNorm2d(channels)));
+      width = channels;
+      size /= 2;
+    }
+    dropout_ = register_module("dropout", torch::nn::Dropout(options.dropout));
+    head_ = register_module("head", torch::nn::Linear(width * size * size, options.num_classes));
+  }
+
+  at::Tensor forward(at::Tensor x) {
+    if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) != image_size_ || x.size(3) != image_size_) {
+      throw ConfigError(c10::str("[SmallCnn] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_, ", ",
+                                 image_size_, ", ", image_size_, "]; set model.in_channels and model.image_size"));
+    }
+    for (std::size_t i = 0; i < convolutions_.size(); ++i) {
+      x = at::max_pool2d(at::relu(norms_[i]->forward(convolutions_[i]->forward(x))), {2, 2});
+    }
+    return head_->forward(dropout_->forward(x.flatten(1)));
+  }
+
+ private:
+  int64_t in_channels_, image_size_;
+  std::vector<torch::nn::Conv2d> convolutions_;
+  std::vector<torch::nn::BatchNorm2d> norms_;
+  torch::nn::Dropout dropout_{nullptr};
+  torch::nn::Linear head_{nullptr};
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {
+  options.validate();
+  return std::make_unique<ClassifierTask<SmallCnn>>(std::make_shared<SmallCnn>(options));
+}
+
+}  // namespace duet

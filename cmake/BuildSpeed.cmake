@@ -1,0 +1,24 @@
+# What makes builds fast: ccache, a fast linker, precompiled headers.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(DUET_CCACHE ccache)
+  if(DUET_CCACHE)
+    # ccache must look through the precompiled header; folders of a checkout must not decide about a hit.
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${DUET_CCACHE}")
+    add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+endif()
+
+find_program(DUET_MOLD mold)
+if(DUET_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+option(DUET_PRECOMPILE "Parse LibTorch's and the standard library's headers once" ON)
+
+# duet_precompile(TARGET): the headers that most files include. No file may rely on it for what it uses itself.
+function(duet_precompile target)
+  if(DUET_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/precompiled.h")
+  endif()
+endfunction()

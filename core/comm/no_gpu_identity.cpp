@@ -1,7 +1,0 @@
-#include <duet/core/comm/gpu_identity.h>
-
-namespace duet {
-
-std::string gpu_identity(c10::Device) { return {}; }
-
-}  // namespace duet

@@ -1,0 +1,69 @@
+#include "core/detail/same_data.h"
+
+#include <c10/util/StringUtil.h>
+#include "distributed/detail/text_difference.h"
+#include "base/error.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+// The first line of what a rank says; the others are DataShard::order.
+constexpr const char* kNoShare = "not shared";
+
+std::string part(int64_t rank, int64_t world_size) { return c10::str("that of rank ", rank, " of ", world_size); }
+
+std::string text_of(const std::optional<DataShard>& share) {
+  return share ? part(share->rank, share->world_size) + "\n" + share->order : kNoShare;
+}
+
+std::string part_of(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string order_of(const std::string& text) { return text.substr(text.find('\n') + 1); }
+
+// Every part once; which rank takes which does not matter.
+void check_parts(const std::vector<std::string>& all, const char* what) {
+  const auto count = static_cast<int64_t>(all.size());
+  std::map<std::string, int64_t> reader;
+  for (int64_t rank = 0; rank < count; ++rank) reader[part(rank, count)] = -1;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    const std::string own = part_of(all[static_cast<std::size_t>(rank)]);
+    const auto known = reader.find(own);
+    std::string found;
+    if (known == reader.end()) {
+      found = own;
+    } else if (known->second >= 0) {
+      found = c10::str(own, ", as of rank ", known->second);
+    } else {
+      known->second = rank;
+      continue;
+    }
+    throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ", found,
+                               ", expected one of ", count, " that no other rank reads; give every rank a ",
+                               "DistributedSampler with the communicator's rank() and world_size()"));
+  }
+}
+
+}  // namespace
+
+void check_same_data(const DataSource& data, Communicator& ranks, const char* what) {
+  const std::vector<std::string> all = ranks.all_gather(text_of(data.shard()));
+  if (std::all_of(all.begin(), all.end(), [](const std::string& text) { return text == kNoShare; })) return;
+  check_parts(all, what);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (order_of(all[rank]) == order_of(all[0])) continue;
+    const auto [there, here] = first_different_lines(order_of(all[rank]), order_of(all[0]));
+    throw ConfigError(c10::str("[Distributed] rank ", rank, " reads the ", what, " data otherwise than rank 0 (", there,
+                               "; on rank 0 ", here, "), expected the same samples in the same order, of which each ",
+                               "rank takes its part; give all ranks the same dataset, seed and batch size, and load ",
+                               "the same checkpoint on all"));
+  }
+}
+
+}  // namespace duet

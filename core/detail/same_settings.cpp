@@ -1,0 +1,180 @@
+#include "core/detail/same_settings.h"
+
+#include <c10/util/StringUtil.h>
+#include "distributed/detail/text_difference.h"
+#include "base/error.h"
+#include "distributed/detail/layout_hash.h"
+#include "optim/optimizers/optimizer_options.h"
+#include "core/train_step.h"
+
+#include <atomic>
+#include <bit>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+// A line for each value, numbers with all their digits.
+class Lines {
+ public:
+  void add(const std::string& name, double value) {
+    char digits[32];
+    add(name, std::string_view(digits, std::to_chars(digits, digits + sizeof digits, value).ptr));
+  }
+  void add(const std::string& name, std::string_view value) { text_ += c10::str(name, ": ", value, "\n"); }
+  template <class T>
+  void add(const std::string& name, const std::optional<T>& value) {
+    value ? add(name, static_cast<double>(*value)) : add(name, "none");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// What is no number of HyperParameters.
+void add_optimizer(const OptimizerOptions& o, Lines& lines) {
+  lines.add("optimizer", std::string_view(o.type));
+  lines.add("amsgrad", o.amsgrad);
+  lines.add("dampening", o.dampening);
+  lines.add("nesterov", o.nesterov);
+  lines.add("maximize", o.maximize);
+  lines.add("lr_decay", o.lr_decay);
+  lines.add("initial_accumulator_value", o.initial_accumulator_value);
+  lines.add("alpha", o.alpha);
+  lines.add("centered", o.centered);
+  lines.add("momentum_decay", o.momentum_decay);
+  lines.add("decoupled_weight_decay", o.decoupled_weight_decay);
+  lines.add("ns_steps", static_cast<double>(o.ns_steps));
+  for (const double coefficient : o.ns_coefficients) lines.add("ns_coefficients", coefficient);
+  lines.add("adjust_lr_fn", std::string_view(o.adjust_lr_fn));
+  lines.add("max_iter", static_cast<double>(o.max_iter));
+  lines.add("max_eval", o.max_eval);
+  lines.add("tolerance_grad", o.tolerance_grad);
+  lines.add("tolerance_change", o.tolerance_change);
+  lines.add("history_size", static_cast<double>(o.history_size));
+  lines.add("line_search_fn", std::string_view(o.line_search_fn));
+}
+
+void add_gradients(const TrainStepOptions& o, Lines& lines) {
+  lines.add("clip_grad", o.clip_grad ? "on" : "off");
+  if (o.clip_grad) {
+    lines.add("max_norm", o.clip_grad->max_norm);
+    lines.add("norm_type", o.clip_grad->norm_type);
+    lines.add("clip_value", o.clip_grad->clip_value);
+  }
+  lines.add("amp", o.amp ? c10::toString(*o.amp) : "off");
+  lines.add("loss_scale", o.loss_scale ? o.loss_scale->dynamic ? "dynamic" : "static" : "off");
+  if (o.loss_scale) {
+    lines.add("init_scale", o.loss_scale->init_scale);
+    lines.add("growth_factor", o.loss_scale->growth_factor);
+    lines.add("backoff_factor", o.loss_scale->backoff_factor);
+    lines.add("growth_interval", static_cast<double>(o.loss_scale->growth_interval));
+  }
+  lines.add("non_finite", static_cast<double>(o.non_finite));
+  const DistributedOptions& d = o.distributed;
+  lines.add("bucket_bytes", static_cast<double>(d.bucket_bytes));
+  lines.add("first_bucket_bytes", static_cast<double>(d.first_bucket_bytes));
+  lines.add("find_unused_parameters", d.find_unused_parameters);
+  lines.add("broadcast_buffers", d.broadcast_buffers);
+}
+
+std::string text_of(const TrainStepOptions& options) {
+  Lines lines;
+  add_optimizer(options.optimizer, lines);
+  add_gradients(options, lines);
+  return lines.text();
+}
+
+std::string text_of(const ParamGroups& groups) {
+  std::map<std::string, std::size_t> group_of;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const auto& parameter : groups[group].parameters) group_of[parameter.first] = group;
+  }
+  Lines lines;
+  for (const auto& [name, group] : group_of) lines.add("group of " + name, static_cast<double>(group));
+  return lines.text();
+}
+
+std::string text_of(const HyperParameters& numbers) {
+  Lines lines;
+  for (std::size_t group = 0; group < numbers.group_count(); ++group) {
+    for (const std::string& name : numbers.names()) {
+      if (numbers.has(group, name)) lines.add(c10::str(name, " of group ", group), numbers.get(group, name));
+    }
+  }
+  return lines.text();
+}
+
+uint64_t hash_of(uint64_t hash, const std::string& text) {
+  for (const char letter : text) hash = hash_with(hash, static_cast<unsigned char>(letter));
+  return hash;
+}
+
+// Rank 0 counts for all: others may be in more groups than it is.
+int64_t next_trainer(Communicator& ranks) {
+  static std::atomic<int64_t> made{0};
+  return static_cast<int64_t>(ranks.all_gather(std::vector<double>{static_cast<double>(made++)}).front().front());
+}
+
+}  // namespace
+
+SameSettings::SameSettings(std::shared_ptr<Communicator> ranks, const TrainStepOptions& options,
+                           const ParamGroups& groups, const HyperParameters& numbers)
+    : ranks_(std::move(ranks)), trainer_(next_trainer(*ranks_)) {
+  agree(text_of(options) + text_of(groups), numbers);
+}
+
+void SameSettings::note(std::size_t group, const std::string& name, double value) {
+  const bool follows = curves_.count(name) != 0;
+  const auto [known, first] = set_.try_emplace({group, name}, value);
+  if (!first && !follows && std::exchange(known->second, value) == value) return;  // sets what is there already
+  hash_ = hash_with(hash_of(hash_, name), hash_with(group, std::bit_cast<uint64_t>(value)));
+}
+
+// A curve is known by its values at 0, 1, 2, 4, 8, ... applied steps.
+void SameSettings::note(const std::string& name, const HyperParameters::Curve& curve,
+                        const HyperParameters& numbers) {
+  constexpr int64_t kLast = int64_t{1} << 24;
+  Lines lines;
+  for (std::size_t group = 0; group < numbers.group_count(); ++group) {
+    if (!numbers.has(group, name)) continue;
+    for (int64_t applied = 0; applied <= kLast; applied = applied == 0 ? 1 : 2 * applied)
+      lines.add(c10::str(name, " of group ", group, " after ", applied, " steps"), curve(group, applied));
+  }
+  std::string& known = curves_[name];
+  if (known == lines.text()) return;
+  known = lines.text();
+  std::erase_if(set_, [&](const auto& item) { return item.first.second == name; });
+  hash_ = hash_of(hash_of(hash_, name), known);
+}
+
+void SameSettings::forget(const std::string& name) {
+  if (curves_.erase(name) > 0) hash_ = hash_of(hash_, name);
+}
+
+void SameSettings::prepare(const HyperParameters& numbers) {
+  if (!agrees_anew_) return;
+  agrees_anew_ = false;
+  agree("", numbers);
+}
+
+void SameSettings::agree(const std::string& options, const HyperParameters& numbers) {
+  std::string own = c10::str("trainer number: ", trainer_, "\n", options, text_of(numbers));
+  for (const auto& [name, values] : curves_) own += c10::str(name, " follows a curve: yes\n", values);
+  const std::vector<std::string> all = ranks_->all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    const auto [there, here] = first_different_lines(all[rank], all.front());
+    throw ConfigError(c10::str("[Distributed] rank ", rank, " trains with other settings than rank 0 (", there,
+                               "; on rank 0 ", here, "), expected the same everywhere; give all ranks the same options, ",
+                               "let hooks set numbers on all of them, and step trainers in the same order"));
+  }
+  hash_ = hash_with(0, static_cast<uint64_t>(trainer_));
+}
+
+}  // namespace duet

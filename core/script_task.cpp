@@ -1,0 +1,155 @@
+#include "core/script_task.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "core/detail/counted_targets.h"
+#include "core/detail/script_forward.h"
+#include "core/detail/tied_names.h"
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+namespace duet {
+
+namespace {
+
+class ScriptTask : public Task, public TiedNames {
+ public:
+  explicit ScriptTask(ScriptTaskOptions options) : options_(std::move(options)), module_(load(options_.path)) {
+    require<ConfigError>(options_.loss == "cross_entropy" || options_.loss == "mse" || options_.loss == "none",
+                         "[ScriptTask] loss is '" + options_.loss + "', expected cross_entropy, mse or none");
+    if (!module_.find_method("forward")) {
+      throw ConfigError("[ScriptTask] the module in '" + options_.path + "' has no forward(); script one that has");
+    }
+    forward_.emplace(module_);
+  }
+
+  NamedTensors named_parameters() const override { return each_once(items_of(module_.named_parameters())); }
+  NamedTensors named_buffers() const override { return each_once(items_of(module_.named_buffers())); }
+  std::map<std::string, std::string> tied_names() const override {
+    std::map<std::string, std::string> names = further_names(items_of(module_.named_parameters()));
+    names.merge(further_names(items_of(module_.named_buffers())));
+    return names;
+  }
+  void train(bool on) override { module_.train(on); }
+  void to(at::Device device) override { module_.to(device); }
+
+  std::vector<ModuleInfo> modules() const override { return modules_of(module_); }
+
+  // Both losses are means over the target's elements: samples, tokens or pixels, of which cross entropy ignores some.
+  double weight(const Batch& batch) const override {
+    if (options_.loss == "none" || !batch.contains(options_.target)) return Task::weight(batch);
+    const at::Tensor& target = batch[options_.target];
+    return static_cast<double>(options_.loss == "cross_entropy" ? counted_targets(target) : target.numel());
+  }
+
+  StepOutput training_step(const Batch& batch) override { return {loss(forward(batch), batch), {}}; }
+
+  NamedTensors validation_step(const Batch& batch) override {
+    const at::Tensor output = forward(batch);
+    NamedTensors outputs = {{"loss", loss(output, batch)}};
+    if (options_.loss != "none") outputs.emplace_back("prediction", output);
+    return outputs;
+  }
+
+  NamedTensors predict(const Batch& batch) override { return {{"prediction", forward(batch)}}; }
+
+ private:
+  static torch::jit::Module load(const std::string& path) {
+    if (!std::filesystem::is_regular_file(path)) {
+      throw ConfigError("[ScriptTask] there is no TorchScript file '" + path + "'; write one with torch.jit.save, or mend the path");
+    }
+    try {
+      return torch::jit::load(path);
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw ConfigError("[ScriptTask] '" + path + "' is not a TorchScript archive that can be loaded (" +
+                        text.substr(0, std::min(text.find('\n'), text.find(". This is an internal"))) +
+                        "); write it with torch.jit.save");
+    }
+  }
+
+  template <class List>
+  static NamedTensors items_of(const List& list) {
+    NamedTensors items;
+    for (const auto& item : list) items.emplace_back(item.name, item.value);
+    return items;
+  }
+
+  at::Tensor forward(const Batch& batch) {
+    std::vector<c10::IValue> inputs;
+    if (options_.inputs.empty()) {
+      for (const auto& [name, tensor] : batch.items()) {
+        if (name != options_.target) inputs.emplace_back(tensor);
+      }
+    }
+    for (const std::string& name : options_.inputs) inputs.emplace_back(item(batch, name));
+    if (options_.loss == "none" && batch.contains(options_.target)) inputs.emplace_back(batch[options_.target]);
+    c10::IValue output;
+    try {
+      output = (*forward_)(std::move(inputs));
+    } catch (const c10::Error& error) {
+      throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(error.what_without_backtrace()));
+    } catch (const std::exception& error) {
+      throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(error.what()));
+    }
+    if (output.isTuple() && !output.toTupleRef().elements().empty()) output = c10::IValue(output.toTupleRef().elements()[0]);
+    if (!output.isTensor()) {
+      throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' returned " + output.tagKind() +
+                        ", expected a tensor (or a tuple that begins with one)");
+    }
+    return output.toTensor();
+  }
+
+  const at::Tensor& item(const Batch& batch, const std::string& name) const {
+    try {
+      return batch[name];
+    } catch (const DataError& error) {
+      throw DataError(error.what() + std::string(" (model.inputs and model.target of '") + options_.path + "')");
+    }
+  }
+
+  // An error inside a script comes with the script's own lines, which help; the C++ frames do not.
+  static std::string first_lines(const std::string& text) {
+    const std::size_t cut = text.find("\nException raised from");
+    return text.substr(0, std::min<std::size_t>(cut, 1500));
+  }
+
+  at::Tensor loss(const at::Tensor& output, const Batch& batch) const {
+    if (options_.loss == "none") return output;
+    const at::Tensor& target = item(batch, options_.target);
+    if (options_.loss == "mse") {
+      check_shape(output.sizes() == target.sizes(), output, target, "equal shapes");
+      return at::mse_loss(output, target);
+    }
+    if (output.dim() == 3 && target.dim() == 2 && output.size(0) == target.size(0) && output.size(1) == target.size(1)) {
+      return at::cross_entropy_loss(output.flatten(0, 1), target.flatten());  // [N, T, C]: language models
+    }
+    check_shape(output.dim() >= 2 && output.dim() == target.dim() + 1 && output.size(0) == target.size(0), output, target,
+                "logits [N, C, ...] and classes [N, ...]");
+    return at::cross_entropy_loss(output, target);
+  }
+
+  void check_shape(bool good, const at::Tensor& output, const at::Tensor& target, const char* expected) const {
+    if (good) return;
+    throw ConfigError(c10::str("[ScriptTask] '", options_.path, "' gave an output of shape ", output.sizes(), " for a ", "'",
+                               options_.target, "' of shape ", target.sizes(), ", expected ", expected, " for loss ",
+                               options_.loss, "; set model.loss, model.inputs or model.target"));
+  }
+
+  ScriptTaskOptions options_;
+  torch::jit::Module module_;
+  std::optional<ScriptForward> forward_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options) { return std::make_unique<ScriptTask>(options); }
+
+}  // namespace duet

@@ -1,0 +1,346 @@
+#include "core/train_step.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/detail/distributed_step.h"
+#include "optim/amp/autocast.h"
+#include "optim/detail/device_scalar.h"
+
+#include <cmath>
+#include <functional>
+#include <set>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+NamedTensors trainable(const NamedTensors& parameters) {
+  NamedTensors result;
+  for (const auto& [name, tensor] : parameters) {
+    if (tensor.requires_grad()) result.emplace_back(name, tensor);
+  }
+  return result;
+}
+
+void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
+  std::set<const void*> trainable;
+  for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());
+  std::set<const void*> grouped;
+  for (const ParamGroup& group : groups) {
+    for (const auto& [name, value] : group.parameters) {
+      if (trainable.count(value.unsafeGetTensorImpl()) == 0) {
+        throw ConfigError("[TrainStep] group '" + group.name + "' holds '" + name + "', which is no trainable parameter of the "
+                          "task; let param_groups put only these into groups");
+      }
+      grouped.insert(value.unsafeGetTensorImpl());
+    }
+  }
+  for (const auto& [name, value] : parameters) {
+    if (grouped.count(value.unsafeGetTensorImpl()) == 0) {
+      throw ConfigError("[TrainStep] parameter '" + name + "' is in no group and would never be trained; let param_groups put it "
+                        "into one, or freeze it with requires_grad_(false)");
+    }
+  }
+}
+
+void check_closure_options(const TrainStepOptions& options) {
+  const auto refuse = [&options](bool given, const char* what) {
+    if (!given) return;
+    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type, ", which evaluates the loss as ",
+                               "often as it needs and takes the gradients as they are; leave it out"));
+  };
+  refuse(options.clip_grad.has_value(), "clip_grad");
+  refuse(options.loss_scale.has_value(), "a loss scale (float16)");
+  refuse(options.non_finite != NonFinite::kApply, "non_finite");
+}
+
+}  // namespace
+
+TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainStepOptions& options)
+    : task_(std::move(task)), device_(device), options_(options) {
+  require<ConfigError>(task_ != nullptr, "[TrainStep] the task is null; make one with make_task(module, loss_fn)");
+  options_.validate();
+  task_->to(device_);
+  const NamedTensors all = task_->named_parameters();
+  parameters_ = trainable(all);
+  for (const auto& parameter : all) {
+    if (!parameter.second.requires_grad()) frozen_.push_back(parameter);
+  }
+  require<ConfigError>(!parameters_.empty(),
+                       "[TrainStep] the task has no parameter that requires a gradient; register the module's "
+                       "parameters, or unfreeze some with requires_grad_(true)");
+  if (options_.amp == at::kHalf && !options_.loss_scale) options_.loss_scale = LossScaleOptions{};
+  checks_loss_ = options_.non_finite != NonFinite::kApply;
+  if (options_.loss_scale && options_.non_finite == NonFinite::kApply) options_.non_finite = NonFinite::kSkip;
+  if (options_.loss_scale) scaler_ = std::make_unique<GradScaler>(*options_.loss_scale, device_);
+  ParamGroups groups = {{"", parameters_, {}}};
+  if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
+  check_groups(groups, parameters_);
+  const bool may_skip = options_.non_finite != NonFinite::kApply;
+  optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
+  if (optimizer_->needs_closure()) check_closure_options(options_);
+  failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  if (options_.distributed.communicator) {
+    distributed_ = std::make_unique<DistributedStep>(*task_, parameters_, groups, device_, options_, *optimizer_);
+  }
+}
+
+TrainStep::~TrainStep() = default;
+
+// A parameter without a group would gather gradients and never be trained.
+void TrainStep::check_frozen() const {
+  for (const auto& [name, value] : frozen_) {
+    if (!value.requires_grad()) continue;
+    throw ConfigError("[TrainStep] parameter '" + name + "' was frozen when the trainer was made, so it is in no parameter group, but "
+                      "requires a gradient now; make the trainer while it is trainable, and freeze it then until it is to train");
+  }
+}
+
+void TrainStep::begin(const MicroBatches& micro_batches) {
+  check_frozen();
+  for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+  optimizer_->begin();
+  if (distributed_) distributed_->prepare(*optimizer_);
+  if (micro_batches.batches.size() < 2 && !distributed_) return;
+  while (factors_.size() < micro_batches.batches.size()) factors_.push_back(make_device_scalar(0, at::kFloat, device_));
+  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+    write_device_scalar(factors_[i], micro_batches.weights[i] / micro_batches.total);
+  }
+}
+
+namespace {
+
+void check_loss(const at::Tensor& loss) {
+  require<ConfigError>(loss.defined(), "[Task] training_step returned no loss; set StepOutput::loss");
+  if (loss.numel() != 1 || !loss.is_floating_point()) {
+    throw ConfigError(c10::str("[Task] training_step returned a loss of ", loss.scalar_type(), loss.sizes(),
+                               ", expected one floating-point number; take its mean"));
+  }
+  require<ConfigError>(loss.requires_grad(),
+                       "[Task] training_step returned a loss that no parameter took part in; compute it from the "
+                       "module's outputs, without detach() or NoGradGuard");
+}
+
+// value * factor, summed over the micro-batches.
+void accumulate(at::Tensor& sum, const at::Tensor& value, const at::Tensor& factor) {
+  const at::Tensor part = factor.defined() ? value.detach() * factor : value.detach();
+  sum = sum.defined() ? sum + part : part;
+}
+
+void check_same_names(const NamedTensors& first, const NamedTensors& now, std::size_t index) {
+  bool same = first.size() == now.size();
+  for (std::size_t k = 0; same && index > 0 && k < first.size(); ++k) same = first[k].first == now[k].first;
+  require<ConfigError>(same, "[Task] training_step logged other names for micro-batch " + std::to_string(index) +
+                                 " than for the first of its micro_batches; log the same ones every time");
+}
+
+// What micro-batch `index` contributes to: the loss and the logged values.
+void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t index, StepResult& output) {
+  const at::NoGradGuard no_grad;
+  accumulate(output.loss, step.loss, factor);
+  if (index == 0) output.log.resize(step.log.size());
+  check_same_names(output.log, step.log, index);
+  for (std::size_t k = 0; k < step.log.size(); ++k) {
+    output.log[k].first = step.log[k].first;
+    // A logged weight must keep the value it has now, not the one after the step.
+    accumulate(output.log[k].second, factor.defined() ? step.log[k].second : step.log[k].second.clone(), factor);
+  }
+}
+
+}  // namespace
+
+void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& output) {
+  const bool weighted = micro_batches.batches.size() > 1 || distributed_;
+  if (distributed_) distributed_->begin();  // one step may run several times
+  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+    const at::Tensor factor = weighted ? factors_[i] : at::Tensor();
+    StepOutput step;
+    {
+      const AutocastGuard autocast(device_, options_.amp);
+      step = task_->training_step(micro_batches.batches[i]);
+    }
+    check_loss(step.loss);
+    if (step.loss.dim() > 0) step.loss = step.loss.reshape({});
+    at::Tensor target = weighted ? step.loss * factor : step.loss;
+    if (scaler_) target = target * scaler_->scale().reshape({});
+    add_share(step, factor, i, output);
+    if (distributed_ && i + 1 == micro_batches.batches.size()) distributed_->before_last_backward(output);
+    target.backward();
+  }
+  if (distributed_) distributed_->after_backward(output, !micro_batches.batches.empty());
+}
+
+std::vector<at::Tensor> TrainStep::gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters_) {
+    const at::Tensor& gradient = parameter.second.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided) {
+      throw ConfigError(c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(), ", expected a dense one; ",
+                                 "make its Embedding without sparse"));
+    }
+    gradients.push_back(gradient);
+  }
+  require<ConfigError>(!gradients.empty(), "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
+                                           "compute it from them, or unfreeze some with requires_grad_(true)");
+  return gradients;
+}
+
+// Gradients and, if asked for, the loss.
+GradientCheck TrainStep::judge(StepResult& output) {
+  const bool checked = options_.non_finite != NonFinite::kApply;
+  GradientCheck verdict =
+      check_gradients(gradients(), options_.clip_grad, scaler_ ? scaler_->scale() : at::Tensor(), checked);
+  output.grad_norm = verdict.norm;
+  if (!checks_loss_) return verdict;
+  const at::Tensor bad_loss = at::isfinite(output.loss).logical_not().to(at::kFloat).reshape({1});
+  // Loss scaling meets infinite gradients now and then and backs off; they are no failure.
+  const at::Tensor failure = scaler_ ? bad_loss : at::maximum(verdict.found_inf, bad_loss);
+  verdict.found_inf = at::maximum(verdict.found_inf, bad_loss);
+  if (options_.non_finite == NonFinite::kRaise) {
+    failed_.copy_(at::maximum(failed_, failure));
+    verdict.found_inf = at::maximum(verdict.found_inf, failed_);
+  }
+  return verdict;
+}
+
+StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& points) {
+  StepResult output;
+  if (optimizer_->needs_closure()) {
+    require<ConfigError>(!points.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type +
+                                               " evaluates the loss several times; remove the hook or use another optimizer");
+    step_with_closure(micro_batches, output);
+    const at::NoGradGuard no_grad;
+    if (distributed_) distributed_->after_step();
+    StepView context{parameters_, output, optimizer_->applied_steps().add(1), {}};  // counted when the step ends
+    points.in_step(context);
+    return output;
+  }
+  forward_backward(micro_batches, output);
+
+  const at::NoGradGuard no_grad;
+  StepView context{parameters_, output};
+  points.after_backward(context);
+  const GradientCheck verdict = judge(output);
+  points.before_optimizer_step(context);
+  optimizer_->step(verdict.grad_scale, verdict.found_inf);
+  if (scaler_) {
+    output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
+    scaler_->update(verdict.found_inf);
+  }
+  if (distributed_) distributed_->after_step();
+  context.applied = optimizer_->applied_steps();
+  context.skipped = verdict.found_inf;
+  points.in_step(context);
+  return output;
+}
+
+void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output) {
+  bool first = true;
+  optimizer_->step_with([&] {
+    for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+    StepResult evaluated;
+    forward_backward(micro_batches, evaluated);
+    if (std::exchange(first, false)) output = evaluated;
+    return evaluated.loss;
+  });
+}
+
+std::string TrainStep::why_not_captured() const {
+  if (!optimizer_->needs_closure()) return {};
+  return options_.optimizer.type + " evaluates the loss as often as its line search needs, which no capture can hold; use "
+         "EagerTrainer (mode: eager), or another optimizer";
+}
+
+// Reading failed_ costs nothing on the CPU. Elsewhere it is read once in a while: no step is applied in between.
+void TrainStep::raise_if_non_finite() {
+  if (!device_.is_cpu() && ++unread_steps_ < kReadInterval) return;
+  unread_steps_ = 0;
+  if (read_device_scalar(failed_) == 0) return;
+  std::string where = "the loss";
+  for (const auto& [name, value] : parameters_) {
+    if (value.grad().defined() && !at::isfinite(value.grad()).all().item<bool>()) {
+      where = "the gradient of '" + name + "'";
+      break;
+    }
+  }
+  failed_.zero_();
+  throw NonFiniteError(c10::str("[TrainStep] ", where, " is not finite after ", applied(), " good steps, expected finite numbers; the ",
+                                "weights are those of the last good one. Lower the learning rate, clip gradients, look at ",
+                                "the data, or skip such steps with non_finite: skip"));
+}
+
+void TrainStep::end() {
+  optimizer_->end();
+  if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
+}
+
+void TrainStep::settle() {
+  unread_steps_ = kReadInterval;
+  if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
+}
+
+void TrainStep::set(std::size_t group, const std::string& name, double value) {
+  optimizer_->set(group, name, value);
+  if (distributed_) distributed_->settings().note(group, name, value);
+}
+
+void TrainStep::set_schedule(const std::string& name, Curve curve) {
+  optimizer_->set_schedule(name, curve);
+  if (distributed_) distributed_->settings().note(name, curve, *this);
+}
+
+void TrainStep::clear_schedule(const std::string& name) {
+  optimizer_->clear_schedule(name);
+  if (distributed_) distributed_->settings().forget(name);
+}
+
+double TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
+
+void TrainStep::agree_anew() {
+  if (distributed_) distributed_->agree_anew();
+}
+
+void TrainStep::append_key(std::vector<int64_t>& key) const {
+  optimizer_->append_key(key);
+  for (const auto& parameter : parameters_) key.push_back(parameter.second.requires_grad() ? 1 : 0);
+  const std::string task_key = task_->graph_key();
+  if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
+}
+
+NamedTensors TrainStep::mutable_state() const {
+  NamedTensors tensors = task_->named_buffers();
+  for (auto& [name, tensor] : optimizer_->mutable_state()) tensors.emplace_back("optimizer." + name, tensor);
+  if (scaler_) {
+    for (auto& [name, tensor] : scaler_->mutable_state()) tensors.emplace_back("scaler." + name, tensor);
+  }
+  if (options_.non_finite == NonFinite::kRaise) tensors.emplace_back("failed", failed_);
+  return tensors;
+}
+
+StateDict TrainStep::state_dict() const {
+  StateDict state = optimizer_->state_dict();
+  if (scaler_) state.put("scaler", scaler_->state_dict());
+  return state;
+}
+
+void TrainStep::load_state_dict(const StateDict& state) {
+  const StateDict scaler = state.part("scaler");
+  const bool saved = scaler.has("scale");
+  if (scaler_ && saved) GradScaler(*options_.loss_scale, device_).load_state_dict(scaler);  // throws before anything changes
+  optimizer_->load_state_dict(state.without("scaler"));
+  if (scaler_ && saved) scaler_->load_state_dict(scaler);
+  if (saved != (scaler_ != nullptr)) {
+    log_warning(saved ? "[TrainStep] the state has a loss scale, this run scales no loss; it is left out"
+                      : "[TrainStep] the state has no loss scale, this run starts with the configured one");
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "step_rule.h"
+#include "../distributed/distributed_options.h"
+#include "../optim/amp/grad_scaler.h"
+#include "../optim/gradient_check.h"
+#include "../optim/optimizers/optimizer.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace duet {
+
+// What happens to a step whose loss or gradients are not finite. It is decided before weights or state change.
+enum class NonFinite {
+  kApply,  // nothing is looked at, as in a plain loop; with loss scaling: kSkip
+  kSkip,   // the step changes nothing and does not count for schedules, EMA and optimizer
+  kRaise,  // likewise, no later step is applied either, and the run ends with NonFiniteError
+};
+
+struct TrainStepOptions {
+  OptimizerOptions optimizer;
+  std::optional<ClipGradOptions> clip_grad;    // none: no clipping
+  std::optional<at::ScalarType> amp;           // bfloat16, float16: autocast; none: full precision
+  std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with float16, else no scaling
+  NonFinite non_finite = NonFinite::kApply;
+  // Puts the task's trainable parameters into groups, each into one; empty: one group.
+  std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
+  DistributedOptions distributed{};
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+class DistributedStep;
+
+// The one step of both modes: forward and backward of each micro-batch, global norm, optimizer.
+//
+// The gradient of a step is the weighted mean over its micro-batches on all ranks, equal to that of one big batch. The
+// weight scales the scalar loss; a single micro-batch in one process has no factor at all.
+class TrainStep : public StepRule {
+ public:
+  // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold each.
+  // With several ranks, on all of them if their models differ.
+  TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainStepOptions& options);
+  ~TrainStep() override;
+
+  void begin(const MicroBatches& micro_batches) override;
+  StepResult run(const MicroBatches& micro_batches, StepObserver& points) override;
+  void end() override;
+  void settle() override;
+  void append_key(std::vector<int64_t>& key) const override;
+  std::string why_not_captured() const override;
+  Communicator* communicator() const override { return options_.distributed.communicator.get(); }
+  double fingerprint() const override;
+  void agree_anew() override;
+
+  Task& task() override { return *task_; }
+  const NamedTensors& parameters() const override { return parameters_; }
+  NamedTensors mutable_state() const override;
+
+  std::size_t group_count() const override { return optimizer_->group_count(); }
+  std::vector<std::string> names() const override { return optimizer_->names(); }
+  bool has(std::size_t group, const std::string& name) const override { return optimizer_->has(group, name); }
+  double get(std::size_t group, const std::string& name) const override { return optimizer_->get(group, name); }
+  void set(std::size_t group, const std::string& name, double value) override;
+  void set_schedule(const std::string& name, Curve curve) override;
+  void clear_schedule(const std::string& name) override;
+  int64_t applied() const override { return optimizer_->applied(); }
+
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  void check_frozen() const;
+  void forward_backward(const MicroBatches& micro_batches, StepResult& output);
+  std::vector<at::Tensor> gradients() const;
+  GradientCheck judge(StepResult& output);
+  void step_with_closure(const MicroBatches& micro_batches, StepResult& output);
+  void raise_if_non_finite();
+
+  std::unique_ptr<Task> task_;
+  at::Device device_;
+  TrainStepOptions options_;
+  NamedTensors parameters_;
+  NamedTensors frozen_;  // the task's others
+  std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<DistributedStep> distributed_;  // null: one process
+  std::vector<at::Tensor> factors_;  // weight / total of each micro-batch, 0-dim float32
+  at::Tensor failed_;                // kRaise: 1 since a step was not finite; float32 [1]
+  static constexpr int64_t kReadInterval = 50;  // steps between two looks at failed_ where a look costs a wait
+  bool checks_loss_ = false;         // non_finite was asked for
+  int64_t unread_steps_ = 0;       // since failed_ was last read
+};
+
+}  // namespace duet

@@ -1,0 +1,11 @@
+#include "base/device.h"
+#include "core/trainer_options.h"
+
+namespace duet {
+
+void TrainerOptions::validate() const {
+  step().validate();
+  loop.validate();
+}
+
+}  // namespace duet

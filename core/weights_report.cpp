@@ -1,0 +1,138 @@
+#include "core/weights_report.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "core/detail/tied_names.h"
+#include "core/task.h"
+#include "base/detail/tensor_compare.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace duet {
+
+namespace {
+
+std::string kind_of(const at::Tensor& tensor) { return c10::str(tensor.scalar_type(), tensor.sizes()); }
+
+// Floating-point types convert into one another, as PyTorch's load_state_dict does it.
+bool converts(const at::Tensor& from, const at::Tensor& to) {
+  return from.scalar_type() == to.scalar_type() || (from.is_floating_point() && to.is_floating_point());
+}
+
+NamedTensors own_tensors(const Task& task) {
+  NamedTensors tensors = task.named_parameters();
+  for (auto& buffer : task.named_buffers()) tensors.push_back(std::move(buffer));
+  return tensors;
+}
+
+struct Copy {
+  at::Tensor from, to;
+};
+
+// The further names of each tensor, by the one that the task gives.
+std::map<std::string, std::vector<std::string>> further_names_of(const Task& task) {
+  std::map<std::string, std::vector<std::string>> names;
+  for (const auto& [further, own] : tied_names_of(task)) names[own].push_back(further);
+  return names;
+}
+
+// What is there for the tensor `name`, under any of its names; nullptr if nothing is. Values that differ between the
+// names are reported: the model can hold one of them only.
+const at::Tensor* find_tensor(const StateDict& weights, const std::string& name,
+                              const std::vector<std::string>& further, WeightsReport& report) {
+  const at::Tensor* found = nullptr;
+  if (const auto own = weights.tensors().find(name); own != weights.tensors().end()) found = &own->second;
+  for (const std::string& other_name : further) {
+    const auto other = weights.tensors().find(other_name);
+    if (other == weights.tensors().end()) continue;
+    if (found == nullptr) {
+      found = &other->second;
+    } else if (!same_bits(*found, other->second)) {
+      report.untied.push_back(other_name);
+    }
+  }
+  return found;
+}
+
+// The report, and what is to be copied.
+WeightsReport match(const Task& task, const StateDict& weights, std::vector<Copy>& copies) {
+  WeightsReport report;
+  std::set<std::string> known;
+  auto further = further_names_of(task);
+  for (const auto& [name, tensor] : own_tensors(task)) {
+    known.insert(name);
+    known.insert(further[name].begin(), further[name].end());
+    ++report.expected;
+    const at::Tensor* const found = find_tensor(weights, name, further[name], report);
+    if (found == nullptr) {
+      if (!name.ends_with("num_batches_tracked")) report.missing.push_back(name);
+      continue;
+    }
+    const at::Tensor& saved = *found;
+    if (saved.sizes() != tensor.sizes() || !converts(saved, tensor)) {
+      report.mismatched.push_back({name, kind_of(saved), kind_of(tensor)});
+      continue;
+    }
+    if (saved.scalar_type() != tensor.scalar_type())
+      report.converted.push_back({name, kind_of(saved), kind_of(tensor)});
+    ++report.loaded;
+    copies.push_back({saved, tensor});
+  }
+  for (const auto& entry : weights.tensors()) {
+    if (known.count(entry.first) == 0) report.unexpected.push_back(entry.first);
+  }
+  return report;
+}
+
+template <class Item, class Text>
+void add_line(std::string& text, const char* title, const std::vector<Item>& items, size_t max_names,
+              const Text& text_of) {
+  if (items.empty()) return;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(max_names, items.size()); ++i) shown.push_back(text_of(items[i]));
+  text += c10::str("\n  ", title, ": ", c10::Join(", ", shown));
+  if (items.size() > max_names) text += c10::str(", and ", items.size() - max_names, " more");
+}
+
+}  // namespace
+
+std::string WeightsReport::text(size_t max_names) const {
+  std::string text = c10::str(loaded, " of ", expected, " tensors");
+  const auto name_of = [](const std::string& name) { return name; };
+  const auto difference_of = [](const Difference& difference) {
+    return c10::str(difference.name, " (", difference.found, " there, ", difference.expected, " in the model)");
+  };
+  add_line(text, "missing there", missing, max_names, name_of);
+  add_line(text, "unknown to the model", unexpected, max_names, name_of);
+  add_line(text, "of another shape or type, not loaded", mismatched, max_names, difference_of);
+  add_line(text, "tied in the model, but another value there, not loaded", untied, max_names, name_of);
+  add_line(text, "converted", converted, max_names, difference_of);
+  return text;
+}
+
+WeightsReport match_weights(const Task& task, const StateDict& weights) {
+  std::vector<Copy> copies;
+  return match(task, weights, copies);
+}
+
+WeightsReport load_matching_weights(Task& task, const StateDict& weights, bool strict) {
+  constexpr size_t kMaxNames = 50;
+  std::vector<Copy> copies;
+  const WeightsReport report = match(task, weights, copies);
+  if (strict && !report.exact()) {
+    throw CheckpointError("[weights] they do not fit the model exactly: " + report.text(kMaxNames) +
+                          "\nload the weights of this model, or with strict: false what fits");
+  }
+  if (copies.empty()) {
+    throw CheckpointError("[weights] none of them fits the model: " + report.text(kMaxNames) +
+                          "\nload the weights of this model, or set prefix or revise_keys if only the names differ");
+  }
+  const at::NoGradGuard no_grad;
+  for (const Copy& copy : copies) copy.to.copy_(copy.from);
+  return report;
+}
+
+}  // namespace duet

@@ -1,0 +1,244 @@
+#include "data/data_loader.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <variant>
+
+namespace duet {
+
+void DataLoaderOptions::validate() const {
+  const auto check = [](const char* field, int64_t value, int64_t low, int64_t high) {
+    if (value >= low && value <= high) return;
+    throw ConfigError(c10::str("[DataLoader] found ", field, " ", value, ", expected ", low, " to ", high, "; set '",
+                               field, "' within that range"));
+  };
+  check("batch_size", batch_size, 1, INT32_MAX);
+  check("num_workers", num_workers, 0, 256);
+  check("prefetch", prefetch, 1, 1024);
+}
+
+// Threads that read batches in any order; take() gives them in the order of submit(). Only the consumer
+// calls the public functions.
+class DataLoader::Workers {
+ public:
+  using Read = std::function<Batch(const std::vector<int64_t>&)>;
+
+  Workers(int count, size_t capacity, Read read) : capacity_(capacity), read_(std::move(read)) {
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
+    } catch (...) {  // the system is out of threads: those that run must end before their members do
+      stop();
+      throw;
+    }
+  }
+
+  ~Workers() { stop(); }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  bool empty() const { return submitted_.empty(); }
+  int64_t count() const { return static_cast<int64_t>(submitted_.size()); }
+  bool full() const { return submitted_.size() >= capacity_; }
+
+  void submit(std::vector<int64_t> indices, StateDict position) {
+    auto job = std::make_shared<Job>();
+    job->indices = std::move(indices);
+    job->position = std::move(position);
+    submitted_.push_back(job);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      waiting_.push_back(std::move(job));
+    }
+    job_added_.notify_one();
+  }
+
+  // The batch submitted first and the sampler's state after it. Rethrows what reading it threw.
+  std::pair<Batch, StateDict> take() {
+    const std::shared_ptr<Job> job = std::move(submitted_.front());
+    submitted_.pop_front();
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      job_done_.wait(lock, [&] { return job->done; });
+    }
+    if (job->error) std::rethrow_exception(job->error);
+    return {std::move(job->batch), std::move(job->position)};
+  }
+
+  // Forgets what was submitted. A batch being read now ends in its job, which nobody takes.
+  void clear() {
+    submitted_.clear();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.clear();
+  }
+
+ private:
+  struct Job {
+    std::vector<int64_t> indices;
+    StateDict position;
+    Batch batch;
+    std::exception_ptr error;
+    bool done = false;
+  };
+
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      job_added_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      const std::shared_ptr<Job> job = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      try {
+        job->batch = read_(job->indices);
+      } catch (...) {
+        job->error = std::current_exception();
+      }
+      lock.lock();
+      job->done = true;
+      job_done_.notify_one();
+    }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    job_added_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  const size_t capacity_;
+  const Read read_;
+  std::deque<std::shared_ptr<Job>> submitted_;  // the consumer's, in its order
+  std::mutex mutex_;                            // guards waiting_, stopping_ and Job::done
+  std::condition_variable job_added_, job_done_;
+  std::deque<std::shared_ptr<Job>> waiting_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<Sampler> sampler,
+                       DataLoaderOptions options)
+    : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
+  options_.validate();
+  require<ConfigError>(dataset_ != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
+  require<ConfigError>(sampler_ != nullptr, "[DataLoader] found no sampler, expected one; pass an EpochSampler");
+  const int64_t samples = sampler_->size();
+  if (options_.drop_last && samples > 0 && samples < options_.batch_size) {
+    throw ConfigError(c10::str("[DataLoader] found ", samples, " samples, expected at least batch_size ",
+                               options_.batch_size,
+                               " with drop_last, else no batch is left; lower batch_size or unset drop_last"));
+  }
+  options_.pin_memory = options_.pin_memory && at::hasCUDA();
+  position_ = sampler_->state_dict();
+  if (options_.num_workers > 0) {
+    // One more than the workers' share: the batch that next() is about to give out.
+    const size_t capacity = static_cast<size_t>(options_.num_workers) * static_cast<size_t>(options_.prefetch) + 1;
+    workers_ = std::make_unique<Workers>(options_.num_workers, capacity,
+                                         [this](const std::vector<int64_t>& indices) { return read(indices); });
+  }
+}
+
+DataLoader::~DataLoader() = default;
+
+void DataLoader::start_epoch(int64_t epoch) {
+  if (workers_) {
+    // An endless sampler has no start to go back to: it must draw again what was read ahead.
+    if (sampler_->size() == 0 && !workers_->empty()) sampler_->load_state_dict(position_);
+    workers_->clear();
+  }
+  sampler_->start_epoch(epoch);
+  position_ = sampler_->state_dict();
+}
+
+std::optional<Batch> DataLoader::next() {
+  const auto next_indices = [this] {
+    std::vector<int64_t> indices = sampler_->next(options_.batch_size);
+    const bool tail = static_cast<int64_t>(indices.size()) < options_.batch_size;
+    if (tail && options_.drop_last) indices.clear();
+    return indices;
+  };
+  if (!workers_) {
+    const std::vector<int64_t> indices = next_indices();
+    if (indices.empty()) return std::nullopt;
+    StateDict position = sampler_->state_dict();
+    Batch batch = read(indices);
+    position_ = std::move(position);
+    return batch;
+  }
+  while (!workers_->full()) {
+    std::vector<int64_t> indices = next_indices();
+    if (indices.empty()) break;
+    workers_->submit(std::move(indices), sampler_->state_dict());
+  }
+  if (workers_->empty()) return std::nullopt;
+  auto [batch, position] = workers_->take();
+  position_ = std::move(position);
+  return std::move(batch);
+}
+
+int64_t DataLoader::batches_of(int64_t samples) const {
+  const int64_t rounded_up = options_.drop_last ? 0 : options_.batch_size - 1;
+  return (samples + rounded_up) / options_.batch_size;
+}
+
+int64_t DataLoader::batches_per_epoch() const { return batches_of(sampler_->size()); }
+
+int64_t DataLoader::batches_left() const {
+  const int64_t samples = sampler_->samples_left();
+  const int64_t ahead = workers_ ? workers_->count() : 0;
+  return samples < 0 ? samples : batches_of(samples) + ahead;
+}
+
+namespace {
+
+// A line for each single value: "epoch: 3".
+std::string lines_of(const StateDict& state) {
+  std::ostringstream lines;
+  lines << std::boolalpha;
+  for (const auto& [name, value] : state.values()) {
+    std::visit([&, &key = name](const auto& content) { lines << key << ": " << content << "\n"; }, value);
+  }
+  return lines.str();
+}
+
+}  // namespace
+
+// The position is that of the batches given out, however far a rank's workers have read ahead.
+std::optional<DataShard> DataLoader::shard() const {
+  std::optional<DataShard> share = sampler_->shard();
+  if (share) share->order += c10::str("batch_size: ", options_.batch_size, "\n", lines_of(position_));
+  return share;
+}
+
+StateDict DataLoader::state_dict() const { return position_; }
+
+void DataLoader::load_state_dict(const StateDict& state) {
+  sampler_->load_state_dict(state);  // throws before it changes anything: what was read ahead stays then
+  if (workers_) workers_->clear();
+  position_ = sampler_->state_dict();
+}
+
+Batch DataLoader::read(const std::vector<int64_t>& indices) const {
+  const at::NoGradGuard no_grad;
+  Batch batch = dataset_->get(indices);
+  if (!options_.pin_memory) return batch;
+  Batch pinned;
+  for (const auto& [name, tensor] : batch.items()) pinned.set(name, tensor.pin_memory());
+  return pinned;
+}
+
+}  // namespace duet

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "data_source.h"
+#include "dataset.h"
+#include "sampler.h"
+
+#include <memory>
+
+namespace duet {
+
+struct DataLoaderOptions {
+  int64_t batch_size = 1;
+  int num_workers = 0;       // threads that read ahead; 0: read in next()
+  int prefetch = 2;          // batches ahead per worker
+  bool drop_last = false;    // leave out a last batch that is not full
+  bool pin_memory = false;   // page-locked host memory, for copies to a CUDA device
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// A DataSource over a dataset and a sampler. Workers may finish in any order; batches come in the
+// sampler's, whatever their number. An exception of a worker is rethrown by the next() that would have given its batch.
+class DataLoader : public DataSource {
+ public:
+  DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<Sampler> sampler, DataLoaderOptions options);
+  ~DataLoader() override;
+
+  void start_epoch(int64_t epoch) override;
+  std::optional<Batch> next() override;
+  int64_t batches_per_epoch() const override;
+  int64_t batches_left() const override;
+  std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
+  std::optional<DataShard> shard() const override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  class Workers;
+  Batch read(const std::vector<int64_t>& indices) const;
+  int64_t batches_of(int64_t samples) const;
+
+  std::shared_ptr<const Dataset> dataset_;
+  std::unique_ptr<Sampler> sampler_;
+  DataLoaderOptions options_;
+  StateDict position_;  // the sampler's state after the last batch given out
+  std::unique_ptr<Workers> workers_;
+};
+
+}  // namespace duet

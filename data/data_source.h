@@ -1,0 +1,32 @@
+#pragma once
+
+#include "../base/batch.h"
+#include "data_shard.h"
+#include "../base/state_dict.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace duet {
+
+// Micro-batches for a trainer. state_dict() is the position after the last batch that next() gave out:
+// a source that loads it goes on with the very next batch.
+class DataSource : public Stateful {
+ public:
+  // Starts epoch `epoch` (from 0) from its beginning. A source whose state was loaded in the middle of
+  // that same epoch goes on there instead, once.
+  virtual void start_epoch(int64_t epoch) = 0;
+  // The next micro-batch, or nothing at the end of the epoch. Throws DataError for data it cannot read.
+  virtual std::optional<Batch> next() = 0;
+  // Micro-batches of a whole epoch; 0 if unknown or endless.
+  virtual int64_t batches_per_epoch() const = 0;
+  // Those left of the epoch that state_dict() tells of; -1 if unknown or endless.
+  virtual int64_t batches_left() const { return -1; }
+  // Whether every epoch has an order of its own; nothing if the source cannot tell.
+  virtual std::optional<bool> shuffles() const { return std::nullopt; }
+  // Its part of data that all ranks read together: trainers then make sure that the parts fit. Nothing if it knows of
+  // no other ranks.
+  virtual std::optional<DataShard> shard() const { return std::nullopt; }
+};
+
+}  // namespace duet

@@ -1,0 +1,127 @@
+#include "data/sampler.h"
+
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+// SplitMix64: neighbouring seeds and epochs give unrelated streams.
+uint64_t mixed(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+// A uniform number in [0, bound). The standard fixes what mt19937_64 draws but not what its distributions and
+// std::shuffle make of it: an own rule keeps a run's order the same with every standard library.
+uint64_t uniform_below(std::mt19937_64& generator, uint64_t bound) {
+  const uint64_t limit = std::numeric_limits<uint64_t>::max() - std::numeric_limits<uint64_t>::max() % bound;
+  uint64_t drawn = generator();
+  while (drawn >= limit) drawn = generator();
+  return drawn % bound;
+}
+
+}  // namespace
+
+EpochSampler::EpochSampler(int64_t dataset_size, bool shuffle, uint64_t seed)
+    : size_(dataset_size), shuffle_(shuffle), seed_(seed) {
+  if (dataset_size < 1) {
+    throw DataError(c10::str("[Sampler] found a dataset of ", dataset_size,
+                             " samples, expected at least 1; check the dataset's files and limits"));
+  }
+}
+
+void EpochSampler::start_epoch(int64_t epoch) {
+  const bool go_on = resumed_ && epoch == epoch_;
+  resumed_ = false;
+  if (go_on) return;
+  if (epoch != epoch_) order_.clear();
+  epoch_ = epoch;
+  position_ = 0;
+}
+
+std::vector<int64_t> EpochSampler::next(int64_t count) {
+  resumed_ = false;
+  if (order_.empty()) draw();
+  const int64_t taken = std::clamp<int64_t>(count, 0, size_ - position_);
+  const auto first = order_.begin() + position_;
+  position_ += taken;
+  return {first, first + taken};
+}
+
+void EpochSampler::draw() {
+  order_.resize(static_cast<size_t>(size_));
+  std::iota(order_.begin(), order_.end(), int64_t{0});
+  if (!shuffle_) return;
+  std::mt19937_64 generator(mixed(mixed(seed_) + static_cast<uint64_t>(epoch_)));
+  for (size_t last = order_.size() - 1; last > 0; --last) {
+    std::swap(order_[last], order_[uniform_below(generator, last + 1)]);
+  }
+}
+
+StateDict EpochSampler::state_dict() const {
+  StateDict state;
+  state.set("epoch", StateValue(epoch_));
+  state.set("position", StateValue(position_));
+  state.set("size", StateValue(size_));
+  state.set("shuffle", StateValue(shuffle_));
+  state.set("seed", StateValue(static_cast<int64_t>(seed_)));
+  return state;
+}
+
+void EpochSampler::load_state_dict(const StateDict& state) {
+  const int64_t epoch = state.integer("epoch");
+  const int64_t position = state.integer("position");
+  const int64_t seed = state.integer("seed");
+  if (state.integer("size") != size_) {
+    throw CheckpointError(c10::str("[Sampler] found a dataset of ", size_, " samples, expected ", state.integer("size"),
+                                   " as in the checkpoint; resume with the same data, or load only the weights"));
+  }
+  if (state.flag("shuffle") != shuffle_) {
+    throw CheckpointError(c10::str("[Sampler] found shuffle ", shuffle_ ? "on" : "off", ", expected ",
+                                   shuffle_ ? "off" : "on",
+                                   " as in the checkpoint; set it as before, or load only the weights"));
+  }
+  if (epoch < 0 || position < 0 || position > size_) {
+    throw CheckpointError(c10::str("[Sampler] found epoch ", epoch, " and position ", position,
+                                   ", expected an epoch from 0 and a position in [0, ", size_,
+                                   "]; the checkpoint was written by something else"));
+  }
+  // The saved seed wins over this one: the rest of the epoch must be the rest of the same order.
+  seed_ = static_cast<uint64_t>(seed);
+  epoch_ = epoch;
+  position_ = position;
+  order_.clear();
+  resumed_ = true;
+}
+
+InfiniteSampler::InfiniteSampler(int64_t dataset_size, bool shuffle, uint64_t seed)
+    : pass_(dataset_size, shuffle, seed) {}
+
+std::vector<int64_t> InfiniteSampler::next(int64_t count) {
+  std::vector<int64_t> indices = pass_.next(count);
+  while (static_cast<int64_t>(indices.size()) < count) {
+    pass_.start_epoch(++epoch_);
+    const std::vector<int64_t> more = pass_.next(count - static_cast<int64_t>(indices.size()));
+    indices.insert(indices.end(), more.begin(), more.end());
+  }
+  return indices;
+}
+
+StateDict InfiniteSampler::state_dict() const { return pass_.state_dict(); }
+
+void InfiniteSampler::load_state_dict(const StateDict& state) {
+  pass_.load_state_dict(state);
+  epoch_ = state.integer("epoch");
+}
+
+}  // namespace duet

@@ -1,0 +1,116 @@
+#include "data/text_dataset.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "data/detail/dataset_check.h"
+#include "base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace duet {
+
+void TextDatasetOptions::validate() const {
+  const auto fail = [](const std::string& what) { throw ConfigError("[TextDataset] found " + what); };
+  if (split != "train" && split != "val" && split != "all") {
+    fail("split '" + split + "', expected train, val or all; correct 'split'");
+  }
+  if (context < 1) fail(c10::str("context ", context, ", expected at least 1; correct 'context'"));
+  if (stride < 0) fail(c10::str("stride ", stride, ", expected 0 (as context) or more; correct 'stride'"));
+  if (!(val_fraction >= 0 && val_fraction < 1)) {
+    fail(c10::str("val_fraction ", val_fraction, ", expected 0 up to, not including, 1; correct 'val_fraction'"));
+  }
+}
+
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  std::ifstream file(path, std::ios::binary);
+  if (!std::filesystem::is_regular_file(path, ignored) || !file) {
+    throw DataError("[TextDataset] found no readable file '" + path + "', expected a text file; set 'path'");
+  }
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) {
+    throw DataError("[TextDataset] file '" + path + "': found that it cannot be read to its end; copy it anew");
+  }
+  return text;
+}
+
+}  // namespace
+
+TextDataset::TextDataset(TextDatasetOptions options) : options_(std::move(options)) {
+  options_.validate();
+  if (options_.stride == 0) options_.stride = options_.context;
+  const std::string text = read_text(options_.path);
+
+  std::array<bool, 256> seen{};
+  for (const char c : text) seen[static_cast<uint8_t>(c)] = true;
+  token_of_.fill(-1);
+  for (size_t byte = 0; byte < seen.size(); ++byte) {
+    if (!seen[byte]) continue;
+    token_of_[byte] = static_cast<int16_t>(vocabulary_.size());
+    vocabulary_.push_back(static_cast<char>(byte));
+  }
+
+  const auto val_size = static_cast<size_t>(std::floor(static_cast<double>(text.size()) * options_.val_fraction));
+  const size_t border = text.size() - val_size;
+  const size_t first = options_.split == "val" ? border : 0;
+  const size_t last = options_.split == "train" ? border : text.size();
+  for (size_t i = first; i < last; ++i) {
+    tokens_.push_back(static_cast<uint8_t>(token_of_[static_cast<uint8_t>(text[i])]));
+  }
+  const auto length = static_cast<int64_t>(tokens_.size());
+  if (length <= options_.context) {
+    throw DataError(c10::str("[TextDataset] file '", options_.path, "': found ", length, " characters in split '",
+                             options_.split, "', expected more than context ", options_.context,
+                             "; lower 'context' or take a longer text"));
+  }
+  size_ = (length - 1 - options_.context) / options_.stride + 1;
+}
+
+Batch TextDataset::get(const std::vector<int64_t>& indices) const {
+  check_indices("TextDataset", indices, size_);
+  const auto count = static_cast<int64_t>(indices.size());
+  const at::Tensor input = at::empty({count, options_.context}, at::TensorOptions(at::kLong));
+  const at::Tensor target = at::empty({count, options_.context}, at::TensorOptions(at::kLong));
+  int64_t* inputs = input.mutable_data_ptr<int64_t>();
+  int64_t* targets = target.mutable_data_ptr<int64_t>();
+  for (const int64_t index : indices) {
+    const auto start = tokens_.begin() + index * options_.stride;
+    inputs = std::copy_n(start, options_.context, inputs);
+    targets = std::copy_n(start + 1, options_.context, targets);
+  }
+  return {{"input", input}, {"target", target}};
+}
+
+std::vector<int64_t> TextDataset::encode(std::string_view text) const {
+  std::vector<int64_t> tokens;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    if (token_of_[byte] < 0) {
+      throw DataError(c10::str("[TextDataset] found byte ", static_cast<int>(byte), " at position ", i,
+                               ", expected one that occurs in '", options_.path, "'; leave it out"));
+    }
+    tokens.push_back(token_of_[byte]);
+  }
+  return tokens;
+}
+
+std::string TextDataset::decode(const std::vector<int64_t>& tokens) const {
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size()) {
+      throw DataError(c10::str("[TextDataset] found token ", tokens[i], " at position ", i, ", expected 0 to ",
+                               vocab_size() - 1, "; decode tokens of this vocabulary"));
+    }
+    text.push_back(vocabulary_[static_cast<size_t>(tokens[i])]);
+  }
+  return text;
+}
+
+}  // namespace duet

@@ -1,0 +1,287 @@
+#include "distributed/detail/c10d_communicator.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/unbind.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/detail/error_text.h"
+#include "base/log.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+// What goes on here is no part of a step that is being recorded, nor of autograd.
+struct PlainCalls {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard below_recorder{c10::DispatchKey::Fake};
+};
+
+// The verdict is there: no need to wait any longer.
+struct GroupIsOver {};
+
+constexpr std::chrono::milliseconds kLookUp{100};
+
+// What an all_gather or broadcast begins with: its kind, how many numbers it has, and the first of them. It has one
+// size for all of them: Gloo ends the process when ranks that are at different calls exchange blocks of different
+// sizes.
+constexpr std::size_t kHead = 9;
+constexpr double kNumbers = 1, kTexts = 2, kBroadcast = 3;
+
+std::string call_text(const std::vector<double>& head) {
+  if (head[0] == kTexts) return "all_gather of a text";
+  if (head[0] == kBroadcast) return c10::str("broadcast from rank ", head[3]);
+  return c10::str("all_gather of ", head[1], head[1] == 1 ? " number" : " numbers");
+}
+
+// The connections of a group that is over. Their destructors would wait for calls that others never come to.
+void leave_behind(const c10::intrusive_ptr<c10d::Backend>& backend) {
+  static std::mutex mutex;
+  static auto* const left = new std::vector<c10::intrusive_ptr<c10d::Backend>>();
+  const std::lock_guard lock(mutex);
+  left->push_back(backend);
+}
+
+}  // namespace
+
+// A graph on the device that waits for a lost rank would never end, nor would this process, which frees its memory.
+// NCCL's abort ends the waits at once, but returns only when all graphs that were captured with its connections are
+// gone, which the caller's own trainer holds: so it runs in a thread that nobody waits for as long as that one lives.
+struct C10dCommunicator::DeviceEnd {
+  explicit DeviceEnd(c10::intrusive_ptr<c10d::Backend> device) : backend(std::move(device)) {}
+
+  static void start(const std::shared_ptr<DeviceEnd>& end) {
+    if (end->started.exchange(true)) return;
+    std::thread([end] {
+      try {
+        end->backend->abort();
+      } catch (const std::exception& error) {
+        log_warning("[Communicator] the device's connections could not be closed (" + first_line(error) + ")");
+      }
+      const std::lock_guard lock(end->mutex);
+      end->done = true;
+      end->changed.notify_all();
+    }).detach();
+  }
+
+  void wait(std::chrono::seconds most) {
+    std::unique_lock lock(mutex);
+    if (started) changed.wait_for(lock, most, [this] { return done; });
+  }
+
+  c10::intrusive_ptr<c10d::Backend> backend;
+  std::atomic<bool> started{false};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+};
+
+C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
+                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts)
+    : rank_(host->getRank()),
+      world_size_(host->getSize()),
+      host_(std::move(host)),
+      device_(std::move(device)),
+      device_waits_on_host_(device_->getBackendName() == "gloo"),
+      watch_(std::move(watch)),
+      timeouts_(timeouts) {
+  if (!watch_) return;
+  // Patience is for a rank that works: one that is stopped is found after the shorter timeout in every phase.
+  std::function<void()> end_waits = [] {};
+  if (!device_waits_on_host_) {
+    device_end_ = std::make_shared<DeviceEnd>(device_);
+    end_waits = [end = device_end_] { DeviceEnd::start(end); };
+  }
+  watch_->watch_for_waits(std::move(end_waits), timeouts_.running);
+}
+
+C10dCommunicator::~C10dCommunicator() {
+  const auto is_open = [](const auto& item) { return !item.second->isCompleted(); };
+  if (device_waits_on_host_ && failure_.empty() && std::any_of(open_.begin(), open_.end(), is_open)) {
+    fail("it gave up its communicator in the middle of a step");
+  }
+  if (device_end_) device_end_->wait(std::chrono::seconds(3));  // the graphs are gone by now
+}
+
+template <class Call>
+auto C10dCommunicator::guarded(Call call) -> decltype(call()) {
+  if (!failure_.empty()) throw PeerError(failure_);
+  std::string error;
+  try {
+    if (!watch_ || !watch_->over()) {
+      const PlainCalls plain;
+      return call();
+    }
+  } catch (const GroupIsOver&) {
+  } catch (const std::exception& found) {
+    error = first_line(found);
+  }
+  failure_ = watch_ ? watch_->diagnose(error) : "[Communicator] a call that waits for other ranks failed: " + error;
+  abandon();
+  throw PeerError(failure_);
+}
+
+// Looks up every now and then: the rank that this one waits for may itself wait for the one that is lost.
+void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
+  if (!work) return;
+  while (watch_ && !work->isCompleted()) {
+    try {
+      work->wait(kLookUp);
+    } catch (const std::exception&) {  // not in that time, or failed
+    }
+    if (!work->isCompleted() && watch_->over()) throw GroupIsOver();
+  }
+  work->wait();
+}
+
+// The tensors belong to the call, which may go on after this rank has given up.
+std::vector<std::vector<double>> C10dCommunicator::gather(const std::vector<double>& numbers) {
+  return guarded([&] {
+    const auto count = static_cast<int64_t>(numbers.size());
+    const at::Tensor own = at::empty({count}, at::kDouble), all = at::empty({world_size(), count}, at::kDouble);
+    std::copy(numbers.begin(), numbers.end(), own.mutable_data_ptr<double>());
+    std::vector<at::Tensor> inputs{own};
+    std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
+    c10d::AllgatherOptions options;
+    options.timeout = timeout();
+    wait(host_->allgather(outputs, inputs, options));
+    std::vector<std::vector<double>> rows;
+    for (const at::Tensor& row : outputs[0]) {
+      const double* const values = row.const_data_ptr<double>();
+      rows.emplace_back(values, values + count);
+    }
+    return rows;
+  });
+}
+
+std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, const std::vector<double>& numbers) {
+  std::vector<double> head{kind, static_cast<double>(numbers.size())};
+  head.insert(head.end(), numbers.begin(),
+              numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
+  head.resize(kHead);
+  std::vector<std::vector<double>> rows = gather(head);
+  for (std::size_t rank = 1; rank < rows.size(); ++rank) {
+    const std::string there = call_text(rows[rank]), first = call_text(rows[0]);
+    if (there == first) continue;
+    throw ConfigError(c10::str("[Communicator] rank ", rank, " is at another call than rank 0: '", there,
+                               "' instead of '", first,
+                               "', expected the same calls in the same order on all ranks; call barrier(), save() and "
+                               "their like on every rank"));
+  }
+  if (numbers.size() > kHead - 2) return gather(numbers);
+  for (auto& row : rows) row = {row.begin() + 2, row.begin() + 2 + static_cast<std::ptrdiff_t>(numbers.size())};
+  return rows;
+}
+
+std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<double>& numbers) {
+  return gather_call(kNumbers, numbers);
+}
+
+std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
+  const auto sizes = gather_call(kTexts, {static_cast<double>(bytes.size())});
+  double longest = 0;
+  for (const auto& size : sizes) longest = std::max(longest, size.front());
+  std::vector<std::string> texts(sizes.size());
+  if (longest == 0) return texts;
+  return guarded([&] {
+    const auto length = static_cast<int64_t>(longest);
+    const at::Tensor own = at::zeros({length}, at::kByte), all = at::empty({world_size(), length}, at::kByte);
+    std::copy(bytes.begin(), bytes.end(), static_cast<char*>(own.mutable_data_ptr()));
+    std::vector<at::Tensor> inputs{own};
+    std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
+    c10d::AllgatherOptions options;
+    options.timeout = timeout();
+    wait(host_->allgather(outputs, inputs, options));
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+      texts[rank].assign(static_cast<const char*>(outputs[0][rank].const_data_ptr()),
+                         static_cast<std::size_t>(sizes[rank].front()));
+    }
+    return texts;
+  });
+}
+
+std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
+  if (root < 0 || root >= world_size()) {
+    throw ConfigError(
+        c10::str("[Communicator] broadcast from rank ", root, ", expected a rank from 0 to ", world_size() - 1));
+  }
+  const double own_size = rank() == root ? static_cast<double>(bytes.size()) : 0;
+  const auto sizes = gather_call(kBroadcast, {own_size, static_cast<double>(root)});
+  const auto size = static_cast<int64_t>(sizes[static_cast<std::size_t>(root)].front());
+  if (size == 0) return {};
+  return guarded([&] {
+    const at::Tensor text = at::empty({size}, at::kByte);
+    if (rank() == root) std::copy(bytes.begin(), bytes.end(), static_cast<char*>(text.mutable_data_ptr()));
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{text};
+    wait(host_->broadcast(tensors, options));
+    return std::string(static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(size));
+  });
+}
+
+void C10dCommunicator::do_start_sum(const at::Tensor& values) {
+  guarded([&] {
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::SUM;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{values};
+    open_[values.const_data_ptr()] = device_->allreduce(tensors, options);
+  });
+}
+
+void C10dCommunicator::do_start_broadcast(const at::Tensor& values, int64_t root) {
+  guarded([&] {
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{values};
+    open_[values.const_data_ptr()] = device_->broadcast(tensors, options);
+  });
+}
+
+void C10dCommunicator::do_finish(const at::Tensor& values) {
+  guarded([&] {
+    const auto open = open_.find(values.const_data_ptr());
+    if (open == open_.end()) return;
+    const c10::intrusive_ptr<c10d::Work> work = open->second;
+    open_.erase(open);
+    device_waits_on_host_ ? wait(work) : static_cast<void>(work->wait());
+  });
+}
+
+void C10dCommunicator::report(int64_t step, const char* phase) {
+  if (watch_) watch_->report(step, phase);
+}
+
+void C10dCommunicator::report(const char* phase) {
+  if (watch_) watch_->report(phase);
+}
+
+void C10dCommunicator::fail(const std::string& reason) {
+  if (!failure_.empty()) return;  // the others are to blame, and know
+  failure_ = "[Communicator] this rank has failed: " + reason;
+  if (watch_) watch_->fail(reason.substr(0, 2000));
+  abandon();
+}
+
+void C10dCommunicator::abandon() {
+  if (device_end_) DeviceEnd::start(device_end_);
+  open_.clear();
+  leave_behind(std::exchange(device_, nullptr));
+  leave_behind(std::exchange(host_, nullptr));
+}
+
+}  // namespace duet

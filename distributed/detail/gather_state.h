@@ -1,0 +1,13 @@
+#pragma once
+
+#include "distributed/communicator.h"
+#include "base/state_dict.h"
+
+#include <vector>
+
+namespace duet {
+
+// Every rank's small state, by rank: tensors on the host (states of generators, buffers), nothing else.
+std::vector<StateDict> gather_state(Communicator& communicator, const StateDict& own);
+
+}  // namespace duet

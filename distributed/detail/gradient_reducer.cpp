@@ -1,0 +1,335 @@
+#include "distributed/detail/gradient_reducer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include "distributed/collective_ops.h"
+#include "distributed/detail/text_difference.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "distributed/detail/layout_hash.h"
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace duet {
+
+struct GradientReducer::Entry {
+  std::string name;
+  at::Tensor parameter;
+  std::size_t bucket = 0;
+  at::Tensor view{};                                     // its place in the bucket; undefined: it does not train
+  std::shared_ptr<torch::autograd::Node> accumulator{};  // holds the hook below
+  std::uintptr_t hook = 0;
+  bool ready = false;
+  int64_t touches = 0;  // additions to it in this backward
+  int64_t usual = 0;    // in those before; 0: not known yet
+  bool unused = false;  // on every rank, as the first step found
+};
+
+struct GradientReducer::Bucket {
+  at::Tensor flat;
+  std::vector<std::size_t> entries;
+  std::size_t waiting = 0;  // entries that are not ready
+};
+
+// Runs when autograd has added to a parameter's gradient: once in a backward, or more often where a node runs a backward
+// of its own (checkpointing) for a parameter that others use too.
+class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
+ public:
+  ReadyHook(GradientReducer& reducer, std::size_t entry) : reducer_(reducer), entry_(entry) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    if (reducer_.armed_) reducer_.touched(entry_);
+    return outputs;
+  }
+
+ private:
+  GradientReducer& reducer_;
+  std::size_t entry_;
+};
+
+GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
+                                 const DistributedOptions& options)
+    : communicator_(std::move(communicator)), options_(options) {
+  for (const auto& [name, parameter] : parameters)
+    entries_.push_back({.name = name, .parameter = parameter});
+}
+
+GradientReducer::~GradientReducer() {
+  for (Entry& entry : entries_) {
+    if (entry.accumulator) entry.accumulator->del_post_hook(entry.hook);
+  }
+}
+
+void GradientReducer::prepare() {
+  const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.view.defined() == entry.parameter.requires_grad();
+  });
+  const bool asked = std::exchange(agrees_anew_, false);
+  if (!same) return make_buckets();
+  if (asked) check_same_buckets();  // the captured steps hold the buckets that are there
+}
+
+uint64_t GradientReducer::layout() const {
+  uint64_t hash = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].parameter.requires_grad()) hash = hash_with(hash, i);
+  }
+  return hash;
+}
+
+void GradientReducer::begin() {
+  for (Entry& entry : entries_) {
+    entry.ready = false;
+    entry.touches = 0;
+  }
+  for (Bucket& bucket : buckets_) bucket.waiting = bucket.entries.size();
+  started_ = 0;
+  armed_ = false;
+}
+
+// By dtype, in reverse order of registration. The layout follows from the parameters alone, so a resumed run sums in
+// the same order.
+void GradientReducer::make_buckets() {
+  buckets_.clear();
+  std::vector<at::ScalarType> open_types;
+  std::vector<std::size_t> open;  // the bucket that each dtype fills
+  std::vector<int64_t> bytes;
+  for (std::size_t i = entries_.size(); i-- > 0;) {
+    Entry& entry = entries_[i];
+    entry.view = at::Tensor();
+    if (!entry.parameter.requires_grad()) continue;
+    const at::ScalarType type = entry.parameter.scalar_type();
+    const auto known = std::find(open_types.begin(), open_types.end(), type);
+    std::size_t slot = static_cast<std::size_t>(known - open_types.begin());
+    const auto size = static_cast<int64_t>(entry.parameter.nbytes());
+    const auto limit = [&](std::size_t bucket) {
+      return bucket == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
+    };
+    if (known == open_types.end() || bytes[open[slot]] >= limit(open[slot])) {
+      if (known == open_types.end()) {
+        open_types.push_back(type);
+        open.push_back(0);
+      }
+      open[slot] = buckets_.size();
+      buckets_.emplace_back();
+      bytes.push_back(0);
+    }
+    entry.bucket = open[slot];
+    buckets_[open[slot]].entries.push_back(i);
+    bytes[open[slot]] += size;
+  }
+  place_buckets();
+  check_same_buckets();
+  add_hooks();
+}
+
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes, as of memory of its own
+
+}  // namespace
+
+// In memory for all parameters that is kept: those that train may change and change back, and a step that was captured
+// before sums at the places of then.
+void GradientReducer::place_buckets() {
+  const at::NoGradGuard no_grad;
+  const auto padded = [](const at::Tensor& parameter, int64_t count) {
+    const int64_t step = kAlignment / static_cast<int64_t>(parameter.element_size());
+    return (count + step - 1) / step * step;
+  };
+  std::map<at::ScalarType, int64_t> needed, taken;
+  for (const Entry& entry : entries_)
+    needed[entry.parameter.scalar_type()] += padded(entry.parameter, entry.parameter.numel());
+  for (Bucket& bucket : buckets_) {
+    const at::Tensor& first = entries_[bucket.entries.front()].parameter;
+    at::Tensor& memory = memory_[first.scalar_type()];
+    const int64_t size = needed[first.scalar_type()];
+    if (!memory.defined() || memory.numel() < size) memory = at::zeros({size}, first.options().requires_grad(false));
+    int64_t count = 0;
+    for (const std::size_t i : bucket.entries) count += entries_[i].parameter.numel();
+    int64_t& start = taken[first.scalar_type()];
+    bucket.flat = memory.narrow(0, start, count);
+    start += padded(first, count);
+    int64_t offset = 0;
+    for (const std::size_t i : bucket.entries) {
+      Entry& entry = entries_[i];
+      // Dense in the parameter's own order of dimensions where it has one (channels last), as a gradient of autograd's.
+      const bool dense = entry.parameter.is_non_overlapping_and_dense();
+      const at::Tensor part = bucket.flat.narrow(0, offset, entry.parameter.numel());
+      entry.view = dense ? part.as_strided(entry.parameter.sizes(), entry.parameter.strides(), part.storage_offset())
+                         : part.view(entry.parameter.sizes());
+      offset += entry.parameter.numel();
+    }
+  }
+}
+
+// Buckets of different sizes would end the processes within Gloo.
+void GradientReducer::check_same_buckets() const {
+  communicator_->report("agreement on what trains");  // a rank that comes here alone waits in vain
+  std::string own;
+  for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
+  const std::vector<std::string> all = communicator_->all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    const auto [there, here] = first_different_lines(all[rank], all.front());
+    throw ConfigError(
+        c10::str("[Distributed] rank ", rank, " trains other parameters than rank 0 (", there, "; on rank 0 ", here,
+                 "), expected the same everywhere; call requires_grad_() on all ranks at the same step"));
+  }
+  communicator_->report("step");
+}
+
+void GradientReducer::add_hooks() {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
+    if (entry.accumulator || !entry.view.defined()) continue;
+    entry.accumulator = torch::autograd::impl::grad_accumulator(entry.parameter);
+    entry.hook = entry.accumulator->add_post_hook(std::make_unique<ReadyHook>(*this, i));
+  }
+}
+
+int64_t GradientReducer::gradient_bytes() const {
+  int64_t bytes = 0;
+  for (const Entry& entry : entries_)
+    bytes += entry.parameter.requires_grad() ? static_cast<int64_t>(entry.parameter.nbytes()) : 0;
+  return bytes;
+}
+
+void GradientReducer::arm() {
+  has_batch_ = true;
+  armed_ = true;
+}
+
+// Only a backward tells how often it comes here: what is not known yet is taken at its end, so the first one starts
+// nothing.
+void GradientReducer::touched(std::size_t index) {
+  Entry& entry = entries_[index];
+  if (!entry.view.defined() || !entry.parameter.grad().defined()) return;
+  if (++entry.touches < entry.usual || entry.usual == 0) return;
+  if (entry.ready && entry.bucket < started_) {
+    throw ConfigError(c10::str("[Distributed] autograd added to the gradient of '", entry.name, "' ", entry.touches,
+                               " times in one backward on rank ", communicator_->rank(), ", never more than ",
+                               entry.usual, " times in those before, after which it was sent, expected no more in any ",
+                               "step; checkpoint the same modules every time"));
+  }
+  take(index);
+  start_full_buckets();
+}
+
+// Its place in the bucket becomes the gradient. Autograd may still add to it there until the bucket is started.
+void GradientReducer::take(std::size_t index) {
+  const at::NoGradGuard no_grad;
+  Entry& entry = entries_[index];
+  at::Tensor& gradient = entry.parameter.mutable_grad();
+  if (entry.ready && gradient.is_same(entry.view)) return;
+  if (gradient.layout() != at::kStrided) {
+    throw ConfigError(c10::str("[TrainStep] the gradient of '", entry.name, "' is ", gradient.layout(),
+                               ", expected a dense one; make its ", "Embedding without sparse"));
+  }
+  if (entry.unused) {
+    throw ConfigError(c10::str("[Distributed] parameter '", entry.name, "' got its first gradient on rank ",
+                               communicator_->rank(),
+                               " after no rank gave it one in the first step, where the ranks agreed to leave it "
+                               "alone; let every step use it, ",
+                               "or freeze it with requires_grad_(false)"));
+  }
+  entry.view.copy_(gradient);
+  gradient = entry.view;
+  if (!std::exchange(entry.ready, true)) --buckets_[entry.bucket].waiting;
+}
+
+void GradientReducer::start_full_buckets() {
+  for (; started_ < buckets_.size() && buckets_[started_].waiting == 0; ++started_) {
+    start_sum_(buckets_[started_].flat, *communicator_);
+  }
+}
+
+void GradientReducer::finish() {
+  armed_ = false;
+  const bool has_batch = std::exchange(has_batch_, false);
+  const at::NoGradGuard no_grad;
+  fill_missing(has_batch);
+  for (Entry& entry : entries_) entry.usual = std::max(entry.usual, entry.touches);
+  for (Bucket& bucket : buckets_) finish_(bucket.flat, *communicator_);
+  for (Entry& entry : entries_) {
+    if (entry.view.defined()) entry.parameter.mutable_grad() = entry.unused ? at::Tensor() : entry.view;
+  }
+}
+
+// A gradient that the last micro-batch did not touch is there from an earlier one, or missing; a missing one is zero to
+// the others.
+void GradientReducer::fill_missing(bool has_batch) {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = entries_.size(); i-- > 0;) {
+    Entry& entry = entries_[i];
+    if (!entry.view.defined() || entry.ready) continue;
+    if (entry.parameter.grad().defined()) {
+      take(i);
+      continue;
+    }
+    if (has_batch && !entry.unused) missing.push_back(i);
+    entry.view.zero_();
+    entry.ready = true;
+    --buckets_[entry.bucket].waiting;
+  }
+  if (agreed_on_unused_ && !missing.empty() && !options_.find_unused_parameters) refuse_missing(missing);
+  start_full_buckets();
+  if (!agreed_on_unused_) agree_on_unused(missing, has_batch);
+}
+
+// The other ranks may have one: to ask them in every step would cost a wait.
+void GradientReducer::refuse_missing(const std::vector<std::size_t>& missing) const {
+  std::string names;
+  for (std::size_t k = 0; k < std::min<std::size_t>(missing.size(), 8); ++k)
+    names += (k == 0 ? "'" : ", '") + entries_[missing[k]].name + "'";
+  if (missing.size() > 8) names += c10::str(" and ", missing.size() - 8, " more");
+  throw ConfigError(c10::str("[Distributed] ", names, " got no gradient in this step on rank ", communicator_->rank(),
+                             ", expected one in every step as in the first; use it in every forward, freeze it with "
+                             "requires_grad_(false), or set ",
+                             "find_unused_parameters to count a missing gradient as zero"));
+}
+
+// Once, at the first step: a parameter that no rank uses stays without a gradient, as in one process.
+void GradientReducer::agree_on_unused(const std::vector<std::size_t>& missing, bool has_batch) {
+  std::string own(entries_.size(), has_batch ? '1' : '-');
+  for (const std::size_t i : missing) own[i] = '0';
+  const std::vector<std::string> all = communicator_->all_gather(own);
+  std::vector<std::size_t> partly;
+  std::string unused;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].view.defined()) continue;
+    const bool some = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '1'; });
+    const bool lacking = std::any_of(all.begin(), all.end(), [i](const std::string& rank) { return rank[i] == '0'; });
+    if (some && lacking) partly.push_back(i);
+    entries_[i].unused = !some && !options_.find_unused_parameters;
+    if (!some) unused += (unused.empty() ? "'" : ", '") + entries_[i].name + "'";
+  }
+  agreed_on_unused_ = true;
+  if (!partly.empty() && !options_.find_unused_parameters) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      std::vector<std::size_t> here;
+      std::copy_if(partly.begin(), partly.end(), std::back_inserter(here),
+                   [&](std::size_t i) { return all[rank][i] == '0'; });
+      if (here.empty()) continue;
+      throw ConfigError(c10::str("[Distributed] '", entries_[here.front()].name, "' and ", here.size() - 1,
+                                 " more parameters got no gradient on rank ", rank,
+                                 " but on another, expected one on all or none; use them in every forward, freeze them "
+                                 "with requires_grad_(false), or set ",
+                                 "find_unused_parameters to count a missing gradient as zero"));
+    }
+  }
+  if (!unused.empty() && communicator_->is_main()) {
+    const char* const fate = options_.find_unused_parameters ? "it counts as zero" : "they stay as they are";
+    log_warning(c10::str("[Distributed] no rank gives these parameters a gradient in the first step, ", fate, ": ",
+                         unused, "; freeze those that never train with requires_grad_(false) to save their ",
+                         "communication"));
+  }
+}
+
+}  // namespace duet

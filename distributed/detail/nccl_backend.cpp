@@ -1,0 +1,56 @@
+#include "distributed/detail/nccl_backend.h"
+
+#include "base/detail/error_text.h"
+#include "base/log.h"
+#include <stdlib.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <atomic>
+#include <exception>
+
+namespace duet {
+
+namespace {
+
+// A group's destructor warns unless it was shut down before, and frees communicators that others may still use.
+class OwnNcclBackend : public c10d::ProcessGroupNCCL {
+ public:
+  using c10d::ProcessGroupNCCL::ProcessGroupNCCL;
+
+  // While an error is on its way, others may never come to the end of what they share with this rank.
+  ~OwnNcclBackend() override {
+    if (aborted_) return;
+    try {
+      std::uncaught_exceptions() > 0 ? ProcessGroupNCCL::abort() : ProcessGroupNCCL::shutdown();
+    } catch (const std::exception& error) {
+      log_warning("[Communicator] NCCL was not shut down (" + first_line(error) + ")");
+    }
+  }
+
+  void abort() override {
+    aborted_ = true;
+    ProcessGroupNCCL::abort();
+  }
+
+ private:
+  std::atomic<bool> aborted_ = false;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                    int world_size, at::Device device,
+                                                    std::chrono::milliseconds timeout) {
+  // A watchdog that asks for the state of work within a captured graph would break the capture (PyTorch's notes on CUDA
+  // graphs); a value set by the user stays.
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
+  // Buffers of a graph are registered by all ranks or none; ranks whose last batches differ in shape capture apart.
+  setenv("NCCL_GRAPH_REGISTER", "0", /*overwrite=*/0);
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  auto backend = c10::make_intrusive<OwnNcclBackend>(store, rank, world_size, options);
+  backend->eagerConnectSingleDevice(device);
+  return backend;
+}
+
+}  // namespace duet

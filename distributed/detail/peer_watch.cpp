@@ -1,0 +1,364 @@
+#include "distributed/detail/peer_watch.h"
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/thread_name.h>
+#include "distributed/detail/silence.h"
+#include "distributed/detail/store_text.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kBeat = 100ms;
+constexpr auto kQuickBeat = 50ms;  // while somebody looks for what is wrong
+constexpr auto kSilence = 450ms;   // without a beat for that long, a rank is taken for dead or stopped
+constexpr auto kAnswer = 400ms;    // for a store that works
+constexpr auto kGoodbye = 150ms;
+constexpr auto kLongestStay = 1500ms;
+
+std::string progress_key(int64_t rank) { return "progress/" + std::to_string(rank); }
+constexpr const char* kVerdict = "verdict";
+// What a beat begins with, before or instead of its count.
+constexpr const char* kKnows = "!";  // the rank knows the verdict
+constexpr const char* kLeft = "-";   // the rank has left the group
+
+// What was last heard of another rank.
+struct Peer {
+  std::string beat;  // "17 step 3 (data)"; empty: nothing yet
+  Clock::time_point changed;
+  Silence silence;
+  bool looked_at = false;  // since somebody looks
+  bool changes = false;    // since then
+
+  bool left() const { return beat.starts_with(kLeft); }
+  bool knows() const { return beat.starts_with(kKnows); }
+  std::string place() const {
+    const std::size_t space = beat.find(' ');
+    return space == std::string::npos ? "step 0 (start)" : beat.substr(space + 1);
+  }
+};
+
+}  // namespace
+
+struct PeerWatch::Shared {
+  // Of the thread alone.
+  c10::intrusive_ptr<c10d::Store> store;
+  int64_t count = 0;
+
+  int64_t rank = 0, world_size = 1, holder = 0;
+  std::atomic<int64_t> step{0};
+  std::atomic<const char*> phase{"start"};
+  std::atomic<bool> over{false};
+  std::atomic<int64_t> answers{0};  // rounds that the store has answered
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  std::condition_variable stopped;
+  bool stopping = false, done = false;
+  std::atomic<bool> stuck{false};   // the rank that holds the store no longer answers, though its connections are there
+  bool looking = false;             // all peers are read, not only the holder
+  int64_t rounds = 0;               // since then
+  std::function<void()> end_waits;  // null: nobody has asked, or it was called
+  std::chrono::milliseconds silence{0};
+  std::string proposal;  // for the verdict
+  std::string verdict;   // what the group says; empty: it goes on
+  std::map<int64_t, Peer> peers;
+
+  std::string place() const { return c10::str("step ", step.load(), " (", phase.load(), ")"); }
+
+  int64_t next() const { return (rank + 1) % world_size; }
+
+  // What a round is for.
+  struct Wishes {
+    std::string proposal;
+    std::vector<int64_t> peers;  // to read
+    bool all = false;            // these are all
+    bool waits = false;          // somebody waits, and shall hear of the next rank's silence
+  };
+
+  void run();
+  void round();
+  void say_progress();
+  Wishes wishes_now();
+  void hear_verdict(const std::string& said);
+  void hear_peer(int64_t peer, const std::string& beat, bool all);
+  void look_at_next();
+  void end_all_waits();
+  void outwait_lost_store(std::unique_lock<std::mutex>& lock);
+  void guard_store();
+  int64_t silent_peers() const;
+  std::string found() const;
+  std::string holder_text();
+};
+
+// Ends when it shall, or when the store is gone: the next collective finds out.
+void PeerWatch::Shared::run() {
+  c10::setThreadName("duet_watch");
+  std::unique_lock lock(mutex, std::defer_lock);
+  try {
+    store->compareSet(kVerdict, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
+    lock.lock();
+    while (!stopping) {
+      lock.unlock();
+      round();
+      ++answers;
+      if (over) end_all_waits();
+      lock.lock();
+      ++rounds;
+      changed.notify_all();
+      const bool asked = !proposal.empty() && verdict.empty();
+      if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickBeat : kBeat);
+    }
+    lock.unlock();
+    set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
+    lock.lock();
+  } catch (const std::exception&) {
+    if (!lock.owns_lock()) lock.lock();
+    outwait_lost_store(lock);
+  }
+  done = true;
+  changed.notify_all();
+}
+
+void PeerWatch::Shared::round() {
+  say_progress();
+  const Wishes wishes = wishes_now();
+  std::vector<std::string> keys = {kVerdict};
+  for (const int64_t peer : wishes.peers) keys.push_back(progress_key(peer));
+  const std::vector<std::string> texts = texts_at(*store, keys);
+  std::string said = texts.front();
+  if (said.empty() && !wishes.proposal.empty()) {
+    said = text_of(store->compareSet(kVerdict, {}, bytes_of(wishes.proposal)));
+  }
+  if (!said.empty()) hear_verdict(said);
+  for (std::size_t i = 0; i < wishes.peers.size(); ++i) hear_peer(wishes.peers[i], texts[i + 1], wishes.all);
+  if (wishes.waits && said.empty()) look_at_next();
+}
+
+void PeerWatch::Shared::say_progress() {
+  set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, " ", place()));
+}
+
+// All messages to the store are sent without the mutex, which the training's thread must not wait for.
+PeerWatch::Shared::Wishes PeerWatch::Shared::wishes_now() {
+  const std::lock_guard lock(mutex);
+  Wishes wishes{proposal, {}, looking, end_waits != nullptr};
+  for (int64_t peer = 0; peer < world_size; ++peer) {
+    // The holder is read every time: once the store is gone, nobody can.
+    const bool wanted = wishes.all || peer == holder || (wishes.waits && peer == next());
+    if (peer != rank && wanted) wishes.peers.push_back(peer);
+  }
+  return wishes;
+}
+
+void PeerWatch::Shared::hear_verdict(const std::string& said) {
+  if (over) return;
+  {
+    const std::lock_guard lock(mutex);
+    verdict = said;
+    over = true;
+  }
+  say_progress();
+}
+
+void PeerWatch::Shared::hear_peer(int64_t peer, const std::string& beat, bool all) {
+  const std::lock_guard lock(mutex);
+  const auto now = Clock::now();
+  Peer& entry = peers[peer];
+  const bool changes = entry.beat != beat;
+  entry.silence.look(now, changes);
+  if (changes || entry.changed == Clock::time_point()) entry.changed = now;
+  entry.changes = entry.changes || (changes && entry.looked_at);
+  entry.looked_at = entry.looked_at || all;
+  entry.beat = beat;
+}
+
+// Every rank looks at one other, so that all are looked at.
+void PeerWatch::Shared::look_at_next() {
+  const std::lock_guard lock(mutex);
+  if (!proposal.empty()) return;
+  const Peer& peer = peers[next()];
+  if (peer.left() || peer.silence.length() < silence) return;
+  proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
+}
+
+void PeerWatch::Shared::end_all_waits() {
+  std::function<void()> end;
+  {
+    const std::lock_guard lock(mutex);
+    end = std::exchange(end_waits, nullptr);
+  }
+  if (end) end();
+}
+
+// Who held it may only have come to its end a little earlier.
+void PeerWatch::Shared::outwait_lost_store(std::unique_lock<std::mutex>& lock) {
+  done = true;
+  changed.notify_all();
+  if (changed.wait_for(lock, silence, [this] { return stopping || !end_waits; })) return;
+  lock.unlock();
+  end_all_waits();
+  lock.lock();
+}
+
+// In a thread of its own: a store whose process is stopped does not answer, and has no timeout.
+void PeerWatch::Shared::guard_store() {
+  c10::setThreadName("duet_guard");
+  Silence quiet;
+  int64_t heard = -1;
+  std::unique_lock lock(mutex);
+  while (!stopping && !done && !over) {
+    quiet.look(Clock::now(), answers != heard);
+    heard = answers;
+    if (quiet.length() >= silence) {
+      stuck = true;
+      changed.notify_all();
+      lock.unlock();
+      return end_all_waits();
+    }
+    stopped.wait_for(lock, kBeat);
+  }
+}
+
+PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t holder)
+    : shared_(std::make_shared<Shared>()) {
+  shared_->store = std::move(store);
+  shared_->rank = rank;
+  shared_->world_size = world_size;
+  shared_->holder = holder;
+  std::thread([shared = shared_] { shared->run(); }).detach();
+}
+
+PeerWatch::~PeerWatch() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->stopping = true;
+  shared_->end_waits = nullptr;
+  shared_->changed.notify_all();
+  shared_->stopped.notify_all();
+  shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
+}
+
+void PeerWatch::report(int64_t step, const char* phase) {
+  shared_->step = step;
+  shared_->phase = phase;
+}
+
+void PeerWatch::report(const char* phase) { shared_->phase = phase; }
+
+bool PeerWatch::over() const { return shared_->over || shared_->stuck; }
+
+void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence) {
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->done) {  // the store is lost already
+    lock.unlock();
+    return end_waits();
+  }
+  shared_->end_waits = std::move(end_waits);
+  shared_->silence = silence;
+  // A launcher that does not answer is no reason to end ranks that are well.
+  if (shared_->holder < 0 || shared_->holder == shared_->rank) return;
+  std::thread([shared = shared_] { shared->guard_store(); }).detach();
+}
+
+// Rank 0 must not end before the others have read the verdict, for the store ends with it.
+void PeerWatch::stay_until_known() {
+  Shared& shared = *shared_;
+  if (shared.holder != shared.rank) return;
+  std::unique_lock lock(shared.mutex);
+  if (!shared.looking) {
+    shared.looking = true;
+    shared.rounds = 0;
+  }
+  shared.changed.wait_for(lock, kLongestStay, [&] {
+    if (shared.done) return true;
+    if (shared.rounds < 2) return false;
+    for (const auto& [rank, peer] : shared.peers) {
+      const bool gone = peer.left() || Clock::now() - peer.changed > kSilence;
+      if (!peer.knows() && !gone) return false;
+    }
+    return true;
+  });
+}
+
+void PeerWatch::fail(const std::string& reason) {
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->proposal = c10::str("rank ", shared_->rank, " failed in ", shared_->place(), ": ", reason);
+    shared_->changed.notify_all();
+    shared_->changed.wait_for(lock, 2 * kAnswer, [this] { return !shared_->verdict.empty() || shared_->done; });
+  }
+  stay_until_known();
+}
+
+std::string PeerWatch::Shared::holder_text() {
+  if (holder < 0) return "the launcher, which holds the store, is dead or stopped";
+  return c10::str("rank ", holder, " is dead or stopped, last seen in ", peers[holder].place());
+}
+
+int64_t PeerWatch::Shared::silent_peers() const {
+  return std::count_if(peers.begin(), peers.end(), [](const auto& item) { return !item.second.changes; });
+}
+
+// What the beats say, after kSilence.
+std::string PeerWatch::Shared::found() const {
+  std::string silent, places;
+  for (const auto& [peer, entry] : peers) {
+    places += c10::str(", rank ", peer, " in ", entry.place());
+    if (entry.changes) continue;
+    silent += c10::str(silent.empty() ? "" : "; ", "rank ", peer,
+                       entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
+  }
+  if (!silent.empty()) return silent;
+  return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);
+}
+
+std::string PeerWatch::diagnose(const std::string& error) {
+  Shared& shared = *shared_;
+  std::string why;
+  {
+    std::unique_lock lock(shared.mutex);
+    const auto settled = [&] { return !shared.verdict.empty() || shared.done || shared.stuck; };
+    if (!settled()) {
+      shared.looking = true;
+      shared.rounds = 0;
+      for (auto& [rank, peer] : shared.peers) peer.changes = peer.looked_at = false;
+      shared.changed.notify_all();
+      shared.changed.wait_for(lock, kSilence, settled);
+      // Two at once are rare; a busy machine is not.
+      if (shared.silent_peers() > 1) shared.changed.wait_for(lock, kSilence, settled);
+    }
+    if (!settled() && shared.rounds > 1) {
+      shared.proposal = shared.found();
+      shared.changed.notify_all();
+      shared.changed.wait_for(lock, kAnswer, settled);
+    }
+    if (!shared.verdict.empty()) {
+      why = shared.verdict;
+    } else if (shared.holder != shared.rank) {
+      why = shared.holder_text();
+    } else {
+      why = shared.proposal.empty() ? "no rank answers" : shared.proposal;
+    }
+  }
+  if (why.rfind(c10::str("rank ", shared.rank, " is dead or stopped"), 0) == 0) {
+    why = "they took this rank for dead or stopped, and have ended";
+  }
+  stay_until_known();
+  const std::string cause = error.empty() ? error : " (" + error + ")";
+  return c10::str("[Communicator] rank ", shared.rank, " waited for the others in ", shared.place(), ": ", why, cause);
+}
+
+}  // namespace duet

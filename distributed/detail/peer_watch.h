@@ -1,0 +1,48 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace duet {
+
+// Knows what the other ranks do, through a store that outlives the group's collectives. A thread writes this rank's
+// progress there several times a second, and reads the verdict: the first rank that finds out why the group cannot go
+// on writes it, and all others adopt it, so that nobody blames a rank that only ended because of another. Private to
+// core/comm.
+class PeerWatch {
+ public:
+  // `store` is used by nobody else: it may hang when the process that holds it is stopped. `holder` is the rank that
+  // holds the store; -1: the launcher does. This rank then stays until the others know.
+  PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t holder);
+  ~PeerWatch();
+  PeerWatch(const PeerWatch&) = delete;
+  PeerWatch& operator=(const PeerWatch&) = delete;
+
+  void report(int64_t step, const char* phase);
+  void report(const char* phase);
+  // Whether some rank has given the verdict, or the one that holds the store is silent (watch_for_waits); never waits.
+  bool over() const;
+  // For waits that may be longer than `silence`, and for those that cannot look up, such as that of a GPU for another
+  // one: this object then gives the verdict itself when the next rank is silent for that long, and calls `end_waits`
+  // once when the group is over or the store was lost or silent that long ago, in another thread. To be called once.
+  void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence);
+  // Tells the others that this rank failed.
+  void fail(const std::string& reason);
+  // Why the group is over, for an error's text. `error`: what made this rank ask; empty: over() did. Takes about half a
+  // second when there is no verdict yet.
+  std::string diagnose(const std::string& error);
+
+ private:
+  struct Shared;
+
+  void stay_until_known();
+
+  std::shared_ptr<Shared> shared_;  // with the thread, which is left behind if the store hangs
+};
+
+}  // namespace duet

@@ -1,0 +1,58 @@
+#include "distributed/detail/same_model.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include "distributed/detail/text_difference.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/detail/tensor_compare.h"
+#include "distributed/detail/each_element_once.h"
+
+#include <algorithm>
+
+namespace duet {
+
+namespace {
+
+void check_same_layout(const NamedTensors& tensors, Communicator& communicator) {
+  std::string own;
+  for (const auto& [name, tensor] : tensors) {
+    own +=
+        c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), tensor.requires_grad() ? "" : " (frozen)", "\n");
+  }
+  const std::vector<std::string> all = communicator.all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    const auto [there, here] = first_different_lines(all[rank], all.front());
+    throw ConfigError(c10::str(
+        "[Distributed] rank ", rank, " has another model than rank 0: its first other parameter or buffer is ", there,
+        ", rank 0 has ", here, ", expected the same model everywhere; make it from the same code and config"));
+  }
+}
+
+}  // namespace
+
+void make_same_model(const NamedTensors& tensors, Communicator& communicator) {
+  check_same_layout(tensors, communicator);
+  const at::NoGradGuard no_grad;
+  std::string own;
+  for (const auto& item : tensors) own += bits_hash(item.second) + "\n";
+  const std::vector<std::string> all = communicator.all_gather(own);
+  if (std::all_of(all.begin(), all.end(), [&](const std::string& rank) { return rank == all.front(); })) return;
+  for (const auto& item : tensors) {
+    at::Tensor live = each_element_once(item.second.detach());
+    if (live.numel() == 0) continue;
+    const at::Tensor values = live.contiguous().clone();
+    const at::Tensor bytes = values.view({-1}).view(at::kByte);
+    communicator.start_broadcast(bytes, 0);
+    communicator.finish(bytes);
+    live.copy_(values);
+  }
+  if (communicator.is_main()) {
+    log_warning(
+        "[Distributed] the ranks' models start from different values; those of rank 0 are used everywhere. Seed every "
+        "rank alike, or load the same weights");
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "graph/detail/captured_step.h"
+#include "graph/cuda/capture_backend.h"
+#include "graph/graph_options.h"
+
+#include <functional>
+#include <memory>
+
+namespace duet {
+
+// How steps are captured on a device.
+struct CaptureMethod {
+  int64_t eager_steps = 1;  // of a signature before its capture
+  std::function<std::unique_ptr<CapturedStep>(const MicroBatches& example)> make_step;
+  std::shared_ptr<CaptureDevice> device;  // null on the CPU; outlives the steps
+};
+
+// CPU: TapeStep after one eager step. CUDA: CudaStep after three, in which libraries set themselves up.
+CaptureMethod capture_method_for(at::Device device, Fuse fuse = Fuse::kExact);
+
+}  // namespace duet

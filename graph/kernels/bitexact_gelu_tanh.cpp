@@ -1,0 +1,88 @@
+#include "graph/kernels/bitexact_gelu_tanh.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include "base/detail/tensor_compare.h"
+#include "graph/kernels/kernel_threads.h"
+#include "graph/kernels/trial_data.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace duet {
+
+namespace {
+
+constexpr int64_t kGrain = 32768;  // elements that ATen gives one thread at least, unless an op says otherwise
+
+// The ranges into which ATen cuts `count` elements for its threads.
+template <class Range>
+void for_each_range(int64_t count, int64_t grain, Range range) {
+  const auto pieces = [](int64_t total, int64_t piece) { return (total + piece - 1) / piece; };
+  const int64_t threads = at::get_num_threads();
+  if (threads == 1 || count <= grain) return range(0, count);
+  const int64_t ranges = std::min(threads, pieces(count, grain));
+  const int64_t length = pieces(count, ranges);
+  run_tasks(ranges, [&](int64_t i) {
+    const int64_t begin = std::min(count, i * length);
+    range(begin, std::min(count, begin + length));
+  });
+}
+
+int64_t forward_grain(int64_t count) {
+  constexpr int64_t kFewestForThreads = 16384;
+  return count > kFewestForThreads ? count / at::get_num_threads() : kGrain;
+}
+
+const float* floats(const at::Tensor& tensor) { return static_cast<const float*>(tensor.const_data_ptr()); }
+
+float* writable(const at::Tensor& tensor) { return static_cast<float*>(tensor.mutable_data_ptr()); }
+
+bool are_exact_on(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& grad) {
+  const at::Tensor tanh = at::empty_like(x);
+  const at::Tensor y = at::empty_like(x);
+  const at::Tensor grad_x = at::empty_like(x);
+  run_gelu_forward(kernels, floats(x), writable(tanh), writable(y), x.numel());
+  run_gelu_backward(kernels, floats(grad), floats(x), floats(tanh), writable(grad_x), x.numel());
+  return same_bits(y, at::gelu(x, "tanh")) && same_bits(grad_x, at::gelu_backward(grad, x, "tanh"));
+}
+
+}  // namespace
+
+void run_gelu_forward(const GeluKernels& kernels, const float* x, float* tanh, float* y, int64_t count) {
+  for_each_range(count, forward_grain(count),
+                 [&](int64_t begin, int64_t end) { kernels.forward(x + begin, tanh + begin, y + begin, end - begin); });
+}
+
+void run_gelu_backward(const GeluKernels& kernels, const float* grad, const float* x, const float* tanh, float* grad_x,
+                       int64_t count) {
+  for_each_range(count, kGrain, [&](int64_t begin, int64_t end) {
+    kernels.backward(grad + begin, x + begin, tanh + begin, grad_x + begin, end - begin);
+  });
+}
+
+bool gelu_kernels_are_exact(const GeluKernels& kernels) {
+  if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::vector<int64_t> counts = {16384, 16385, 32768, 32769, 70001};
+  for (int64_t count = 1; count <= 100; ++count) counts.push_back(count);
+  const at::Tensor x = at::empty({70001}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor grad = at::empty_like(x);
+  uint64_t seed = 0;
+  for (const int64_t count : counts) {
+    for (const TrialNumbers numbers : kAllTrialNumbers) {
+      fill_with_trial_numbers(writable(x), count, numbers, ++seed);
+      fill_with_trial_numbers(writable(grad), count, numbers, ++seed);
+      if (!are_exact_on(kernels, x.narrow(0, 0, count), grad.narrow(0, 0, count))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace duet

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "graph/kernels/fast_kernels.h"
+
+#include <cstdint>
+
+namespace duet {
+
+// Whether `kernels` give the bits of this LibTorch's gelu(tanh) and its backward, with the present number of threads:
+// on plain, huge, tiny and special numbers, in all lengths up to some vectors and in some that several threads share.
+bool gelu_kernels_are_exact(const GeluKernels& kernels);
+
+// Run like ATen's: what a thread computes is a range of its own, and how the last elements of a range are rounded
+// depends on where it ends.
+void run_gelu_forward(const GeluKernels& kernels, const float* x, float* tanh, float* y, int64_t count);
+void run_gelu_backward(const GeluKernels& kernels, const float* grad, const float* x, const float* tanh, float* grad_x,
+                       int64_t count);
+
+}  // namespace duet

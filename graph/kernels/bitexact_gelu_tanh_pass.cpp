@@ -1,0 +1,123 @@
+#include "graph/kernels/bitexact_gelu_tanh.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/replay/memory_plan.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include <map>
+#include <mutex>
+
+namespace duet {
+
+namespace {
+
+// The tanh of one gelu, in memory that all pairs of a program share.
+struct KeptTanh {
+  at::Tensor memory;
+  std::size_t offset = 0;  // in bytes
+  float* data() const { return static_cast<float*>(memory.mutable_data_ptr()) + offset / sizeof(float); }
+};
+
+class GeluForward : public BitexactKernel {
+ public:
+  GeluForward(const GeluKernels& kernels, at::Tensor x, at::Tensor y, std::shared_ptr<const KeptTanh> tanh)
+      : kernels_(kernels), x_(std::move(x)), y_(std::move(y)), tanh_(std::move(tanh)) {}
+
+  void run() override {
+    run_gelu_forward(kernels_, static_cast<const float*>(x_.const_data_ptr()), tanh_->data(),
+                     static_cast<float*>(y_.mutable_data_ptr()), x_.numel());
+  }
+  std::string name() const override { return "keeps its tanh"; }
+
+ private:
+  GeluKernels kernels_;
+  at::Tensor x_, y_;
+  std::shared_ptr<const KeptTanh> tanh_;
+};
+
+class GeluBackward : public BitexactKernel {
+ public:
+  GeluBackward(const GeluKernels& kernels, at::Tensor grad, at::Tensor x, at::Tensor grad_x,
+               std::shared_ptr<const KeptTanh> tanh)
+      : kernels_(kernels),
+        grad_(std::move(grad)),
+        x_(std::move(x)),
+        grad_x_(std::move(grad_x)),
+        tanh_(std::move(tanh)) {}
+
+  void run() override {
+    run_gelu_backward(kernels_, static_cast<const float*>(grad_.const_data_ptr()),
+                      static_cast<const float*>(x_.const_data_ptr()), tanh_->data(),
+                      static_cast<float*>(grad_x_.mutable_data_ptr()), x_.numel());
+  }
+  std::string name() const override { return "takes the kept tanh"; }
+
+ private:
+  GeluKernels kernels_;
+  at::Tensor grad_, x_, grad_x_;
+  std::shared_ptr<const KeptTanh> tanh_;
+};
+
+// Once per number of threads.
+bool checked(const GeluKernels& kernels) {
+  static std::mutex mutex;
+  static std::map<int, bool> answers;
+  const std::lock_guard lock(mutex);
+  const auto [answer, is_new] = answers.try_emplace(at::get_num_threads(), false);
+  if (is_new) answer->second = gelu_kernels_are_exact(kernels);
+  return answer->second;
+}
+
+bool plain(const at::Tensor& tensor) { return tensor.defined() && tensor.is_contiguous() && tensor.numel() > 0; }
+
+bool is_tanh(const c10::IValue& approximate) { return approximate.isString() && approximate.toStringRef() == "tanh"; }
+
+// gelu.out(x, approximate, y)
+bool is_forward(const KernelCall& call) {
+  return call.is("aten::gelu", "out") && is_tanh(call.arguments[1]) && plain(call.floats(0)) && plain(call.floats(2));
+}
+
+// gelu_backward.grad_input(grad, x, approximate, grad_x) of this very x.
+bool is_backward(const KernelCall& call, const at::Tensor& x) {
+  return call.is("aten::gelu_backward", "grad_input") && is_tanh(call.arguments[2]) && call.floats(1).is_same(x) &&
+         plain(call.floats(0)) && plain(call.floats(3));
+}
+
+// The first backward of the gelu at `forward`, while its x holds what the gelu saw; 0 if there is none.
+std::size_t backward_of(const std::vector<KernelCall>& calls, std::size_t forward) {
+  const at::Tensor x = calls[forward].floats(0);
+  for (std::size_t i = forward + 1; i < calls.size() && calls[i].segment == calls[forward].segment; ++i) {
+    if (is_backward(calls[i], x)) return i;
+    if (calls[i].writes(x)) return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void find_exact_gelus(const std::vector<KernelCall>& calls, BitexactKernels& kernels) {
+  std::vector<Block> blocks;  // of memory, from each gelu to its backward
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const std::size_t backward = is_forward(calls[i]) ? backward_of(calls, i) : 0;
+    if (backward != 0) blocks.push_back({calls[i].floats(0).nbytes(), i, backward, 0});
+  }
+  const GeluKernels fast = fast_gelu_kernels();
+  if (blocks.empty() || fast.forward == nullptr || !checked(fast)) return;
+
+  constexpr std::size_t kAlignment = 64;
+  const auto bytes = static_cast<int64_t>(plan_memory(blocks, kAlignment));
+  const at::Tensor memory =
+      at::empty({bytes / static_cast<int64_t>(sizeof(float))}, at::TensorOptions().dtype(at::kFloat));
+  kernels.bytes += bytes;
+  for (const Block& block : blocks) {
+    const auto tanh = std::make_shared<const KeptTanh>(KeptTanh{memory, block.offset});
+    const KernelCall& forward = calls[block.first];
+    const KernelCall& backward = calls[block.last];
+    kernels.of_call[block.first] = std::make_unique<GeluForward>(fast, forward.floats(0), forward.floats(2), tanh);
+    kernels.of_call[block.last] =
+        std::make_unique<GeluBackward>(fast, backward.floats(0), backward.floats(1), backward.floats(3), tanh);
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include "base/state_dict.h"
+#include "hooks/detail/value_history.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace duet {
+
+// In place of a number of steps: those of the epoch that runs, those of the whole run. At most the last million.
+inline constexpr int64_t kEpochWindow = 0;
+inline constexpr int64_t kGlobalWindow = -1;
+
+// One number made of the last values of a name; mmengine's custom_cfg.
+struct LogStatistic {
+  std::string data_src;              // the name it is made of: loss, time, a value that the task logs
+  std::string method_name = "mean";  // mean, median, min, max, current
+  int64_t window_size = 10;          // steps, kEpochWindow or kGlobalWindow
+  std::string log_name{};            // how it is logged; empty: it takes the place of data_src
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+struct LogWindowOptions {
+  int64_t window_size = 10;  // steps that smoothed numbers are the mean of; others are logged as they are
+  // Names that are smoothed: those that hold a match of this regular expression.
+  std::string mean_pattern = "loss(?!_scale)|time|grad_norm";
+  std::vector<LogStatistic> custom_cfg{};
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// What steps give, kept on the device until a line is written, and the numbers of that line. A mean of times covers
+// at least the steps since the line before: one of them holds the wait for the device.
+class LogWindow : public Stateful {
+ public:
+  using Values = std::vector<std::pair<std::string, double>>;
+
+  // Throws ConfigError for options out of range.
+  explicit LogWindow(LogWindowOptions options = {});
+
+  void start_epoch();
+  // Values come in the same order at every step, or nearly so; that makes add() cheap.
+  void start_step() { cursor_ = 0; }
+  void add(const std::string& name, const at::Tensor& value);
+  // Times and the like: not part of the state, since a resumed run measures its own.
+  void add(const std::string& name, double value);
+
+  // The numbers of the names that got a value since the last read, in the order in which names were first seen. Waits
+  // for the device, once.
+  Values read();
+
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  struct Statistic {
+    std::string log_name, method;
+    int64_t window_size;
+    bool since_read;  // of all values since the last read if these are more
+  };
+  struct Key {
+    std::string name;
+    std::vector<Statistic> statistics;
+    ValueHistory values;
+    std::size_t keep;      // values that the statistics look back on
+    bool measured;         // added as a double
+    int64_t in_epoch = 0;  // values since the epoch began
+    int64_t since_read = 0;
+  };
+
+  Key& key(const std::string& name, bool measured);
+  Key make_key(const std::string& name, bool measured) const;
+  static std::size_t window_of(const Key& key, const Statistic& statistic);
+  void bring_over();
+  void warn_of_unknown_sources();
+
+  LogWindowOptions options_;
+  std::vector<Key> keys_;
+  std::size_t cursor_ = 0;
+  bool warned_ = false;
+};
+
+}  // namespace duet

@@ -1,0 +1,189 @@
+#include "hooks/detail/sample_painter.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+using Colour = std::array<uint8_t, 3>;
+
+constexpr Colour kWhite = {255, 255, 255}, kGrey = {128, 128, 128}, kGreen = {0, 170, 60}, kRed = {210, 30, 30};
+constexpr int64_t kGap = 4;      // pixels between panels, and the width of a frame
+constexpr int64_t kSwatch = 16;  // height of the colours below a classified image
+constexpr int64_t kSmallest = 128;
+
+at::Tensor filled(int64_t height, int64_t width, const Colour& colour) {
+  at::Tensor picture = at::empty({height, width, 3}, at::TensorOptions(at::kByte));
+  for (int64_t channel = 0; channel < 3; ++channel)
+    picture.select(2, channel).fill_(colour[static_cast<std::size_t>(channel)]);
+  return picture;
+}
+
+bool parse_colour(const std::string& text, Colour& colour) {
+  uint32_t number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data() + std::min<std::size_t>(1, text.size()), text.data() + text.size(), number, 16);
+  if (text.size() != 7 || text[0] != '#' || error != std::errc() || end != text.data() + text.size()) return false;
+  colour = {static_cast<uint8_t>(number >> 16), static_cast<uint8_t>(number >> 8), static_cast<uint8_t>(number)};
+  return true;
+}
+
+// Pascal VOC spreads the bits of the class number over the high bits of red, green and blue, so that near numbers
+// differ.
+Colour voc_colour(int number) {
+  Colour colour = {0, 0, 0};
+  for (int bit = 7; number > 0; --bit, number >>= 3) {
+    for (int channel = 0; channel < 3; ++channel) {
+      auto& value = colour[static_cast<std::size_t>(channel)];
+      value = static_cast<uint8_t>(value | (number >> channel & 1) << bit);
+    }
+  }
+  return colour;
+}
+
+at::Tensor palette_tensor(const std::vector<std::string>& names) {
+  const int64_t count = names.empty() ? 256 : static_cast<int64_t>(names.size());
+  at::Tensor palette = at::empty({count, 3}, at::TensorOptions(at::kByte));
+  uint8_t* out = palette.mutable_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < count; ++i, out += 3) {
+    Colour colour = voc_colour(static_cast<int>(i));
+    if (!names.empty()) parse_colour(names[static_cast<std::size_t>(i)], colour);
+    std::copy(colour.begin(), colour.end(), out);
+  }
+  return palette;
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw ConfigError("[SamplePainter] " + what + "; set draw: false, or give VisualizationHook a painter of your own");
+}
+
+// [C, H, W] with any number of channels, values of any range -> uint8 [H, W, 3].
+at::Tensor to_rgb(const at::Tensor& image) {
+  at::Tensor levels = image.detach().to(at::kCPU);
+  if (levels.scalar_type() != at::kByte) {
+    levels = levels.to(at::kFloat).nan_to_num(0, 0, 0);
+    const at::Tensor low = levels.min(), range = (levels.max() - low).clamp_min(1e-12);
+    levels = ((levels - low) / range * 255).round().to(at::kByte);
+  }
+  if (levels.size(0) != 1 && levels.size(0) != 3)
+    levels = levels.to(at::kFloat).mean(0, /*keepdim=*/true).to(at::kByte);
+  return levels.expand({3, levels.size(1), levels.size(2)}).permute({1, 2, 0}).contiguous();
+}
+
+// The classes of one sample: 0-dim, or [H, W]; int64 on the CPU. `scores` is [C], [C, H, W] or class numbers already.
+at::Tensor to_classes(const at::Tensor& scores, bool regions) {
+  const int64_t class_dims = regions ? 2 : 0;
+  at::Tensor classes = scores.detach();
+  if (classes.is_floating_point() && classes.dim() == class_dims + 1) {
+    classes = classes.size(0) == 1 ? classes.select(0, 0).gt(0) : at::argmax(classes, 0);
+  }
+  if (classes.is_floating_point() || classes.dim() != class_dims) {
+    fail(c10::str("found a prediction or target of shape ", scores.sizes(), " and type ", scores.scalar_type(),
+                  " for one sample, expected scores [classes", regions ? ", H, W" : "", "] or class numbers"));
+  }
+  return classes.to(at::kCPU, at::kLong);
+}
+
+const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& item) { return item.first == name; });
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+void SamplePainterOptions::validate() const {
+  const auto fail = [](const std::string& what) { throw ConfigError("[SamplePainterOptions] " + what); };
+  if (!(alpha >= 0 && alpha <= 1)) fail(c10::str("alpha is ", alpha, ", expected a number in [0, 1]"));
+  if (zoom < 0 || zoom > 64) fail(c10::str("zoom is ", zoom, ", expected 0 (chosen by size) to 64"));
+  for (const std::string& name : palette) {
+    Colour ignored{};
+    if (!parse_colour(name, ignored)) fail("palette holds '" + name + "', expected colours like \"#ff8000\"");
+  }
+}
+
+SamplePainter::SamplePainter(SamplePainterOptions options) : options_(std::move(options)) {
+  options_.validate();
+  palette_ = palette_tensor(options_.palette);
+}
+
+at::Tensor SamplePainter::colours_of(const at::Tensor& classes) const {
+  const at::Tensor ignored = classes.eq(options_.ignore_index);
+  const at::Tensor used = classes.masked_fill(ignored, 0);
+  const auto low = used.min().item<int64_t>(), high = used.max().item<int64_t>();
+  if (low < 0 || high >= palette_.size(0)) {
+    throw DataError(c10::str("[SamplePainter] found class ", low < 0 ? low : high, ", expected 0 to ",
+                             palette_.size(0) - 1, "; give the palette a colour for it, or set ignore_index"));
+  }
+  std::vector<int64_t> shape = used.sizes().vec();
+  shape.push_back(3);
+  const at::Tensor colours = palette_.index_select(0, used.reshape({-1})).view(shape);
+  return at::where(ignored.unsqueeze(-1), at::full({}, 255, palette_.options()), colours);
+}
+
+at::Tensor SamplePainter::zoomed(const at::Tensor& picture) const {
+  int64_t factor = options_.zoom;
+  if (factor == 0) factor = std::max<int64_t>(1, (kSmallest + picture.size(0) - 1) / picture.size(0));
+  return picture.repeat_interleave(factor, 0).repeat_interleave(factor, 1);
+}
+
+at::Tensor SamplePainter::paint_regions(const at::Tensor& image, const at::Tensor& truth,
+                                        const at::Tensor& predicted) const {
+  std::vector<at::Tensor> panels = {zoomed(image)};
+  for (const at::Tensor& classes : {truth, predicted}) {
+    if (!classes.defined()) continue;
+    if (classes.sizes() != image.sizes().slice(0, 2)) {
+      fail(c10::str("found classes of shape ", classes.sizes(), " for an image of ", image.sizes().slice(0, 2),
+                    " pixels, expected as many"));
+    }
+    const at::Tensor mixed =
+        image.to(at::kFloat) * (1 - options_.alpha) + colours_of(classes).to(at::kFloat) * options_.alpha;
+    panels.push_back(filled(panels[0].size(0), kGap, kWhite));
+    panels.push_back(zoomed(mixed.round().to(at::kByte)));
+  }
+  return at::cat(panels, 1).contiguous();
+}
+
+at::Tensor SamplePainter::paint_class(const at::Tensor& image, const at::Tensor& truth,
+                                      const at::Tensor& predicted) const {
+  const at::Tensor panel = zoomed(image);
+  const int64_t height = panel.size(0), width = panel.size(1);
+  const bool known = truth.defined();
+  const Colour frame = !known ? kGrey : truth.item<int64_t>() == predicted.item<int64_t>() ? kGreen : kRed;
+  at::Tensor picture = filled(height + kSwatch + 2 * kGap, width + 2 * kGap, frame);
+  picture.narrow(0, kGap, height).narrow(1, kGap, width).copy_(panel);
+  const at::Tensor strip = picture.narrow(0, kGap + height, kSwatch).narrow(1, kGap, width);
+  if (known) strip.narrow(1, 0, width / 2).copy_(colours_of(truth));
+  strip.narrow(1, width / 2, width - width / 2).copy_(colours_of(predicted));
+  return picture;
+}
+
+at::Tensor SamplePainter::operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const {
+  const at::Tensor* prediction = find(outputs, options_.prediction);
+  if (prediction == nullptr || prediction->dim() < 1) {
+    fail("found no '" + options_.prediction + "' among the outputs of validation, expected scores of classes");
+  }
+  if (!batch.contains(options_.image) || batch[options_.image].dim() != 4) {
+    fail("found no '" + options_.image + "' of shape [N, C, H, W] in the batch, expected one");
+  }
+  const at::Tensor image = to_rgb(batch[options_.image].select(0, sample));
+  const bool regions = prediction->dim() >= 3;
+  const at::Tensor predicted = to_classes(prediction->select(0, sample), regions);
+  at::Tensor truth;
+  if (batch.contains(options_.target)) truth = to_classes(batch[options_.target].select(0, sample), regions);
+  return regions ? paint_regions(image, truth, predicted) : paint_class(image, truth, predicted);
+}
+
+}  // namespace duet

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "base/batch.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+struct SamplePainterOptions {
+  double alpha = 0.6;                  // of the colours over the image, in [0, 1]
+  std::vector<std::string> palette{};  // "#rrggbb" of class 0, 1, ...; empty: those of Pascal VOC
+  int64_t ignore_index = 255;          // painted white
+  int64_t zoom = 0;                    // picture's pixels for one of the image; 0: panels of at least 128
+  std::string image = "image", target = "target", prediction = "prediction";
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// A picture of one sample, uint8 [height, width, 3] RGB on the CPU. Grey levels run from the image's smallest value to its
+// largest.
+//   regions: predictions [N, C, H, W] or class numbers [N, H, W]. Image, ground truth, prediction side by side, classes
+//   in their colours.
+//   classes: predictions [N, C] or class numbers [N]. The image in a green frame if the class is right and a red one if
+//   not; below it on the left the colour of the true class, on the right that of the predicted one.
+// Without a target the picture shows the prediction alone.
+class SamplePainter {
+ public:
+  // Throws ConfigError for options out of range.
+  explicit SamplePainter(SamplePainterOptions options = {});
+
+  // Throws ConfigError if there is no image or prediction of such a shape, DataError for a class without a colour.
+  at::Tensor operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const;
+
+ private:
+  at::Tensor colours_of(const at::Tensor& classes) const;
+  at::Tensor paint_regions(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
+  at::Tensor paint_class(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
+  at::Tensor zoomed(const at::Tensor& picture) const;
+
+  SamplePainterOptions options_;
+  at::Tensor palette_;  // uint8 [classes, 3]
+};
+
+}  // namespace duet

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "log_sink.h"
+
+#include <memory>
+#include <string>
+
+namespace duet {
+
+struct LogSinkOptions;
+struct LoggerHookOptions;
+
+// The sink that `options` of a logger ask for; null if it would write to a work_dir and there is none. Throws
+// ConfigError for a place that cannot be written. Private to hooks/.
+std::unique_ptr<LogSink> make_sink(const LogSinkOptions& options, const LoggerHookOptions& logger,
+                                   const std::string& work_dir, const std::string& run_id);
+
+}  // namespace duet

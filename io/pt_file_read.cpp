@@ -1,0 +1,311 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "io/malformed.h"
+#include "io/pickle.h"
+#include "io/pt_file.h"
+#include "io/zip_archive.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+using pickle::Id;
+using pickle::Kind;
+using pickle::Tree;
+using pickle::Value;
+using zip_archive::Entry;
+using zip_archive::Reader;
+
+constexpr uint64_t kMaxPickle = 100'000'000;
+constexpr size_t kMaxDims = 64;
+constexpr int kMaxNesting = 64;
+constexpr size_t kMaxVisits = 4'000'000, kMaxTensors = 1'000'000;
+constexpr int64_t kMaxExpansion = int64_t{1} << 30;  // bytes of a tensor beyond those of its storage
+
+[[noreturn]] void refuse(const std::string& what) { throw MalformedFile{what}; }
+
+at::ScalarType storage_dtype(const std::string& storage_class) {
+  static const std::unordered_map<std::string, at::ScalarType> types = {
+      {"torch.DoubleStorage", at::kDouble},     {"torch.FloatStorage", at::kFloat}, {"torch.HalfStorage", at::kHalf},
+      {"torch.BFloat16Storage", at::kBFloat16}, {"torch.LongStorage", at::kLong},   {"torch.IntStorage", at::kInt},
+      {"torch.ShortStorage", at::kShort},       {"torch.CharStorage", at::kChar},   {"torch.ByteStorage", at::kByte},
+      {"torch.BoolStorage", at::kBool}};
+  const auto found = types.find(storage_class);
+  if (found != types.end()) return found->second;
+  throw MalformedFile{"it holds tensors of " + storage_class + ", a type that duet does not know",
+                      "convert them in Python, e.g. complex numbers with torch.view_as_real"};
+}
+
+// The tensors of one archive. Storages are read when a tensor needs them, once.
+class Storages {
+ public:
+  Storages(const Reader& archive, std::string folder) : archive_(archive), folder_(std::move(folder)) {}
+
+  at::Tensor get(const Tree& tree, const Value& storage) {
+    const at::ScalarType dtype = storage_dtype(tree[storage.items[0]].text);
+    const auto found = read_.find(storage.text);
+    if (found != read_.end()) {
+      if (found->second.scalar_type() != dtype || found->second.numel() != storage.integer) {
+        refuse("storage '" + storage.text + "' is given two types or sizes");
+      }
+      return found->second;
+    }
+    return read_.emplace(storage.text, read(storage, dtype)).first->second;
+  }
+
+ private:
+  at::Tensor read(const Value& storage, at::ScalarType dtype) const {
+    const std::string name = folder_ + "/data/" + storage.text;
+    const Entry* entry = archive_.find(name);
+    if (entry == nullptr) refuse("entry '" + name + "' is missing");
+    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+    if (storage.integer < 0 || entry->bytes % static_cast<uint64_t>(size) != 0 ||
+        entry->bytes / static_cast<uint64_t>(size) != static_cast<uint64_t>(storage.integer)) {
+      refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected ", storage.integer, " elements of ",
+                      dtype));
+    }
+    at::Tensor tensor;
+    try {
+      tensor = at::empty({storage.integer}, at::TensorOptions().dtype(dtype));
+    } catch (const c10::Error&) {
+      refuse(c10::str("there is no memory for the ", entry->bytes, " bytes of entry '", name, "'"));
+    }
+    auto* data = static_cast<unsigned char*>(tensor.mutable_data_ptr());
+    archive_.read(*entry, data);
+    // A bool that is neither 0 nor 1 is undefined behaviour in C++; others read it as true.
+    if (dtype == at::kBool) std::transform(data, data + entry->bytes, data, [](auto byte) { return byte != 0; });
+    return tensor;
+  }
+
+  const Reader& archive_;
+  std::string folder_;
+  std::unordered_map<std::string, at::Tensor> read_;
+};
+
+std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name) {
+  const std::vector<Id>& items = tree[tuple].items;
+  if (items.size() > kMaxDims) refuse(c10::str("tensor '", name, "' has ", items.size(), " dimensions"));
+  std::vector<int64_t> numbers;
+  for (const Id item : items) {
+    if (tree[item].kind != Kind::kInt || tree[item].integer < 0)
+      refuse("tensor '" + name + "' has a size that is no count");
+    numbers.push_back(tree[item].integer);
+  }
+  return numbers;
+}
+
+// Whether a view with these sizes and strides lies within `elements`, and takes not much more memory than they if it
+// is copied.
+bool fits(int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t elements,
+          int64_t element_size) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;
+  int64_t last = offset, count = 1, bytes = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(sizes[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last) ||
+        __builtin_mul_overflow(count, sizes[i], &count)) {
+      return false;
+    }
+  }
+  return last < elements && !__builtin_mul_overflow(count, element_size, &bytes) &&
+         bytes <= elements * element_size + kMaxExpansion;
+}
+
+at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string& name, Storages& storages) {
+  const at::Tensor storage = storages.get(tree, tree[value.items[0]]);
+  const int64_t offset = tree[value.items[1]].integer;
+  const std::vector<int64_t> sizes = counts(tree, value.items[2], name), strides = counts(tree, value.items[3], name);
+  if (offset < 0 || sizes.size() != strides.size() ||
+      !fits(offset, sizes, strides, storage.numel(), static_cast<int64_t>(storage.element_size()))) {
+    refuse(c10::str("tensor '", name, "' ", sizes, " does not fit into its storage of ", storage.numel(), " elements"));
+  }
+  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  if (!is_empty) return at::as_strided(storage, sizes, strides, offset);
+  try {
+    return at::empty(sizes, storage.options());
+  } catch (const c10::Error&) {
+    refuse(c10::str("tensor '", name, "' has the impossible shape ", sizes));
+  }
+}
+
+// Turns the values of a pickle into named tensors and values.
+class Flattener {
+ public:
+  Flattener(const Tree& tree, Storages& storages, PtFile& file) : tree_(tree), storages_(storages), file_(file) {}
+
+  void run() {
+    const Value& top = tree_[tree_.root];
+    if (top.kind != Kind::kDict) {
+      throw MalformedFile{"it holds no dictionary of tensors",
+                          "save one in Python: torch.save(model.state_dict(), 'weights.pt')"};
+    }
+    for (size_t i = 0; i + 1 < top.items.size(); i += 2) {
+      const std::optional<std::string> key = key_of(top.items[i]);
+      if (key && tree_[top.items[i + 1]].kind == Kind::kDict) file_.groups.push_back(*key);
+    }
+    visit(tree_.root, "", 0);
+  }
+
+ private:
+  std::optional<std::string> key_of(Id id) const {
+    const Value& key = tree_[id];
+    if (key.kind == Kind::kText) return key.text;
+    if (key.kind == Kind::kInt) return std::to_string(key.integer);
+    return std::nullopt;
+  }
+
+  void visit(Id id, const std::string& name, int depth) {
+    if (depth > kMaxNesting) refuse("'" + name.substr(0, 100) + "' is nested too deeply, expected at most 64 levels");
+    if (++visits_ > kMaxVisits || (characters_ += name.size()) > kMaxPickle)
+      refuse("its pickle unfolds to far too many values");
+    const Value& value = tree_[id];
+    switch (value.kind) {
+      case Kind::kDict:
+        return visit_dict(value, name, depth);
+      case Kind::kList:
+      case Kind::kTuple:
+        for (size_t i = 0; i < value.items.size(); ++i)
+          visit(value.items[i], below(name, std::to_string(i), depth), depth + 1);
+        return;
+      case Kind::kTensor:
+        check_new(name);
+        file_.state.set(name, build_tensor(tree_, value, name, storages_));
+        return;
+      case Kind::kNone:
+        return;
+      case Kind::kBool:
+        return set(name, value.integer != 0);
+      case Kind::kInt:
+        return set(name, value.integer);
+      case Kind::kFloat:
+        return set(name, value.number);
+      case Kind::kText:
+      case Kind::kBytes:
+        return set(name, value.text);
+      case Kind::kGlobal:
+        if (pickle::role_of(value.text) == pickle::Role::kDtype) return set(name, value.text);
+        break;
+      default:
+        break;
+    }
+    file_.passed_over.push_back(name);
+  }
+
+  void visit_dict(const Value& dict, const std::string& name, int depth) {
+    for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
+      if (const std::optional<std::string> key = key_of(dict.items[i])) {
+        visit(dict.items[i + 1], below(name, *key, depth), depth + 1);
+      } else {
+        file_.passed_over.push_back(below(name, "?", depth));
+      }
+    }
+  }
+
+  // An empty key is a key too: mmengine's and PyTorch's `_metadata` have one.
+  static std::string below(const std::string& name, const std::string& key, int depth) {
+    return depth == 0 ? key : name + "." + key;
+  }
+
+  void check_new(const std::string& name) const {
+    if (file_.state.tensors().size() >= kMaxTensors) refuse(c10::str("it holds more than ", kMaxTensors, " tensors"));
+    if (file_.state.has(name))
+      refuse("two of its values are called '" + name + "' once dictionaries are joined with dots");
+  }
+
+  template <class T>
+  void set(const std::string& name, T value) {
+    check_new(name);
+    file_.state.set(name, StateValue(std::move(value)));
+  }
+
+  const Tree& tree_;
+  Storages& storages_;
+  PtFile& file_;
+  size_t visits_ = 0;
+  size_t characters_ = 0;
+};
+
+// "archive" for the entry "archive/data.pkl".
+std::string find_folder(const Reader& archive) {
+  std::string folder;
+  for (const Entry& entry : archive.entries()) {
+    const size_t slash = entry.name.find('/');
+    if (slash == std::string::npos || entry.name.substr(slash) != "/data.pkl") continue;
+    if (!folder.empty()) refuse("it has several entries data.pkl");
+    folder = entry.name.substr(0, slash);
+  }
+  if (folder.empty()) refuse("it is a ZIP archive without the entry data.pkl that torch.save writes");
+  return folder;
+}
+
+std::string read_entry(const Reader& archive, const std::string& name, uint64_t max_bytes) {
+  const Entry* entry = archive.find(name);
+  if (entry == nullptr) return {};
+  if (entry->bytes > max_bytes)
+    refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected at most ", max_bytes));
+  std::string text(entry->bytes, '\0');
+  archive.read(*entry, text.data());
+  return text;
+}
+
+// Formats that look alike at first sight get a way out of their own.
+void check_format(const std::string& path) {
+  const file_io::FileReader file(path);
+  char start[16] = {};
+  file.read(0, start, std::min<uint64_t>(file.size(), sizeof start));
+  if (file.size() >= 4 && std::string_view(start, 4) == "PK\x03\x04") return;
+  if (file.size() >= 2 && start[0] == '\x80') {
+    throw MalformedFile{
+        "it is a bare pickle, as torch.save wrote before PyTorch 1.6 or pickle.dump writes, expected a ZIP archive",
+        "if you trust where it comes from, load it in Python and save it again with torch.save"};
+  }
+  if (file.size() >= 9 && start[8] == '{') {
+    throw MalformedFile{"it looks like a safetensors file", "give it the name *.safetensors"};
+  }
+  refuse(file.size() == 0 ? "it is empty" : "it does not begin as a ZIP archive does");
+}
+
+PtFile read_archive(const std::string& path) {
+  check_format(path);
+  const Reader archive(path);
+  const std::string folder = find_folder(archive);
+  if (archive.find(folder + "/constants.pkl") != nullptr) {
+    throw MalformedFile{
+        "it is a TorchScript program (torch.jit.save, or torch::save of C++), not a dictionary of weights",
+        "use it as the model (model: {type: torchscript, path: ...}), or save its weights in Python: "
+        "torch.save(torch.jit.load(path).state_dict(), 'weights.pt')"};
+  }
+  if (read_entry(archive, folder + "/byteorder", 16) == "big") {
+    throw MalformedFile{"it was written on a big-endian machine",
+                        "load it in Python and save it again on a little-endian one"};
+  }
+  const std::string program = read_entry(archive, folder + "/data.pkl", kMaxPickle);
+  const Tree tree = pickle::parse(program);
+  Storages storages(archive, folder);
+  PtFile file;
+  Flattener(tree, storages, file).run();
+  return file;
+}
+
+}  // namespace
+
+PtFile read_pt(const std::string& path) {
+  try {
+    return read_archive(path);
+  } catch (const MalformedFile& error) {
+    throw DataError(c10::str("[pt] '", path, "' cannot be used: ", error.what, "; ", error.way_out));
+  } catch (const file_io::IoError& error) {
+    throw DataError(c10::str("[pt] ", error.what(), "; check the path"));
+  }
+}
+
+}  // namespace duet

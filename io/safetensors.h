@@ -1,0 +1,40 @@
+#pragma once
+
+#include "base/batch.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace duet {
+
+// The safetensors format: 8 bytes little-endian header length, JSON header of at most 100 MB, data without
+// holes. https://github.com/huggingface/safetensors
+// Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+
+// A safetensors file in memory: header first, then the bytes of each tensor of `payload` one after the other.
+// The header names the tensors in the order they were given. Their bytes lie by falling size of the element:
+// that keeps each aligned, which Python readers demand.
+struct SafetensorsImage {
+  std::string header;    // with its length prefix, padded to 8 bytes
+  NamedTensors payload;  // contiguous CPU tensors in file order; shared with the originals where those are that already
+  uint64_t bytes = 0;    // of the whole file
+};
+
+// Tensors on any device, with any strides. Throws DataError naming the tensor that the format cannot hold.
+SafetensorsImage encode_safetensors(const NamedTensors& tensors,
+                                    const std::map<std::string, std::string>& metadata = {});
+
+// Reads a whole file; tensors in the order of its header. Throws DataError naming the file and what is wrong with
+// it: every length and offset is checked against the file before memory is taken.
+NamedTensors read_safetensors(const std::string& path);
+
+// Writes one file under a temporary name beside `path`, syncs and renames it. Throws DataError; `path` is then as
+// it was.
+void write_safetensors(const std::string& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+// The format's name for a type ("F32"), or nullptr if it has none.
+const char* safetensors_dtype(at::ScalarType type);
+
+}  // namespace duet

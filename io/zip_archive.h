@@ -1,0 +1,62 @@
+#pragma once
+
+#include "io/file_io.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+// ZIP archives of entries that are stored as they are, which is how PyTorch packs its files. Sizes beyond 4 GiB and
+// more than 65 534 entries go by ZIP64. Private to core.
+namespace duet::zip_archive {
+
+struct Entry {
+  std::string name;
+  uint64_t header = 0;  // offset of the header in front of its bytes
+  uint64_t bytes = 0;   // as stored
+  uint64_t unpacked = 0;
+  uint32_t crc = 0;
+  uint16_t flags = 0, method = 0;
+};
+
+// Reads a file's directory at once and its entries when asked. Throws MalformedFile for what is wrong with it, IoError
+// for what the system refuses. No entry is larger than the file, nor are all of them together.
+class Reader {
+ public:
+  explicit Reader(const std::string& path);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  const Entry* find(const std::string& name) const;
+  // Reads the entry.bytes bytes of an entry and verifies its CRC.
+  void read(const Entry& entry, void* data) const;
+
+ private:
+  struct Directory {
+    uint64_t offset = 0, bytes = 0, count = 0;
+  };
+  Directory find_directory() const;
+  Directory read_zip64(uint64_t end_record) const;
+  void read_entries(const Directory& directory);
+
+  file_io::FileReader file_;
+  std::vector<Entry> entries_;
+  std::map<std::string, size_t> by_name_;
+};
+
+// An entry to be written; its bytes are lent.
+struct Part {
+  std::string name;
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Sizes and offsets from here on go by ZIP64; smaller only in tests.
+inline constexpr uint64_t kZip64From = 0xffffffff;
+
+// Writes all parts, in this order, under a temporary name beside `path`, syncs and renames it. The bytes of each part
+// begin at a multiple of 64. Throws IoError; `path` is then as it was. The same parts give the same file.
+void write(const std::string& path, const std::vector<Part>& parts, uint64_t zip64_from = kZip64From);
+
+}  // namespace duet::zip_archive

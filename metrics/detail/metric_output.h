@@ -1,0 +1,12 @@
+#pragma once
+
+#include "base/batch.h"
+
+#include <string>
+
+namespace duet {
+
+// The output called `name`; throws DataError that begins with [who] and lists those there are.
+const at::Tensor& metric_output(const std::string& who, const NamedTensors& outputs, const std::string& name);
+
+}  // namespace duet

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "../base/batch.h"
+#include "weighted_mean.h"
+#include "../core/train_context.h"
+
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// A figure over a whole evaluation, accumulated on the device and read once at the end. Shares (accuracy, IoU, F1) are
+// in [0, 1], never per cent.
+//
+// add() reads nothing back from the device. What only the device knows (a class number that does not exist) is
+// counted there and reported by compute().
+class Metric {
+ public:
+  virtual ~Metric() = default;
+  // What compute() reports, known before any data was seen. The first one is what `save_best: auto` goes by.
+  virtual std::vector<std::string> names() const = 0;
+  virtual void reset() = 0;
+  // `outputs` is what Task::validation_step gave for `batch`. Throws DataError for what has the wrong shape or type.
+  virtual void add(const Batch& batch, const NamedTensors& outputs, double weight) = 0;
+  // Named results; empty if nothing was added. NaN where there is nothing to divide by. Throws DataError for values
+  // that could not be counted.
+  virtual MetricValues compute() const = 0;
+  // What compute() starts from, as tensors whose sums over all ranks are that of the whole evaluation; who sums
+  // writes into them. A metric that has seen nothing gives zeros on `device`. Throws ConfigError unless overridden.
+  virtual std::vector<at::Tensor> sums(at::Device device);
+  // A table to read beside the results; empty: none.
+  virtual std::string text() const { return {}; }
+};
+
+// Mean of "loss", weighted by Task::weight. Reported as "loss".
+class MeanLoss : public Metric {
+ public:
+  std::vector<std::string> names() const override { return {"loss"}; }
+  void reset() override { mean_.reset(); }
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
+  MetricValues compute() const override;
+  std::vector<at::Tensor> sums(at::Device device) override { return mean_.sums(device); }
+
+ private:
+  WeightedMean mean_;
+};
+
+}  // namespace duet

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "../../base/batch.h"
+#include "../../base/state_dict.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace duet {
+
+// Names and defaults of torch.amp.GradScaler.
+struct LossScaleOptions {
+  bool dynamic = true;           // false: init_scale for the whole run
+  double init_scale = 65536.0;   // > 0
+  double growth_factor = 2.0;    // > 1, after growth_interval steps without an inf or NaN
+  double backoff_factor = 0.5;   // in (0, 1), after one with
+  int64_t growth_interval = 2000;  // >= 1
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+// The loss scale of float16 training, on the device: as torch.amp.GradScaler, without its host read per step.
+class GradScaler : public Stateful {
+ public:
+  GradScaler(const LossScaleOptions& options, at::Device device);
+
+  // float32, one element.
+  const at::Tensor& scale() const { return scale_; }
+  // After a step whose gradients had an inf or NaN (found_inf 1; float32, one element) or not.
+  void update(const at::Tensor& found_inf);
+
+  NamedTensors mutable_state() const { return {{"scale", scale_}, {"growth_tracker", growth_tracker_}}; }
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  LossScaleOptions options_;
+  at::Tensor scale_;           // float32 [1]
+  at::Tensor growth_tracker_;  // int32 [1]: good steps since the scale last changed
+};
+
+// 1 if any gradient has an inf or NaN, else 0 (float32, one element), as torch.amp.GradScaler finds it. Multiplies the
+// gradients in place by `factor` (float32, one element), which may be 1.
+at::Tensor find_non_finite(const std::vector<at::Tensor>& gradients, const at::Tensor& factor);
+
+}  // namespace duet

@@ -1,0 +1,78 @@
+#include "optim/gradient_check.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/reciprocal.h>
+#include <ATen/ops/stack.h>
+#include "optim/amp/grad_scaler.h"
+
+#include <cmath>
+
+namespace duet {
+
+namespace {
+
+// As torch.nn.utils.get_total_norm: the norm of the tensors' norms.
+at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double p) {
+  return at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, p)), p);
+}
+
+at::Tensor one_on(at::Device device) { return at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(device)); }
+
+GradientCheck clip_norm(const std::vector<at::Tensor>& gradients, const ClipGradOptions& clip, const at::Tensor& loss_scale,
+                          bool check_finite) {
+  GradientCheck verdict;
+  verdict.norm = total_norm(gradients, clip.norm_type);
+  if (loss_scale.defined()) verdict.norm = verdict.norm / loss_scale.reshape({});
+  // The kernel divides by this: 1 / min(1, max_norm / (norm + 1e-6)), torch.nn.utils.clip_grad_norm_'s factor.
+  const at::Tensor factor = ((verdict.norm + 1e-6) * (1 / clip.max_norm)).clamp_min(1.0).to(at::kFloat);
+  verdict.grad_scale = loss_scale.defined() ? loss_scale * factor : factor;
+  if (check_finite) verdict.found_inf = at::isfinite(verdict.norm).logical_not().to(at::kFloat).reshape({1});
+  return verdict;
+}
+
+// Unscales in place; 1 if a gradient is not finite.
+at::Tensor unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& loss_scale) {
+  return find_non_finite(gradients, loss_scale.defined() ? at::reciprocal(loss_scale) : one_on(gradients.front().device()));
+}
+
+// Any other power of gradients that are finite, and scaled at that, soon overflows: it tells nothing of them.
+GradientCheck clip_other_norm(const std::vector<at::Tensor>& gradients, const ClipGradOptions& clip,
+                                const at::Tensor& loss_scale) {
+  const at::Tensor found_inf = unscale(gradients, loss_scale);
+  GradientCheck verdict = clip_norm(gradients, clip, {}, /*check_finite=*/false);
+  verdict.found_inf = found_inf;
+  return verdict;
+}
+GradientCheck clip_value(const std::vector<at::Tensor>& gradients, double limit, const at::Tensor& loss_scale,
+                           bool check_finite) {
+  GradientCheck verdict;
+  if (check_finite || loss_scale.defined()) {
+    verdict.found_inf = unscale(gradients, loss_scale);
+  }
+  at::_foreach_clamp_max_(gradients, limit);
+  at::_foreach_clamp_min_(gradients, -limit);
+  return verdict;
+}
+
+}  // namespace
+
+GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGradOptions>& clip,
+                                const at::Tensor& loss_scale, bool check_finite) {
+  if (clip && clip->clip_value) return clip_value(gradients, *clip->clip_value, loss_scale, check_finite);
+  if (clip && clip->norm_type > 2 && std::isfinite(clip->norm_type) && (check_finite || loss_scale.defined())) {
+    return clip_other_norm(gradients, *clip, loss_scale);
+  }
+  if (clip) return clip_norm(gradients, *clip, loss_scale, check_finite);
+  GradientCheck verdict;
+  verdict.grad_scale = loss_scale;
+  if (check_finite) verdict.found_inf = find_non_finite(gradients, one_on(gradients.front().device()));
+  return verdict;
+}
+
+}  // namespace duet

@@ -1,0 +1,86 @@
+#pragma once
+
+#include "optim/detail/device_hyper_parameters.h"
+#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/optimizer_kind.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// What all optimizers share: groups and their numbers, state tensors per parameter, step counts, which parameters take part
+// in a step (those with a gradient, as in torch.optim), skipped steps, and the state in a checkpoint. A kind adds its kernel.
+class GroupedOptimizer : public Optimizer {
+ public:
+  GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options, const ParamGroups& groups, bool may_skip);
+
+  std::size_t group_count() const override { return numbers_.group_count(); }
+  std::vector<std::string> names() const override { return numbers_.names(); }
+  bool has(std::size_t group, const std::string& name) const override { return numbers_.has(group, name); }
+  double get(std::size_t group, const std::string& name) const override { return numbers_.get(group, name); }
+  void set(std::size_t group, const std::string& name, double value) override;
+  void set_schedule(const std::string& name, Curve curve) override;
+  void clear_schedule(const std::string& name) override;
+  int64_t applied() const override;
+
+  void begin() override;
+  void step(const at::Tensor& grad_scale, const at::Tensor& found_inf) override;
+  void end() override;
+  const at::Tensor& applied_steps() const override { return applied_; }
+  void append_key(std::vector<int64_t>& key) const override;
+  NamedTensors mutable_state() const override;
+
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  struct Parameter {
+    std::string name;
+    at::Tensor value;
+    std::size_t group = 0;
+    std::vector<at::Tensor> state;  // by slot; undefined where this parameter has none
+    std::size_t counter = 0;
+  };
+  struct Call {
+    KernelCall tensors;                // gradients are filled in per step
+    std::vector<std::size_t> members;  // indices into parameters_
+    std::size_t counter = 0;
+  };
+
+  void add(const std::string& name, const at::Tensor& value, std::size_t group);
+  void refresh_plan(const std::vector<bool>& has_gradient);
+  void split_counters(const std::vector<bool>& has_gradient);
+  void plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient);
+  void run(Call& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
+  void run_unfused(Call& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
+  void check_number(std::size_t group, const std::string& name, double value) const;
+
+  std::string kind_text() const;
+  void check_fits(const StateDict& state) const;
+  void warn_of_other_numbers(const StateDict& state) const;
+  void load_counters(const StateDict& state);
+
+  const OptimizerKind& kind_;
+  OptimizerOptions options_;
+  std::vector<std::map<std::string, double>> configured_;  // per group: the numbers it was made with
+  std::vector<std::string> group_names_;
+  DeviceHyperParameters numbers_;
+  std::vector<StateSlot> slots_;
+  std::vector<Parameter> parameters_;
+  bool may_skip_;
+
+  // One step counter for all parameters that were stepped equally often: normally a single one. The host only knows which
+  // were stepped at all.
+  std::vector<at::Tensor> counters_;
+  std::vector<bool> started_;
+  at::Tensor applied_;
+  int64_t applied_host_ = 0;  // the same, if no step is ever skipped
+
+  std::vector<bool> planned_;  // which parameters had a gradient when calls_ was made
+  std::vector<Call> calls_;
+  int64_t plan_version_ = 0;   // changes whenever a recorded step would no longer be right
+};
+
+}  // namespace duet

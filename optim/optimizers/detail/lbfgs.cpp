@@ -1,0 +1,183 @@
+#include "optim/optimizers/detail/lbfgs.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/dot.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "optim/optimizers/detail/line_search.h"
+
+#include <cmath>
+
+namespace duet {
+
+namespace {
+
+double inner_product(const at::Tensor& a, const at::Tensor& b) { return at::dot(a, b).item<double>(); }
+double largest(const at::Tensor& tensor) { return tensor.abs().max().item<double>(); }
+
+void check_parameters(const NamedTensors& parameters) {
+  require<ConfigError>(!parameters.empty(), "[LBFGS] there is no trainable parameter; expected at least one");
+  const auto& [first_name, first] = parameters.front();
+  for (const auto& [name, value] : parameters) {
+    if (value.scalar_type() == first.scalar_type() && value.device() == first.device()) continue;
+    throw ConfigError(c10::str("[LBFGS] parameter '", name, "' is ", value.scalar_type(), " on ", value.device(), ", but '",
+                               first_name, "' is ", first.scalar_type(), " on ", first.device(),
+                               "; expected one dtype and one device for all"));
+  }
+}
+
+}  // namespace
+
+Lbfgs::Lbfgs(const OptimizerOptions& options, const ParamGroups& groups)
+    : options_(options),
+      max_eval_(options.max_eval.value_or(options.max_iter * 5 / 4)),
+      lr_(options.lr.value_or(1)),
+      configured_lr_(lr_) {
+  options.validate();
+  if (groups.size() != 1 || !groups.front().numbers.empty()) {
+    throw ConfigError(c10::str("[LBFGS] found ", groups.size(), " parameter groups with numbers of their own, expected one without: "
+                               "it steps all parameters as one vector; leave paramwise settings out"));
+  }
+  parameters_ = groups.front().parameters;
+  check_parameters(parameters_);
+  applied_steps_ = at::full({1}, 0, at::TensorOptions().dtype(at::kLong).device(parameters_.front().second.device()));
+}
+
+// torch keeps most of its scalars as 0-dim tensors of the parameters' dtype: float32 numbers round after every operation.
+double Lbfgs::rounded(double value) const {
+  return parameters_.front().second.scalar_type() == at::kDouble ? value : static_cast<float>(value);
+}
+
+at::Tensor Lbfgs::flat_gradient() const {
+  std::vector<at::Tensor> parts;
+  for (const auto& entry : parameters_) {
+    const at::Tensor& gradient = entry.second.grad();
+    parts.push_back(gradient.defined() ? gradient.reshape(-1)
+                                       : at::zeros({entry.second.numel()}, entry.second.options().requires_grad(false)));
+  }
+  return at::cat(parts);
+}
+
+void Lbfgs::move(double step, const at::Tensor& direction) const {
+  int64_t offset = 0;
+  for (const auto& entry : parameters_) {
+    const at::Tensor& parameter = entry.second;
+    parameter.add_(direction.slice(0, offset, offset + parameter.numel()).view(parameter.sizes()), step);
+    offset += parameter.numel();
+  }
+}
+
+Lbfgs::Evaluation Lbfgs::evaluate(const Closure& closure, at::Tensor* loss) const {
+  at::Tensor value;
+  {
+    const at::AutoGradMode with_gradients(true);
+    value = closure();
+  }
+  Evaluation result{value.item<double>(), flat_gradient()};
+  result.converged = largest(result.gradient) <= options_.tolerance_grad;
+  if (loss != nullptr) *loss = value;
+  return result;
+}
+
+at::Tensor Lbfgs::step_with(const Closure& closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor first_loss;
+  Evaluation at = evaluate(closure, &first_loss);
+  int64_t evaluations = 1;
+  bool go_on = !at.converged;
+  for (int64_t i = 1; go_on && i <= options_.max_iter; ++i) {
+    go_on = iterate(closure, at, i == options_.max_iter, evaluations);
+  }
+  memory_.evaluations += evaluations;
+  return first_loss;
+}
+
+void Lbfgs::step(const at::Tensor& /*grad_scale*/, const at::Tensor& /*found_inf*/) {
+  throw ConfigError("[LBFGS] found a step without closure, expected step_with(closure): one step evaluates the loss several "
+                    "times. Use EagerTrainer without gradient scaling, or another optimizer");
+}
+
+// The first direction is the gradient itself, whose length says nothing about how far to go.
+double Lbfgs::first_step(const at::Tensor& gradient) const {
+  const double share = rounded(1 / gradient.abs().sum().item<double>());
+  return share < 1 ? rounded(share * rounded(lr_)) : lr_;
+}
+
+// One iteration, from and to the evaluated place `at`. False: it was the last one of this step.
+bool Lbfgs::iterate(const Closure& closure, Evaluation& at, bool is_last, int64_t& evaluations) {
+  ++memory_.iterations;
+  find_direction(at.gradient);
+  memory_.previous_gradient = at.gradient.clone();
+  memory_.previous_loss = at.loss;
+  memory_.t = memory_.iterations == 1 ? first_step(at.gradient) : lr_;
+  const double slope = inner_product(at.gradient, memory_.direction);
+  if (slope > -options_.tolerance_change) return false;
+
+  if (options_.line_search_fn == "strong_wolfe") {
+    at = search_line(closure, at, slope, evaluations);
+  } else {
+    move(memory_.t, memory_.direction);
+    if (is_last) return false;  // the next step evaluates here, perhaps on other data
+    at = evaluate(closure);
+    ++evaluations;
+  }
+  return !is_last && evaluations < max_eval_ && !at.converged &&
+         largest(memory_.direction * memory_.t) > options_.tolerance_change &&
+         std::abs(at.loss - memory_.previous_loss) >= options_.tolerance_change;
+}
+
+// Adds how the gradient changed over the last step. What would not keep the approximated Hessian positive is left out.
+void Lbfgs::remember(const at::Tensor& gradient) {
+  Correction correction{gradient - memory_.previous_gradient, memory_.direction * memory_.t};
+  const double curvature = inner_product(correction.gradient_change, correction.step);
+  if (!(curvature > 1e-10)) return;
+  correction.ro = rounded(1 / curvature);
+  memory_.h_diag = rounded(curvature / inner_product(correction.gradient_change, correction.gradient_change));
+  memory_.corrections.push_back(std::move(correction));
+  if (static_cast<int64_t>(memory_.corrections.size()) > options_.history_size) memory_.corrections.pop_front();
+}
+
+// Minus the gradient times the approximated inverse Hessian, by the two loops over the history.
+void Lbfgs::find_direction(const at::Tensor& gradient) {
+  if (memory_.iterations == 1) {
+    memory_.direction = gradient.neg();
+    return;
+  }
+  remember(gradient);
+  const auto& corrections = memory_.corrections;
+  at::Tensor direction = gradient.neg();
+  std::vector<double> al(corrections.size());
+  for (std::size_t i = corrections.size(); i-- > 0;) {
+    al[i] = rounded(inner_product(corrections[i].step, direction) * corrections[i].ro);
+    direction.add_(corrections[i].gradient_change, -al[i]);
+  }
+  direction.mul_(memory_.h_diag);
+  for (std::size_t i = 0; i < corrections.size(); ++i) {
+    const double be = rounded(inner_product(corrections[i].gradient_change, direction) * corrections[i].ro);
+    direction.add_(corrections[i].step, rounded(al[i] - be));
+  }
+  memory_.direction = direction;
+}
+
+Lbfgs::Evaluation Lbfgs::search_line(const Closure& closure, const Evaluation& at, double slope, int64_t& evaluations) {
+  std::vector<at::Tensor> start;
+  for (const auto& entry : parameters_) start.push_back(entry.second.clone());
+  const auto evaluate_at = [&](double step) {
+    move(step, memory_.direction);
+    const Evaluation there = evaluate(closure);
+    for (std::size_t i = 0; i < start.size(); ++i) parameters_[i].second.copy_(start[i]);
+    return LinePoint{rounded(step), there.loss, there.gradient, inner_product(there.gradient, memory_.direction)};
+  };
+  const LineSearch search{evaluate_at, largest(memory_.direction), options_.tolerance_change, max_eval_ - evaluations};
+  const LineSearchResult found = strong_wolfe(search, {0, at.loss, at.gradient, slope}, memory_.t);
+  memory_.t = rounded(found.point.step);
+  move(memory_.t, memory_.direction);
+  evaluations += found.evaluations;
+  return {found.point.loss, found.point.gradient, largest(found.point.gradient) <= options_.tolerance_grad};
+}
+
+}  // namespace duet

@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include "base/detail/tensor_compare.h"
+
+#include <limits>
+
+namespace duet {
+namespace {
+
+TEST(TensorCompare, ComparesBitsAndNotValues) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(same_bits(at::full({2}, nan), at::full({2}, nan)));
+  EXPECT_FALSE(same_bits(at::full({1}, 0.0F), at::full({1}, -0.0F)));
+  EXPECT_FALSE(same_bits(at::ones({2}), at::ones({2}, at::kDouble)));
+  EXPECT_FALSE(same_bits(at::ones({2, 3}), at::ones({3, 2})));
+  EXPECT_TRUE(same_bits(at::empty({0, 3}), at::empty({0, 3})));
+  const at::Tensor grid = at::arange(6).view({2, 3});
+  EXPECT_TRUE(same_bits(grid.t(), grid.t().contiguous()));  // strides are no bits
+  EXPECT_FALSE(same_bits(grid.t().contiguous(), grid.t().flip(0)));
+}
+
+TEST(TensorCompare, NamesTheFirstDifference) {
+  const at::Tensor one = at::ones({2}), two = at::full({2}, 2.0);
+  EXPECT_EQ(first_difference({}, {}), "");
+  EXPECT_EQ(first_difference({{"a", one}, {"b", two}}, {{"a", one.clone()}, {"b", two.clone()}}), "");
+  EXPECT_EQ(first_difference({{"a", one}, {"b", two}, {"c", one}}, {{"a", one}, {"b", one}, {"c", two}}), "b");
+  EXPECT_EQ(first_difference({{"a", one}, {"b", two}}, {{"a", one}, {"x", two}}), "b");
+  EXPECT_EQ(first_difference({{"a", one}, {"b", two}}, {{"a", one}}), "b");
+  EXPECT_EQ(first_difference({{"a", one}}, {{"a", one}, {"c", two}}), "c");
+}
+
+}  // namespace
+}  // namespace duet

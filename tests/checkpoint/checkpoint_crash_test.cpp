@@ -1,0 +1,325 @@
+// Saves that do not end well: the process is killed, the disk is full, any system call fails.
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <random>
+
+#include "../../support/expect_error.h"
+#include "../../support/sample_state.h"
+#include "../../support/temp_dir.h"
+
+namespace {
+
+constexpr int kKill = -1;
+int calls_before_fault = -1;  // -1: no fault is planned
+int fault_kind = 0;           // an errno, or kKill
+
+bool fault_now() {
+  if (calls_before_fault < 0 || calls_before_fault-- > 0) return false;
+  if (fault_kind == kKill) ::kill(::getpid(), SIGKILL);
+  errno = fault_kind;
+  return true;
+}
+
+}  // namespace
+
+// These stand before the C library's own in the test program, so that a save can be stopped at each of its calls.
+extern "C" {
+
+ssize_t write(int fd, const void* data, size_t bytes) {
+  return fault_now() ? -1 : ::syscall(SYS_write, fd, data, bytes);
+}
+int fsync(int fd) { return fault_now() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
+int mkdir(const char* path, mode_t mode) noexcept {
+  return fault_now() ? -1 : static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
+int rename(const char* from, const char* to) noexcept {
+  return fault_now() ? -1 : static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+int remove(const char* path) noexcept {
+  if (fault_now()) return -1;
+  const bool removed = ::unlink(path) == 0 || (errno == EISDIR && ::rmdir(path) == 0);
+  return removed ? 0 : -1;
+}
+int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  if (fault_now()) return errno;
+  return ::syscall(SYS_fallocate, fd, 0, offset, bytes) == 0 ? 0 : errno;
+}
+}
+
+namespace duet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Fails the n-th call from here on; the destructor tells the plan to stop.
+class PlannedFault {
+ public:
+  PlannedFault(int calls, int kind) {
+    fault_kind = kind;
+    calls_before_fault = calls;
+  }
+  ~PlannedFault() { calls_before_fault = -1; }
+  bool happened() const { return calls_before_fault < 0; }
+};
+
+// Runs `body` in a child process and returns what waitpid() tells of its end.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      code = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "child: %s\n", error.what());
+    }
+    ::_exit(code);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+int temporaries_in(const std::string& root) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename();
+    count += name.find(".tmp.") != std::string::npos || name.find(".old.") != std::string::npos;
+  }
+  return count;
+}
+
+// A root with steps 1 to 3, of which a save deletes the oldest.
+void fill(const std::string& root) {
+  CheckpointStore store(root, {.max_keep = 3});
+  for (int64_t step = 1; step <= 3; ++step) store.save(step, sample_state(step));
+}
+
+// Saves `step` with the n-th call failing, for every n. Whatever happens, the newest checkpoint is the one before
+// or the one of this save, and the next save works and cleans up.
+void fail_at_every_call(int64_t step, int kind) {
+  bool more = true;
+  int failed = 0, n = 0;
+  for (; more; ++n) {
+    const TempDir folder;
+    fill(folder / "c");
+    const StateDict next = sample_state(100 + n);
+    CheckpointStore store(folder / "c", {.max_keep = 3});
+    bool saved = false;
+    try {
+      const PlannedFault fault(n, kind);
+      try {
+        store.save(step, next);
+        saved = true;
+      } catch (const CheckpointError& error) {
+        EXPECT_NE(std::string(error.what()).find("training state in memory is intact"), std::string::npos);
+        ++failed;
+      }
+      more = fault.happened();
+    } catch (...) {
+      FAIL() << "something else than a CheckpointError at call " << n;
+    }
+    const bool replaces = step <= 3;  // keeps the old one aside while the new one is not safe on the disk
+    EXPECT_TRUE(saved || replaces || temporaries_in(folder / "c") == 0) << "call " << n;
+    const StateDict found = CheckpointStore::load(*store.find_latest());
+    const bool is_new = found.integer("epoch") == 100 + n;
+    EXPECT_TRUE(is_new || !saved) << "call " << n;
+    expect_same_state(is_new ? next : sample_state(3), found);
+    store.save(9, sample_state(9));
+    expect_same_state(sample_state(9), CheckpointStore::load(*store.find_latest()));
+    EXPECT_EQ(temporaries_in(folder / "c"), 0) << "call " << n;
+  }
+  EXPECT_GT(n, 20);
+  EXPECT_TRUE(failed > 10 || kind == EINTR) << failed;
+}
+
+TEST(CheckpointCrash, SurvivesAnErrorAtEveryCallOfANewStep) { fail_at_every_call(4, EIO); }
+TEST(CheckpointCrash, SurvivesAFullDiskAtEveryCallOfANewStep) { fail_at_every_call(4, ENOSPC); }
+TEST(CheckpointCrash, SurvivesAnInterruptAtEveryCallOfANewStep) { fail_at_every_call(4, EINTR); }
+TEST(CheckpointCrash, SurvivesAnErrorAtEveryCallOfAReplacedStep) { fail_at_every_call(3, EIO); }
+
+void die_at_every_call(int64_t step) {
+  int n = 0;
+  for (bool more = true; more; ++n) {
+    const TempDir folder;
+    fill(folder / "c");
+    const StateDict next = sample_state(100 + n);
+    const int status = in_child([&] {
+      CheckpointStore store(folder / "c", {.max_keep = 3});
+      const PlannedFault fault(n, kKill);
+      store.save(step, next);
+      return 0;
+    });
+    more = WIFSIGNALED(status);
+    ASSERT_TRUE(more || status == 0);
+    CheckpointStore store(folder / "c", {.max_keep = 3});
+    const StateDict found = CheckpointStore::load(*store.find_latest());
+    const bool is_new = found.integer("epoch") == 100 + n;
+    EXPECT_TRUE(is_new || more) << "call " << n;
+    expect_same_state(is_new ? next : sample_state(3), found);
+    for (const std::string& path : store.list()) EXPECT_NO_THROW(CheckpointStore::verify(path)) << "call " << n;
+    store.save(9, sample_state(9));
+    EXPECT_EQ(temporaries_in(folder / "c"), 0) << "call " << n;
+  }
+  EXPECT_GT(n, 20);
+}
+
+TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfANewStep) { die_at_every_call(4); }
+TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfAReplacedStep) { die_at_every_call(3); }
+
+// The save of a new best checkpoint deletes the one that was the best.
+TEST(CheckpointCrash, LeavesABestCheckpointAfterDeathAtEveryCall) {
+  int old = 0, n = 0;
+  for (bool more = true; more; ++n) {
+    const TempDir folder;
+    const std::string root = folder / "c";
+    fill(root);
+    CheckpointStore(root).set_best("step-1");
+    const int status = in_child([&] {
+      CheckpointStore store(root, {.max_keep = 3});
+      const PlannedFault fault(n, kKill);
+      store.save(4, sample_state(4), {"step-4"}, CheckpointRank::kBest);
+      return 0;
+    });
+    more = WIFSIGNALED(status);
+    ASSERT_TRUE(more || status == 0);
+    const auto best = CheckpointStore(root).find_best();
+    ASSERT_TRUE(best.has_value()) << "call " << n;
+    EXPECT_NO_THROW(CheckpointStore::verify(*best)) << "call " << n;
+    old += *best == root + "/step-1";
+    EXPECT_TRUE(more || *best == root + "/step-4");
+  }
+  EXPECT_GT(old, 10);
+  EXPECT_GT(n - old, 1);
+}
+
+TEST(CheckpointCrash, SurvivesKillsAtRandomMoments) {
+  const TempDir folder;
+  const std::string root = folder / "c";
+  std::mt19937 random(7);
+  int64_t completed = 1;
+  CheckpointStore(root).save(completed, sample_state(completed));
+  for (int round = 0; round < 40; ++round) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      CheckpointStore store(root);
+      for (int64_t step = completed + 1;; ++step) {
+        store.save(step, sample_state(step));
+        if (::write(ends[1], &step, sizeof step) != sizeof step) ::_exit(1);
+      }
+    }
+    ::close(ends[1]);
+    ::usleep(std::uniform_int_distribution<useconds_t>(0, 100'000)(random));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    int64_t step = 0;
+    while (::read(ends[0], &step, sizeof step) == sizeof step) completed = step;
+    ::close(ends[0]);
+
+    const auto latest = CheckpointStore(root).find_latest();
+    ASSERT_TRUE(latest.has_value());
+    const StateDict found = CheckpointStore::load(*latest);
+    EXPECT_GE(found.integer("epoch"), completed);
+    expect_same_state(sample_state(found.integer("epoch")), found);
+    completed = found.integer("epoch");
+  }
+  CheckpointStore(root).save(completed + 1, sample_state(completed + 1));
+  EXPECT_EQ(temporaries_in(root), 0);
+  std::printf("killed 40 times, %lld saves\n", static_cast<long long>(completed));
+}
+
+StateDict big_state() {
+  StateDict state = sample_state(2);
+  state.set("model.big", at::ones({1 << 20}, at::kByte));
+  return state;
+}
+
+// Saves what does not fit and expects the error, the old checkpoint and no leftovers. 0 if so.
+int save_what_does_not_fit(const std::string& root, const StateDict& big, const std::string& reason) {
+  CheckpointStore store(root);
+  store.save(1, sample_state(1));
+  for (int i = 0; i < 3; ++i) {
+    try {
+      store.save(2, big);
+      return 2;
+    } catch (const CheckpointError& error) {
+      if (std::string(error.what()).find(reason) == std::string::npos) return 3;
+    }
+    if (temporaries_in(root) != 0) return 4;
+  }
+  if (store.find_latest() != root + "/step-1") return 5;
+  store.save(3, sample_state(3));  // room for small ones is left
+  return store.find_latest() == root + "/step-3" ? 0 : 6;
+}
+
+TEST(CheckpointCrash, ReportsAFileThatMayNotGrow) {
+  const TempDir folder;
+  const StateDict big = big_state();  // made here: a forked child had better not start LibTorch's threads
+  EXPECT_EQ(in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{512 << 10, 512 << 10};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    return save_what_does_not_fit(folder / "c", big, "File too large");
+  }), 0);
+}
+
+TEST(CheckpointCrash, ReportsAFullDisk) {
+  constexpr int kSkip = 77;
+  const TempDir folder;
+  const StateDict big = big_state();
+  fs::create_directory(folder / "disk");
+  const int status = in_child([&] {
+    // In a mount namespace of its own: it vanishes with the child.
+    const std::string disk = folder / "disk";
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=512k") != 0) {
+      return kSkip;
+    }
+    return save_what_does_not_fit(disk + "/c", big, "No space left on device");
+  });
+  if (WEXITSTATUS(status) == kSkip) GTEST_SKIP() << "needs the right to mount a tmpfs";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(CheckpointCrash, LetsOneProcessSaveAtATime) {
+  const TempDir folder;
+  const std::string root = folder / "c";
+  CheckpointStore(root).save(1, sample_state(1));
+  int ready[2], done[2];
+  ASSERT_EQ(::pipe(ready) + ::pipe(done), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int fd = ::open(root.c_str(), O_RDONLY | O_DIRECTORY);
+    const bool locked = ::syscall(SYS_flock, fd, 2 /* LOCK_EX */) == 0;
+    char byte = locked ? 'y' : 'n';
+    if (::write(ready[1], &byte, 1) != 1 || ::read(done[0], &byte, 1) < 0) ::_exit(1);
+    ::_exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(byte, 'y');
+  expect_error<CheckpointError>([&] { CheckpointStore(root).save(2, sample_state(2)); },
+                                {root, "another process or thread is saving there"});
+  EXPECT_EQ(::write(done[1], &byte, 1), 1);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(CheckpointStore(root).save(2, sample_state(2)), root + "/step-2");
+  for (const int fd : {ready[0], ready[1], done[0], done[1]}) ::close(fd);
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,327 @@
+#include "checkpoint/checkpoint.h"
+
+#include <ATen/Functions.h>
+#include "base/error.h"
+#include "io/safetensors.h"
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "../../support/expect_error.h"
+#include "../../support/sample_state.h"
+#include "../../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_bytes(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(CheckpointStore, GivesBackEveryBitThatWasSaved) {
+  const TempDir folder;
+  const StateDict state = odd_state();
+  CheckpointStore store(folder / "work/checkpoints");
+  const std::string path = store.save(12, state);
+  EXPECT_EQ(path, folder / "work/checkpoints/step-12");
+  expect_same_state(state, CheckpointStore::load(path));
+  EXPECT_EQ(read_bytes(folder / "work/checkpoints/latest"), "step-12\n");
+  EXPECT_EQ(names_in(path), (Names{"manifest.json", "model.safetensors", "state.json", "state.safetensors"}));
+  for (const CheckpointTensor& tensor : CheckpointStore::verify(path).tensors) {
+    // What xxh128sum prints for an empty file.
+    EXPECT_TRUE(tensor.bytes != 0 || tensor.xxh3 == "99aa06d3014798d86001c324468d497f") << tensor.xxh3;
+  }
+}
+
+TEST(CheckpointStore, KeepsAnEmptyState) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  expect_same_state({}, CheckpointStore::load(store.save(0, {})));
+}
+
+TEST(CheckpointStore, SplitsTheModelFromTheRest) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const std::string path = store.save(1, sample_state(1));
+  const NamedTensors model = read_safetensors(path + "/model.safetensors");
+  ASSERT_EQ(model.size(), 2u);
+  EXPECT_EQ(model[0].first, "fc.bias");
+  EXPECT_EQ(model[1].first, "fc.weight");
+  EXPECT_EQ(read_safetensors(path + "/state.safetensors").at(0).first, "optimizer.step");
+}
+
+TEST(CheckpointStore, GivesTheWeightsOfAHookAFileOfTheirOwn) {
+  StateDict state = sample_state(1);
+  const std::vector<std::string> own = {"hooks.ema.weights.fc.weight", "hooks.ema.weights.fc.bias", "hooks.ema_2.weights.fc.weight"};
+  const std::vector<std::string> rest = {"hooks.ema.weights",        "hooks.ema.steps",        "hooks.model.weights.x",
+                                         "hooks.state.weights.x",    "hooks..weights.x",       "hooks.a/b.weights.x",
+                                         "hooks.a.b.weights.x",      "hooks.ema.weightsx.y",   "hooks." + std::string(65, 'a') + ".weights.x"};
+  for (const auto* names : {&own, &rest}) {
+    for (const std::string& name : *names) state.set(name, at::full({3}, static_cast<double>(name.size())));
+  }
+  const TempDir folder;
+  const std::string path = CheckpointStore(folder / "c").save(1, state);
+  expect_same_state(state, CheckpointStore::load(path));
+  EXPECT_EQ(names_in(path), (Names{"ema.safetensors", "ema_2.safetensors", "manifest.json", "model.safetensors", "state.json",
+                                   "state.safetensors"}));
+  EXPECT_EQ(read_safetensors(path + "/ema.safetensors").at(1).first, "fc.weight");
+  EXPECT_EQ(read_safetensors(path + "/state.safetensors").size(), rest.size() + 1);
+}
+
+TEST(CheckpointStore, DetectsDamageInTheFileOfAHook) {
+  StateDict state = sample_state(1);
+  state.set("hooks.ema.weights.fc.weight", at::ones({4}));
+  const TempDir folder;
+  const std::string path = CheckpointStore(folder / "c").save(1, state);
+  std::string bytes = read_bytes(path + "/ema.safetensors");
+  bytes.back() ^= 1;
+  std::ofstream(path + "/ema.safetensors", std::ios::binary) << bytes;
+  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"ema.safetensors", "fc.weight"});
+  fs::remove(path + "/ema.safetensors");
+  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"ema.safetensors"});
+}
+
+TEST(CheckpointStore, DescribesItselfInTheManifest) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const Manifest manifest = CheckpointStore::read_manifest(store.save(7, sample_state(1)));
+  EXPECT_EQ(manifest.step, 7);
+  EXPECT_EQ(manifest.torch_version.rfind("2.", 0), 0u);
+  EXPECT_FALSE(manifest.duet_version.empty());
+  EXPECT_EQ(manifest.created.size(), std::string("2026-11-21T02:34:00Z").size());
+  ASSERT_EQ(manifest.files.size(), 3u);
+  EXPECT_EQ(manifest.files[0].bytes, fs::file_size(folder / "c/step-7/model.safetensors"));
+  ASSERT_EQ(manifest.tensors.size(), 3u);
+  EXPECT_EQ(manifest.tensors[1].name, "model.fc.weight");
+  EXPECT_EQ(manifest.tensors[1].dtype, "F32");
+  EXPECT_EQ(manifest.tensors[1].shape, (std::vector<int64_t>{3, 5}));
+}
+
+TEST(CheckpointStore, FindsNothingWhereThereIsNothing) {
+  const TempDir folder;
+  EXPECT_EQ(CheckpointStore(folder / "none").find_latest(), std::nullopt);
+  EXPECT_EQ(CheckpointStore(folder.path()).find_latest(), std::nullopt);
+  EXPECT_TRUE(CheckpointStore(folder / "none").list().empty());
+}
+
+TEST(CheckpointStore, FindsTheBestThatWasNoted) {
+  const TempDir folder;
+  CheckpointStore store(folder / "root");
+  EXPECT_FALSE(store.find_best());
+  for (const int64_t step : {3, 4}) store.save(step, sample_state(step));
+  store.set_best(CheckpointStore::folder_name(3));
+  EXPECT_EQ(store.find_best(), folder / "root/step-3");
+  EXPECT_EQ(read_bytes(folder / "root/best"), "step-3\n");
+  fs::remove_all(folder / "root/step-3");
+  EXPECT_FALSE(store.find_best());
+  fs::create_directory(folder / "elsewhere");
+  for (const char* text : {"", "../elsewhere\n", "step-4/..\n"}) {  // no name of a checkpoint
+    write_bytes(folder / "root/best", text);
+    EXPECT_FALSE(store.find_best()) << text;
+  }
+}
+
+TEST(CheckpointStore, ListsByNumberNewestFirst) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = -1});
+  for (const int64_t step : {9, 10, 100}) store.save(step, sample_state(step));
+  for (const char* other : {"step-", "step-x", "step-007", "step-1e3", "step--1", "step-99999999999999999999", "a"}) {
+    fs::create_directory(folder / ("c/" + std::string(other)));
+  }
+  EXPECT_EQ(store.list(), (Names{folder / "c/step-100", folder / "c/step-10", folder / "c/step-9"}));
+  EXPECT_EQ(store.find_latest(), folder / "c/step-100");
+}
+
+TEST(CheckpointStore, DetectsEveryFlippedByteAndNamesTheFile) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const std::string path = store.save(3, sample_state(3));
+  for (const std::string& name : names_in(path)) {
+    const std::string file = path + "/" + name, bytes = read_bytes(file);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      std::string flipped = bytes;
+      flipped[i] ^= static_cast<char>(1 << i % 8);
+      write_bytes(file, flipped);
+      expect_error<CheckpointError>([&] { CheckpointStore::verify(path); }, {name});
+      if (i % 16 == 0) expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {name});
+    }
+    write_bytes(file, bytes);
+  }
+  expect_same_state(sample_state(3), CheckpointStore::load(path));
+}
+
+TEST(CheckpointStore, DetectsEveryTruncationAndALongerOrMissingFile) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const std::string path = store.save(3, sample_state(3));
+  for (const std::string& name : names_in(path)) {
+    const std::string file = path + "/" + name, bytes = read_bytes(file);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      write_bytes(file, bytes.substr(0, i));
+      expect_error<CheckpointError>([&] { CheckpointStore::verify(path); }, {name});
+    }
+    write_bytes(file, bytes + "\n");
+    expect_error<CheckpointError>([&] { CheckpointStore::verify(path); }, {name});
+    fs::remove(file);
+    expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {name});
+    write_bytes(file, bytes);
+  }
+}
+
+TEST(CheckpointStore, NamesTheTensorThatChanged) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const std::string path = store.save(3, sample_state(3));
+  for (const CheckpointTensor& tensor : CheckpointStore::verify(path).tensors) {
+    const std::string file = path + "/" + tensor.file, bytes = read_bytes(file);
+    std::string changed = bytes;
+    changed[tensor.offset + tensor.bytes - 1] ^= 1;
+    write_bytes(file, changed);
+    expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {file, "'" + tensor.name + "'"});
+    write_bytes(file, bytes);
+  }
+}
+
+TEST(CheckpointStore, DetectsFilesOfAnotherCheckpoint) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  const std::string one = store.save(1, sample_state(1)), two = store.save(2, sample_state(2));
+  for (const std::string& name : names_in(one)) {
+    const std::string bytes = read_bytes(two + "/" + name);
+    write_bytes(two + "/" + name, read_bytes(one + "/" + name));
+    expect_error<CheckpointError>([&] { CheckpointStore::verify(two); }, {two});
+    write_bytes(two + "/" + name, bytes);
+  }
+  fs::remove_all(two);
+  fs::copy(one, two);
+  expect_error<CheckpointError>([&] { CheckpointStore::verify(two); }, {"that of step 1"});
+  fs::rename(two, folder / "c/best");
+  expect_same_state(sample_state(1), CheckpointStore::load(folder / "c/best"));
+}
+
+TEST(CheckpointStore, PassesOverDamagedOnes) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  for (const int64_t step : {1, 2, 3}) store.save(step, sample_state(step));
+  write_bytes(folder / "c/step-3/state.json", "{}");
+  EXPECT_EQ(store.find_latest(), folder / "c/step-2");
+  expect_same_state(sample_state(2), CheckpointStore::load(folder / "c"));
+  fs::remove_all(folder / "c/step-2");
+  fs::create_directory(folder / "c/step-2");
+  EXPECT_EQ(store.find_latest(), folder / "c/step-1");
+  fs::resize_file(folder / "c/step-1/model.safetensors", 3);
+  expect_error<CheckpointError>([&] { store.find_latest(); }, {"none of the 3", folder / "c"});
+}
+
+TEST(CheckpointStore, SaysWhatAPathIsIfItIsNoCheckpoint) {
+  const TempDir folder;
+  const std::string file = folder.write("file", "x");
+  expect_error<CheckpointError>([&] { CheckpointStore::load(folder / "none"); }, {folder / "none", "does not exist"});
+  expect_error<CheckpointError>([&] { CheckpointStore::load(file); }, {file, "is a file"});
+  expect_error<CheckpointError>([&] { CheckpointStore::load(folder.path()); }, {"manifest.json", "step-N"});
+  fs::create_directory(folder / "step-4");
+  expect_error<CheckpointError>([&] { CheckpointStore::load(folder / "step-4"); }, {"step-4", "save never ended"});
+}
+
+TEST(CheckpointStore, KeepsTheNewestAndTheNamedOnes) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = 2});
+  for (int64_t step = 1; step <= 5; ++step) store.save(step, sample_state(step), {folder / "c/step-2"});
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-2", "step-4", "step-5"}));
+  store.save(6, sample_state(6), {"step-4"});
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-4", "step-5", "step-6"}));
+}
+
+TEST(CheckpointStore, KeepsAtLeastTwoAndAllIfAsked) {
+  const TempDir folder;
+  for (const int max_keep : {0, 1, -1}) {
+    CheckpointStore store(folder / std::to_string(max_keep), {.max_keep = max_keep});
+    for (int64_t step = 1; step <= 4; ++step) store.save(step, sample_state(step));
+    EXPECT_EQ(store.list().size(), max_keep < 0 ? 4u : 2u);
+  }
+}
+
+TEST(CheckpointStore, KeepsOldOnesUntilTwoNewerVerify) {
+  const TempDir folder;
+  CheckpointStore first(folder / "c", {.max_keep = -1});
+  for (int64_t step = 1; step <= 4; ++step) first.save(step, sample_state(step));
+  write_bytes(folder / "c/step-4/state.json", "{}");
+  write_bytes(folder / "c/step-3/state.json", "{}");
+  CheckpointStore resumed(folder / "c", {.max_keep = 2});
+  resumed.save(5, sample_state(5));
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-2", "step-3", "step-4", "step-5"}));
+  resumed.save(6, sample_state(6));
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-5", "step-6"}));
+}
+
+TEST(CheckpointStore, KeepsWhatItJustSavedEvenIfOthersHaveHigherNumbers) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = 2});
+  for (const int64_t step : {10, 20, 5}) store.save(step, sample_state(step));
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-10", "step-20", "step-5"}));
+  EXPECT_EQ(read_bytes(folder / "c/latest"), "step-5\n");
+}
+
+TEST(CheckpointStore, ReplacesAStepThatExists) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  store.save(1, sample_state(1));
+  const std::string path = store.save(1, sample_state(42));
+  expect_same_state(sample_state(42), CheckpointStore::load(path));
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-1"}));
+}
+
+TEST(CheckpointStore, FindsAndRestoresAStepThatADeadSaveHadMovedAside) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  store.save(1, sample_state(1));
+  const std::string id(32, 'a');
+  fs::rename(store.save(2, sample_state(2)), folder / ("c/step-2.old." + id));
+  fs::create_directory(folder / ("c/step-2.tmp." + id));
+  folder.write("c/latest.tmp." + id, "step-");
+  EXPECT_EQ(store.find_latest(), folder / ("c/step-2.old." + id));
+  expect_same_state(sample_state(2), CheckpointStore::load(folder / "c"));
+  store.save(3, sample_state(3));
+  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-1", "step-2", "step-3"}));
+  expect_same_state(sample_state(2), CheckpointStore::load(folder / "c/step-2"));
+}
+
+TEST(CheckpointStore, NamesPathAndReasonIfItCannotSave) {
+  const TempDir folder;
+  const std::string file = folder.write("file", "x");
+  for (const std::string& root : {file, file + "/sub", file + "/sub/deeper"}) {
+    CheckpointStore store(root);
+    expect_error<CheckpointError>([&] { store.save(1, sample_state(1)); },
+                                  {"step 1", file, "Not a directory", "training state in memory is intact"});
+  }
+  CheckpointStore good(folder / "c");
+  StateDict odd;
+  odd.set("model.c", at::ones({1}, at::kComplexFloat));
+  expect_error<CheckpointError>([&] { good.save(1, odd); }, {"'c'", "view_as_real"});
+  StateDict bad_name;
+  bad_name.set("\xff", true);
+  expect_error<CheckpointError>([&] { good.save(1, bad_name); }, {"UTF-8"});
+  EXPECT_TRUE(names_in(folder / "c").empty());
+  expect_error<ConfigError>([&] { good.save(-1, {}); }, {"-1"});
+  expect_error<ConfigError>([] { CheckpointStore(""); }, {"work_dir"});
+}
+
+}  // namespace
+}  // namespace duet

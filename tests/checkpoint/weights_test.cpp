@@ -1,0 +1,204 @@
+#include "checkpoint/weights_file.h"
+#include "core/weights_report.h"
+
+#include <ATen/Functions.h>
+#include "checkpoint/checkpoint.h"
+#include "base/error.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
+#include "core/task.h"
+#include <gtest/gtest.h>
+
+#include "../../support/expect_error.h"
+#include "../../support/pt_files.h"
+#include "../../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+// weight [2, 3] and bias [2], a buffer and BatchNorm's counter; all -1.
+class FourTensors : public Task {
+ public:
+  NamedTensors named_parameters() const override { return {{"weight", weight_}, {"bias", bias_}}; }
+  NamedTensors named_buffers() const override { return {{"mean", mean_}, {"num_batches_tracked", count_}}; }
+  void train(bool) override {}
+  void to(at::Device) override {}
+  StepOutput training_step(const Batch&) override { return {}; }
+
+ private:
+  at::Tensor weight_ = at::full({2, 3}, -1.0f).set_requires_grad(true),
+             bias_ = at::full({2}, -1.0f).set_requires_grad(true);
+  at::Tensor mean_ = at::full({2}, -1.0f), count_ = at::full({}, -1, at::kLong);
+};
+
+StateDict fitting() {
+  StateDict weights;
+  weights.set("weight", at::arange(6, at::kFloat).view({2, 3}));
+  weights.set("bias", at::arange(2, at::kFloat));
+  weights.set("mean", at::zeros({2}));
+  weights.set("num_batches_tracked", at::zeros({}, at::kLong));
+  return weights;
+}
+
+StateDict with_prefix(const std::string& prefix, const StateDict& weights) {
+  StateDict result;
+  result.put(prefix, weights);
+  return result;
+}
+
+TEST(ReadWeights, ReadsCheckpointsSafetensorsAndPythonsFilesAlike) {
+  const TempDir folder;
+  const StateDict weights = fitting();
+  StateDict state = with_prefix("model", weights);
+  StateDict average = weights;
+  average.set("bias", at::full({2}, 9.0f));
+  state.put("hooks.ema.weights", average);
+  state.set("trainer.step", int64_t{4});
+  const std::string checkpoint = CheckpointStore(folder / "checkpoints").save(4, state);
+  write_weights(folder / "a.safetensors", weights);
+  write_weights(folder / "a.pt", weights);
+  write_weights(folder / "a.pth", weights);
+  for (const std::string& path : {checkpoint, folder / "checkpoints", checkpoint + "/model.safetensors",
+                                  folder / "a.safetensors", folder / "a.pt", folder / "a.pth"}) {
+    SCOPED_TRACE(path);
+    expect_same_state(weights, read_weights({path}));
+  }
+  expect_same_state(average, read_weights({checkpoint, "ema"}));
+  expect_same_state(average, read_weights({checkpoint + "/ema.safetensors"}));
+  expect_error<CheckpointError>(
+      [&] {
+        read_weights({checkpoint, "swa"});
+      },
+      {"'swa'", "'model' or one of its averages: 'ema'"});
+}
+
+TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
+  const StateDict wrapped = read_weights({python_file("wrapped.pt")});
+  EXPECT_EQ(wrapped.tensors().size(), 2u);
+  expect_same_tensor("weight", wrapped.tensor("weight"), fitting().tensor("weight"));
+  const StateDict mmengine = read_weights({python_file("mmengine.pth")});
+  EXPECT_EQ(mmengine.tensors().size(), 2u);
+  expect_same_tensor("weight", mmengine.tensor("weight"), fitting().tensor("weight"));
+  expect_same_state(mmengine, read_weights({python_file("mmengine.pth"), "ema"}));
+  EXPECT_TRUE(read_weights({python_file("mmengine.pth"), "ema_state_dict"}).has("module.bias"));
+  expect_error<CheckpointError>(
+      [&] {
+        read_weights({python_file("mmengine.pth"), "teacher"});
+      },
+      {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
+}
+
+TEST(ReadWeights, TakesANameForAWrapperOnlyIfItIsOne) {
+  const TempDir folder;
+  StateDict state;  // a module with a child "model": its names have dots, there is no dictionary "model"
+  state.set("model.weight", at::ones({1}));
+  state.set("head", at::ones({1}));
+  write_pt(folder / "a.pt", state);
+  expect_same_state(state, read_weights({folder / "a.pt"}));
+}
+
+TEST(ReadWeights, TakesOffWhatWrappersPutInFrontOfEveryName) {
+  EXPECT_TRUE(read_weights({python_file("parallel.pt")}).has("weight"));
+  const TempDir folder;
+  write_weights(folder / "a.pt", with_prefix("module._orig_mod.module", fitting()));
+  expect_same_state(fitting(), read_weights({folder / "a.pt"}));
+  StateDict some = fitting();
+  some.set("module.extra", at::ones({1}));
+  write_weights(folder / "b.pt", some);
+  expect_same_state(some, read_weights({folder / "b.pt"}));
+}
+
+TEST(ReadWeights, RevisesNamesAndTakesThoseUnderAPrefix) {
+  const TempDir folder;
+  StateDict state = with_prefix("module.backbone", fitting());
+  state.set("module.head.weight", at::ones({1}));
+  write_weights(folder / "a.safetensors", state);
+  WeightsSource source{folder / "a.safetensors"};
+  source.prefix = "backbone";
+  expect_same_state(fitting(), read_weights(source));
+  source.prefix = "";
+  source.revise_keys = std::vector<NameRule>{{R"(^module\.)", ""}, {R"(^(\w+)\.(weight)$)", R"(\g<2>.\1$)"}};
+  const StateDict revised = read_weights(source);
+  EXPECT_TRUE(revised.has("weight.backbone$"));
+  EXPECT_TRUE(revised.has("weight.head$"));
+  EXPECT_TRUE(revised.has("backbone.bias"));
+  source.revise_keys = std::vector<NameRule>{{"weight|bias", "x"}};
+  expect_error<CheckpointError>([&] { read_weights(source); }, {"both become 'module.backbone.x'"});
+  source.revise_keys = std::vector<NameRule>{{"(", ""}};
+  expect_error<ConfigError>([&] { read_weights(source); }, {"'('", "regular expression"});
+  source.revise_keys.reset();
+  source.prefix = "neck";
+  expect_error<CheckpointError>([&] { read_weights(source); }, {"'neck.'", "'backbone', 'head'"});
+}
+
+TEST(ReadWeights, NamesFileAndWayOut) {
+  const TempDir folder;
+  expect_error<CheckpointError>([&] { read_weights({folder / "none.pt"}); }, {folder / "none.pt", "does not exist"});
+  expect_error<CheckpointError>([&] { read_weights({folder.path()}); }, {"neither manifest.json nor folders step-N"});
+  expect_error<CheckpointError>([&] { read_weights({python_file("forbidden.pt")}); }, {"forbidden.pt", "posix.system"});
+  expect_error<CheckpointError>([&] { read_weights({python_file("numpy_beside.pt")}); },
+                                {"'score'", "only Python can hold"});
+  write_safetensors(folder / "a.bin", {{"a", at::ones({1})}});
+  expect_error<CheckpointError>([&] { read_weights({folder / "a.bin"}); }, {"give it the name *.safetensors"});
+  write_safetensors(folder / "empty.safetensors", {});
+  expect_error<CheckpointError>([&] { read_weights({folder / "empty.safetensors"}); }, {"holds no tensors"});
+  expect_error<ConfigError>([&] { write_weights(folder / "a.h5", fitting()); }, {"a.h5", ".safetensors, .pt"});
+  expect_error<CheckpointError>([&] { write_weights(folder / "none/a.pt", fitting()); }, {folder / "none/a.pt"});
+}
+
+TEST(LoadMatchingWeights, CopiesEverythingThatFits) {
+  FourTensors task;
+  const WeightsReport report = load_matching_weights(task, fitting(), /*strict=*/true);
+  EXPECT_TRUE(report.exact());
+  EXPECT_EQ(report.text(), "4 of 4 tensors");
+  expect_same_tensor("weight", task.named_parameters()[0].second, fitting().tensor("weight"));
+  expect_same_tensor("mean", task.named_buffers()[0].second, at::zeros({2}));
+  EXPECT_TRUE(task.named_parameters()[0].second.requires_grad());
+}
+
+TEST(LoadMatchingWeights, ReportsWhatDoesNotFitAndLoadsTheRest) {
+  FourTensors task;
+  StateDict weights;
+  weights.set("weight", at::zeros({3, 2}));
+  weights.set("bias", at::arange(2, at::kDouble));
+  weights.set("head.weight", at::zeros({1}));
+  const WeightsReport report = load_matching_weights(task, weights);
+  EXPECT_EQ(report.loaded, 1);
+  EXPECT_EQ(report.missing, std::vector<std::string>{"mean"});
+  EXPECT_EQ(report.unexpected, std::vector<std::string>{"head.weight"});
+  ASSERT_EQ(report.mismatched.size(), 1u);
+  EXPECT_EQ(report.mismatched[0].found, "Float[3, 2]");
+  EXPECT_EQ(report.text(),
+            "1 of 4 tensors\n  missing there: mean\n  unknown to the model: head.weight\n"
+            "  of another shape or type, not loaded: weight (Float[3, 2] there, Float[2, 3] in the model)\n"
+            "  converted: bias (Double[2] there, Float[2] in the model)");
+  expect_same_tensor("bias", task.named_parameters()[1].second, at::arange(2, at::kFloat));
+  expect_same_tensor("weight", task.named_parameters()[0].second, at::full({2, 3}, -1.0f));
+}
+
+TEST(LoadMatchingWeights, ShortensLongLists) {
+  FourTensors task;
+  StateDict weights = fitting();
+  for (int i = 10; i < 30; ++i) weights.set("x" + std::to_string(i), at::zeros({1}));
+  const std::string text = match_weights(task, weights).text(2);
+  EXPECT_EQ(text, "4 of 4 tensors\n  unknown to the model: x10, x11, and 18 more");
+}
+
+TEST(LoadMatchingWeights, ChangesNothingWhereItThrows) {
+  FourTensors task;
+  StateDict weights = fitting();
+  weights.set("bias", at::zeros({3}));
+  expect_error<CheckpointError>([&] { load_matching_weights(task, weights, /*strict=*/true); },
+                                {"bias (Float[3] there, Float[2] in the model)", "strict: false"});
+  StateDict converted = fitting();
+  converted.set("bias", at::zeros({2}, at::kHalf));
+  expect_error<CheckpointError>([&] { load_matching_weights(task, converted, /*strict=*/true); }, {"Half[2]"});
+  StateDict integers;
+  integers.set("bias", at::zeros({2}, at::kLong));
+  expect_error<CheckpointError>([&] { load_matching_weights(task, integers); },
+                                {"none of them fits", "bias (Long[2]", "prefix or revise_keys"});
+  expect_same_tensor("weight", task.named_parameters()[0].second, at::full({2, 3}, -1.0f));
+}
+
+}  // namespace
+}  // namespace duet

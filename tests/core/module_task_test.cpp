@@ -1,0 +1,49 @@
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include "core/module_task.h"
+#include <torch/nn/modules/linear.h>
+
+#include "../../support/trainer_runs.h"
+
+namespace duet {
+namespace {
+
+using testing::make_trainer;
+
+// One weight w = 0, loss = mean over the tokens that count of (w - y)^2: the gradient is -2 mean(y).
+std::unique_ptr<Task> masked_task(bool counts_tokens) {
+  torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
+  layer->weight.detach().zero_();
+  const auto loss = [](torch::nn::LinearImpl& model, const Batch& batch) {
+    const at::Tensor error = (model.forward(batch["one"]) - batch["y"]).square() * batch["mask"];
+    return error.sum() / batch["mask"].sum();
+  };
+  if (!counts_tokens) return make_task(layer, loss);
+  return make_task(layer, loss, nullptr, [](const Batch& batch) { return batch["mask"].sum().item<double>(); });
+}
+
+Batch tokens(const std::vector<float>& y, const std::vector<float>& mask) {
+  const auto rows = static_cast<int64_t>(y.size());
+  return {{"one", at::ones({rows, 1})}, {"y", at::tensor(y).view({rows, 1})}, {"mask", at::tensor(mask).view({rows, 1})}};
+}
+
+class ModuleTaskWeight : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
+  const std::vector<Batch> micro_batches = {tokens({1, 0, 0, 0}, {1, 0, 0, 0}), tokens({3, 3, 3, 9}, {1, 1, 1, 0})};
+  for (const bool counts_tokens : {false, true}) {
+    TrainerOptions options;
+    options.optimizer.type = "SGD";
+    options.optimizer.lr = 0.5;
+    const auto trainer = make_trainer(GetParam(), masked_task(counts_tokens), options);
+    trainer->step(micro_batches);
+    // By tokens: mean(1, 3, 3, 3). By samples, which are four in each: (1 + 3) / 2.
+    EXPECT_FLOAT_EQ(trainer->weights().tensor("weight").item<float>(), counts_tokens ? 2.5F : 2.0F);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ModuleTaskWeight, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet

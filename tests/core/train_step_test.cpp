@@ -1,0 +1,399 @@
+#include "core/train_step.h"
+
+#include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include "base/error.h"
+#include "optim/amp/autocast.h"
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "../support/expect_error.h"
+#include "../support/sample_state.h"
+
+// One step: how the gradients of several micro-batches come together, what clipping does with them, what is refused.
+
+namespace duet {
+namespace {
+
+using at::Tensor;
+
+// A task over one weight [3, 4] and whatever loss a test gives.
+class LambdaTask : public Task {
+ public:
+  using Loss = std::function<StepOutput(const Tensor& weight, const Batch& batch)>;
+  explicit LambdaTask(Loss loss) : loss_(std::move(loss)) {}
+  NamedTensors named_parameters() const override { return {{"weight", values}}; }
+  NamedTensors named_buffers() const override { return {}; }
+  void train(bool) override {}
+  void to(at::Device) override {}
+  StepOutput training_step(const Batch& batch) override { return loss_(values, batch); }
+  std::string graph_key() const override { return key; }
+
+  Tensor values = at::div(at::arange(12, at::kFloat), 16).reshape({3, 4}).requires_grad_(true);
+  std::string key;
+
+ private:
+  Loss loss_;
+};
+
+struct Points : StepObserver {};
+
+// Weights as BaseTrainer finds them.
+MicroBatches window_of(const std::vector<Batch>& batches, const std::vector<double>& weights = {}) {
+  MicroBatches micro_batches{batches, weights, 0};
+  if (weights.empty()) {
+    for (const Batch& batch : batches) micro_batches.weights.push_back(static_cast<double>(batch.size()));
+  }
+  for (const double weight : micro_batches.weights) micro_batches.total += weight;
+  return micro_batches;
+}
+
+StepResult run(TrainStep& rule, const MicroBatches& micro_batches) {
+  Points points;
+  rule.begin(micro_batches);
+  StepResult output = rule.run(micro_batches, points);
+  rule.end();
+  return output;
+}
+
+TrainStepOptions sgd(double lr, std::optional<ClipGradOptions> clip = {}) {
+  TrainStepOptions options;
+  options.optimizer = {.type = "SGD", .lr = lr};
+  options.clip_grad = clip;
+  return options;
+}
+
+Tensor rows(int64_t columns) { return at::div(at::sub(at::remainder(at::mul(at::arange(12 * columns, at::kFloat), 7), 23), 11), 8).reshape({12, columns}); }
+
+double largest_difference(const Tensor& a, const Tensor& b) { return at::max(at::abs(at::sub(a.detach(), b.detach()))).item<double>(); }
+
+std::vector<Batch> split(const NamedTensors& tensors, const std::vector<int64_t>& sizes) {
+  std::vector<Batch> batches;
+  int64_t start = 0;
+  for (const int64_t size : sizes) {
+    Batch batch;
+    for (const auto& [name, tensor] : tensors) batch.set(name, tensor.narrow(0, start, size).clone());
+    batches.push_back(batch);
+    start += size;
+  }
+  return batches;
+}
+
+TEST(TrainStep, UnevenMicroBatchesEqualOneBigBatch) {
+  const NamedTensors data = {{"x", rows(4)}, {"y", rows(3)}};
+  const auto loss = [](const Tensor& weight, const Batch& batch) {
+    const Tensor predicted = at::tanh(at::linear(batch["x"], weight));
+    return StepOutput{at::mse_loss(predicted, batch["y"]), {{"mean", predicted.mean()}, {"first", batch["x"].mean()}}};
+  };
+  std::vector<Tensor> weights, losses, means, gradients;
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{12}, {4, 4, 4}, {5, 4, 3}, {1, 11}, {7, 2, 1, 1, 1}}) {
+    auto task = std::make_unique<LambdaTask>(loss);
+    const LambdaTask& lent = *task;
+    TrainStep rule(std::move(task), at::kCPU, sgd(1.0));
+    for (int step = 0; step < 3; ++step) {
+      const StepResult output = run(rule, window_of(split(data, sizes)));
+      EXPECT_EQ(output.loss.dim(), 0);
+      EXPECT_FALSE(output.loss.requires_grad());
+      EXPECT_FALSE(output.grad_norm.defined());
+      if (step < 2) continue;
+      losses.push_back(output.loss);
+      EXPECT_EQ(output.log.at(0).first, "mean");
+      means.push_back(at::add(output.log.at(0).second, output.log.at(1).second));
+    }
+    weights.push_back(lent.values);
+    gradients.push_back(lent.values.grad());
+  }
+  for (std::size_t i = 1; i < weights.size(); ++i) {
+    EXPECT_LE(largest_difference(weights[0], weights[i]), 1e-6);
+    EXPECT_LE(largest_difference(gradients[0], gradients[i]), 1e-6);
+    EXPECT_LE(largest_difference(losses[0], losses[i]), 1e-6);
+    EXPECT_LE(largest_difference(means[0], means[i]), 1e-6);
+  }
+}
+
+// A mean over tokens, of which every row has another number.
+TEST(TrainStep, TheCountsOfTheTaskAreTheWeights) {
+  const Tensor mask = at::gt(rows(3), 0.5).to(at::kFloat);
+  const NamedTensors data = {{"x", rows(4)}, {"y", rows(3)}, {"mask", mask}};
+  const auto loss = [](const Tensor& weight, const Batch& batch) {
+    const Tensor error = at::mul(at::square(at::sub(at::linear(batch["x"], weight), batch["y"])), batch["mask"]);
+    return StepOutput{at::div(error.sum(), batch["mask"].sum()), {}};
+  };
+  std::vector<Tensor> weights;
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{12}, {5, 4, 3}, {3, 9}}) {
+    auto task = std::make_unique<LambdaTask>(loss);
+    const LambdaTask& lent = *task;
+    TrainStep rule(std::move(task), at::kCPU, sgd(0.5));
+    const std::vector<Batch> batches = split(data, sizes);
+    std::vector<double> counts;
+    for (const Batch& batch : batches) counts.push_back(batch["mask"].sum().item<double>());
+    run(rule, window_of(batches, counts));
+    weights.push_back(lent.values);
+  }
+  EXPECT_LE(largest_difference(weights[0], weights[1]), 1e-6);
+  EXPECT_LE(largest_difference(weights[0], weights[2]), 1e-6);
+}
+
+// The gradient is `gradient`, whatever the weight.
+LambdaTask::Loss linear_loss(const Tensor& gradient) {
+  return [gradient](const Tensor& weight, const Batch&) { return StepOutput{at::mul(weight, gradient).sum(), {}}; };
+}
+
+const Batch kOne = {{"x", at::ones({1})}};
+
+TEST(TrainStep, ClippingScalesToTheNorm) {
+  Tensor gradient = at::zeros({3, 4});
+  gradient[0][0].fill_(3);
+  gradient[2][3].fill_(-4);
+  struct Case {
+    double type, norm, max_norm;
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const Case& c : {Case{2, 5, 1}, Case{1, 7, 0.5}, Case{inf, 4, 2}, Case{3, std::cbrt(91.0), 1}, Case{2, 5, 100}, Case{2, 5, 5.01}}) {
+    SCOPED_TRACE(std::to_string(c.type) + " " + std::to_string(c.max_norm));
+    auto task = std::make_unique<LambdaTask>(linear_loss(gradient));
+    const LambdaTask& lent = *task;
+    const Tensor before = lent.values.detach().clone();
+    TrainStep rule(std::move(task), at::kCPU, sgd(1.0, ClipGradOptions{c.max_norm, c.type}));
+    const StepResult output = run(rule, window_of({kOne}));
+    EXPECT_EQ(output.grad_norm.dim(), 0);
+    EXPECT_NEAR(output.grad_norm.item<double>(), c.norm, 1e-6 * c.norm);
+    const double factor = std::min(1.0, c.max_norm / (c.norm + 1e-6));  // torch.nn.utils.clip_grad_norm_
+    const Tensor clipped = at::mul(gradient, factor);
+    EXPECT_LE(largest_difference(lent.values, at::sub(before, clipped)), 1e-6);
+    EXPECT_LE(largest_difference(lent.values.grad(), clipped), 2e-6);
+    if (c.max_norm > c.norm) expect_same_tensor("weight", lent.values, at::sub(before, gradient));  // not a bit is touched
+  }
+}
+
+TEST(TrainStep, TheNormIsThatOfTheWholeWindow) {
+  const auto loss = [](const Tensor& weight, const Batch& batch) {
+    return StepOutput{at::mul(weight.sum(), batch["x"].mean()), {}};
+  };
+  TrainStep rule(std::make_unique<LambdaTask>(loss), at::kCPU, sgd(0.1, ClipGradOptions{1.0, 2.0}));
+  const std::vector<Batch> batches = {{{"x", at::full({3}, 1.0)}}, {{"x", at::full({1}, 5.0)}}};
+  EXPECT_NEAR(run(rule, window_of(batches)).grad_norm.item<double>(), 2 * std::sqrt(12.0), 1e-5);  // (3 * 1 + 1 * 5) / 4
+}
+
+TEST(TrainStep, ANanGradientShowsInTheNorm) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  auto task = std::make_unique<LambdaTask>(linear_loss(at::full({3, 4}, nan)));
+  const LambdaTask& lent = *task;
+  TrainStep rule(std::move(task), at::kCPU, sgd(1.0, ClipGradOptions{1.0, 2.0}));
+  const StepResult output = run(rule, window_of({kOne}));
+  EXPECT_TRUE(std::isnan(output.grad_norm.item<double>()));
+  EXPECT_TRUE(std::isnan(output.loss.item<double>()));
+  EXPECT_TRUE(at::isnan(lent.values).all().item<bool>());
+}
+
+TEST(TrainStep, ALossThatCannotBeTrainedOnIsRefused) {
+  const auto expect_refused = [](const LambdaTask::Loss& loss, const std::vector<std::string>& parts) {
+    auto task = std::make_unique<LambdaTask>(loss);
+    const LambdaTask& lent = *task;
+    const Tensor before = lent.values.detach().clone();
+    TrainStep rule(std::move(task), at::kCPU, sgd(1.0));
+    expect_error<ConfigError>([&] { run(rule, window_of({kOne})); }, parts);
+    expect_same_tensor("weight", before, lent.values);
+  };
+  expect_refused([](const Tensor& w, const Batch&) { return StepOutput{at::mul(w, 2), {}}; }, {"Float[3, 4]", "take its mean"});
+  expect_refused([](const Tensor&, const Batch&) { return StepOutput{}; }, {"no loss"});
+  expect_refused([](const Tensor& w, const Batch&) { return StepOutput{w.detach().sum(), {}}; }, {"[Task]", "loss"});
+  expect_refused([](const Tensor& w, const Batch&) { return StepOutput{w.sum().to(at::kLong), {}}; }, {"Long"});
+  expect_refused([](const Tensor& w, const Batch&) {
+    const at::NoGradGuard no_grad;
+    return StepOutput{w.sum(), {}};
+  }, {"[Task]", "loss"});
+}
+
+TEST(TrainStep, ALossOfOneElementIsANumber) {
+  auto task = std::make_unique<LambdaTask>([](const Tensor& w, const Batch&) { return StepOutput{w.sum().reshape({1, 1}), {}}; });
+  TrainStep rule(std::move(task), at::kCPU, sgd(1.0));
+  EXPECT_EQ(run(rule, window_of({kOne})).loss.dim(), 0);
+  EXPECT_EQ(run(rule, window_of({kOne, kOne})).loss.dim(), 0);
+}
+
+TEST(TrainStep, GradientsOfTheLastStepDoNotCount) {
+  auto task = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
+  const LambdaTask& lent = *task;
+  TrainStep rule(std::move(task), at::kCPU, sgd(0.25));
+  const Tensor before = lent.values.detach().clone();
+  for (int i = 0; i < 4; ++i) run(rule, window_of({kOne}));
+  expect_same_tensor("weight", at::sub(before, 1), lent.values);
+}
+
+TEST(TrainStep, TheKeyHoldsWhatAReplayWouldFreeze) {
+  auto task = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
+  LambdaTask& lent = *task;
+  TrainStepOptions options;
+  TrainStep rule(std::move(task), at::kCPU, options);
+  const auto key = [&rule] {
+    std::vector<int64_t> key;
+    rule.append_key(key);
+    return key;
+  };
+  const std::vector<int64_t> first = key();
+  for (const std::string name : {"lr", "weight_decay", "beta1", "beta2", "eps"}) {
+    rule.set(0, name, rule.get(0, name) / 2);
+    EXPECT_EQ(key(), first) << name;  // a tensor: not frozen
+  }
+  rule.set_schedule("lr", [](std::size_t, int64_t) { return 0.1; });
+  EXPECT_NE(key(), first);  // the step looks the number up now
+  rule.clear_schedule("lr");
+  const std::vector<int64_t> before = key();
+  lent.key = "second phase";
+  EXPECT_NE(key(), before);
+  lent.key.clear();
+  lent.values.requires_grad_(false);
+  EXPECT_NE(key(), before);
+}
+
+TEST(TrainStep, OptionsAndTasksThatCannotWorkAreRefused) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto expect_field = [](const std::string& field, const TrainStepOptions& options) {
+    expect_error<ConfigError>([&] { options.validate(); }, {field});
+  };
+  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) expect_field("max_norm", sgd(0.1, ClipGradOptions{bad, 2.0}));
+  for (const double bad : {0.5, -1.0, nan}) expect_field("norm_type", sgd(0.1, ClipGradOptions{1.0, bad}));
+  TrainStepOptions half = sgd(0.1);
+  half.amp = at::kDouble;
+  expect_field("amp", half);
+  expect_field("clip_value", sgd(0.1, ClipGradOptions{.clip_value = 0}));
+  expect_field("lr", sgd(-1));
+  expect_error<ConfigError>([] { TrainStep(nullptr, at::kCPU, TrainStepOptions()); }, {"task is null"});
+  auto frozen = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
+  frozen->values.requires_grad_(false);
+  expect_error<ConfigError>([&] { TrainStep(std::move(frozen), at::kCPU, TrainStepOptions()); }, {"no parameter that requires a gradient"});
+}
+
+struct AutocastState {
+  bool enabled = at::autocast::is_autocast_enabled(at::kCPU);
+  at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  bool cache = at::autocast::is_autocast_cache_enabled();
+  bool operator==(const AutocastState&) const = default;
+};
+
+StepOutput sum_loss(const Tensor& weight, const Batch& batch) { return {at::mul(weight, batch["x"]).sum(), {}}; }
+
+MicroBatches window_of_value(double value) { return window_of({Batch{{"x", at::full({3, 4}, value)}}}); }
+
+TEST(TrainStep, AParameterThatIsUnfrozenLaterIsNotSilentlyLeftOut) {
+  class TwoTask : public LambdaTask {
+   public:
+    using LambdaTask::LambdaTask;
+    NamedTensors named_parameters() const override { return {{"weight", values}, {"stem", stem}}; }
+    Tensor stem = at::ones({2});
+  };
+  auto task = std::make_unique<TwoTask>(sum_loss);
+  const TwoTask& lent = *task;
+  TrainStep rule(std::move(task), at::kCPU, sgd(0.1));
+  run(rule, window_of_value(1));
+  lent.stem.requires_grad_(true);
+  expect_error<ConfigError>([&] { run(rule, window_of_value(1)); }, {"'stem'", "was frozen", "make the trainer while"});
+}
+
+TEST(TrainStep, AnStepWithoutDenseGradientsIsRefused) {
+  for (const std::optional<ClipGradOptions>& clip : {std::optional<ClipGradOptions>(), {ClipGradOptions{}}}) {
+    const Tensor other = at::ones({1}).requires_grad_(true);
+    TrainStep none(std::make_unique<LambdaTask>([&](const Tensor&, const Batch&) { return StepOutput{other.sum(), {}}; }), at::kCPU,
+                sgd(0.1, clip));
+    expect_error<ConfigError>([&] { run(none, window_of_value(1)); }, {"no trainable parameter", "gradient"});
+    TrainStep sparse(std::make_unique<LambdaTask>([](const Tensor& weight, const Batch&) {
+      return StepOutput{at::embedding(weight, at::arange(2), -1, false, /*sparse=*/true).sum(), {}};
+    }), at::kCPU, sgd(0.1, clip));
+    expect_error<ConfigError>([&] { run(sparse, window_of_value(1)); }, {"'weight'", "Sparse", "dense"});
+  }
+}
+
+// The eighth power of a scaled gradient is beyond float32: neither the scale nor the step may suffer.
+TEST(TrainStep, AHighNormOfScaledGradientsIsThatOfTheUnscaledOnes) {
+  std::vector<Tensor> weights;
+  for (const bool scaled : {false, true}) {
+    auto task = std::make_unique<LambdaTask>(sum_loss);
+    const LambdaTask& lent = *task;
+    TrainStepOptions options = sgd(0.1, ClipGradOptions{.max_norm = 1, .norm_type = 8});
+    if (scaled) options.loss_scale = LossScaleOptions{};
+    TrainStep rule(std::move(task), at::kCPU, options);
+    EXPECT_NEAR(run(rule, window_of_value(3)).grad_norm.item<double>(), 3 * std::pow(12, 0.125), 1e-5);
+    EXPECT_EQ(rule.applied(), 1);
+    weights.push_back(lent.values);
+    if (scaled) run(rule, window_of_value(std::numeric_limits<double>::infinity()));
+    EXPECT_EQ(rule.applied(), 1);
+  }
+  EXPECT_LT(largest_difference(weights[0], weights[1]), 1e-6);
+}
+
+TEST(TrainStep, AScheduleThatLeavesTheRangeIsRefusedAtTheStepThatWouldUseIt) {
+  auto task = std::make_unique<LambdaTask>(sum_loss);
+  TrainStepOptions options;
+  options.optimizer = {.type = "AdamW", .lr = 0.1};
+  TrainStep rule(std::move(task), at::kCPU, options);
+  rule.set_schedule("beta1", [](std::size_t, int64_t applied) { return 0.5 + 0.125 * static_cast<double>(applied); });
+  for (int n = 0; n < 4; ++n) run(rule, window_of_value(1));
+  EXPECT_EQ(rule.get(0, "beta1"), 0.875);
+  expect_error<ConfigError>([&] { run(rule, window_of_value(1)); }, {"beta1 = 1", "[0, 1)"});
+}
+
+TEST(TrainStep, ANumberTakenBackFromItsScheduleStays) {
+  TrainStep rule(std::make_unique<LambdaTask>(sum_loss), at::kCPU, sgd(0.1));
+  rule.set_schedule("lr", [](std::size_t, int64_t) { return 0.25; });
+  rule.set_schedule("weight_decay", [](std::size_t, int64_t) { return 0.125; });
+  run(rule, window_of_value(1));
+  rule.set(0, "lr", 0.5);
+  rule.clear_schedule("lr");
+  for (int n = 0; n < 300; ++n) {  // beyond one table
+    run(rule, window_of_value(1));
+    ASSERT_EQ(rule.get(0, "lr"), 0.5);
+    ASSERT_EQ(rule.get(0, "weight_decay"), 0.125);
+  }
+}
+
+TEST(AutocastGuard, RestoresWhatItFoundAlsoOnAThrow) {
+  const AutocastState outside;
+  try {
+    const AutocastGuard guard(at::kCPU, at::kBFloat16);
+    const AutocastState inside;
+    EXPECT_TRUE(inside.enabled);
+    EXPECT_EQ(inside.dtype, at::kBFloat16);
+    EXPECT_FALSE(inside.cache);
+    {
+      const AutocastGuard nothing(at::kCPU, std::nullopt);
+      EXPECT_TRUE(AutocastState() == inside);
+      const AutocastGuard nested(at::kCPU, at::kHalf);
+      EXPECT_EQ(AutocastState().dtype, at::kHalf);
+    }
+    EXPECT_TRUE(AutocastState() == inside);
+    throw std::runtime_error("from within");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_TRUE(AutocastState() == outside);
+}
+
+TEST(TrainStep, Bf16RunsTheForwardInBf16AndNothingElse) {
+  TrainStepOptions options = sgd(1.0);
+  options.amp = at::kBFloat16;
+  const AutocastState outside;
+  bool fails = false;
+  auto task = std::make_unique<LambdaTask>([&fails](const Tensor& weight, const Batch& batch) {
+    const Tensor y = at::matmul(batch["x"], weight.t());
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    if (fails) throw std::runtime_error("from the task");
+    return StepOutput{y.to(at::kFloat).mean(), {}};
+  });
+  const LambdaTask& lent = *task;
+  TrainStep rule(std::move(task), at::kCPU, options);
+  const Batch batch = {{"x", rows(4)}};
+  const StepResult output = run(rule, window_of({batch, batch}));
+  EXPECT_EQ(output.loss.scalar_type(), at::kFloat);
+  EXPECT_EQ(lent.values.grad().scalar_type(), at::kFloat);
+  EXPECT_TRUE(AutocastState() == outside);
+  fails = true;
+  EXPECT_THROW(run(rule, window_of({batch})), std::runtime_error);
+  EXPECT_TRUE(AutocastState() == outside);
+}
+
+}  // namespace
+}  // namespace duet

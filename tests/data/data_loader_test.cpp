@@ -1,0 +1,222 @@
+#include "data/data_loader.h"
+
+#include <ATen/ops/tensor.h>
+#include "base/error.h"
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "../../support/expect_error.h"
+
+namespace duet {
+namespace {
+
+using Values = std::vector<std::vector<int64_t>>;
+
+// Sample i is the number i. Early batches take longest, so that workers finish in another order; `bad` throws.
+class Numbers : public Dataset {
+ public:
+  explicit Numbers(int64_t size, std::vector<int64_t> bad = {}) : size_(size), bad_(std::move(bad)) {}
+  int64_t size() const override { return size_; }
+  Batch get(const std::vector<int64_t>& indices) const override {
+    const int call = calls_++;
+    if (call < 6) std::this_thread::sleep_for(std::chrono::milliseconds(6 - call));
+    for (const int64_t index : indices) {
+      for (const int64_t bad : bad_) {
+        if (index == bad) throw DataError("sample " + std::to_string(index) + " is bad");
+      }
+    }
+    return {{"value", at::tensor(indices)}};
+  }
+  int calls() const { return calls_; }
+
+ private:
+  int64_t size_;
+  std::vector<int64_t> bad_;
+  mutable std::atomic<int> calls_{0};
+};
+
+std::vector<int64_t> values(const Batch& batch) {
+  const at::Tensor& tensor = batch["value"];
+  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
+}
+
+Values drain(DataLoader& loader, int64_t most = 1000) {
+  Values all;
+  while (static_cast<int64_t>(all.size()) < most) {
+    const std::optional<Batch> batch = loader.next();
+    if (!batch) break;
+    all.push_back(values(*batch));
+  }
+  return all;
+}
+
+std::unique_ptr<DataLoader> make_loader(int workers, bool shuffle = true, int64_t size = 23, bool drop_last = false,
+                                        std::vector<int64_t> bad = {}) {
+  return std::make_unique<DataLoader>(
+      std::make_shared<Numbers>(size, std::move(bad)), std::make_unique<EpochSampler>(size, shuffle, 7),
+      DataLoaderOptions{.batch_size = 4, .num_workers = workers, .prefetch = 2, .drop_last = drop_last});
+}
+
+class AnyWorkers : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(DataLoader, AnyWorkers, testing::Values(0, 1, 3));
+
+TEST_P(AnyWorkers, GiveTheSamplersOrder) {
+  const auto loader = make_loader(GetParam());
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    EpochSampler sampler(23, true, 7);
+    sampler.start_epoch(epoch);
+    loader->start_epoch(epoch);
+    const Values batches = drain(*loader);
+    ASSERT_EQ(batches.size(), 6U);
+    for (const std::vector<int64_t>& batch : batches) EXPECT_EQ(batch, sampler.next(4));
+    EXPECT_FALSE(loader->next());
+  }
+  EXPECT_EQ(loader->batches_per_epoch(), 6);
+}
+
+TEST_P(AnyWorkers, DropTheLastBatchWhenAsked) {
+  const auto loader = make_loader(GetParam(), true, 23, true);
+  EXPECT_EQ(drain(*loader).size(), 5U);
+  EXPECT_EQ(loader->batches_per_epoch(), 5);
+  EXPECT_FALSE(loader->next());
+}
+
+TEST_P(AnyWorkers, StartAnEpochAgainFromItsBeginning) {
+  const auto loader = make_loader(GetParam());
+  loader->start_epoch(0);
+  const Values first = drain(*loader, 3);
+  loader->start_epoch(0);
+  const Values again = drain(*loader);
+  ASSERT_EQ(again.size(), 6U);
+  EXPECT_EQ(Values(again.begin(), again.begin() + 3), first);
+}
+
+TEST_P(AnyWorkers, CountTheBatchesLeft) {
+  for (const bool drop_last : {false, true}) {
+    const auto loader = make_loader(GetParam(), true, 23, drop_last);
+    int64_t left = drop_last ? 5 : 6;
+    EXPECT_EQ(loader->batches_left(), left);
+    while (loader->next()) EXPECT_EQ(loader->batches_left(), --left);
+    EXPECT_EQ(loader->batches_left(), 0);
+    loader->start_epoch(1);
+    EXPECT_EQ(loader->batches_left(), drop_last ? 5 : 6);
+  }
+}
+
+TEST_P(AnyWorkers, ResumeAfterEveryBatch) {
+  for (const bool drop_last : {false, true}) {
+    const auto whole = make_loader(GetParam(), true, 23, drop_last);
+    whole->start_epoch(1);
+    const Values expected = drain(*whole);
+    whole->start_epoch(2);
+    const Values following = drain(*whole);
+    for (size_t given = 0; given <= expected.size(); ++given) {
+      for (const bool with_start : {false, true}) {
+        const auto before = make_loader(GetParam(), true, 23, drop_last);
+        before->start_epoch(1);
+        drain(*before, static_cast<int64_t>(given));
+        const auto after = make_loader((GetParam() + 1) % 3, true, 23, drop_last);  // any number goes on
+        after->next();
+        after->load_state_dict(before->state_dict());
+        if (with_start) after->start_epoch(1);
+        EXPECT_EQ(drain(*after), Values(expected.begin() + static_cast<std::ptrdiff_t>(given), expected.end()));
+        after->start_epoch(2);
+        EXPECT_EQ(drain(*after), following);
+      }
+    }
+  }
+}
+
+TEST_P(AnyWorkers, GiveTheNextEpochWholeAfterAStateSavedAtTheEndOfOne) {
+  const auto before = make_loader(GetParam());
+  before->start_epoch(0);
+  drain(*before);
+  const auto after = make_loader(GetParam());
+  after->load_state_dict(before->state_dict());
+  after->start_epoch(1);
+  before->start_epoch(1);
+  EXPECT_EQ(drain(*after), drain(*before));
+}
+
+TEST_P(AnyWorkers, GoOnInAnEndlessOrderAcrossEpochsAndResume) {
+  const auto make = [&] {
+    return std::make_unique<DataLoader>(std::make_shared<Numbers>(10), std::make_unique<InfiniteSampler>(10, true, 3),
+                                        DataLoaderOptions{.batch_size = 3, .num_workers = GetParam()});
+  };
+  const auto loader = make();
+  InfiniteSampler sampler(10, true, 3);
+  EXPECT_EQ(loader->batches_per_epoch(), 0);
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    loader->start_epoch(epoch);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(values(loader->next().value()), sampler.next(3));
+  }
+  const auto resumed = make();
+  resumed->load_state_dict(loader->state_dict());
+  resumed->start_epoch(4);
+  EXPECT_EQ(drain(*resumed, 5), drain(*loader, 5));
+}
+
+TEST_P(AnyWorkers, ThrowWhereTheBadBatchWouldCome) {
+  const auto loader = make_loader(GetParam(), false, 23, false, {9, 13});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    loader->start_epoch(epoch);
+    EXPECT_EQ(drain(*loader, 2).size(), 2U);
+    expect_error<DataError>([&] { loader->next(); }, {"sample 9 is bad"});
+    expect_error<DataError>([&] { loader->next(); }, {"sample 13 is bad"});
+    EXPECT_EQ(values(loader->next().value()), (std::vector<int64_t>{16, 17, 18, 19}));
+  }
+}
+
+TEST_P(AnyWorkers, RefuseAForeignStateAndGoOn) {
+  const auto loader = make_loader(GetParam());
+  const auto other = make_loader(0, true, 24);
+  const Values expected = drain(*make_loader(0));
+  drain(*loader, 2);
+  expect_error<CheckpointError>([&] { loader->load_state_dict(other->state_dict()); }, {"24"});
+  EXPECT_EQ(drain(*loader), Values(expected.begin() + 2, expected.end()));
+}
+
+TEST(DataLoader, EndsWhileWorkersAreBusy) {
+  for (int i = 0; i < 50; ++i) {
+    const auto loader = make_loader(3);
+    if (i % 2 == 1) loader->next();
+    if (i % 5 == 1) loader->start_epoch(1);
+  }
+}
+
+TEST(DataLoader, ReadsAheadNoFurtherThanAsked) {
+  const auto dataset = std::make_shared<Numbers>(1000);
+  DataLoader loader(dataset, std::make_unique<EpochSampler>(1000, false, 0),
+                    {.batch_size = 1, .num_workers = 2, .prefetch = 3});
+  loader.next();
+  constexpr int kAhead = 1 + 2 * 3;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (dataset->calls() < kAhead && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // for one too many
+  EXPECT_EQ(dataset->calls(), kAhead);
+}
+
+TEST(DataLoader, RefusesOptionsOutOfRange) {
+  const auto make = [](DataLoaderOptions options, int64_t size = 10) {
+    DataLoader(std::make_shared<Numbers>(size), std::make_unique<EpochSampler>(size, true, 0), options);
+  };
+  expect_error<ConfigError>([&] { make({.batch_size = 0}); }, {"[DataLoader]", "batch_size 0"});
+  expect_error<ConfigError>([&] { make({.num_workers = -1}); }, {"num_workers -1"});
+  expect_error<ConfigError>([&] { make({.prefetch = 0}); }, {"prefetch 0"});
+  expect_error<ConfigError>([&] { make({.batch_size = 11, .drop_last = true}); }, {"10 samples", "drop_last"});
+  expect_error<ConfigError>([&] { DataLoader(nullptr, std::make_unique<EpochSampler>(1, true, 0), {}); });
+  expect_error<ConfigError>([&] { DataLoader(std::make_shared<Numbers>(1), nullptr, {}); });
+}
+
+TEST(DataLoader, IgnoresPinnedMemoryWhereThereIsNoCuda) {
+  DataLoader loader(std::make_shared<Numbers>(4), std::make_unique<EpochSampler>(4, false, 0),
+                    {.batch_size = 4, .pin_memory = true});
+  EXPECT_EQ(values(loader.next().value()), (std::vector<int64_t>{0, 1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace duet

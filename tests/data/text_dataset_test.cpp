@@ -1,0 +1,91 @@
+#include "data/text_dataset.h"
+
+#include <ATen/Functions.h>
+#include "base/error.h"
+#include <gtest/gtest.h>
+
+#include "../../support/expect_error.h"
+#include "../../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+std::vector<int64_t> row(const at::Tensor& tensor, int64_t index) {
+  const at::Tensor line = tensor[index].contiguous();
+  return {line.const_data_ptr<int64_t>(), line.const_data_ptr<int64_t>() + line.numel()};
+}
+
+class TextDatasetTest : public testing::Test {
+ protected:
+  TextDatasetOptions options(const std::string& text, const std::string& split, int64_t context) const {
+    return {.path = dir_.write("text", text), .split = split, .context = context};
+  }
+  TempDir dir_;
+};
+
+TEST_F(TextDatasetTest, YieldsWindowsAndTheNextCharacters) {
+  const TextDataset data(options("hello world", "all", 3));
+  ASSERT_EQ(data.size(), 3);
+  const Batch batch = data.get({2, 0});
+  EXPECT_EQ(data.decode(row(batch["input"], 0)), "wor");
+  EXPECT_EQ(data.decode(row(batch["target"], 0)), "orl");
+  EXPECT_EQ(data.decode(row(batch["input"], 1)), "hel");
+  EXPECT_EQ(data.decode(row(batch["target"], 1)), "ell");
+  EXPECT_EQ(batch["input"].scalar_type(), at::kLong);
+}
+
+TEST_F(TextDatasetTest, NumbersDistinctBytesInTheirOrder) {
+  const TextDataset data(options("cab\xFF\x01 cab", "all", 2));
+  EXPECT_EQ(data.vocab_size(), 6);
+  EXPECT_EQ(data.encode("\x01 abc\xFF"), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(data.decode(data.encode("a cab")), "a cab");
+  expect_error<DataError>([&] { data.encode("abx"); }, {"byte 120", "position 2"});
+  expect_error<DataError>([&] { data.decode({0, 6}); }, {"token 6", "0 to 5"});
+}
+
+TEST_F(TextDatasetTest, SplitsShareAVocabularyAndNoCharacter) {
+  const std::string text = "aaaaabbbbbcccccddddd";
+  TextDatasetOptions train = options(text, "train", 1), val = options(text, "val", 1);
+  train.val_fraction = val.val_fraction = 0.25;
+  const TextDataset train_data(train), val_data(val);
+  EXPECT_EQ(train_data.vocab_size(), 4);
+  EXPECT_EQ(val_data.vocab_size(), 4);
+  EXPECT_EQ(train_data.size(), 14);
+  EXPECT_EQ(val_data.size(), 4);
+  EXPECT_EQ(val_data.decode(row(val_data.get({0})["input"], 0)), "d");
+  EXPECT_EQ(train_data.decode(row(train_data.get({13})["target"], 0)), "c");
+}
+
+TEST_F(TextDatasetTest, LastWindowEndsWithinTheText) {
+  for (int64_t length = 5; length < 20; ++length) {
+    for (int64_t stride = 1; stride < 6; ++stride) {
+      TextDatasetOptions given = options(std::string(static_cast<size_t>(length), 'a'), "all", 4);
+      given.stride = stride;
+      const TextDataset data(given);
+      int64_t expected = 0;  // windows of 4 characters and one more
+      for (int64_t start = 0; start + 5 <= length; start += stride) ++expected;
+      EXPECT_EQ(data.size(), expected) << length << " " << stride;
+      data.get({data.size() - 1});
+    }
+  }
+}
+
+TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
+  expect_error<DataError>([&] { TextDataset({.path = dir_ / "none"}); }, {dir_ / "none"});
+  expect_error<DataError>([&] { TextDataset({.path = dir_.path().string()}); }, {"no readable file"});
+  expect_error<DataError>([&] { TextDataset(options("abcd", "all", 4)); }, {"4 characters", "context 4"});
+  expect_error<DataError>([&] { TextDataset(options("", "all", 1)); }, {"0 characters"});
+  expect_error<DataError>([&] { TextDataset(options("abcdefgh", "val", 1)); }, {"split 'val'"});
+  const TextDataset data(options("abcdefgh", "all", 3));
+  expect_error<DataError>([&] { data.get({2}); }, {"index 2", "0 to 1"});
+}
+
+TEST_F(TextDatasetTest, RefusesOptionsOutOfRange) {
+  expect_error<ConfigError>([&] { TextDataset(options("abc", "test", 1)); }, {"split 'test'"});
+  expect_error<ConfigError>([&] { TextDataset(options("abc", "all", 0)); }, {"context 0"});
+  expect_error<ConfigError>([&] { TextDataset({.val_fraction = 1.0}); }, {"val_fraction 1"});
+  expect_error<ConfigError>([&] { TextDataset({.stride = -1}); }, {"stride -1"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,379 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+#include "core/module_task.h"
+#include "graph/kernels/bitexact_gelu_tanh.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/bitexact_gemm.h"
+#include "graph/kernels/kernel_settings.h"
+#include "graph/kernels/trial_data.h"
+
+#include <cmath>
+
+#include "../../support/trainer_runs.h"
+#include "../step_cases.h"
+
+// duet's own kernels give the bits they promise, are refused where they do not, and take an op's place only where they
+// may.
+
+namespace duet {
+namespace {
+
+using at::Tensor;
+using namespace testing;  // NOLINT: the cases' words
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Threads {
+  explicit Threads(int count) : before(at::get_num_threads()) { at::set_num_threads(count); }
+  ~Threads() { at::set_num_threads(before); }
+  int before;
+};
+
+// products
+
+Tensor matrix(int64_t rows, int64_t columns, bool transposed) {
+  return transposed ? torch::empty({columns, rows}).t() : torch::empty({rows, columns});
+}
+
+ProductTensors product(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, char bias = ' ',
+                       TrialNumbers numbers = TrialNumbers::kPlain) {
+  const auto filled = [&](const Tensor& like, uint64_t seed) { return trial_tensor(like, numbers, seed); };
+  ProductTensors t{filled(matrix(m, k, a_transposed), 1),
+                   filled(matrix(k, n, b_transposed), 2),
+                   filled(matrix(m, n, false), 3),
+                   {},
+                   {}};
+  if (bias == 'b') t.before = filled(torch::empty({n}), 4);
+  if (bias == 'a') t.after = filled(torch::empty({n}), 5);
+  return t;
+}
+
+// The sum that fast_kernels.h writes down.
+float element(const ProductTensors& t, int64_t i, int64_t j, int64_t k_block) {
+  const auto at = [](const Tensor& x, std::initializer_list<int64_t> index) {
+    int64_t offset = 0;
+    int64_t d = 0;
+    for (const int64_t position : index) offset += position * x.stride(d++);
+    return x.data_ptr<float>()[offset];
+  };
+  const int64_t terms = t.a.size(1);
+  float sum = t.before.defined() ? at(t.before, {j}) : 0.0F;
+  for (int64_t k = 0; k < terms; k += k_block) {
+    float part = 0;
+    for (int64_t l = k; l < std::min(terms, k + k_block); ++l) part = std::fma(at(t.a, {i, l}), at(t.b, {l, j}), part);
+    sum += part;
+  }
+  return t.after.defined() ? sum + at(t.after, {j}) : sum;
+}
+
+TEST(FastProduct, SumsInTheOrderItStates) {
+  const ProductKernel kernel = fast_product_kernel();
+  if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  for (const auto& [m, n, k] :
+       std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {6, 64, 16}, {7, 65, 17}, {13, 130, 40}, {5, 15, 33}}) {
+    for (const int64_t k_block : {k, int64_t{12}}) {
+      for (const char bias : {' ', 'b', 'a'}) {
+        for (const int layout : {0, 1, 2, 3}) {
+          const ProductTensors t = product(m, n, k, (layout & 1) != 0, (layout & 2) != 0, bias, TrialNumbers::kWide);
+          ASSERT_TRUE(can_address(t));
+          ProductRunner(kernel, t, k_block).run(t);
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t j = 0; j < n; ++j) {
+              ASSERT_EQ(t.out[i][j].item<float>(), element(t, i, j, k_block))
+                  << m << "x" << n << "x" << k << " block " << k_block << " layout " << layout << " bias " << bias;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(FastProduct, GivesTheSameBitsOnSeveralThreads) {
+  const ProductKernel kernel = fast_product_kernel();
+  if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  for (const auto& [m, n] : std::vector<std::array<int64_t, 2>>{{100, 256}, {257, 65}}) {
+    const ProductTensors t = product(m, n, 300, false, true, 'a');
+    const auto result_with = [&](int threads) {
+      const Threads scope(threads);
+      t.out.fill_(-1);
+      ProductRunner(kernel, t, 128).run(t);
+      return t.out.clone();
+    };
+    const Tensor alone = result_with(1);
+    EXPECT_TRUE(same_bits(alone, result_with(2)));
+    EXPECT_TRUE(same_bits(alone, result_with(5)));
+  }
+}
+
+TEST(FastProduct, IsChosenOnlyWithTheBitsOfTheBlas) {
+  const ProductKernel kernel = fast_product_kernel();
+  if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  const Threads one(1);
+  int chosen = 0;
+  for (const int64_t k : {16, 64, 190, 256, 384, 500}) {
+    for (const char bias : {' ', 'b', 'a'}) {
+      const ProductTensors t = product(96, 128, k, false, true, bias);
+      const int64_t k_block = exact_k_block(t, kernel);
+      if (k_block == 0) continue;  // another BLAS may sum up in another way
+      ++chosen;
+      ProductRunner(kernel, t, k_block).run(t);
+      Tensor expected = bias == 'b' ? torch::addmm(t.before, t.a, t.b) : torch::mm(t.a, t.b);
+      if (bias == 'a') expected = expected + t.after;
+      EXPECT_TRUE(same_bits(t.out, expected)) << "k " << k << " bias " << bias;
+    }
+  }
+  RecordProperty("chosen", chosen);
+}
+
+// One element of a tile is one unit in the last place off.
+void slightly_wrong(const Product& product, const ProductPart& part, float* scratch) {
+  fast_product_kernel()(product, part, scratch);
+  product.c[0] = std::nextafter(product.c[0], 1e30F);
+}
+
+// Right but for the sign of NaN.
+void gives_another_nan(const Product& product, const ProductPart& part, float* scratch) {
+  fast_product_kernel()(product, part, scratch);
+  for (int64_t i = 0; i < product.m * product.n; ++i)
+    product.c[i] = std::isnan(product.c[i]) ? std::nanf("") : product.c[i];
+}
+
+TEST(FastProduct, IsRefusedIfOneBitDiffers) {
+  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  const Threads one(1);
+  const ProductTensors t = product(96, 128, 64, false, false);
+  EXPECT_EQ(exact_k_block(t, slightly_wrong), 0);
+  EXPECT_EQ(exact_k_block(t, gives_another_nan), 0);
+}
+
+// Wrong on about every second set of numbers.
+void wrong_at_times(const Product& product, const ProductPart& part, float* scratch) {
+  fast_product_kernel()(product, part, scratch);
+  if (std::fabs(product.a[0]) > 1.5F) product.c[0] = std::nextafter(product.c[0], 1e30F);
+}
+
+TEST(FastProduct, IsComparedOftenEnoughWhereOneProductIsASingleSum) {
+  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  const Threads one(1);
+  for (int64_t k = 2; k < 400; k += 7) {
+    for (const char bias : {' ', 'b', 'a'}) {
+      ProductTensors t = product(1, 1, k, false, true, bias);
+      EXPECT_EQ(exact_k_block(t, wrong_at_times), 0);
+      const int64_t k_block = exact_k_block(t, fast_product_kernel());
+      for (int round = 0; k_block != 0 && round < 20; ++round) {
+        t.a.normal_(), t.b.normal_();
+        Tensor expected = bias == 'b' ? torch::addmm(t.before, t.a, t.b) : torch::mm(t.a, t.b);
+        if (bias == 'a') expected = expected + t.after;
+        ProductRunner(fast_product_kernel(), t, k_block).run(t);
+        ASSERT_TRUE(same_bits(t.out, expected)) << "k " << k << " bias " << bias;
+      }
+    }
+  }
+}
+
+TEST(FastProduct, IsTriedOutOnExpandedMatrices) {
+  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  ProductTensors t = product(96, 128, 64, false, false);
+  t.a = torch::ones({}).expand({96, 64});  // the gradient of a sum
+  ASSERT_TRUE(can_address(t));
+  EXPECT_NO_THROW(exact_k_block(t, fast_product_kernel()));
+}
+
+TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
+  const KernelSettings before = kernel_settings();
+  if (!at::globalContext().setFlushDenormal(true)) GTEST_SKIP() << "this CPU cannot flush denormals";
+  const KernelSettings flushing = kernel_settings();
+  at::globalContext().setFlushDenormal(false);
+  EXPECT_FALSE(before == flushing);
+  EXPECT_TRUE(before == kernel_settings());
+}
+
+TEST(FastProduct, LeavesAloneWhatItCannotAddress) {
+  ProductTensors t = product(4, 8, 16, false, false);
+  EXPECT_TRUE(can_address(t));
+  t.b = torch::empty({16, 16}).slice(1, 0, 16, 2).slice(1, 0, 8);  // neither rows nor columns without gaps
+  EXPECT_FALSE(can_address(t));
+  t = product(4, 8, 16, false, false);
+  t.out = t.b.slice(0, 0, 4);
+  EXPECT_FALSE(can_address(t));
+  t = product(4, 8, 16, false, false);
+  t.before = torch::empty({4, 8});
+  EXPECT_FALSE(can_address(t));
+}
+
+// gelu
+
+TEST(FastGelu, GivesTheBitsOfATen) {
+  const GeluKernels kernels = fast_gelu_kernels();
+  if (kernels.forward == nullptr || at::get_cpu_capability() != "AVX512") GTEST_SKIP() << "ATen has no AVX-512 here";
+  for (const int threads : {1, 2}) {
+    const Threads scope(threads);
+    EXPECT_TRUE(gelu_kernels_are_exact(kernels)) << threads << " threads";
+  }
+}
+
+void wrong_forward(const float* x, float* tanh, float* y, int64_t count) {
+  fast_gelu_kernels().forward(x, tanh, y, count);
+  if (count == 97) y[96] = std::nextafter(y[96], 1e30F);
+}
+
+void wrong_backward(const float* grad, const float* x, const float* tanh, float* grad_x, int64_t count) {
+  fast_gelu_kernels().backward(grad, x, tanh, grad_x, count);
+  if (count == 33) grad_x[32] = std::nextafter(grad_x[32], 1e30F);
+}
+
+TEST(FastGelu, IsRefusedIfOneBitDiffers) {
+  const GeluKernels kernels = fast_gelu_kernels();
+  EXPECT_FALSE(gelu_kernels_are_exact(GeluKernels{}));
+  if (kernels.forward == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  EXPECT_FALSE(gelu_kernels_are_exact({wrong_forward, kernels.backward}));
+  EXPECT_FALSE(gelu_kernels_are_exact({kernels.forward, wrong_backward}));
+}
+
+// the passes
+
+c10::OperatorHandle op(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+struct Calls {
+  void add(const char* name, const char* overload, std::vector<c10::IValue> arguments, std::size_t segment = 0) {
+    kept.push_back(std::make_unique<std::vector<c10::IValue>>(std::move(arguments)));
+    calls.push_back({op(name, overload), *kept.back(), segment});
+  }
+  // Which of the calls a pass takes over.
+  std::vector<bool> taken(void (*pass)(const std::vector<KernelCall>&, BitexactKernels&)) const {
+    BitexactKernels kernels;
+    kernels.of_call.resize(calls.size());
+    pass(calls, kernels);
+    std::vector<bool> result;
+    for (const auto& kernel : kernels.of_call) result.push_back(kernel != nullptr);
+    return result;
+  }
+  std::vector<std::unique_ptr<std::vector<c10::IValue>>> kept;
+  std::vector<KernelCall> calls;
+};
+
+std::vector<bool> gelu_pair(const Tensor& x, const std::string& forward, const std::string& backward,
+                            bool write_between, std::size_t backward_segment = 0) {
+  Calls calls;
+  calls.add("aten::gelu", "out", {x, forward, torch::empty_like(x)});
+  if (write_between) calls.add("aten::mul_", "Tensor", {x.view(-1), torch::ones({})});
+  calls.add("aten::gelu_backward", "grad_input", {torch::randn_like(x), x, backward, torch::empty_like(x)},
+            backward_segment);
+  return calls.taken(find_exact_gelus);
+}
+
+TEST(GeluPass, PairsOnlyWhatMayBePaired) {
+  const GeluKernels kernels = fast_gelu_kernels();
+  const Tensor x = torch::randn({4, 33});
+  const bool available = kernels.forward != nullptr && gelu_kernels_are_exact(kernels);
+  EXPECT_EQ(gelu_pair(x, "tanh", "tanh", false), std::vector<bool>({available, available}));
+  const std::vector<bool> nothing = {false, false};
+  EXPECT_EQ(gelu_pair(x, "none", "none", false), nothing);
+  EXPECT_EQ(gelu_pair(x, "tanh", "none", false), nothing);
+  EXPECT_EQ(gelu_pair(x.to(at::kDouble), "tanh", "tanh", false), nothing);
+  EXPECT_EQ(gelu_pair(x.to(at::kBFloat16), "tanh", "tanh", false), nothing);
+  EXPECT_EQ(gelu_pair(torch::randn({33, 4}).t(), "tanh", "tanh", false), nothing);
+  EXPECT_EQ(gelu_pair(x, "tanh", "tanh", false, /*backward_segment=*/1), nothing) << "host code runs between";
+  EXPECT_EQ(gelu_pair(x, "tanh", "tanh", true), std::vector<bool>({false, false, false})) << "x changes between";
+}
+
+TEST(ProductPass, TakesTheBiasOnlyIfNothingElseHappens) {
+  const Threads one(1);
+  const ProductTensors t = product(96, 128, 64, false, true);
+  const Tensor bias = torch::randn({128});
+  ProductTensors with_bias = t;
+  with_bias.after = bias;
+  // Each is an answer of its own, which depends on the time that ours and the BLAS's take, and stays what it is.
+  const auto is_chosen = [](const ProductTensors& tensors) {
+    return fast_product_kernel() != nullptr && exact_k_block(tensors, fast_product_kernel()) != 0;
+  };
+  if (!is_chosen(t) || !is_chosen(with_bias)) GTEST_SKIP() << "no exact kernel here";
+  const auto taken = [&](const Tensor& target, const Tensor& added, const c10::Scalar& alpha,
+                         std::size_t segment) -> bool {
+    Calls calls;
+    calls.add("aten::mm", "out", {t.a, t.b, t.out});
+    calls.add("aten::add_", "Tensor", {target, added, alpha}, segment);
+    return calls.taken(find_exact_products)[1];
+  };
+  EXPECT_TRUE(taken(t.out.view({2, 48, 128}), bias, 1, 0));
+  EXPECT_FALSE(taken(t.out, bias, 2, 0));
+  EXPECT_FALSE(taken(t.out, torch::randn({96, 1}), 1, 0));
+  EXPECT_FALSE(taken(t.out.view({48, 256}), torch::randn({256}), 1, 0));
+  EXPECT_FALSE(taken(torch::empty({96, 128}), bias, 1, 0));
+  EXPECT_FALSE(taken(t.out, t.out[0], 1, 0));
+  EXPECT_FALSE(taken(t.out, bias, 1, 1)) << "host code runs between";
+}
+
+// whole steps
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear up = register_module("up", torch::nn::Linear(64, 256));
+  torch::nn::Linear down = register_module("down", torch::nn::Linear(256, 64));
+};
+
+std::unique_ptr<BaseTrainer> trainer(const std::string& mode, Fuse fuse) {
+  seed_all(3);
+  auto task = make_task(std::make_shared<Net>(), [](Net& net, const Batch& batch) {
+    return net.down(torch::gelu(net.up(batch["x"]), "tanh")).square().mean();
+  });
+  GraphOptions graph;
+  graph.fuse = fuse;
+  graph.verify_interval = 0;
+  return make_trainer(mode, std::move(task), {}, graph);
+}
+
+Batch rows(uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return {{"x", torch::randn({4, 24, 64}, generator)}};
+}
+
+TEST(BitexactKernels, GiveTheBitsOfEagerWithOneThreadAndWithTwo) {
+  for (const int threads : {1, 2}) {
+    const Threads scope(threads);
+    const auto eager = trainer("eager", Fuse::kOff);
+    const auto graph = trainer("graph", Fuse::kExact);
+    for (uint64_t n = 0; n < 8; ++n) {
+      EXPECT_TRUE(same_bits(eager->step(rows(n)).loss, graph->step(rows(n)).loss))
+          << threads << " threads, step " << n;
+    }
+    expect_same_bits(eager->state_dict(), graph->state_dict());
+  }
+}
+
+TEST(BitexactKernels, StepAsideWhenTheNumberOfThreadsChanges) {
+  const Threads one(1);
+  const auto eager = trainer("eager", Fuse::kOff);
+  const auto graph = trainer("graph", Fuse::kExact);
+  for (uint64_t n = 0; n < 9; ++n) {
+    if (n == 5) at::set_num_threads(2);
+    EXPECT_TRUE(same_bits(eager->step(rows(n)).loss, graph->step(rows(n)).loss)) << "step " << n;
+  }
+  expect_same_bits(eager->state_dict(), graph->state_dict());
+}
+
+TEST(BitexactKernels, AreNamedInTheProgramAndCanBeSwitchedOff) {
+  const Threads one(1);
+  const auto text = [](Fuse fuse) {
+    const auto graph = trainer("graph", fuse);
+    for (uint64_t n = 0; n < 3; ++n) graph->step(rows(n));
+    return dynamic_cast<GraphTrainer&>(*graph).program_text();
+  };
+  const GeluKernels kernels = fast_gelu_kernels();
+  const std::string exact = text(Fuse::kExact);
+  if (kernels.forward != nullptr && gelu_kernels_are_exact(kernels)) {
+    EXPECT_THAT(exact, HasSubstr("keeps its tanh"));
+    EXPECT_THAT(exact, HasSubstr("takes the kept tanh"));
+  }
+  const std::string off = text(Fuse::kOff);
+  EXPECT_THAT(off, HasSubstr("aten::gelu.out"));
+  EXPECT_THAT(off, Not(HasSubstr("keeps its tanh")));
+  EXPECT_THAT(off, Not(HasSubstr("fast product")));
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,277 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include "base/error.h"
+#include "core/hook.h"
+
+#include "../support/toy_tasks.h"
+#include "../support/trainer_runs.h"
+
+#include <functional>
+
+// The code of hooks inside a step: at host points between kernels, and captured.
+
+namespace duet {
+namespace {
+
+using at::Tensor;
+using testing::expect_same_bits;
+using testing::same_bits;
+using ::testing::HasSubstr;
+
+Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
+
+// A hook whose code inside the step is given by lambdas.
+class LambdaHook : public Hook {
+ public:
+  using Code = std::function<void(TrainContext&)>;
+  std::string name() const override { return "lambda"; }
+  void after_backward(TrainContext& context) override {
+    if (!at_backward) return Hook::after_backward(context);
+    at_backward(context);
+  }
+  void before_optimizer_step(TrainContext& context) override {
+    if (!at_optimizer) return Hook::before_optimizer_step(context);
+    at_optimizer(context);
+  }
+  void in_step(StepView& context) override {
+    if (!captured) return Hook::in_step(context);
+    captured(context);
+  }
+
+  Code at_backward, at_optimizer;
+  std::function<void(StepView&)> captured;
+};
+
+struct Setting {
+  std::function<void(LambdaHook&)> fill;
+  int64_t steps = 14;
+  int64_t accumulate = 1;
+  bool clip = true;
+  GraphOptions graph{};
+};
+
+struct Outcome {
+  StateDict state;
+  std::vector<SignatureReport> report;
+  std::string program;
+};
+
+Outcome run(const std::string& mode, const Setting& setting) {
+  seed_all(3);
+  TrainerOptions options;
+  options.optimizer.lr = 1e-2;
+  if (setting.clip) options.clip_grad = ClipGradOptions{0.5, 2.0};
+  const auto trainer = testing::make_trainer(mode, testing::mlp_task().make(), options, setting.graph);
+  auto hook = std::make_unique<LambdaHook>();
+  if (setting.fill) setting.fill(*hook);
+  trainer->add_hook(std::move(hook));
+  for (int64_t n = 0; n < setting.steps; ++n) {
+    std::vector<Batch> micro_batches;
+    for (int64_t i = 0; i < setting.accumulate; ++i) micro_batches.push_back(batch_at(10 * n + i));
+    trainer->step(micro_batches);
+  }
+  Outcome outcome{trainer->state_dict(), {}, {}};
+  if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
+    outcome.report = graph->report();
+    outcome.program = graph->program_text();
+  }
+  return outcome;
+}
+
+void expect_captured(const Outcome& outcome, int64_t replays = 12) {
+  ASSERT_EQ(outcome.report.size(), 1U);
+  EXPECT_EQ(outcome.report[0].state, "captured") << outcome.report[0].reason;
+  EXPECT_EQ(outcome.report[0].replays, replays);
+}
+
+NamedTensors gradients_of(TrainContext& context) {
+  NamedTensors copies;
+  for (const auto& [name, tensor] : context.task.named_parameters()) copies.emplace_back(name, tensor.grad().clone());
+  copies.emplace_back("loss", context.output->loss.clone());
+  if (context.output->grad_norm.defined()) copies.emplace_back("norm", context.output->grad_norm.clone());
+  return copies;
+}
+
+TEST(SplitPoints, SeeTheGradientsOfEagerOncePerStep) {
+  for (const int64_t accumulate : {1, 3}) {
+    std::vector<NamedTensors> seen[2];
+    for (const std::string mode : {"eager", "graph"}) {
+      auto& all = seen[mode == "graph"];
+      Setting setting;
+      setting.accumulate = accumulate;
+      setting.fill = [&all](LambdaHook& hook) {
+        hook.at_backward = [&all](TrainContext& context) { all.push_back(gradients_of(context)); };
+        hook.at_optimizer = hook.at_backward;
+      };
+      const Outcome outcome = run(mode, setting);
+      if (mode != "graph") continue;
+      expect_captured(outcome);
+      EXPECT_THAT(outcome.program, HasSubstr("host point"));
+    }
+    ASSERT_EQ(seen[0].size(), 28U);
+    ASSERT_EQ(seen[1].size(), 28U);
+    for (std::size_t n = 0; n < seen[0].size(); ++n) {
+      ASSERT_EQ(seen[0][n].size(), seen[1][n].size());
+      for (std::size_t i = 0; i < seen[0][n].size(); ++i) {
+        EXPECT_TRUE(same_bits(seen[0][n][i].second, seen[1][n][i].second)) << seen[0][n][i].first << " at call " << n;
+      }
+    }
+  }
+}
+
+// Both modes; the weights must be equal, and with a hook that acts not those of a run without it.
+Outcome expect_eager_weights(const Setting& setting) {
+  const Outcome eager = run("eager", setting);
+  const Outcome graph = run("graph", setting);
+  expect_same_bits(eager.state, graph.state);
+  Setting without = setting;
+  without.fill = nullptr;
+  EXPECT_FALSE(same_bits(run("eager", without).state.tensor("model.a.weight"), eager.state.tensor("model.a.weight")))
+      << "the hook has no effect, so nothing was tested";
+  return graph;
+}
+
+TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
+  for (const bool clip : {false, true}) {
+    Setting setting;
+    setting.clip = clip;
+    setting.fill = [](LambdaHook& hook) {
+      hook.at_backward = [](TrainContext& context) {
+        for (const auto& item : context.task.named_parameters()) item.second.mutable_grad().mul_(0.5).add_(at::randn_like(item.second) * 0.1);
+      };
+      hook.at_optimizer = [](TrainContext& context) {
+        const at::NoGradGuard no_grad;
+        for (const auto& item : context.task.named_parameters()) {
+          item.second.mutable_grad().clamp_(-0.05, 0.05);
+          item.second.mul_(0.99);
+        }
+      };
+    };
+    expect_captured(expect_eager_weights(setting));
+  }
+}
+
+TEST(SplitPoints, MayReadValuesBackToTheHost) {
+  Setting setting;
+  setting.fill = [](LambdaHook& hook) {
+    hook.at_backward = [](TrainContext& context) {
+      for (const auto& item : context.task.named_parameters()) {
+        if (item.second.grad().abs().max().item<double>() > 0.1) item.second.mutable_grad().mul_(0.5);
+      }
+      if (context.output->loss.item<double>() > 1.5) context.task.named_parameters()[0].second.mutable_grad().zero_();
+    };
+  };
+  expect_captured(expect_eager_weights(setting));
+}
+
+TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
+  Setting setting;
+  setting.fill = [](LambdaHook& hook) {
+    hook.at_backward = [](TrainContext& context) {
+      for (const auto& item : context.task.named_parameters()) item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
+    };
+  };
+  const Outcome graph = expect_eager_weights(setting);
+  EXPECT_EQ(graph.report.at(0).state, "eager");
+  EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient of 'a.weight'"));
+}
+
+TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
+  for (const bool at_optimizer : {false, true}) {
+    Setting setting;
+    setting.fill = [at_optimizer](LambdaHook& hook) {
+      const auto code = [](TrainContext& context) {
+        if (context.step < 6) return;
+        for (const auto& item : context.task.named_parameters()) item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
+      };
+      (at_optimizer ? hook.at_optimizer : hook.at_backward) = code;
+    };
+    expect_captured(expect_eager_weights(setting));
+  }
+}
+
+TEST(SplitPoints, AGradientThatIsRemovedLaterStopsTheRun) {
+  Setting setting;
+  setting.fill = [](LambdaHook& hook) {
+    hook.at_backward = [](TrainContext& context) {
+      if (context.step >= 6) context.task.named_parameters()[1].second.mutable_grad().reset();
+    };
+  };
+  EXPECT_THROW(run("graph", setting), GraphError);
+}
+
+TEST(SplitPoints, AHookThatComesLaterIsCalledFromThenOn) {
+  StateDict states[2];
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(3);
+    const auto trainer = testing::make_trainer(mode, testing::mlp_task().make());
+    int calls = 0;
+    for (int64_t n = 0; n < 14; ++n) {
+      if (n == 6) {
+        auto hook = std::make_unique<LambdaHook>();
+        hook->at_backward = [&calls](TrainContext& context) {
+          ++calls;
+          context.task.named_parameters()[0].second.mutable_grad().mul_(0.5);
+        };
+        trainer->add_hook(std::move(hook));
+      }
+      trainer->step(batch_at(n));
+    }
+    EXPECT_EQ(calls, 8);
+    states[mode == "graph"] = trainer->state_dict();
+  }
+  expect_same_bits(states[0], states[1]);
+}
+
+// An exponential mean of the weights in tensors that only the hook knows.
+TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
+  for (const bool with_host_points : {false, true}) {
+    NamedTensors means[2];
+    StateDict states[2];
+    for (const std::string mode : {"eager", "graph"}) {
+      NamedTensors& mean = means[mode == "graph"];
+      Setting setting;
+      setting.fill = [&](LambdaHook& hook) {
+        hook.captured = [&mean](StepView& context) {
+          if (mean.empty()) {
+            for (const auto& [name, tensor] : context.parameters) mean.emplace_back(name, at::zeros_like(tensor));
+          }
+          for (std::size_t i = 0; i < mean.size(); ++i) {
+            mean[i].second.lerp_(context.parameters[i].second.detach(), 0.1);
+            mean[i].second.add_(at::rand_like(mean[i].second) * context.output.loss * 1e-3);
+          }
+        };
+        if (with_host_points) {
+          hook.at_backward = [](TrainContext& context) { context.task.named_parameters()[0].second.mutable_grad().mul_(0.5); };
+        }
+      };
+      const Outcome outcome = run(mode, setting);
+      states[mode == "graph"] = outcome.state;
+      if (mode == "graph") {
+        expect_captured(outcome);
+        EXPECT_THAT(outcome.program, HasSubstr("aten::lerp_"));
+      }
+    }
+    expect_same_bits(states[0], states[1]);
+    for (std::size_t i = 0; i < means[0].size(); ++i) {
+      EXPECT_TRUE(same_bits(means[0][i].second, means[1][i].second)) << means[0][i].first;
+    }
+  }
+}
+
+TEST(InStep, MayChangeTheWeights) {
+  Setting setting;
+  setting.fill = [](LambdaHook& hook) {
+    hook.captured = [](StepView& context) {
+      for (const auto& item : context.parameters) item.second.clamp_(-0.2, 0.2);
+    };
+  };
+  expect_captured(expect_eager_weights(setting));
+}
+
+}  // namespace
+}  // namespace duet

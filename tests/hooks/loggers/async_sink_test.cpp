@@ -1,0 +1,230 @@
+#include "hooks/loggers/async_sink.h"
+
+#include "base/log.h"
+#include "hooks/loggers/jsonl_sink.h"
+#include "hooks/loggers/terminal_sink.h"
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "../../support/log_lines.h"
+#include "../../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+using testing::lines_of;
+using testing::MemorySink;
+using testing::stderr_of;
+using Records = std::vector<LogRecord>;
+
+std::vector<std::unique_ptr<LogSink>> one(std::unique_ptr<LogSink> sink) {
+  std::vector<std::unique_ptr<LogSink>> sinks;
+  sinks.push_back(std::move(sink));
+  return sinks;
+}
+
+LogRecord record(int64_t step, const std::string& kind = "train") { return {.kind = kind, .step = step}; }
+
+// Writes only while the gate is open.
+class GatedSink : public LogSink {
+ public:
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false;
+    std::vector<int64_t> steps;
+    std::thread::id thread;
+  };
+  explicit GatedSink(Gate& gate) : gate_(gate) {}
+  void write(const LogRecord& record) override {
+    std::unique_lock lock(gate_.mutex);
+    gate_.changed.wait(lock, [&] { return gate_.open; });
+    gate_.steps.push_back(record.step);
+    gate_.thread = std::this_thread::get_id();
+  }
+
+ private:
+  Gate& gate_;
+};
+
+TEST(AsyncSink, NeverWaitsForItsSinksAndDropsNothing) {
+  GatedSink::Gate gate;
+  AsyncSink sink(one(std::make_unique<GatedSink>(gate)));
+  for (int64_t step = 0; step < 10000; ++step) sink.put(record(step));  // would hang if it waited
+  {
+    const std::lock_guard lock(gate.mutex);
+    EXPECT_TRUE(gate.steps.empty());
+    gate.open = true;
+  }
+  gate.changed.notify_all();
+  sink.flush();
+  ASSERT_EQ(gate.steps.size(), 10000U);
+  for (int64_t step = 0; step < 10000; ++step) ASSERT_EQ(gate.steps[static_cast<std::size_t>(step)], step);
+  EXPECT_NE(gate.thread, std::this_thread::get_id());
+}
+
+TEST(AsyncSink, WritesAllBeforeItGoes) {
+  const auto records = std::make_shared<Records>();
+  {
+    AsyncSink sink(one(std::make_unique<MemorySink>(records)));
+    for (int64_t step = 0; step < 100; ++step) sink.write(record(step));
+  }
+  EXPECT_EQ(records->size(), 100U);
+}
+
+class FailingSink : public LogSink {
+ public:
+  explicit FailingSink(int& calls) : calls_(calls) {}
+  void write(const LogRecord& record) override {
+    ++calls_;
+    if (record.step == 2) throw std::runtime_error("the disk is gone");
+  }
+
+ private:
+  int& calls_;
+};
+
+TEST(AsyncSink, GivesUpASinkThatFailsAndKeepsTheOthers) {
+  int calls = 0;
+  const auto records = std::make_shared<Records>();
+  auto sinks = one(std::make_unique<FailingSink>(calls));
+  sinks.push_back(std::make_unique<MemorySink>(records));
+  const std::string text = stderr_of([&] {
+    AsyncSink sink(std::move(sinks));
+    for (int64_t step = 0; step < 6; ++step) sink.put(record(step));
+  });
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(records->size(), 6U);
+  EXPECT_NE(text.find("the disk is gone"), std::string::npos) << text;
+  EXPECT_EQ(text.find("the disk is gone"), text.rfind("the disk is gone"));
+}
+
+class PlainSink : public MemorySink {
+ public:
+  using MemorySink::MemorySink;
+  bool takes_images() const override { return false; }
+};
+
+class ProgressSink : public MemorySink {
+ public:
+  using MemorySink::MemorySink;
+  bool shows_progress() const override { return true; }
+};
+
+TEST(AsyncSink, GivesPicturesAndProgressToThoseWhoTakeThem) {
+  const auto plain = std::make_shared<Records>(), pictures = std::make_shared<Records>(),
+             progress = std::make_shared<Records>();
+  {
+    AsyncSink only_plain(one(std::make_unique<PlainSink>(plain)));
+    EXPECT_FALSE(only_plain.takes_images());
+    auto sinks = one(std::make_unique<PlainSink>(plain));
+    sinks.push_back(std::make_unique<MemorySink>(pictures));
+    sinks.push_back(std::make_unique<ProgressSink>(progress));
+    AsyncSink sink(std::move(sinks));
+    EXPECT_TRUE(sink.takes_images());
+    EXPECT_TRUE(sink.shows_progress());
+    sink.put(record(1, "progress"));
+    LogRecord image = record(2, "image");
+    image.images.push_back({"a", at::Tensor()});
+    sink.put(image);
+    sink.put(record(3));
+  }
+  EXPECT_EQ(plain->size(), 1U);
+  EXPECT_EQ(pictures->size(), 2U);
+  EXPECT_EQ(progress->size(), 3U);
+}
+
+TEST(AsyncSink, LinesOfTheLogStandInTheOrderOfWhatHappens) {
+  const std::string text = stderr_of([] {
+    AsyncSink sink(one(std::make_unique<TerminalSink>()));
+    for (int64_t step = 0; step < 200; ++step) {
+      sink.put({.kind = "train", .step = step, .line = "from the sink"});
+      log_info("from beside it");
+    }
+  });
+  std::istringstream lines(text);
+  std::string line;
+  int64_t count = 0;
+  for (; std::getline(lines, line); ++count) {
+    ASSERT_NE(line.find(count % 2 == 0 ? "from the sink" : "from beside it"), std::string::npos) << "line " << count;
+  }
+  EXPECT_EQ(count, 400);
+}
+
+// Waits before each line, so that exit() comes first.
+class SlowJsonlSink : public JsonlSink {
+ public:
+  using JsonlSink::JsonlSink;
+  void write(const LogRecord& record) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    JsonlSink::write(record);
+  }
+};
+
+// The exit status of a child process that runs `body`.
+template <class Body>
+int in_child(const Body& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    std::_Exit(99);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// So named, it runs before a profiler leaves a thread whose absence ends a forked process.
+TEST(AsyncSinkDeathTest, WritesAllBeforeExitEndsTheProgram) {
+  const TempDir folder;
+  const std::string file = folder / "log.jsonl";
+  EXPECT_EXIT(
+      {
+        auto* sink = new AsyncSink(one(std::make_unique<SlowJsonlSink>(file)));  // nobody destroys it
+        for (int64_t step = 0; step < 20; ++step) sink->put(record(step));
+        std::exit(7);
+      },
+      ::testing::ExitedWithCode(7), "");
+  EXPECT_EQ(lines_of(file).size(), 20U);
+}
+
+TEST(AsyncSink, WorksInAProcessThatWasForked) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer knows no threads that begin after a fork";
+#endif
+  const TempDir folder;
+  const std::string file = folder / "log.jsonl";
+  auto sink = std::make_unique<AsyncSink>(one(std::make_unique<JsonlSink>(file)));
+  sink->put(record(1));
+  sink->flush();
+  EXPECT_EQ(in_child([&] {
+              sink.reset();
+              std::_Exit(3);
+            }),
+            3);  // a copy that wrote nothing ends nothing
+  EXPECT_EQ(in_child([&] {
+              sink->put(record(2));
+              sink->flush();
+              sink.reset();
+              std::_Exit(4);
+            }),
+            4);
+  sink->put(record(3));
+  sink.reset();
+  std::vector<int64_t> steps;
+  for (const auto& line : lines_of(file)) steps.push_back(line.at("step"));
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,97 @@
+// What the files say is checked by foreign/read_logs.py with wandb's own reader.
+#include "hooks/loggers/wandb_sink.h"
+
+#include "base/error.h"
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include "../../support/expect_error.h"
+#include "../../support/full_disk.h"
+#include "../../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Names of the run files, like "run-<id>.wandb".
+std::multiset<std::string> runs_in(const fs::path& folder) {
+  std::multiset<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+void run_once(WandbOptions options, int64_t step) {
+  WandbSink sink(std::move(options));
+  sink.write({.kind = "start", .step = step});
+}
+
+TEST(WandbSink, NamesFoldersAndFilesAsWandbDoes) {
+  const TempDir dir;
+  run_once({.folder = dir.path().string()}, 0);
+  const fs::path folder = fs::directory_iterator(dir.path())->path();
+  std::smatch match;
+  const std::string name = folder.filename().string();
+  ASSERT_TRUE(std::regex_match(name, match, std::regex(R"(offline-run-\d{8}_\d{6}-([0-9a-z]{8}))"))) << name;
+  EXPECT_EQ(runs_in(dir.path()), (std::multiset<std::string>{"run-" + match[1].str() + ".wandb"}));
+}
+
+TEST(WandbSink, KeepsTheIdOfARunThatGoesOn) {
+  const TempDir dir;
+  const WandbOptions options{.folder = dir.path().string()};
+  run_once(options, 0);
+  const std::string first = *runs_in(dir.path()).begin();
+  run_once(options, 10);
+  run_once(options, 20);
+  EXPECT_EQ(runs_in(dir.path()).count(first), 3U);
+  run_once(options, 0);
+  EXPECT_EQ(runs_in(dir.path()).count(first), 3U) << "a run from the start is another run";
+  EXPECT_EQ(runs_in(dir.path()).size(), 4U);
+}
+
+TEST(WandbSink, TakesTheIdItIsGiven) {
+  const TempDir dir;
+  const WandbOptions options{.folder = dir.path().string(), .id = "mine-1"};
+  run_once(options, 0);
+  run_once(options, 5);
+  EXPECT_EQ(runs_in(dir.path()).count("run-mine-1.wandb"), 2U);
+  // Without a name given, the id is found though it holds a hyphen.
+  run_once({.folder = dir.path().string()}, 5);
+  EXPECT_EQ(runs_in(dir.path()).count("run-mine-1.wandb"), 3U);
+}
+
+TEST(WandbSink, BeginsAnewWhereNoRunIs) {
+  const TempDir dir;
+  run_once({.folder = dir.path().string()}, 10);
+  EXPECT_EQ(runs_in(dir.path()).size(), 1U);
+}
+
+TEST(WandbSink, RefusesOptionsThatCannotBe) {
+  const TempDir dir;
+  const std::string folder = dir.path().string();
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = ""}); }, {"folder"});
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .project = ""}); }, {"project"});
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .project = "a/b"}); }, {"project", "a/b"});
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .id = "../x"}); }, {"id", "../x"});
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .config = "[1]"}); }, {"config", "JSON object"});
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .config = "{"}); }, {"config", "JSON object"});
+  const std::string file = dir.write("file", "x");
+  expect_error<ConfigError>([&] { WandbSink sink({.folder = file + "/logs"}); }, {"[WandbSink]", file});
+}
+
+TEST(WandbSink, SaysThatTheDiskIsFullAndEndsQuietly) {
+  const TempDir dir;
+  WandbSink sink({.folder = dir.path().string()});
+  sink.write({.kind = "start"});
+  const FullDisk disk(4096);
+  const LogRecord record{.kind = "text", .line = std::string(5000, 'x')};
+  expect_error<Error>([&] { sink.write(record); }, {"[WandbSink]", "cannot write", ".wandb", "File too large"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,78 @@
+#include "io/png.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include "base/error.h"
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "../../support/expect_error.h"
+#include "../../support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+at::Tensor noise(int64_t height, int64_t width) { return at::randint(256, {height, width, 3}, at::kByte); }
+
+TEST(Png, KeepsEveryPixel) {
+  for (const auto& [height, width] : {std::pair{1, 1}, {1, 7}, {5, 3}, {64, 33}}) {
+    const at::Tensor pixels = noise(height, width);
+    EXPECT_TRUE(decode_png(encode_png(pixels)).equal(pixels)) << height << " x " << width;
+  }
+}
+
+TEST(Png, TakesPicturesOfAnyLayout) {
+  const at::Tensor planes = at::randint(256, {3, 6, 8}, at::kByte);
+  const at::Tensor pixels = planes.permute({1, 2, 0}).slice(0, 1, 6, 2);
+  EXPECT_TRUE(decode_png(encode_png(pixels)).equal(pixels));
+}
+
+TEST(Png, RefusesWhatIsNoPicture) {
+  expect_error<DataError>([] { encode_png(at::zeros({3, 4, 5}, at::kByte)); }, {"[3, 4, 5]", "[height, width, 3]"});
+  expect_error<DataError>([] { encode_png(at::zeros({4, 5, 3})); }, {"Float"});
+  expect_error<DataError>([] { encode_png(at::zeros({0, 5, 3}, at::kByte)); }, {"[0, 5, 3]"});
+  expect_error<DataError>([] { encode_png({}); }, {"no tensor"});
+}
+
+TEST(Png, WritesAndReadsFiles) {
+  const TempDir dir;
+  const at::Tensor pixels = noise(9, 4);
+  write_png(dir / "a.png", pixels);
+  EXPECT_TRUE(read_png(dir / "a.png").equal(pixels));
+  expect_error<DataError>([&] { write_png(dir / "none/a.png", pixels); }, {"none/a.png", "No such file"});
+  expect_error<DataError>([&] { read_png(dir / "b.png"); }, {"b.png", "No such file"});
+  expect_error<DataError>([&] { read_png(dir.write("c.png", "hello")); }, {"c.png", "no usable PNG"});
+}
+
+// Either the damage is noticed or it did not touch the picture.
+TEST(Png, NeverReadsADamagedPictureAsAnother) {
+  const at::Tensor pixels = at::arange(5 * 4 * 3, at::kByte).view({5, 4, 3});
+  const std::string good = encode_png(pixels);
+  int refused = 0;
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x10);
+    try {
+      EXPECT_TRUE(decode_png(bad).equal(pixels)) << "byte " << i;
+    } catch (const DataError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 30);
+  for (size_t size = 0; size + 13 < good.size(); ++size) {
+    EXPECT_THROW(decode_png(good.substr(0, size)), DataError) << "first " << size << " bytes";
+  }
+}
+
+TEST(Png, RefusesAPictureThatIsTooLarge) {
+  std::string bytes = encode_png(noise(2, 2));
+  // Width and height of the header, whose sum then is wrong; either is a reason.
+  bytes[16] = 0x7f;
+  EXPECT_THROW(decode_png(bytes), DataError);
+  expect_error<DataError>([] { encode_png(at::zeros({1, 1, 3}, at::kByte).expand({20'000, 20'000, 3})); }, {"20000"});
+}
+
+}  // namespace
+}  // namespace duet

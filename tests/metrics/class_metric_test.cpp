@@ -1,0 +1,300 @@
+#include "metrics/class_metric.h"
+
+#include <ATen/Functions.h>
+#include <ATen/record_function.h>
+#include "base/error.h"
+#include "metrics/accuracy.h"
+#include "metrics/confusion_matrix.h"
+#include "metrics/f1.h"
+#include "metrics/iou_metric.h"
+#include "metrics/perplexity.h"
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "../../support/expect_error.h"
+#include "../../support/log_lines.h"
+
+namespace duet {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// Adds one sample per pair of target and prediction.
+void add(Metric& metric, int64_t classes, const std::vector<int64_t>& target, const std::vector<int64_t>& predicted) {
+  const at::Tensor scores = at::one_hot(at::tensor(predicted, at::kLong), classes).to(at::kFloat);
+  metric.add({{"target", at::tensor(target, at::kLong)}}, {{"prediction", scores}}, 1);
+}
+
+// Targets a a a b b, predicted a a b b c; class d occurs nowhere.
+constexpr int64_t kClasses = 4;
+const std::vector<int64_t> kTarget = {0, 0, 0, 1, 1}, kPredicted = {0, 0, 1, 1, 2};
+
+TEST(IoUMetric, FollowsItsFormulas) {
+  IoUMetric metric({.num_classes = kClasses,
+                    .iou_metrics = {"mIoU", "mDice", "mFscore"},
+                    .per_class = true,
+                    .class_names = {"a", "b", "c", "d"}});
+  EXPECT_TRUE(metric.compute().empty());
+  EXPECT_EQ(metric.text(), "");
+  add(metric, kClasses, kTarget, kPredicted);
+  const MetricValues values = metric.compute();
+  const auto near = [&](const char* name, double expected) { EXPECT_NEAR(values.at(name), expected, 1e-15) << name; };
+  near("aAcc", 3.0 / 5);
+  near("mIoU", (2.0 / 3 + 1.0 / 3 + 0) / 3);  // c is predicted once, never right; d has no value
+  near("mAcc", (2.0 / 3 + 1.0 / 2) / 2);
+  near("mDice", (4.0 / 5 + 2.0 / 4 + 0) / 3);
+  near("mFscore", values.at("mDice"));
+  near("mPrecision", (1.0 + 1.0 / 2 + 0) / 3);
+  near("mRecall", (2.0 / 3 + 1.0 / 2) / 2);
+  near("IoU_a", 2.0 / 3);
+  near("IoU_c", 0);
+  EXPECT_TRUE(std::isnan(values.at("IoU_d")));
+  EXPECT_TRUE(std::isnan(values.at("Acc_c")));
+  std::set<std::string> names;
+  for (const std::string& name : metric.names()) {
+    EXPECT_TRUE(values.count(name)) << name;
+    EXPECT_TRUE(names.insert(name).second) << name;
+  }
+  EXPECT_EQ(names.size(), values.size());
+  EXPECT_EQ(metric.names().front(), "aAcc");
+  EXPECT_EQ(metric.text().substr(0, metric.text().find('\n')),
+            "class     IoU     Acc    Dice  Fscore  Precision  Recall");
+  EXPECT_NE(metric.text().find("\nd         nan     nan     nan     nan        nan     nan"), std::string::npos)
+      << metric.text();
+}
+
+TEST(IoUMetric, ReportsWhatIsAskedFor) {
+  EXPECT_EQ(IoUMetric({.num_classes = 2}).names(), (Names{"aAcc", "mIoU", "mAcc"}));
+  EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mDice", "mIoU"}}).names(),
+            (Names{"aAcc", "mDice", "mAcc", "mIoU"}));
+  EXPECT_EQ(IoUMetric({.num_classes = 2, .iou_metrics = {"mFscore"}}).names(),
+            (Names{"aAcc", "mFscore", "mPrecision", "mRecall"}));
+}
+
+TEST(IoUMetric, PutsANumberInPlaceOfNaN) {
+  IoUMetric metric({.num_classes = kClasses, .nan_to_num = 0});
+  add(metric, kClasses, kTarget, kPredicted);
+  EXPECT_NEAR(metric.compute().at("mIoU"), (2.0 / 3 + 1.0 / 3) / 4, 1e-15);
+  EXPECT_NEAR(metric.compute().at("mAcc"), (2.0 / 3 + 1.0 / 2) / 4, 1e-15);
+}
+
+TEST(IoUMetric, IsNaNWhereNothingCounts) {
+  IoUMetric metric({.num_classes = 3}), zero({.num_classes = 3, .nan_to_num = 0});
+  for (IoUMetric* each : {&metric, &zero}) add(*each, 3, {255, 255}, {0, 1});
+  for (const auto& [name, value] : metric.compute()) EXPECT_TRUE(std::isnan(value)) << name;
+  for (const auto& [name, value] : zero.compute()) EXPECT_EQ(value, 0) << name;
+  metric.reset();
+  metric.add({{"target", at::empty({0, 4, 4}, at::kLong)}}, {{"prediction", at::empty({0, 3, 4, 4})}}, 0);
+  EXPECT_TRUE(std::isnan(metric.compute().at("mIoU")));
+}
+
+TEST(IoUMetric, WeighsRecallByBeta) {
+  IoUMetric metric({.num_classes = 2, .iou_metrics = {"mFscore"}, .beta = 2, .per_class = true});
+  add(metric, 2, {0, 0, 0, 1}, {0, 1, 1, 1});
+  const double precision = 1, recall = 1.0 / 3;
+  EXPECT_NEAR(metric.compute().at("Fscore_0"), 5 * precision * recall / (4 * precision + recall), 1e-15);
+}
+
+TEST(F1, AveragesInFourWays) {
+  F1 metric({.num_classes = kClasses,
+             .average = {"macro", "micro", "weighted", "none"},
+             .class_names = {"a", "b", "c", "d"}});
+  EXPECT_EQ(metric.names(), (Names{"f1_macro", "f1_micro", "f1_weighted", "f1_a", "f1_b", "f1_c", "f1_d"}));
+  add(metric, kClasses, kTarget, kPredicted);
+  add(metric, kClasses, {-100}, {3});
+  const MetricValues values = metric.compute();
+  EXPECT_NEAR(values.at("f1_a"), 0.8, 1e-15);
+  EXPECT_NEAR(values.at("f1_b"), 0.5, 1e-15);
+  EXPECT_EQ(values.at("f1_c"), 0);
+  EXPECT_TRUE(std::isnan(values.at("f1_d")));
+  EXPECT_NEAR(values.at("f1_macro"), 1.3 / 3, 1e-15);
+  EXPECT_NEAR(values.at("f1_micro"), 0.6, 1e-15);
+  EXPECT_NEAR(values.at("f1_weighted"), (3 * 0.8 + 2 * 0.5) / 5, 1e-15);
+}
+
+TEST(ConfusionMatrix, IsATable) {
+  ConfusionMatrix metric({.num_classes = 3, .class_names = {"shirt", "coat", "bag"}});
+  EXPECT_TRUE(metric.names().empty());
+  EXPECT_EQ(metric.text(), "");
+  add(metric, 3, {0, 0, 0, 1, 1}, {0, 0, 1, 1, 2});
+  EXPECT_TRUE(metric.compute().empty());
+  EXPECT_EQ(metric.text(),
+            "target \\ predicted  shirt  coat  bag\n"
+            "shirt                   2     1    0\n"
+            "coat                    0     1    1\n"
+            "bag                     0     0    0");
+}
+
+TEST(ConfusionMatrix, GivesCellsByName) {
+  ConfusionMatrix metric({.num_classes = 3, .normalize = "true", .flatten = true});
+  add(metric, 3, {0, 0, 0, 1, 1}, {0, 0, 1, 1, 2});
+  const MetricValues values = metric.compute();
+  EXPECT_EQ(values.size(), 9U);
+  EXPECT_EQ(metric.names().at(1), "confusion_0_1");
+  EXPECT_NEAR(values.at("confusion_0_1"), 1.0 / 3, 1e-15);
+  EXPECT_EQ(values.at("confusion_1_2"), 0.5);
+  EXPECT_TRUE(std::isnan(values.at("confusion_2_2")));
+}
+
+TEST(ConfusionMatrix, ListsTheMostFrequentConfusionsOfManyClasses) {
+  ConfusionMatrix metric({.num_classes = 50});
+  add(metric, 50, {7, 7, 7, 3, 3, 9, 9, 9, 9}, {8, 8, 8, 4, 4, 9, 9, 9, 9});
+  EXPECT_EQ(metric.text(),
+            "target  taken for  count\n"
+            "7               8      3\n"
+            "3               4      2");
+}
+
+TEST(ClassMetric, CountsExactlyInHalfPrecisionAndManyBatches) {
+  IoUMetric metric({.num_classes = 2});
+  const at::Tensor scores = at::zeros({1, 2, 64, 64}, at::kBFloat16);
+  for (int i = 0; i < 5000; ++i) {
+    metric.add({{"target", at::full({1, 64, 64}, i == 0 ? 1 : 0, at::kByte)}}, {{"prediction", scores}}, 1);
+  }
+  EXPECT_DOUBLE_EQ(metric.compute().at("aAcc"), 4999.0 / 5000);  // 20 million pixels: too many for a float
+}
+
+TEST(ClassMetric, IsAddedUpOverRanks) {
+  const auto make = [] { return F1({.num_classes = kClasses, .average = {"macro", "weighted"}}); };
+  F1 first = make(), second = make(), idle = make(), whole = make();
+  add(first, kClasses, {0, 1, 2}, {0, 2, 2});
+  add(second, kClasses, {3, 1}, {3, 1});
+  add(whole, kClasses, {0, 1, 2, 3, 1}, {0, 2, 2, 3, 1});
+  first.sums(at::kCPU)[0].add_(second.sums(at::kCPU)[0]).add_(idle.sums(at::kCPU)[0]);
+  EXPECT_EQ(first.compute(), whole.compute());
+  EXPECT_EQ(idle.sums(at::kCPU)[0].sum().item<int64_t>(), 0);
+}
+
+TEST(ClassMetric, ReportsTargetsThatAreNoClassAtTheEnd) {
+  for (const int64_t bad : {int64_t{-1}, int64_t{3}, int64_t{-100}, std::numeric_limits<int64_t>::max() / 2}) {
+    IoUMetric metric({.num_classes = 3});
+    add(metric, 3, {0, 1, 255}, {0, 1, 1});
+    EXPECT_NO_THROW(metric.compute());
+    add(metric, 3, {0, bad, bad}, {0, 1, 1});
+    add(metric, 3, {0, 1, 1}, {0, 1, 1});
+    const std::vector<std::string> parts = {"[IoUMetric] found 2 class numbers",
+                                            std::to_string(bad) + " is one of them", "expected 0 to 2",
+                                            "ignore_index 255"};
+    expect_error<DataError>([&] { metric.compute(); }, parts);
+    expect_error<DataError>([&] { metric.text(); }, parts);
+  }
+  IoUMetric here({.num_classes = 3}), elsewhere({.num_classes = 3});
+  add(elsewhere, 3, {7}, {0});
+  here.sums(at::kCPU)[0].add_(elsewhere.sums(at::kCPU)[0]);
+  expect_error<DataError>([&] { here.compute(); }, {"found 1 class number", "do not exist, expected"});
+}
+
+TEST(ClassMetric, RefusesWhatDoesNotFit) {
+  F1 metric({.num_classes = 3});
+  expect_error<DataError>([&] { add(metric, 4, {0}, {0}); }, {"[F1]", "[1, 4]", "set num_classes: 4"});
+  expect_error<DataError>(
+      [&] {
+        metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1);
+      },
+      {"[F1]", "one logit x per sample", "stack"});
+  EXPECT_TRUE(metric.compute().empty());
+
+  expect_error<ConfigError>([] { F1({}); }, {"[F1]", "num_classes 0", "2 to"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 1}); }, {"[IoUMetric]", "num_classes 1"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {"mIou"}}); },
+                            {"'mIou'", "did you mean 'mIoU'"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {}}); }, {"no iou_metrics"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .beta = 0}); }, {"beta 0"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .class_names = {"a", "b"}}); }, {"2 class_names", "= 3"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 2, .class_names = {"a", "a"}}); }, {"'a' twice"});
+  expect_error<ConfigError>([] { F1({.num_classes = 3, .average = {"makro"}}); }, {"'makro'", "did you mean 'macro'"});
+  expect_error<ConfigError>([] { F1({.num_classes = 3, .average = {"micro", "micro"}}); }, {"'micro' twice"});
+  expect_error<ConfigError>([] { ConfusionMatrix({.num_classes = 3, .normalize = "rows"}); }, {"'rows'", "pred"});
+}
+
+// Ops that wait for a GPU, or whose result has a size that only the device knows.
+const std::set<std::string>& waiting_ops() {
+  static const std::set<std::string> kOps = {"aten::item",          "aten::_local_scalar_dense",
+                                             "aten::is_nonzero",    "aten::nonzero",
+                                             "aten::masked_select", "aten::bincount",
+                                             "aten::_unique2",      "aten::unique_dim",
+                                             "aten::equal",         "aten::_to_copy_host",
+                                             "aten::histc",         "aten::allclose"};
+  return kOps;
+}
+
+thread_local std::vector<std::string> waited;
+thread_local int64_t ops = 0;
+
+std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+  ++ops;
+  if (waiting_ops().count(function.name()) != 0) waited.emplace_back(function.name());
+  return nullptr;
+}
+
+TEST(Metric, ReadsNothingBeforeItComputes) {
+  std::vector<std::unique_ptr<Metric>> metrics;
+  metrics.push_back(std::make_unique<MeanLoss>());
+  metrics.push_back(std::make_unique<Perplexity>());
+  metrics.push_back(std::make_unique<Accuracy>());
+  metrics.push_back(std::make_unique<Accuracy>(AccuracyOptions{.topk = {1, 3}}));
+  metrics.push_back(std::make_unique<IoUMetric>(IoUMetricOptions{.num_classes = 5}));
+  metrics.push_back(std::make_unique<F1>(F1Options{.num_classes = 5}));
+  metrics.push_back(std::make_unique<ConfusionMatrix>(ConfusionMatrixOptions{.num_classes = 5, .flatten = true}));
+  const Batch batch = {{"target", at::randint(5, {2, 4, 4}, at::kLong)}};
+  const NamedTensors outputs = {{"loss", at::rand({})}, {"prediction", at::rand({2, 5, 4, 4})}};
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
+  for (const auto& metric : metrics) {
+    waited.clear();
+    ops = 0;
+    for (int i = 0; i < 3; ++i) metric->add(batch, outputs, 2);
+    EXPECT_GT(ops, 0);  // the observer sees them
+    EXPECT_EQ(waited, Names{}) << metric->names().front();
+  }
+  batch["target"].sum().item<int64_t>();
+  EXPECT_FALSE(waited.empty());
+  at::removeCallback(handle);
+}
+
+TEST(ClassMetric, CountsASampleWithNaNScoresAsWrongAndAsNoClass) {
+  IoUMetric iou({.num_classes = 3, .iou_metrics = {"mFscore", "mIoU"}, .per_class = true});
+  F1 f1({.num_classes = 3, .average = {"micro", "none"}});
+  Accuracy top1, top2({.topk = {1, 2}});
+  ConfusionMatrix confusion({.num_classes = 3, .flatten = true});
+  // Targets 0 0 1 2 and one that does not count; the second 0 has no score at all, the 1 a single NaN that is not its own.
+  at::Tensor scores = at::one_hot(at::tensor({0, 0, 1, 2, 0}, at::kLong), 3).to(at::kFloat);
+  scores[1].fill_(NAN);
+  scores[2][0] = NAN;
+  scores[4].fill_(NAN);
+  const Batch batch = {{"target", at::tensor({0, 0, 1, 2, 255}, at::kLong)}};
+  const Batch other = {{"target", at::tensor({0, 0, 1, 2, -100}, at::kLong)}};
+  iou.add(batch, {{"prediction", scores}}, 1);
+  for (Metric* metric : std::initializer_list<Metric*>{&f1, &top1, &top2, &confusion}) {
+    metric->add(other, {{"prediction", scores}}, 1);
+  }
+  MetricValues areas;
+  const std::string log = testing::stderr_of([&] {
+    areas = iou.compute();
+    iou.text();  // says it no second time
+  });
+  const std::size_t said = log.find("[IoUMetric] found NaN in the 'prediction' of 2 samples");
+  EXPECT_NE(said, std::string::npos) << log;
+  EXPECT_EQ(log.find("found NaN", said + 20), std::string::npos) << log;
+  EXPECT_EQ(areas.at("aAcc"), 0.5);
+  EXPECT_EQ(areas.at("IoU_0"), 0.5);
+  EXPECT_EQ(areas.at("IoU_1"), 0);
+  EXPECT_EQ(areas.at("IoU_2"), 1);
+  EXPECT_EQ(areas.at("Recall_0"), 0.5);
+  EXPECT_EQ(areas.at("Precision_0"), 1);
+  const MetricValues shares = f1.compute();
+  EXPECT_EQ(shares.at("f1_micro"), 0.5);
+  EXPECT_DOUBLE_EQ(shares.at("f1_0"), 2.0 / 3);
+  EXPECT_NE(testing::stderr_of([&] { EXPECT_EQ(top1.compute().at("accuracy"), 0.5); }).find("of 2 samples"),
+            std::string::npos);
+  EXPECT_EQ(top2.compute().at("accuracy/top2"), 0.5);
+  double sum = 0;
+  for (const auto& [name, count] : confusion.compute()) sum += count;
+  EXPECT_EQ(sum, 2);  // of four that count
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,108 @@
+#include "metrics/metric.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
+#include "base/error.h"
+#include "metrics/perplexity.h"
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "../../support/expect_error.h"
+
+namespace duet {
+namespace {
+
+TEST(MeanLoss, IsWeighted) {
+  MeanLoss metric;
+  EXPECT_TRUE(metric.compute().empty());
+  metric.add({}, {{"loss", at::scalar_tensor(2.0)}}, 3);
+  metric.add({}, {{"other", at::ones({2})}, {"loss", at::scalar_tensor(6.0)}}, 1);
+  EXPECT_DOUBLE_EQ(metric.compute().at("loss"), 3.0);
+  metric.reset();
+  EXPECT_TRUE(metric.compute().empty());
+  metric.add({}, {{"loss", at::scalar_tensor(5.0, at::kBFloat16)}}, 0.5);
+  EXPECT_DOUBLE_EQ(metric.compute().at("loss"), 5.0);
+}
+
+TEST(MeanLoss, EqualsTheMeanOverAllSamplesOfUnevenBatches) {
+  const at::Tensor losses = at::rand({10}, at::kDouble);
+  MeanLoss metric;
+  for (const auto& [from, to] : {std::pair{0, 4}, {4, 8}, {8, 10}}) {
+    metric.add({}, {{"loss", losses.slice(0, from, to).mean()}}, to - from);
+  }
+  EXPECT_NEAR(metric.compute().at("loss"), losses.mean().item<double>(), 1e-15);
+}
+
+TEST(MeanLoss, LeavesOutABatchWithoutWeight) {
+  MeanLoss metric;
+  metric.add({}, {{"loss", at::scalar_tensor(NAN)}}, 0);
+  EXPECT_TRUE(metric.compute().empty());
+  metric.add({}, {{"loss", at::scalar_tensor(1.0)}}, 2);
+  EXPECT_DOUBLE_EQ(metric.compute().at("loss"), 1.0);
+}
+
+TEST(MeanLoss, HoldsNoGraphAndCrossesInferenceMode) {
+  MeanLoss metric;
+  {
+    const c10::InferenceMode inference;
+    metric.add({}, {{"loss", at::scalar_tensor(1.0)}}, 1);
+  }
+  metric.add({}, {{"loss", at::scalar_tensor(3.0).requires_grad_()}}, 1);
+  EXPECT_DOUBLE_EQ(metric.compute().at("loss"), 2.0);
+}
+
+TEST(MeanLoss, RefusesWhatIsNoMean) {
+  MeanLoss metric;
+  expect_error<DataError>([&] { metric.add({}, {{"prediction", at::ones({2})}}, 1); }, {"[MeanLoss]", "prediction"});
+  expect_error<DataError>([&] { metric.add({}, {{"loss", at::ones({2})}}, 1); }, {"[2]"});
+  expect_error<DataError>([&] { metric.add({}, {{"loss", at::scalar_tensor(1, at::kLong)}}, 1); }, {"Long"});
+  expect_error<DataError>([&] { metric.add({}, {{"loss", at::scalar_tensor(1.0)}}, -1); }, {"weight -1"});
+  EXPECT_TRUE(metric.compute().empty());
+}
+
+TEST(MeanLoss, IsAddedUpOverRanks) {
+  MeanLoss first, second, idle;
+  first.add({}, {{"loss", at::scalar_tensor(2.0)}}, 3);
+  second.add({}, {{"loss", at::scalar_tensor(6.0)}}, 1);
+  std::vector<at::Tensor> all = first.sums(at::kCPU);
+  for (MeanLoss* other : {&second, &idle}) {
+    const std::vector<at::Tensor> part = other->sums(at::kCPU);
+    ASSERT_EQ(part.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].add_(part[i]);
+  }
+  EXPECT_DOUBLE_EQ(first.compute().at("loss"), 3.0);
+  EXPECT_TRUE(idle.compute().empty());
+}
+
+TEST(Perplexity, IsTheExponentialOfTheMeanOverAllTokens) {
+  const at::Tensor losses = at::rand({10}, at::kDouble);
+  Perplexity metric("nll");
+  EXPECT_EQ(metric.names(), std::vector<std::string>{"perplexity"});
+  EXPECT_TRUE(metric.compute().empty());
+  for (const auto& [from, to] : {std::pair{0, 4}, {4, 8}, {8, 10}}) {
+    metric.add({}, {{"nll", losses.slice(0, from, to).mean()}, {"loss", at::ones({})}}, to - from);
+  }
+  EXPECT_NEAR(metric.compute().at("perplexity"), losses.mean().exp().item<double>(), 1e-14);
+  metric.reset();
+  metric.add({}, {{"nll", at::scalar_tensor(NAN)}}, 0);
+  EXPECT_TRUE(std::isnan(metric.compute().at("perplexity")));  // nothing to divide by, and still its name
+  expect_error<DataError>([&] { metric.add({}, {{"loss", at::ones({})}}, 1); }, {"[Perplexity]", "'nll'"});
+}
+
+TEST(Metric, OfAUserNeedsNoSumsInOneProcess) {
+  class Mine : public Metric {
+   public:
+    std::vector<std::string> names() const override { return {"mine"}; }
+    void reset() override {}
+    void add(const Batch&, const NamedTensors&, double) override {}
+    MetricValues compute() const override { return {{"mine", 1}}; }
+  };
+  EXPECT_EQ(Mine().text(), "");
+  expect_error<ConfigError>([] { Mine().sums(at::kCPU); }, {"override sums()", "one process"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,103 @@
+#include "optim/detail/device_hyper_parameters.h"
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace duet {
+namespace {
+
+// Operators that this thread calls while it lives, by name.
+class Operators {
+ public:
+  Operators() {
+    calls().clear();
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Operators() { at::removeCallback(handle_); }
+  static std::map<std::string, int>& calls() {
+    static thread_local std::map<std::string, int> counts;
+    return counts;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& call) {
+    ++calls()[call.name()];
+    return nullptr;
+  }
+  at::CallbackHandle handle_;
+};
+
+using Groups = std::vector<std::map<std::string, double>>;
+
+double curve(std::size_t group, int64_t applied) {
+  return static_cast<double>(10 * applied) + static_cast<double>(group);
+}
+
+// What an optimizer does around a step that follows `applied` others.
+void advance(DeviceHyperParameters& numbers, int64_t applied, const at::Tensor& on_device) {
+  on_device.fill_(applied);
+  numbers.begin([applied] { return applied; });
+  numbers.advance(on_device);
+}
+
+TEST(DeviceHyperParameters, FollowTheirCurvesByOneOperatorPerStep) {
+  DeviceHyperParameters numbers(Groups{{{"lr", 1.0}, {"momentum", 0.5}}, {{"lr", 2.0}}}, at::kCPU);
+  const at::Tensor applied = at::zeros({1}, at::kLong);
+  {
+    const Operators counting;
+    numbers.advance(applied);
+    EXPECT_TRUE(Operators::calls().empty()) << "nothing follows a curve";
+  }
+  numbers.set_schedule("lr", curve);
+  advance(numbers, 0, applied);
+  numbers.end();
+  for (int64_t step = 1; step < 2 * DeviceHyperParameters::kRows + 3; ++step) {
+    advance(numbers, step, applied);
+    ASSERT_EQ(numbers.get(0, "lr"), curve(0, step));
+    ASSERT_EQ(numbers.get(1, "lr"), curve(1, step));
+    ASSERT_EQ(numbers.get(0, "momentum"), 0.5);
+    numbers.end();
+  }
+  const Operators counting;
+  numbers.advance(applied);
+  EXPECT_EQ(Operators::calls(), (std::map<std::string, int>{{"duet::look_up_", 1}}));
+}
+
+TEST(DeviceHyperParameters, KeepWhatIsSetForOneStep) {
+  DeviceHyperParameters numbers(Groups{{{"lr", 1.0}}, {{"lr", 2.0}}}, at::kCPU);
+  const at::Tensor applied = at::zeros({1}, at::kLong);
+  numbers.set_schedule("lr", curve);
+  numbers.set(1, "lr", 7);
+  advance(numbers, 3, applied);
+  EXPECT_EQ(numbers.get(0, "lr"), curve(0, 3));
+  EXPECT_EQ(numbers.get(1, "lr"), 7);
+  numbers.end();
+  advance(numbers, 4, applied);
+  EXPECT_EQ(numbers.get(1, "lr"), curve(1, 4));
+}
+
+TEST(DeviceHyperParameters, AreReadFromAGpuOnceBetweenTwoSteps) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
+  DeviceHyperParameters numbers(Groups{{{"lr", 1.0}}, {{"lr", 2.0}}, {{"lr", 3.0}}}, at::kCUDA);
+  const at::Tensor applied = at::zeros({1}, at::TensorOptions(at::kLong).device(at::kCUDA));
+  numbers.set_schedule("lr", curve);
+  for (int64_t step = 0; step < 3; ++step) {
+    advance(numbers, step, applied);
+    numbers.end();
+    const Operators counting;
+    for (std::size_t group = 0; group < 3; ++group) EXPECT_EQ(numbers.get(group, "lr"), curve(group, step));
+    EXPECT_EQ(Operators::calls()["aten::_to_copy"], 1);
+    EXPECT_EQ(Operators::calls()["aten::_local_scalar_dense"], 0);
+  }
+  numbers.set(1, "lr", 7);
+  EXPECT_EQ(numbers.get(1, "lr"), 7);
+}
+
+}  // namespace
+}  // namespace duet
