@@ -17,9 +17,9 @@
 #include <functional>
 #include <random>
 
-#include "../../support/expect_error.h"
-#include "../../support/sample_state.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/sample_state.h"
+#include "tests/support/temp_dir.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "../../support/expect_error.h"
-#include "../../support/sample_state.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/sample_state.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

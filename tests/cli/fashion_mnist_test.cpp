@@ -6,9 +6,9 @@
 
 #include <filesystem>
 
-#include "../../support/expect_error.h"
-#include "../../support/idx_file.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/idx_file.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

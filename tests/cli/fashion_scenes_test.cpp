@@ -10,9 +10,9 @@
 #include <memory>
 #include <thread>
 
-#include "../../support/expect_error.h"
-#include "../../support/idx_file.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/idx_file.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

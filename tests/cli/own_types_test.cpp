@@ -7,7 +7,7 @@
 #include "optim/schedules/detail/schedule_curve.h"
 #include <gtest/gtest.h>
 
-#include "../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 // Optimizers and schedules that a program registers are named in configs like the built-in ones.
 

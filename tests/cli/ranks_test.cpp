@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include <gtest/gtest.h>
 
-#include "../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -14,10 +14,10 @@
 #include <cmath>
 #include <set>
 
-#include "../support/expect_error.h"
-#include "../support/idx_file.h"
-#include "../support/temp_dir.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/idx_file.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet {
 namespace {

@@ -8,8 +8,8 @@
 #include <random>
 #include <set>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
 
 namespace duet {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "core/hook_list.h"
 
-#include "../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -4,7 +4,7 @@
 #include "core/module_task.h"
 #include <torch/nn/modules/linear.h>
 
-#include "../../support/trainer_runs.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet {
 namespace {

@@ -11,8 +11,8 @@
 #include <functional>
 #include <limits>
 
-#include "../support/expect_error.h"
-#include "../support/sample_state.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/sample_state.h"
 
 // One step: how the gradients of several micro-batches come together, what clipping does with them, what is refused.
 

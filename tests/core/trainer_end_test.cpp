@@ -8,10 +8,10 @@
 
 #include <csignal>
 
-#include "../support/expect_error.h"
-#include "../support/loop_runs.h"
-#include "../support/sample_state.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/sample_state.h"
+#include "tests/support/temp_dir.h"
 
 // How runs end, are cut short, and go on.
 

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <numbers>
 
-#include "../support/log_lines.h"
-#include "../support/rank_data.h"
-#include "../support/temp_dir.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trainer_runs.h"
 
 // A run that goes on with another batch_size or accumulate: epochs have another number of steps from there on.
 

@@ -3,9 +3,9 @@
 #include <ATen/Functions.h>
 #include "base/error.h"
 
-#include "../support/expect_error.h"
-#include "../support/loop_runs.h"
-#include "../support/sample_state.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/sample_state.h"
 
 // A run that stops anywhere goes on as if it had not, in either mode.
 

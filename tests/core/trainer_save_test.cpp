@@ -6,10 +6,10 @@
 
 #include <filesystem>
 
-#include "../support/expect_error.h"
-#include "../support/loop_runs.h"
-#include "../support/sample_state.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/sample_state.h"
+#include "tests/support/temp_dir.h"
 
 // BaseTrainer::save() and load(), and loads that fail: they leave nothing half loaded.
 

@@ -9,10 +9,10 @@
 
 #include <filesystem>
 
-#include "../support/expect_error.h"
-#include "../support/loop_runs.h"
-#include "../support/sample_state.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/sample_state.h"
+#include "tests/support/temp_dir.h"
 
 // A loop of the user's own, in both modes: step() opens a run and finish() closes it, so that hooks work there as they do
 // in train().

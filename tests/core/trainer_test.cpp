@@ -7,9 +7,9 @@
 #include "data/tensor_dataset.h"
 #include "base/error.h"
 
-#include "../support/expect_error.h"
-#include "../support/loop_runs.h"
-#include "../support/sample_state.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/sample_state.h"
 
 #include <limits>
 

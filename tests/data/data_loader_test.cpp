@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include "../../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "../../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -5,8 +5,8 @@
 #include "io/safetensors.h"
 #include <gtest/gtest.h>
 
-#include "../../support/expect_error.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include <gtest/gtest.h>
 
-#include "../../support/expect_error.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
-#include "../../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -5,7 +5,7 @@
 #include "distributed/run_on_ranks.h"
 #include "base/error.h"
 
-#include "../support/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace duet {
 namespace {

@@ -15,7 +15,7 @@
 #include <limits>
 #include <thread>
 
-#include "../support/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace duet {
 namespace {

@@ -12,8 +12,8 @@
 #include <fstream>
 #include <mutex>
 
-#include "../support/ranks.h"
-#include "../support/temp_dir.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_dir.h"
 
 // A rank whose host waits for its GPU, which waits for a lost rank: only an abort of the device's connections ends
 // that.

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "../support/ranks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/ranks.h"
+#include "tests/support/trainer_runs.h"
 
 // Models, tasks and values that differ between the ranks of one training.
 namespace duet {

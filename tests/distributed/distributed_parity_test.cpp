@@ -6,9 +6,9 @@
 #include <cmath>
 #include <utility>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet {
 namespace {

@@ -11,11 +11,11 @@
 #include <iostream>
 #include <stdexcept>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/temp_dir.h"
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 // One rank fails in a training; what the others see.
 namespace duet {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "../support/ranks.h"
+#include "tests/support/ranks.h"
 
 // A rank that cannot train says so before the ranks have connected.
 namespace duet {

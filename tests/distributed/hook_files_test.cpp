@@ -7,11 +7,11 @@
 #include <filesystem>
 #include <set>
 
-#include "../support/log_lines.h"
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/temp_dir.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trainer_runs.h"
 
 // What a run of two ranks with every writing hook leaves in its folder.
 

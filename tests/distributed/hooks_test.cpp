@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/trainer_runs.h"
 
 // Hooks on several ranks: what they exchange, and that they decide alike.
 

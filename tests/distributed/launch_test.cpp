@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -11,9 +11,9 @@
 #include <functional>
 #include <string>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/trainer_runs.h"
 
 // Models that use a layer in unusual ways give the weights of one process, in either mode; what would let the ranks'
 // models drift apart is an error on all of them.

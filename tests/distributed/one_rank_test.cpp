@@ -8,9 +8,9 @@
 
 #include <csignal>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/trainer_runs.h"
 
 // What one rank does and the others do not, in the middle of a run.
 

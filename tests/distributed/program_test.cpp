@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/trainer_runs.h"
 
 // What several ranks add to a captured step, and that one process has nothing of it.
 

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/temp_dir.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet {
 namespace {

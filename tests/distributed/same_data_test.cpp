@@ -9,12 +9,12 @@
 #include <functional>
 #include <string>
 
-#include "../support/log_lines.h"
-#include "../support/rank_data.h"
-#include "../support/ranks.h"
-#include "../support/temp_dir.h"
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 // Ranks read parts of the same data, each its own, and keep the same weights; where not, they hear of it.
 

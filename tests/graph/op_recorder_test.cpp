@@ -6,8 +6,8 @@
 #include "graph/record/op_recorder.h"
 #include "graph/replay/step_program.h"
 
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 #include <torch/torch.h>
 

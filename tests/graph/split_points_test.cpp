@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "core/hook.h"
 
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 #include <functional>
 

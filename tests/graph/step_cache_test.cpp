@@ -6,8 +6,8 @@
 #include "graph/detail/step_cache.h"
 #include "core/train_step.h"
 
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 #include <torch/torch.h>
 

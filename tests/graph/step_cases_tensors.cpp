@@ -1,4 +1,4 @@
-#include "step_cases.h"
+#include "tests/graph/step_cases.h"
 
 namespace duet::testing {
 

@@ -3,8 +3,8 @@
 
 #include "core/module_task.h"
 
-#include "../support/trainer_runs.h"
-#include "step_cases.h"
+#include "tests/support/trainer_runs.h"
+#include "tests/graph/step_cases.h"
 
 // 12 steps of a replayed step, never compared on the way, give the bits of 12 eager ones.
 

@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "core/module_task.h"
 
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 #include <torch/script.h>
 #include <torch/torch.h>

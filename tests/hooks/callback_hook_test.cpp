@@ -4,9 +4,9 @@
 #include "core/hook_list.h"
 #include <gmock/gmock.h>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/loop_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/loop_runs.h"
 
 namespace duet {
 namespace {

@@ -9,10 +9,10 @@
 #include <limits>
 #include <set>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/log_lines.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

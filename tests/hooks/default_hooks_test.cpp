@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

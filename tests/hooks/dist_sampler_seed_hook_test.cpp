@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "../support/loop_runs.h"
+#include "tests/support/loop_runs.h"
 
 namespace duet {
 namespace {

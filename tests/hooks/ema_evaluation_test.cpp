@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "../support/temp_dir.h"
-#include "ema_runs.h"
+#include "tests/support/temp_dir.h"
+#include "tests/hooks/ema_runs.h"
 
 // What evaluation sees of an average, and that the weights come back.
 

@@ -10,11 +10,11 @@
 #include <cmath>
 #include <functional>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/loop_runs.h"
-#include "../support/temp_dir.h"
-#include "ema_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
+#include "tests/hooks/ema_runs.h"
 
 namespace duet {
 namespace {
@@ -28,7 +28,7 @@ struct EmaGolden {
   std::vector<std::vector<double>> rows;
 };
 
-#include "ema_golden.inc"
+#include "tests/hooks/ema_golden.inc"
 
 // The model of make_ema_golden.py: its values are those of the step, whatever trains it.
 class ScriptedTask : public FakeTask {

@@ -2,7 +2,7 @@
 
 #include "hooks/ema_hook.h"
 
-#include "../support/loop_runs.h"
+#include "tests/support/loop_runs.h"
 
 #include <memory>
 #include <string>

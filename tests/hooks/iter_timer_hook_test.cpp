@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
 
 namespace duet {
 namespace {

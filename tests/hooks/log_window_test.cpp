@@ -7,8 +7,8 @@
 #include <cmath>
 #include <map>
 
-#include "../support/expect_error.h"
-#include "../support/log_lines.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 
 namespace duet {
 namespace {

@@ -16,11 +16,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/log_lines.h"
-#include "../support/loop_runs.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
 
 // LoggerHook in whole runs, in both modes.
 

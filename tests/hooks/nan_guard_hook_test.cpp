@@ -9,10 +9,10 @@
 #include <filesystem>
 #include <limits>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/loop_runs.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

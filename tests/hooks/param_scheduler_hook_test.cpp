@@ -8,9 +8,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {
@@ -20,7 +20,7 @@ struct Golden {
   std::vector<double> values;
 };
 
-#include "../optim/schedules/schedule_golden.inc"
+#include "tests/optim/schedules/schedule_golden.inc"
 
 using Schedules = std::vector<ScheduleOptions>;
 

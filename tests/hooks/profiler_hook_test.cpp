@@ -14,10 +14,10 @@
 #include <map>
 #include <set>
 
-#include "../support/expect_error.h"
-#include "../support/fakes.h"
-#include "../support/loop_runs.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

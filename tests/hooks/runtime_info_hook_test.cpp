@@ -8,9 +8,9 @@
 
 #include <cmath>
 
-#include "../support/fakes.h"
-#include "../support/log_lines.h"
-#include "../support/toy_tasks.h"
+#include "tests/support/fakes.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/toy_tasks.h"
 
 namespace duet {
 namespace {

@@ -6,9 +6,9 @@
 #include <barrier>
 #include <thread>
 
-#include "../support/fake_communicator.h"
-#include "../support/fakes.h"
-#include "../support/loop_runs.h"
+#include "tests/support/fake_communicator.h"
+#include "tests/support/fakes.h"
+#include "tests/support/loop_runs.h"
 
 namespace duet {
 namespace {

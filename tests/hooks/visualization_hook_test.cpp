@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "../support/expect_error.h"
-#include "../support/fake_communicator.h"
-#include "../support/fakes.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fake_communicator.h"
+#include "tests/support/fakes.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <fstream>
 
-#include "../../support/expect_error.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

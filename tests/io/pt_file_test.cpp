@@ -7,9 +7,9 @@
 
 #include <filesystem>
 
-#include "../../support/expect_error.h"
-#include "../../support/pt_files.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/pt_files.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

@@ -15,8 +15,8 @@
 #include <memory>
 #include <set>
 
-#include "../../support/expect_error.h"
-#include "../../support/log_lines.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 
 namespace duet {
 namespace {

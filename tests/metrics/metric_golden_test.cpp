@@ -23,7 +23,7 @@ struct Case {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> kCases = {
-#include "metric_golden.inc"
+#include "tests/metrics/metric_golden.inc"
   };
   return kCases;
 }

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "../../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

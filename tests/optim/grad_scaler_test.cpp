@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "../support/expect_error.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/trainer_runs.h"
 
 // Loss scaling and what happens to steps that are not finite, in both modes.
 
@@ -28,7 +28,7 @@ struct Golden {
 
 const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all = {
-#include "scaler_golden.inc"
+#include "tests/optim/scaler_golden.inc"
   };
   return all;
 }

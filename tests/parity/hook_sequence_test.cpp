@@ -10,8 +10,8 @@
 #include <csignal>
 #include <optional>
 
-#include "../support/loop_runs.h"
-#include "../support/temp_dir.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
 
 // A hook sees the same points with the same counters in both modes, however a run ends.
 

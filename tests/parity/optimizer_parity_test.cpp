@@ -6,9 +6,9 @@
 
 #include <cmath>
 
-#include "../support/expect_error.h"
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 // Every optimizer, with all of its numbers moving, gives the same bits in both modes, and a replay sees every new number.
 

@@ -9,9 +9,9 @@
 #include "optim/schedules/detail/schedule_curve.h"
 #include <gtest/gtest.h>
 
-#include "../support/expect_error.h"
-#include "../support/loop_runs.h"
-#include "../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
 
 // An optimizer and a schedule of somebody's own: what the built-in ones do with the same formulas, and the same bits in both modes.
 

@@ -4,8 +4,8 @@
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 
-#include "../support/toy_tasks.h"
-#include "../support/trainer_runs.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet {
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "script_runs.h"
+#include "tests/script/script_runs.h"
 
 namespace duet {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "../support/trainer_runs.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet::testing {
 

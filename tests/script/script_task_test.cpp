@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "../support/expect_error.h"
-#include "../support/temp_dir.h"
-#include "script_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
+#include "tests/script/script_runs.h"
 
 namespace duet {
 namespace {

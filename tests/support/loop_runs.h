@@ -3,8 +3,8 @@
 #include "data/data_loader.h"
 #include "data/tensor_dataset.h"
 
-#include "toy_tasks.h"
-#include "trainer_runs.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 #include <functional>
 #include <memory>

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "sample_state.h"
+#include "tests/support/sample_state.h"
 
 namespace duet {
 

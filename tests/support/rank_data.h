@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "toy_tasks.h"
+#include "tests/support/toy_tasks.h"
 
 // Data that ranks share out.
 

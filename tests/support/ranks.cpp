@@ -1,4 +1,4 @@
-#include "ranks.h"
+#include "tests/support/ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "temp_dir.h"
-#include "trainer_runs.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/trainer_runs.h"
 
 namespace duet::testing {
 

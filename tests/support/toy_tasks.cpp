@@ -1,4 +1,4 @@
-#include "toy_tasks.h"
+#include "tests/support/toy_tasks.h"
 
 #include "core/module_task.h"
 

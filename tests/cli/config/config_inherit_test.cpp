@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../../support/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 // Bases, environment variables and overrides: what the resolved config holds, and where each value came from.
 

@@ -6,8 +6,8 @@
 #include "metrics/metric.h"
 #include <gtest/gtest.h>
 
-#include "../../support/expect_error.h"
-#include "../../support/fakes.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/fakes.h"
 
 namespace duet {
 namespace {

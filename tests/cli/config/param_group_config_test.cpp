@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include <gtest/gtest.h>
 
-#include "../../optim/groups/described_task.h"
-#include "../../support/expect_error.h"
+#include "tests/optim/groups/described_task.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "../../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {

@@ -6,10 +6,10 @@
 #include "graph/detail/step_cache.h"
 #include "core/train_step.h"
 
-#include "../../support/fake_capture.h"
-#include "../../support/fake_communicator.h"
-#include "../../support/toy_tasks.h"
-#include "../../support/trainer_runs.h"
+#include "tests/support/fake_capture.h"
+#include "tests/support/fake_communicator.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

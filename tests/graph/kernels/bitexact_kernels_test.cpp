@@ -11,8 +11,8 @@
 
 #include <cmath>
 
-#include "../../support/trainer_runs.h"
-#include "../step_cases.h"
+#include "tests/support/trainer_runs.h"
+#include "tests/graph/step_cases.h"
 
 // duet's own kernels give the bits they promise, are refused where they do not, and take an op's place only where they
 // may.

@@ -16,8 +16,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "../../support/log_lines.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

@@ -11,9 +11,9 @@
 #include <iterator>
 #include <utility>
 
-#include "../../support/expect_error.h"
-#include "../../support/full_disk.h"
-#include "../../support/temp_dir.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/full_disk.h"
+#include "tests/support/temp_dir.h"
 
 namespace duet {
 namespace {

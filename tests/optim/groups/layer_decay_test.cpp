@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "../../support/expect_error.h"
-#include "described_task.h"
+#include "tests/support/expect_error.h"
+#include "tests/optim/groups/described_task.h"
 
 namespace duet {
 namespace {

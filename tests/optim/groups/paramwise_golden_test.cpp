@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 using torch::nn::Module;
 
 const char* const kGolden =
-#include "paramwise_golden.inc"
+#include "tests/optim/groups/paramwise_golden.inc"
     ;
 
 // By their class names the rules know these.

@@ -11,8 +11,8 @@
 #include <cmath>
 #include <limits>
 
-#include "../../support/expect_error.h"
-#include "described_task.h"
+#include "tests/support/expect_error.h"
+#include "tests/optim/groups/described_task.h"
 
 namespace duet {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
-#include "../../support/expect_error.h"
-#include "../../support/sample_state.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/sample_state.h"
 
 namespace duet::testing {
 namespace {
@@ -23,7 +23,7 @@ struct Golden {
 
 const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all = {
-#include "lbfgs_golden.inc"
+#include "tests/optim/optimizers/lbfgs_golden.inc"
   };
   return all;
 }

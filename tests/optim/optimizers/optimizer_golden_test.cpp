@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../../support/sample_state.h"
-#include "optimizer_cases.h"
+#include "tests/support/sample_state.h"
+#include "tests/optim/optimizers/optimizer_cases.h"
 
 // Every optimizer and its flags against torch.optim, over 300 steps.
 
@@ -27,7 +27,7 @@ constexpr int64_t kRetunedAt = 150;
 
 const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all = {
-#include "optimizer_golden.inc"
+#include "tests/optim/optimizers/optimizer_golden.inc"
   };
   return all;
 }

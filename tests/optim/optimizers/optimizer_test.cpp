@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "../../support/expect_error.h"
-#include "../../support/sample_state.h"
-#include "optimizer_cases.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/sample_state.h"
+#include "tests/optim/optimizers/optimizer_cases.h"
 
 namespace duet::testing {
 namespace {

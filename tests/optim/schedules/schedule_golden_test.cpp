@@ -22,7 +22,7 @@ struct Golden {
   std::vector<double> values;
 };
 
-#include "schedule_golden.inc"
+#include "tests/optim/schedules/schedule_golden.inc"
 
 struct Case {
   std::vector<ScheduleOptions> schedules;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "../../support/expect_error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {
