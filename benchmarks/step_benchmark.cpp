@@ -55,7 +55,7 @@ void run(benchmark::State& state, const Case& item, const MakeStep& make_step) {
   seed_all(0);
   const Step step = make_step(item.task());
   const Batch batch = item.batch();
-  for (int step = 0; step < kWarmUp; ++step) step(batch);
+  for (int i = 0; i < kWarmUp; ++i) step(batch);
   at::Tensor loss;
   for ([[maybe_unused]] auto _ : state) loss = step(batch);
 

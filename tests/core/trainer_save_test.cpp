@@ -89,10 +89,10 @@ TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
   for (int n = 1; n <= 6; ++n) EXPECT_TRUE(std::filesystem::exists(folder / "saved/step-" + std::to_string(n)));
   const auto loaded = trainer_for(mode(), {});
   loaded->load(folder / "saved");
-  EXPECT_EQ(loaded->update(), 6);
+  EXPECT_EQ(loaded->step(), 6);
   expect_error<CheckpointError>([&] { loaded->load(folder / "nowhere"); }, {"nowhere"});
   expect_error<CheckpointError>([&] { loaded->save(folder.write("a_file", "x")); }, {"a_file", "not saved"});
-  EXPECT_EQ(loaded->update(), 6);
+  EXPECT_EQ(loaded->step(), 6);
 }
 
 TEST_P(TrainerSave, HooksHearOfEverySave) {

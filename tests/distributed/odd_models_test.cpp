@@ -210,7 +210,7 @@ class DistributedSettings : public ::testing::TestWithParam<const char*> {
     options.distributed.communicator = ranks;
     return make_trainer(GetParam(), classifier<Layers>(), options);
   }
-  static void step(BaseTrainer& trainer) { trainer.step(batch_of(classified(4))); }
+  static void take_step(BaseTrainer& trainer) { trainer.step(batch_of(classified(4))); }
 };
 
 TEST_P(DistributedSettings, AllLabelsOfAnStepAreIgnored) {
@@ -277,7 +277,7 @@ TEST_P(DistributedSettings, GroupsAreListedInAnotherOrder) {
     };
     options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
     const auto own = trainer(ranks, options);
-    for (int step = 0; step < 4; ++step) step(*own);
+    for (int step = 0; step < 4; ++step) take_step(*own);
     return weights_of(*own);
   }));
 }
@@ -287,7 +287,7 @@ TEST_P(DistributedSettings, AHookSetsANumberOnOneRank) {
                        [](const Ranks& ranks) {
                          const auto own = trainer(ranks);
                          for (int step = 0; step < 6; ++step) {
-                           step(*own);
+                           take_step(*own);
                            if (step == 3 && ranks->rank() == 1) own->hyper_parameters().set(0, "lr", 0.25);
                          }
                          return NamedTensors();
@@ -300,7 +300,7 @@ TEST_P(DistributedSettings, AHookSetsNumbersOnAllRanks) {
   const auto results = run_ranks(2, [](const Ranks& ranks) {
     const auto own = trainer(ranks);
     for (int step = 0; step < 6; ++step) {
-      step(*own);
+      take_step(*own);
       if (step != 3) continue;
       if (ranks->rank() == 0) own->hyper_parameters().set(0, "weight_decay", 0.5);
       own->hyper_parameters().set(0, "lr", 0.25);
@@ -318,7 +318,7 @@ TEST_P(DistributedSettings, AHookFollowsACurveOnOneRank) {
   const auto follow = [&](const Ranks& ranks, bool alone) {
     const auto own = trainer(ranks);
     if (!alone || ranks->rank() == 1) own->hyper_parameters().set_schedule("lr", drop);
-    for (int step = 0; step < 6; ++step) step(*own);
+    for (int step = 0; step < 6; ++step) take_step(*own);
     return weights_of(*own);
   };
   expect_same_on_all(run_ranks(2, [&](const Ranks& ranks) { return follow(ranks, false); }));
@@ -349,8 +349,8 @@ TEST_P(DistributedSettings, TwoTrainersTakeTurns) {
     const auto first = trainer(ranks), second = trainer(ranks);
     for (int step = 0; step < 5; ++step) {
       const bool swap = !in_order && step == 3 && ranks->rank() == 1;
-      step(swap ? *second : *first);
-      step(swap ? *first : *second);
+      take_step(swap ? *second : *first);
+      take_step(swap ? *first : *second);
     }
     return weights_of(*first);
   };

@@ -121,7 +121,7 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
   const auto resumed = make(8);
   resumed->load_state_dict(CheckpointStore::load(root + "/step-5"));
   resumed->train(resumed_data);
-  EXPECT_EQ(resumed->update(), 8);
+  EXPECT_EQ(resumed->step(), 8);
   EXPECT_EQ(resumed->epoch(), 2);
   EXPECT_DOUBLE_EQ(resumed->hyper_parameters().get(0, "lr"), 0.1 * (1 - 0.7));  // of the last step, the eighth
 

@@ -129,7 +129,7 @@ TEST_P(NaNGuard, CanStopInsteadOrWarn) {
   EXPECT_THAT(log, HasSubstr("at step 6, looked at after step 8"));
   EXPECT_THAT(log, HasSubstr("at step 9, looked at after step 12"));  // the weights stay bad
   EXPECT_EQ(warned->stop_reason(), "");
-  EXPECT_EQ(warned->update(), 15);
+  EXPECT_EQ(warned->step(), 15);
 }
 
 TEST_P(NaNGuard, AddsNoOperatorBetweenTwoLooks) {

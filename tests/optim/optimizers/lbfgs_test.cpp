@@ -149,7 +149,7 @@ TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {
   const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
   EXPECT_EQ(optimizer->names(), std::vector<std::string>{"lr"});
   EXPECT_EQ(optimizer->get(0, "lr"), 1);
-  optimizer->follow("lr", [](std::size_t, int64_t applied) { return 1.0 / static_cast<double>(1 + applied); });
+  optimizer->set_schedule("lr", [](std::size_t, int64_t applied) { return 1.0 / static_cast<double>(1 + applied); });
   problem.step(*optimizer);
   problem.step(*optimizer);
   EXPECT_EQ(optimizer->get(0, "lr"), 0.5);

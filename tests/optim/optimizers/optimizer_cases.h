@@ -53,7 +53,7 @@ inline bool has_gradient(std::size_t parameter, int64_t step) {
   return !((parameter == 1 && step % 3 == 1) || (parameter == 2 && step < 4));
 }
 
-inline void step(Optimizer& optimizer) {
+inline void step_optimizer(Optimizer& optimizer) {
   optimizer.begin();
   optimizer.step();
   optimizer.end();
@@ -65,7 +65,7 @@ inline void golden_step(Optimizer& optimizer, const NamedTensors& parameters, do
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     parameters[p].second.mutable_grad() = has_gradient(p, step) ? gradient_of(p, step) : at::Tensor();
   }
-  step(optimizer);
+  step_optimizer(optimizer);
 }
 
 inline std::vector<float> values_of(const at::Tensor& tensor) {

@@ -92,7 +92,7 @@ TEST_P(EveryOptimizer, AGradientOfAnotherLayoutIsTheSameGradient) {
     for (int64_t step = 0; step < 5; ++step) {
       const Tensor gradient = formula({4, 5}, 5, step, 13, 16);
       weight.mutable_grad() = transposed ? gradient.t().contiguous().t() : gradient;
-      step(*optimizer);
+      step_optimizer(*optimizer);
     }
     results[transposed] = values_of(weight);
   }
@@ -103,7 +103,7 @@ TEST_P(EveryOptimizer, NoGradientAtAllChangesNothing) {
   const NamedTensors parameters = initial_parameters();
   const std::vector<float> before = values_of(parameters);
   const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
-  step(*optimizer);
+  step_optimizer(*optimizer);
   expect_bits(before, values_of(parameters), "nothing");
   EXPECT_EQ(optimizer->state_dict().tensor("state.p0.step").item<float>(), 0);
 }
@@ -115,7 +115,7 @@ TEST_P(EveryOptimizer, AGradientIsNotChanged) {
   options.maximize = true;
   const auto optimizer = Optimizer::create(options, parameters);
   for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, 3);
-  step(*optimizer);
+  step_optimizer(*optimizer);
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     expect_same_tensor(parameters[p].first, gradient_of(p, 3), parameters[p].second.grad());
   }
@@ -131,7 +131,7 @@ TEST_P(EveryOptimizer, ParametersOfSeveralDtypesAreSteppedTogether) {
     const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
     for (int64_t step = 0; step < 3; ++step) {
       for (const auto& item : parameters) item.second.mutable_grad() = formula({4, 5}, 5, step, 13, 16).to(item.second.scalar_type());
-      step(*optimizer);
+      step_optimizer(*optimizer);
     }
     return parameters;
   };
@@ -154,7 +154,7 @@ TEST_P(EveryOptimizer, NarrowParametersAreSteppedAsFloat32UpToTheirRounding) {
     const Tensor weight = start.clone().to(dtype).requires_grad_(true);
     const auto optimizer = Optimizer::create(options_of(GetParam()), {{"weight", weight}});
     weight.mutable_grad() = gradient.to(dtype);
-    step(*optimizer);
+    step_optimizer(*optimizer);
     return weight.detach().to(at::kFloat);
   };
   const Tensor expected = stepped(at::kFloat);
@@ -231,7 +231,7 @@ TEST(Optimizer, MuonsStepIsNearlyOrthogonal) {
     const Tensor weight = at::zeros(sizes).requires_grad_(true);
     const auto optimizer = Optimizer::create({.type = "Muon", .lr = 1, .weight_decay = 0.0, .ns_steps = 10}, {{"weight", weight}});
     weight.mutable_grad() = formula(sizes, 97, 0, 251, 128);
-    step(*optimizer);
+    step_optimizer(*optimizer);
     const double ratio = std::sqrt(std::max(1.0, static_cast<double>(sizes[0]) / static_cast<double>(sizes[1])));
     const Tensor values = at::linalg_svdvals(weight.detach()) / ratio;
     EXPECT_GT(values.min().item<double>(), 0.6);
