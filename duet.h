@@ -18,7 +18,8 @@
 #include "core/task.h"              // Task: what you write
 #include "core/train_context.h"     // TrainContext: what a hook sees
 #include "core/trainer.h"           // BaseTrainer: the loop
-#include "core/step_rule.h"       // UpdateRule: window in, new weights out
+#include "core/step_observer.h"       // MicroBatches, StepResult, StepObserver: what goes into a step, comes out, acts inside
+#include "core/step_executor.h"       // StepExecutor: how a step is run
 
 // core/data: from samples to batches
 #include "data/data_loader.h"          // DataLoader: prefetching, ordered, resumable

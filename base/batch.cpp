@@ -54,10 +54,4 @@ Batch Batch::to(at::Device device, bool non_blocking) const {
   return moved;
 }
 
-int64_t MicroBatches::samples() const {
-  int64_t count = samples_elsewhere;
-  for (const Batch& batch : batches) count += batch.size();
-  return count;
-}
-
 }  // namespace duet

@@ -38,18 +38,4 @@ class Batch {
   NamedTensors items_;
 };
 
-// The micro-batches of one step and the weight of each in the step's mean loss.
-struct MicroBatches {
-  std::vector<Batch> batches;
-  std::vector<double> weights;  // Task::weight of each micro-batch
-  double total = 0;             // sum of the weights, over all micro-batches
-  int64_t samples_elsewhere = 0;  // that other ranks have in the same step
-  int64_t weightless = 0;         // micro-batches that were left out, since their weight is 0
-
-  // Of the whole step, all ranks together.
-  int64_t samples() const;
-  // Micro-batches that this rank read for it.
-  int64_t fetched() const { return static_cast<int64_t>(batches.size()) + weightless; }
-};
-
 }  // namespace duet

@@ -3,7 +3,7 @@
 #include "../base/batch.h"
 #include "message_hub.h"
 #include "../base/state_dict.h"
-#include "step_rule.h"
+#include "step_observer.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,10 @@
 #pragma once
 
-#include "step_rule.h"
+#include "step_observer.h"
+#include "task.h"
+#include "../base/state_dict.h"
 #include "../distributed/distributed_options.h"
+#include "../optim/hyper_parameters.h"
 #include "../optim/amp/grad_scaler.h"
 #include "../optim/gradient_check.h"
 #include "../optim/optimizers/optimizer.h"
@@ -35,30 +38,46 @@ struct TrainStepOptions {
 
 class DistributedStep;
 
-// The one step of both modes: forward and backward of each micro-batch, global norm, optimizer.
+// The one step of both modes: forward and backward of each micro-batch, global norm, optimizer. run() is plain code over
+// tensors that reads nothing back to the host and holds no host number that may change: eager mode calls it, graph mode
+// records it.
 //
 // The gradient of a step is the weighted mean over its micro-batches on all ranks, equal to that of one big batch. The
 // weight scales the scalar loss; a single micro-batch in one process has no factor at all.
-class TrainStep : public StepRule {
+class TrainStep : public HyperParameters, public Stateful {
  public:
   // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold each.
   // With several ranks, on all of them if their models differ.
   TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainStepOptions& options);
   ~TrainStep() override;
 
-  void begin(const MicroBatches& micro_batches) override;
-  StepResult run(const MicroBatches& micro_batches, StepObserver& points) override;
-  void end() override;
-  void settle() override;
-  void append_key(std::vector<int64_t>& key) const override;
-  std::string why_not_captured() const override;
-  Communicator* communicator() const override { return options_.distributed.communicator.get(); }
-  double fingerprint() const override;
-  void agree_anew() override;
+  // Host side before a step: brings the hyper-parameters and the weights of the micro-batches to the device. Never captured.
+  void begin(const MicroBatches& micro_batches);
+  StepResult run(const MicroBatches& micro_batches, StepObserver& observer);
+  // Host side after a step, in whichever way it ran.
+  void end();
+  // Host side at the end of training and before its state is saved: finds out what is still open and throws if that is an
+  // error.
+  void settle();
 
-  Task& task() override { return *task_; }
-  const NamedTensors& parameters() const override { return parameters_; }
-  NamedTensors mutable_state() const override;
+  // Appends every host number that a captured run() would freeze; a step is captured once per key.
+  void append_key(std::vector<int64_t>& key) const;
+  // Why run() cannot be captured at all, in words for the user; empty: it can.
+  std::string why_not_captured() const;
+
+  // The ranks that run steps together; null: one process.
+  Communicator* communicator() const { return options_.distributed.communicator.get(); }
+  // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
+  // shapes the buffers have, and that set the same hyper-parameters.
+  double fingerprint() const;
+  // Called on all ranks where it is not: the next step, which runs op by op, agrees on these even on a rank that
+  // sees no change of its own. Otherwise one that does would wait for the others, and they for it.
+  void agree_anew();
+
+  Task& task() { return *task_; }
+  // Trainable parameters, and every further tensor that run() changes (buffers, optimizer state).
+  const NamedTensors& parameters() const { return parameters_; }
+  NamedTensors mutable_state() const;
 
   std::size_t group_count() const override { return optimizer_->group_count(); }
   std::vector<std::string> names() const override { return optimizer_->names(); }

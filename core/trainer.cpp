@@ -53,7 +53,7 @@ class BaseTrainer::Points : public StepObserver {
   BaseTrainer& trainer_;
 };
 
-BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<StepRule> rule, at::Device device, LoopOptions options)
+BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<TrainStep> rule, at::Device device, LoopOptions options)
     : rule_(std::move(rule)),
       device_(device),
       options_(std::move(options)),

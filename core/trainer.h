@@ -5,7 +5,7 @@
 #include "loop_options.h"
 #include "../metrics/metric.h"
 #include "train_context.h"
-#include "step_rule.h"
+#include "train_step.h"
 
 #include <chrono>
 #include <cstdint>
@@ -92,7 +92,7 @@ class BaseTrainer : public Stateful {
   void load_state_dict(const StateDict& state) override;
 
  protected:
-  BaseTrainer(std::string mode, std::unique_ptr<StepRule> rule, at::Device device, LoopOptions options);
+  BaseTrainer(std::string mode, std::unique_ptr<TrainStep> rule, at::Device device, LoopOptions options);
 
   // How the next step will run, as a number that tells ways apart which ranks must not mix on `device`; 0 if all may.
   // If the ranks differ, all of them run it op by op: run_one_step() finds ranks_mix().
@@ -102,7 +102,7 @@ class BaseTrainer : public Stateful {
   // Runs one step and returns its results.
   virtual StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& points) = 0;
 
-  StepRule& rule() { return *rule_; }
+  TrainStep& rule() { return *rule_; }
   const NamedTensors& parameters() const { return rule_->parameters(); }
 
  private:
@@ -164,7 +164,7 @@ class BaseTrainer : public Stateful {
   // Puts the source where a loaded state left off.
   void load_position(DataSource& data);
 
-  std::unique_ptr<StepRule> rule_;
+  std::unique_ptr<TrainStep> rule_;
   at::Device device_;
   LoopOptions options_;
   HookList hooks_;

@@ -2,7 +2,7 @@
 
 #include "distributed/communicator.h"
 #include "core/task.h"
-#include "core/step_rule.h"
+#include "core/step_observer.h"
 #include "distributed/detail/buffer_broadcast.h"
 #include "distributed/distributed_options.h"
 #include "distributed/detail/gradient_reducer.h"
@@ -19,7 +19,7 @@ class DistributedStep {
   DistributedStep(Task& task, const NamedTensors& parameters, const ParamGroups& groups, at::Device device,
                     const TrainStepOptions& options, const HyperParameters& numbers);
 
-  // See StepRule. A layout is the same on all ranks before the first step.
+  // See TrainStep. A layout is the same on all ranks before the first step.
   double fingerprint() const;
   void agree_anew();
   // Host side, before each step, in whichever way it runs.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "distributed/communicator.h"
-#include "core/step_rule.h"
+#include "core/step_observer.h"
 
 #include <memory>
 #include <string>

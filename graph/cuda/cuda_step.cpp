@@ -27,7 +27,7 @@ class CudaStep::CapturingPoints : public StepObserver {
   CudaStep& step_;
 };
 
-bool CudaStep::capture(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) {
+bool CudaStep::capture(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = rule.mutable_state();
   OpRecorder recorder(rule.parameters(), strict);
@@ -48,7 +48,7 @@ bool CudaStep::capture(StepRule& rule, const MicroBatches& micro_batches, StepOb
   return true;
 }
 
-bool CudaStep::prepare(StepRule& rule, StepObserver& points) {
+bool CudaStep::prepare(TrainStep& rule, StepObserver& points) {
   if (prepared_) return true;
   for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();  // backward allocates them in the pool
   try {

@@ -15,8 +15,8 @@ class CudaStep : public CapturedStep {
   CudaStep(const MicroBatches& example, std::unique_ptr<CaptureBackend> backend)
       : CapturedStep(example), backend_(std::move(backend)) {}
 
-  bool capture(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) override;
-  bool prepare(StepRule& rule, StepObserver& points) override;
+  bool capture(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) override;
+  bool prepare(TrainStep& rule, StepObserver& points) override;
   int64_t bytes() const override { return inputs_.bytes() + backend_->bytes(); }
   std::string text(const NamedTensors& names) const override;
 

@@ -15,7 +15,7 @@ void CapturedStep::remember(const StepObserver& points, const Tape& tape) {
   version_ = points.version();
 }
 
-StepResult CapturedStep::replay(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult CapturedStep::replay(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   inputs_.fill(micro_batches);
   for (std::size_t segment = 0; segment < moments_.size(); ++segment) {
     run_segment(segment);
@@ -53,13 +53,13 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
   return {};
 }
 
-void CapturedStep::hand_out_gradients(StepRule& rule) {
+void CapturedStep::hand_out_gradients(TrainStep& rule) {
   const NamedTensors& parameters = rule.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
 }
 
 // A hook may have put other gradients in place: their values are what the optimizer must see.
-void CapturedStep::take_back_gradients(StepRule& rule) {
+void CapturedStep::take_back_gradients(TrainStep& rule) {
   const at::NoGradGuard no_grad;
   const NamedTensors& parameters = rule.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {

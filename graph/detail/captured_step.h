@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/step_rule.h"
+#include "core/train_step.h"
 #include "graph/detail/static_inputs.h"
 #include "graph/record/tape.h"
 
@@ -21,11 +21,11 @@ class CapturedStep {
 
   // Runs one real step on `micro_batches`, watching whether it can be captured. False if it cannot: failure() says why.
   // With `strict` that throws GraphError instead, before the step has changed anything.
-  virtual bool capture(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) = 0;
+  virtual bool capture(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) = 0;
   // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
-  virtual bool prepare(StepRule& /*rule*/, StepObserver& /*points*/) { return true; }
+  virtual bool prepare(TrainStep& /*rule*/, StepObserver& /*points*/) { return true; }
   // Runs one step on `micro_batches`, which has the layout of the captured one.
-  StepResult replay(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult replay(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
 
   const std::string& failure() const { return failure_; }
   // What a step changes besides the rule's tensors: tensors of hooks and tasks, and generators of their own.
@@ -54,8 +54,8 @@ class CapturedStep {
   std::string failure_;
 
  private:
-  void hand_out_gradients(StepRule& rule);
-  void take_back_gradients(StepRule& rule);
+  void hand_out_gradients(TrainStep& rule);
+  void take_back_gradients(TrainStep& rule);
 
   NamedTensors outside_;
   std::vector<at::Generator> generators_;

@@ -17,7 +17,7 @@ std::size_t StepCache::KeyHash::operator()(const Key& key) const {
   return hash;
 }
 
-StepCache::Entry& StepCache::find(StepRule& rule, const MicroBatches& micro_batches) {
+StepCache::Entry& StepCache::find(TrainStep& rule, const MicroBatches& micro_batches) {
   key_.clear();
   append_inputs_key(micro_batches, key_);
   rule.append_key(key_);
@@ -59,14 +59,14 @@ void StepCache::forget_old_sights() {
   std::erase_if(entries_, [oldest](const auto& item) { return item.second.get() == oldest; });
 }
 
-StepResult StepCache::run(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::run(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   if (method_.device == nullptr) return run_one(rule, micro_batches, points);
   StepResult output;
   method_.device->run([&] { output = run_one(rule, micro_batches, points); });
   return output;
 }
 
-StepResult StepCache::run_eager(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::run_eager(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   StepResult output;
   const auto run = [&] {
     ++steps_;
@@ -79,7 +79,7 @@ StepResult StepCache::run_eager(StepRule& rule, const MicroBatches& micro_batche
   return output;
 }
 
-double StepCache::plan(StepRule& rule, const MicroBatches& micro_batches, const StepObserver& points) {
+double StepCache::plan(TrainStep& rule, const MicroBatches& micro_batches, const StepObserver& points) {
   watch_addresses();
   Entry& entry = find(rule, micro_batches);
   if (entry.state == State::kCaptured && !entry.step->fits(points)) drop(entry);
@@ -88,7 +88,7 @@ double StepCache::plan(StepRule& rule, const MicroBatches& micro_batches, const 
   return may_capture && entry.sights >= method_.eager_steps ? 2 : 1;
 }
 
-StepResult StepCache::run_one(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::run_one(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   ++steps_;
   watch_addresses();
   Entry& entry = find(rule, micro_batches);
@@ -128,7 +128,7 @@ void StepCache::watch_addresses() {
   }
 }
 
-StepResult StepCache::run_eager(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::run_eager(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   ++entry.sights;
   ++entry.report.eager_steps;
   ++eager_steps_;
@@ -137,7 +137,7 @@ StepResult StepCache::run_eager(Entry& entry, StepRule& rule, const MicroBatches
   return output;
 }
 
-StepResult StepCache::capture(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::capture(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   entry.step = method_.make_step(micro_batches);
   StepResult output;
   ++entry.report.eager_steps;
@@ -158,7 +158,7 @@ StepResult StepCache::capture(Entry& entry, StepRule& rule, const MicroBatches& 
   return output;
 }
 
-StepResult StepCache::replay(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::replay(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   ++entry.unverified;
   if (entry.must_verify || entry.unverified >= entry.next_verification) return verify(entry, rule, micro_batches, points);
   ++entry.report.replays;
@@ -166,7 +166,7 @@ StepResult StepCache::replay(Entry& entry, StepRule& rule, const MicroBatches& m
   return entry.step->replay(rule, micro_batches, points);
 }
 
-StepResult StepCache::verify(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+StepResult StepCache::verify(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   // Replays that counted since the last comparison and may have been wrong already.
   const int64_t doubtful = entry.must_verify ? 0 : entry.unverified - 1;
   entry.must_verify = false;
@@ -214,7 +214,7 @@ void StepCache::drop(Entry& entry) {
 }
 
 // A key ends with the rule's part.
-void StepCache::drop_outdated(const StepRule& rule) {
+void StepCache::drop_outdated(const TrainStep& rule) {
   Key present;
   rule.append_key(present);
   for (auto& [key, entry] : entries_) {

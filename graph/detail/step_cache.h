@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/step_rule.h"
+#include "core/train_step.h"
 #include "graph/guards/address_ledger.h"
 #include "graph/detail/capture_method.h"
 #include "graph/graph_options.h"
@@ -18,14 +18,14 @@ class StepCache {
  public:
   StepCache(CaptureMethod method, const GraphOptions& options) : method_(std::move(method)), options_(options) {}
 
-  StepResult run(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult run(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
   // Likewise, op by op whatever was captured.
-  StepResult run_eager(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult run_eager(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
   // What run() would do now: 1 run op by op, 2 capture, 3 replay, 4 replay and compare.
-  double plan(StepRule& rule, const MicroBatches& micro_batches, const StepObserver& points);
+  double plan(TrainStep& rule, const MicroBatches& micro_batches, const StepObserver& points);
 
   // After the rule's host numbers were replaced: lets go of the steps that were captured with others.
-  void drop_outdated(const StepRule& rule);
+  void drop_outdated(const TrainStep& rule);
 
   std::vector<SignatureReport> report() const;
   int64_t eager_steps() const { return eager_steps_; }
@@ -49,15 +49,15 @@ class StepCache {
     std::size_t operator()(const Key& key) const;
   };
 
-  StepResult run_one(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult run_one(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
   void warn_of_changing_keys();
   void forget_old_sights();
-  Entry& find(StepRule& rule, const MicroBatches& micro_batches);
+  Entry& find(TrainStep& rule, const MicroBatches& micro_batches);
   void watch_addresses();
-  StepResult run_eager(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
-  StepResult capture(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
-  StepResult replay(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
-  StepResult verify(Entry& entry, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult run_eager(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult capture(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult replay(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult verify(Entry& entry, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
   void fall_back(Entry& entry, std::string reason);
   void drop(Entry& entry);
   void evict(const Entry& newest);

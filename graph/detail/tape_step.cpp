@@ -5,7 +5,7 @@
 
 namespace duet {
 
-bool TapeStep::capture(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) {
+bool TapeStep::capture(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = rule.mutable_state();
   OpRecorder recorder(rule.parameters(), strict);
@@ -26,7 +26,7 @@ bool TapeStep::capture(StepRule& rule, const MicroBatches& micro_batches, StepOb
   return true;
 }
 
-void TapeStep::compile(const OpRecorder& recorder, StepRule& rule, const StepResult& output) {
+void TapeStep::compile(const OpRecorder& recorder, TrainStep& rule, const StepResult& output) {
   std::vector<at::Tensor> results;
   const auto keep = [&results](const at::Tensor& tensor) {
     if (tensor.defined()) results.push_back(tensor);

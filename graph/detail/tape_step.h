@@ -15,13 +15,13 @@ class TapeStep : public CapturedStep {
  public:
   explicit TapeStep(const MicroBatches& example, Fuse fuse = Fuse::kExact) : CapturedStep(example), fuse_(fuse) {}
 
-  bool capture(StepRule& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) override;
+  bool capture(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) override;
   int64_t bytes() const override { return inputs_.bytes() + (program_ ? program_->bytes() : 0); }
   std::string text(const NamedTensors& names) const override;
 
  private:
   void run_segment(std::size_t segment) override { program_->run(segment); }
-  void compile(const OpRecorder& recorder, StepRule& rule, const StepResult& output);
+  void compile(const OpRecorder& recorder, TrainStep& rule, const StepResult& output);
 
   Fuse fuse_;
   std::unique_ptr<StepProgram> program_;

@@ -25,7 +25,7 @@ class WithoutHostPoints : public StepObserver {
   StepObserver& inner_;
 };
 
-NamedTensors state_of(StepRule& rule, const CapturedStep& step) {
+NamedTensors state_of(TrainStep& rule, const CapturedStep& step) {
   NamedTensors state = rule.parameters();
   for (auto& item : rule.mutable_state()) state.push_back(std::move(item));
   std::unordered_set<const void*> known;
@@ -127,7 +127,7 @@ class SpeakOnce {
 
 }  // namespace
 
-ParityResult run_both_ways(CapturedStep& step, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points) {
+ParityResult run_both_ways(CapturedStep& step, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
   WithoutHostPoints silent(points);
   const NamedTensors live = state_of(rule, step);
   NamedTensors saved = copy_of(live);  // as it is now; after the exchange, as the replay leaves it

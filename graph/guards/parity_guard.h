@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/step_rule.h"
+#include "core/train_step.h"
 #include "graph/detail/captured_step.h"
 
 #include <string>
@@ -13,6 +13,6 @@ struct ParityResult {
   StepResult output;      // of the eager run
   std::string difference;   // name of the first tensor that differs; empty if none does
 };
-ParityResult run_both_ways(CapturedStep& step, StepRule& rule, const MicroBatches& micro_batches, StepObserver& points);
+ParityResult run_both_ways(CapturedStep& step, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
 
 }  // namespace duet

@@ -23,7 +23,7 @@ namespace duet::testing {
 
 // What the fakes share: the tensors that a capture must leave alone, the calls that were made, and when to fail.
 struct FakeLog {
-  StepRule* rule = nullptr;
+  TrainStep* rule = nullptr;
   const at::Tensor* outside = nullptr;  // a tensor of a hook that the step changes
   std::vector<std::string> calls;
   bool on_stream = false;

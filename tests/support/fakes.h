@@ -30,7 +30,7 @@ class FakeTask : public Task {
   bool training = true;
 
  private:
-  at::Tensor weight_ = at::ones({1});
+  at::Tensor weight_ = at::ones({1}).requires_grad_(true);
 };
 
 // Learning rates of some groups, with a count of writes.
@@ -129,54 +129,29 @@ struct FakeRun {
   }
 };
 
-// A step rule that changes no weight; its loss is the index of the step.
-class FakeStepRule : public StepRule {
- public:
-  void begin(const MicroBatches& /*micro_batches*/) override { numbers_.advance(); }
-  StepResult run(const MicroBatches& /*micro_batches*/, StepObserver& /*points*/) override {
-    return {at::scalar_tensor(static_cast<double>(steps_++)), {}, {}};
-  }
-  void end() override {}
-  void append_key(std::vector<int64_t>& /*key*/) const override {}
-
-  Task& task() override { return task_; }
-  const NamedTensors& parameters() const override { return parameters_; }
-  NamedTensors mutable_state() const override { return {}; }
-
-  std::size_t group_count() const override { return numbers_.group_count(); }
-  std::vector<std::string> names() const override { return numbers_.names(); }
-  double get(std::size_t group, const std::string& name) const override { return numbers_.get(group, name); }
-  void set(std::size_t group, const std::string& name, double value) override { numbers_.set(group, name, value); }
-  bool has(std::size_t group, const std::string& name) const override { return numbers_.has(group, name); }
-  void set_schedule(const std::string& name, Curve curve) override { numbers_.set_schedule(name, std::move(curve)); }
-  void clear_schedule(const std::string& name) override { numbers_.clear_schedule(name); }
-  int64_t applied() const override { return numbers_.applied(); }
-
-  StateDict state_dict() const override {
-    StateDict state;
-    state.set("lr", StateValue(get(0, "lr")));
-    state.set("applied", StateValue(applied()));
-    return state;
-  }
-  void load_state_dict(const StateDict& state) override {
-    set(0, "lr", state.number("lr"));
-    numbers_.applied_steps = state.integer("applied");
-  }
-
- private:
-  FakeTask task_;
-  FakeHyperParameters numbers_;
-  NamedTensors parameters_ = task_.named_parameters();
-  int64_t steps_ = 0;
-};
-
+// Steps op by op on a FakeTask; the loss that it reports is the index of the step.
 class FakeTrainer : public BaseTrainer {
  public:
   explicit FakeTrainer(LoopOptions options)
-      : BaseTrainer("eager", std::make_unique<FakeStepRule>(), at::kCPU, std::move(options)) {}
+      : BaseTrainer("eager", std::make_unique<TrainStep>(std::make_unique<FakeTask>(), at::kCPU, sgd()), at::kCPU,
+                    std::move(options)) {}
 
  protected:
-  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& points) override { return rule().run(micro_batches, points); }
+  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& observer) override {
+    StepResult result = rule().run(micro_batches, observer);
+    result.loss = at::scalar_tensor(static_cast<double>(steps_++));
+    return result;
+  }
+
+ private:
+  static TrainStepOptions sgd() {
+    TrainStepOptions options;
+    options.optimizer.type = "SGD";
+    options.optimizer.lr = 0.1;
+    return options;
+  }
+
+  int64_t steps_ = 0;
 };
 
 // `batches` batches of one sample per epoch.
