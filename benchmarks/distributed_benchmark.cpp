@@ -104,7 +104,7 @@ Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
   Figures figures{median(steps), median(waits)};
   if (ranks) {
     figures.bytes = static_cast<double>(ranks->bytes_started() - bytes_before) / static_cast<double>(size.steps);
-    figures.theory = 8 + 8 * static_cast<double>(trainer->output().log.size());
+    figures.theory = 8 + 8 * static_cast<double>(trainer->result().log.size());
     for (const auto& [name, tensor] : trainer->task().named_parameters())
       figures.theory += static_cast<double>(tensor.nbytes());
     for (const auto& [name, tensor] : trainer->task().named_buffers())

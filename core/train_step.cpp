@@ -103,9 +103,13 @@ void TrainStep::check_frozen() const {
   }
 }
 
+void TrainStep::zero_grad() {
+  for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+}
+
 void TrainStep::begin(const MicroBatches& micro_batches) {
   check_frozen();
-  for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+  zero_grad();
   optimizer_->begin();
   if (distributed_) distributed_->prepare(*optimizer_);
   if (micro_batches.batches.size() < 2 && !distributed_) return;
@@ -211,25 +215,25 @@ GradientCheck TrainStep::judge(StepResult& output) {
   return verdict;
 }
 
-StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& points) {
+StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& observer) {
   StepResult output;
   if (optimizer_->needs_closure()) {
-    require<ConfigError>(!points.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type +
+    require<ConfigError>(!observer.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type +
                                                " evaluates the loss several times; remove the hook or use another optimizer");
     step_with_closure(micro_batches, output);
     const at::NoGradGuard no_grad;
     if (distributed_) distributed_->after_step();
     StepView context{parameters_, output, optimizer_->applied_steps().add(1), {}};  // counted when the step ends
-    points.in_step(context);
+    observer.in_step(context);
     return output;
   }
   forward_backward(micro_batches, output);
 
   const at::NoGradGuard no_grad;
   StepView context{parameters_, output};
-  points.after_backward(context);
+  observer.after_backward(context);
   const GradientCheck verdict = judge(output);
-  points.before_optimizer_step(context);
+  observer.before_optimizer_step(context);
   optimizer_->step(verdict.grad_scale, verdict.found_inf);
   if (scaler_) {
     output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
@@ -238,14 +242,14 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& point
   if (distributed_) distributed_->after_step();
   context.applied = optimizer_->applied_steps();
   context.skipped = verdict.found_inf;
-  points.in_step(context);
+  observer.in_step(context);
   return output;
 }
 
 void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output) {
   bool first = true;
   optimizer_->step_with([&] {
-    for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+    zero_grad();
     StepResult evaluated;
     forward_backward(micro_batches, evaluated);
     if (std::exchange(first, false)) output = evaluated;

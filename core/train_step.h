@@ -60,6 +60,9 @@ class TrainStep : public HyperParameters, public Stateful {
   // error.
   void settle();
 
+  // Lets go of all gradients, so that backward makes new ones.
+  void zero_grad();
+
   // Appends every host number that a captured run() would freeze; a step is captured once per key.
   void append_key(std::vector<int64_t>& key) const;
   // Why run() cannot be captured at all, in words for the user; empty: it can.
@@ -74,6 +77,7 @@ class TrainStep : public HyperParameters, public Stateful {
   // sees no change of its own. Otherwise one that does would wait for the others, and they for it.
   void agree_anew();
 
+  at::Device device() const { return device_; }
   Task& task() { return *task_; }
   // Trainable parameters, and every further tensor that run() changes (buffers, optimizer state).
   const NamedTensors& parameters() const { return parameters_; }

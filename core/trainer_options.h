@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trainer.h"
+#include "loop_options.h"
 #include "train_step.h"
 
 #include <string>

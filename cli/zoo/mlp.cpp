@@ -55,7 +55,7 @@ class Mlp : public torch::nn::Module {
 
 std::unique_ptr<Task> make_mlp(const MlpOptions& options) {
   options.validate();
-  return std::make_unique<ClassifierTask<Mlp>>(std::make_shared<Mlp>(options));
+  return make_classifier(std::make_shared<Mlp>(options));
 }
 
 }  // namespace duet

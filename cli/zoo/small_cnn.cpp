@@ -68,7 +68,7 @@ class SmallCnn : public torch::nn::Module {
 
 std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {
   options.validate();
-  return std::make_unique<ClassifierTask<SmallCnn>>(std::make_shared<SmallCnn>(options));
+  return make_classifier(std::make_shared<SmallCnn>(options));
 }
 
 }  // namespace duet

@@ -60,5 +60,5 @@ int main() {
   trainer.add_hook(std::make_unique<StopWhenFlat>(/*interval=*/50, /*threshold=*/0.01));
   duet::DataLoader data = make_data();
   trainer.train(data);
-  std::cout << "stopped at step " << trainer.step() << ": " << trainer.stop_reason() << "\n";
+  std::cout << "stopped at step " << trainer.progress().step << ": " << trainer.stop_reason() << "\n";
 }

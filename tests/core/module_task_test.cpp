@@ -20,7 +20,7 @@ std::unique_ptr<Task> masked_task(bool counts_tokens) {
     return error.sum() / batch["mask"].sum();
   };
   if (!counts_tokens) return make_task(layer, loss);
-  return make_task(layer, loss, nullptr, [](const Batch& batch) { return batch["mask"].sum().item<double>(); });
+  return make_task(layer, loss, [](const Batch& batch) { return batch["mask"].sum().item<double>(); });
 }
 
 Batch tokens(const std::vector<float>& y, const std::vector<float>& mask) {

@@ -90,7 +90,7 @@ TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
   trainer->train(*loader(12));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
-  EXPECT_EQ(trainer->step(), 1);
+  EXPECT_EQ(trainer->progress().step, 1);
   EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr("time limit"));
   const auto latest = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_latest();
   ASSERT_TRUE(latest);
@@ -213,7 +213,7 @@ TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
     });
     trainer->train(*loader(30));
     EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
-    EXPECT_EQ(trainer->step(), 4) << "the step is finished first";
+    EXPECT_EQ(trainer->progress().step, 4) << "the step is finished first";
     EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr(StopSignals::name(signal)));
     trainer->train(*loader(30));  // the signal belonged to the run before
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);

@@ -76,8 +76,8 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     part.estimates ? trainer->train(*std::make_unique<Estimate>(std::move(data))) : trainer->train(*data);
     trainer->save(folder / "c");
     saved_ = true;
-    seen.steps = trainer->step();
-    seen.epoch = trainer->epoch();
+    seen.steps = trainer->progress().step;
+    seen.epoch = trainer->progress().epoch;
   }
 
   void begin_anew() {

@@ -40,12 +40,12 @@ TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
     }));
     const auto data = loader(10);
     trainer->train(*data);
-    EXPECT_EQ(trainer->step(), at);
+    EXPECT_EQ(trainer->progress().step, at);
     EXPECT_EQ(trainer->stop_reason(), "enough");
     EXPECT_EQ(calls.back(), "after_run");
     trainer->train(*data);
     EXPECT_EQ(trainer->stop_reason(), "");
-    EXPECT_EQ(trainer->step(), 15);
+    EXPECT_EQ(trainer->progress().step, 15);
     expect_same_state(whole, trainer->state_dict());
   }
 }

@@ -68,8 +68,8 @@ TEST_P(Trainer, HooksRunInOneOrder) {
       trainer->add_hook(recorder(calls));
       trainer->train(*loader(10), loader(4).get());
       EXPECT_EQ(calls, expected);
-      EXPECT_EQ(trainer->step(), 2 * per_epoch);
-      EXPECT_EQ(trainer->epoch(), 2);
+      EXPECT_EQ(trainer->progress().step, 2 * per_epoch);
+      EXPECT_EQ(trainer->progress().epoch, 2);
     }
   }
 }
@@ -105,7 +105,7 @@ TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
   trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});
   const Names begin = {"before_run", "before_train"};
   EXPECT_EQ(calls, begin + kStep + kStep + kStep + kStep + kStep + kStep);
-  EXPECT_EQ(trainer->step(), 6);
+  EXPECT_EQ(trainer->progress().step, 6);
 }
 
 TEST_P(Trainer, AHookSeesTheStepThatIsMeant) {
@@ -147,14 +147,14 @@ TEST_P(Trainer, StopsAtTheFirstLimit) {
     trainer->add_hook(recorder(calls));
     const auto data = loader(10);
     trainer->train(*data);
-    EXPECT_EQ(trainer->step(), limit.steps);
-    EXPECT_EQ(trainer->epoch(), limit.epochs);
+    EXPECT_EQ(trainer->progress().step, limit.steps);
+    EXPECT_EQ(trainer->progress().epoch, limit.epochs);
     EXPECT_EQ(std::count(calls.begin(), calls.end(), "after_train_epoch"), limit.epochs);
     EXPECT_EQ(trainer->stop_reason(), "");
     calls.clear();
     trainer->train(*data);  // nothing left to do
     EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "after_train", "after_run"));
-    EXPECT_EQ(trainer->step(), limit.steps);
+    EXPECT_EQ(trainer->progress().step, limit.steps);
   }
 }
 
@@ -240,7 +240,7 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   EXPECT_EQ(error, "no forward");
   EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "on_exception",
                                  "after_train", "after_run"));
-  EXPECT_EQ(trainer->step(), 0);
+  EXPECT_EQ(trainer->progress().step, 0);
 }
 
 TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
@@ -255,9 +255,9 @@ TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
   expect_error<DataError>([&] { trainer->step(ones(0)); }, {"weight 0"});
   expect_error<DataError>([&] { trainer->step(std::vector<Batch>{ones(0), ones(0)}); }, {"weight 0"});
   expect_error<DataError>([&] { trainer->step(std::vector<Batch>()); }, {"no micro-batch"});
-  EXPECT_EQ(trainer->step(), 0);
+  EXPECT_EQ(trainer->progress().step, 0);
   trainer->step(ones(2));
-  EXPECT_EQ(trainer->step(), 1);
+  EXPECT_EQ(trainer->progress().step, 1);
 }
 
 TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {

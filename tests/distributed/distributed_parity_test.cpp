@@ -35,7 +35,7 @@ NamedTensors train(const ToyTask& task, TrainingRun run, const std::shared_ptr<C
   if (run.broken_sample >= 0) samples.front().second[run.broken_sample].fill_(std::nan(""));
   trainer->train(*share_of(std::move(samples), run.global_batch, ranks.get()));
   NamedTensors result = weights_of(*trainer);
-  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("the loss", trainer->result().loss);
   return result;
 }
 

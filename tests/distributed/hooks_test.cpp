@@ -132,7 +132,7 @@ TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
     NamedTensors result = weights_of(*trainer);
     const StateDict hooks = trainer->hooks().state_dict();
     for (const auto& [name, tensor] : hooks.tensors()) result.emplace_back("hooks." + name, tensor);
-    result.emplace_back("step", number(static_cast<double>(trainer->step())));
+    result.emplace_back("step", number(static_cast<double>(trainer->progress().step)));
     result.emplace_back("rate", number(trainer->hyper_parameters().get(0, "lr")));
     result.emplace_back("stopped", number(trainer->outcome() == RunOutcome::kStopped));
     return result;
@@ -172,7 +172,7 @@ TEST_P(DistributedHooks, NaNGuardStopsAllRanksForANaNOnOne) {
     const auto trainer = trainer_for(task, {.max_epochs = 4}, ranks);
     trainer->add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 2, .action = "stop"}));
     trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
-    return NamedTensors{{"step", number(static_cast<double>(trainer->step()))}};
+    return NamedTensors{{"step", number(static_cast<double>(trainer->progress().step))}};
   });
   testing::expect_same_on_all(results);
   EXPECT_EQ(results[0].at("step").item<double>(), 4);

@@ -123,7 +123,7 @@ NamedTensors train(const Training& training, const Ranks& ranks) {
   if (samples.empty()) samples = classified(53);
   trainer->train(*share_of(samples, 8, ranks.get()));
   NamedTensors result = weights_of(*trainer);
-  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("the loss", trainer->result().loss);
   return result;
 }
 
@@ -180,7 +180,7 @@ std::unique_ptr<Task> tagger() {
       [](Layers& module, const Batch& batch) {
         return torch::nn::functional::cross_entropy(module.forward(batch["x"]), batch["t"]);
       },
-      nullptr, [](const Batch& batch) { return static_cast<double>((batch["t"] != -100).sum().item<int64_t>()); });
+      [](const Batch& batch) { return static_cast<double>((batch["t"] != -100).sum().item<int64_t>()); });
 }
 
 // With 4 ranks some have a micro-batch of two samples that are both ignored: a mean over nothing.

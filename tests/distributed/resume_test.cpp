@@ -59,7 +59,7 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   NamedTensors result = testing::weights_of(*trainer);
   const StateDict average = trainer->state_dict().part("hooks.ema.weights");
   for (const auto& [name, tensor] : average.tensors()) result.emplace_back("ema." + name, tensor);
-  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("the loss", trainer->result().loss);
   result.emplace_back("seen", at::tensor(seen, at::kLong));
   return result;
 }

@@ -170,7 +170,7 @@ class EarlyStopping : public ::testing::TestWithParam<const char*> {
 TEST_P(EarlyStopping, EndsARun) {
   const auto whole = trainer(100);
   train(*whole);
-  EXPECT_EQ(whole->step(), 15);
+  EXPECT_EQ(whole->progress().step, 15);
   EXPECT_EQ(whole->outcome(), RunOutcome::kStopped);
   EXPECT_THAT(whole->stop_reason(), HasSubstr("score/acc"));
 }
@@ -185,7 +185,7 @@ TEST_P(EarlyStopping, GoesOnInTheMiddleOfItsPatience) {
   const auto second = trainer(100);
   second->load_state_dict(saved);
   train(*second);
-  EXPECT_EQ(second->step(), whole->step());
+  EXPECT_EQ(second->progress().step, whole->progress().step);
   EXPECT_EQ(second->stop_reason(), whole->stop_reason());
   testing::expect_same_bits(second->weights(), whole->weights());
 }

@@ -132,26 +132,36 @@ struct FakeRun {
 // Steps op by op on a FakeTask; the loss that it reports is the index of the step.
 class FakeTrainer : public BaseTrainer {
  public:
-  explicit FakeTrainer(LoopOptions options)
-      : BaseTrainer("eager", std::make_unique<TrainStep>(std::make_unique<FakeTask>(), at::kCPU, sgd()), at::kCPU,
-                    std::move(options)) {}
-
- protected:
-  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& observer) override {
-    StepResult result = rule().run(micro_batches, observer);
-    result.loss = at::scalar_tensor(static_cast<double>(steps_++));
-    return result;
-  }
+  explicit FakeTrainer(LoopOptions loop)
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop)), [](TrainStep& step, at::Device) {
+          return std::make_unique<IndexAsLoss>(step);
+        }) {}
 
  private:
-  static TrainStepOptions sgd() {
-    TrainStepOptions options;
+  class IndexAsLoss : public StepExecutor {
+   public:
+    explicit IndexAsLoss(TrainStep& step) : step_(step) {}
+    const char* mode() const override { return "eager"; }
+    StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
+    StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
+      StepResult result = step_.run(micro_batches, observer);
+      result.loss = at::scalar_tensor(static_cast<double>(steps_++));
+      return result;
+    }
+
+   private:
+    TrainStep& step_;
+    int64_t steps_ = 0;
+  };
+
+  static TrainerOptions sgd(LoopOptions loop) {
+    TrainerOptions options;
     options.optimizer.type = "SGD";
     options.optimizer.lr = 0.1;
+    options.loop = std::move(loop);
+    options.device = "cpu";
     return options;
   }
-
-  int64_t steps_ = 0;
 };
 
 // `batches` batches of one sample per epoch.
