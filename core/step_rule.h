@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../base/batch.h"
+#include "../distributed/communicator.h"
 #include "../optim/hyper_parameters.h"
 #include "../base/state_dict.h"
 #include "task.h"
@@ -10,8 +11,6 @@
 #include <vector>
 
 namespace duet {
-
-class Communicator;
 
 // What one step gives. All are 0-dim tensors on the device, valid until the next step.
 struct StepResult {
@@ -57,8 +56,8 @@ class StepRule : public HyperParameters, public Stateful {
   // error.
   virtual void settle() {}
 
-  // The ranks that run steps together; null: one process.
-  virtual Communicator* communicator() const { return nullptr; }
+  // The ranks that run steps together.
+  virtual Communicator& communicator() const { return *one_process(); }
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
   virtual double fingerprint() const { return 0; }

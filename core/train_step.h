@@ -52,7 +52,7 @@ class TrainStep : public StepRule {
   void settle() override;
   void append_key(std::vector<int64_t>& key) const override;
   std::string why_not_captured() const override;
-  Communicator* communicator() const override { return options_.distributed.communicator.get(); }
+  Communicator& communicator() const override { return *options_.distributed.communicator; }
   double fingerprint() const override;
   void agree_anew() override;
 

@@ -63,8 +63,8 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<StepRule> rule, at::D
   options_.validate();
   context_.max_steps = options_.max_steps;
   context_.max_epochs = options_.max_epochs;
-  context_.communicator = rule_->communicator();
-  context_.is_main = context_.communicator == nullptr || context_.communicator->is_main();
+  context_.communicator = &rule_->communicator();
+  context_.is_main = context_.communicator->is_main();
   if (!context_.is_main) draw_own_numbers();
   task().train(true);
 }
@@ -145,7 +145,7 @@ class StepGuard {
 }  // namespace
 
 void BaseTrainer::run_micro_batches(MicroBatches& micro_batches) {
-  if (context_.communicator == nullptr) weigh(micro_batches);  // else the ranks have agreed on the total
+  if (context_.communicator->is_alone()) weigh(micro_batches);  // else the ranks have agreed on the total
   if (!(micro_batches.total > 0)) {
     throw DataError(c10::str("[BaseTrainer] all micro-batches of step ", context_.step,
                              " have weight 0, expected a count > 0 in one of them; check Task::weight and the data"));
@@ -164,7 +164,7 @@ void BaseTrainer::run_micro_batches(MicroBatches& micro_batches) {
   watch_time();
   report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
-  if (context_.communicator != nullptr) context_.communicator->set_running(true);
+  context_.communicator->set_running(true);
 }
 
 void BaseTrainer::watch_time() {
@@ -194,7 +194,7 @@ const StepResult& BaseTrainer::run_step() {
       context_.epoch_offset = 0;
       open_run();
     }
-    if (context_.communicator != nullptr) {
+    if (!context_.communicator->is_alone()) {
       weigh(step_micro_batches_);
       agree_on_total(step_micro_batches_);
     }

@@ -61,6 +61,7 @@ void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pa
   const EvaluationPoints& p = pass.points;
   const at::NoGradGuard no_grad;
   const PassGuard guard(context);
+  pass.data.set_shard(context.communicator->rank(), context.communicator->world_size());
   hooks.call(p.before, context);
   hooks.call(p.before_epoch, context);
   pass.data.start_epoch(0);
@@ -152,14 +153,14 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   const char* const what = test ? "test" : "validation";
   report(what);
   const int64_t limit = test ? options_.limit_test_batches : options_.limit_val_batches;
-  Communicator* const ranks = context_.communicator;
-  if (ranks != nullptr) ranks->set_patient(true);  // they come to the end of their shares at different times
+  Communicator& ranks = *context_.communicator;
+  ranks.set_patient(true);  // they come to the end of their shares at different times
   const auto check = [&] { check_data(data, what); };
   const auto agree = [this] { agree_on_stop(); };
   run_pass(hooks_, context_, *copy_,
            {.points = test ? kTest : kVal, .data = data, .limit = limit, .check = check, .agree = agree, .visit = visit,
             .finish = finish});
-  if (ranks != nullptr) ranks->set_patient(false);
+  ranks.set_patient(false);
   return context_.metrics;
 }
 

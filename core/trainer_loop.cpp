@@ -38,7 +38,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   run_ = Run::kClosed;
   context_.outcome = !context_.stop_reason.empty() ? context_.stop_outcome : RunOutcome::kFinished;
   const auto tell_ranks = [&] {
-    if (error && context_.communicator != nullptr) context_.communicator->fail(text_of(error));
+    if (error) context_.communicator->fail(text_of(error));
   };
   tell_ranks();
   const auto tell = [&](HookPoint point) {
@@ -70,6 +70,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   require<ConfigError>(options_.max_steps > 0 || options_.max_epochs > 0,
                        "[LoopOptions] neither max_steps nor max_epochs is set; train() needs one, or call step()");
   finish();
+  data.set_shard(context_.communicator->rank(), context_.communicator->world_size());
   load_position(data);
   data_ = &data;
   context_.data = &data;
@@ -159,7 +160,7 @@ void BaseTrainer::end_epoch(DataSource* validation) {
 
 BaseTrainer::Turn BaseTrainer::next_micro_batches(DataSource& data, MicroBatches& micro_batches) {
   const bool stops = !context_.stop_reason.empty();
-  if (context_.communicator == nullptr) {
+  if (context_.communicator->is_alone()) {
     if (stops) return Turn::kStop;
     return fetch_micro_batches(data, micro_batches) ? Turn::kRun : Turn::kExhausted;
   }

@@ -17,7 +17,7 @@ namespace duet {
 // What a trainer and those of the other ranks agree on. In one process there is nobody to ask.
 
 void BaseTrainer::report(const char* phase) {
-  if (context_.communicator != nullptr) context_.communicator->report(context_.step, phase);
+  context_.communicator->report(context_.step, phase);
 }
 
 // With one seed all ranks would draw the same dropout masks.
@@ -82,7 +82,7 @@ void BaseTrainer::adopt_stop(int64_t rank) {
 }
 
 void BaseTrainer::agree_on_stop() {
-  if (context_.communicator == nullptr || stop_agreed_) return;
+  if (context_.communicator->is_alone() || stop_agreed_) return;
   const int64_t rank = meet(kBetweenSteps, {}).first_with(Meeting::kStops);
   if (rank >= 0) adopt_stop(rank);
 }
@@ -113,12 +113,12 @@ void BaseTrainer::adopt(const Meeting& meeting, MicroBatches& micro_batches) {
 }
 
 bool BaseTrainer::loop_ends() const {
-  return limits_reached() || (context_.communicator != nullptr ? stop_agreed_ : !context_.stop_reason.empty());
+  return limits_reached() || (context_.communicator->is_alone() ? !context_.stop_reason.empty() : stop_agreed_);
 }
 
 // Sources of the user's own may differ in length: an epoch is over when no rank has anything left.
 int64_t BaseTrainer::agree_on_epoch(int64_t steps) {
-  if (context_.communicator == nullptr) return steps;
+  if (context_.communicator->is_alone()) return steps;
   context_.communicator->set_running(false);
   MicroBatches length;
   length.total = static_cast<double>(steps);
@@ -131,7 +131,7 @@ int64_t BaseTrainer::agree_on_epoch(int64_t steps) {
 }
 
 void BaseTrainer::check_data(const DataSource& data, const char* what) {
-  if (context_.communicator == nullptr) return;
+  if (context_.communicator->is_alone()) return;
   meet(kBeforeData, {});
   check_same_data(data, *context_.communicator, what);
 }
@@ -162,7 +162,7 @@ void BaseTrainer::warn_of_same_batches(const MicroBatches& micro_batches) {
 
 // Who is done with everything still waits for one whose last hooks fail.
 void BaseTrainer::meet_at_end() {
-  if (context_.communicator == nullptr) return;
+  if (context_.communicator->is_alone()) return;
   context_.communicator->set_patient(true);
   report("end");
   context_.communicator->barrier();
@@ -197,7 +197,7 @@ void check_same_sums(Communicator& ranks, const std::string& own) {
 }  // namespace
 
 void BaseTrainer::sum_over_ranks(const std::vector<Metric*>& metrics) {
-  if (context_.communicator == nullptr) return;
+  if (context_.communicator->is_alone()) return;
   std::vector<at::Tensor> parts;
   std::string text;
   for (Metric* metric : metrics) {

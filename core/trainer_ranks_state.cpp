@@ -81,13 +81,13 @@ bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
 // The state of rank r's generators is "random" for r = 0 and "random_ranks.r" for the others. "buffers_ranks.r" holds
 // what rank r has other than rank 0 where each keeps its own running statistics, by its name in the whole state.
 void BaseTrainer::add_state_of_ranks(StateDict& state) {
-  Communicator* ranks = context_.communicator;
-  if (ranks == nullptr) return;
+  Communicator& ranks = *context_.communicator;
+  if (ranks.is_alone()) return;
   warn_of_drift();
   StateDict own;
   own.put("random", random_state());
-  own.put("buffers", unlike_main(buffers_in(state, rule_->task()), *ranks));
-  const std::vector<StateDict> all = gather_state(*ranks, own);
+  own.put("buffers", unlike_main(buffers_in(state, rule_->task()), ranks));
+  const std::vector<StateDict> all = gather_state(ranks, own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     state.put(c10::str("random_ranks.", rank), all[rank].part("random"));
     state.put(c10::str("buffers_ranks.", rank), all[rank].part("buffers"));
@@ -97,8 +97,8 @@ void BaseTrainer::add_state_of_ranks(StateDict& state) {
 // At another world size than the saved one all take rank 0's buffers, and the generators of all ranks but 0 start anew,
 // from what rank 0's is seeded with, the step and the rank.
 StateDict BaseTrainer::state_of_this_rank(const StateDict& saved) const {
-  const Communicator* ranks = context_.communicator;
-  const bool as_many = ranks != nullptr && is_of_as_many(saved, *ranks);
+  const Communicator& ranks = *context_.communicator;
+  const bool as_many = is_of_as_many(saved, ranks);
   if (context_.is_main && !as_many && !saved.part("buffers_ranks").tensors().empty()) {
     log_info("[Checkpoint] it was saved by another number of ranks, each with buffers of its own: those of rank 0 are "
              "used everywhere");
@@ -109,8 +109,8 @@ StateDict BaseTrainer::state_of_this_rank(const StateDict& saved) const {
     own.put("random", new_random_state(saved));
     return own;
   }
-  own.put("random", saved.part(c10::str("random_ranks.", ranks->rank())));
-  const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks->rank()));
+  own.put("random", saved.part(c10::str("random_ranks.", ranks.rank())));
+  const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks.rank()));
   for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
   return own;
 }

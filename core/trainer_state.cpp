@@ -1,5 +1,5 @@
 #include "checkpoint/checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "core/detail/group_checkpoint.h"
 #include "base/error.h"
 #include "checkpoint/detail/load_transaction.h"
@@ -16,7 +16,7 @@ namespace duet {
 StateDict BaseTrainer::CheckpointState::state_dict() const {
   trainer_.report("checkpoint");
   StateDict state;
-  run_on_all_ranks(trainer_.context_.communicator, [&] {
+  run_on_all_ranks(*trainer_.context_.communicator, [&] {
     trainer_.rule_->settle();
     trainer_.hooks_.call(HookPoint::kBeforeSaveCheckpoint, trainer_.context_);
     state = trainer_.state_dict();
@@ -152,9 +152,9 @@ std::string BaseTrainer::save(const std::string& folder) {
 
 void BaseTrainer::load(const std::string& path) {
   std::string found = path;
-  run_on_main(context_.communicator, [&] { found = CheckpointStore::find(path); });
-  if (context_.communicator != nullptr) found = context_.communicator->broadcast(found);
-  run_on_all_ranks(context_.communicator, [&] { load_state_dict(CheckpointStore::load(found)); });
+  run_on_main(*context_.communicator, [&] { found = CheckpointStore::find(path); });
+  found = context_.communicator->broadcast(found);
+  run_on_all_ranks(*context_.communicator, [&] { load_state_dict(CheckpointStore::load(found)); });
 }
 
 }  // namespace duet

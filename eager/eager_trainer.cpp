@@ -1,10 +1,9 @@
-#include "base/device.h"
 #include "eager/eager_trainer.h"
 
 namespace duet {
 
 EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options)
-    : EagerTrainer(std::move(task), options, (options.validate(), parse_device(options.device))) {}
+    : EagerTrainer(std::move(task), options, (options.validate(), options.resolved_device())) {}
 
 EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, at::Device device)
     : BaseTrainer("eager", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop) {}
