@@ -53,12 +53,10 @@
 
 // core/files: formats
 
-// core/comm: several processes
-#include "distributed/collective_ops.h"  // sums over ranks inside a captured update
-#include "distributed/communicator.h"    // Communicator: the ranks that train together
-#include "distributed/connect.h"         // meets the other ranks
-#include "distributed/launch.h"          // Launch: which rank is this? torchrun, SLURM, MPI
-#include "distributed/run_on_ranks.h"        // an error of one rank is an error of all
+// distributed: several processes that train one model
+#include "distributed/communicator.h"         // Communicator: the ranks that train together
+#include "distributed/distributed_options.h"  // DistributedOptions: buckets, unused parameters
+#include "distributed/init_distributed.h"     // init_distributed(): torchrun, SLURM, MPI, or one process
 
 // optim: gradients into weights
 #include "optim/amp/autocast.h"          // AutocastGuard
@@ -83,9 +81,6 @@
 // optim/schedules: numbers over time
 #include "optim/schedules/plateau.h"         // PlateauWatch: has a metric stopped improving?
 #include "optim/schedules/schedule.h"        // ScheduleOptions: numbers of the optimizer as closed forms
-
-// optim/distributed: gradients of several processes
-#include "distributed/distributed_options.h"  // DistributedOptions: buckets, unused parameters
 
 // eager: the mode to debug with
 #include "eager/eager_trainer.h"  // EagerTrainer: op by op

@@ -1,13 +1,12 @@
 #include "cli/ranks.h"
 
-#include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 #include "cli/config/config_json.h"
 #include "cli/failure.h"
 #include "cli/libtorch_log.h"
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 #include "distributed/detail/text_difference.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -36,8 +35,6 @@ void speak_as(int64_t rank) {
   set_log_level(LogLevel::kError);
 }
 
-int64_t visible_gpus() { return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0; }
-
 // The others may be started by hand, much later; the user shall not look at a process that says nothing.
 void tell_others(const Launch& launch, const std::exception_ptr& error) {
   const ConnectOptions options;
@@ -52,7 +49,7 @@ RunConfig load_here(const std::function<RunConfig()>& load, const Launch& launch
   try {
     RunConfig config = load();
     config.launch = launch;
-    config.trainer.device = device_of_rank(config.trainer.device, launch.local_rank, visible_gpus());
+    config.trainer.device = device_of_rank(config.trainer.device, launch.local_rank);
     parse_device(config.trainer.device);
     return config;
   } catch (...) {
@@ -93,7 +90,7 @@ std::pair<std::string, std::string> difference_of(const std::string& lines, cons
 
 void check_same_config(Communicator& ranks, const RunConfig& config) {
   std::string lines;
-  run_on_all_ranks(&ranks, [&] { lines = config_lines(config); });
+  run_on_all_ranks(ranks, [&] { lines = config_lines(config); });
   const std::vector<std::string> all = ranks.all_gather(lines);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -140,16 +137,6 @@ void refuse_call(const Launch& launch, const std::string& text) {
   throw error;
 }
 
-std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus) {
-  const bool is_open = wish == "cuda" || (wish == "auto" && gpus > 0);
-  if (!is_open) return wish;
-  if (gpus == 1) return "cuda:0";
-  if (local_rank < gpus) return c10::str("cuda:", local_rank);
-  throw ConfigError(c10::str("[Launch] found local rank ", local_rank, " and ", gpus,
-                             " GPUs, expected one for each process of this machine; start fewer here, or train on the "
-                             "CPU with device=cpu"));
-}
-
 void refuse_ranks(const std::string& command) {
   const Launch launch = read_launch();
   if (launch.world_size == 1) return;
@@ -163,21 +150,19 @@ void speak_up() {
 
 const std::string& rank_prefix() { return prefix(); }
 
-std::string from_main(Communicator* ranks, const std::function<std::string()>& make) {
+std::string from_main(Communicator& ranks, const std::function<std::string()>& make) {
   std::string text;
   run_on_main(ranks, [&] { text = make(); });
-  return ranks == nullptr ? text : ranks->broadcast(text);
+  return ranks.broadcast(text);
 }
 
-bool on_any(Communicator* ranks, bool here) {
-  if (ranks == nullptr) return here;
-  const auto all = ranks->all_gather(std::vector<double>{here ? 1.0 : 0.0});
+bool on_any(Communicator& ranks, bool here) {
+  const auto all = ranks.all_gather(std::vector<double>{here ? 1.0 : 0.0});
   return std::any_of(all.begin(), all.end(), [](const auto& row) { return row[0] != 0; });
 }
 
-void check_same_option(Communicator* ranks, const std::string& name, const std::string& value) {
-  if (ranks == nullptr) return;
-  const std::vector<std::string> all = ranks->all_gather(value);
+void check_same_option(Communicator& ranks, const std::string& name, const std::string& value) {
+  const std::vector<std::string> all = ranks.all_gather(value);
   const auto said = [&](std::size_t rank) { return all[rank].empty() ? "no " + name : name + " " + all[rank]; };
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -186,9 +171,8 @@ void check_same_option(Communicator* ranks, const std::string& name, const std::
   }
 }
 
-void check_same_size(Communicator* ranks, const std::string& what, int64_t size) {
-  if (ranks == nullptr) return;
-  const auto all = ranks->all_gather(std::vector<double>{static_cast<double>(size)});
+void check_same_size(Communicator& ranks, const std::string& what, int64_t size) {
+  const auto all = ranks.all_gather(std::vector<double>{static_cast<double>(size)});
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw DataError(c10::str("[Launch] ", what, " has ", static_cast<int64_t>(all[0][0]), " samples on rank 0 and ",
@@ -197,9 +181,8 @@ void check_same_size(Communicator* ranks, const std::string& what, int64_t size)
   }
 }
 
-void check_same_weights(Communicator* ranks, const std::string& path, const std::string& hash) {
-  if (ranks == nullptr) return;
-  const std::vector<std::string> all = ranks->all_gather(hash);
+void check_same_weights(Communicator& ranks, const std::string& path, const std::string& hash) {
+  const std::vector<std::string> all = ranks.all_gather(hash);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw CheckpointError(c10::str("[load_from] '", path, "' holds other weights on rank ", rank,

@@ -42,7 +42,7 @@ if(has_nccl)
   set_source_files_properties(distributed/detail/nccl_backend.cpp PROPERTIES
     COMPILE_DEFINITIONS USE_C10D_NCCL INCLUDE_DIRECTORIES "${DUET_NCCL_INCLUDE}" SKIP_PRECOMPILE_HEADERS ON)
 endif()
-set_source_files_properties(distributed/connect.cpp PROPERTIES
+set_source_files_properties(distributed/detail/connect.cpp PROPERTIES
   COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
 # Compiled for AVX-512, called only where the CPU has it. No contraction: the sources say where a multiply-add is fused.
 set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/product_avx512.cpp PROPERTIES

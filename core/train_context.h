@@ -12,7 +12,6 @@
 
 namespace duet {
 
-class Communicator;
 class DataSource;
 class Task;
 
@@ -38,7 +37,7 @@ struct TrainContext {
   Stateful& trainer_state;  // everything a bit-exact resume needs, hooks included; taking it calls before_save_checkpoint
   std::string mode;         // "eager" or "graph"
   std::string work_dir;     // empty: nothing is written
-  Communicator* communicator = nullptr;  // the ranks that train together; null: one process
+  Communicator* communicator = one_process().get();  // the ranks that train together; never null
   bool is_main = true;      // whether this is rank 0, which writes and logs for all
 
   int64_t step = 0;       // finished steps of the whole run

@@ -87,7 +87,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainS
   optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
-  if (options_.distributed.communicator) {
+  if (!communicator().is_alone()) {
     distributed_ = std::make_unique<DistributedStep>(*task_, parameters_, groups, device_, options_, *optimizer_);
   }
 }

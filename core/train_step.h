@@ -3,6 +3,7 @@
 #include "step_observer.h"
 #include "task.h"
 #include "../base/state_dict.h"
+#include "../distributed/communicator.h"
 #include "../distributed/distributed_options.h"
 #include "../optim/hyper_parameters.h"
 #include "../optim/amp/grad_scaler.h"
@@ -68,11 +69,11 @@ class TrainStep : public HyperParameters, public Stateful {
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   std::string why_not_captured() const;
 
-  // The ranks that run steps together; null: one process.
-  Communicator* communicator() const { return options_.distributed.communicator.get(); }
+  // The ranks that run steps together.
+  Communicator& communicator() const { return *options_.distributed.communicator; }
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
-  double fingerprint() const;
+  uint64_t fingerprint() const;
   // Called on all ranks where it is not: the next step, which runs op by op, agrees on these even on a rank that
   // sees no change of its own. Otherwise one that does would wait for the others, and they for it.
   void agree_anew();

@@ -2,7 +2,6 @@
 
 #include "base/detail/checked_indices.h"
 #include "base/detail/error_text.h"
-#include "base/device.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
@@ -26,11 +25,11 @@ namespace duet {
 
 BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const MakeExecutor& make_executor)
     : options_((options.validate(), options.loop)),
-      step_(std::make_unique<TrainStep>(std::move(task), parse_device(options.device), options.step())),
+      step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options.step())),
       context_{.task = step_->task(),
                .hyper_parameters = *step_,
                .checkpoint_state = [this] { return checkpoint_state(); },
-               .communicator = step_->communicator(),
+               .communicator = &step_->communicator(),
                .work_dir = options_.work_dir},
       ranks_(std::make_unique<RankSync>(*step_, context_)),
       state_(std::make_unique<RunState>(*step_, hooks_, context_)),

@@ -8,4 +8,10 @@ void TrainerOptions::validate() const {
   loop.validate();
 }
 
+at::Device TrainerOptions::resolved_device() const {
+  const Communicator& ranks = *distributed.communicator;
+  const bool left_open = device == "auto" || (device == "cuda" && ranks.device().is_cuda());
+  return left_open && !ranks.is_alone() ? ranks.device() : parse_device(device);
+}
+
 }  // namespace duet

@@ -18,10 +18,11 @@ struct TrainerOptions {
   std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
   LoopOptions loop;
   DistributedOptions distributed{};          // several processes that train one model; none: this one alone
-  std::string device = "auto";               // see parse_device
+  std::string device = "auto";               // see parse_device; "auto" and "cuda" leave it to init_distributed()
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
+  at::Device resolved_device() const;
   TrainStepOptions step() const { return {optimizer, clip_grad, amp, loss_scale, non_finite, param_groups, distributed}; }
 };
 

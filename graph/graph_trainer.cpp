@@ -18,7 +18,7 @@ void GraphOptions::validate() const {
 }
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-    : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), parse_device(options.device))) {}
+    : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), options.resolved_device())) {}
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)

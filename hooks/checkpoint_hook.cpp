@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include "core/detail/group_checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/detail/metric_rule.h"
@@ -64,7 +64,7 @@ void CheckpointHook::before_train(TrainContext& context) {
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
   const std::string root = CheckpointStore::root_of(context.work_dir);
-  run_on_main(context.communicator, [&] { make_folder(root, context.work_dir); });
+  run_on_main(*context.communicator, [&] { make_folder(root, context.work_dir); });
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
   if (context.is_main) restore_pointer(root);
 }

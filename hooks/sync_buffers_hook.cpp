@@ -16,9 +16,7 @@ namespace {
 
 using Buffers = std::vector<at::Tensor>;
 
-bool alone(const TrainContext& context) {
-  return context.communicator == nullptr || context.communicator->world_size() <= 1;
-}
+bool alone(const TrainContext& context) { return context.communicator->world_size() == 1; }
 
 // All values one after the other, so that one message carries them.
 at::Tensor flat(const Buffers& buffers) {

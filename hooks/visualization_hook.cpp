@@ -31,7 +31,7 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   if (!options_.draw || !context.is_main || (context.work_dir.empty() && !listened)) return;
   if (context.iter == 0) samples_ = 0;
   // All ranks are at a batch of their own now, and those before were of one size.
-  const int64_t ranks = context.communicator == nullptr ? 1 : context.communicator->world_size();
+  const int64_t ranks = context.communicator->world_size();
   const int64_t first = ranks * std::exchange(samples_, samples_ + context.batch->size());
   const int64_t batches = ranks * context.iter;  // before these
   if ((batches + ranks) / options_.interval == batches / options_.interval) return;

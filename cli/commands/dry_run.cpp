@@ -4,7 +4,7 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/scratch_folder.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
 #include "hooks/callback_hook.h"
 #include "hooks/stop_signal_hook.h"
@@ -34,6 +34,7 @@ class ShortEpoch : public DataSource {
   }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
+  void set_shard(int64_t rank, int64_t world_size) override { data_.set_shard(rank, world_size); }
   std::optional<DataShard> shard() const override { return data_.shard(); }
   StateDict state_dict() const override { return data_.state_dict(); }
   void load_state_dict(const StateDict& state) override { data_.load_state_dict(state); }

@@ -7,7 +7,7 @@
 #include "cli/report.h"
 #include "cli/run_lock.h"
 #include "checkpoint/checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/graph_trainer.h"
@@ -220,7 +220,7 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
 }
 
 int train(const TrainArguments& arguments, RunConfig& config) {
-  Communicator* const ranks = config.communicator();
+  Communicator& ranks = config.communicator();
   run_on_main(ranks, [&] { check_writable(arguments.json); });
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
   // From here on, so that one during a long set-up counts too, and until the process is gone.

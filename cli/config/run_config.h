@@ -7,8 +7,7 @@
 #include "metric_config.h"
 #include "optim_config.h"
 #include "schedule_config.h"
-#include "../../distributed/connect.h"
-#include "../../distributed/launch.h"
+#include "../../distributed/init_distributed.h"
 #include "../../data/data_loader.h"
 #include "../../graph/graph_options.h"
 
@@ -49,7 +48,7 @@ struct RunConfig {
   bool scratch = false;                    // work_dir is thrown away after the run
 
   // The processes that run this together; null: this one alone.
-  Communicator* communicator() const { return trainer.distributed.communicator.get(); }
+  Communicator& communicator() const { return *trainer.distributed.communicator; }
   bool is_main() const { return launch.rank == 0; }  // which writes and speaks for all
 };
 

@@ -8,15 +8,6 @@
 
 namespace duet {
 
-void DistributedOptions::validate() const {
-  const auto check = [](const char* field, int64_t value) {
-    if (value > 0) return;
-    throw ConfigError(c10::str("[DistributedOptions] ", field, " is ", value, ", expected a number of bytes > 0"));
-  };
-  check("bucket_bytes", bucket_bytes);
-  check("first_bucket_bytes", first_bucket_bytes);
-}
-
 namespace {
 
 // Before anything is built on the values.

@@ -105,6 +105,7 @@ void Evaluator::run(const Pass& pass, DataSource& data) {
   const at::NoGradGuard no_grad;
   const PassScope scope(context);
   int64_t& index = context.evaluation.batch_index;
+  data.set_shard(context.communicator->rank(), context.communicator->world_size());
   hooks.call(pass.points.before, context);
   hooks.call(pass.points.before_epoch, context);
   data.start_epoch(0);

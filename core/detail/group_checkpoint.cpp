@@ -1,6 +1,6 @@
 #include "core/detail/group_checkpoint.h"
 
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 
@@ -8,8 +8,8 @@ std::string save_checkpoint(CheckpointStore& store, const TrainContext& context,
                             CheckpointRank rank) {
   const StateDict state = context.trainer_state.state_dict();
   std::string path;
-  run_on_main(context.communicator, [&] { path = store.save(context.step, state, keep, rank); });
-  return context.communicator == nullptr ? path : context.communicator->broadcast(path);
+  run_on_main(*context.communicator, [&] { path = store.save(context.step, state, keep, rank); });
+  return context.communicator->broadcast(path);
 }
 
 }  // namespace duet

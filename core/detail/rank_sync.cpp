@@ -62,7 +62,7 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   own.total = decision.total_weight;
   own.samples_elsewhere = decision.samples - samples;
   same_layout_ = decision.same_layout || !decision.has_data;
-  if (!same_layout_) step_.recheck_ranks();
+  if (!same_layout_) step_.agree_anew();
   if (decision.has_data) warn_of_same_batches(own);
   return decision;
 }
@@ -99,6 +99,7 @@ int64_t RankSync::agree_on_epoch(int64_t steps) {
 }
 
 void RankSync::check_data(const DataSource& data, const char* what) {
+  if (is_alone()) return;
   exchange({.place = SyncPlace::kBeforeData});
   check_same_data(data, ranks_, what);
 }
@@ -127,6 +128,7 @@ void RankSync::warn_of_same_batches(const MicroBatches& own) {
 }
 
 void RankSync::end_run() {
+  if (is_alone()) return;
   ranks_.set_patient(true);
   report("end");
   ranks_.barrier();

@@ -111,6 +111,7 @@ void RunState::load_counters(const StateDict& state) {
 }
 
 void RunState::attach(DataSource& data) {
+  data.set_shard(step_.communicator().rank(), step_.communicator().world_size());
   if (!is_empty(position_)) {
     const char* const way_out =
         "; train on the source that the state was saved with, or take its weights alone with load_weights()";

@@ -4,7 +4,7 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/collective_ops.h"
+#include "distributed/detail/collective_ops.h"
 #include "distributed/detail/text_difference.h"
 #include "base/error.h"
 #include "distributed/detail/each_element_once.h"

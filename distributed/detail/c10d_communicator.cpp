@@ -88,9 +88,11 @@ struct C10dCommunicator::DeviceEnd {
 };
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
-                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts)
+                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts,
+                                   at::Device place)
     : rank_(host->getRank()),
       world_size_(host->getSize()),
+      place_(place),
       host_(std::move(host)),
       device_(std::move(device)),
       device_waits_on_host_(device_->getBackendName() == "gloo"),
@@ -146,7 +148,7 @@ void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
 }
 
 // The tensors belong to the call, which may go on after this rank has given up.
-std::vector<std::vector<double>> C10dCommunicator::gather(const std::vector<double>& numbers) {
+std::vector<std::vector<double>> C10dCommunicator::gather_rows(const std::vector<double>& numbers) {
   return guarded([&] {
     const auto count = static_cast<int64_t>(numbers.size());
     const at::Tensor own = at::empty({count}, at::kDouble), all = at::empty({world_size(), count}, at::kDouble);
@@ -170,7 +172,7 @@ std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, cons
   head.insert(head.end(), numbers.begin(),
               numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
   head.resize(kHead);
-  std::vector<std::vector<double>> rows = gather(head);
+  std::vector<std::vector<double>> rows = gather_rows(head);
   for (std::size_t rank = 1; rank < rows.size(); ++rank) {
     const std::string there = call_text(rows[rank]), first = call_text(rows[0]);
     if (there == first) continue;
@@ -179,7 +181,7 @@ std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, cons
                                "', expected the same calls in the same order on all ranks; call barrier(), save() and "
                                "their like on every rank"));
   }
-  if (numbers.size() > kHead - 2) return gather(numbers);
+  if (numbers.size() > kHead - 2) return gather_rows(numbers);
   for (auto& row : rows) row = {row.begin() + 2, row.begin() + 2 + static_cast<std::ptrdiff_t>(numbers.size())};
   return rows;
 }

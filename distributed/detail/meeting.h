@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include "distributed/launch.h"
+#include "distributed/init_distributed.h"
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <chrono>

@@ -4,7 +4,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/collective_ops.h"
+#include "distributed/detail/collective_ops.h"
 #include "distributed/detail/text_difference.h"
 #include "base/error.h"
 

@@ -187,7 +187,7 @@ StepResult StepCache::verify(Entry& entry, TrainStep& rule, const MicroBatches& 
   fall_back(entry, reason);
   ++entry.report.eager_steps;
   ++eager_steps_;
-  if (rule.communicator() != nullptr) {
+  if (!rule.communicator().is_alone()) {
     throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", reason,
                               ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager"));
   }

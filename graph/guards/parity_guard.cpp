@@ -136,7 +136,7 @@ ParityResult run_both_ways(CapturedStep& step, TrainStep& rule, const MicroBatch
 
   ParityResult result;
   // A device graph speaks for itself: there all ranks compare at the same step (GraphTrainer::plan).
-  SpeakOnce ranks(rule.parameters().front().second.is_cpu() ? rule.communicator() : nullptr);
+  SpeakOnce ranks(rule.parameters().front().second.is_cpu() ? &rule.communicator() : nullptr);
   NamedTensors replay_only;
   try {
     add_outputs(step.replay(rule, micro_batches, silent), replay_only);

@@ -9,7 +9,7 @@ namespace duet {
 
 // What tells apart what every rank writes: "rank-1"; empty where there is one process. Private to hooks/.
 inline std::string rank_name(const TrainContext& context) {
-  if (context.communicator == nullptr || context.communicator->world_size() <= 1) return {};
+  if (context.communicator->world_size() <= 1) return {};
   return "rank-" + std::to_string(context.communicator->rank());
 }
 

@@ -72,7 +72,7 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     trainer->add_hook(std::move(watch));
     if (saved_) trainer->load(folder / "c");
     const NamedTensors samples = testing::numbered_samples(testing::mlp_task(), kSamples);
-    auto data = testing::share_of(samples, part.batch_size, nullptr);
+    auto data = testing::share_of(samples, part.batch_size, one_process().get());
     part.estimates ? trainer->train(*std::make_unique<Estimate>(std::move(data))) : trainer->train(*data);
     trainer->save(folder / "c");
     saved_ = true;

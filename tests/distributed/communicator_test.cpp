@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 #include "checkpoint/checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
 
 #include "tests/support/ranks.h"
@@ -204,7 +204,7 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     const auto type_of = [&](const std::function<void()>& call) -> double {
       try {
-        run_on_all_ranks(ranks.get(), [&] {
+        run_on_all_ranks(*ranks, [&] {
           if (ranks->rank() == 1) call();
         });
       } catch (const SaveRefused& error) {
@@ -236,9 +236,9 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
 TEST(Together, RunsOnRank0Alone) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     double calls = 0;
-    run_on_main(ranks.get(), [&] { ++calls; });
+    run_on_main(*ranks, [&] { ++calls; });
     check(calls == (ranks->rank() == 0 ? 1 : 0), "one call");
-    run_on_main(ranks.get(), [&] { throw CheckpointError("no room"); });
+    run_on_main(*ranks, [&] { throw CheckpointError("no room"); });
     return NamedTensors();
   });
   for (const auto& result : results) {
@@ -246,8 +246,8 @@ TEST(Together, RunsOnRank0Alone) {
     EXPECT_NE(result.error.find("no room"), std::string::npos);
   }
   int calls = 0;
-  run_on_main(nullptr, [&] { ++calls; });
-  run_on_all_ranks(nullptr, [&] { ++calls; });
+  run_on_main(*one_process(), [&] { ++calls; });
+  run_on_all_ranks(*one_process(), [&] { ++calls; });
   EXPECT_EQ(calls, 2);
 }
 

@@ -151,7 +151,7 @@ class SyncedHook : public SyncBuffersHook {
   void after_train_epoch(TrainContext& context) override {
     context.communicator = &others_;
     SyncBuffersHook::after_train_epoch(context);
-    context.communicator = nullptr;
+    context.communicator = one_process().get();
   }
 
  private:

@@ -66,7 +66,7 @@ struct Setting {
   int64_t steps = 15;
   std::string fail_at{};
   int fail_countdown = 0;
-  std::shared_ptr<Communicator> ranks{};
+  std::shared_ptr<Communicator> ranks = one_process();
 };
 
 TrainStepOptions options_of(const Setting& setting) {

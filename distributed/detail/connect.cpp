@@ -1,4 +1,4 @@
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 
 #include <c10/util/StringUtil.h>
 #include "distributed/detail/c10d_communicator.h"
@@ -133,7 +133,7 @@ void ConnectOptions::validate() const {
 
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
   options.validate();
-  if (launch.world_size <= 1 && !options.also_alone) return nullptr;
+  if (launch.world_size <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
   Meeting meeting = meet_others(launch, device, timeout);
@@ -148,7 +148,8 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
     auto owner = std::make_shared<Owner>();
     owner->store = meeting.store;
     owner->communicator =
-        std::make_unique<C10dCommunicator>(host, tensors, std::move(meeting.watch), timeouts_of(options));
+        std::make_unique<C10dCommunicator>(host, tensors, std::move(meeting.watch), timeouts_of(options),
+                                           device);
     return {owner, owner->communicator.get()};
   } catch (const Error&) {
     throw;
@@ -174,11 +175,11 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGrou
                                       const ConnectOptions& options) {
   options.validate();
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
-  if (group->getSize() <= 1 && !options.also_alone) return nullptr;
+  if (group->getSize() <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
   try {
     return std::make_shared<C10dCommunicator>(group->getBackend(c10::DeviceType::CPU), group->getBackend(device.type()),
-                                              nullptr, timeouts_of(options));
+                                              nullptr, timeouts_of(options), device);
   } catch (const c10::Error& error) {
     throw ConfigError(c10::str("[Connect] the process group has no backend for the CPU and for ", device, " (",
                                first_line(error), "); make it with both, such as \"cpu:gloo,cuda:nccl\""));

@@ -1,4 +1,4 @@
-#include "distributed/launch.h"
+#include "distributed/detail/launch.h"
 
 #include <unistd.h>
 

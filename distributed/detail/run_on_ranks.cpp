@@ -1,4 +1,4 @@
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 
 #include "distributed/detail/rank_error.h"
 #include "base/error.h"
@@ -8,8 +8,7 @@
 
 namespace duet {
 
-void run_on_all_ranks(Communicator* communicator, const std::function<void()>& call) {
-  if (communicator == nullptr) return call();
+void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
   std::exception_ptr error;
   try {
     call();
@@ -18,7 +17,7 @@ void run_on_all_ranks(Communicator* communicator, const std::function<void()>& c
   } catch (...) {
     error = std::current_exception();
   }
-  const std::vector<std::string> all = communicator->all_gather(packed_error(error));
+  const std::vector<std::string> all = ranks.all_gather(packed_error(error));
   if (error) std::rethrow_exception(error);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (!all[rank].empty()) throw_error_of(static_cast<int64_t>(rank), all[rank]);
@@ -30,25 +29,21 @@ namespace {
 // What rank 0 does alone, such as writing a large checkpoint, may take longer than a step.
 class Patience {
  public:
-  explicit Patience(Communicator* communicator) : communicator_(communicator) {
-    if (communicator_) communicator_->set_patient(true);
-  }
-  ~Patience() {
-    if (communicator_) communicator_->set_patient(false);
-  }
+  explicit Patience(Communicator& ranks) : ranks_(ranks) { ranks_.set_patient(true); }
+  ~Patience() { ranks_.set_patient(false); }
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
 
  private:
-  Communicator* communicator_;
+  Communicator& ranks_;
 };
 
 }  // namespace
 
-void run_on_main(Communicator* communicator, const std::function<void()>& call) {
-  const Patience patience(communicator);
-  run_on_all_ranks(communicator, [&] {
-    if (communicator == nullptr || communicator->is_main()) call();
+void run_on_main(Communicator& ranks, const std::function<void()>& call) {
+  const Patience patience(ranks);
+  run_on_all_ranks(ranks, [&] {
+    if (ranks.is_main()) call();
   });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include "communicator.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 
