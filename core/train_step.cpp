@@ -306,7 +306,7 @@ void TrainStep::clear_schedule(const std::string& name) {
   if (distributed_) distributed_->settings().forget(name);
 }
 
-double TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
+uint64_t TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
 void TrainStep::agree_anew() {
   if (distributed_) distributed_->agree_anew();

@@ -31,11 +31,9 @@ DistributedStep::DistributedStep(Task& task, const NamedTensors& parameters, con
       values_(communicator_, device),
       buffers_(communicator_) {}
 
-// 52 bits, which a double holds exactly.
-double DistributedStep::fingerprint() const {
+uint64_t DistributedStep::fingerprint() const {
   const uint64_t model = hash_with(gradients_.layout(), broadcasts_buffers_ ? buffers_.layout() : 0);
-  const uint64_t hash = hash_with(model, settings_.hash());
-  return static_cast<double>(hash >> 12);
+  return hash_with(model, settings_.hash());
 }
 
 void DistributedStep::agree_anew() {

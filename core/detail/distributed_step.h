@@ -20,7 +20,7 @@ class DistributedStep {
                     const TrainStepOptions& options, const HyperParameters& numbers);
 
   // See TrainStep. A layout is the same on all ranks before the first step.
-  double fingerprint() const;
+  uint64_t fingerprint() const;
   void agree_anew();
   // Host side, before each step, in whichever way it runs.
   void prepare(const HyperParameters& numbers) {
