@@ -15,18 +15,6 @@
 
 namespace duet {
 
-const char* to_string(RunOutcome outcome) {
-  switch (outcome) {
-    case RunOutcome::kNone: return "none";
-    case RunOutcome::kRunning: return "running";
-    case RunOutcome::kFinished: return "finished";
-    case RunOutcome::kStopped: return "stopped";
-    case RunOutcome::kInterrupted: return "interrupted";
-    case RunOutcome::kFailed: return "failed";
-  }
-  return "";
-}
-
 // Forwards the moments inside a step to the hooks that act there.
 class BaseTrainer::Points : public StepObserver {
  public:
@@ -45,9 +33,9 @@ class BaseTrainer::Points : public StepObserver {
  private:
   void call(HookPoint point, const StepView& context) {
     if (!trainer_.hooks_.uses(point)) return;
-    trainer_.context_.output = &context.output;
+    trainer_.context_.step.result = &context.output;
     trainer_.hooks_.call(point, trainer_.context_);
-    trainer_.context_.output = nullptr;
+    trainer_.context_.step.result = nullptr;
   }
 
   BaseTrainer& trainer_;
@@ -61,8 +49,9 @@ BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<StepRule> rule, at::D
       points_(std::make_unique<Points>(*this)),
       copy_(std::make_unique<DeviceCopy>(device)) {
   options_.validate();
-  context_.max_steps = options_.max_steps;
-  context_.max_epochs = options_.max_epochs;
+  context_.step.parameters = &rule_->parameters();
+  context_.progress.max_steps = options_.max_steps;
+  context_.progress.max_epochs = options_.max_epochs;
   context_.communicator = rule_->communicator();
   context_.is_main = context_.communicator == nullptr || context_.communicator->is_main();
   if (!context_.is_main) draw_own_numbers();
@@ -102,7 +91,7 @@ void BaseTrainer::weigh(MicroBatches& micro_batches) {
   for (Batch& batch : micro_batches.batches) {
     const double weight = task().weight(batch);
     if (!(weight >= 0 && std::isfinite(weight))) {
-      throw DataError(c10::str("[BaseTrainer] a micro-batch of step ", context_.step, " has weight ", weight,
+      throw DataError(c10::str("[BaseTrainer] a micro-batch of step ", context_.progress.step, " has weight ", weight,
                                ", expected a count >= 0; check Task::weight and the batch"));
     }
     micro_batches.weights.push_back(weight);
@@ -119,7 +108,8 @@ void BaseTrainer::weigh(MicroBatches& micro_batches) {
   }
   leave_out_weightless(micro_batches);
   if (micro_batches.weightless > 0 && !std::exchange(warned_of_weightless_, true)) {
-    log_warning(c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ", context_.step,
+    log_warning(c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ",
+                         context_.progress.step,
                          " have weight 0 and are left out, as all others of this kind will be without a word; if that ",
                          "is not meant, check Task::weight and the data"));
   }
@@ -130,10 +120,12 @@ namespace {
 // What a step lends to hooks is taken back however it ends.
 class StepGuard {
  public:
-  StepGuard(TrainContext& context, const MicroBatches& micro_batches) : context_(context) { context_.micro_batches = &micro_batches; }
+  StepGuard(TrainContext& context, const MicroBatches& micro_batches) : context_(context) {
+    context_.step.micro_batches = &micro_batches;
+  }
   ~StepGuard() {
-    context_.output = nullptr;
-    context_.micro_batches = nullptr;
+    context_.step.result = nullptr;
+    context_.step.micro_batches = nullptr;
   }
   StepGuard(const StepGuard&) = delete;
   StepGuard& operator=(const StepGuard&) = delete;
@@ -147,20 +139,20 @@ class StepGuard {
 void BaseTrainer::run_micro_batches(MicroBatches& micro_batches) {
   if (context_.communicator == nullptr) weigh(micro_batches);  // else the ranks have agreed on the total
   if (!(micro_batches.total > 0)) {
-    throw DataError(c10::str("[BaseTrainer] all micro-batches of step ", context_.step,
+    throw DataError(c10::str("[BaseTrainer] all micro-batches of step ", context_.progress.step,
                              " have weight 0, expected a count > 0 in one of them; check Task::weight and the data"));
   }
   report("step");
   const StepGuard guard(context_, micro_batches);
-  context_.messages.clear_scalars();
+  context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   rule_->begin(micro_batches);
-  output_ = with_checked_indices("step", context_.step, [&] { return run_one_step(micro_batches, *points_); });
+  output_ = with_checked_indices("step", context_.progress.step, [&] { return run_one_step(micro_batches, *points_); });
   rule_->end();
-  context_.output = &output_;
+  context_.step.result = &output_;
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
-  ++context_.step;
-  ++context_.step_in_epoch;
+  ++context_.progress.step;
+  ++context_.progress.step_in_epoch;
   watch_time();
   report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
@@ -171,7 +163,7 @@ void BaseTrainer::watch_time() {
   if (options_.max_seconds <= 0 || run_ != Run::kOpen) return;
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - opened_at_;
   if (passed.count() >= options_.max_seconds) {
-    context_.interrupt(c10::str("the time limit of ", options_.max_seconds, " s is reached"));
+    context_.control.interrupt(c10::str("the time limit of ", options_.max_seconds, " s is reached"));
   }
 }
 
@@ -190,8 +182,8 @@ const StepResult& BaseTrainer::step(const std::vector<Batch>& micro_batches) {
 const StepResult& BaseTrainer::run_step() {
   const std::exception_ptr error = caught([this] {
     if (run_ == Run::kClosed) {
-      context_.steps_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
-      context_.epoch_offset = 0;
+      context_.progress.steps_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
+      context_.progress.epoch_offset = 0;
       open_run();
     }
     if (context_.communicator != nullptr) {

@@ -62,10 +62,10 @@ class BaseTrainer : public Stateful {
   const StepResult& output() const { return output_; }
   // Whether a limit is reached or a hook asked to stop.
   bool finished() const;
-  int64_t step() const { return context_.step; }
-  int64_t epoch() const { return context_.epoch; }
-  const std::string& stop_reason() const { return context_.stop_reason; }
-  RunOutcome outcome() const { return context_.outcome; }
+  int64_t step() const { return context_.progress.step; }
+  int64_t epoch() const { return context_.progress.epoch; }
+  const std::string& stop_reason() const { return context_.control.stop_reason; }
+  RunOutcome outcome() const { return context_.control.outcome; }
   Task& task() { return rule_->task(); }
   HyperParameters& hyper_parameters() { return *rule_; }
   HookList& hooks() { return hooks_; }

@@ -30,8 +30,8 @@ class PassGuard {
  public:
   explicit PassGuard(TrainContext& context) : context_(context) { context_.task.train(false); }
   ~PassGuard() {
-    context_.batch = nullptr;
-    context_.outputs = nullptr;
+    context_.evaluation.batch = nullptr;
+    context_.evaluation.outputs = nullptr;
     context_.task.train(true);
   }
   PassGuard(const PassGuard&) = delete;
@@ -54,7 +54,7 @@ struct Pass {
 
 // A run that is interrupted does not wait for the end of a pass.
 bool interrupted(const TrainContext& context) {
-  return context.outcome == RunOutcome::kRunning && context.stop_outcome == RunOutcome::kInterrupted;
+  return context.control.outcome == RunOutcome::kRunning && context.control.stop_outcome == RunOutcome::kInterrupted;
 }
 
 void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pass& pass) {
@@ -65,22 +65,22 @@ void run_pass(HookList& hooks, TrainContext& context, DeviceCopy& copy, const Pa
   hooks.call(p.before_epoch, context);
   pass.data.start_epoch(0);
   pass.check();
-  context.iter = 0;
-  while (!interrupted(context) && (pass.limit == 0 || context.iter < pass.limit)) {
+  context.evaluation.batch_index = 0;
+  while (!interrupted(context) && (pass.limit == 0 || context.evaluation.batch_index < pass.limit)) {
     const std::optional<Batch> host = pass.data.next();
     if (!host) break;
     const Batch batch = copy.to_device(*host);
-    context.batch = &batch;
+    context.evaluation.batch = &batch;
     hooks.call(p.before_iter, context);
-    const NamedTensors outputs =
-        with_checked_indices("evaluation batch", context.iter, [&] { return pass.visit(batch, *host); });
-    context.outputs = &outputs;
+    const NamedTensors outputs = with_checked_indices("evaluation batch", context.evaluation.batch_index,
+                                                      [&] { return pass.visit(batch, *host); });
+    context.evaluation.outputs = &outputs;
     hooks.call(p.after_iter, context);
-    context.outputs = nullptr;
-    context.batch = nullptr;
-    ++context.iter;
+    context.evaluation.outputs = nullptr;
+    context.evaluation.batch = nullptr;
+    ++context.evaluation.batch_index;
   }
-  if (context.outcome == RunOutcome::kRunning) pass.agree();
+  if (context.control.outcome == RunOutcome::kRunning) pass.agree();
   const bool whole = !interrupted(context);
   if (whole) {
     pass.finish();
@@ -93,7 +93,7 @@ std::string full_name(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "/" + name;
 }
 
-void publish_table(const std::string& prefix, const Metric& metric, const MessageHub& messages) {
+void publish_table(const std::string& prefix, const Metric& metric, const RunLog& messages) {
   const std::string table = metric.text();
   if (table.empty()) return;
   const std::vector<std::string> names = metric.names();
@@ -124,8 +124,8 @@ void merge_results(const std::string& prefix, const MetricValues& part, MetricVa
 MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
   MeanLoss mean_loss;
   for (const NamedMetric& entry : metrics_) entry.metric->reset();
-  context_.metrics.clear();
-  context_.first_metric.clear();
+  context_.evaluation.metrics.clear();
+  context_.evaluation.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
     watch_time();
     NamedTensors outputs = task().validation_step(batch);
@@ -141,13 +141,14 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
     MetricValues all = mean_loss.compute();
     for (const NamedMetric& entry : metrics_) {
       const MetricValues part = entry.metric->compute();
-      if (context_.first_metric.empty()) context_.first_metric = first_of(entry.prefix, *entry.metric, part);
+      if (context_.evaluation.first_metric.empty())
+        context_.evaluation.first_metric = first_of(entry.prefix, *entry.metric, part);
       merge_results(entry.prefix, part, all);
-      publish_table(entry.prefix, *entry.metric, context_.messages);
+      publish_table(entry.prefix, *entry.metric, context_.log);
     }
-    context_.metrics = std::move(all);
+    context_.evaluation.metrics = std::move(all);
     // A pass that did not come this far is made up for by a resume.
-    if (!test && data_ != nullptr) validated_step_ = context_.step;
+    if (!test && data_ != nullptr) validated_step_ = context_.progress.step;
   };
   const char* const what = test ? "test" : "validation";
   report(what);
@@ -160,7 +161,7 @@ MetricValues BaseTrainer::evaluate(DataSource& data, bool test) {
            {.points = test ? kTest : kVal, .data = data, .limit = limit, .check = check, .agree = agree, .visit = visit,
             .finish = finish});
   if (ranks != nullptr) ranks->set_patient(false);
-  return context_.metrics;
+  return context_.evaluation.metrics;
 }
 
 MetricValues BaseTrainer::validate(DataSource& data) { return evaluate(data, /*test=*/false); }

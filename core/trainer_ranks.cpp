@@ -17,7 +17,7 @@ namespace duet {
 // What a trainer and those of the other ranks agree on. In one process there is nobody to ask.
 
 void BaseTrainer::report(const char* phase) {
-  if (context_.communicator != nullptr) context_.communicator->report(context_.step, phase);
+  if (context_.communicator != nullptr) context_.communicator->report(context_.progress.step, phase);
 }
 
 // With one seed all ranks would draw the same dropout masks.
@@ -56,7 +56,8 @@ constexpr double kBeforeStep = 1, kBetweenSteps = 2, kAtStart = 3, kBeforeData =
 
 BaseTrainer::Meeting BaseTrainer::meet(double where, const MicroBatches& micro_batches) {
   Meeting meeting;
-  const double stops = context_.stop_reason.empty() ? 0 : 1, batches = static_cast<double>(micro_batches.fetched());
+  const double stops = context_.control.stop_reason.empty() ? 0 : 1,
+               batches = static_cast<double>(micro_batches.fetched());
   const bool runs = where == kBeforeStep;
   const double plan = runs ? next_plan(micro_batches) : 0, fingerprint = runs ? rule_->fingerprint() : 0;
   meeting.rows = context_.communicator->all_gather(std::vector<double>{
@@ -65,7 +66,7 @@ BaseTrainer::Meeting BaseTrainer::meet(double where, const MicroBatches& micro_b
     if (meeting.rows[rank][Meeting::kWhere] == where) continue;
     throw ConfigError(
         c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ",
-                 context_.communicator->rank(), " after step ", context_.step,
+                 context_.communicator->rank(), " after step ", context_.progress.step,
                  ", expected all at the same; give every rank the same limits, intervals, validation data and hooks"));
   }
   return meeting;
@@ -74,11 +75,12 @@ BaseTrainer::Meeting BaseTrainer::meet(double where, const MicroBatches& micro_b
 // All ranks stop for the first of them that wants to, and for its reason.
 void BaseTrainer::adopt_stop(int64_t rank) {
   stop_agreed_ = true;
-  const char how = context_.stop_outcome == RunOutcome::kInterrupted ? 'i' : 's';
-  const std::string said = context_.communicator->broadcast(how + context_.stop_reason, rank);
+  const char how = context_.control.stop_outcome == RunOutcome::kInterrupted ? 'i' : 's';
+  const std::string said = context_.communicator->broadcast(how + context_.control.stop_reason, rank);
   const RunOutcome outcome = said.front() == 'i' ? RunOutcome::kInterrupted : RunOutcome::kStopped;
-  if (context_.stop_reason.empty()) context_.request_stop(c10::str("rank ", rank, ": ", said.substr(1)));
-  context_.stop_outcome = outcome;
+  if (context_.control.stop_reason.empty())
+    context_.control.request_stop(c10::str("rank ", rank, ": ", said.substr(1)));
+  context_.control.stop_outcome = outcome;
 }
 
 void BaseTrainer::agree_on_stop() {
@@ -113,7 +115,7 @@ void BaseTrainer::adopt(const Meeting& meeting, MicroBatches& micro_batches) {
 }
 
 bool BaseTrainer::loop_ends() const {
-  return limits_reached() || (context_.communicator != nullptr ? stop_agreed_ : !context_.stop_reason.empty());
+  return limits_reached() || (context_.communicator != nullptr ? stop_agreed_ : !context_.control.stop_reason.empty());
 }
 
 // Sources of the user's own may differ in length: an epoch is over when no rank has anything left.

@@ -34,8 +34,9 @@ void BaseTrainer::warn_of_drift() {
   const std::vector<std::string> all = ranks.all_gather(own_lines);
   const std::string line = first_different_lines(all[rank], all[0]).first;
   if (!context_.is_main) return;
-  log_warning(c10::str("[Distributed] after step ", context_.step, " parameter '", line.substr(line.find(' ') + 1),
-                       "' of rank ", rank, " has other values than that of rank 0: something but the steps writes ",
+  log_warning(c10::str("[Distributed] after step ", context_.progress.step, " parameter '",
+                       line.substr(line.find(' ') + 1), "' of rank ", rank,
+                       " has other values than that of rank 0: something but the steps writes ",
                        "to it, or the ranks' processors compute differently. Let hooks write the same on all ranks"));
 }
 

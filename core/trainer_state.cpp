@@ -35,9 +35,9 @@ StateDict BaseTrainer::state_dict() const {
   state.put("random", random_state());
   state.put("hooks", hooks_.state_dict());
   state.put("data", data_ != nullptr ? data_->state_dict() : pending_data_state_);
-  state.set("trainer.step", context_.step);
-  state.set("trainer.epoch", context_.epoch);
-  state.set("trainer.step_in_epoch", context_.step_in_epoch);
+  state.set("trainer.step", context_.progress.step);
+  state.set("trainer.epoch", context_.progress.epoch);
+  state.set("trainer.step_in_epoch", context_.progress.step_in_epoch);
   state.set("trainer.validated_step", validated_step_);
   if (output_.loss.defined()) state.set("trainer.loss", output_.loss.detach());
   return state;
@@ -76,7 +76,7 @@ void BaseTrainer::load_weights(const StateDict& saved, std::optional<int64_t> st
   check_weights(saved);
   const StateDict own = weights();
   for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
-  if (step) context_.step = *step;
+  if (step) context_.progress.step = *step;
 }
 
 namespace {
@@ -114,9 +114,9 @@ void BaseTrainer::load_state_dict(const StateDict& saved) {
   parts.commit();
   load_weights(state.part("model"));
   pending_data_state_ = data_ == nullptr ? state.part("data") : StateDict();
-  context_.step = step;
-  context_.epoch = epoch;
-  context_.step_in_epoch = step_in_epoch;
+  context_.progress.step = step;
+  context_.progress.epoch = epoch;
+  context_.progress.step_in_epoch = step_in_epoch;
   validated_step_ = validated_step;
   output_ = {};
   if (state.has("trainer.loss")) {

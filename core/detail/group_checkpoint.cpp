@@ -8,7 +8,7 @@ std::string save_checkpoint(CheckpointStore& store, const TrainContext& context,
                             CheckpointRank rank) {
   const StateDict state = context.trainer_state.state_dict();
   std::string path;
-  run_on_main(context.communicator, [&] { path = store.save(context.step, state, keep, rank); });
+  run_on_main(context.communicator, [&] { path = store.save(context.progress.step, state, keep, rank); });
   return context.communicator == nullptr ? path : context.communicator->broadcast(path);
 }
 
