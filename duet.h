@@ -11,7 +11,7 @@
 #include "optim/hyper_parameters.h"  // HyperParameters: lr and its like
 #include "base/log.h"               // log_info and its like
 #include "core/loop_options.h"      // LoopOptions: limits, accumulation, validation
-#include "core/message_hub.h"       // MessageHub: what components want logged
+#include "core/run_log.h"           // RunLog: what components want logged
 #include "core/priority.h"          // Priority: names and numbers of a hook's place
 #include "base/random.h"            // seed_all, random_state
 #include "base/state_dict.h"        // StateDict, Stateful

@@ -82,7 +82,7 @@ class StopWatch : public Hook {
   std::string name() const override { return "stop_watch"; }
   int priority() const override { return kHighest; }
   void before_train_iter(TrainContext& context) override {
-    if (context.step == warm_up_) start_ = cpu_seconds();
+    if (context.progress.step == warm_up_) start_ = cpu_seconds();
   }
   // The logger's after_train comes later, and with it the wait for its thread; its lines are written as they come.
   void after_train(TrainContext& /*context*/) override { seconds_ = cpu_seconds() - start_; }

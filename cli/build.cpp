@@ -74,7 +74,8 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
 }
 
 int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch) {
-  return planned_steps(loop.max_steps, loop.max_epochs, steps_per_epoch);
+  return Progress{.max_steps = loop.max_steps, .max_epochs = loop.max_epochs, .steps_per_epoch = steps_per_epoch}
+      .planned_steps();
 }
 
 // Checked against each other here, where the place in the config is known.

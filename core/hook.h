@@ -97,7 +97,7 @@ class Hook : public Stateful {
   // Tensor code that belongs to the step: runs after the optimizer and is captured with it. No host reads.
   virtual void in_step(StepView&) { unused(HookPoint::kInStep); }
 
-  // An exception leaves the loop; context.error says which.
+  // An exception leaves the loop; context.control.error says which.
   virtual void on_exception(TrainContext&) { unused(HookPoint::kOnException); }
 
   // Whether the hook may act at `point`. If its type was not known when it was added to a trainer (see as_hook), true

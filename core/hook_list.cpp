@@ -183,13 +183,13 @@ void HookList::call(HookPoint point, TrainContext& context) {
   const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
   require<ConfigError>(member != nullptr, "[HookList] found in_step in call(); use HookList::in_step()");
   const Calling calling(calls_);
-  step_ = context.step;
+  step_ = context.progress.step;
   std::exception_ptr first;
   for (Hook* hook : order_) {
     if (!hook->uses(point)) continue;
     const Traced traced(*hook, point);
     try {
-      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.step); });
+      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.progress.step); });
     } catch (...) {
       if (!reaches_all(point)) throw;
       if (!first) first = std::current_exception();

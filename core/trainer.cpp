@@ -29,8 +29,8 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       context_{.task = step_->task(),
                .hyper_parameters = *step_,
                .checkpoint_state = [this] { return checkpoint_state(); },
-               .communicator = &step_->communicator(),
-               .work_dir = options_.work_dir},
+               .work_dir = options_.work_dir,
+               .communicator = &step_->communicator()},
       ranks_(std::make_unique<RankSync>(*step_, context_)),
       state_(std::make_unique<RunState>(*step_, hooks_, context_)),
       epochs_(std::make_unique<EpochPlan>(options_, context_.progress)),
@@ -42,6 +42,8 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *time_limit_},
       Evaluator::Limits{options_.limit_val_batches, options_.limit_test_batches, options_.limit_predict_batches});
   context_.mode = executor_->mode();
+  context_.is_main = ranks_->is_main();
+  context_.step.parameters = &step_->parameters();
   context_.progress.max_steps = options_.max_steps;
   context_.progress.max_epochs = options_.max_epochs;
   // With one seed all ranks would draw the same dropout masks.
@@ -160,7 +162,7 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   }
   ranks_->report("step");
   const StepScope scope(context_, micro_batches);
-  context_.log.clear_scalars();
+  context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   step_->begin(micro_batches);
   const StepPath path =

@@ -44,23 +44,23 @@ EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options
 
 void EarlyStoppingHook::before_train(TrainContext& context) {
   if (waited_ < options_.patience) return;
-  context.request_stop(c10::str("early stopping: this run has waited for ", waited_, " validations; raise patience (",
-                                options_.patience, ") to go on"));
+  context.control.request_stop(c10::str("early stopping: this run has waited for ", waited_,
+                                        " validations; raise patience (", options_.patience, ") to go on"));
 }
 
 void EarlyStoppingHook::after_val_epoch(TrainContext& context) {
-  if (context.outcome != RunOutcome::kRunning) return;
+  if (context.control.outcome != RunOutcome::kRunning) return;
   const std::optional<double> value = monitored(context);
   if (!value) return;
   const std::string reason = judge(*value);
-  if (!reason.empty()) context.request_stop("early stopping: " + reason);
+  if (!reason.empty()) context.control.request_stop("early stopping: " + reason);
 }
 
 std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) {
-  const auto found = context.metrics.find(options_.monitor);
-  if (found != context.metrics.end()) return found->second;
+  const auto found = context.evaluation.metrics.find(options_.monitor);
+  if (found != context.evaluation.metrics.end()) return found->second;
   std::string known;
-  for (const auto& entry : context.metrics) known += (known.empty() ? "" : ", ") + entry.first;
+  for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
   const std::string problem =
       "[EarlyStoppingHook] found no metric '" + options_.monitor + "', expected one of " + known;
   if (options_.strict) throw ConfigError(problem + "; correct monitor, or add the metric");

@@ -60,7 +60,7 @@ void EMAHook::before_train(TrainContext& context) {
   attach(context);
   loaded_.reset();
   if (options_.evaluate_on_ema) claim_evaluation(context);
-  if (options_.begin_epoch > 0 && context.steps_per_epoch <= 0) {
+  if (options_.begin_epoch > 0 && context.progress.steps_per_epoch <= 0) {
     throw ConfigError(c10::str("[EMAHook] begin_epoch is ", options_.begin_epoch, ", but the length of an epoch is unknown, "
                                "expected one; count in steps with begin_iter"));
   }
@@ -77,8 +77,8 @@ void EMAHook::plan_start(const TrainContext& context) {
   if (applied >= average_->start()) return;
   int64_t begin = options_.begin_iter;
   if (options_.begin_epoch > 0) {
-    if (context.steps_per_epoch <= 0) return;  // before_train will know
-    begin = (options_.begin_epoch - 1) * context.steps_per_epoch + context.epoch_offset + 1;
+    if (context.progress.steps_per_epoch <= 0) return;  // before_train will know
+    begin = (options_.begin_epoch - 1) * context.progress.steps_per_epoch + context.progress.epoch_offset + 1;
   }
   average_->start_at(std::max(begin, applied + 1));
 }
@@ -91,9 +91,9 @@ void EMAHook::in_step(StepView& context) {
 
 // Whose average a model with two of them is evaluated with must be said.
 void EMAHook::claim_evaluation(TrainContext& context) const {
-  if (context.evaluated_average.empty()) context.evaluated_average = options_.name;
-  if (context.evaluated_average == options_.name) return;
-  throw ConfigError("[EMAHook] found two averages to evaluate with, '" + context.evaluated_average + "' and '" +
+  if (context.evaluation.averaged_by.empty()) context.evaluation.averaged_by = options_.name;
+  if (context.evaluation.averaged_by == options_.name) return;
+  throw ConfigError("[EMAHook] found two averages to evaluate with, '" + context.evaluation.averaged_by + "' and '" +
                     options_.name + "', expected one; set evaluate_on_ema: false for the other");
 }
 

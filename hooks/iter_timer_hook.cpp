@@ -35,35 +35,35 @@ double IterTimerHook::mean_step_seconds() const { return mean(&Times::step); }
 double IterTimerHook::mean_data_seconds() const { return mean(&Times::data); }
 
 double IterTimerHook::eta_seconds(const TrainContext& context) const {
-  const int64_t done = context.step - start_step_;
+  const int64_t done = context.progress.step - start_step_;
   const int64_t total = run_length(context);
   if (done <= 0 || total <= 0) return std::nan("");
-  const auto left = static_cast<double>(std::max<int64_t>(total - context.step, 0));
+  const auto left = static_cast<double>(std::max<int64_t>(total - context.progress.step, 0));
   return (now_() - train_start_) / static_cast<double>(done) * left;
 }
 
 void IterTimerHook::before_train(TrainContext& context) {
   times_.clear();
   mark_ = train_start_ = now_();
-  start_step_ = context.step;
+  start_step_ = context.progress.step;
   // Removed before this hook or the context can go.
-  context.messages.gauge("eta", [this, &context] { return eta_seconds(context); });
+  context.log.gauge("eta", [this, &context] { return eta_seconds(context); });
 }
 
-void IterTimerHook::after_train(TrainContext& context) { context.messages.remove_gauge("eta"); }
+void IterTimerHook::after_train(TrainContext& context) { context.log.remove_gauge("eta"); }
 
 void IterTimerHook::before_train_epoch(TrainContext& /*context*/) { mark_ = now_(); }
 
 void IterTimerHook::before_train_iter(TrainContext& context) {
   // A loop of the user's own calls neither of the points above.
-  if (!mark_) mark_ = now_() - context.data_seconds;
+  if (!mark_) mark_ = now_() - context.step.data_seconds;
 }
 
 void IterTimerHook::after_train_iter(TrainContext& context) {
   const double now = now_();
-  context.step_seconds = now - *mark_;
+  context.step.seconds = now - *mark_;
   mark_ = now;
-  times_.push_back({context.step_seconds, context.data_seconds});
+  times_.push_back({context.step.seconds, context.step.data_seconds});
   if (times_.size() > window_) times_.pop_front();
 }
 

@@ -48,7 +48,7 @@ struct LoggerHookOptions {
 };
 
 // Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what
-// StepResult, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges
+// StepResult, TrainContext::log and the clock have: the loss, the task's values, grad_norm, scalars and gauges
 // of whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
 // after_train returns, or the hook goes, or the program ends by exit(), all is written.
 //
@@ -66,7 +66,7 @@ class LoggerHook : public Hook {
   int priority() const override { return kBelowNormal; }
 
   // Opens the sinks; throws ConfigError naming a file or folder that cannot be written. From here on texts and pictures
-  // of TrainContext::messages are logged.
+  // of TrainContext::log are logged.
   void before_run(TrainContext& context) override;
   void before_train(TrainContext& context) override;
   void before_train_epoch(TrainContext& context) override;
@@ -104,7 +104,7 @@ class LoggerHook : public Hook {
   LoggerHookOptions options_;
   std::vector<std::unique_ptr<LogSink>> extra_;  // until they are opened
   std::shared_ptr<AsyncSink> sinks_;
-  MessageHub::Listening listening_;
+  RunLog::Listening listening_;
   LogWindow window_;
   std::string run_id_;
   bool started_ = false;

@@ -66,10 +66,10 @@ std::string weights_text(const Task& task) {
 // What is not finite after the last step, in the order of a step.
 std::string scan(const TrainContext& context) {
   std::string text;
-  if (context.output != nullptr) {
-    NamedTensors values = {{"loss", context.output->loss}};
-    values.insert(values.end(), context.output->log.begin(), context.output->log.end());
-    values.emplace_back("grad_norm", context.output->grad_norm);
+  if (context.step.result != nullptr) {
+    NamedTensors values = {{"loss", context.step.loss()}};
+    values.insert(values.end(), context.step.result->log.begin(), context.step.result->log.end());
+    values.emplace_back("grad_norm", context.step.result->grad_norm);
     mention(text, "the value", "values", bad_names(values));
   }
   NamedTensors gradients;
@@ -111,7 +111,7 @@ NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options)
   options_.validate();
 }
 
-void NaNGuardHook::before_train(TrainContext& context) { restart(context.step); }
+void NaNGuardHook::before_train(TrainContext& context) { restart(context.progress.step); }
 
 void NaNGuardHook::restart(int64_t step) {
   losses_ = norms_ = ValueHistory(history_length(options_));
@@ -124,9 +124,9 @@ void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defi
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (may_skip_) return;
-  losses_.add(context.output->loss);
-  if (context.output->grad_norm.defined()) norms_.add(context.output->grad_norm);
-  if (context.step - watch_start_ >= options_.interval) look(context);
+  losses_.add(context.step.loss());
+  if (context.step.result->grad_norm.defined()) norms_.add(context.step.result->grad_norm);
+  if (context.progress.step - watch_start_ >= options_.interval) look(context);
 }
 
 int64_t NaNGuardHook::first_bad_step() {
@@ -152,28 +152,28 @@ int64_t NaNGuardHook::first_bad_step() {
 
 void NaNGuardHook::look(TrainContext& context) {
   const int64_t bad = first_bad_step();
-  restart(context.step);
+  restart(context.progress.step);
   if (bad == 0) return;
   const std::string text =
       c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
-               context.step, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
+               context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   if (context.is_main) log_warning(text);  // the values are those of all ranks
-  if (options_.action == "stop") context.request_stop(c10::str("step ", bad, " was not finite"));
+  if (options_.action == "stop") context.control.request_stop(c10::str("step ", bad, " was not finite"));
 }
 
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
   const std::string bad = weights_text(context.task);
   if (bad.empty()) return;
   const std::string text =
-      c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.step,
+      c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.progress.step,
                ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   throw SaveRefused(text);
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
-  if (context.error.empty()) look(context);
+  if (context.control.error.empty()) look(context);
 }
 
 }  // namespace duet

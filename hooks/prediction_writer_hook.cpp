@@ -118,7 +118,7 @@ void PredictionWriterHook::after_predict_iter(TrainContext& context) {
   if (options_.format == "jsonl") return;
   const NamedTensors tensors = selected(context);
   if (options_.per_batch) {
-    write_safetensors(folder_ + "/" + batch_file(context.iter), tensors);
+    write_safetensors(folder_ + "/" + batch_file(context.evaluation.batch_index), tensors);
   } else {
     keep(tensors);
   }
@@ -127,19 +127,20 @@ void PredictionWriterHook::after_predict_iter(TrainContext& context) {
 void PredictionWriterHook::after_predict_epoch(TrainContext& context) {
   if (options_.format != "safetensors") write_text(folder_ + "/predictions.jsonl", lines_);
   if (options_.format != "jsonl" && !options_.per_batch) write_whole();
-  log_info(c10::str("[PredictionWriterHook] predictions of ", context.iter, " batches are in ", folder_));
+  log_info(
+      c10::str("[PredictionWriterHook] predictions of ", context.evaluation.batch_index, " batches are in ", folder_));
 }
 
 NamedTensors PredictionWriterHook::selected(const TrainContext& context) const {
   NamedTensors tensors;
-  if (options_.keys.empty()) tensors = *context.outputs;
+  if (options_.keys.empty()) tensors = *context.evaluation.outputs;
   for (const std::string& key : options_.keys) {
-    const at::Tensor* output = find(*context.outputs, key);
-    if (output == nullptr) no_such_output(key, *context.outputs, "keys");
+    const at::Tensor* output = find(*context.evaluation.outputs, key);
+    if (output == nullptr) no_such_output(key, *context.evaluation.outputs, "keys");
     tensors.emplace_back(key, *output);
   }
   if (options_.with_inputs) {
-    for (const auto& [name, tensor] : context.batch->items()) tensors.emplace_back("input." + name, tensor);
+    for (const auto& [name, tensor] : context.evaluation.batch->items()) tensors.emplace_back("input." + name, tensor);
   }
   return tensors;
 }
@@ -167,8 +168,8 @@ void PredictionWriterHook::keep(const NamedTensors& tensors) {
 }
 
 void PredictionWriterHook::add_classes(const TrainContext& context) {
-  const at::Tensor* scores = find(*context.outputs, options_.class_key);
-  if (scores == nullptr) no_such_output(options_.class_key, *context.outputs, "class_key");
+  const at::Tensor* scores = find(*context.evaluation.outputs, options_.class_key);
+  if (scores == nullptr) no_such_output(options_.class_key, *context.evaluation.outputs, "class_key");
   if (scores->dim() != 2 || scores->size(1) == 0) {
     throw DataError(
         c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores->sizes(),

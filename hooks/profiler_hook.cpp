@@ -141,7 +141,7 @@ void ProfilerHook::before_train(TrainContext& context) {
 }
 
 void ProfilerHook::before_train_iter(TrainContext& context) {
-  if (nvtx_) nvtx_->begin_step(context.step + 1);
+  if (nvtx_) nvtx_->begin_step(context.progress.step + 1);
   if (!trace_) go_on(context);
 }
 
@@ -177,7 +177,7 @@ void ProfilerHook::go_on(const TrainContext& context) {
   if (next == Phase::kOff) return;
   if (!trace_) trace_ = std::make_unique<Trace>(options_, context.task);
   if (next == Phase::kWarmup) return;
-  const int64_t step = context.step + 1;
+  const int64_t step = context.progress.step + 1;
   if (trace_->state == Trace::State::kWarmup) trace_->start(step);
   trace_->begin_step(step);
 }
@@ -188,7 +188,7 @@ void ProfilerHook::write_trace(const TrainContext& context) {
   const std::unique_ptr<ProfilerResult> result = trace ? trace->stop() : nullptr;
   if (!result) return;
   // A run that failed was in the middle of a step.
-  const int64_t last = context.error.empty() ? context.step : trace->last_step;
+  const int64_t last = context.control.error.empty() ? context.progress.step : trace->last_step;
   if (last < trace->first_step) return;
   const std::string rank = rank_name(context);
   const std::string end = rank.empty() ? ".json" : "." + rank + ".json";

@@ -34,7 +34,7 @@ void publish_rates(TrainContext& context) {
   HyperParameters& numbers = context.hyper_parameters;
   if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
   if (numbers.group_count() == 1) return;
-  context.messages.gauge("max_lr", [&numbers] {
+  context.log.gauge("max_lr", [&numbers] {
     const double first = numbers.get(0, "lr");
     double most = first;
     for (std::size_t group = 1; group < numbers.group_count(); ++group) {
@@ -65,7 +65,7 @@ void RuntimeInfoHook::publish_momentum(TrainContext& context) {
   for (const char* name : {"momentum", "beta1"}) {
     if (!numbers.has(0, name)) continue;
     if (!momentum_->initial) momentum_->initial = numbers.get(0, name);
-    context.messages.gauge("momentum", [&numbers, name, momentum = momentum_] {
+    context.log.gauge("momentum", [&numbers, name, momentum = momentum_] {
       const double now = numbers.get(0, name);
       momentum->moved = momentum->moved || now != momentum->initial;
       return momentum->moved ? now : std::nan("");
@@ -78,9 +78,9 @@ void RuntimeInfoHook::before_train(TrainContext& context) {
   const at::Device device = device_of(context.task);
   publish_rates(context);
   publish_momentum(context);
-  context.messages.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
+  context.log.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
 
-  if (context.is_main) context.messages.text("runtime_info", run_line(context));
+  if (context.is_main) context.log.text("runtime_info", run_line(context));
 }
 
 StateDict RuntimeInfoHook::state_dict() const {

@@ -63,12 +63,12 @@ void SyncBuffersHook::before_train(TrainContext& context) {
 void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
 
 void SyncBuffersHook::before_val(TrainContext& context) {
-  if (context.step != synced_step_) synchronize(context);
+  if (context.progress.step != synced_step_) synchronize(context);
 }
 
 // By type, in an order that all ranks share.
 void SyncBuffersHook::synchronize(TrainContext& context) {
-  synced_step_ = context.step;
+  synced_step_ = context.progress.step;
   if (alone(context)) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, Buffers> by_type;

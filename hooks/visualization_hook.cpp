@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "io/png.h"
 #include "base/log.h"
-#include "core/message_hub.h"
+#include "core/run_log.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -27,21 +27,21 @@ VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options
 }
 
 void VisualizationHook::after_iter(TrainContext& context, const std::string& mode) {
-  const bool listened = context.messages.wants_images();
+  const bool listened = context.log.wants_images();
   if (!options_.draw || !context.is_main || (context.work_dir.empty() && !listened)) return;
-  if (context.iter == 0) samples_ = 0;
+  if (context.evaluation.batch_index == 0) samples_ = 0;
   // All ranks are at a batch of their own now, and those before were of one size.
   const int64_t ranks = context.communicator->world_size();
-  const int64_t first = ranks * std::exchange(samples_, samples_ + context.batch->size());
-  const int64_t batches = ranks * context.iter;  // before these
+  const int64_t first = ranks * std::exchange(samples_, samples_ + context.evaluation.batch->size());
+  const int64_t batches = ranks * context.evaluation.batch_index;  // before these
   if ((batches + ranks) / options_.interval == batches / options_.interval) return;
-  int64_t count = context.batch->size();
+  int64_t count = context.evaluation.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
   for (int64_t i = 0; i < count; ++i) {
-    const at::Tensor picture = options_.painter(*context.batch, *context.outputs, i);
+    const at::Tensor picture = options_.painter(*context.evaluation.batch, *context.evaluation.outputs, i);
     const std::string name = c10::str(mode, "_", first + i);
     if (!context.work_dir.empty() && !failed_) write_file(context, name, picture);
-    if (listened) context.messages.image(name, picture);
+    if (listened) context.log.image(name, picture);
   }
 }
 
@@ -50,7 +50,7 @@ void VisualizationHook::write_file(const TrainContext& context, const std::strin
   const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
   try {
     std::filesystem::create_directories(folder);
-    write_png((folder / c10::str(name, "_", context.step, ".png")).string(), picture);
+    write_png((folder / c10::str(name, "_", context.progress.step, ".png")).string(), picture);
   } catch (const std::exception& error) {
     failed_ = true;
     log_error(c10::str("[VisualizationHook] cannot write pictures to '", folder.string(), "' (", error.what(),

@@ -68,8 +68,9 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
 
 std::unique_ptr<Hook> record_validations(Half& half) {
   auto hook = std::make_unique<CallbackHook>("compare", kLowest);
-  hook->on(HookPoint::kAfterVal,
-           [&half](TrainContext& context) { half.validations.emplace_back(context.step, context.metrics); });
+  hook->on(HookPoint::kAfterVal, [&half](TrainContext& context) {
+    half.validations.emplace_back(context.progress.step, context.evaluation.metrics);
+  });
   return as_hook(std::move(hook));
 }
 

@@ -84,7 +84,7 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
   auto stop = std::make_unique<CallbackHook>("dry_run", kLowest);
-  stop->on(HookPoint::kAfterTrainEpoch, [](TrainContext& context) { context.request_stop("a dry run"); });
+  stop->on(HookPoint::kAfterTrainEpoch, [](TrainContext& context) { context.control.request_stop("a dry run"); });
   run.trainer->add_hook(std::move(stop));
   ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
   run.trainer->train(data, run.val.get());

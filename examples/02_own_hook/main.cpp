@@ -17,10 +17,10 @@ class StopWhenFlat : public duet::Hook {
 
   void after_train_iter(duet::TrainContext& context) override {
     // Gradients are clipped below, so the step knows their norm; a tensor stays on the device until it is read.
-    if (context.step % interval_ != 0) return;
-    norm_ = context.output->grad_norm.item<double>();
-    std::cout << "step " << context.step << ", gradient norm " << norm_ << "\n";
-    if (norm_ < threshold_) context.request_stop("the gradient is flat");
+    if (context.progress.step % interval_ != 0) return;
+    norm_ = context.step.result->grad_norm.item<double>();
+    std::cout << "step " << context.progress.step << ", gradient norm " << norm_ << "\n";
+    if (norm_ < threshold_) context.control.request_stop("the gradient is flat");
   }
 
   // What a resumed run must know.

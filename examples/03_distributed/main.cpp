@@ -34,8 +34,8 @@ int main() {
   duet::GraphTrainer trainer(std::move(task), options);
   auto print = std::make_unique<duet::CallbackHook>("print");
   print->on(duet::HookPoint::kAfterTrainIter, [](duet::TrainContext& context) {
-    if (!context.is_main || context.step % 100 != 1) return;
-    std::cout << "step " << context.step << ", loss " << context.output->loss.item<float>()
+    if (!context.is_main || context.progress.step % 100 != 1) return;
+    std::cout << "step " << context.progress.step << ", loss " << context.step.loss().item<float>()
               << "\n";  // of all ranks' points
   });
   trainer.add_hook(std::move(print));

@@ -8,7 +8,7 @@ namespace duet {
 inline void publish_rate(TrainContext& context) {
   HyperParameters& numbers = context.hyper_parameters;
   if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
-  context.messages.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
+  context.log.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
 }
 
 }  // namespace duet

@@ -211,7 +211,7 @@ TEST(HookList, CallsThePointThatItsNameSays) {
 
 TEST(HookList, StopsAtAnErrorExceptWhereEverybodyMustBeTold) {
   FakeRun run;
-  run.context.step = 12;
+  run.context.progress.step = 12;
   for (int i = 0; i < kPointCount; ++i) {
     const auto point = static_cast<HookPoint>(i);
     for (const std::string bad : {"h0", "h1", "h2"}) {
@@ -242,7 +242,7 @@ void expect_kind(const E& error, int exit_code) {
   HookList hooks;
   hooks.add(probe("a", kNormal, {}, [&](const std::string&, HookPoint) { throw error; }));
   FakeRun run;
-  run.context.step = 3;
+  run.context.progress.step = 3;
   const auto call = [&] { hooks.call(HookPoint::kAfterTrainIter, run.context); };
   expect_error<Expected>(call, {"[HookList] hook 'a' failed at after_train_iter of step 3: why"});
   try {
@@ -300,7 +300,7 @@ TEST(HookList, ExtendsErrorsOfInStep) {
     if (point == HookPoint::kInStep) throw GraphError("why");
   }));
   FakeRun run;
-  run.context.step = 5;
+  run.context.progress.step = 5;
   hooks.call(HookPoint::kBeforeTrainIter, run.context);
   const NamedTensors parameters;
   StepView step{parameters, run.output};

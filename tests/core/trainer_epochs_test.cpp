@@ -60,13 +60,14 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
     trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
     auto watch = std::make_unique<CallbackHook>("watch");
-    watch->on(HookPoint::kBeforeTrain, [&seen](TrainContext& context) { seen.planned = planned_steps(context); });
+    watch->on(HookPoint::kBeforeTrain,
+              [&seen](TrainContext& context) { seen.planned = context.progress.planned_steps(); });
     watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
       seen.last_lr = context.hyper_parameters.get(0, "lr");
-      for (const Batch& batch : context.micro_batches->batches) {
+      for (const Batch& batch : context.step.micro_batches->batches) {
         const at::Tensor ids = batch["id"];
         const auto* first = ids.const_data_ptr<int64_t>();
-        if (context.epoch == 1) seen.samples.insert(seen.samples.end(), first, first + ids.numel());
+        if (context.progress.epoch == 1) seen.samples.insert(seen.samples.end(), first, first + ids.numel());
       }
     });
     trainer->add_hook(std::move(watch));

@@ -36,7 +36,7 @@ TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
     Names calls;
     trainer->add_hook(recorder(calls));
     trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" && context.step == at) context.request_stop("enough");
+      if (point == "after_train_iter" && context.progress.step == at) context.control.request_stop("enough");
     }));
     const auto data = loader(10);
     trainer->train(*data);

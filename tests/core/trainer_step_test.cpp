@@ -149,7 +149,7 @@ TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   std::string error;
   trainer->add_hook(recorder(calls));
   trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
-    if (point == "after_train") error = context.error;
+    if (point == "after_train") error = context.control.error;
   }));
   trainer->step(batch(1));
   calls.clear();
@@ -182,7 +182,7 @@ TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
 TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   const auto trainer = trainer_for(mode(), {.max_steps = 5});
   trainer->add_hook(std::make_unique<EveryPointHook>("stop", [](const std::string& point, TrainContext& context) {
-    if (point == "after_train_iter" && context.step == 3) context.request_stop("enough");
+    if (point == "after_train_iter" && context.progress.step == 3) context.control.request_stop("enough");
   }));
   while (!trainer->finished()) trainer->step(batch(1));
   EXPECT_EQ(trainer->progress().step, 3);

@@ -113,20 +113,22 @@ TEST_P(Trainer, AHookSeesTheStepThatIsMeant) {
   std::vector<int64_t> windows, steps, epochs, within;
   trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
     EXPECT_EQ(context.mode, mode());
-    EXPECT_EQ(context.max_epochs, 2);
-    EXPECT_EQ(context.micro_batches != nullptr, point.find("_iter") != std::string::npos || point.find("backward") != std::string::npos ||
-                                             point.find("optimizer") != std::string::npos) << point;
+    EXPECT_EQ(context.progress.max_epochs, 2);
+    EXPECT_EQ(context.step.micro_batches != nullptr, point.find("_iter") != std::string::npos ||
+                                                         point.find("backward") != std::string::npos ||
+                                                         point.find("optimizer") != std::string::npos)
+        << point;
     if (point == "before_train_iter") {
-      EXPECT_EQ(context.output, nullptr);
-      windows.push_back(static_cast<int64_t>(context.micro_batches->batches.size()));
+      EXPECT_EQ(context.step.result, nullptr);
+      windows.push_back(static_cast<int64_t>(context.step.micro_batches->batches.size()));
     }
     if (point == "after_train_iter") {
-      EXPECT_EQ(context.steps_per_epoch, 2);
-      EXPECT_EQ(context.output->loss.dim(), 0);
-      EXPECT_EQ(context.output->log.at(0).first, "error");
-      steps.push_back(context.step);
-      epochs.push_back(context.epoch);
-      within.push_back(context.step_in_epoch);
+      EXPECT_EQ(context.progress.steps_per_epoch, 2);
+      EXPECT_EQ(context.step.loss().dim(), 0);
+      EXPECT_EQ(context.step.result->log.at(0).first, "error");
+      steps.push_back(context.progress.step);
+      epochs.push_back(context.progress.epoch);
+      within.push_back(context.progress.step_in_epoch);
     }
   }));
   trainer->train(*loader(10));
@@ -176,7 +178,7 @@ TEST_P(Trainer, AfterTrainReachesEveryHookWhoeverFails) {
     trainer->add_hook(recorder(first, "first"));
     int visits = 0;
     trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
-      if (point == "on_exception") seen_error = context.error;
+      if (point == "on_exception") seen_error = context.control.error;
       const bool once = bad == "before_run" || bad == "before_train" || bad == "after_train" || bad == "after_run";
       if (point == bad && ++visits == (once ? 1 : 2)) throw DataError("boom");
     }));
@@ -226,10 +228,10 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   Names calls;
   std::string error;
   trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
-    error = context.error;
+    error = context.control.error;
     if (point == "on_exception" || point == "after_train") {
-      EXPECT_EQ(context.micro_batches, nullptr);
-      EXPECT_EQ(context.output, nullptr);
+      EXPECT_EQ(context.step.micro_batches, nullptr);
+      EXPECT_EQ(context.step.result, nullptr);
       throw std::runtime_error("a second error");
     }
   }));
@@ -298,9 +300,9 @@ class SavingHook : public Hook {
  public:
   std::string name() const override { return "saving"; }
   void after_train_iter(TrainContext& context) override {
-    if (context.step == 2) saved = context.trainer_state.state_dict();
+    if (context.progress.step == 2) saved = context.trainer_state.state_dict();
   }
-  void before_val(TrainContext& context) override { validated.push_back(context.step); }
+  void before_val(TrainContext& context) override { validated.push_back(context.progress.step); }
   StateDict saved;
   std::vector<int64_t> validated;
 };

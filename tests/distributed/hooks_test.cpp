@@ -77,7 +77,7 @@ NamedTensors ids_by_epoch(BaseTrainer& trainer, DataSource& data) {
   auto watch = std::make_unique<CallbackHook>("watch");
   watch->on(HookPoint::kBeforeTrainEpoch, [&](TrainContext&) { epochs.emplace_back(); });
   watch->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
-    for (const Batch& batch : context.micro_batches->batches) {
+    for (const Batch& batch : context.step.micro_batches->batches) {
       const at::Tensor ids = batch["id"];
       for (int64_t i = 0; i < ids.numel(); ++i) epochs.back().push_back(ids[i].item<int64_t>());
     }

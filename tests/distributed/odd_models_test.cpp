@@ -166,7 +166,7 @@ TEST(DistributedOddModels, ALayerIsFrozenByTurns) {
     hook->on(HookPoint::kBeforeTrainEpoch, [](TrainContext& context) {
       for (auto& [name, parameter] : context.task.named_parameters()) {
         Tensor tensor = parameter;
-        if (name.starts_with("c.")) tensor.requires_grad_(context.epoch % 2 == 1);
+        if (name.starts_with("c.")) tensor.requires_grad_(context.progress.epoch % 2 == 1);
       }
     });
     trainer.add_hook(std::move(hook));

@@ -128,7 +128,7 @@ class FreezeLate : public Hook {
  public:
   explicit FreezeLate(at::Tensor parameter) : parameter_(std::move(parameter)) {}
   std::string name() const override { return "freeze"; }
-  void before_train_iter(TrainContext& context) override { parameter_.requires_grad_(context.step < 3); }
+  void before_train_iter(TrainContext& context) override { parameter_.requires_grad_(context.progress.step < 3); }
 
  private:
   at::Tensor parameter_;

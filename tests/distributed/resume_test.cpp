@@ -47,9 +47,9 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   std::vector<int64_t> seen;
   auto watch = std::make_unique<CallbackHook>("watch");
   watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
-    for (const Batch& batch : context.micro_batches->batches) {
+    for (const Batch& batch : context.step.micro_batches->batches) {
       const at::Tensor ids = batch["id"];
-      for (int64_t i = 0; context.epoch == 1 && i < ids.numel(); ++i) seen.push_back(ids[i].item<int64_t>());
+      for (int64_t i = 0; context.progress.epoch == 1 && i < ids.numel(); ++i) seen.push_back(ids[i].item<int64_t>());
     }
   });
   trainer->add_hook(std::move(watch));

@@ -87,7 +87,7 @@ TEST_P(Callbacks, AddCodeToTheStep) {
   at::Tensor expected = at::zeros({});
   auto hook = std::make_unique<CallbackHook>("watch");
   hook->on_step([sum](StepView& context) { sum.add_(context.output.loss); })
-      .on(HookPoint::kAfterTrainIter, [&](TrainContext& context) { expected = expected + context.output->loss; });
+      .on(HookPoint::kAfterTrainIter, [&](TrainContext& context) { expected = expected + context.step.loss(); });
   trainer->add_hook(std::move(hook));
   for (uint64_t n = 0; n < 9; ++n) trainer->step(testing::mlp_task().batch(8, n));
   trainer->finish();

@@ -159,7 +159,7 @@ TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));
   std::map<int64_t, StateDict> weights;
   trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
-    if (point == "before_val") weights[context.step] = copy_of(trainer->weights());
+    if (point == "before_val") weights[context.progress.step] = copy_of(trainer->weights());
   }));
   trainer->train(*loader(20), loader(4).get());
   const auto best = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_best();

@@ -109,7 +109,7 @@ TEST_P(PredictionWriter, LeavesNoHalfFileBehindAFailure) {
     const Names before = files(folder);
     auto fault = std::make_unique<CallbackHook>("fault");
     fault->on(HookPoint::kBeforePredictIter, [](TrainContext& context) {
-      if (context.iter == 2) throw std::runtime_error("planned");
+      if (context.evaluation.batch_index == 2) throw std::runtime_error("planned");
     });
     writer->add_hook(std::move(fault));
     expect_error<std::runtime_error>([&] { predict(*writer); }, {"planned"});
@@ -130,9 +130,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, PredictionWriter, ::testing::Values("eager", "gr
 class Outputs : public ::testing::Test {
  protected:
   void batch(PredictionWriterHook& hook, const NamedTensors& outputs) {
-    run.context.outputs = &outputs;
+    run.context.evaluation.outputs = &outputs;
     hook.after_predict_iter(run.context);
-    ++run.context.iter;
+    ++run.context.evaluation.batch_index;
   }
   TempDir folder;
   FakeRun run;

@@ -121,13 +121,13 @@ TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
   context.communicator = &group;
   SyncBuffersHook hook;
   hook.before_train(context);
-  context.step = 3;
+  context.progress.step = 3;
   hook.before_val(context);
   const int once = group.sums;
   EXPECT_EQ(once, 4);  // float, double, half, complex
   hook.before_val(context);
   EXPECT_EQ(group.sums, once);
-  context.step = 4;
+  context.progress.step = 4;
   hook.after_train_epoch(context);
   hook.before_val(context);
   EXPECT_EQ(group.sums, 2 * once);

@@ -33,13 +33,15 @@ struct Scenario {
 };
 
 std::string seen(const std::string& point, const TrainContext& c) {
-  std::string text = point + " u" + std::to_string(c.step) + " e" + std::to_string(c.epoch) + "." +
-                     std::to_string(c.step_in_epoch) + " i" + std::to_string(c.iter) + " " + to_string(c.outcome);
-  if (c.micro_batches != nullptr) text += " w" + std::to_string(c.micro_batches->batches.size());
-  if (c.output != nullptr && c.output->loss.defined()) text += " loss " + std::to_string(c.output->loss.item<double>());
-  for (const auto& [name, value] : c.metrics) text += " " + name + " " + std::to_string(value);
-  if (!c.error.empty()) text += " error " + c.error;
-  if (!c.stop_reason.empty()) text += " stop " + c.stop_reason;
+  std::string text = point + " u" + std::to_string(c.progress.step) + " e" + std::to_string(c.progress.epoch) + "." +
+                     std::to_string(c.progress.step_in_epoch) + " i" + std::to_string(c.evaluation.batch_index) + " " +
+                     to_string(c.control.outcome);
+  if (c.step.micro_batches != nullptr) text += " w" + std::to_string(c.step.micro_batches->batches.size());
+  if (c.step.result != nullptr && c.step.loss().defined())
+    text += " loss " + std::to_string(c.step.loss().item<double>());
+  for (const auto& [name, value] : c.evaluation.metrics) text += " " + name + " " + std::to_string(value);
+  if (!c.control.error.empty()) text += " error " + c.control.error;
+  if (!c.control.stop_reason.empty()) text += " stop " + c.control.stop_reason;
   return text;
 }
 
@@ -87,7 +89,7 @@ LoopOptions limits(int64_t steps, int64_t epochs, int64_t accumulate = 1, int64_
 // Does `what` the first time that `point` is reached at `step` or later.
 auto once(const std::string& point, int64_t step, std::function<void(TrainContext&)> what) {
   return [=, done = false](const std::string& at, TrainContext& context) mutable {
-    if (done || at != point || context.step < step) return;
+    if (done || at != point || context.progress.step < step) return;
     done = true;
     what(context);
   };
@@ -110,7 +112,7 @@ std::vector<Scenario> scenarios() {
   for (const int64_t accumulate : {1, 4}) {
     const LoopOptions loop = limits(0, 4, accumulate, 2);
     const std::string suffix = std::to_string(accumulate);
-    const auto stop = [](TrainContext& c) { c.request_stop("enough"); };
+    const auto stop = [](TrainContext& c) { c.control.request_stop("enough"); };
     const auto raise_signal = [](TrainContext&) { std::raise(SIGTERM); };
     all.push_back({"EarlyStop" + suffix, loop, 12, once("after_val_epoch", 2, stop)});
     all.push_back({"StopAtAnStep" + suffix, loop, 12, once("after_train_iter", 3, stop)});

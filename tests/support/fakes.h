@@ -101,10 +101,13 @@ struct FakeRun {
   FakeTask task;
   FakeHyperParameters hyper_parameters;
   FakeState state;
+  NamedTensors parameters = task.named_parameters();
   StepResult output;
   TrainContext context{task, hyper_parameters, state, "eager", ""};
 
-  explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {}
+  explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {
+    context.step.parameters = &parameters;
+  }
   FakeRun(const FakeRun&) = delete;
   FakeRun& operator=(const FakeRun&) = delete;
 
@@ -113,17 +116,17 @@ struct FakeRun {
     hook.before_train_iter(context);
     hyper_parameters.advance();
     output.loss = loss;
-    context.output = &output;
-    ++context.step;
-    ++context.step_in_epoch;
+    context.step.result = &output;
+    ++context.progress.step;
+    ++context.progress.step_in_epoch;
     hook.after_train_iter(context);
-    context.output = nullptr;
+    context.step.result = nullptr;
   }
   void step(Hook& hook, double loss = 0) { step(hook, at::scalar_tensor(loss)); }
 
   void validation(Hook& hook, MetricValues metrics) {
     hook.before_val(context);
-    context.metrics = std::move(metrics);
+    context.evaluation.metrics = std::move(metrics);
     hook.after_val_epoch(context);
     hook.after_val(context);
   }

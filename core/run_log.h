@@ -15,7 +15,7 @@ namespace duet {
 // Where components of a run leave what shall be logged, and where LoggerHook finds it. Costs nothing between log lines:
 // gauges are asked when a line is written, tensors stay on the device until then, and without somebody who logs
 // everything is dropped.
-class MessageHub {
+class RunLog {
  public:
   using Gauge = std::function<double()>;
   using ImageListener = std::function<void(const std::string& name, const at::Tensor& pixels)>;
@@ -27,17 +27,17 @@ class MessageHub {
   const std::map<std::string, Gauge>& gauges() const { return gauges_; }
 
   // A value of this step: 0-dim, on any device. The last one of a name counts; the next step starts with none.
-  void scalar(const std::string& name, at::Tensor value);
-  void scalar(const std::string& name, double value);
-  const std::vector<std::pair<std::string, at::Tensor>>& scalars() const { return scalars_; }
-  void clear_scalars() { scalars_.clear(); }
+  void operator()(const std::string& name, at::Tensor value);
+  void operator()(const std::string& name, double value);
+  const std::vector<std::pair<std::string, at::Tensor>>& values() const { return values_; }
+  void start_step() { values_.clear(); }
 
   // uint8 [height, width, 3] RGB on the CPU, or a text; go to everybody who listens, at once.
   void image(const std::string& name, const at::Tensor& pixels) const;
   void text(const std::string& name, const std::string& text) const;
   bool wants_images() const;
 
-  // Keeps somebody listening for as long as it, or a copy of it, lives; may outlive the hub.
+  // Keeps somebody listening for as long as it, or a copy of it, lives; may outlive the log.
   using Listening = std::shared_ptr<const void>;
   // Without a function for pictures none are made for this listener.
   [[nodiscard]] Listening listen(ImageListener image, TextListener text);
@@ -46,7 +46,7 @@ class MessageHub {
   struct Listener;
 
   std::map<std::string, Gauge> gauges_;
-  std::vector<std::pair<std::string, at::Tensor>> scalars_;
+  std::vector<std::pair<std::string, at::Tensor>> values_;
   std::vector<std::weak_ptr<const Listener>> listeners_;
 };
 

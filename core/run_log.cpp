@@ -1,4 +1,4 @@
-#include "core/message_hub.h"
+#include "core/run_log.h"
 
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
@@ -8,50 +8,48 @@
 
 namespace duet {
 
-struct MessageHub::Listener {
+struct RunLog::Listener {
   ImageListener image;
   TextListener text;
 };
 
-void MessageHub::scalar(const std::string& name, at::Tensor value) {
+void RunLog::operator()(const std::string& name, at::Tensor value) {
   if (!value.defined() || value.numel() != 1) {
-    throw ConfigError(c10::str("[MessageHub] found ", value.defined() ? c10::str("a tensor ", value.sizes()) : "nothing",
+    throw ConfigError(c10::str("[RunLog] found ", value.defined() ? c10::str("a tensor ", value.sizes()) : "nothing",
                                " for '", name, "', expected one number; reduce it to its mean"));
   }
-  for (auto& entry : scalars_) {
+  for (auto& entry : values_) {
     if (entry.first != name) continue;
     entry.second = std::move(value);
     return;
   }
-  scalars_.emplace_back(name, std::move(value));
+  values_.emplace_back(name, std::move(value));
 }
 
-void MessageHub::scalar(const std::string& name, double value) {
-  scalar(name, at::scalar_tensor(value, at::kDouble));
-}
+void RunLog::operator()(const std::string& name, double value) { (*this)(name, at::scalar_tensor(value, at::kDouble)); }
 
-void MessageHub::image(const std::string& name, const at::Tensor& pixels) const {
+void RunLog::image(const std::string& name, const at::Tensor& pixels) const {
   for (const auto& one : listeners_) {
     const auto listener = one.lock();
     if (listener && listener->image) listener->image(name, pixels);
   }
 }
 
-void MessageHub::text(const std::string& name, const std::string& text) const {
+void RunLog::text(const std::string& name, const std::string& text) const {
   for (const auto& one : listeners_) {
     const auto listener = one.lock();
     if (listener && listener->text) listener->text(name, text);
   }
 }
 
-bool MessageHub::wants_images() const {
+bool RunLog::wants_images() const {
   return std::any_of(listeners_.begin(), listeners_.end(), [](const auto& one) {
     const auto listener = one.lock();
     return listener && listener->image;
   });
 }
 
-MessageHub::Listening MessageHub::listen(ImageListener image, TextListener text) {
+RunLog::Listening RunLog::listen(ImageListener image, TextListener text) {
   std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
   auto listener = std::make_shared<const Listener>(Listener{std::move(image), std::move(text)});
   listeners_.push_back(listener);
