@@ -48,7 +48,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
   context_.progress.max_epochs = options_.max_epochs;
   // With one seed all ranks would draw the same dropout masks.
   if (!ranks_->is_main()) seed_all(rank_seed(default_seed(), step_->communicator().rank()));
-  task().train(true);
+  step_->task().train(true);
 }
 
 BaseTrainer::~BaseTrainer() = default;
@@ -306,7 +306,7 @@ StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
 
 void BaseTrainer::load_state_dict(const StateDict& state) {
   state_->load_state_dict(own_rank_state(state, step_->communicator()));
-  result_ = {.loss = state_->loss};
+  result_ = {state_->loss, {}, {}};
   executor_->state_replaced();
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
 }

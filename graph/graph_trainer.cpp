@@ -1,8 +1,8 @@
 #include "graph/graph_trainer.h"
 
 #include <c10/util/StringUtil.h>
-#include "base/device.h"
 #include "base/error.h"
+#include "core/train_step.h"
 #include "graph/record/op_recorder.h"
 #include "graph/detail/step_cache.h"
 
@@ -17,43 +17,52 @@ void GraphOptions::validate() const {
   }
 }
 
+namespace {
+
+class GraphExecutor : public StepExecutor {
+ public:
+  GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options)
+      : step_(step), is_cuda_(device.is_cuda()), cache(capture_method_for(device, options.fuse), options) {
+    if (options.fallback == Fallback::kEager) return;
+    const std::string reason = step.why_not_captured();
+    require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
+    OpRecorder::self_check();
+  }
+  const char* mode() const override { return "graph"; }
+  StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) override {
+    return static_cast<StepPath>(static_cast<int>(cache.plan(step_, micro_batches, observer)) - 1);
+  }
+  StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override {
+    if (path == StepPath::kEager) return cache.run_eager(step_, micro_batches, observer);
+    return cache.run(step_, micro_batches, observer);
+  }
+  bool ranks_need_same_path() const override { return is_cuda_; }
+  void state_replaced() override { cache.drop_outdated(step_); }
+
+ private:
+  TrainStep& step_;
+  bool is_cuda_;
+
+ public:
+  StepCache cache;
+};
+
+}  // namespace
+
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-    : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), options.resolved_device())) {}
+    : BaseTrainer(std::move(task), options, [&graph](TrainStep& step, at::Device device) {
+        graph.validate();
+        return std::make_unique<GraphExecutor>(step, device, graph);
+      }) {}
 
-GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
-                           at::Device device)
-    : BaseTrainer("graph", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop),
-      cache_(std::make_unique<StepCache>(capture_method_for(device, graph.fuse), graph)) {
-  if (graph.fallback == Fallback::kEager) return;
-  const std::string reason = rule().why_not_captured();
-  require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
-  OpRecorder::self_check();
-}
+StepCache& GraphTrainer::cache() const { return static_cast<GraphExecutor&>(executor()).cache; }
 
-GraphTrainer::~GraphTrainer() = default;
+std::vector<SignatureReport> GraphTrainer::report() const { return cache().report(); }
 
-StepResult GraphTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& points) {
-  if (!ranks_mix()) return cache_->run(rule(), micro_batches, points);
-  return cache_->run_eager(rule(), micro_batches, points);
-}
+int64_t GraphTrainer::eager_steps() const { return cache().eager_steps(); }
 
-// Collectives of NCCL that are captured on one rank and not on another are asking for trouble. On the CPU all ways send the
-// same.
-double GraphTrainer::plan(const MicroBatches& micro_batches, const StepObserver& points) {
-  return device().is_cuda() ? cache_->plan(rule(), micro_batches, points) : 0;
-}
+int64_t GraphTrainer::replays() const { return cache().replays(); }
 
-void GraphTrainer::load_state_dict(const StateDict& state) {
-  BaseTrainer::load_state_dict(state);
-  cache_->drop_outdated(rule());
-}
-
-std::vector<SignatureReport> GraphTrainer::report() const { return cache_->report(); }
-
-int64_t GraphTrainer::eager_steps() const { return cache_->eager_steps(); }
-
-int64_t GraphTrainer::replays() const { return cache_->replays(); }
-
-std::string GraphTrainer::program_text() const { return cache_->program_text(parameters()); }
+std::string GraphTrainer::program_text() const { return cache().program_text({}); }
 
 }  // namespace duet

@@ -2,7 +2,6 @@
 
 #include "../core/trainer.h"
 #include "graph_options.h"
-#include "../core/trainer_options.h"
 
 #include <memory>
 #include <string>
@@ -19,7 +18,6 @@ class GraphTrainer : public BaseTrainer {
  public:
   explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {},
                         const GraphOptions& graph = {});
-  ~GraphTrainer() override;
 
   // One entry per signature seen, in order of first sight.
   std::vector<SignatureReport> report() const;
@@ -29,14 +27,8 @@ class GraphTrainer : public BaseTrainer {
   // The captured step of the latest step as text; empty if it was not captured.
   std::string program_text() const;
 
-  void load_state_dict(const StateDict& state) override;
-
  private:
-  GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
-  double plan(const MicroBatches& micro_batches, const StepObserver& points) override;
-  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& points) override;
-
-  std::unique_ptr<StepCache> cache_;
+  StepCache& cache() const;
 };
 
 }  // namespace duet

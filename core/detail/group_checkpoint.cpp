@@ -1,6 +1,6 @@
 #include "core/detail/group_checkpoint.h"
 
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

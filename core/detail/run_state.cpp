@@ -103,7 +103,7 @@ void RunState::load_counters(const StateDict& state) {
   context_.progress.epoch = state.integer("trainer.epoch");
   context_.progress.step_in_epoch = state.integer("trainer.step_in_epoch");
   validated_step = state.integer("trainer.validated_step");
-  loss = {};
+  loss = at::Tensor();
   if (!state.has("trainer.loss")) return;
   const at::Tensor& saved = state.tensor("trainer.loss");
   const at::Device device = step_.parameters().front().second.device();

@@ -63,7 +63,7 @@ TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
     std::vector<StateDict> states;
     const auto whole = trainer_for(mode(), loop);
     whole->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.trainer_state.state_dict()));
+      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.checkpoint_state()));
     }));
     whole->train(*loader(10));
     const StateDict last = whole->state_dict();

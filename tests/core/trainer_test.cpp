@@ -300,7 +300,7 @@ class SavingHook : public Hook {
  public:
   std::string name() const override { return "saving"; }
   void after_train_iter(TrainContext& context) override {
-    if (context.progress.step == 2) saved = context.trainer_state.state_dict();
+    if (context.progress.step == 2) saved = context.checkpoint_state();
   }
   void before_val(TrainContext& context) override { validated.push_back(context.progress.step); }
   StateDict saved;

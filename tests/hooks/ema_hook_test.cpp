@@ -59,7 +59,7 @@ TEST(EMAHook, EqualsThatOfMmengine) {
     task.set(0);
     FakeHyperParameters numbers;
     FakeState state;
-    TrainContext context{task, numbers, state, "eager", ""};
+    TrainContext context{task, numbers, [&] { return state.state_dict(); }, "eager", ""};
     EMAHook hook({.average = {.type = golden.type, .momentum = kMomentum, .gamma = kGamma, .interval = golden.interval},
                   .update_buffers = golden.update_buffers,
                   .begin_iter = golden.begin});

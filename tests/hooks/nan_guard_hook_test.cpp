@@ -217,7 +217,7 @@ class MaskedTask : public FakeTask {
 TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
   MaskedTask task;
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   NaNGuardHook hook({.action = "stop"});
   hook.before_save_checkpoint(context);
   task.buffer[1] = std::nan("");

@@ -80,7 +80,7 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
     threads.emplace_back([&, rank] {
       BufferTask task(buffers[rank]);
       FakeRun run;
-      TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+      TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
       context.communicator = ranks[rank].get();
       SyncBuffersHook hook;
       hook.before_train(context);
@@ -116,7 +116,7 @@ class Others : public testing::FakeCommunicator {
 TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
   BufferTask task(buffers_of(0));
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   Others group;
   context.communicator = &group;
   SyncBuffersHook hook;
@@ -136,7 +136,7 @@ TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
 TEST(SyncBuffersHook, DoesNothingAlone) {
   BufferTask task(buffers_of(1));
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   SyncBuffersHook hook;
   ::testing::internal::CaptureStderr();
   hook.before_train(context);

@@ -103,7 +103,7 @@ struct FakeRun {
   FakeState state;
   NamedTensors parameters = task.named_parameters();
   StepResult output;
-  TrainContext context{task, hyper_parameters, state, "eager", ""};
+  TrainContext context{task, hyper_parameters, [this] { return state.state_dict(); }, "eager", ""};
 
   explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {
     context.step.parameters = &parameters;
