@@ -150,6 +150,7 @@ void BaseTrainer::run_micro_batches(MicroBatches& micro_batches) {
   output_ = with_checked_indices("step", context_.progress.step, [&] { return run_one_step(micro_batches, *points_); });
   rule_->end();
   context_.step.result = &output_;
+  context_.log.put_results(output_);
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
   ++context_.progress.step;
   ++context_.progress.step_in_epoch;
