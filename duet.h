@@ -90,7 +90,7 @@
 #include "graph/graph_trainer.h"  // GraphTrainer: captured and replayed
 
 // hooks: what happens around a step (the number is the priority)
-#include "hooks/callback_hook.h"           // 50: lambdas at any point
+#include "core/callback_hook.h"            // 50: lambdas at any point
 #include "hooks/checkpoint_hook.h"         // 90: interval, keep, best
 #include "hooks/default_hooks.h"           // the standard list
 #include "hooks/dist_sampler_seed_hook.h"  // 50: is the order of the data a new one in each epoch?

@@ -3,6 +3,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "core/step_rule.h"
 
 #include <algorithm>
 
@@ -27,6 +28,17 @@ void RunLog::operator()(const std::string& name, at::Tensor value) {
 }
 
 void RunLog::operator()(const std::string& name, double value) { (*this)(name, at::scalar_tensor(value, at::kDouble)); }
+
+void RunLog::put_results(const StepResult& result) {
+  const auto before = static_cast<std::ptrdiff_t>(values_.size());
+  const auto put = [this](const std::string& name, const at::Tensor& value) {
+    if (value.defined()) values_.emplace_back(name, value);
+  };
+  put("loss", result.loss);
+  for (const auto& [name, value] : result.log) put(name, value);
+  put("grad_norm", result.grad_norm);
+  std::rotate(values_.begin(), values_.begin() + before, values_.end());
+}
 
 void RunLog::image(const std::string& name, const at::Tensor& pixels) const {
   for (const auto& one : listeners_) {

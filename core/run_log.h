@@ -12,9 +12,18 @@
 
 namespace duet {
 
-// Where components of a run leave what shall be logged, and where LoggerHook finds it. Costs nothing between log lines:
-// gauges are asked when a line is written, tensors stay on the device until then, and without somebody who logs
-// everything is dropped.
+struct StepResult;
+
+// Where a run leaves what shall be logged, and where LoggerHook finds it. A number takes one of three ways into a line:
+//
+//   of a step         run.log(name, value). The trainer puts the step's results before them: the loss, what the task
+//                     returned in StepOutput::log, grad_norm. LoggerHook takes all of them over at after_train_iter,
+//                     as tensors on the device, and reads them when a line of kind "train" is due.
+//   at any time       run.log.gauge(name, f): asked when such a line is written.
+//   of an evaluation  what the metrics gave, TrainContext::evaluation.metrics: a line of kind "val" or "test".
+//
+// So nothing is read between lines, and without somebody who logs everything is dropped. Texts and pictures go to
+// everybody who listens, at once.
 class RunLog {
  public:
   using Gauge = std::function<double()>;
@@ -30,7 +39,9 @@ class RunLog {
   void operator()(const std::string& name, at::Tensor value);
   void operator()(const std::string& name, double value);
   const std::vector<std::pair<std::string, at::Tensor>>& values() const { return values_; }
+  // By the trainer: a step begins, a step has run.
   void start_step() { values_.clear(); }
+  void put_results(const StepResult& result);
 
   // uint8 [height, width, 3] RGB on the CPU, or a text; go to everybody who listens, at once.
   void image(const std::string& name, const at::Tensor& pixels) const;

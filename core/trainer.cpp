@@ -171,6 +171,7 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   step_->end();
   state_->loss = result_.loss;
   context_.step.result = &result_;
+  context_.log.put_results(result_);
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
   ++progress.step;
   ++progress.step_in_epoch;

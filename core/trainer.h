@@ -34,16 +34,23 @@ class BaseTrainer : public Stateful {
   ~BaseTrainer() override;
 
   // `priority` takes the place of the hook's own. Throws ConfigError as HookList::add does.
-  void add_hook(std::unique_ptr<Hook> hook, std::optional<int> priority = std::nullopt) {
-    hooks_.add(std::move(hook), priority);
-  }
   template <class H>
   void add_hook(std::unique_ptr<H> hook, std::optional<int> priority = std::nullopt) {
-    hooks_.add(as_hook(std::move(hook)), priority);
+    hooks_.add(std::move(hook), priority);
+  }
+  // Calls `callback` at `point`, as a hook of its own: several of one point and priority in the order they were given
+  // in.
+  void on(HookPoint point, std::function<void(TrainContext&)> callback, std::string name = "", int priority = kNormal) {
+    hooks_.on(point, std::move(callback), std::move(name), priority);
   }
   // Its results are called "<prefix>/<name>", or "<name>" without a prefix. Two of one name are a ConfigError of the
   // evaluation.
   void add_metric(std::unique_ptr<Metric> metric, std::string prefix = "");
+  // trainer.add_metric<Accuracy>(): a metric made of `arguments`.
+  template <class M, class... Arguments>
+  void add_metric(Arguments&&... arguments) {
+    add_metric(std::make_unique<M>(std::forward<Arguments>(arguments)...));
+  }
 
   // Trains to the limits of LoopOptions, from where this trainer stands (0, or a loaded state).
   // Validates on `validation` every val_interval steps if it is given.

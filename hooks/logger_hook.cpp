@@ -152,10 +152,6 @@ void LoggerHook::collect(TrainContext& context) {
   window_.start_step();
   window_.add("data_time", context.step.data_seconds);
   window_.add("time", seconds);
-  const StepResult& output = *context.step.result;
-  window_.add("loss", output.loss);
-  for (const auto& [name, value] : output.log) window_.add(name, value);
-  window_.add("grad_norm", output.grad_norm);
   for (const auto& [name, value] : context.log.values()) window_.add(name, value);
 }
 

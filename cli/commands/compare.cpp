@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "core/task.h"
 #include "base/detail/tensor_compare.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 

@@ -6,7 +6,7 @@
 #include "cli/scratch_folder.h"
 #include "distributed/communicator.h"
 #include "base/error.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 

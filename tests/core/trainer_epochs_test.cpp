@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/param_scheduler_hook.h"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include "core/detail/group_checkpoint.h"
 #include "base/error.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include "metrics/accuracy.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/dist_sampler_seed_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"

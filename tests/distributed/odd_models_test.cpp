@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "core/module_task.h"
 #include "graph/graph_trainer.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <torch/torch.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include "checkpoint/checkpoint.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/sync_buffers_hook.h"
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include "base/error.h"
 #include "core/module_task.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <torch/torch.h>
 
 #include <functional>

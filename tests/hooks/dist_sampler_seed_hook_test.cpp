@@ -1,6 +1,6 @@
 #include "hooks/dist_sampler_seed_hook.h"
 
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 
 #include <algorithm>

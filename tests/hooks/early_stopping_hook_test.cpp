@@ -1,6 +1,6 @@
 #include "hooks/early_stopping_hook.h"
 
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 
 #include <limits>

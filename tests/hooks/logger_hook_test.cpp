@@ -91,7 +91,6 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
       run.output.grad_norm = at::scalar_tensor(1.25);
       run.context.log("decay", 0.5);
       run.step(hook, 2 * seconds * 100);
-      run.context.log.start_step();
     }
     hook.after_train(run.context);
   });

@@ -1,7 +1,7 @@
 #include "hooks/prediction_writer_hook.h"
 
 #include "io/safetensors.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 #include "hooks/profiler_hook.h"
 
 #include "base/device.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>

@@ -131,15 +131,16 @@ TEST_P(HookSequence, IsTheSameInBothModes) { expect_same_sequence(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Runs, HookSequence, ::testing::ValuesIn(scenarios()),
                          [](const auto& info) { return info.param.name; });
 
-const Names& train_points() {
-  static const Names kPoints = {
-      "before_run",       "after_run",        "before_train",     "after_train",    "before_train_epoch",
-      "after_train_epoch", "before_train_iter", "after_train_iter", "before_val",     "after_val",
-      "before_val_epoch", "after_val_epoch",  "before_val_iter",  "after_val_iter", "before_test",
-      "after_test",       "before_test_epoch", "after_test_epoch", "before_test_iter", "after_test_iter",
-      "before_predict",   "after_predict",    "before_predict_epoch", "after_predict_epoch", "before_predict_iter",
-      "after_predict_iter", "after_backward", "before_optimizer_step", "after_optimizer_step"};
-  return kPoints;
+// Those that every run here reaches.
+Names run_points() {
+  Names points;
+#define DUET_NAME(point, member) points.emplace_back(#member);
+  DUET_HOOK_POINTS(DUET_NAME)
+#undef DUET_NAME
+  std::erase_if(points, [](const std::string& point) {
+    return point.find("checkpoint") != std::string::npos || point == "on_exception";
+  });
+  return points;
 }
 
 class ErrorAtPoint : public ::testing::TestWithParam<std::string> {};
@@ -166,7 +167,7 @@ TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(train_points()),
+INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(run_points()),
                          [](const auto& info) { return info.param; });
 
 // The order of points, written out once: two steps with a validation after the second, one epoch of two.
@@ -187,6 +188,86 @@ TEST(HookOrder, OfASmallRunIsThis) {
       expected.emplace_back(point);
     }
     EXPECT_EQ(calls, expected) << mode;
+  }
+}
+
+// Counts its calls, and its base's beside its own.
+class Base : public Hook {
+ public:
+  std::string name() const override { return "hierarchy"; }
+  void before_train_iter(TrainContext& run) override {
+    Hook::before_train_iter(run);
+    ++base_calls;
+  }
+  void after_backward(TrainContext& run) override {
+    Hook::after_backward(run);
+    ++base_calls;
+  }
+  void in_step(StepView& view) override { Hook::in_step(view); }
+  int base_calls = 0, calls = 0;
+};
+
+class Between : public Base {};
+
+class Derived : public Between {
+ public:
+  void before_train_iter(TrainContext& run) override {
+    Between::before_train_iter(run);
+    ++calls;
+  }
+  void after_backward(TrainContext& run) override {
+    Between::after_backward(run);
+    ++calls;
+  }
+  void after_train_iter(TrainContext& run) override {
+    Hook::after_train_iter(run);
+    ++calls;
+  }
+};
+
+TEST(HookCalls, GoOnIfAnOverrideCallsItsBase) {
+  constexpr int kSteps = 7;
+  for (const std::string mode : {"eager", "graph"}) {
+    for (const bool type_is_known : {true, false}) {
+      const auto trainer = trainer_for(mode, limits(kSteps, 0));
+      auto made = std::make_unique<Derived>();
+      const Derived& hook = *made;
+      if (type_is_known) {
+        trainer->add_hook(std::move(made));
+      } else {
+        trainer->add_hook(std::unique_ptr<Hook>(std::move(made)));
+      }
+      EXPECT_EQ(trainer->hooks().uses(HookPoint::kBeforeOptimizerStep), !type_is_known);
+      EXPECT_EQ(trainer->hooks().uses(HookPoint::kInStep), true);
+      const auto training = loader(12);
+      trainer->train(*training);
+      EXPECT_EQ(hook.base_calls, 2 * kSteps) << mode << type_is_known;
+      EXPECT_EQ(hook.calls, 3 * kSteps) << mode << type_is_known;
+    }
+  }
+}
+
+TEST(HookCalls, ReachLambdasAndShowTheStep) {
+  for (const std::string mode : {"eager", "graph"}) {
+    const auto trainer = trainer_for(mode, limits(4, 0));
+    std::vector<double> norms, losses;
+    trainer->on(HookPoint::kAfterBackward,
+                [&](TrainContext& run) { norms.push_back(run.step.gradients()[0].norm().item<double>()); });
+    trainer->on(HookPoint::kAfterTrainIter,
+                [&](TrainContext& run) { losses.push_back(run.step.loss().item<double>()); });
+    trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
+      run.log("norm/first", norms.back());
+      EXPECT_EQ(run.log.values().front().first, "loss");
+      EXPECT_EQ(run.log.values().back().first, "norm/first");
+    });
+    trainer->on(HookPoint::kAfterTrain, [](TrainContext& run) { run.step.loss(); });
+    trainer->add_metric<Accuracy>();
+    const auto training = loader(8), validation = loader(4, 5, false);
+    EXPECT_THROW(trainer->train(*training), ConfigError) << "there is no step after training";
+    EXPECT_EQ(norms.size(), 4U);
+    EXPECT_EQ(losses.size(), 4U);
+    for (const double norm : norms) EXPECT_GT(norm, 0);
+    EXPECT_EQ(trainer->validate(*validation).count("accuracy"), 1U);
   }
 }
 

@@ -117,10 +117,12 @@ struct FakeRun {
     hyper_parameters.advance();
     output.loss = loss;
     context.step.result = &output;
+    context.log.put_results(output);
     ++context.progress.step;
     ++context.progress.step_in_epoch;
     hook.after_train_iter(context);
     context.step.result = nullptr;
+    context.log.start_step();
   }
   void step(Hook& hook, double loss = 0) { step(hook, at::scalar_tensor(loss)); }
 

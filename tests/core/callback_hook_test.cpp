@@ -1,4 +1,4 @@
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 
 #include <ATen/TensorOperators.h>
 #include "core/hook_list.h"

@@ -1,4 +1,4 @@
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 
 #include "base/error.h"
 
