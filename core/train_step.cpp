@@ -305,7 +305,7 @@ void TrainStep::clear_schedule(const std::string& name) {
 double TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
 void TrainStep::agree_anew() {
-  if (distributed_) distributed_->agree_anew();
+  if (distributed_) distributed_->recheck();
 }
 
 void TrainStep::append_key(std::vector<int64_t>& key) const {
