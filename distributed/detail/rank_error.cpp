@@ -42,8 +42,12 @@ std::string packed_error(const std::exception_ptr& error) {
   }
 }
 
-void throw_error_of(int64_t rank, const std::string& packed) {
-  const std::string text = c10::str("on rank ", rank, ": ", packed.substr(1));
+std::string packed_error_of(int64_t rank, const std::string& packed) {
+  return c10::str(packed.front(), "on rank ", rank, ": ", packed.substr(1));
+}
+
+void throw_packed(const std::string& packed) {
+  const std::string text = packed.substr(1);
   for (const ErrorType& type : kErrorTypes) {
     if (type.letter == packed.front()) type.raise(text);
   }
