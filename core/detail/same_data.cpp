@@ -45,8 +45,8 @@ void check_parts(const std::vector<std::string>& all, const char* what) {
       continue;
     }
     throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ", found,
-                               ", expected one of ", count, " that no other rank reads; give every rank a ",
-                               "DistributedSampler with the communicator's rank() and world_size()"));
+                               ", expected one of ", count, " that no other rank reads; leave the ",
+                               "sampler to the DataLoader, or give every rank a DistributedSampler of its own rank()"));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/toy_tasks.h"
@@ -109,8 +110,32 @@ TEST(InitDistributed, AWrongDeviceOfOneRankIsAnErrorOfAll) {
   }
 }
 
+TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBefore) {
+  const std::string text = stderr_of([] {
+    expect_no_error(run_processes(2, [](const Launch& launch) {
+      TrainerOptions options;
+      const auto ranks = init_distributed(options_of(launch));
+      make_trainer("eager", mlp_task().make(), options);
+      return NamedTensors();
+    }));
+  });
+  EXPECT_NE(text.find("this trainer trains alone on every rank"), std::string::npos) << text;
+}
+
+TEST(InitDistributed, ANullCommunicatorIsAnError) {
+  const auto results = run_processes(1, [](const Launch&) {
+    TrainerOptions options;
+    options.distributed.communicator = nullptr;
+    make_trainer("eager", mlp_task().make(), options);
+    return NamedTensors();
+  });
+  EXPECT_EQ(results[0].exit_code, 2) << results[0].error;
+}
+
 TEST(InitDistributed, GivesOneProcessWhatCostsNothing) {
-  const auto ranks = init_distributed({.device = "cpu", .launch = {.rank = 0, .world_size = 1}});
+  InitOptions options{.device = "cpu"};
+  options.launch = {.rank = 0, .world_size = 1};
+  const auto ranks = init_distributed(options);
   EXPECT_EQ(ranks, one_process());
   EXPECT_EQ(DistributedOptions().communicator, one_process());
 }
