@@ -5,7 +5,7 @@
 #include "cli/failure.h"
 #include "cli/libtorch_log.h"
 #include "distributed/detail/connect.h"
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "distributed/communicator.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -78,26 +78,25 @@ std::string config_lines(const RunConfig& config) {
   return lines;
 }
 
-// The same line of two ranks, or "nothing" for the one that lacks a key: its line there is of another key.
-std::pair<std::string, std::string> difference_of(const std::string& lines, const std::string& other_lines) {
+// The lines of one key on both ranks: "nothing" for the one that lacks it, whose line there is of another key.
+RankDifference of_one_key(RankDifference found, const std::vector<std::string>& all) {
   const auto key_of = [](const std::string& line) { return line.substr(0, line.find(": ")); };
-  auto [line, other] = first_different_lines(lines, other_lines);
-  if (key_of(line) == key_of(other)) return {line, other};
-  const bool has_key = ("\n" + other_lines).find("\n" + key_of(line) + ": ") != std::string::npos;
-  (has_key ? line : other) = "nothing";
-  return {line, other};
+  if (key_of(found.there) == key_of(found.on_first)) return found;
+  const bool rank_has_key = ("\n" + all[found.rank]).find("\n" + key_of(found.on_first) + ": ") != std::string::npos;
+  (rank_has_key ? found.on_first : found.there) = "nothing";
+  return found;
 }
 
 void check_same_config(Communicator& ranks, const RunConfig& config) {
   std::string lines;
   run_on_all_ranks(ranks, [&] { lines = config_lines(config); });
   const std::vector<std::string> all = ranks.all_gather(lines);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const auto [first, other] = difference_of(all[0], all[rank]);
-    throw ConfigError(c10::str("[Launch] found different configs: '", first, "' on rank 0 and '", other, "' on rank ",
-                               rank, ", expected one config; start all ranks with the same file and overrides"));
-  }
+  const auto difference = first_difference(all);
+  if (!difference) return;
+  const RankDifference found = of_one_key(*difference, all);
+  throw ConfigError(c10::str("[Launch] found different configs: '", found.on_first, "' on rank 0 and '", found.there,
+                             "' on rank ", found.rank,
+                             ", expected one config; start all ranks with the same file and overrides"));
 }
 
 int run_together(RunConfig& config, Communicator& ranks, const std::function<int(RunConfig&)>& run) {
@@ -162,32 +161,25 @@ bool on_any(Communicator& ranks, bool here) {
 }
 
 void check_same_option(Communicator& ranks, const std::string& name, const std::string& value) {
-  const std::vector<std::string> all = ranks.all_gather(value);
-  const auto said = [&](std::size_t rank) { return all[rank].empty() ? "no " + name : name + " " + all[rank]; };
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw ConfigError(c10::str("[Launch] found '", said(0), "' on rank 0 and '", said(rank), "' on rank ", rank,
-                               ", expected one call; start all ranks with the same words"));
-  }
+  const std::string own = value.empty() ? "no " + name : name + " " + value;
+  check_same_on_all_ranks<ConfigError>(ranks, own, [](const RankDifference& found) {
+    return c10::str("[Launch] found '", found.on_first, "' on rank 0 and '", found.there, "' on rank ", found.rank,
+                    ", expected one call; start all ranks with the same words");
+  });
 }
 
 void check_same_size(Communicator& ranks, const std::string& what, int64_t size) {
-  const auto all = ranks.all_gather(std::vector<double>{static_cast<double>(size)});
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw DataError(c10::str("[Launch] ", what, " has ", static_cast<int64_t>(all[0][0]), " samples on rank 0 and ",
-                             static_cast<int64_t>(all[rank][0]), " on rank ", rank,
-                             ", expected the same data; give every machine a whole copy"));
-  }
+  check_same_on_all_ranks<DataError>(ranks, std::to_string(size), [&](const RankDifference& found) {
+    return c10::str("[Launch] ", what, " has ", found.on_first, " samples on rank 0 and ", found.there, " on rank ",
+                    found.rank, ", expected the same data; give every machine a whole copy");
+  });
 }
 
 void check_same_weights(Communicator& ranks, const std::string& path, const std::string& hash) {
-  const std::vector<std::string> all = ranks.all_gather(hash);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw CheckpointError(c10::str("[load_from] '", path, "' holds other weights on rank ", rank,
-                                   " than on rank 0, expected the same file; give every machine a copy"));
-  }
+  check_same_on_all_ranks<CheckpointError>(ranks, hash, [&](const RankDifference& found) {
+    return c10::str("[load_from] '", path, "' holds other weights on rank ", found.rank,
+                    " than on rank 0, expected the same file; give every machine a copy");
+  });
 }
 
 }  // namespace duet

@@ -309,7 +309,7 @@ void TrainStep::clear_schedule(const std::string& name) {
 uint64_t TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
 void TrainStep::agree_anew() {
-  if (distributed_) distributed_->agree_anew();
+  if (distributed_) distributed_->recheck();
 }
 
 void TrainStep::append_key(std::vector<int64_t>& key) const {

@@ -21,6 +21,7 @@ void TrainStepOptions::validate() const {
     throw ConfigError(c10::str("[TrainStepOptions] amp is ", *amp, ", expected BFloat16, Half or none"));
   }
   if (loss_scale) loss_scale->validate();
+  distributed.validate();
 }
 
 }  // namespace duet

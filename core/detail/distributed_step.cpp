@@ -6,13 +6,14 @@
 #include "distributed/detail/same_model.h"
 #include "core/train_step.h"
 
+#include <iterator>
+
 namespace duet {
 
 namespace {
 
 // Before anything is built on the values.
 const DistributedOptions& with_same_model(Task& task, const DistributedOptions& options) {
-  options.validate();
   NamedTensors all = task.named_parameters();
   for (auto& item : task.named_buffers()) all.push_back(std::move(item));
   make_same_model(all, *options.communicator);
@@ -36,21 +37,36 @@ uint64_t DistributedStep::fingerprint() const {
   return hash_with(model, settings_.hash());
 }
 
-void DistributedStep::agree_anew() {
-  settings_.agree_anew();
-  gradients_.agree_anew();
-  if (broadcasts_buffers_) buffers_.agree_anew();
+void DistributedStep::recheck() {
+  settings_.recheck();
+  gradients_.recheck();
+  if (broadcasts_buffers_) buffers_.recheck();
 }
 
+namespace {
+
+// The loss first. Empty on a rank without a micro-batch.
+NamedTensors values_of(const StepResult& result) {
+  NamedTensors values;
+  if (!result.loss.defined()) return values;
+  values.emplace_back("loss", result.loss);
+  values.insert(values.end(), result.log.begin(), result.log.end());
+  return values;
+}
+
+}  // namespace
+
 void DistributedStep::before_last_backward(const StepResult& share) {
-  values_.start(share);
+  values_.start(values_of(share));
   gradients_.arm();
 }
 
 void DistributedStep::after_backward(StepResult& output, bool has_batch) {
-  if (!has_batch) values_.start(output);
+  if (!has_batch) values_.start({});
   gradients_.finish();
-  values_.finish(output);
+  NamedTensors sums = values_.finish();
+  output.loss = sums.front().second;
+  output.log.assign(std::make_move_iterator(sums.begin() + 1), std::make_move_iterator(sums.end()));
 }
 
 void DistributedStep::after_step() {

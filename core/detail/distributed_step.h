@@ -21,7 +21,7 @@ class DistributedStep {
 
   // See TrainStep. A layout is the same on all ranks before the first step.
   uint64_t fingerprint() const;
-  void agree_anew();
+  void recheck();
   // Host side, before each step, in whichever way it runs.
   void prepare(const HyperParameters& numbers) {
     settings_.prepare(numbers);

@@ -1,7 +1,7 @@
 #include "core/detail/same_settings.h"
 
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
 #include "distributed/detail/layout_hash.h"
 #include "optim/optimizers/optimizer_options.h"
@@ -158,22 +158,19 @@ void SameSettings::forget(const std::string& name) {
 }
 
 void SameSettings::prepare(const HyperParameters& numbers) {
-  if (!agrees_anew_) return;
-  agrees_anew_ = false;
+  if (!rechecks_) return;
+  rechecks_ = false;
   agree("", numbers);
 }
 
 void SameSettings::agree(const std::string& options, const HyperParameters& numbers) {
   std::string own = c10::str("trainer number: ", trainer_, "\n", options, text_of(numbers));
   for (const auto& [name, values] : curves_) own += c10::str(name, " follows a curve: yes\n", values);
-  const std::vector<std::string> all = ranks_->all_gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " trains with other settings than rank 0 (", there,
-                               "; on rank 0 ", here, "), expected the same everywhere; give all ranks the same options, ",
-                               "let hooks set numbers on all of them, and step trainers in the same order"));
-  }
+  check_same_on_all_ranks<ConfigError>(*ranks_, own, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " trains with other settings than rank 0 (", found.there,
+                    "; on rank 0 ", found.on_first, "), expected the same everywhere; give all ranks the same options, ",
+                    "let hooks set numbers on all of them, and step trainers in the same order");
+  });
   hash_ = hash_with(0, static_cast<uint64_t>(trainer_));
 }
 

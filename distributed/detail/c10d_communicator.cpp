@@ -28,7 +28,7 @@ struct PlainCalls {
   c10::impl::ExcludeDispatchKeyGuard below_recorder{c10::DispatchKey::Fake};
 };
 
-// The verdict is there: no need to wait any longer.
+// It is known why the group has failed: no need to wait any longer.
 struct GroupIsOver {};
 
 constexpr std::chrono::milliseconds kLookUp{100};

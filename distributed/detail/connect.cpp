@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include "distributed/detail/c10d_communicator.h"
-#include "distributed/detail/meeting.h"
+#include "distributed/detail/rendezvous.h"
 #include "distributed/detail/nccl_backend.h"
 #include "distributed/detail/rank_error.h"
 #include "base/error.h"
@@ -97,16 +97,16 @@ void ignore_broken_pipes() {
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
-// What a rank needs to talk to the others.
-struct Meeting {
+// Where the ranks of this group write.
+struct GroupStore {
   c10::intrusive_ptr<c10d::Store> store;
   std::unique_ptr<PeerWatch> watch;  // null for a world of one
 };
 
-Meeting meet_others(const Launch& launch, at::Device device, milliseconds timeout) {
+GroupStore join_group(const Launch& launch, at::Device device, milliseconds timeout) {
   if (launch.world_size <= 1) return {c10::make_intrusive<c10d::HashStore>(), nullptr};
   const auto store = open_store(launch, launch.holds_store(), timeout);
-  const std::string prefix = meet(launch, {device}, store, timeout);
+  const std::string prefix = rendezvous(launch, {device}, store, timeout);
   auto own = part_of(open_store(launch, /*server=*/false, timeout), prefix);
   auto watch = std::make_unique<PeerWatch>(std::move(own), launch.rank, launch.world_size, launch.agent_store ? -1 : 0);
   return {part_of(store, prefix), std::move(watch)};
@@ -136,25 +136,25 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
   if (launch.world_size <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
-  Meeting meeting = meet_others(launch, device, timeout);
+  GroupStore group = join_group(launch, device, timeout);
   try {
-    const auto host = make_gloo_backend(launch, part_of(meeting.store, "host"), timeout);
-    const auto tensors = make_device_backend(launch, device, part_of(meeting.store, "device"), timeout);
+    const auto host = make_gloo_backend(launch, part_of(group.store, "host"), timeout);
+    const auto tensors = make_device_backend(launch, device, part_of(group.store, "device"), timeout);
     // The store lives as long as the communicator: rank 0 holds it.
     struct Owner {
       c10::intrusive_ptr<c10d::Store> store;
       std::unique_ptr<C10dCommunicator> communicator;
     };
     auto owner = std::make_shared<Owner>();
-    owner->store = meeting.store;
+    owner->store = group.store;
     owner->communicator =
-        std::make_unique<C10dCommunicator>(host, tensors, std::move(meeting.watch), timeouts_of(options),
+        std::make_unique<C10dCommunicator>(host, tensors, std::move(group.watch), timeouts_of(options),
                                            device);
     return {owner, owner->communicator.get()};
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    const std::string why = meeting.watch ? meeting.watch->diagnose(first_line(error)) : first_line(error);
+    const std::string why = group.watch ? group.watch->diagnose(first_line(error)) : first_line(error);
     throw PeerError(c10::str("[Launch] rank ", launch.rank, " cannot connect to the other ranks: ", why,
                              "; if all live, check the network between the machines, and GLOO_SOCKET_IFNAME"));
   }
@@ -165,7 +165,7 @@ void fail_to_connect(const Launch& launch, const std::exception_ptr& error, cons
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
   try {
-    meet(launch, {.failure = packed_error(error)}, open_store(launch, launch.holds_store(), timeout), timeout);
+    rendezvous(launch, {.failure = packed_error(error)}, open_store(launch, launch.holds_store(), timeout), timeout);
   } catch (const std::exception&) {
     // This rank's own error among them.
   }

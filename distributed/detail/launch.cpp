@@ -140,7 +140,7 @@ bool lacks_address(const Names* names, const Variables& variable, const Launch& 
          launch.local_world_size < launch.world_size;
 }
 
-void read_meeting_place(const Names* names, const Variables& variable, Launch& launch) {
+void read_address(const Names* names, const Variables& variable, Launch& launch) {
   const auto first_of = [&](std::initializer_list<const char*> variables) {
     for (const char* name : variables) {
       if (const auto text = variable(name)) return *text;
@@ -240,7 +240,7 @@ Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
     refuse_left_over(variable, launch);
     if (flags.local_rank) launch.local_rank = *flags.local_rank;
   }
-  read_meeting_place(names, variable, launch);
+  read_address(names, variable, launch);
   read_elastic(variable, launch);
   if (flags.master_address) launch.master_address = *flags.master_address;
   if (flags.master_port) launch.master_port = *flags.master_port;

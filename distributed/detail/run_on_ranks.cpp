@@ -20,7 +20,7 @@ void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
   const std::vector<std::string> all = ranks.all_gather(packed_error(error));
   if (error) std::rethrow_exception(error);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) throw_error_of(static_cast<int64_t>(rank), all[rank]);
+    if (!all[rank].empty()) throw_packed(packed_error_of(static_cast<int64_t>(rank), all[rank]));
   }
 }
 

@@ -5,9 +5,9 @@
 
 namespace duet {
 
-// How long nothing was heard of another process. Time that this process did not listen in, since it was stopped or the
-// machine was too busy, counts little: the other may well have spoken. Private to core/comm.
-class Silence {
+// How long ago another process was heard of. Time that this process did not listen in, since it was stopped or the
+// machine was too busy, counts little: the other may well have spoken. Private to distributed/.
+class HeartbeatAge {
  public:
   using Clock = std::chrono::steady_clock;
   // No two looks are further apart in a process that runs.

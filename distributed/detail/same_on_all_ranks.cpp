@@ -1,4 +1,4 @@
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 #include <sstream>
 
@@ -13,6 +13,15 @@ std::pair<std::string, std::string> first_different_lines(const std::string& a, 
     if (!too) y = "nothing";
     if (x != y || (!more && !too)) return {x, y};
   }
+}
+
+std::optional<RankDifference> first_difference(const std::vector<std::string>& all) {
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    auto [there, on_first] = first_different_lines(all[rank], all[0]);
+    return RankDifference{rank, std::move(there), std::move(on_first)};
+  }
+  return std::nullopt;
 }
 
 }  // namespace duet
