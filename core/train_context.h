@@ -3,6 +3,7 @@
 #include "../base/batch.h"
 #include "message_hub.h"
 #include "../base/state_dict.h"
+#include "../metrics/metric.h"
 #include "step_rule.h"
 
 #include <algorithm>
@@ -15,8 +16,6 @@ namespace duet {
 class Communicator;
 class DataSource;
 class Task;
-
-using MetricValues = std::map<std::string, double>;
 
 // How a run ends: reached its limits; a hook asked to stop; interrupted, so that it shall go on later; failed.
 enum class RunOutcome { kNone, kRunning, kFinished, kStopped, kInterrupted, kFailed };
