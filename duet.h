@@ -32,7 +32,7 @@
 #include "data/text_dataset.h"         // characters of a text file
 
 // core/model: what is trained
-#include "optim/groups/module_info.h"  // the layers of a model, as rules for parameter groups see them
+#include "optim/groups/model_info.h"  // the layers of a model, as rules for parameter groups see them
 #include "core/module_task.h"  // make_task: a Task from a module and a loss function
 #include "core/script_task.h"  // a TorchScript file as a Task
 

@@ -2,6 +2,7 @@
 
 #include "../base/batch.h"
 #include "../base/state_dict.h"
+#include "../metrics/metric.h"
 #include "run_log.h"
 #include "../distributed/communicator.h"
 #include "../optim/hyper_parameters.h"
@@ -17,8 +18,6 @@ namespace duet {
 
 class DataSource;
 class Task;
-
-using MetricValues = std::map<std::string, double>;
 
 // Where a run stands and how far it shall go. Counts finished steps.
 struct Progress {

@@ -308,7 +308,7 @@ void TrainStep::clear_schedule(const std::string& name) {
 
 uint64_t TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
-void TrainStep::agree_anew() {
+void TrainStep::recheck_ranks() {
   if (distributed_) distributed_->recheck();
 }
 

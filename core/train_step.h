@@ -74,9 +74,9 @@ class TrainStep : public HyperParameters, public Stateful {
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
   uint64_t fingerprint() const;
-  // Called on all ranks where it is not: the next step, which runs op by op, agrees on these even on a rank that
-  // sees no change of its own. Otherwise one that does would wait for the others, and they for it.
-  void agree_anew();
+  // Called on all ranks where it is not the same: the next step, which runs op by op, compares layouts and
+  // hyper-parameters even on a rank that sees no change of its own. Otherwise one that does would wait for the others.
+  void recheck_ranks();
 
   at::Device device() const { return device_; }
   Task& task() { return *task_; }

@@ -45,10 +45,10 @@ CustomKey read_custom_key(const ConfigNode& node) {
 // A mistake that only shows on the model is reported with the place of the options.
 template <class Options>
 ParamGroupsFn located_at(const ConfigNode& node, const Options& options,
-                         ParamGroups (*make)(const Task&, const OptimizerOptions&, const Options&)) {
-  return [node, options, make](const Task& task, const OptimizerOptions& optimizer) {
+                         ParamGroups (*make)(const ModelInfo&, const OptimizerOptions&, const Options&)) {
+  return [node, options, make](const ModelInfo& model, const OptimizerOptions& optimizer) {
     ParamGroups groups;
-    node.located([&] { groups = make(task, optimizer, options); });
+    node.located([&] { groups = make(model, optimizer, options); });
     return groups;
   };
 }

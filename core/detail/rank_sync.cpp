@@ -62,7 +62,7 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   own.total = decision.total_weight;
   own.samples_elsewhere = decision.samples - samples;
   same_layout_ = decision.same_layout || !decision.has_data;
-  if (!same_layout_) step_.agree_anew();
+  if (!same_layout_) step_.recheck_ranks();
   if (decision.has_data) warn_of_same_batches(own);
   return decision;
 }

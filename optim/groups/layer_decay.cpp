@@ -33,8 +33,8 @@ BackboneDepth rule_for(std::string type, const LayerDecayOptions& options) {
                     "', whose depths are not known, expected ConvNeXt, BEiT, MAE or VisionTransformer" + kGiveDepths);
 }
 
-Depth depth_of_backbone(const Task& task, const LayerDecayOptions& options) {
-  const std::vector<ModuleInfo> modules = task.modules();
+Depth depth_of_backbone(const ModelInfo& model, const LayerDecayOptions& options) {
+  const std::vector<ModuleInfo> modules = model.modules();
   const auto at_path = [&modules](const char* path) {
     return std::find_if(modules.begin(), modules.end(), [path](const ModuleInfo& m) { return m.path == path; });
   };
@@ -52,10 +52,10 @@ Depth depth_of_backbone(const Task& task, const LayerDecayOptions& options) {
   };
 }
 
-Depth depth_of(const Task& task, const LayerDecayOptions& options, const std::string& any_name) {
+Depth depth_of(const ModelInfo& model, const LayerDecayOptions& options, const std::string& any_name) {
   std::function<std::optional<LayerDepth>(const std::string&)> given = options.depth;
-  if (!given && task.layer_depth(any_name)) given = [&task](const std::string& name) { return task.layer_depth(name); };
-  if (!given) return depth_of_backbone(task, options);
+  if (!given && model.layer_depth(any_name)) given = [&model](const std::string& name) { return model.layer_depth(name); };
+  if (!given) return depth_of_backbone(model, options);
   return [given](const std::string& name) {
     const std::optional<LayerDepth> depth = given(name);
     require<ConfigError>(depth.has_value(), "[LayerDecay] layer_depth gives no depth for '" + name +
@@ -89,12 +89,12 @@ void LayerDecayOptions::validate() const {
   }
 }
 
-ParamGroups layer_decay_groups(const Task& task, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {
+ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {
   options.validate();
   ParamGroupBuilder builder(optimizer, /*may_differ=*/true);
-  const NamedTensors parameters = task.named_parameters();
+  const NamedTensors parameters = model.named_parameters();
   if (parameters.empty()) return {};
-  const Depth depth_of_name = depth_of(task, options, parameters.front().first);
+  const Depth depth_of_name = depth_of(model, options, parameters.front().first);
   const bool has_decay = builder.base().count("weight_decay") != 0;
   for (const auto& parameter : parameters) {
     if (!parameter.second.requires_grad()) continue;

@@ -37,8 +37,8 @@ std::string parent_of(const std::string& path) {
 
 class Rules {
  public:
-  Rules(const Task& task, const ParamwiseOptions& options) : options_(options) {
-    for (const ModuleInfo& module : task.modules()) kinds_.emplace(module.path, module.kind);
+  Rules(const ModelInfo& model, const ParamwiseOptions& options) : options_(options) {
+    for (const ModuleInfo& module : model.modules()) kinds_.emplace(module.path, module.kind);
     for (const auto& entry : options.custom_keys) keys_.push_back(entry.first);
     // The map is in alphabetical order, which a stable sort keeps among equally long keys.
     std::stable_sort(keys_.begin(), keys_.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
@@ -126,8 +126,8 @@ class Rules {
 };
 
 // A rule that could not take effect would be as good as ignored.
-void check_possible(const Task& task, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
-  if (task.modules().empty() &&
+void check_possible(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
+  if (model.modules().empty() &&
       (options.norm_decay_mult || options.dwconv_decay_mult || options.dcn_offset_lr_mult || options.bias_lr_mult)) {
     throw ConfigError(
         "[ParamwiseOptions] norm_decay_mult, bias_lr_mult, dwconv_decay_mult and dcn_offset_lr_mult ask "
@@ -190,12 +190,12 @@ void ParamwiseOptions::validate() const {
   check_multiplier("dcn_offset_lr_mult", dcn_offset_lr_mult.value_or(1));
 }
 
-ParamGroups paramwise_groups(const Task& task, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
+ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
   options.validate();
-  check_possible(task, optimizer, options);
+  check_possible(model, optimizer, options);
   ParamGroupBuilder builder(optimizer, options.bypass_duplicate);
-  Rules rules(task, options);
-  const NamedTensors parameters = task.named_parameters();
+  Rules rules(model, options);
+  const NamedTensors parameters = model.named_parameters();
   for (const auto& parameter : parameters) {
     Outcome outcome = apply(rules, rules.subject(parameter.first, parameter.second), options, builder.base());
     builder.add(parameter, std::move(outcome.numbers), outcome.rule);

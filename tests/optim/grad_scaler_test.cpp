@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/torch_reference.h"
 #include "tests/support/trainer_runs.h"
 
 // Loss scaling and what happens to steps that are not finite, in both modes.
@@ -20,20 +21,15 @@ using testing::same_bits;
 constexpr int kSteps = 60;
 const std::vector<std::vector<int64_t>> kShapes = {{4, 3}, {7}, {2, 2}, {1}, {5}};
 
-struct Golden {
-  std::string optimizer;
-  int64_t groups;
-  std::vector<double> scales, weights;
-};
+// What torch.amp.GradScaler makes of the same steps on this machine (scaler_reference.py).
+const std::string kReferencePath = std::string(DUET_REFERENCES) + "/scaler.safetensors";
 
-const std::vector<Golden>& goldens() {
-  static const std::vector<Golden> all = {
-#include "tests/optim/scaler_golden.inc"
-  };
+const StateDict& references() {
+  static const StateDict all = testing::torch_reference(kReferencePath);
   return all;
 }
 
-// As in make_scaler_golden.py.
+// As in scaler_reference.py.
 Tensor table(at::IntArrayRef shape, int64_t first, int64_t step, int64_t modulus, int64_t offset, int64_t divisor) {
   const int64_t count = c10::multiply_integers(shape);
   const Tensor index = at::add(at::mul(at::arange(count, at::kLong), step), first);
@@ -102,15 +98,21 @@ TrainerOptions scaled(const std::string& optimizer) {
   return options;
 }
 
-using Parameters = std::tuple<std::string, std::size_t>;
+using Parameters = std::tuple<std::string, std::string, int64_t>;  // mode, optimizer, groups
 
-class ScalerGolden : public ::testing::TestWithParam<Parameters> {};
+class ScalerGolden : public ::testing::TestWithParam<Parameters> {
+ protected:
+  void SetUp() override {
+    if (references().tensors().empty()) GTEST_SKIP() << testing::no_reference(kReferencePath, "make_references.py");
+  }
+};
 
 TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
-  const auto& [mode, index] = GetParam();
-  const Golden& golden = goldens().at(index);
-  TrainerOptions options = scaled(golden.optimizer);
-  options.param_groups = groups_of(golden.groups);
+  const auto& [mode, optimizer, group_count] = GetParam();
+  const StateDict golden = references().part(optimizer + "_" + std::to_string(group_count));
+  const Tensor scales = golden.tensor("scales");
+  TrainerOptions options = scaled(optimizer);
+  options.param_groups = groups_of(group_count);
   auto task = std::make_unique<SlopeTask>();
   const SlopeTask& lent = *task;
   const auto trainer = testing::make_trainer(mode, std::move(task), options);
@@ -119,27 +121,30 @@ TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
     const auto found = infinite.find(step);
     const StepResult& output = trainer->step(slopes(step, found == infinite.end() ? -1 : found->second));
     ASSERT_EQ(output.log.back().first, "loss_scale");
-    EXPECT_EQ(output.log.back().second.item<double>(), golden.scales.at(step)) << "step " << step;
+    EXPECT_EQ(output.log.back().second.item<double>(), scales[step].item<double>()) << "step " << step;
   }
   EXPECT_EQ(trainer->hyper_parameters().applied(), kSteps - 4);
   const std::vector<double> found = flat(lent.weights);
-  ASSERT_EQ(found.size(), golden.weights.size());
+  const Tensor weights = golden.tensor("weights");
+  ASSERT_EQ(static_cast<int64_t>(found.size()), weights.numel());
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (golden.optimizer == "RMSprop") {
-      EXPECT_NEAR(found[i], golden.weights[i], 1e-6 * std::abs(golden.weights[i]) + 1e-9) << i;
+    const double expected = weights[static_cast<int64_t>(i)].item<double>();
+    if (optimizer == "RMSprop") {
+      EXPECT_NEAR(found[i], expected, 1e-6 * std::abs(expected) + 1e-9) << i;
     } else {
-      EXPECT_EQ(found[i], golden.weights[i]) << i;  // the same kernels
+      EXPECT_EQ(found[i], expected) << i;  // the same kernels
     }
   }
 }
 
 std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
-  const Golden& golden = goldens().at(std::get<1>(info.param));
-  return std::get<0>(info.param) + golden.optimizer + std::to_string(golden.groups);
+  return std::get<0>(info.param) + std::get<1>(info.param) + std::to_string(std::get<2>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ScalerGolden,
-                         ::testing::Combine(::testing::Values("eager", "graph"), ::testing::Range<std::size_t>(0, 9)), name_of);
+                         ::testing::Combine(::testing::Values("eager", "graph"), ::testing::Values("AdamW", "SGD", "RMSprop"),
+                                            ::testing::Values<int64_t>(1, 2, 5)),
+                         name_of);
 
 class NonFiniteSteps : public ::testing::TestWithParam<std::string> {};
 

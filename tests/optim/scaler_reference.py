@@ -1,8 +1,4 @@
-#!/usr/bin/env python3
-"""Writes scaler_golden.inc: what torch.amp.GradScaler does with planted infinities, for grad_scaler_test.cpp.
-
-usage: make_scaler_golden.py > scaler_golden.inc        (any Python with torch; made with 2.11.0)
-"""
+"""What torch.amp.GradScaler does with planted infinities, for grad_scaler_test.cpp; make_references.py writes it down."""
 
 import torch
 
@@ -43,22 +39,13 @@ def run(name, group_count):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-    values = torch.cat([weight.detach().reshape(-1) for weight in weights]).tolist()
-    return scales, values
+    return scales, torch.cat([weight.detach().reshape(-1) for weight in weights])
 
 
-def braces(values):
-    return "{" + ", ".join(float(value).hex() for value in values) + "}"
-
-
-def main():
-    print("// Made by make_scaler_golden.py with torch", torch.__version__)
-    print("// optimizer, groups, scale of each step, weights at the end")
+def references():
+    """KIND_GROUPS.scales: the scale of each step; KIND_GROUPS.weights: the weights at the end."""
     for name in ("AdamW", "SGD", "RMSprop"):
         for group_count in (1, 2, 5):
             scales, values = run(name, group_count)
-            print(f'{{"{name}", {group_count}, {braces(scales)},\n {braces(values)}}},')
-
-
-if __name__ == "__main__":
-    main()
+            yield f"{name}_{group_count}.scales", torch.tensor(scales, dtype=torch.float64)
+            yield f"{name}_{group_count}.weights", values

@@ -1,14 +1,11 @@
-"""Writes optimizer_golden.inc: what torch.optim makes of four parameters in 300 steps, for every optimizer and its flags.
+"""What torch.optim makes of four parameters in 300 steps, for every optimizer and its flags; make_references.py writes it
+down.
 
 Parameters and gradients are closed formulas of float32 numbers without rounding, so that the C++ tests can make the same ones;
-the file holds each case's options as C++, so that a case is described here alone. Where duet calls ATen's fused kernels,
+optimizer_cases.inc holds each case's options as C++, so that a case is described here alone. Where duet calls ATen's fused kernels,
 torch.optim is run with fused=True, and the bits must agree; otherwise with its single-tensor code. torch has no Lion: it is
 written here in NumPy from Algorithm 2 of its paper and checked against itself in float64.
-
-    .venv/bin/python tests/optim/optimizers/make_optimizer_golden.py
 """
-
-import pathlib
 
 import numpy as np
 import torch
@@ -263,33 +260,20 @@ def cpp_options(kind, options):
     return "{" + ", ".join(fields) + "}"
 
 
-def bits(tensor):
-    return tensor.contiguous().numpy().astype("<f4").view("<u4")
+def references():
+    """CASE.STEPS: the weights of all parameters after so many steps."""
+    for kind, cases in CASES.items():
+        for name, options in cases.items():
+            for steps, weights in trajectory(kind, options):
+                yield f"{kind}_{name}.{steps}", weights.clone()
 
 
-def hexadecimal(tensor):
-    return "".join(f"{word:08x}" for word in bits(tensor))
-
-
-def bfloat16_probe():
-    """CPUs round the sums of a bfloat16 product differently; Muon's goldens bind only where this comes out the same."""
-    matrix = torch.stack([gradient(0, step).flatten() for step in range(16)]).bfloat16()
-    return torch.addmm(matrix @ matrix.T, matrix @ matrix.T, matrix @ matrix.T, beta=-1.5, alpha=0.5).float().flatten()
-
-
-def main():
-    torch.set_num_threads(1)
-    path = pathlib.Path(__file__).with_name("optimizer_golden.inc")
-    with path.open("w") as out:
-        out.write(f"// Written by make_optimizer_golden.py with torch {torch.__version__}: case, options, numbers from step\n")
-        out.write(f"// {RETUNED_AT} on, fused, {{step, bits of the weights}}.\n")
-        out.write(f'{{"bfloat16_probe", {{}}, {{}}, false, {{{{0, "{hexadecimal(bfloat16_probe())}"}}}}}},\n')
-        for kind, cases in CASES.items():
-            for name, options in cases.items():
-                then = ", ".join(f'{{"{number}", {value!r}}}' for number, value in options.get("then", {}).items())
-                weights = ",\n  ".join(f'{{{u}, "{hexadecimal(w)}"}}' for u, w in trajectory(kind, options))
-                fused = "true" if kind in FUSED else "false"
-                out.write(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {fused}, {{\n  {weights}}}}},\n')
-
-
-main()
+def cases_text():
+    """optimizer_cases.inc: case, options, hyper-parameters from the middle on, whether torch.optim runs the same kernels."""
+    lines = [f"// Written by make_references.py --cases: case, options, numbers from step {RETUNED_AT} on, fused.\n"]
+    for kind, cases in CASES.items():
+        for name, options in cases.items():
+            then = ", ".join(f'{{"{number}", {value!r}}}' for number, value in options.get("then", {}).items())
+            fused = "true" if kind in FUSED else "false"
+            lines.append(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {fused}}},\n')
+    return "".join(lines)

@@ -1,10 +1,6 @@
-"""Writes lbfgs_golden.inc: where torch.optim.LBFGS goes on two functions whose gradients are written out, so that lbfgs_test.cpp
-can evaluate them by the same operations.
-
-    .venv/bin/python tests/optim/optimizers/make_lbfgs_golden.py
+"""Where torch.optim.LBFGS goes on two functions whose gradients are written out, so that lbfgs_test.cpp can evaluate them
+by the same operations; make_references.py writes it down.
 """
-
-import pathlib
 
 import torch
 
@@ -61,6 +57,18 @@ def trajectory(function, options, dtype):
     return rows, optimizer.state[parameters[0]]
 
 
+def references():
+    """CASE.steps: {loss before, ten weights after} of each step; CASE.n_iter and CASE.func_evals."""
+    for function, cases in FUNCTIONS.items():
+        for name in cases:
+            for dtype, suffix in ((torch.float64, "float64"), (torch.float32, "float32")):
+                rows, state = trajectory(globals()[function], CASES[name], dtype)
+                case = f"{function}_{name}_{suffix}"
+                yield f"{case}.steps", torch.tensor(rows, dtype=torch.float64)
+                for count in ("n_iter", "func_evals"):
+                    yield f"{case}.{count}", torch.tensor(state[count])
+
+
 def cpp(value):
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
@@ -68,22 +76,11 @@ def cpp(value):
 FIELDS = "lr max_iter max_eval tolerance_grad tolerance_change history_size line_search_fn".split()
 
 
-def main():
-    torch.set_num_threads(1)
-    path = pathlib.Path(__file__).with_name("lbfgs_golden.inc")
-    with path.open("w") as out:
-        out.write(f"// Written by make_lbfgs_golden.py with torch {torch.__version__}: function, case, options, double, n_iter,\n")
-        out.write("// func_evals, {loss before, ten weights after} of each step.\n")
-        for function, cases in FUNCTIONS.items():
-            for name in cases:
-                fields = ", ".join(f".{field} = {cpp(CASES[name][field])}" for field in FIELDS if field in CASES[name])
-                for dtype in (torch.float64, torch.float32):
-                    rows, state = trajectory(globals()[function], CASES[name], dtype)
-                    digits = 17 if dtype == torch.float64 else 9
-                    text = ",\n  ".join("{" + ", ".join(f"{value:.{digits}g}" for value in row) + "}" for row in rows)
-                    wide = "true" if dtype == torch.float64 else "false"
-                    out.write(f'{{"{function}", "{name}", {{.type = "LBFGS"{", " + fields if fields else ""}}}, {wide}, ')
-                    out.write(f'{state["n_iter"]}, {state["func_evals"]}, {{\n  {text}}}}},\n')
-
-
-main()
+def cases_text():
+    """lbfgs_cases.inc: function, case, options."""
+    lines = ["// Written by make_references.py --cases: function, case, options.\n"]
+    for function, cases in FUNCTIONS.items():
+        for name in cases:
+            fields = "".join(f", .{field} = {cpp(CASES[name][field])}" for field in FIELDS if field in CASES[name])
+            lines.append(f'{{"{function}", "{name}", {{.type = "LBFGS"{fields}}}}},\n')
+    return "".join(lines)
