@@ -3,7 +3,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "core/step_rule.h"
+#include "core/step_observer.h"
 
 #include <algorithm>
 
