@@ -3,6 +3,7 @@
 #include "../base/batch.h"
 #include "message_hub.h"
 #include "../base/state_dict.h"
+#include "../optim/hyper_parameters.h"
 #include "step_observer.h"
 
 #include <algorithm>
