@@ -103,9 +103,13 @@ void TrainStep::check_frozen() const {
   }
 }
 
+void TrainStep::zero_grad() {
+  for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+}
+
 void TrainStep::begin(const MicroBatches& micro_batches) {
   check_frozen();
-  for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+  zero_grad();
   optimizer_->begin();
   if (distributed_) distributed_->prepare(*optimizer_);
   if (micro_batches.batches.size() < 2 && !distributed_) return;
@@ -245,7 +249,7 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& point
 void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output) {
   bool first = true;
   optimizer_->step_with([&] {
-    for (auto& parameter : parameters_) parameter.second.mutable_grad().reset();
+    zero_grad();
     StepResult evaluated;
     forward_backward(micro_batches, evaluated);
     if (std::exchange(first, false)) output = evaluated;

@@ -60,6 +60,9 @@ class TrainStep : public HyperParameters, public Stateful {
   // error.
   void settle();
 
+  // Lets go of all gradients, so that backward makes new ones.
+  void zero_grad();
+
   // Appends every host number that a captured run() would freeze; a step is captured once per key.
   void append_key(std::vector<int64_t>& key) const;
   // Why run() cannot be captured at all, in words for the user; empty: it can.

@@ -1,21 +1,9 @@
 #include "graph/graph_trainer.h"
 
-#include <c10/util/StringUtil.h>
 #include "base/device.h"
-#include "base/error.h"
-#include "graph/record/op_recorder.h"
-#include "graph/detail/step_cache.h"
+#include "graph/detail/graph_executor.h"
 
 namespace duet {
-
-void GraphOptions::validate() const {
-  if (cache_bytes <= 0) {
-    throw ConfigError(c10::str("[GraphOptions] cache_bytes is ", cache_bytes, ", expected a number of bytes > 0"));
-  }
-  if (verify_interval < 0) {
-    throw ConfigError(c10::str("[GraphOptions] verify_interval is ", verify_interval, ", expected an integer >= 0"));
-  }
-}
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
     : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), parse_device(options.device))) {}
@@ -23,37 +11,30 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)
     : BaseTrainer("graph", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop),
-      cache_(std::make_unique<StepCache>(capture_method_for(device, graph.fuse), graph)) {
-  if (graph.fallback == Fallback::kEager) return;
-  const std::string reason = rule().why_not_captured();
-  require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
-  OpRecorder::self_check();
-}
+      executor_(std::make_unique<GraphExecutor>(rule(), device, graph)) {}
 
 GraphTrainer::~GraphTrainer() = default;
 
-StepResult GraphTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& points) {
-  if (!ranks_mix()) return cache_->run(rule(), micro_batches, points);
-  return cache_->run_eager(rule(), micro_batches, points);
+StepResult GraphTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& observer) {
+  const StepPath path = executor_->choose(micro_batches, observer);
+  return executor_->run(ranks_mix() ? StepPath::kEager : path, micro_batches, observer);
 }
 
-// Collectives of NCCL that are captured on one rank and not on another are asking for trouble. On the CPU all ways send the
-// same.
-double GraphTrainer::plan(const MicroBatches& micro_batches, const StepObserver& points) {
-  return device().is_cuda() ? cache_->plan(rule(), micro_batches, points) : 0;
+double GraphTrainer::plan(const MicroBatches& micro_batches, const StepObserver& observer) {
+  return executor_->ranks_need_same_path() ? static_cast<double>(executor_->choose(micro_batches, observer)) : 0;
 }
 
 void GraphTrainer::load_state_dict(const StateDict& state) {
   BaseTrainer::load_state_dict(state);
-  cache_->drop_outdated(rule());
+  executor_->state_replaced();
 }
 
-std::vector<SignatureReport> GraphTrainer::report() const { return cache_->report(); }
+std::vector<SignatureReport> GraphTrainer::report() const { return executor_->report(); }
 
-int64_t GraphTrainer::eager_steps() const { return cache_->eager_steps(); }
+int64_t GraphTrainer::eager_steps() const { return executor_->eager_steps(); }
 
-int64_t GraphTrainer::replays() const { return cache_->replays(); }
+int64_t GraphTrainer::replays() const { return executor_->replays(); }
 
-std::string GraphTrainer::program_text() const { return cache_->program_text(parameters()); }
+std::string GraphTrainer::program_text() const { return executor_->program_text(); }
 
 }  // namespace duet

@@ -10,10 +10,10 @@
 
 namespace duet {
 
-class StepCache;
+class GraphExecutor;
 
 // Compiles model, loss, backward, clipping and optimizer into one captured step per signature and replays it.
-// The first step of a signature runs eager, the second is captured (both are real steps), the rest are replayed:
+// The first step of a signature runs eager, the second is recorded (both are real steps), the rest are replayed:
 // bit-identical to EagerTrainer.
 class GraphTrainer : public BaseTrainer {
  public:
@@ -33,10 +33,10 @@ class GraphTrainer : public BaseTrainer {
 
  private:
   GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
-  double plan(const MicroBatches& micro_batches, const StepObserver& points) override;
-  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& points) override;
+  double plan(const MicroBatches& micro_batches, const StepObserver& observer) override;
+  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& observer) override;
 
-  std::unique_ptr<StepCache> cache_;
+  std::unique_ptr<GraphExecutor> executor_;
 };
 
 }  // namespace duet
