@@ -35,7 +35,7 @@ check_cxx_compiler_flag(-mavx512f DUET_HAVE_AVX512)
 duet_choose(DUET_TORCH_CUDA graph/cuda/cuda_graph.cpp graph/cuda/no_cuda_graph.cpp)
 duet_choose(has_nccl "distributed/detail/gpu_identity.cpp;distributed/detail/nccl_backend.cpp"
   "distributed/detail/no_gpu_identity.cpp;distributed/detail/no_nccl_backend.cpp")
-duet_choose(DUET_HAVE_AVX512 "graph/kernels/gelu_avx512.cpp;graph/kernels/product_avx512.cpp" graph/kernels/no_avx512.cpp)
+duet_choose(DUET_HAVE_AVX512 "graph/kernels/gelu_avx512.cpp;graph/kernels/gemm_avx512.cpp" graph/kernels/no_avx512.cpp)
 target_sources(duet PRIVATE ${sources})
 
 if(has_nccl)
@@ -45,7 +45,7 @@ endif()
 set_source_files_properties(distributed/detail/connect.cpp PROPERTIES
   COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
 # Compiled for AVX-512, called only where the CPU has it. No contraction: the sources say where a multiply-add is fused.
-set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/product_avx512.cpp PROPERTIES
+set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx512.cpp PROPERTIES
   SKIP_PRECOMPILE_HEADERS ON
   COMPILE_OPTIONS "-mavx512f;-mfma;-ffp-contract=off;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")  # GCC bug 105593
 

@@ -16,7 +16,7 @@ enum class Fallback {
 // Kernels of duet's own in place of LibTorch's.
 enum class Fuse {
   kOff,
-  kExact,  // where they give the same bits, which is tried out before, and take less time (CPU)
+  kExact,  // where they give the same bits, which is tried before, and take less time (CPU)
 };
 
 struct GraphOptions {

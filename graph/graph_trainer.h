@@ -9,10 +9,10 @@
 
 namespace duet {
 
-class StepCache;
+class GraphExecutor;
 
 // Compiles model, loss, backward, clipping and optimizer into one captured step per signature and replays it.
-// The first step of a signature runs eager, the second is captured (both are real steps), the rest are replayed:
+// The first step of a signature runs eager, the second is recorded (both are real steps), the rest are replayed:
 // bit-identical to EagerTrainer.
 class GraphTrainer : public BaseTrainer {
  public:
@@ -28,7 +28,7 @@ class GraphTrainer : public BaseTrainer {
   std::string program_text() const;
 
  private:
-  StepCache& cache() const;
+  GraphExecutor& graph() const;
 };
 
 }  // namespace duet

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "graph/detail/captured_step.h"
 #include "graph/cuda/capture_backend.h"
+#include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
 
 #include <functional>
@@ -16,7 +16,7 @@ struct CaptureMethod {
   std::shared_ptr<CaptureDevice> device;  // null on the CPU; outlives the steps
 };
 
-// CPU: TapeStep after one eager step. CUDA: CudaStep after three, in which libraries set themselves up.
+// CPU: CpuStep after one eager step. CUDA: CudaStep after three, in which libraries set themselves up.
 CaptureMethod capture_method_for(at::Device device, Fuse fuse = Fuse::kExact);
 
 }  // namespace duet

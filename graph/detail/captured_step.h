@@ -2,68 +2,61 @@
 
 #include "core/train_step.h"
 #include "graph/detail/static_inputs.h"
-#include "graph/record/tape.h"
+#include "graph/record/step_program.h"
 
-#include <ATen/core/Generator.h>
-
-#include <exception>
 #include <string>
 #include <vector>
 
 namespace duet {
 
-// One step captured for one signature: static inputs, segments of kernels with host points between them, and the
-// tensors that its results and gradients lie in. What a segment is differs: see TapeStep and CudaStep.
+// One step captured for one signature: static inputs, segments of kernels with split points between them, and the
+// tensors that its results and gradients lie in. What a segment is differs: see CpuStep and CudaStep.
 class CapturedStep {
  public:
   explicit CapturedStep(const MicroBatches& example) : inputs_(example) {}
   virtual ~CapturedStep() = default;
 
-  // Runs one real step on `micro_batches`, watching whether it can be captured. False if it cannot: failure() says why.
-  // With `strict` that throws GraphError instead, before the step has changed anything.
-  virtual bool capture(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points, bool strict, StepResult& output) = 0;
+  // Runs one real step op by op and records it. If it cannot be replayed, failure() says why afterwards; with `strict`
+  // that throws GraphError instead, before the step has changed anything.
+  StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict);
   // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
-  virtual bool prepare(TrainStep& /*rule*/, StepObserver& /*points*/) { return true; }
+  virtual bool prepare(TrainStep& /*step*/, StepObserver& /*observer*/) { return true; }
   // Runs one step on `micro_batches`, which has the layout of the captured one.
-  StepResult replay(TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
+  StepResult replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer);
 
   const std::string& failure() const { return failure_; }
-  // What a step changes besides the rule's tensors: tensors of hooks and tasks, and generators of their own.
+  // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
   const NamedTensors& outside() const { return outside_; }
   std::vector<at::Generator>& generators() { return generators_; }
   virtual int64_t bytes() const { return inputs_.bytes(); }
   virtual std::string text(const NamedTensors& names) const = 0;
 
   // Whether the captured hooks are the present ones.
-  bool fits(const StepObserver& points) const { return splits_ == points.splits() && version_ == points.version(); }
+  bool fits(const StepObserver& observer) const {
+    return splits_ == observer.splits() && version_ == observer.version();
+  }
 
  protected:
-  enum class Moment { kAfterBackward, kBeforeOptimizerStep };
-
-  class RecordingPoints;  // recording_points.h
-
+  // Makes what a replay runs out of the recording. `recorded` and the parameters' gradients are those of the recorded
+  // step.
+  virtual void compile(const StepProgram& recording, TrainStep& step, const StepResult& recorded) = 0;
   virtual void run_segment(std::size_t segment) = 0;
-  // A copy of the results: what a user keeps must not change with the next step.
-  StepResult copy_of_output() const;
-  void remember(const StepObserver& points, const Tape& tape);
+  std::size_t segments() const { return split_points_.size() + 1; }
 
   StaticInputs inputs_;
   StepResult output_;
   std::vector<at::Tensor> gradients_;  // by parameter; undefined where the step gives none
-  std::vector<Moment> moments_;        // host point after each segment but the last
   std::string failure_;
 
  private:
-  void hand_out_gradients(TrainStep& rule);
-  void take_back_gradients(TrainStep& rule);
+  void hand_out_gradients(TrainStep& step);
+  void take_back_gradients(TrainStep& step);
 
+  std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;
   std::vector<at::Generator> generators_;
   bool splits_ = false;
   int64_t version_ = 0;
 };
-
-// Why a step may not be replayed that gave one of the rule's tensors other memory; empty if none did.
-std::string replaced_tensor(const NamedTensors& before, const NamedTensors& after);
 
 }  // namespace duet

@@ -12,6 +12,8 @@ namespace duet {
 class AddressLedger {
  public:
   void write(const NamedTensors& tensors);
+  // Watches nothing from here on.
+  void clear() { entries_.clear(); }
 
   // Name of the first tensor whose memory is no longer where it was; empty if none moved.
   std::string moved() const;

@@ -1,13 +1,14 @@
 #include "graph/guards/parity_guard.h"
 
-#include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
-#include "distributed/communicator.h"
-#include "base/error.h"
 #include "base/detail/error_text.h"
+#include "base/detail/tensor_compare.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "base/detail/tensor_compare.h"
+#include "distributed/communicator.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
 #include <unordered_set>
 
@@ -16,21 +17,21 @@ namespace duet {
 namespace {
 
 // In-step code belongs to both runs; host code of hooks must not run twice in one step.
-class WithoutHostPoints : public StepObserver {
+class WithoutSplitPoints : public StepObserver {
  public:
-  explicit WithoutHostPoints(StepObserver& inner) : inner_(inner) {}
-  void in_step(StepView& context) override { inner_.in_step(context); }
+  explicit WithoutSplitPoints(StepObserver& inner) : inner_(inner) {}
+  void in_step(StepView& view) override { inner_.in_step(view); }
 
  private:
   StepObserver& inner_;
 };
 
-NamedTensors state_of(TrainStep& rule, const CapturedStep& step) {
-  NamedTensors state = rule.parameters();
-  for (auto& item : rule.mutable_state()) state.push_back(std::move(item));
+NamedTensors state_of(const TrainStep& step, const CapturedStep& captured) {
+  NamedTensors state = step.parameters();
+  for (auto& item : step.mutable_state()) state.push_back(std::move(item));
   std::unordered_set<const void*> known;
   for (const auto& item : state) known.insert(item.second.storage().unsafeGetStorageImpl());
-  for (const auto& item : step.outside()) {
+  for (const auto& item : captured.outside()) {
     if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) state.push_back(item);
   }
   return state;
@@ -105,17 +106,17 @@ struct RandomStates {
   std::vector<at::Tensor> own;
 };
 
-// A step that runs several times speaks to the other ranks once.
-class SpeakOnce {
+// A step that runs several times exchanges tensors with the other ranks once.
+class ExchangeOnce {
  public:
-  explicit SpeakOnce(Communicator* ranks) : ranks_(ranks) {
+  explicit ExchangeOnce(Communicator* ranks) : ranks_(ranks) {
     if (ranks_) ranks_->keep();
   }
-  ~SpeakOnce() {
+  ~ExchangeOnce() {
     if (ranks_) ranks_->live();
   }
-  SpeakOnce(const SpeakOnce&) = delete;
-  SpeakOnce& operator=(const SpeakOnce&) = delete;
+  ExchangeOnce(const ExchangeOnce&) = delete;
+  ExchangeOnce& operator=(const ExchangeOnce&) = delete;
   void repeat() {
     if (ranks_) ranks_->repeat();
   }
@@ -125,52 +126,91 @@ class SpeakOnce {
   Communicator* ranks_;
 };
 
+// One step, several times from one snapshot.
+class Comparison {
+ public:
+  Comparison(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches)
+      : captured_(captured),
+        step_(step),
+        micro_batches_(micro_batches),
+        live_(state_of(step, captured)),
+        saved_(copy_of(live_)),
+        random_before_(captured),
+        // A device graph exchanges by itself: there all ranks compare at the same step.
+        ranks_(step.parameters().front().second.is_cpu() ? &step.communicator() : nullptr) {}
+
+  // The replay, then the eager run, whose results stay in place.
+  ParityResult compare(StepObserver& observer) {
+    ParityResult result;
+    run_replay(observer, result.difference);
+    result.output = run_eager(observer);
+    if (result.difference.empty() && !ranks_.repeated_exactly()) result.difference = "what it gives to the other ranks";
+    if (!result.difference.empty()) return result;
+    result.difference = first_difference(saved_, live_);
+    if (result.difference.empty()) result.difference = first_difference(replayed_, beside_state(result.output));
+    return result;
+  }
+
+  // Once more from `start`, with the hooks between the kernels.
+  StepResult run_again(const NamedTensors& start, bool replay, StepObserver& observer) {
+    restore(start, live_);
+    if (!replay) return run_eager(observer);
+    random_before_.restore(captured_);
+    ranks_.repeat();
+    return captured_.replay(step_, micro_batches_, observer);
+  }
+
+  const NamedTensors& live() const { return live_; }
+
+ private:
+  // Leaves the state as it was and its own in saved_.
+  void run_replay(StepObserver& observer, std::string& difference) {
+    try {
+      replayed_ = beside_state(captured_.replay(step_, micro_batches_, observer));
+      exchange(saved_, live_);
+    } catch (const PeerError&) {
+      throw;
+    } catch (const std::exception& error) {
+      difference = "an op that failed (" + first_line(error) + ")";
+      restore(saved_, live_);
+    }
+  }
+
+  StepResult run_eager(StepObserver& observer) {
+    random_before_.restore(captured_);
+    step_.zero_grad();
+    ranks_.repeat();
+    return step_.run(micro_batches_, observer);
+  }
+
+  // What a run gives besides the state: results and random states.
+  NamedTensors beside_state(const StepResult& output) {
+    NamedTensors tensors;
+    add_outputs(output, tensors);
+    RandomStates(captured_).append_to(tensors);
+    return tensors;
+  }
+
+  CapturedStep& captured_;
+  TrainStep& step_;
+  const MicroBatches& micro_batches_;
+  NamedTensors live_;
+  NamedTensors saved_;  // as it is now; after the replay, as that leaves it
+  NamedTensors replayed_;
+  RandomStates random_before_;
+  ExchangeOnce ranks_;
+};
+
 }  // namespace
 
-ParityResult run_both_ways(CapturedStep& step, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points) {
-  WithoutHostPoints silent(points);
-  const NamedTensors live = state_of(rule, step);
-  NamedTensors saved = copy_of(live);  // as it is now; after the exchange, as the replay leaves it
-  const NamedTensors start = points.splits() ? copy_of(live) : NamedTensors();
-  const RandomStates random_before(step);
-
-  ParityResult result;
-  // A device graph speaks for itself: there all ranks compare at the same step (GraphTrainer::plan).
-  SpeakOnce ranks(rule.parameters().front().second.is_cpu() ? &rule.communicator() : nullptr);
-  NamedTensors replay_only;
-  try {
-    add_outputs(step.replay(rule, micro_batches, silent), replay_only);
-    RandomStates(step).append_to(replay_only);
-    exchange(saved, live);
-  } catch (const PeerError&) {
-    throw;
-  } catch (const std::exception& error) {
-    result.difference = "an op that failed (" + first_line(error) + ")";
-    restore(saved, live);
-  }
-  random_before.restore(step);
-  for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
-  ranks.repeat();
-  result.output = rule.run(micro_batches, silent);
-  if (result.difference.empty() && !ranks.repeated_exactly()) result.difference = "what it gives to the other ranks";
-  if (result.difference.empty()) {
-    NamedTensors eager_only;
-    add_outputs(result.output, eager_only);
-    RandomStates(step).append_to(eager_only);
-    result.difference = first_difference(saved, live);
-    if (result.difference.empty()) result.difference = first_difference(replay_only, eager_only);
-  }
-
-  if (points.splits()) {  // compared without the hooks; now the step that counts, with them
-    restore(start, live);
-    random_before.restore(step);
-    ranks.repeat();
-    if (result.difference.empty()) {
-      result.output = step.replay(rule, micro_batches, points);
-    } else {
-      for (const auto& parameter : rule.parameters()) parameter.second.mutable_grad().reset();
-      result.output = rule.run(micro_batches, points);
-    }
+ParityResult run_both_ways(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches,
+                           StepObserver& observer) {
+  Comparison comparison(captured, step, micro_batches);
+  const NamedTensors start = observer.splits() ? copy_of(comparison.live()) : NamedTensors();
+  WithoutSplitPoints without_host_code(observer);
+  ParityResult result = comparison.compare(without_host_code);
+  if (observer.splits()) {  // compared without the hooks; now the step that counts, with them
+    result.output = comparison.run_again(start, /*replay=*/result.difference.empty(), observer);
   }
   return result;
 }

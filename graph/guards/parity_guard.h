@@ -7,12 +7,14 @@
 
 namespace duet {
 
-// Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss and
-// random state bit by bit. The eager result stays in place either way.
 struct ParityResult {
-  StepResult output;      // of the eager run
-  std::string difference;   // name of the first tensor that differs; empty if none does
+  StepResult output;       // of the step that counts
+  std::string difference;  // name of the first tensor that differs; empty if none does
 };
-ParityResult run_both_ways(CapturedStep& step, TrainStep& rule, const MicroBatches& micro_batches, StepObserver& points);
+
+// Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss
+// and random state bit by bit. What stays in place is right either way.
+ParityResult run_both_ways(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches,
+                           StepObserver& observer);
 
 }  // namespace duet

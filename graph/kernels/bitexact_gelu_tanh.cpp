@@ -43,7 +43,7 @@ const float* floats(const at::Tensor& tensor) { return static_cast<const float*>
 
 float* writable(const at::Tensor& tensor) { return static_cast<float*>(tensor.mutable_data_ptr()); }
 
-bool are_exact_on(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& grad) {
+bool gives_the_bits(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& grad) {
   const at::Tensor tanh = at::empty_like(x);
   const at::Tensor y = at::empty_like(x);
   const at::Tensor grad_x = at::empty_like(x);
@@ -66,7 +66,7 @@ void run_gelu_backward(const GeluKernels& kernels, const float* grad, const floa
   });
 }
 
-bool gelu_kernels_are_exact(const GeluKernels& kernels) {
+bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -79,7 +79,7 @@ bool gelu_kernels_are_exact(const GeluKernels& kernels) {
     for (const TrialNumbers numbers : kAllTrialNumbers) {
       fill_with_trial_numbers(writable(x), count, numbers, ++seed);
       fill_with_trial_numbers(writable(grad), count, numbers, ++seed);
-      if (!are_exact_on(kernels, x.narrow(0, 0, count), grad.narrow(0, 0, count))) return false;
+      if (!gives_the_bits(kernels, x.narrow(0, 0, count), grad.narrow(0, 0, count))) return false;
     }
   }
   return true;

@@ -28,7 +28,7 @@ class GeluForward : public BitexactKernel {
     run_gelu_forward(kernels_, static_cast<const float*>(x_.const_data_ptr()), tanh_->data(),
                      static_cast<float*>(y_.mutable_data_ptr()), x_.numel());
   }
-  std::string name() const override { return "keeps its tanh"; }
+  std::string name() const override { return "bit-exact gelu, keeps its tanh"; }
 
  private:
   GeluKernels kernels_;
@@ -51,7 +51,7 @@ class GeluBackward : public BitexactKernel {
                       static_cast<const float*>(x_.const_data_ptr()), tanh_->data(),
                       static_cast<float*>(grad_x_.mutable_data_ptr()), x_.numel());
   }
-  std::string name() const override { return "takes the kept tanh"; }
+  std::string name() const override { return "bit-exact gelu, takes the kept tanh"; }
 
  private:
   GeluKernels kernels_;
@@ -60,13 +60,13 @@ class GeluBackward : public BitexactKernel {
 };
 
 // Once per number of threads.
-bool checked(const GeluKernels& kernels) {
+bool are_bitexact(const GeluKernels& kernels) {
   static std::mutex mutex;
-  static std::map<int, bool> answers;
+  static std::map<int, bool> known;
   const std::lock_guard lock(mutex);
-  const auto [answer, is_new] = answers.try_emplace(at::get_num_threads(), false);
-  if (is_new) answer->second = gelu_kernels_are_exact(kernels);
-  return answer->second;
+  const auto [found, is_new] = known.try_emplace(at::get_num_threads(), false);
+  if (is_new) found->second = gelu_kernels_are_bitexact(kernels);
+  return found->second;
 }
 
 bool plain(const at::Tensor& tensor) { return tensor.defined() && tensor.is_contiguous() && tensor.numel() > 0; }
@@ -74,18 +74,18 @@ bool plain(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cont
 bool is_tanh(const c10::IValue& approximate) { return approximate.isString() && approximate.toStringRef() == "tanh"; }
 
 // gelu.out(x, approximate, y)
-bool is_forward(const KernelCall& call) {
+bool is_forward(const OpCall& call) {
   return call.is("aten::gelu", "out") && is_tanh(call.arguments[1]) && plain(call.floats(0)) && plain(call.floats(2));
 }
 
 // gelu_backward.grad_input(grad, x, approximate, grad_x) of this very x.
-bool is_backward(const KernelCall& call, const at::Tensor& x) {
+bool is_backward(const OpCall& call, const at::Tensor& x) {
   return call.is("aten::gelu_backward", "grad_input") && is_tanh(call.arguments[2]) && call.floats(1).is_same(x) &&
          plain(call.floats(0)) && plain(call.floats(3));
 }
 
 // The first backward of the gelu at `forward`, while its x holds what the gelu saw; 0 if there is none.
-std::size_t backward_of(const std::vector<KernelCall>& calls, std::size_t forward) {
+std::size_t backward_of(const std::vector<OpCall>& calls, std::size_t forward) {
   const at::Tensor x = calls[forward].floats(0);
   for (std::size_t i = forward + 1; i < calls.size() && calls[i].segment == calls[forward].segment; ++i) {
     if (is_backward(calls[i], x)) return i;
@@ -96,14 +96,14 @@ std::size_t backward_of(const std::vector<KernelCall>& calls, std::size_t forwar
 
 }  // namespace
 
-void find_exact_gelus(const std::vector<KernelCall>& calls, BitexactKernels& kernels) {
+void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
   std::vector<Block> blocks;  // of memory, from each gelu to its backward
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::size_t backward = is_forward(calls[i]) ? backward_of(calls, i) : 0;
     if (backward != 0) blocks.push_back({calls[i].floats(0).nbytes(), i, backward, 0});
   }
   const GeluKernels fast = fast_gelu_kernels();
-  if (blocks.empty() || fast.forward == nullptr || !checked(fast)) return;
+  if (blocks.empty() || fast.forward == nullptr || !are_bitexact(fast)) return;
 
   constexpr std::size_t kAlignment = 64;
   const auto bytes = static_cast<int64_t>(plan_memory(blocks, kAlignment));
@@ -112,8 +112,8 @@ void find_exact_gelus(const std::vector<KernelCall>& calls, BitexactKernels& ker
   kernels.bytes += bytes;
   for (const Block& block : blocks) {
     const auto tanh = std::make_shared<const KeptTanh>(KeptTanh{memory, block.offset});
-    const KernelCall& forward = calls[block.first];
-    const KernelCall& backward = calls[block.last];
+    const OpCall& forward = calls[block.first];
+    const OpCall& backward = calls[block.last];
     kernels.of_call[block.first] = std::make_unique<GeluForward>(fast, forward.floats(0), forward.floats(2), tanh);
     kernels.of_call[block.last] =
         std::make_unique<GeluBackward>(fast, backward.floats(0), backward.floats(1), backward.floats(3), tanh);

@@ -8,7 +8,7 @@
 namespace duet {
 
 // out = a b, with a bias in one of two places, as an instruction computes it.
-struct ProductTensors {
+struct GemmTensors {
   at::Tensor a, b, out;
   at::Tensor before;  // addmm: the sums start from it
   at::Tensor after;   // mm, then add_: added to the finished sums
@@ -16,25 +16,20 @@ struct ProductTensors {
 
 // Whether duet's kernel can address these tensors: matrices of floats, rows of `out` and either rows or columns of `b`
 // without gaps, biases of one row.
-bool can_address(const ProductTensors& tensors);
-
-// The block of k with which `kernel` gives the bits of this LibTorch's product of such tensors (same sizes, strides and
-// alignment) and takes less time; 0 if there is none. Tried out on other memory; the same question is answered from
-// memory.
-int64_t exact_k_block(const ProductTensors& tensors, ProductKernel kernel);
+bool can_address(const GemmTensors& tensors);
 
 // Runs `kernel` with LibTorch's number of threads.
-class ProductRunner {
+class GemmRunner {
  public:
-  ProductRunner(ProductKernel kernel, const ProductTensors& tensors, int64_t k_block);
-  void run(const ProductTensors& tensors) const;
+  GemmRunner(GemmKernel kernel, const GemmTensors& tensors, int64_t k_block);
+  void run(const GemmTensors& tensors) const;
   int64_t bytes() const { return scratch_.defined() ? static_cast<int64_t>(scratch_.nbytes()) : 0; }
 
  private:
-  ProductPart part(int64_t index) const;
+  GemmPart part(int64_t index) const;
 
-  ProductKernel kernel_;
-  Product product_;
+  GemmKernel kernel_;
+  Gemm gemm_;
   int64_t row_parts_ = 1, column_parts_ = 1;
   int64_t scratch_floats_ = 0;  // per part
   at::Tensor scratch_;

@@ -1,24 +1,24 @@
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/bitexact_gemm.h"
+#include "graph/kernels/bitexact_gemm_trial.h"
 
 namespace duet {
 
 namespace {
 
-class ProductInstruction : public BitexactKernel {
+class BitexactGemm : public BitexactKernel {
  public:
-  ProductInstruction(ProductKernel kernel, ProductTensors tensors, int64_t k_block)
+  BitexactGemm(GemmKernel kernel, GemmTensors tensors, int64_t k_block)
       : tensors_(std::move(tensors)), runner_(kernel, tensors_, k_block) {}
 
   void run() override { runner_.run(tensors_); }
   std::string name() const override {
-    return tensors_.after.defined() ? "fast product, adds the bias" : "fast product";
+    return tensors_.after.defined() ? "bit-exact gemm, adds the bias" : "bit-exact gemm";
   }
   int64_t bytes() const { return runner_.bytes(); }
 
  private:
-  ProductTensors tensors_;
-  ProductRunner runner_;
+  GemmTensors tensors_;
+  GemmRunner runner_;
 };
 
 bool is_one(const c10::IValue& value) {
@@ -26,15 +26,15 @@ bool is_one(const c10::IValue& value) {
 }
 
 // mm(a, b, out), or addmm(bias, a, b, beta = 1, alpha = 1, out); undefined tensors for anything else.
-ProductTensors product_of(const KernelCall& call) {
+GemmTensors gemm_of(const OpCall& call) {
   if (call.is("aten::mm", "out")) return {call.floats(0), call.floats(1), call.floats(2), {}, {}};
   if (!call.is("aten::addmm", "out") || !is_one(call.arguments[3]) || !is_one(call.arguments[4])) return {};
-  ProductTensors tensors{call.floats(1), call.floats(2), call.floats(5), call.floats(0), {}};
-  return tensors.before.defined() ? tensors : ProductTensors();
+  GemmTensors tensors{call.floats(1), call.floats(2), call.floats(5), call.floats(0), {}};
+  return tensors.before.defined() ? tensors : GemmTensors();
 }
 
 // The row that the call adds to all of `out`, if it does nothing else: add_(view of out, bias, alpha = 1).
-at::Tensor bias_added_to(const at::Tensor& out, const KernelCall& call) {
+at::Tensor bias_added_to(const at::Tensor& out, const OpCall& call) {
   if (!call.is("aten::add_", "Tensor") || !is_one(call.arguments[2])) return {};
   const at::Tensor target = call.floats(0);
   const at::Tensor bias = call.floats(1);
@@ -47,18 +47,18 @@ at::Tensor bias_added_to(const at::Tensor& out, const KernelCall& call) {
 
 }  // namespace
 
-void find_exact_products(const std::vector<KernelCall>& calls, BitexactKernels& kernels) {
-  const ProductKernel kernel = fast_product_kernel();
+void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  const GemmKernel kernel = fast_gemm_kernel();
   for (std::size_t i = 0; kernel != nullptr && i < calls.size(); ++i) {
-    ProductTensors tensors = product_of(calls[i]);
+    GemmTensors tensors = gemm_of(calls[i]);
     if (!tensors.a.defined() || !tensors.b.defined() || !tensors.out.defined() || !can_address(tensors)) continue;
     const bool has_next = i + 1 < calls.size() && calls[i + 1].segment == calls[i].segment && !tensors.before.defined();
     if (has_next) tensors.after = bias_added_to(tensors.out, calls[i + 1]);
     if (!can_address(tensors)) tensors.after = at::Tensor();
-    const int64_t k_block = exact_k_block(tensors, kernel);
+    const int64_t k_block = bitexact_k_block(tensors, kernel);
     if (k_block == 0) continue;
     const bool adds_bias = tensors.after.defined();
-    auto instruction = std::make_unique<ProductInstruction>(kernel, std::move(tensors), k_block);
+    auto instruction = std::make_unique<BitexactGemm>(kernel, std::move(tensors), k_block);
     kernels.bytes += instruction->bytes();
     kernels.of_call[i] = std::move(instruction);
     if (adds_bias) kernels.of_call[i + 1] = std::make_unique<DoneBefore>();

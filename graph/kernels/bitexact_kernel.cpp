@@ -1,10 +1,10 @@
 #include "graph/kernels/bitexact_kernel.h"
 
-#include "graph/record/tape.h"
+#include "graph/record/op_rules.h"
 
 namespace duet {
 
-at::Tensor KernelCall::floats(std::size_t argument) const {
+at::Tensor OpCall::floats(std::size_t argument) const {
   if (argument >= arguments.size() || !arguments[argument].isTensor()) return {};
   const at::Tensor& tensor = arguments[argument].toTensor();
   const bool fits = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
@@ -12,7 +12,7 @@ at::Tensor KernelCall::floats(std::size_t argument) const {
   return fits ? tensor : at::Tensor();
 }
 
-bool KernelCall::writes(const at::Tensor& tensor) const {
+bool OpCall::writes(const at::Tensor& tensor) const {
   const auto same_memory = [&](const at::Tensor& other) {
     return other.defined() && other.has_storage() &&
            other.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
@@ -32,11 +32,11 @@ bool KernelCall::writes(const at::Tensor& tensor) const {
   return false;
 }
 
-BitexactKernels find_exact_kernels(const std::vector<KernelCall>& calls) {
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls) {
   BitexactKernels kernels;
   kernels.of_call.resize(calls.size());
-  find_exact_products(calls, kernels);
-  find_exact_gelus(calls, kernels);
+  find_bitexact_gemms(calls, kernels);
+  find_bitexact_gelus(calls, kernels);
   return kernels;
 }
 

@@ -11,17 +11,17 @@
 
 namespace duet {
 
-// A faster way to do what one instruction of a StepProgram does, with the bits that ATen's kernel gives.
+// A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 class BitexactKernel {
  public:
   virtual ~BitexactKernel() = default;
   virtual void run() = 0;
-  virtual std::string name() const = 0;  // for StepProgram::text
+  virtual std::string name() const = 0;  // for CpuProgram::text
 };
 
 // What a pass sees of an instruction: the op that runs and the arguments that it gets every time. The memory of the
-// tensors may be another one at each run.
-struct KernelCall {
+// tensors may differ from run to run.
+struct OpCall {
   c10::OperatorHandle op;
   const std::vector<c10::IValue>& arguments;
   std::size_t segment;  // host code runs between two segments
@@ -42,14 +42,14 @@ struct BitexactKernels {
 };
 
 // Runs every pass below.
-BitexactKernels find_exact_kernels(const std::vector<KernelCall>& calls);
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls);
 
-// Matrix products (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's
-// BLAS and is faster: both are tried out once per shape.
-void find_exact_products(const std::vector<KernelCall>& calls, BitexactKernels& kernels);
+// mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
+// and is faster: both are tried once per shape.
+void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
 // gelu(tanh) and its backward: the tanh of the first is kept for the second.
-void find_exact_gelus(const std::vector<KernelCall>& calls, BitexactKernels& kernels);
+void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
 // The work is part of an earlier instruction's kernel.
 class DoneBefore : public BitexactKernel {

@@ -4,7 +4,7 @@
 
 namespace duet {
 
-ProductKernel fast_product_kernel() { return nullptr; }
+GemmKernel fast_gemm_kernel() { return nullptr; }
 
 GeluKernels fast_gelu_kernels() { return {}; }
 

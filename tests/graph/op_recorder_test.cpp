@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "core/module_task.h"
 #include "graph/record/op_recorder.h"
-#include "graph/replay/step_program.h"
+#include "graph/replay/cpu_program_builder.h"
 
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
@@ -37,7 +37,7 @@ Tensor plain_loss(Net& net, const Batch& batch) { return F::cross_entropy(net.fo
 
 Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
 
-TEST(OpRecorder, StatisticsThatAreNoBuffersAreStepdOncePerStep) {
+TEST(OpRecorder, StatisticsThatAreNoBuffersChangeOncePerStep) {
   Tensor means[2];
   for (const std::string mode : {"eager", "graph"}) {
     Tensor& mean = means[mode == "graph"];
@@ -146,10 +146,10 @@ TEST(OpRecorder, WritesDownLeafCallsOfItsThreadAlone) {
   const Tensor w = torch::randn({4, 4}).requires_grad_(true);
   const OpRecorder recorder({{"w", w}});
   std::thread([] { torch::rand({3}).mul(2); }).join();
-  EXPECT_TRUE(recorder.tape().ops.empty());
+  EXPECT_TRUE(recorder.program().ops.empty());
   torch::linear(torch::ones({2, 4}), w).sum().backward();
   std::vector<std::string> names;
-  for (const Tape::Op& op : recorder.tape().ops) names.push_back(op.handle.schema().name());
+  for (const StepProgram::Op& op : recorder.program().ops) names.push_back(op.handle.schema().name());
   EXPECT_THAT(names, ::testing::Contains("aten::mm"));
   EXPECT_THAT(names, ::testing::Not(::testing::Contains("aten::linear")));
   EXPECT_TRUE(recorder.failure().empty());
@@ -162,24 +162,24 @@ TEST(OpRecorder, StopsRecordingWhilePaused) {
   const Tensor value = torch::rand({3}).mul(2);
   value.sum().item<double>();
   recorder.resume();
-  EXPECT_TRUE(recorder.tape().ops.empty());
+  EXPECT_TRUE(recorder.program().ops.empty());
   EXPECT_TRUE(recorder.failure().empty());
 }
 
-TEST(StepProgram, RunsItsSegmentsOverTheSameInputs) {
+TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
   const Tensor x = torch::arange(6, at::kFloat);
   const Tensor y = torch::zeros({6});
   Tensor result, between;
-  std::unique_ptr<StepProgram> program;
+  std::unique_ptr<CpuProgram> program;
   {
     OpRecorder recorder({});
     between = x * 2;
-    recorder.mark_split_point();
+    recorder.mark_split(SplitPoint::kAfterBackward);
     y.add_(between + 1);
     result = y.sum();
     (x * 3).exp();  // nobody reads it
     recorder.pause();
-    program = std::make_unique<StepProgram>(recorder.tape(), std::vector<Tensor>{result, between});
+    program = std::make_unique<CpuProgram>(CpuProgramBuilder(recorder.program(), {result, between}).build(Fuse::kExact));
   }
   ASSERT_EQ(program->segments(), 2U);
   EXPECT_EQ(program->op_count(), 4U);

@@ -12,7 +12,7 @@
 
 #include <functional>
 
-// The code of hooks inside a step: at host points between kernels, and captured.
+// The code of hooks inside a step: at split points between kernels, and captured.
 
 namespace duet {
 namespace {
@@ -110,7 +110,7 @@ TEST(SplitPoints, SeeTheGradientsOfEagerOncePerStep) {
       const Outcome outcome = run(mode, setting);
       if (mode != "graph") continue;
       expect_captured(outcome);
-      EXPECT_THAT(outcome.program, HasSubstr("host point"));
+      EXPECT_THAT(outcome.program, HasSubstr("split point"));
     }
     ASSERT_EQ(seen[0].size(), 28U);
     ASSERT_EQ(seen[1].size(), 28U);

@@ -6,9 +6,9 @@
 #include <ATen/core/grad_mode.h>
 #include "base/random.h"
 #include "graph/cuda/cuda_step.h"
-#include "graph/record/op_recorder.h"
 #include "graph/detail/capture_method.h"
-#include "graph/replay/step_program.h"
+#include "graph/record/op_recorder.h"
+#include "graph/replay/cpu_program_builder.h"
 
 #include <algorithm>
 #include <memory>
@@ -23,7 +23,7 @@ namespace duet::testing {
 
 // What the fakes share: the tensors that a capture must leave alone, the calls that were made, and when to fail.
 struct FakeLog {
-  TrainStep* rule = nullptr;
+  TrainStep* step = nullptr;
   const at::Tensor* outside = nullptr;  // a tensor of a hook that the step changes
   std::vector<std::string> calls;
   bool on_stream = false;
@@ -51,8 +51,8 @@ class FakeBackend : public CaptureBackend {
     EXPECT_FALSE(log_->capturing) << "a capture within a capture";
     log_->fail_if_due("begin");
     log_->capturing = true;
-    live_ = log_->rule->parameters();
-    for (auto& item : log_->rule->mutable_state()) live_.push_back(std::move(item));
+    live_ = log_->step->parameters();
+    for (auto& item : log_->step->mutable_state()) live_.push_back(std::move(item));
     if (log_->outside != nullptr && log_->outside->defined()) live_.emplace_back("outside", *log_->outside);
     before_.clear();
     for (const auto& [name, tensor] : live_) before_.emplace_back(name, tensor.detach().clone());
@@ -65,13 +65,13 @@ class FakeBackend : public CaptureBackend {
     EXPECT_TRUE(log_->capturing) << "end without begin";
     recorder_->pause();
     std::vector<at::Tensor> results;  // whatever somebody still holds
-    for (const Tape::Value& value : recorder_->tape().values) {
-      const Tape::Storage& storage = recorder_->tape().storages[value.storage];
+    const ValueTable& table = recorder_->program().table;
+    for (const ValueTable::Value& value : table.values()) {
+      const ValueTable::Storage& storage = table.storages()[value.storage];
       const auto alive = storage.external ? c10::intrusive_ptr<c10::StorageImpl>() : storage.weak->lock();
-      if (!alive) continue;
-      results.push_back(at::empty({0}, at::TensorOptions().dtype(value.dtype)).set_(c10::Storage(alive), value.offset, value.sizes, value.strides));
+      if (alive) results.push_back(tensor_at(c10::Storage(alive), value));
     }
-    programs_.push_back(std::make_unique<StepProgram>(recorder_->tape(), results));
+    programs_.push_back(CpuProgramBuilder(recorder_->program(), results).build(Fuse::kExact));
     EXPECT_TRUE(recorder_->failure().empty()) << recorder_->failure();
     leave();
     log_->fail_if_due("end");
@@ -87,12 +87,12 @@ class FakeBackend : public CaptureBackend {
     log_->add("replay " + std::to_string(graph));
     EXPECT_FALSE(log_->capturing);
     ASSERT_LT(graph, programs_.size());
-    programs_[graph]->run(0);
+    programs_[graph].run(0);
   }
 
   int64_t bytes() const override {
     int64_t total = 0;
-    for (const auto& program : programs_) total += program->bytes();
+    for (const CpuProgram& program : programs_) total += program.bytes();
     return total;
   }
 
@@ -109,7 +109,7 @@ class FakeBackend : public CaptureBackend {
   NamedTensors live_, before_;
   StateDict random_before_;
   std::unique_ptr<OpRecorder> recorder_;
-  std::vector<std::unique_ptr<StepProgram>> programs_;
+  std::vector<CpuProgram> programs_;
 };
 
 class FakeDevice : public CaptureDevice {
@@ -130,7 +130,7 @@ class FakeDevice : public CaptureDevice {
 
 inline CaptureMethod fake_method(const std::shared_ptr<FakeLog>& log) {
   const std::shared_ptr<CaptureDevice> device = std::make_shared<FakeDevice>(log);
-  CaptureDevice* raw = device.get();  // as the cache: the method owns the device
+  CaptureDevice* raw = device.get();  // the method owns the device
   return {3, [raw](const MicroBatches& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); }, device};
 }
 

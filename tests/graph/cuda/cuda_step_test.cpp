@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "graph/detail/step_cache.h"
+#include "graph/detail/graph_executor.h"
 #include "core/train_step.h"
 
 #include "tests/support/fake_capture.h"
@@ -27,10 +27,10 @@ using testing::ToyTask;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Host points that change the gradients by a value read back, and a moving mean captured with the step.
-class TestPoints : public StepObserver {
+// Split points that change the gradients by a value read back, and a moving mean captured with the step.
+class TestObserver : public StepObserver {
  public:
-  explicit TestPoints(bool splits = false) : splits_(splits) {}
+  explicit TestObserver(bool splits = false) : splits_(splits) {}
   bool splits() const override { return splits_; }
   void after_backward(const StepView& context) override {
     if (!splits_) return;
@@ -89,6 +89,10 @@ MicroBatches window_at(const Setting& setting, int64_t n) {
   return micro_batches;
 }
 
+StepResult run_step(GraphExecutor& executor, const MicroBatches& micro_batches, StepObserver& observer) {
+  return executor.run(executor.choose(micro_batches, observer), micro_batches, observer);
+}
+
 struct Outcome {
   std::vector<double> losses;
   std::vector<NamedTensors> gradients;
@@ -102,34 +106,34 @@ struct Outcome {
 Outcome run(const Setting& setting, bool captured) {
   Outcome outcome;
   seed_all(11);
-  TrainStep rule(setting.task.make(), at::kCPU, options_of(setting));
-  rule.task().train(true);
-  TestPoints points(setting.splits);
-  outcome.log->rule = &rule;
-  outcome.log->outside = &points.mean;
+  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
+  step.task().train(true);
+  TestObserver observer(setting.splits);
+  outcome.log->step = &step;
+  outcome.log->outside = &observer.mean;
   outcome.log->fail_at = setting.fail_at;
   outcome.log->fail_countdown = setting.fail_countdown;
-  StepCache cache(fake_method(outcome.log), GraphOptions());
+  GraphExecutor executor(step, fake_method(outcome.log), GraphOptions());
   for (int64_t n = 0; n < setting.steps; ++n) {
     const MicroBatches micro_batches = window_at(setting, n);
-    rule.begin(micro_batches);
-    const StepResult output = captured ? cache.run(rule, micro_batches, points) : rule.run(micro_batches, points);
-    rule.end();
+    step.begin(micro_batches);
+    const StepResult output = captured ? run_step(executor, micro_batches, observer) : step.run(micro_batches, observer);
+    step.end();
     outcome.losses.push_back(output.loss.item<double>());
     outcome.losses.push_back(output.grad_norm.item<double>());
     NamedTensors gradients;
-    for (const auto& [name, tensor] : rule.parameters()) {
+    for (const auto& [name, tensor] : step.parameters()) {
       if (tensor.grad().defined()) gradients.emplace_back(name, tensor.grad().clone());
     }
     outcome.gradients.push_back(gradients);
   }
-  for (const auto& [name, tensor] : rule.parameters()) outcome.state.emplace_back(name, tensor.detach().clone());
-  for (const auto& [name, tensor] : rule.mutable_state()) outcome.state.emplace_back(name, tensor.clone());
-  outcome.state.emplace_back("mean", points.mean.clone());
+  for (const auto& [name, tensor] : step.parameters()) outcome.state.emplace_back(name, tensor.detach().clone());
+  for (const auto& [name, tensor] : step.mutable_state()) outcome.state.emplace_back(name, tensor.clone());
+  outcome.state.emplace_back("mean", observer.mean.clone());
   outcome.state.emplace_back("random", random_state().tensor("cpu").clone());
-  outcome.report = cache.report();
-  outcome.backwards = points.backwards;
-  outcome.optimizers = points.optimizers;
+  outcome.report = executor.report();
+  outcome.backwards = observer.backwards;
+  outcome.optimizers = observer.optimizers;
   return outcome;
 }
 
@@ -196,7 +200,7 @@ TEST(CudaStep, ThreeEagerStepsOneWatchedThenOneCaptureAndReplays) {
   EXPECT_EQ(graph.log->calls, expected);
 }
 
-TEST(CudaStep, HostPointsSplitItIntoGraphs) {
+TEST(CudaStep, SplitPointsCutItIntoGraphs) {
   Setting setting;
   setting.splits = true;
   for (const int64_t accumulate : {1, 2}) {
@@ -240,40 +244,40 @@ TEST(CudaStep, StrictThrowsIfTheDeviceRefuses) {
   const auto log = std::make_shared<FakeLog>();
   const Setting setting;
   seed_all(11);
-  TrainStep rule(setting.task.make(), at::kCPU, options_of(setting));
-  TestPoints points;
-  log->rule = &rule;
+  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
+  TestObserver observer;
+  log->step = &step;
   log->fail_at = "begin";
   GraphOptions options;
   options.fallback = Fallback::kStrict;
-  StepCache cache(fake_method(log), options);
-  const auto step = [&](int64_t n) {
+  GraphExecutor executor(step, fake_method(log), options);
+  const auto step_at = [&](int64_t n) {
     const MicroBatches micro_batches = window_at(setting, n);
-    rule.begin(micro_batches);
-    cache.run(rule, micro_batches, points);
-    rule.end();
+    step.begin(micro_batches);
+    run_step(executor, micro_batches, observer);
+    step.end();
   };
-  for (int64_t n = 0; n < 4; ++n) step(n);
-  const Tensor before = rule.parameters().front().second.detach().clone();
-  EXPECT_THROW(step(4), GraphError);
-  EXPECT_TRUE(same_bits(before, rule.parameters().front().second));
+  for (int64_t n = 0; n < 4; ++n) step_at(n);
+  const Tensor before = step.parameters().front().second.detach().clone();
+  EXPECT_THROW(step_at(4), GraphError);
+  EXPECT_TRUE(same_bits(before, step.parameters().front().second));
 }
 
 TEST(CudaStep, GraphsGoBeforeTheirDevice) {
   const auto log = std::make_shared<FakeLog>();
   const Setting setting;
   seed_all(11);
-  TrainStep rule(setting.task.make(), at::kCPU, options_of(setting));
-  TestPoints points;
-  log->rule = &rule;
+  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
+  TestObserver observer;
+  log->step = &step;
   {
-    StepCache cache(fake_method(log), GraphOptions());
+    GraphExecutor executor(step, fake_method(log), GraphOptions());
     for (int64_t n = 0; n < 16; ++n) {  // two signatures
       MicroBatches micro_batches = window_at(setting, n);
       if (n % 2 == 1) micro_batches = {{setting.task.batch(5, 1)}, {5}, 5};
-      rule.begin(micro_batches);
-      cache.run(rule, micro_batches, points);
-      rule.end();
+      step.begin(micro_batches);
+      run_step(executor, micro_batches, observer);
+      step.end();
     }
     EXPECT_EQ(log->count("begin"), 2);
     EXPECT_EQ(log->count("destroy backend"), 0);

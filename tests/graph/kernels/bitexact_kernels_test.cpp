@@ -5,7 +5,7 @@
 #include "core/module_task.h"
 #include "graph/kernels/bitexact_gelu_tanh.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/bitexact_gemm.h"
+#include "graph/kernels/bitexact_gemm_trial.h"
 #include "graph/kernels/kernel_settings.h"
 #include "graph/kernels/trial_data.h"
 
@@ -31,16 +31,16 @@ struct Threads {
   int before;
 };
 
-// products
+// gemm
 
 Tensor matrix(int64_t rows, int64_t columns, bool transposed) {
   return transposed ? torch::empty({columns, rows}).t() : torch::empty({rows, columns});
 }
 
-ProductTensors product(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, char bias = ' ',
+GemmTensors gemm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, char bias = ' ',
                        TrialNumbers numbers = TrialNumbers::kPlain) {
   const auto filled = [&](const Tensor& like, uint64_t seed) { return trial_tensor(like, numbers, seed); };
-  ProductTensors t{filled(matrix(m, k, a_transposed), 1),
+  GemmTensors t{filled(matrix(m, k, a_transposed), 1),
                    filled(matrix(k, n, b_transposed), 2),
                    filled(matrix(m, n, false), 3),
                    {},
@@ -51,7 +51,7 @@ ProductTensors product(int64_t m, int64_t n, int64_t k, bool a_transposed, bool 
 }
 
 // The sum that fast_kernels.h writes down.
-float element(const ProductTensors& t, int64_t i, int64_t j, int64_t k_block) {
+float element(const GemmTensors& t, int64_t i, int64_t j, int64_t k_block) {
   const auto at = [](const Tensor& x, std::initializer_list<int64_t> index) {
     int64_t offset = 0;
     int64_t d = 0;
@@ -68,17 +68,17 @@ float element(const ProductTensors& t, int64_t i, int64_t j, int64_t k_block) {
   return t.after.defined() ? sum + at(t.after, {j}) : sum;
 }
 
-TEST(FastProduct, SumsInTheOrderItStates) {
-  const ProductKernel kernel = fast_product_kernel();
+TEST(BitexactGemm, SumsInTheOrderItStates) {
+  const GemmKernel kernel = fast_gemm_kernel();
   if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
   for (const auto& [m, n, k] :
        std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {6, 64, 16}, {7, 65, 17}, {13, 130, 40}, {5, 15, 33}}) {
     for (const int64_t k_block : {k, int64_t{12}}) {
       for (const char bias : {' ', 'b', 'a'}) {
         for (const int layout : {0, 1, 2, 3}) {
-          const ProductTensors t = product(m, n, k, (layout & 1) != 0, (layout & 2) != 0, bias, TrialNumbers::kWide);
+          const GemmTensors t = gemm(m, n, k, (layout & 1) != 0, (layout & 2) != 0, bias, TrialNumbers::kWide);
           ASSERT_TRUE(can_address(t));
-          ProductRunner(kernel, t, k_block).run(t);
+          GemmRunner(kernel, t, k_block).run(t);
           for (int64_t i = 0; i < m; ++i) {
             for (int64_t j = 0; j < n; ++j) {
               ASSERT_EQ(t.out[i][j].item<float>(), element(t, i, j, k_block))
@@ -91,15 +91,15 @@ TEST(FastProduct, SumsInTheOrderItStates) {
   }
 }
 
-TEST(FastProduct, GivesTheSameBitsOnSeveralThreads) {
-  const ProductKernel kernel = fast_product_kernel();
+TEST(BitexactGemm, GivesTheSameBitsOnSeveralThreads) {
+  const GemmKernel kernel = fast_gemm_kernel();
   if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
   for (const auto& [m, n] : std::vector<std::array<int64_t, 2>>{{100, 256}, {257, 65}}) {
-    const ProductTensors t = product(m, n, 300, false, true, 'a');
+    const GemmTensors t = gemm(m, n, 300, false, true, 'a');
     const auto result_with = [&](int threads) {
       const Threads scope(threads);
       t.out.fill_(-1);
-      ProductRunner(kernel, t, 128).run(t);
+      GemmRunner(kernel, t, 128).run(t);
       return t.out.clone();
     };
     const Tensor alone = result_with(1);
@@ -108,18 +108,18 @@ TEST(FastProduct, GivesTheSameBitsOnSeveralThreads) {
   }
 }
 
-TEST(FastProduct, IsChosenOnlyWithTheBitsOfTheBlas) {
-  const ProductKernel kernel = fast_product_kernel();
+TEST(BitexactGemm, IsChosenOnlyWithTheBitsOfTheBlas) {
+  const GemmKernel kernel = fast_gemm_kernel();
   if (kernel == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
   const Threads one(1);
   int chosen = 0;
   for (const int64_t k : {16, 64, 190, 256, 384, 500}) {
     for (const char bias : {' ', 'b', 'a'}) {
-      const ProductTensors t = product(96, 128, k, false, true, bias);
-      const int64_t k_block = exact_k_block(t, kernel);
+      const GemmTensors t = gemm(96, 128, k, false, true, bias);
+      const int64_t k_block = bitexact_k_block(t, kernel);
       if (k_block == 0) continue;  // another BLAS may sum up in another way
       ++chosen;
-      ProductRunner(kernel, t, k_block).run(t);
+      GemmRunner(kernel, t, k_block).run(t);
       Tensor expected = bias == 'b' ? torch::addmm(t.before, t.a, t.b) : torch::mm(t.a, t.b);
       if (bias == 'a') expected = expected + t.after;
       EXPECT_TRUE(same_bits(t.out, expected)) << "k " << k << " bias " << bias;
@@ -129,57 +129,57 @@ TEST(FastProduct, IsChosenOnlyWithTheBitsOfTheBlas) {
 }
 
 // One element of a tile is one unit in the last place off.
-void slightly_wrong(const Product& product, const ProductPart& part, float* scratch) {
-  fast_product_kernel()(product, part, scratch);
-  product.c[0] = std::nextafter(product.c[0], 1e30F);
+void slightly_wrong(const Gemm& gemm, const GemmPart& part, float* scratch) {
+  fast_gemm_kernel()(gemm, part, scratch);
+  gemm.c[0] = std::nextafter(gemm.c[0], 1e30F);
 }
 
 // Right but for the sign of NaN.
-void gives_another_nan(const Product& product, const ProductPart& part, float* scratch) {
-  fast_product_kernel()(product, part, scratch);
-  for (int64_t i = 0; i < product.m * product.n; ++i)
-    product.c[i] = std::isnan(product.c[i]) ? std::nanf("") : product.c[i];
+void gives_another_nan(const Gemm& gemm, const GemmPart& part, float* scratch) {
+  fast_gemm_kernel()(gemm, part, scratch);
+  for (int64_t i = 0; i < gemm.m * gemm.n; ++i)
+    gemm.c[i] = std::isnan(gemm.c[i]) ? std::nanf("") : gemm.c[i];
 }
 
-TEST(FastProduct, IsRefusedIfOneBitDiffers) {
-  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+TEST(BitexactGemm, IsRefusedIfOneBitDiffers) {
+  if (fast_gemm_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
   const Threads one(1);
-  const ProductTensors t = product(96, 128, 64, false, false);
-  EXPECT_EQ(exact_k_block(t, slightly_wrong), 0);
-  EXPECT_EQ(exact_k_block(t, gives_another_nan), 0);
+  const GemmTensors t = gemm(96, 128, 64, false, false);
+  EXPECT_EQ(bitexact_k_block(t, slightly_wrong), 0);
+  EXPECT_EQ(bitexact_k_block(t, gives_another_nan), 0);
 }
 
 // Wrong on about every second set of numbers.
-void wrong_at_times(const Product& product, const ProductPart& part, float* scratch) {
-  fast_product_kernel()(product, part, scratch);
-  if (std::fabs(product.a[0]) > 1.5F) product.c[0] = std::nextafter(product.c[0], 1e30F);
+void wrong_at_times(const Gemm& gemm, const GemmPart& part, float* scratch) {
+  fast_gemm_kernel()(gemm, part, scratch);
+  if (std::fabs(gemm.a[0]) > 1.5F) gemm.c[0] = std::nextafter(gemm.c[0], 1e30F);
 }
 
-TEST(FastProduct, IsComparedOftenEnoughWhereOneProductIsASingleSum) {
-  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+TEST(BitexactGemm, IsComparedOftenEnoughWhereOneGemmIsASingleSum) {
+  if (fast_gemm_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
   const Threads one(1);
   for (int64_t k = 2; k < 400; k += 7) {
     for (const char bias : {' ', 'b', 'a'}) {
-      ProductTensors t = product(1, 1, k, false, true, bias);
-      EXPECT_EQ(exact_k_block(t, wrong_at_times), 0);
-      const int64_t k_block = exact_k_block(t, fast_product_kernel());
+      GemmTensors t = gemm(1, 1, k, false, true, bias);
+      EXPECT_EQ(bitexact_k_block(t, wrong_at_times), 0);
+      const int64_t k_block = bitexact_k_block(t, fast_gemm_kernel());
       for (int round = 0; k_block != 0 && round < 20; ++round) {
         t.a.normal_(), t.b.normal_();
         Tensor expected = bias == 'b' ? torch::addmm(t.before, t.a, t.b) : torch::mm(t.a, t.b);
         if (bias == 'a') expected = expected + t.after;
-        ProductRunner(fast_product_kernel(), t, k_block).run(t);
+        GemmRunner(fast_gemm_kernel(), t, k_block).run(t);
         ASSERT_TRUE(same_bits(t.out, expected)) << "k " << k << " bias " << bias;
       }
     }
   }
 }
 
-TEST(FastProduct, IsTriedOutOnExpandedMatrices) {
-  if (fast_product_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
-  ProductTensors t = product(96, 128, 64, false, false);
+TEST(BitexactGemm, IsTriedOutOnExpandedMatrices) {
+  if (fast_gemm_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  GemmTensors t = gemm(96, 128, 64, false, false);
   t.a = torch::ones({}).expand({96, 64});  // the gradient of a sum
   ASSERT_TRUE(can_address(t));
-  EXPECT_NO_THROW(exact_k_block(t, fast_product_kernel()));
+  EXPECT_NO_THROW(bitexact_k_block(t, fast_gemm_kernel()));
 }
 
 TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
@@ -191,27 +191,27 @@ TEST(KernelSettings, TellWhetherDenormalsAreFlushed) {
   EXPECT_TRUE(before == kernel_settings());
 }
 
-TEST(FastProduct, LeavesAloneWhatItCannotAddress) {
-  ProductTensors t = product(4, 8, 16, false, false);
+TEST(BitexactGemm, LeavesAloneWhatItCannotAddress) {
+  GemmTensors t = gemm(4, 8, 16, false, false);
   EXPECT_TRUE(can_address(t));
   t.b = torch::empty({16, 16}).slice(1, 0, 16, 2).slice(1, 0, 8);  // neither rows nor columns without gaps
   EXPECT_FALSE(can_address(t));
-  t = product(4, 8, 16, false, false);
+  t = gemm(4, 8, 16, false, false);
   t.out = t.b.slice(0, 0, 4);
   EXPECT_FALSE(can_address(t));
-  t = product(4, 8, 16, false, false);
+  t = gemm(4, 8, 16, false, false);
   t.before = torch::empty({4, 8});
   EXPECT_FALSE(can_address(t));
 }
 
 // gelu
 
-TEST(FastGelu, GivesTheBitsOfATen) {
+TEST(BitexactGelu, GivesTheBitsOfATen) {
   const GeluKernels kernels = fast_gelu_kernels();
   if (kernels.forward == nullptr || at::get_cpu_capability() != "AVX512") GTEST_SKIP() << "ATen has no AVX-512 here";
   for (const int threads : {1, 2}) {
     const Threads scope(threads);
-    EXPECT_TRUE(gelu_kernels_are_exact(kernels)) << threads << " threads";
+    EXPECT_TRUE(gelu_kernels_are_bitexact(kernels)) << threads << " threads";
   }
 }
 
@@ -225,12 +225,12 @@ void wrong_backward(const float* grad, const float* x, const float* tanh, float*
   if (count == 33) grad_x[32] = std::nextafter(grad_x[32], 1e30F);
 }
 
-TEST(FastGelu, IsRefusedIfOneBitDiffers) {
+TEST(BitexactGelu, IsRefusedIfOneBitDiffers) {
   const GeluKernels kernels = fast_gelu_kernels();
-  EXPECT_FALSE(gelu_kernels_are_exact(GeluKernels{}));
+  EXPECT_FALSE(gelu_kernels_are_bitexact(GeluKernels{}));
   if (kernels.forward == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
-  EXPECT_FALSE(gelu_kernels_are_exact({wrong_forward, kernels.backward}));
-  EXPECT_FALSE(gelu_kernels_are_exact({kernels.forward, wrong_backward}));
+  EXPECT_FALSE(gelu_kernels_are_bitexact({wrong_forward, kernels.backward}));
+  EXPECT_FALSE(gelu_kernels_are_bitexact({kernels.forward, wrong_backward}));
 }
 
 // the passes
@@ -245,7 +245,7 @@ struct Calls {
     calls.push_back({op(name, overload), *kept.back(), segment});
   }
   // Which of the calls a pass takes over.
-  std::vector<bool> taken(void (*pass)(const std::vector<KernelCall>&, BitexactKernels&)) const {
+  std::vector<bool> taken(void (*pass)(const std::vector<OpCall>&, BitexactKernels&)) const {
     BitexactKernels kernels;
     kernels.of_call.resize(calls.size());
     pass(calls, kernels);
@@ -254,7 +254,7 @@ struct Calls {
     return result;
   }
   std::vector<std::unique_ptr<std::vector<c10::IValue>>> kept;
-  std::vector<KernelCall> calls;
+  std::vector<OpCall> calls;
 };
 
 std::vector<bool> gelu_pair(const Tensor& x, const std::string& forward, const std::string& backward,
@@ -264,13 +264,13 @@ std::vector<bool> gelu_pair(const Tensor& x, const std::string& forward, const s
   if (write_between) calls.add("aten::mul_", "Tensor", {x.view(-1), torch::ones({})});
   calls.add("aten::gelu_backward", "grad_input", {torch::randn_like(x), x, backward, torch::empty_like(x)},
             backward_segment);
-  return calls.taken(find_exact_gelus);
+  return calls.taken(find_bitexact_gelus);
 }
 
 TEST(GeluPass, PairsOnlyWhatMayBePaired) {
   const GeluKernels kernels = fast_gelu_kernels();
   const Tensor x = torch::randn({4, 33});
-  const bool available = kernels.forward != nullptr && gelu_kernels_are_exact(kernels);
+  const bool available = kernels.forward != nullptr && gelu_kernels_are_bitexact(kernels);
   EXPECT_EQ(gelu_pair(x, "tanh", "tanh", false), std::vector<bool>({available, available}));
   const std::vector<bool> nothing = {false, false};
   EXPECT_EQ(gelu_pair(x, "none", "none", false), nothing);
@@ -282,23 +282,23 @@ TEST(GeluPass, PairsOnlyWhatMayBePaired) {
   EXPECT_EQ(gelu_pair(x, "tanh", "tanh", true), std::vector<bool>({false, false, false})) << "x changes between";
 }
 
-TEST(ProductPass, TakesTheBiasOnlyIfNothingElseHappens) {
+TEST(GemmPass, TakesTheBiasOnlyIfNothingElseHappens) {
   const Threads one(1);
-  const ProductTensors t = product(96, 128, 64, false, true);
+  const GemmTensors t = gemm(96, 128, 64, false, true);
   const Tensor bias = torch::randn({128});
-  ProductTensors with_bias = t;
+  GemmTensors with_bias = t;
   with_bias.after = bias;
   // Each is an answer of its own, which depends on the time that ours and the BLAS's take, and stays what it is.
-  const auto is_chosen = [](const ProductTensors& tensors) {
-    return fast_product_kernel() != nullptr && exact_k_block(tensors, fast_product_kernel()) != 0;
+  const auto is_chosen = [](const GemmTensors& tensors) {
+    return fast_gemm_kernel() != nullptr && bitexact_k_block(tensors, fast_gemm_kernel()) != 0;
   };
-  if (!is_chosen(t) || !is_chosen(with_bias)) GTEST_SKIP() << "no exact kernel here";
+  if (!is_chosen(t) || !is_chosen(with_bias)) GTEST_SKIP() << "no bit-exact kernel here";
   const auto taken = [&](const Tensor& target, const Tensor& added, const c10::Scalar& alpha,
                          std::size_t segment) -> bool {
     Calls calls;
     calls.add("aten::mm", "out", {t.a, t.b, t.out});
     calls.add("aten::add_", "Tensor", {target, added, alpha}, segment);
-    return calls.taken(find_exact_products)[1];
+    return calls.taken(find_bitexact_gemms)[1];
   };
   EXPECT_TRUE(taken(t.out.view({2, 48, 128}), bias, 1, 0));
   EXPECT_FALSE(taken(t.out, bias, 2, 0));
@@ -364,15 +364,15 @@ TEST(BitexactKernels, AreNamedInTheProgramAndCanBeSwitchedOff) {
     return dynamic_cast<GraphTrainer&>(*graph).program_text();
   };
   const GeluKernels kernels = fast_gelu_kernels();
-  const std::string exact = text(Fuse::kExact);
-  if (kernels.forward != nullptr && gelu_kernels_are_exact(kernels)) {
-    EXPECT_THAT(exact, HasSubstr("keeps its tanh"));
-    EXPECT_THAT(exact, HasSubstr("takes the kept tanh"));
+  const std::string fused = text(Fuse::kExact);
+  if (kernels.forward != nullptr && gelu_kernels_are_bitexact(kernels)) {
+    EXPECT_THAT(fused, HasSubstr("keeps its tanh"));
+    EXPECT_THAT(fused, HasSubstr("takes the kept tanh"));
   }
   const std::string off = text(Fuse::kOff);
   EXPECT_THAT(off, HasSubstr("aten::gelu.out"));
   EXPECT_THAT(off, Not(HasSubstr("keeps its tanh")));
-  EXPECT_THAT(off, Not(HasSubstr("fast product")));
+  EXPECT_THAT(off, Not(HasSubstr("bit-exact gemm")));
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <immintrin.h>
 
-// Compiled with AVX-512 instructions: nothing here runs before fast_product_kernel() has asked the CPU.
+// Compiled with AVX-512 instructions: nothing here runs before fast_gemm_kernel() has asked the CPU.
 //
 // A tile of up to 6 rows and 64 columns of c stays in registers while k runs through a block. Rows of b that lie side
-// by side in memory are read in place; a transposed b is turned over into the scratch panel first.
+// by side in memory are read in place; a transposed b is copied into the scratch panel first.
 
 namespace duet {
 
@@ -128,7 +128,7 @@ void transpose(__m512 (&rows)[kLanes]) {
 }
 
 // panel[k][j] = b[k][j] of a b whose columns lie side by side.
-void turn_over(const float* b, int64_t b_column, int64_t depth, int64_t columns, float* panel) {
+void copy_transposed(const float* b, int64_t b_column, int64_t depth, int64_t columns, float* panel) {
   for (int64_t j = 0; j < columns; j += kLanes) {
     for (int64_t k = 0; k < depth; k += kLanes) {
       const int64_t terms = depth - k < kLanes ? depth - k : kLanes;
@@ -145,46 +145,46 @@ void turn_over(const float* b, int64_t b_column, int64_t depth, int64_t columns,
 }
 
 // All rows of the part times up to 64 columns of b, for the terms [k, k + depth).
-void multiply_panel(const Product& p, const ProductPart& part, int64_t k, int64_t j, float* scratch) {
-  const int64_t depth = p.k - k < p.k_block ? p.k - k : p.k_block;
+void multiply_panel(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, float* scratch) {
+  const int64_t depth = g.k - k < g.k_block ? g.k - k : g.k_block;
   const int64_t columns = part.column_end - j < kPanelColumns ? part.column_end - j : kPanelColumns;
   const int64_t vectors = (columns + kLanes - 1) / kLanes;
   const bool first = k == 0;
-  const bool last = k + depth == p.k;
+  const bool last = k + depth == g.k;
   Tile tile{nullptr,
-            p.a_row,
-            p.a_column,
-            p.b + k * p.b_row + j,
-            p.b_row,
+            g.a_row,
+            g.a_column,
+            g.b + k * g.b_row + j,
+            g.b_row,
             nullptr,
-            p.c_row,
+            g.c_row,
             depth,
-            first && p.before != nullptr ? p.before + j : nullptr,
-            last && p.after != nullptr ? p.after + j : nullptr,
+            first && g.before != nullptr ? g.before + j : nullptr,
+            last && g.after != nullptr ? g.after + j : nullptr,
             first,
             static_cast<__mmask16>((1U << (columns - (vectors - 1) * kLanes)) - 1)};
-  if (p.b_column != 1) {
-    turn_over(p.b + k + j * p.b_column, p.b_column, depth, columns, scratch);
+  if (g.b_column != 1) {
+    copy_transposed(g.b + k + j * g.b_column, g.b_column, depth, columns, scratch);
     tile.b = scratch;
     tile.b_row = kPanelColumns;
   }
   for (int64_t i = part.row_begin; i < part.row_end; i += kTileRows) {
     const int64_t rows = part.row_end - i < kTileRows ? part.row_end - i : kTileRows;
-    tile.a = p.a + i * p.a_row + k * p.a_column;
-    tile.c = p.c + i * p.c_row + j;
+    tile.a = g.a + i * g.a_row + k * g.a_column;
+    tile.c = g.c + i * g.c_row + j;
     kCompute[vectors - 1][rows - 1](tile);
   }
 }
 
-void multiply(const Product& product, const ProductPart& part, float* scratch) {
-  for (int64_t k = 0; k < product.k; k += product.k_block) {
+void multiply(const Gemm& gemm, const GemmPart& part, float* scratch) {
+  for (int64_t k = 0; k < gemm.k; k += gemm.k_block) {
     for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns)
-      multiply_panel(product, part, k, j, scratch);
+      multiply_panel(gemm, part, k, j, scratch);
   }
 }
 
 }  // namespace
 
-ProductKernel fast_product_kernel() { return __builtin_cpu_supports("avx512f") ? multiply : nullptr; }
+GemmKernel fast_gemm_kernel() { return __builtin_cpu_supports("avx512f") ? multiply : nullptr; }
 
 }  // namespace duet

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "core/module_task.h"
-#include "graph/detail/step_cache.h"
+#include "graph/detail/graph_executor.h"
 #include "core/train_step.h"
 
 #include "tests/support/toy_tasks.h"
@@ -45,7 +45,7 @@ Batch batch_at(int64_t n, int64_t size = 8) { return testing::mlp_task().batch(s
 
 GraphTrainer& graph_of(BaseTrainer& trainer) { return dynamic_cast<GraphTrainer&>(trainer); }
 
-// Both modes with the same loss, made anew for each since it may have a memory.
+// Both modes with the same loss, made for each since it may have a memory.
 void expect_eager_weights(const std::function<Loss()>& make_loss, const std::string& reason) {
   const auto eager = trainer_for("eager", make_loss());
   const auto graph = trainer_for("graph", make_loss());
@@ -60,7 +60,7 @@ void expect_eager_weights(const std::function<Loss()>& make_loss, const std::str
   EXPECT_THAT(report[0].reason, HasSubstr(reason));
 }
 
-TEST(StepCache, ItemInTheLossRunsEagerAndNamesTheOp) {
+TEST(GraphExecutor, ItemInTheLossRunsEagerAndNamesTheOp) {
   expect_eager_weights([] {
     return Loss([](Net& net, const Batch& batch) {
       const at::Tensor loss = plain_loss(net, batch);
@@ -69,7 +69,7 @@ TEST(StepCache, ItemInTheLossRunsEagerAndNamesTheOp) {
   }, "_local_scalar_dense");
 }
 
-TEST(StepCache, TheReasonNamesThePlaceInTheModel) {
+TEST(GraphExecutor, TheReasonNamesThePlaceInTheModel) {
   const Loss loss = [](Net& net, const Batch& batch) {
     const at::Tensor hidden = net.a(batch["input"]);
     if (hidden.sum().item<double>() > 1e9) return hidden.sum();
@@ -80,7 +80,7 @@ TEST(StepCache, TheReasonNamesThePlaceInTheModel) {
   EXPECT_THAT(graph_of(*graph).report()[0].reason, HasSubstr("'a.weight'"));
 }
 
-TEST(StepCache, NonzeroRunsEager) {
+TEST(GraphExecutor, NonzeroRunsEager) {
   expect_eager_weights([] {
     return Loss([](Net& net, const Batch& batch) {
       const at::Tensor logits = net.forward(batch["input"]);
@@ -89,7 +89,7 @@ TEST(StepCache, NonzeroRunsEager) {
   }, "nonzero");
 }
 
-TEST(StepCache, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
+TEST(GraphExecutor, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
   expect_eager_weights([] {
     return Loss([](Net& net, const Batch& batch) {
       return net.forward(batch["input"]).index({batch["target"] > 1}).square().mean();
@@ -103,7 +103,7 @@ TEST(StepCache, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
   EXPECT_EQ(graph_of(*graph).report()[0].state, "captured");
 }
 
-TEST(StepCache, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
+TEST(GraphExecutor, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
   expect_eager_weights([] {
     auto factor = std::make_shared<double>(1.0);
     return Loss([factor](Net& net, const Batch& batch) {
@@ -113,7 +113,7 @@ TEST(StepCache, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
   }, "host value");
 }
 
-TEST(StepCache, ACapturedDoubleThatChangesLaterStopsTheRun) {
+TEST(GraphExecutor, ACapturedDoubleThatChangesLaterStopsTheRun) {
   auto factor = std::make_shared<double>(1.0);
   const auto graph = trainer_for("graph", [factor](Net& net, const Batch& batch) { return plain_loss(net, batch) * *factor; });
   for (int64_t n = 0; n < 8; ++n) graph->step(batch_at(n));
@@ -124,7 +124,7 @@ TEST(StepCache, ACapturedDoubleThatChangesLaterStopsTheRun) {
   EXPECT_THROW(keep_going(), GraphError);
 }
 
-TEST(StepCache, ADoubleNamedInGraphKeyIsCapturedPerValue) {
+TEST(GraphExecutor, ADoubleNamedInGraphKeyIsCapturedPerValue) {
   class Scaled : public ModuleTask<Net> {
    public:
     using ModuleTask<Net>::ModuleTask;
@@ -151,7 +151,7 @@ TEST(StepCache, ADoubleNamedInGraphKeyIsCapturedPerValue) {
   expect_same_bits(states[0], states[1]);
 }
 
-TEST(StepCache, ARepointedParameterIsNotTrainedAtItsOldPlace) {
+TEST(GraphExecutor, ARepointedParameterIsNotTrainedAtItsOldPlace) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
@@ -164,13 +164,13 @@ TEST(StepCache, ARepointedParameterIsNotTrainedAtItsOldPlace) {
     states[mode == "graph"] = trainer->state_dict();
     if (mode == "graph") {
       EXPECT_EQ(graph_of(*trainer).report()[0].state, "captured");
-      EXPECT_GT(graph_of(*trainer).report()[0].eager_steps, 2);  // it was captured anew
+      EXPECT_GT(graph_of(*trainer).report()[0].eager_steps, 2);  // it was captured again
     }
   }
   expect_same_bits(states[0], states[1]);
 }
 
-TEST(StepCache, AParameterThatTheModuleLetGoOfIsNoticedAtOnce) {
+TEST(GraphExecutor, AParameterThatTheModuleLetGoOfIsNoticedAtOnce) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
@@ -186,7 +186,7 @@ TEST(StepCache, AParameterThatTheModuleLetGoOfIsNoticedAtOnce) {
   expect_same_bits(states[0], states[1]);
 }
 
-TEST(StepCache, ASwappedGradientHasNoEffectInEitherMode) {
+TEST(GraphExecutor, ASwappedGradientHasNoEffectInEitherMode) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
@@ -201,7 +201,7 @@ TEST(StepCache, ASwappedGradientHasNoEffectInEitherMode) {
   expect_same_bits(states[0], states[1]);
 }
 
-TEST(StepCache, GradientsOfAReplayAreThoseOfItsStep) {
+TEST(GraphExecutor, GradientsOfAReplayAreThoseOfItsStep) {
   const auto eager = trainer_for("eager", plain_loss);
   const auto graph = trainer_for("graph", plain_loss);
   for (int64_t n = 0; n < 12; ++n) {
@@ -216,7 +216,7 @@ TEST(StepCache, GradientsOfAReplayAreThoseOfItsStep) {
   }
 }
 
-TEST(StepCache, StrictThrowsBeforeTheStepChangesAnything) {
+TEST(GraphExecutor, StrictThrowsBeforeTheStepChangesAnything) {
   GraphOptions strict;
   strict.fallback = Fallback::kStrict;
   const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
@@ -229,7 +229,7 @@ TEST(StepCache, StrictThrowsBeforeTheStepChangesAnything) {
   EXPECT_TRUE(testing::same_bits(before, graph->task().named_parameters()[0].second));
 }
 
-TEST(StepCache, FallbackEagerCapturesNothing) {
+TEST(GraphExecutor, FallbackEagerCapturesNothing) {
   GraphOptions never;
   never.fallback = Fallback::kEager;
   const auto graph = trainer_for("graph", plain_loss, never);
@@ -238,7 +238,7 @@ TEST(StepCache, FallbackEagerCapturesNothing) {
   EXPECT_EQ(graph_of(*graph).eager_steps(), 5);
 }
 
-TEST(StepCache, TheByteBudgetDropsTheLeastRecentlyUsed) {
+TEST(GraphExecutor, TheByteBudgetDropsTheLeastRecentlyUsed) {
   GraphOptions small;
   small.cache_bytes = 1;
   const auto graph = trainer_for("graph", plain_loss, small);
@@ -249,7 +249,7 @@ TEST(StepCache, TheByteBudgetDropsTheLeastRecentlyUsed) {
   EXPECT_EQ(report[1].state, "captured");
 }
 
-TEST(StepCache, EveryHyperParameterTakesEffectAtTheNextStep) {
+TEST(GraphExecutor, EveryHyperParameterTakesEffectAtTheNextStep) {
   for (const std::string name : {"lr", "weight_decay", "beta1", "beta2", "eps"}) {
     StateDict states[2];
     at::Tensor unchanged;
@@ -269,7 +269,7 @@ TEST(StepCache, EveryHyperParameterTakesEffectAtTheNextStep) {
   }
 }
 
-TEST(StepCache, ALoadLetsGoOfStepsThatItOutdates) {
+TEST(GraphExecutor, ALoadLetsGoOfStepsThatItOutdates) {
   const auto graph = trainer_for("graph", plain_loss);
   for (int64_t n = 0; n < 3; ++n) graph->step(batch_at(n));
   EXPECT_EQ(graph_of(*graph).report()[0].state, "captured");
@@ -279,7 +279,7 @@ TEST(StepCache, ALoadLetsGoOfStepsThatItOutdates) {
   EXPECT_EQ(graph_of(*graph).report()[0].bytes, 0);
 }
 
-TEST(StepCache, TheProgramCanBePrinted) {
+TEST(GraphExecutor, TheProgramCanBePrinted) {
   const auto graph = trainer_for("graph", plain_loss);
   for (int64_t n = 0; n < 3; ++n) graph->step(batch_at(n));
   const std::string text = graph_of(*graph).program_text();
@@ -288,26 +288,33 @@ TEST(StepCache, TheProgramCanBePrinted) {
   EXPECT_THAT(text, HasSubstr("fused_adamw_"));
 }
 
-// Ranks agree on the plan before the step runs.
-TEST(StepCache, AskingForThePlanOfAnotherSignatureRunsThatOne) {
+// Two signatures take turns.
+TEST(GraphExecutor, ChoosesAPathForEachSignatureAndRunsIt) {
   const auto train = [](bool captured) {
     seed_all(3);
-    TrainStep rule(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
-    StepCache cache(capture_method_for(at::kCPU), {});
-    StepObserver points;
-    std::vector<double> plans;
+    TrainStep step(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
+    GraphExecutor executor(step, at::kCPU, {});
+    StepObserver observer;
+    std::vector<StepPath> paths;
     for (int64_t n = 0; n < 12; ++n) {
       const MicroBatches micro_batches{.batches = {batch_at(n, n % 4 == 3 ? 5 : 8)}, .weights = {1}, .total = 1};
-      rule.begin(micro_batches);
-      if (captured) plans.push_back(std::min(cache.plan(rule, micro_batches, points), 3.0));  // compared or not
-      captured ? cache.run(rule, micro_batches, points) : rule.run(micro_batches, points);
-      rule.end();
+      step.begin(micro_batches);
+      if (captured) {
+        paths.push_back(executor.choose(micro_batches, observer));
+        executor.run(paths.back(), micro_batches, observer);
+      } else {
+        step.run(micro_batches, observer);
+      }
+      step.end();
     }
     if (captured) {
-      EXPECT_EQ(plans, (std::vector<double>{1, 2, 3, 1, 3, 3, 3, 2, 3, 3, 3, 3}));
+      const StepPath eager = StepPath::kEager, record = StepPath::kRecord, replay = StepPath::kReplay;
+      const StepPath compare = StepPath::kReplayAndCompare;  // the first replay, then the second one after it, ...
+      EXPECT_EQ(paths, (std::vector<StepPath>{eager, record, compare, eager, replay, compare, replay, record, replay,
+                                              replay, compare, compare}));
     }
     StateDict weights;
-    for (const auto& [name, tensor] : rule.parameters()) weights.set(name, tensor.detach().clone());
+    for (const auto& [name, tensor] : step.parameters()) weights.set(name, tensor.detach().clone());
     return weights;
   };
   expect_same_bits(train(false), train(true));

@@ -1,0 +1,169 @@
+#include "graph/detail/graph_executor.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "graph/guards/parity_guard.h"
+#include "graph/record/op_recorder.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+using State = SignatureEntry::State;
+
+}  // namespace
+
+GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options)
+    : GraphExecutor(step, capture_method_for(device, options.fuse), options) {
+  if (fallback_ == Fallback::kEager) return;
+  const std::string reason = step.why_not_captured();
+  require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
+  OpRecorder::self_check();
+}
+
+GraphExecutor::GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options)
+    : step_(step), method_(std::move(method)), fallback_(options.fallback), cache_(options) {}
+
+StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
+  check_addresses();
+  SignatureEntry& entry = cache_.find(step_, micro_batches);
+  chosen_ = &entry;
+  if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
+  if (entry.state == State::kCaptured) return entry.verify.due() ? StepPath::kReplayAndCompare : StepPath::kReplay;
+  const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
+  return may_record && entry.eager_steps >= method_.eager_steps ? StepPath::kRecord : StepPath::kEager;
+}
+
+// A weight that moved would be trained at its old place.
+void GraphExecutor::check_addresses() {
+  const std::string moved = ledger_.moved();
+  if (!moved.empty()) {
+    const std::string reason = "the memory of '" + moved + "' is another one than when the step was captured";
+    cache_.drop_all();
+    ledger_.clear();
+    if (fallback_ == Fallback::kStrict) {
+      throw GraphError("[GraphTrainer] " + reason + "; change weights in place (copy_), or set graph.fallback to auto");
+    }
+    log_warning("[GraphTrainer] " + reason + "; captured steps are dropped and captured again. Change weights in place "
+                "(copy_) to keep them");
+  } else if (ledger_.references_changed()) {
+    cache_.must_verify();  // perhaps a module let go of a parameter: a comparison tells before a replay counts
+    ledger_.refresh_references();
+  }
+}
+
+StepResult GraphExecutor::run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) {
+  if (method_.device == nullptr) return execute(path, micro_batches, observer);
+  StepResult output;
+  method_.device->run([&] { output = execute(path, micro_batches, observer); });
+  return output;
+}
+
+StepResult GraphExecutor::execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) {
+  if (chosen_ == nullptr) choose(micro_batches, observer);
+  SignatureEntry& entry = *std::exchange(chosen_, nullptr);
+  entry.last_use = ++steps_;
+  switch (path) {
+    case StepPath::kEager: return run_eager(entry, micro_batches, observer);
+    case StepPath::kRecord: return record(entry, micro_batches, observer);
+    case StepPath::kReplay:
+    case StepPath::kReplayAndCompare: break;
+  }
+  if (!prepare(entry, observer)) return run_eager(entry, micro_batches, observer);
+  return path == StepPath::kReplay ? replay(entry, micro_batches, observer)
+                                   : replay_and_compare(entry, micro_batches, observer);
+}
+
+StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  ++entry.eager_steps;
+  count(entry.report.eager_steps, eager_steps_);
+  StepResult output = step_.run(micro_batches, observer);
+  ledger_.refresh_references();
+  return output;
+}
+
+StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  entry.step = method_.make_step(micro_batches);
+  count(entry.report.eager_steps, eager_steps_);
+  StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
+  if (entry.step->failure().empty()) {
+    entry.state = State::kCaptured;
+    entry.verify.restart();
+    cache_.evict(entry);
+    NamedTensors watched = step_.parameters();
+    for (auto& item : step_.mutable_state()) watched.push_back(std::move(item));
+    ledger_.write(watched);
+  } else {
+    fall_back(entry, entry.step->failure());
+  }
+  ledger_.refresh_references();
+  return output;
+}
+
+// Device graphs are made before the first replay. False if the device refuses them.
+bool GraphExecutor::prepare(SignatureEntry& entry, StepObserver& observer) {
+  if (!entry.step->prepare(step_, observer)) {
+    fall_back(entry, entry.step->failure());
+    require<GraphError>(fallback_ != Fallback::kStrict, "[GraphTrainer] step (" + entry.report.signature + "): " +
+                                                            entry.report.reason + "; or set graph.fallback to auto");
+    return false;
+  }
+  if (entry.report.replays == 0) cache_.evict(entry);  // device graphs exist only now
+  return true;
+}
+
+StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  entry.verify.replayed();
+  count(entry.report.replays, replays_);
+  return entry.step->replay(step_, micro_batches, observer);
+}
+
+StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
+                                             StepObserver& observer) {
+  ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
+  if (result.difference.empty()) {
+    count(entry.report.replays, replays_);
+    entry.verify.verified();
+    ledger_.refresh_references();
+    return result.output;
+  }
+  fall_back(entry, "its replay differs from its eager run, first in '" + result.difference +
+                       "'. Usually the step depends on a host value that changes (a captured number, a replaced "
+                       "tensor): keep it in a tensor, or name it in Task::graph_key. If it does not, an op is replayed "
+                       "wrongly: set graph.fallback to eager and report it");
+  count(entry.report.eager_steps, eager_steps_);
+  throw_if_doubtful(entry, entry.verify.doubtful());
+  return result.output;
+}
+
+// The step itself was run eager and is right; those before it may not have been.
+void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const {
+  const std::string what = "[GraphTrainer] step (" + entry.report.signature + "): " + entry.report.reason;
+  if (!step_.communicator().is_alone()) {
+    throw GraphError(what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager");
+  }
+  if (doubtful > 0 || fallback_ == Fallback::kStrict) {
+    throw GraphError(c10::str(what, ". Up to ", doubtful,
+                              " steps since the last comparison may have used an old value; resume from a checkpoint "
+                              "before them, with graph.fallback eager or graph.verify_interval 1"));
+  }
+}
+
+// By value: the reason may lie in the step that goes.
+void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
+  entry.state = State::kEager;
+  entry.report.reason = std::move(reason);
+  entry.step.reset();
+  log_warning("[GraphTrainer] step (" + entry.report.signature + ") runs eager: " + entry.report.reason);
+}
+
+std::string GraphExecutor::program_text() const {
+  const SignatureEntry* latest = cache_.latest();
+  return latest != nullptr && latest->step ? latest->step->text(step_.parameters()) : std::string();
+}
+
+}  // namespace duet

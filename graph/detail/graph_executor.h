@@ -1,0 +1,57 @@
+#pragma once
+
+#include "core/step_executor.h"
+#include "graph/detail/capture_method.h"
+#include "graph/detail/signature_cache.h"
+#include "graph/guards/address_ledger.h"
+
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// Runs steps in graph mode: eager at the first sight of a signature, recorded at the next, replayed from then on, and
+// compared with an eager run where the guards ask for it.
+class GraphExecutor : public StepExecutor {
+ public:
+  // Throws ConfigError for a step that no capture can hold, unless nothing is to be captured.
+  GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options);
+  GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options);
+
+  const char* mode() const override { return "graph"; }
+  StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) override;
+  StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override;
+  // Device graphs hold collectives. On the CPU every path calls the same.
+  bool ranks_need_same_path() const override { return method_.device != nullptr; }
+  void state_replaced() override { cache_.drop_outdated(step_); }
+
+  std::vector<SignatureReport> report() const { return cache_.report(); }
+  int64_t eager_steps() const { return eager_steps_; }
+  int64_t replays() const { return replays_; }
+  // The captured step of the latest signature as text; empty if it was not captured.
+  std::string program_text() const;
+
+ private:
+  void check_addresses();
+  StepResult execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  bool prepare(SignatureEntry& entry, StepObserver& observer);
+  StepResult replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  void fall_back(SignatureEntry& entry, std::string reason);
+  void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const;
+  static void count(int64_t& in_report, int64_t& in_all) { ++in_report, ++in_all; }
+
+  TrainStep& step_;
+  CaptureMethod method_;  // its device outlives the steps in the cache
+  Fallback fallback_;
+  SignatureCache cache_;
+  AddressLedger ledger_;  // of the tensors that captured steps read and write
+  SignatureEntry* chosen_ = nullptr;  // by choose(), for run()
+  int64_t steps_ = 0;
+  int64_t eager_steps_ = 0;
+  int64_t replays_ = 0;
+};
+
+}  // namespace duet

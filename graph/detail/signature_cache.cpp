@@ -1,0 +1,132 @@
+#include "graph/detail/signature_cache.h"
+
+#include "base/log.h"
+#include "graph/detail/signature.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+namespace duet {
+
+namespace {
+
+using State = SignatureEntry::State;
+
+// The least recently used entry for which `may_go` holds; null if there is none.
+template <class MayGo>
+SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may_go) {
+  SignatureEntry* oldest = nullptr;
+  for (SignatureEntry* entry : entries) {
+    if (may_go(*entry) && (oldest == nullptr || entry->last_use < oldest->last_use)) oldest = entry;
+  }
+  return oldest;
+}
+
+}  // namespace
+
+void SignatureEntry::drop() {
+  state = State::kSeen;
+  step.reset();
+  eager_steps = 0;
+}
+
+std::size_t SignatureCache::KeyHash::operator()(const Key& key) const {
+  std::size_t hash = key.size();
+  for (const int64_t value : key) hash = hash * 0x9E3779B97F4A7C15ULL + static_cast<std::size_t>(value);
+  return hash;
+}
+
+SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& micro_batches) {
+  key_.clear();
+  append_inputs_key(micro_batches, key_);
+  step.append_key(key_);
+  if (latest_ != nullptr && key_ == latest_key_) return *latest_;
+  std::unique_ptr<SignatureEntry>& entry = entries_[key_];
+  if (entry == nullptr) {
+    entry = std::make_unique<SignatureEntry>(verify_interval_);
+    entry->report.signature = describe(micro_batches);
+    order_.push_back(entry.get());
+    ++new_in_a_row_;
+    warn_of_changing_keys();
+    forget_oldest();
+  } else {
+    new_in_a_row_ = 0;
+  }
+  latest_key_ = key_;
+  latest_ = entry.get();
+  return *entry;
+}
+
+void SignatureCache::warn_of_changing_keys() const {
+  if (new_in_a_row_ != 32) return;
+  log_warning("[GraphTrainer] each of the last 32 steps had a signature of its own, so none was captured: shapes, "
+              "Task::graph_key, or a hyper-parameter other than lr change at every step. Pad the batches, or keep these constant");
+}
+
+// A key that never comes back must not cost memory for ever.
+void SignatureCache::forget_oldest() {
+  constexpr std::size_t kMaxEntries = 1024;
+  if (order_.size() <= kMaxEntries) return;
+  const SignatureEntry* newest = order_.back();
+  SignatureEntry* oldest = oldest_of(
+      order_, [newest](const SignatureEntry& entry) { return entry.state == State::kSeen && &entry != newest; });
+  if (oldest == nullptr) return;
+  order_.erase(std::find(order_.begin(), order_.end(), oldest));
+  if (latest_ == oldest) latest_ = nullptr;
+  std::erase_if(entries_, [oldest](const auto& item) { return item.second.get() == oldest; });
+}
+
+int64_t SignatureCache::bytes() const {
+  int64_t bytes = 0;
+  for (const SignatureEntry* entry : order_) bytes += entry->step ? entry->step->bytes() : 0;
+  return bytes;
+}
+
+void SignatureCache::evict(const SignatureEntry& newest) {
+  while (bytes() > byte_budget_) {
+    SignatureEntry* oldest = oldest_of(order_, [&newest](const SignatureEntry& entry) {
+      return entry.state == State::kCaptured && &entry != &newest;
+    });
+    if (oldest == nullptr) return;
+    oldest->drop();
+    if (!warned_of_budget_) {
+      log_warning(c10::str("[GraphTrainer] captured steps take more than graph.cache_bytes = ", byte_budget_,
+                           "; the least recently used is dropped and captured again when it comes back"));
+    }
+    warned_of_budget_ = true;
+  }
+}
+
+void SignatureCache::drop_all() {
+  for (SignatureEntry* entry : order_) {
+    if (entry->state == State::kCaptured) entry->drop();
+  }
+}
+
+// A key ends with TrainStep's part.
+void SignatureCache::drop_outdated(const TrainStep& step) {
+  Key present;
+  step.append_key(present);
+  for (auto& [key, entry] : entries_) {
+    const bool fits = key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), key.rbegin());
+    if (!fits && entry->state == State::kCaptured) entry->drop();
+  }
+}
+
+void SignatureCache::must_verify() {
+  for (SignatureEntry* entry : order_) entry->verify.must_verify();
+}
+
+std::vector<SignatureReport> SignatureCache::report() const {
+  std::vector<SignatureReport> reports;
+  for (const SignatureEntry* entry : order_) {
+    SignatureReport report = entry->report;
+    report.state = entry->state == State::kCaptured ? "captured" : entry->state == State::kEager ? "eager" : "seen";
+    report.bytes = entry->step ? entry->step->bytes() : 0;
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace duet

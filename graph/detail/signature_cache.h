@@ -1,0 +1,74 @@
+#pragma once
+
+#include "core/train_step.h"
+#include "graph/detail/captured_step.h"
+#include "graph/graph_options.h"
+#include "graph/guards/verify_schedule.h"
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace duet {
+
+// One signature and what became of it.
+struct SignatureEntry {
+  enum class State { kSeen, kCaptured, kEager };
+
+  explicit SignatureEntry(int64_t verify_interval) : verify(verify_interval) {}
+  // Forgets the captured step: the signature is as if it had been seen for the first time.
+  void drop();
+
+  State state = State::kSeen;
+  std::unique_ptr<CapturedStep> step;
+  int64_t eager_steps = 0;  // since it was new or was dropped
+  VerifySchedule verify;
+  int64_t last_use = 0;
+  SignatureReport report;  // without state and bytes, which SignatureCache::report adds
+};
+
+// Every signature seen, with its captured step if it has one. Captured steps stay within a byte budget: the least
+// recently used goes first.
+class SignatureCache {
+ public:
+  explicit SignatureCache(const GraphOptions& options)
+      : byte_budget_(options.cache_bytes), verify_interval_(options.verify_interval) {}
+
+  // The entry of the step that is about to run.
+  SignatureEntry& find(const TrainStep& step, const MicroBatches& micro_batches);
+  // Of the latest find(); null if there was none.
+  const SignatureEntry* latest() const { return latest_; }
+
+  // Drops captured steps until they fit the budget; `newest` stays, whatever it takes.
+  void evict(const SignatureEntry& newest);
+  void drop_all();
+  // Drops the steps that were captured with other host numbers than those of `step`.
+  void drop_outdated(const TrainStep& step);
+  // Has the next replay of every signature compared.
+  void must_verify();
+
+  // In order of first sight.
+  std::vector<SignatureReport> report() const;
+
+ private:
+  using Key = std::vector<int64_t>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+
+  void warn_of_changing_keys() const;
+  void forget_oldest();
+  int64_t bytes() const;
+
+  int64_t byte_budget_, verify_interval_;
+  std::unordered_map<Key, std::unique_ptr<SignatureEntry>, KeyHash> entries_;
+  std::vector<SignatureEntry*> order_;  // of first sight
+  SignatureEntry* latest_ = nullptr;
+  Key key_;                             // of the current step; kept to reuse its memory
+  Key latest_key_;
+  int64_t new_in_a_row_ = 0;
+  bool warned_of_budget_ = false;
+};
+
+}  // namespace duet

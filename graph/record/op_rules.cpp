@@ -1,0 +1,92 @@
+#include "graph/record/op_rules.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+
+namespace duet {
+
+std::string full_name(const c10::OperatorHandle& op) {
+  const std::string& overload = op.schema().overload_name();
+  return op.schema().name() + (overload.empty() ? "" : "." + overload);
+}
+
+// The tag is missing on some (cauchy_, geometric_, ...).
+bool is_random(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return op.hasTag(at::Tag::nondeterministic_seeded) ||
+         std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) { return a.name() == "generator"; });
+}
+
+bool overwrites(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  if (name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_") return true;
+  if (!op.schema().arguments().empty() && op.schema().arguments().back().is_out()) return true;
+  return is_random(op) && name.back() == '_' && name.find("rrelu") == std::string::npos;
+}
+
+bool is_empty_like(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
+}
+
+std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  const bool norm =
+      name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
+  return norm ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{};  // running mean and variance
+}
+
+namespace {
+
+bool is_boolean_mask(const c10::IValue& index) {
+  if (!index.isTensor() || !index.toTensor().defined()) return false;
+  const at::ScalarType type = index.toTensor().scalar_type();
+  return type == at::kBool || type == at::kByte;
+}
+
+// index with integer tensors has a fixed output shape, although its tag says otherwise.
+bool indexes_by_integers(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (op.schema().name() != "aten::index") return false;
+  for (const c10::IValue& argument : stack) {
+    if (!argument.isList()) continue;
+    for (const c10::IValue& index : argument.toListRef()) {
+      if (is_boolean_mask(index)) return false;
+    }
+  }
+  return true;
+}
+
+// Then aten::equal gives the same at every step: nothing but shapes or one and the same memory decides. (A NaN makes a
+// tensor differ from itself; what depends on it is NaN as well.)
+bool equal_by_layout(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (op.schema().name() != "aten::equal") return false;
+  const at::Tensor& a = stack[stack.size() - 2].toTensor();
+  const at::Tensor& b = stack.back().toTensor();
+  if (a.sizes() != b.sizes()) return true;
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type();
+}
+
+}  // namespace
+
+std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::string name = full_name(op);
+  if (equal_by_layout(op, stack)) return std::nullopt;
+  if (name == "aten::_pack_padded_sequence" || name == "aten::_pad_packed_sequence") {
+    return Obstacle{name + " gives shapes that follow from the lengths' values", "pad to a fixed length and mask"};
+  }
+  if (op.schema().name() == "aten::_local_scalar_dense" || op.schema().name() == "aten::equal" ||
+      (op.hasTag(at::Tag::data_dependent_output) && op.schema().name() != "aten::_assert_async")) {
+    return Obstacle{name + " reads a value back to the host",
+                    "keep it a tensor (item(), bool(tensor) and printing are what cause this)"};
+  }
+  if (op.hasTag(at::Tag::dynamic_output_shape) && !indexes_by_integers(op, stack)) {
+    return Obstacle{name + " has an output whose shape depends on values",
+                    "use a form of fixed shape (a mask and where() instead of nonzero or boolean indexing)"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace duet

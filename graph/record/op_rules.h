@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// What a recording must know of ops beyond their schemas.
+
+namespace duet {
+
+// "aten::add.Tensor".
+std::string full_name(const c10::OperatorHandle& op);
+
+// Whether it moves a generator.
+bool is_random(const c10::OperatorHandle& op);
+
+// Whether it writes its changed arguments without reading them.
+bool overwrites(const c10::OperatorHandle& op);
+
+// Whether it only allocates: empty, empty_like, new_empty_strided, ...
+bool is_empty_like(const c10::OperatorHandle& op);
+
+// The arguments that it changes although its schema does not say so: positions, usually none.
+std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op);
+
+// Why a call cannot be part of a recording.
+struct Obstacle {
+  std::string what, way_out;
+};
+std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+
+}  // namespace duet

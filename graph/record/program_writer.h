@@ -1,0 +1,61 @@
+#pragma once
+
+#include "core/step_observer.h"
+#include "graph/record/step_program.h"
+
+#include <ATen/core/stack.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace duet {
+
+// Writes the calls of a step into a StepProgram and finds out why it cannot be replayed, if it cannot.
+class ProgramWriter {
+ public:
+  // `parameters` name the place in the model at which something could not be recorded.
+  ProgramWriter(const NamedTensors& parameters, bool strict);
+  ProgramWriter(const ProgramWriter&) = delete;
+  ProgramWriter& operator=(const ProgramWriter&) = delete;
+
+  // Names the static inputs: a step that writes into them would not change the batches of later steps.
+  void watch_inputs(const MicroBatches& micro_batches);
+
+  // A call that is about to run, with its arguments on top of the stack, and the same call afterwards, with its results.
+  struct Call {
+    StepProgram::Op op;
+    std::vector<at::Tensor> written;
+  };
+  Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  void after(Call call, const torch::jit::Stack& stack);
+
+  void add_split(SplitPoint point) { program_.splits.push_back({point, program_.ops.size()}); }
+
+  // Why the step cannot be recorded: op, place, way out; empty if it can.
+  const std::string& failure() const { return failure_; }
+  // Throws GraphError if strict.
+  void fail(const std::string& reason);
+  void throw_if_refused() const;
+
+  const StepProgram& program() const { return program_; }
+
+ private:
+  void fail_here(const std::string& what, const std::string& way_out);
+  void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
+  StepProgram::Slot read_slot(const c10::IValue& argument, bool overwritten);
+  int read(const at::Tensor& tensor, bool overwritten);
+  void turn_into_clone(int storage);
+  void mark_written(StepProgram::Op& op, const std::vector<at::Tensor>& written);
+  StepProgram::Slot result_slot(const c10::IValue& result, bool empty_like);
+  int add_result(const at::Tensor& tensor, bool empty_like);
+
+  bool strict_;
+  StepProgram program_;
+  ValueTable& table_ = program_.table;
+  std::string failure_;
+  std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_, input_names_;
+  std::string last_parameter_;  // that was read
+};
+
+}  // namespace duet

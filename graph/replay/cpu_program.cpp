@@ -1,0 +1,104 @@
+#include "graph/replay/cpu_program.h"
+
+#include "base/error.h"
+#include "graph/replay/program_text.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+
+#include <functional>
+
+namespace duet {
+
+void CpuProgram::run(std::size_t segment) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (segment == 0) use_kernels_ = kernel_settings() == parts_.settings;
+  const std::size_t begin = segment == 0 ? 0 : parts_.segment_ends[segment - 1];
+  const bool observed = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
+  for (std::size_t i = begin; i < parts_.segment_ends[segment]; ++i) {
+    observed ? execute_observed(parts_.instructions[i]) : execute(parts_.instructions[i]);
+  }
+}
+
+// A profiler sees what an eager step would show it; redispatching passes the dispatcher's own spans by.
+void CpuProgram::execute_observed(const Instruction& instruction) {
+  at::RecordFunction span(at::RecordScope::FUNCTION);
+  if (span.needsInputs()) {
+    span.before(std::cref(instruction.op.schema()), &instruction.arguments);
+  } else if (span.isActive()) {
+    span.before(std::cref(instruction.op.schema()));
+  }
+  execute(instruction);
+}
+
+void CpuProgram::execute(const Instruction& instruction) {
+  if (use_kernels_ && instruction.kernel != nullptr) {
+    instruction.kernel->run();
+  } else {
+    run_op(instruction);
+  }
+  for (const int storage : instruction.releases) {
+    const c10::Device device = parts_.recording.table.storages()[storage].device;
+    parts_.storages[storage].unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, device));
+  }
+}
+
+void CpuProgram::run_op(const Instruction& instruction) {
+  at::GradMode::set_enabled(instruction.grad_mode);
+  stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
+  instruction.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+  if (instruction.kind == Instruction::Kind::kRebind) rebind(instruction);
+}
+
+namespace {
+
+const at::Tensor& flat_result(const torch::jit::Stack& stack, int position, at::Tensor& holder) {
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      if (position-- == 0) return value.toTensor();
+    } else if (value.isTensorList()) {
+      const auto list = value.toListRef();
+      if (position < static_cast<int>(list.size())) {
+        holder = list[position].toTensor();
+        return holder;
+      }
+      position -= static_cast<int>(list.size());
+    }
+  }
+  return holder;
+}
+
+}  // namespace
+
+// The memory of each fresh result becomes that of the recorded storage; every tensor over it follows.
+void CpuProgram::rebind(const Instruction& instruction) {
+  at::Tensor holder;
+  for (const Instruction::Rebind& target : instruction.rebinds) {
+    const at::Tensor& result = flat_result(stack_, target.result, holder);
+    c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
+    const ValueTable::Value& recorded = parts_.recording.table.values()[target.value];
+    const bool same = result.defined() && result.storage_offset() == recorded.offset &&
+                      result.sizes() == recorded.sizes && result.strides() == recorded.strides &&
+                      result.storage().nbytes() >= to->nbytes();
+    if (!same) {
+      throw GraphError(c10::str("[CpuProgram] ", instruction.op.schema().name(), " gave a result of sizes ",
+                                result.defined() ? result.sizes() : at::IntArrayRef(), ", expected ",
+                                shape_text(recorded), " as when it was recorded; its output depends on values. Set ",
+                                "graph.fallback to eager"));
+    }
+    c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
+    to->set_data_ptr_noswap(from->set_data_ptr(c10::DataPtr(nullptr, from->device())));
+  }
+}
+
+at::Tensor CpuProgram::tensor(const at::Tensor& recorded) const {
+  const int value = parts_.recording.table.find(recorded);
+  return value < 0 ? recorded : parts_.tensors[value];
+}
+
+std::string CpuProgram::text(const NamedTensors& names) const { return program_text(parts_, names); }
+
+}  // namespace duet
