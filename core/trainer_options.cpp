@@ -5,7 +5,7 @@ namespace duet {
 
 void TrainerOptions::validate() const {
   step().validate();
-  loop.validate();
+  check_options(loop);
 }
 
 }  // namespace duet

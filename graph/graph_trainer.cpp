@@ -8,17 +8,8 @@
 
 namespace duet {
 
-void GraphOptions::validate() const {
-  if (cache_bytes <= 0) {
-    throw ConfigError(c10::str("[GraphOptions] cache_bytes is ", cache_bytes, ", expected a number of bytes > 0"));
-  }
-  if (verify_interval < 0) {
-    throw ConfigError(c10::str("[GraphOptions] verify_interval is ", verify_interval, ", expected an integer >= 0"));
-  }
-}
-
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-    : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), parse_device(options.device))) {}
+    : GraphTrainer(std::move(task), options, graph, (options.validate(), check_options(graph), parse_device(options.device))) {}
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)

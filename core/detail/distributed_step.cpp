@@ -8,20 +8,11 @@
 
 namespace duet {
 
-void DistributedOptions::validate() const {
-  const auto check = [](const char* field, int64_t value) {
-    if (value > 0) return;
-    throw ConfigError(c10::str("[DistributedOptions] ", field, " is ", value, ", expected a number of bytes > 0"));
-  };
-  check("bucket_bytes", bucket_bytes);
-  check("first_bucket_bytes", first_bucket_bytes);
-}
-
 namespace {
 
 // Before anything is built on the values.
 const DistributedOptions& with_same_model(Task& task, const DistributedOptions& options) {
-  options.validate();
+  check_options(options);
   NamedTensors all = task.named_parameters();
   for (auto& item : task.named_buffers()) all.push_back(std::move(item));
   make_same_model(all, *options.communicator);

@@ -28,7 +28,7 @@ int main() {
   duet::DataLoader data(points, std::move(sampler), {.batch_size = 64 / launch.world_size});
 
   duet::TrainerOptions options;
-  options.optimizer.lr = 0.01;
+  options.optimizer = duet::AdamW{.lr = 0.01};
   options.loop.max_epochs = 8;
   options.distributed.communicator = ranks;
   duet::GraphTrainer trainer(std::move(task), options);

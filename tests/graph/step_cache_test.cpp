@@ -292,7 +292,7 @@ TEST(StepCache, TheProgramCanBePrinted) {
 TEST(StepCache, AskingForThePlanOfAnotherSignatureRunsThatOne) {
   const auto train = [](bool captured) {
     seed_all(3);
-    TrainStep rule(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
+    TrainStep rule(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = SGD{.lr = 0.1}});
     StepCache cache(capture_method_for(at::kCPU), {});
     StepObserver points;
     std::vector<double> plans;

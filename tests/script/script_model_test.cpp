@@ -114,7 +114,7 @@ TEST_P(ScriptModel, TrainsAsInPythonUnderBf16) {
 // Python scales gradients before the optimizer reads them, the fused kernel while it does: the roundings differ.
 TEST_P(ScriptModel, ClipsAsInPython) {
   TrainerOptions options = adamw();
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.clip_grad = ClipNorm{1.0, 2.0};
   seed();
   const auto trainer = make_trainer("graph", make_task(), options, strict());
   expect_losses("loss.clipped", run(*trainer), 1e-3);
@@ -123,7 +123,7 @@ TEST_P(ScriptModel, ClipsAsInPython) {
 TEST_P(ScriptModel, GraphGivesTheBitsOfEagerUnderBf16AndClipping) {
   TrainerOptions options = adamw();
   options.amp = at::kBFloat16;
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.clip_grad = ClipNorm{1.0, 2.0};
 
   seed();
   const auto eager = make_trainer("eager", make_task(), options);

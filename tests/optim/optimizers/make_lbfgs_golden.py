@@ -82,7 +82,7 @@ def main():
                     digits = 17 if dtype == torch.float64 else 9
                     text = ",\n  ".join("{" + ", ".join(f"{value:.{digits}g}" for value in row) + "}" for row in rows)
                     wide = "true" if dtype == torch.float64 else "false"
-                    out.write(f'{{"{function}", "{name}", {{.type = "LBFGS"{", " + fields if fields else ""}}}, {wide}, ')
+                    out.write(f'{{"{function}", "{name}", LBFGS{{{fields}}}, {wide}, ')
                     out.write(f'{state["n_iter"]}, {state["func_evals"]}, {{\n  {text}}}}},\n')
 
 
