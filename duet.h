@@ -10,6 +10,7 @@
 #include "core/hook_list.h"         // HookList: their order
 #include "optim/hyper_parameters.h"  // HyperParameters: lr and its like
 #include "base/log.h"               // log_info and its like
+#include "base/options.h"           // OptionFields: the description of an options struct
 #include "core/loop_options.h"      // LoopOptions: limits, accumulation, validation
 #include "core/run_log.h"           // RunLog: what components want logged
 #include "core/priority.h"          // Priority: names and numbers of a hook's place

@@ -98,7 +98,7 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   constexpr int64_t kWarmUp = 68;
   seed_all(0);
   TrainerOptions options;
-  options.optimizer.type = "AdamW";
+  options.optimizer = AdamW{};
   options.device = "cpu";
   options.loop = {.max_steps = kWarmUp + steps, .work_dir = work_dir};
   std::unique_ptr<BaseTrainer> trainer;

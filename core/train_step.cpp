@@ -53,7 +53,7 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
 void check_closure_options(const TrainStepOptions& options) {
   const auto refuse = [&options](bool given, const char* what) {
     if (!given) return;
-    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type, ", which evaluates the loss as ",
+    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type(), ", which evaluates the loss as ",
                                "often as it needs and takes the gradients as they are; leave it out"));
   };
   refuse(options.clip_grad.has_value(), "clip_grad");
@@ -218,7 +218,7 @@ GradientCheck TrainStep::judge(StepResult& output) {
 StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& observer) {
   StepResult output;
   if (optimizer_->needs_closure()) {
-    require<ConfigError>(!observer.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type +
+    require<ConfigError>(!observer.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type() +
                                                " evaluates the loss several times; remove the hook or use another optimizer");
     step_with_closure(micro_batches, output);
     const at::NoGradGuard no_grad;
@@ -259,7 +259,7 @@ void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult&
 
 std::string TrainStep::why_not_captured() const {
   if (!optimizer_->needs_closure()) return {};
-  return options_.optimizer.type + " evaluates the loss as often as its line search needs, which no capture can hold; use "
+  return options_.optimizer.type() + " evaluates the loss as often as its line search needs, which no capture can hold; use "
          "EagerTrainer (mode: eager), or another optimizer";
 }
 

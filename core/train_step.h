@@ -25,7 +25,7 @@ enum class NonFinite {
 
 struct TrainStepOptions {
   OptimizerOptions optimizer;
-  std::optional<ClipGradOptions> clip_grad;    // none: no clipping
+  std::optional<ClipGrad> clip_grad;         // ClipNorm or ClipValue; none: no clipping
   std::optional<at::ScalarType> amp;           // bfloat16, float16: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with float16, else no scaling
   NonFinite non_finite = NonFinite::kApply;

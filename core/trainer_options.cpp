@@ -6,7 +6,7 @@ namespace duet {
 
 void TrainerOptions::validate() const {
   step().validate();
-  loop.validate();
+  check_options(loop);
 }
 
 at::Device TrainerOptions::resolved_device() const {

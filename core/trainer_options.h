@@ -9,14 +9,14 @@ namespace duet {
 
 // What either trainer is built from.
 struct TrainerOptions {
-  OptimizerOptions optimizer;
-  std::optional<ClipGradOptions> clip_grad;  // none: no clipping
-  std::optional<at::ScalarType> amp;         // at::kBFloat16, at::kHalf: autocast; none: full precision
+  OptimizerOptions optimizer{};              // AdamW{.lr = 3e-4}, SGD{...}, ...
+  std::optional<ClipGrad> clip_grad{};       // ClipNorm or ClipValue; none: no clipping
+  std::optional<at::ScalarType> amp{};       // at::kBFloat16, at::kHalf: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling
   NonFinite non_finite = NonFinite::kApply;  // what a step with inf or NaN does
   // Puts parameters into groups with numbers of their own; empty: one group.
   std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
-  LoopOptions loop;
+  LoopOptions loop{};
   DistributedOptions distributed{};          // several processes that train one model; none: this one alone
   std::string device = "auto";               // see parse_device; "auto" and "cuda" leave it to init_distributed()
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../base/options.h"
+
 #include <cstdint>
 #include <memory>
 
@@ -18,8 +20,9 @@ struct DistributedOptions {
   bool find_unused_parameters = false;            // a parameter may lack a gradient on some ranks: it counts as zero
   bool broadcast_buffers = true;                  // rank 0's buffers for all, at the end of every step
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 }  // namespace duet

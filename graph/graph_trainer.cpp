@@ -7,7 +7,7 @@ namespace duet {
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
     : BaseTrainer(std::move(task), options, [&graph](TrainStep& step, at::Device device) {
-        graph.validate();
+        check_options(graph);
         return std::make_unique<GraphExecutor>(step, device, graph);
       }) {}
 

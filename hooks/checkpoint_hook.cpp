@@ -33,21 +33,25 @@ void make_folder(const std::string& root, const std::string& work_dir) {
 
 }  // namespace
 
-void CheckpointHookOptions::validate() const {
-  if (interval < 0) {
-    throw ConfigError(c10::str("[CheckpointHook] found interval ", interval,
-                               ", expected steps >= 0; set 0 to save only at the end"));
-  }
-  if (max_keep < 1 && max_keep != -1) {
-    throw ConfigError(
-        c10::str("[CheckpointHook] found max_keep ", max_keep, ", expected at least 1, or -1 to keep all; correct it"));
-  }
-  if (!rule.empty() && rule != "greater" && rule != "less") {
-    throw ConfigError("[CheckpointHook] found rule '" + rule +
-                      "', expected 'greater' or 'less'; leave it out to decide by the metric's name");
-  }
-  // Found out now and not at the first validation.
-  if (!save_best.empty() && save_best != "auto") less_is_better("CheckpointHook", save_best, rule);
+const OptionFields& CheckpointHookOptions::fields() {
+  using O = CheckpointHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("CheckpointHook", [](const FieldAdder<O>& add) {
+    add("interval", &O::interval, "steps between saves; 0: only at the end").in(at_least(0))
+        .expects("steps >= 0; set 0 to save only at the end").read_by_hand("integer, at least 0", "500");
+    add.key("by_epoch", "true/false", "interval counts epochs", "false");
+    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all").in(at_least(-1))
+        .expects("at least 1, or -1 to keep all").also_keyed("max_keep_ckpts");
+    add("save_last", &O::save_last, "saves when training ends or is stopped");
+    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"})
+        .expects("'greater' or 'less'; leave it out to decide by the metric's name");
+    add("save_best", &O::save_best, "metric to keep the best of").called("auto, or the name of a metric");
+    add.rule([](const O& o) {
+      require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
+      // Found out now and not at the first validation.
+      if (!o.save_best.empty() && o.save_best != "auto") less_is_better("CheckpointHook", o.save_best, o.rule);
+    });
+  });
+  return kFields;
 }
 
 CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) { options_.validate(); }

@@ -20,21 +20,25 @@ bool is_nan(const std::optional<double>& value) { return value && std::isnan(*va
 
 }  // namespace
 
-void EarlyStoppingHookOptions::validate() const {
-  require<ConfigError>(!monitor.empty(),
-                       "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
-  less_is_better("EarlyStoppingHook", monitor, rule);
-  if (!(min_delta >= 0 && std::isfinite(min_delta))) {
-    throw ConfigError(c10::str("[EarlyStoppingHook] found min_delta ", min_delta,
-                               ", expected a finite number >= 0, whichever is better; correct it"));
-  }
-  if (patience < 1) {
-    throw ConfigError(
-        c10::str("[EarlyStoppingHook] found patience ", patience, ", expected at least 1 validation; raise it"));
-  }
-  if (is_nan(stopping_threshold) || is_nan(divergence_threshold)) {
-    throw ConfigError("[EarlyStoppingHook] found a threshold that is NaN, expected a number; leave it out for none");
-  }
+const OptionFields& EarlyStoppingHookOptions::fields() {
+  using O = EarlyStoppingHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EarlyStoppingHook", [](const FieldAdder<O>& add) {
+    add("monitor", &O::monitor, "metric that is watched").called("the name of a metric").needed();
+    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"})
+        .expects("'greater' or 'less'; leave it out to decide by the metric's name");
+    add("min_delta", &O::min_delta, "least improvement that counts").in(at_least(0))
+        .expects("a finite number >= 0, whichever is better");
+    add("patience", &O::patience, "validations without improvement that end training").in(at_least(1));
+    add("strict", &O::strict, "a validation without the metric is an error");
+    add("check_finite", &O::check_finite, "NaN or infinity ends training");
+    add("stopping_threshold", &O::stopping_threshold, "a better value ends training").in(Range().or_infinity());
+    add("divergence_threshold", &O::divergence_threshold, "a worse value ends training").in(Range().or_infinity());
+    add.rule([](const O& o) {
+      require<ConfigError>(!o.monitor.empty(), "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
+      less_is_better("EarlyStoppingHook", o.monitor, o.rule);
+    });
+  });
+  return kFields;
 }
 
 EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options_(std::move(options)) {

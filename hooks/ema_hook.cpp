@@ -14,18 +14,28 @@
 
 namespace duet {
 
-void EMAHookOptions::validate() const {
-  average.validate();
-  if (begin_iter < 0) {
-    throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", begin_iter, ", expected an integer >= 0"));
-  }
-  if (begin_epoch < 0) {
-    throw ConfigError(c10::str("[EMAHookOptions] begin_epoch is ", begin_epoch, ", expected an integer >= 0"));
-  }
-  if (begin_iter > 0 && begin_epoch > 0) {
-    throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", begin_iter, " and begin_epoch is ", begin_epoch,
-                               ", expected at most one of them; remove the other"));
-  }
+const OptionFields& EMAHookOptions::fields() {
+  using O = EMAHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EMAHookOptions", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.average.*member; }; };
+    using A = WeightAverageOptions;
+    add("ema_type", of(&A::type), "how weights are averaged");
+    add("momentum", of(&A::momentum), "how much the new value counts, in (0, 1]");
+    add("gamma", of(&A::gamma), "of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps)").read_by_hand("integer", "100");
+    add("interval", of(&A::interval), "steps between averagings");
+    add("update_buffers", &O::update_buffers, "averages floating-point buffers too");
+    add("evaluate_on_ema", &O::evaluate_on_ema, "validation, test and prediction use the average");
+    add("begin_iter", &O::begin_iter, "applied step that averaging begins with").in(at_least(0)).also_keyed("start_iters");
+    add("begin_epoch", &O::begin_epoch, "likewise an epoch, the first being 1").in(at_least(0));
+    add("name", &O::name, "of the state in a checkpoint; default ema, further ones ema_2, ...").read_by_hand("text");
+    add.rule([](const O& o) {
+      o.average.validate();
+      if (o.begin_iter == 0 || o.begin_epoch == 0) return;
+      throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", o.begin_iter, " and begin_epoch is ", o.begin_epoch,
+                                 ", expected at most one of them; remove the other"));
+    });
+  });
+  return kFields;
 }
 
 EMAHook::EMAHook(EMAHookOptions options) : options_(std::move(options)) { options_.validate(); }

@@ -35,12 +35,27 @@ double gauge(const TrainContext& context, const std::string& name) {
 
 }  // namespace
 
-void LoggerHookOptions::validate() const {
-  if (interval < 1) {
-    throw ConfigError(c10::str("[LoggerHook] found interval ", interval, ", expected at least 1 step; raise it"));
-  }
-  window.validate();
-  for (const LogSinkOptions& sink : sinks) sink.validate();
+const OptionFields& LoggerHookOptions::fields() {
+  using O = LoggerHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LoggerHook", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.window.*member; }; };
+    add("interval", &O::interval, "steps between lines; each reads the device once").in(at_least(1));
+    add("by_epoch", &O::by_epoch, "the interval counts from the beginning of each epoch");
+    add("ignore_last", &O::ignore_last, "by_epoch: no line for the rest of an epoch that has had one");
+    add("log_metric_by_epoch", &O::log_metric_by_epoch, "results of evaluations lie at their epoch, not at their step");
+    add("window_size", of(&LogWindowOptions::window_size), "steps that smoothed numbers are the mean of").in(at_least(1));
+    add("mean_pattern", of(&LogWindowOptions::mean_pattern), "regular expression of the names that are smoothed");
+    add.key("custom_cfg", "list", "{data_src, method_name, window_size, log_name}: further numbers made of the last values");
+    add.key("sinks", "list of terminal, jsonl, tensorboard, wandb, or maps with such a type", "where lines go");
+    add("file", &O::file, "of the sink jsonl; default <work_dir>/log.jsonl");
+    add("progress", &O::progress, "a progress bar between lines");
+    add("model_summary", &O::model_summary, "the model's parts and sizes when training starts");
+    add.rule([](const O& o) {
+      o.window.validate();
+      for (const LogSinkOptions& sink : o.sinks) sink.validate();
+    });
+  });
+  return kFields;
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 #include "detail/log_window.h"
 #include "loggers/log_sink.h"
@@ -43,8 +44,9 @@ struct LoggerHookOptions {
   bool model_summary = true;  // the model's parts and sizes when training starts
   bool enabled = true;        // false: no line, no read
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what

@@ -97,13 +97,13 @@ constexpr const char* kWayOut =
 
 }  // namespace
 
-void NaNGuardHookOptions::validate() const {
-  if (interval < 1) {
-    throw ConfigError(c10::str("[NaNGuardHook] found interval ", interval, ", expected at least 1 step; raise it"));
-  }
-  if (action != "raise" && action != "stop" && action != "warn") {
-    throw ConfigError("[NaNGuardHook] found action '" + action + "', expected raise, stop or warn; correct it");
-  }
+const OptionFields& NaNGuardHookOptions::fields() {
+  using O = NaNGuardHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("NaNGuardHook", [](const FieldAdder<O>& add) {
+    add("interval", &O::interval, "steps between two looks").in(at_least(1));
+    add("action", &O::action, "what a loss that is not finite leads to").one_of({"raise", "stop", "warn"});
+  });
+  return kFields;
 }
 
 NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options)

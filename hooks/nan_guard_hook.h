@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 #include "detail/value_history.h"
 
@@ -12,8 +13,9 @@ struct NaNGuardHookOptions {
   int64_t interval = 50;         // >= 1: steps between two looks, each of which waits for the device once
   std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each step are kept

@@ -86,16 +86,23 @@ bool joins(const at::Tensor& first, const at::Tensor& other) {
 
 }  // namespace
 
-void PredictionWriterHookOptions::validate() const {
-  if (format != "safetensors" && format != "jsonl" && format != "both") {
-    throw ConfigError("[PredictionWriterHook] found format '" + format +
-                      "', expected safetensors, jsonl or both; correct it");
-  }
-  if (per_batch && format == "jsonl") {
-    throw ConfigError(
-        "[PredictionWriterHook] found per_batch with format jsonl, expected it with files of tensors; set format "
-        "to safetensors or both, or leave per_batch out");
-  }
+const OptionFields& PredictionWriterHookOptions::fields() {
+  using O = PredictionWriterHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("PredictionWriterHook", [](const FieldAdder<O>& add) {
+    add("folder", &O::folder, "where files go; default <work_dir>/predictions");
+    add("format", &O::format, "tensors, arg-max classes, or both").one_of({"safetensors", "jsonl", "both"});
+    add("per_batch", &O::per_batch, "a file for each batch, not one for the pass");
+    add("keys", &O::keys, "outputs to write; empty: all");
+    add("with_inputs", &O::with_inputs, "the tensors of the batch too");
+    add("class_key", &O::class_key, "the output whose largest element is the class");
+    add.rule([](const O& o) {
+      if (!o.per_batch || o.format != "jsonl") return;
+      throw ConfigError(
+          "[PredictionWriterHook] found per_batch with format jsonl, expected it with files of tensors; set format "
+          "to safetensors or both, or leave per_batch out");
+    });
+  });
+  return kFields;
 }
 
 PredictionWriterHook::PredictionWriterHook(PredictionWriterHookOptions options) : options_(std::move(options)) {

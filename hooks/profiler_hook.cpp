@@ -112,18 +112,23 @@ struct ProfilerHook::Trace {
   std::optional<at::RecordFunction> step_range;
 };
 
-void ProfilerHookOptions::validate() const {
-  const auto check = [](const char* field, int64_t value, int64_t low) {
-    if (value < low) {
-      throw ConfigError(
-          c10::str("[ProfilerHook] found ", field, " ", value, ", expected an integer >= ", low, "; correct it"));
-    }
-  };
-  check("skip_first", skip_first, 0);
-  check("wait", wait, 0);
-  check("warmup", warmup, 0);
-  check("active", active, 1);
-  check("repeat", repeat, 0);
+const OptionFields& ProfilerHookOptions::fields() {
+  using O = ProfilerHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("ProfilerHook", [](const FieldAdder<O>& add) {
+    add("skip_first", &O::skip_first, "steps before the first cycle").in(at_least(0)).or_within("schedule");
+    add("wait", &O::wait, "steps of a cycle that nothing is done in").in(at_least(0)).or_within("schedule");
+    add("warmup", &O::warmup, "steps with the tracer on and its results dropped").in(at_least(0)).or_within("schedule");
+    add("active", &O::active, "steps in the trace").in(at_least(1)).or_within("schedule");
+    add("repeat", &O::repeat, "cycles; 0: until training ends").in(at_least(0)).or_within("schedule");
+    add("record_shapes", &O::record_shapes, "shapes of operator inputs");
+    add("profile_memory", &O::profile_memory, "allocations");
+    add("with_stack", &O::with_stack, "TorchScript's source lines");
+    add("with_flops", &O::with_flops, "operations of matrix products and convolutions");
+    add("cuda", &O::cuda, "kernels and copies, if training runs on a GPU").keyed("activity_with_cuda");
+    add("nvtx", &O::nvtx, "ranges for Nsight, in the whole run");
+    add("folder", &O::folder, "where traces go; default <work_dir>/trace");
+  });
+  return kFields;
 }
 
 ProfilerHook::ProfilerHook(ProfilerHookOptions options) : options_(std::move(options)) {

@@ -13,12 +13,29 @@
 
 namespace duet {
 
-void VisualizationHookOptions::validate() const {
-  const auto fail = [](const std::string& what) { throw ConfigError("[VisualizationHook] " + what); };
-  if (interval < 1) fail(c10::str("interval is ", interval, ", expected at least 1 batch"));
-  if (max_samples < 0) fail(c10::str("max_samples is ", max_samples, ", expected 0 (all) or a number of samples"));
-  if (show) fail("show is true, but pictures go to files and logs; set draw: true and look at <work_dir>/vis_data");
-  paint.validate();
+const OptionFields& VisualizationHookOptions::fields() {
+  using O = VisualizationHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("VisualizationHook", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.paint.*member; }; };
+    using P = SamplePainterOptions;
+    add("draw", &O::draw, "without it nothing happens");
+    add("interval", &O::interval, "batches of a pass from one that is drawn to the next").in(at_least(1));
+    add("max_samples", &O::max_samples, "samples of such a batch; 0: all").in(at_least(0)).expects("0 (all) or a number of samples");
+    add("show", &O::show, "windows: refused");
+    add("alpha", of(&P::alpha), "weight of the colours over the image, in [0, 1]");
+    add("palette", of(&P::palette), "\"#rrggbb\" of class 0, 1, ...");
+    add("ignore_index", of(&P::ignore_index), "class that is painted white");
+    add("zoom", of(&P::zoom), "pixels for one of the image; 0: by its size");
+    add("image", of(&P::image), "tensor of the batch");
+    add("target", of(&P::target), "tensor of the batch");
+    add("prediction", of(&P::prediction), "tensor of the outputs");
+    add.rule([](const O& o) {
+      require<ConfigError>(!o.show, "[VisualizationHook] show is true, but pictures go to files and logs; set draw: true and look at "
+                                    "<work_dir>/vis_data");
+      o.paint.validate();
+    });
+  });
+  return kFields;
 }
 
 VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options_(std::move(options)) {

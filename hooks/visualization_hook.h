@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 #include "detail/sample_painter.h"
 
@@ -20,8 +21,9 @@ struct VisualizationHookOptions {
   SamplePainterOptions paint{};
   Painter painter = nullptr;    // instead of SamplePainter
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop: into

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <c10/util/StringUtil.h>
+#include "base/detail/parse_number.h"
 #include "base/error.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <iterator>
 #include <utility>
@@ -19,13 +19,12 @@ namespace {
 using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
 int64_t number_of(const std::string& name, const std::string& text, int64_t low, int64_t high) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+  const std::optional<int64_t> value = parse_number<int64_t>(text);
+  if (!value || *value < low || *value > high) {
     throw ConfigError(c10::str("[Launch] found ", name, " '", text, "', expected an integer from ", low, " to ", high,
                                "; correct it, or unset the launch variables to train in one process"));
   }
-  return value;
+  return *value;
 }
 
 constexpr int64_t kMostRanks = 1 << 20;

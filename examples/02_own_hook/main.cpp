@@ -52,9 +52,8 @@ int main() {
     return torch::mse_loss(model.forward(batch["x"]).squeeze(1), batch["y"]);
   });
   duet::TrainerOptions options;
-  options.optimizer.type = "SGD";
-  options.optimizer.lr = 0.01;
-  options.clip_grad = duet::ClipGradOptions{.max_norm = 10.0};
+  options.optimizer = duet::SGD{.lr = 0.01};
+  options.clip_grad = duet::ClipNorm{.max_norm = 10.0};
   options.loop.max_steps = 5000;
   duet::EagerTrainer trainer(std::move(task), options);
   trainer.add_hook(std::make_unique<StopWhenFlat>(/*interval=*/50, /*threshold=*/0.01));

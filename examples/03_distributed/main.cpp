@@ -22,7 +22,7 @@ int main() {
   duet::DataLoader data(points, {.batch_size = 64 / ranks->world_size(), .shuffle = true});
 
   duet::TrainerOptions options;
-  options.optimizer.lr = 0.01;
+  options.optimizer = duet::AdamW{.lr = 0.01};
   options.loop.max_epochs = 8;
   duet::EagerTrainer trainer(std::move(task), options);
   auto print = std::make_unique<duet::CallbackHook>("print");

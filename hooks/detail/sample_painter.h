@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/options.h"
 #include "base/batch.h"
 
 #include <cstdint>
@@ -15,8 +16,9 @@ struct SamplePainterOptions {
   int64_t zoom = 0;                    // picture's pixels for one of the image; 0: panels of at least 128
   std::string image = "image", target = "target", prediction = "prediction";
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // A picture of one sample, uint8 [height, width, 3] RGB on the CPU. Grey levels run from the image's smallest value to its

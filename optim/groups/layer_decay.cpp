@@ -76,17 +76,18 @@ bool is_decayed(const std::string& name, const at::Tensor& tensor, bool strict) 
 
 }  // namespace
 
-void LayerDecayOptions::validate() const {
-  if (!(decay_rate > 0 && decay_rate <= 1)) {
-    throw ConfigError(c10::str("[LayerDecayOptions] decay_rate is ", decay_rate, ", expected a number in (0, 1]"));
-  }
-  if (num_layers < 0) {
-    throw ConfigError(
-        c10::str("[LayerDecayOptions] num_layers is ", num_layers, ", expected at least 1, or 0 for unknown"));
-  }
-  if (decay_type != "layer_wise" && decay_type != "stage_wise") {
-    throw ConfigError("[LayerDecayOptions] decay_type is '" + decay_type + "', expected layer_wise or stage_wise");
-  }
+const OptionFields& LayerDecayOptions::fields() {
+  using O = LayerDecayOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LayerDecayOptions", [](const FieldAdder<O>& add) {
+    Range share = between(0, 1);
+    share.above_low = true;
+    add("num_layers", &O::num_layers, "layers of the backbone; 0: unknown").in(between(0, 1 << 20))
+        .expects("at least 1, or 0 for unknown");
+    add("decay_rate", &O::decay_rate, "of the learning rate from one layer to the one before").in(share).needed();
+    add("decay_type", &O::decay_type, "stage_wise: for ConvNeXt").one_of({"layer_wise", "stage_wise"});
+    add("strict_names", &O::strict_names, "takes pos_embed and cls_token by their full names only");
+  });
+  return kFields;
 }
 
 ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {

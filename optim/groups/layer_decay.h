@@ -26,8 +26,9 @@ struct LayerDecayOptions {
   bool strict_names = false;
   std::function<std::optional<LayerDepth>(const std::string& name)> depth{};
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // One group per depth and weight decay, called "layer_3_decay" or "layer_3_no_decay", in the order of their first

@@ -43,8 +43,9 @@ struct ParamwiseOptions {
   // Rules 2 and 3 multiply what the custom key gives, so that a slower backbone's norms can stay without decay.
   bool compose = false;
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Groups of equal options, in the order of their first parameters. Throws ConfigError for options that cannot work with

@@ -34,8 +34,7 @@ TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
   const std::vector<Batch> micro_batches = {tokens({1, 0, 0, 0}, {1, 0, 0, 0}), tokens({3, 3, 3, 9}, {1, 1, 1, 0})};
   for (const bool counts_tokens : {false, true}) {
     TrainerOptions options;
-    options.optimizer.type = "SGD";
-    options.optimizer.lr = 0.5;
+    options.optimizer = SGD{.lr = 0.5};
     const auto trainer = make_trainer(GetParam(), masked_task(counts_tokens), options);
     trainer->step(micro_batches);
     // By tokens: mean(1, 3, 3, 3). By samples, which are four in each: (1 + 3) / 2.

@@ -55,7 +55,7 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
 
   void run(const Part& part, Seen& seen) {
     TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.05};
+    options.optimizer = SGD{.lr = 0.05};
     options.loop = {.max_steps = part.until, .max_epochs = part.epochs, .accumulate = part.accumulate};
     const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
     trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));

@@ -34,7 +34,7 @@ class DistributedHooks : public ::testing::TestWithParam<const char*> {
                                                   const Ranks& ranks, TrainerOptions options = {}) {
     seed_all(21);
     options.loop = loop;
-    options.optimizer = {.type = "SGD", .lr = 0.05};
+    options.optimizer = SGD{.lr = 0.05};
     options.distributed.communicator = ranks;
     return testing::make_trainer(GetParam(), task.make(), options);
   }

@@ -113,7 +113,7 @@ struct Training {
 NamedTensors train(const Training& training, const Ranks& ranks) {
   seed_all(1);
   TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+  options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
   options.loop = {.max_steps = 40, .accumulate = training.accumulate};
   options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // one per parameter
   options.distributed.find_unused_parameters = training.find_unused;
@@ -229,9 +229,9 @@ TEST_P(DistributedSettings, AllLabelsOfAnStepAreIgnored) {
 
 TEST_P(DistributedSettings, OptionsDiffer) {
   const std::vector<std::pair<std::string, std::function<void(TrainerOptions&)>>> cases = {
-      {"lr of group 0: 0.25; on rank 0 lr of group 0: 0.001", [](TrainerOptions& o) { o.optimizer.lr = 0.25; }},
-      {"optimizer: SGD; on rank 0 optimizer: AdamW", [](TrainerOptions& o) { o.optimizer.type = "SGD"; }},
-      {"clip_grad: on; on rank 0 clip_grad: off", [](TrainerOptions& o) { o.clip_grad = ClipGradOptions{}; }},
+      {"lr of group 0: 0.25; on rank 0 lr of group 0: 0.001", [](TrainerOptions& o) { o.optimizer = AdamW{.lr = 0.25}; }},
+      {"optimizer: SGD; on rank 0 optimizer: AdamW", [](TrainerOptions& o) { o.optimizer = SGD{}; }},
+      {"clip_grad: on; on rank 0 clip_grad: off", [](TrainerOptions& o) { o.clip_grad = ClipNorm{}; }},
       {"bucket_bytes: 1; on rank 0 bucket_bytes: 26214400",
        [](TrainerOptions& o) { o.distributed.bucket_bytes = 1; }}};
   for (const auto& [text, change] : cases) {
@@ -275,7 +275,7 @@ TEST_P(DistributedSettings, GroupsAreListedInAnotherOrder) {
       if (last) std::reverse(parameters.begin(), parameters.end());
       return ParamGroups{{"all", parameters, {}}};
     };
-    options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
     const auto own = trainer(ranks, options);
     for (int step = 0; step < 4; ++step) take_step(*own);
     return weights_of(*own);

@@ -36,7 +36,7 @@ struct Part {
 NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<Communicator>& ranks) {
   seed_all(1);
   TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+  options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
   options.loop = {.max_steps = part.until, .accumulate = part.accumulate};
   options.distributed.communicator = ranks;
   options.distributed.broadcast_buffers = !part.own_buffers;
@@ -217,7 +217,7 @@ TEST(DistributedResume, GivesEveryRankRandomNumbersOfItsOwn) {
   testing::expect_no_error(run(1, task, {.save = folder / "c", .until = kSavedAt}));
   const auto drawn = run_ranks(3, [&](const std::shared_ptr<Communicator>& ranks) {
     TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
     options.distributed.communicator = ranks;
     const auto trainer = testing::make_trainer("eager", task.make(), options);
     trainer->load(folder / "c");

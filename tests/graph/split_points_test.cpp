@@ -63,8 +63,8 @@ struct Outcome {
 Outcome run(const std::string& mode, const Setting& setting) {
   seed_all(3);
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
-  if (setting.clip) options.clip_grad = ClipGradOptions{0.5, 2.0};
+  options.optimizer = AdamW{.lr = 1e-2};
+  if (setting.clip) options.clip_grad = ClipNorm{0.5, 2.0};
   const auto trainer = testing::make_trainer(mode, testing::mlp_task().make(), options, setting.graph);
   auto hook = std::make_unique<LambdaHook>();
   if (setting.fill) setting.fill(*hook);

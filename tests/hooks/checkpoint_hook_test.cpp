@@ -272,9 +272,9 @@ TEST_F(Checkpoint, NeedsAWorkDirThatCanBeWritten) {
 }
 
 TEST_F(Checkpoint, RefusesBadOptionsAndUnknownMetrics) {
-  expect_error<ConfigError>([] { CheckpointHook({.interval = -1}); }, {"interval -1", ">= 0"});
-  expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep 0", "at least 1"});
-  expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule 'more'", "greater"});
+  expect_error<ConfigError>([] { CheckpointHook({.interval = -1}); }, {"interval is -1", ">= 0"});
+  expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep is 0", "at least 1"});
+  expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule is 'more'", "greater"});
   expect_error<ConfigError>([] { CheckpointHook({.save_best = "score"}); }, {"[CheckpointHook]", "'score'", "set rule"});
   EXPECT_NO_THROW(CheckpointHook({.save_best = "score", .rule = "less"}));
   CheckpointHook hook({.save_best = "accuracyy"});

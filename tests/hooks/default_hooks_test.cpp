@@ -41,7 +41,7 @@ TEST(DefaultHooks, AreAddedInTheOrderThatTheyRunIn) {
     EXPECT_EQ(trainer.hooks().priority_of(kAll[i]), priorities[i]) << kAll[i];
 
   FakeTrainer wrong(limit(1));
-  expect_error<ConfigError>([&] { register_default_hooks(wrong, {.logger = {.interval = 0}}); }, {"interval 0"});
+  expect_error<ConfigError>([&] { register_default_hooks(wrong, {.logger = {.interval = 0}}); }, {"interval is 0"});
 }
 
 TEST(DefaultHooks, AreOverriddenByKey) {

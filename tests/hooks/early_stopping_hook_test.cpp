@@ -129,10 +129,10 @@ TEST(EarlyStoppingHook, RefusesOptionsOutOfRange) {
   };
   refuse("monitor", [](auto& o) { o.monitor = ""; });
   refuse("speed", [](auto& o) { o.monitor = "speed"; });
-  refuse("rule 'more'", [](auto& o) { o.rule = "more"; });
-  refuse("min_delta -0.1", [](auto& o) { o.min_delta = -0.1; });
+  refuse("rule is 'more'", [](auto& o) { o.rule = "more"; });
+  refuse("min_delta is -0.1", [](auto& o) { o.min_delta = -0.1; });
   refuse("min_delta", [](auto& o) { o.min_delta = std::nan(""); });
-  refuse("patience 0", [](auto& o) { o.patience = 0; });
+  refuse("patience is 0", [](auto& o) { o.patience = 0; });
   refuse("threshold", [](auto& o) { o.stopping_threshold = std::nan(""); });
 }
 

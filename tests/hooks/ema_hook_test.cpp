@@ -117,7 +117,7 @@ TEST_P(EMA, LeavesTheTrainingAsItIs) {
   steps(*with, 0, 12);
   seed_all(5);
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
+  options.optimizer = AdamW{.lr = 1e-2};
   const auto without = testing::make_trainer(mode(), testing::mlp_task().make(), options, watched_graph());
   steps(*without, 0, 12);
   expect_same_bits(with->weights(), without->weights());
@@ -207,7 +207,7 @@ TEST_P(EMA, HasAFileOfItsOwnInTheCheckpoint) {
 TEST_P(EMA, StartsFromTheLoadedWeightsWithoutAnAverageInTheCheckpoint) {
   const TempDir folder;
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
+  options.optimizer = AdamW{.lr = 1e-2};
   const auto plain = testing::make_trainer(mode(), testing::mlp_task().make(), options);
   steps(*plain, 0, 6);
   const std::string path = plain->save(folder.path().string());

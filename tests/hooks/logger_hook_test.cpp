@@ -322,7 +322,7 @@ TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
   }
   EXPECT_EQ(lines_of(folder / "logs/own.jsonl").size(), 3U);
   EXPECT_FALSE(std::filesystem::exists(log_file));
-  expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval 0", "at least 1"});
+  expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval is 0", ">= 1"});
   expect_error<ConfigError>([] { LoggerHook({.sinks = {{"terminl"}}}); }, {"'terminl'", "tensorboard"});
   expect_error<ConfigError>([] { LoggerHook({.sinks = {{.type = "wandb", .project = "a/b"}}}); }, {"project", "a/b"});
 }

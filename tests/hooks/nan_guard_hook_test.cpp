@@ -90,7 +90,7 @@ TEST_P(NaNGuard, NamesTheStepThatWasTheFirstAndWhatIsNotFinite) {
 
 TEST_P(NaNGuard, SeesTheNormOfTheGradients) {
   TrainerOptions options;
-  options.clip_grad = ClipGradOptions{};
+  options.clip_grad = ClipNorm{};
   const auto trainer = make({.interval = 1}, options);
   expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
                                {"at step 6, looked at after step 6", "2 values from 'loss' on"});
@@ -225,8 +225,8 @@ TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
 }
 
 TEST(NaNGuardHook, RefusesOptionsOutOfRange) {
-  expect_error<ConfigError>([] { NaNGuardHook hook({.interval = 0}); }, {"[NaNGuardHook]", "interval 0"});
-  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop or warn"});
+  expect_error<ConfigError>([] { NaNGuardHook hook({.interval = 0}); }, {"[NaNGuardHook]", "interval is 0"});
+  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop, warn"});
 }
 
 }  // namespace

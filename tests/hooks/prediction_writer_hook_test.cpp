@@ -187,7 +187,7 @@ TEST_F(Outputs, NeedAPlaceToGo) {
   PredictionWriterHook in_a_file({.folder = folder.write("file", "x") + "/out"});
   expect_error<ConfigError>([&] { in_a_file.before_predict_epoch(run.context); }, {"file/out"});
   expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "csv"}); },
-                            {"'csv'", "safetensors, jsonl or both"});
+                            {"'csv'", "safetensors, jsonl, both"});
   expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "jsonl", .per_batch = true}); }, {"per_batch"});
 }
 

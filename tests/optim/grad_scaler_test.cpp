@@ -90,10 +90,10 @@ std::vector<double> flat(const NamedTensors& weights) {
 
 TrainerOptions scaled(const std::string& optimizer) {
   TrainerOptions options;
-  options.optimizer.type = optimizer;
-  options.optimizer.lr = 0.01;
-  if (optimizer == "AdamW") options.optimizer.weight_decay = 0.1;
-  if (optimizer == "SGD") options.optimizer.momentum = 0.9;
+  options.optimizer = OptimizerOptions::of_type(optimizer);
+  options.optimizer.set("lr", 0.01);
+  if (optimizer == "AdamW") options.optimizer.set("weight_decay", 0.1);
+  if (optimizer == "SGD") options.optimizer.set("momentum", 0.9);
   options.loss_scale = LossScaleOptions{.init_scale = 1024.0, .growth_interval = 5};
   return options;
 }
@@ -156,11 +156,11 @@ TEST_P(NonFiniteSteps, ASkippedStepLeavesNoTrace) {
     for (const int clip : {0, 1, 2}) {
       SCOPED_TRACE(std::string(optimizer) + ", clip " + std::to_string(clip));
       TrainerOptions options;
-      options.optimizer.type = optimizer;
-      options.optimizer.lr = 0.01;
+      options.optimizer = OptimizerOptions::of_type(optimizer);
+      options.optimizer.set("lr", 0.01);
       options.non_finite = NonFinite::kSkip;
-      if (clip == 1) options.clip_grad = ClipGradOptions{.max_norm = 0.5};
-      if (clip == 2) options.clip_grad = ClipGradOptions{.clip_value = 0.25};
+      if (clip == 1) options.clip_grad = ClipNorm{.max_norm = 0.5};
+      if (clip == 2) options.clip_grad = ClipValue{0.25};
       const auto trained = [&](bool with_bad_steps) {
         auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
         trainer->hyper_parameters().set_schedule("lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
@@ -182,7 +182,7 @@ TEST_P(NonFiniteSteps, RaisingLeavesTheWeightsOfTheLastGoodStep) {
   for (const bool clip : {false, true}) {
     TrainerOptions options;
     options.non_finite = NonFinite::kRaise;
-    if (clip) options.clip_grad = ClipGradOptions{};
+    if (clip) options.clip_grad = ClipNorm{};
     auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
     for (int64_t step = 0; step < 6; ++step) trainer->step(slopes(step));
     const Tensor before = trainer->weights().tensor("w1").clone();
@@ -208,7 +208,7 @@ TEST_P(NonFiniteSteps, ClippingKnowsTheUnscaledNorm) {
   std::vector<Tensor> weights;
   for (const double scale : {0.0, 4096.0}) {
     TrainerOptions options;
-    options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+    options.clip_grad = ClipNorm{.max_norm = 0.5};
     if (scale > 0) options.loss_scale = LossScaleOptions{.init_scale = scale};
     auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
     Tensor norm;
@@ -239,7 +239,7 @@ TEST_P(NonFiniteSteps, AResumeContinuesScaleAndSkips) {
 
 TEST(LossScaleOptions, NonsenseIsRefusedByName) {
   const auto refused = [](const LossScaleOptions& options, const std::string& field) {
-    expect_error<ConfigError>([&] { options.validate(); }, {field, "expected"});
+    expect_error<ConfigError>([&] { check_options(options); }, {field, "expected"});
   };
   refused({.init_scale = 0}, "init_scale");
   refused({.init_scale = 1e39}, "init_scale");

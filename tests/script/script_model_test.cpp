@@ -120,7 +120,7 @@ TEST_P(ScriptModel, TrainsAsInPythonUnderBf16) {
 // of gradients near zero in the next, each of which moves Adam's step by lr: from the fourth loss on there is nothing to compare.
 TEST_P(ScriptModel, ClipsAsInPython) {
   TrainerOptions options = adamw();
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.clip_grad = ClipNorm{1.0, 2.0};
   seed();
   const auto trainer = make_trainer("graph", make_task(), options, strict());
   const std::vector<double> losses = run(*trainer);
@@ -132,7 +132,7 @@ TEST_P(ScriptModel, GraphGivesTheBitsOfEagerUnderBf16AndClipping) {
   if (!has_bf16_kernels()) GTEST_SKIP() << "oneDNN has no bf16 kernel for this model on this CPU, in Python either";
   TrainerOptions options = adamw();
   options.amp = at::kBFloat16;
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.clip_grad = ClipNorm{1.0, 2.0};
 
   seed();
   const auto eager = make_trainer("eager", make_task(), options);

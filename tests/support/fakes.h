@@ -161,8 +161,7 @@ class FakeTrainer : public BaseTrainer {
 
   static TrainerOptions sgd(LoopOptions loop) {
     TrainerOptions options;
-    options.optimizer.type = "SGD";
-    options.optimizer.lr = 0.1;
+    options.optimizer = SGD{.lr = 0.1};
     options.loop = std::move(loop);
     options.device = "cpu";
     return options;

@@ -84,7 +84,7 @@ TEST(ParamGroupConfig, TakesConstructorsOfTheUsersOwn) {
     const double factor = node.need<double>("factor");
     return [factor](const ModelInfo& model, const OptimizerOptions& optimizer) {
       NamedTensors all = model.named_parameters();
-      ParamGroups groups = {{"head", {all.back()}, {{"lr", factor * *optimizer.lr}}}};
+      ParamGroups groups = {{"head", {all.back()}, {{"lr", factor * base_numbers(optimizer).at("lr")}}}};
       all.pop_back();
       groups.push_back({"rest", all, {}});
       return groups;

@@ -81,6 +81,6 @@ def cases_text():
     lines = ["// Written by make_references.py --cases: function, case, options.\n"]
     for function, cases in FUNCTIONS.items():
         for name in cases:
-            fields = "".join(f", .{field} = {cpp(CASES[name][field])}" for field in FIELDS if field in CASES[name])
-            lines.append(f'{{"{function}", "{name}", {{.type = "LBFGS"{fields}}}}},\n')
+            fields = ", ".join(f".{field} = {cpp(CASES[name][field])}" for field in FIELDS if field in CASES[name])
+            lines.append(f'{{"{function}", "{name}", LBFGS{{{fields}}}}},\n')
     return "".join(lines)

@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(goldens()),
 
 TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {
   const Problem problem("quadratic", at::kDouble);
-  const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
+  const auto optimizer = Optimizer::create(LBFGS{}, problem.parameters);
   EXPECT_EQ(optimizer->names(), std::vector<std::string>{"lr"});
   EXPECT_EQ(optimizer->get(0, "lr"), 1);
   optimizer->set_schedule("lr", [](std::size_t, int64_t applied) { return 1.0 / static_cast<double>(1 + applied); });
@@ -172,24 +172,24 @@ TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {
 
 TEST(Lbfgs, WhatItCannotDoIsNamed) {
   const Problem problem("quadratic", at::kDouble);
-  const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
+  const auto optimizer = Optimizer::create(LBFGS{}, problem.parameters);
   EXPECT_TRUE(optimizer->needs_closure());
   expect_error<ConfigError>([&] { optimizer->step(); }, {"[LBFGS]", "closure"});
   const NamedTensors mixed = {{"a", at::ones({2})}, {"b", at::ones({2}, at::kDouble)}};
-  expect_error<ConfigError>([&] { Optimizer::create({.type = "LBFGS"}, mixed); }, {"'b'", "Double"});
+  expect_error<ConfigError>([&] { Optimizer::create(LBFGS{}, mixed); }, {"'b'", "Double"});
   const ParamGroups two = {{"", {problem.parameters[0]}, {}}, {"", {problem.parameters[1]}, {}}};
-  expect_error<ConfigError>([&] { Optimizer::create({.type = "LBFGS"}, two); }, {"2 parameter groups"});
+  expect_error<ConfigError>([&] { Optimizer::create(LBFGS{}, two); }, {"2 parameter groups"});
   expect_error<CheckpointError>([&] {
-    optimizer->load_state_dict(Optimizer::create({.type = "SGD"}, problem.parameters)->state_dict());
+    optimizer->load_state_dict(Optimizer::create(SGD{}, problem.parameters)->state_dict());
   }, {"SGD"});
 }
 
 TEST(Lbfgs, AStateThatDoesNotFitChangesNothing) {
   const Problem problem("quadratic", at::kDouble);
-  const auto optimizer = Optimizer::create({.type = "LBFGS", .max_iter = 3}, problem.parameters);
+  const auto optimizer = Optimizer::create(LBFGS{.max_iter = 3}, problem.parameters);
   problem.step(*optimizer);
   const StateDict good = optimizer->state_dict();
-  const auto other = Optimizer::create({.type = "LBFGS", .max_iter = 3}, problem.parameters);
+  const auto other = Optimizer::create(LBFGS{.max_iter = 3}, problem.parameters);
   const StateDict before = other->state_dict();
   StateDict bad = good;
   bad.set("state.old_stps.0", at::zeros({9}, at::kDouble));

@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/optimizer_kind.h"
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -101,11 +102,12 @@ TEST_P(OptimizerTrajectory, IsThatOfTorchOptim) {
 
 // Numbers and state come from the checkpoint, whatever the optimizer was made with.
 OptimizerOptions with_other_numbers(OptimizerOptions options) {
-  options.lr = 7;
-  options.weight_decay = 0.5;
-  if (options.betas) options.betas = {{0.1, 0.2}};
-  if (options.eps) options.eps = 0.25;
-  if (options.momentum) options.momentum = 0.125;
+  const auto has = [&](const char* name) { return options.fields().find(name) != nullptr; };
+  options.set("lr", 7.0);
+  options.set("weight_decay", 0.5);
+  if (has("betas")) options.set("betas", std::vector{0.1, 0.2});
+  if (has("eps")) options.set("eps", 0.25);
+  if (has("momentum") && numbers_in(options).at("momentum") != 0) options.set("momentum", 0.125);
   return options;
 }
 

@@ -251,13 +251,13 @@ def cpp(value):
 FIELDS = (
     "lr weight_decay betas eps amsgrad momentum dampening nesterov maximize lr_decay initial_accumulator_value alpha centered "
     "momentum_decay decoupled_weight_decay ns_steps ns_coefficients adjust_lr_fn"
-).split()  # in the order of OptimizerOptions
+).split()  # in the order of optimizer_options.h
 
 
 def cpp_options(kind, options):
-    fields = [f'.type = "{kind}"'] + [f".{name} = {cpp(options[name])}" for name in FIELDS if name in options]
+    fields = [f".{name} = {cpp(options[name])}" for name in FIELDS if name in options]
     assert set(options) - {"then"} <= set(FIELDS)
-    return "{" + ", ".join(fields) + "}"
+    return kind + "{" + ", ".join(fields) + "}"
 
 
 def references():
