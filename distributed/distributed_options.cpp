@@ -1,5 +1,7 @@
 #include "distributed/distributed_options.h"
 
+#include "base/error.h"
+
 namespace duet {
 
 const OptionFields& DistributedOptions::fields() {
@@ -16,6 +18,12 @@ const OptionFields& DistributedOptions::fields() {
     add.key("start_timeout", "seconds, above 0, up to 1e+06", "likewise until the first step is through", "300");
   });
   return kFields;
+}
+
+void DistributedOptions::validate() const {
+  require<ConfigError>(communicator != nullptr, "[DistributedOptions] the communicator is null, expected that of "
+                                                "init_distributed(); leave it out for one process");
+  check_options(*this);
 }
 
 }  // namespace duet

@@ -22,7 +22,7 @@ struct DistributedOptions {
 
   static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
+  void validate() const;
 };
 
 }  // namespace duet

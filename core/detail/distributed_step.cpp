@@ -14,7 +14,6 @@ namespace {
 
 // Before anything is built on the values.
 const DistributedOptions& with_same_model(Task& task, const DistributedOptions& options) {
-  check_options(options);
   NamedTensors all = task.named_parameters();
   for (auto& item : task.named_buffers()) all.push_back(std::move(item));
   make_same_model(all, *options.communicator);
