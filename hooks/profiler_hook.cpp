@@ -8,7 +8,6 @@
 #include "core/task.h"
 #include "hooks/detail/output_folder.h"
 #include "hooks/detail/nvtx_ranges.h"
-#include "hooks/detail/rank_name.h"
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <exception>

@@ -1,4 +1,4 @@
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 
 #include "hooks/detail/rate_gauge.h"
 
@@ -45,9 +45,9 @@ void publish_rates(TrainContext& context) {
 }
 
 std::string run_line(const TrainContext& context) {
-  std::string text = c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode),
-                              " on ", device_of(context.task).str(), ", seed ",
-                              at::detail::getDefaultCPUGenerator().current_seed());
+  std::string text =
+      c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
+               device_of(context.task).str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
   if (context.communicator != nullptr) text += c10::str(", ", context.communicator->world_size(), " ranks");
   return text;
 }
