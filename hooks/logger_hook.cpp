@@ -7,7 +7,7 @@
 #include "hooks/detail/log_text.h"
 #include "hooks/detail/log_window.h"
 #include "hooks/detail/model_summary.h"
-#include "hooks/detail/rate_gauge.h"
+#include "hooks/detail/runtime_info_hook.h"
 #include "hooks/loggers/async_sink.h"
 #include "hooks/loggers/make_sink.h"
 

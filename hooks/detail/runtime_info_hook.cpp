@@ -1,7 +1,5 @@
 #include "hooks/detail/runtime_info_hook.h"
 
-#include "hooks/detail/rate_gauge.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
 #include "distributed/communicator.h"
@@ -32,8 +30,7 @@ std::string trainer_of(std::string mode) {
 void publish_rates(TrainContext& context) {
   publish_rate(context);
   HyperParameters& numbers = context.hyper_parameters;
-  if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
-  if (numbers.group_count() == 1) return;
+  if (numbers.group_count() < 2 || !numbers.has(0, "lr")) return;
   context.log.gauge("max_lr", [&numbers] {
     const double first = numbers.get(0, "lr");
     double most = first;
@@ -53,6 +50,12 @@ std::string run_line(const TrainContext& context) {
 }
 
 }  // namespace
+
+void publish_rate(TrainContext& context) {
+  HyperParameters& numbers = context.hyper_parameters;
+  if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
+  context.log.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
+}
 
 // The first line of a run: before LoggerHook's own, which listens to texts from then on.
 void RuntimeInfoHook::before_run(TrainContext& context) {
