@@ -12,6 +12,12 @@ int64_t Progress::planned_steps() const {
   return by_epochs > 0 ? std::min(max_steps, by_epochs) : max_steps;
 }
 
+int64_t Progress::run_length() const {
+  const int64_t planned = planned_steps();
+  const bool over = planned != 0 && max_epochs > 0 && epoch >= max_epochs;
+  return over ? std::max(planned, step) : planned;
+}
+
 const at::Tensor& CurrentStep::loss() const {
   require<ConfigError>(result != nullptr, "[TrainContext] found no loss at this point, expected one inside of a step; "
                                           "ask at after_backward, after_train_iter or between them");

@@ -33,6 +33,8 @@ struct Progress {
 
   // Steps of a run with these limits, whichever comes first; 0: no limit, or unknown.
   int64_t planned_steps() const;
+  // The same, and at least those of a run that is through.
+  int64_t run_length() const;
 };
 
 // The step that runs now.

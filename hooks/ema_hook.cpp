@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
-#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <exception>
@@ -75,7 +74,7 @@ void EMAHook::before_train(TrainContext& context) {
                                "expected one; count in steps with begin_iter"));
   }
   plan_start(context);
-  const int64_t length = run_length(context);
+  const int64_t length = context.progress.run_length();
   if (length > 0 && average_->start() > length) {
     log_warning(c10::str("[EMAHook] averaging begins with step ", average_->start(), ", but the run ends after ", length,
                          ": the average will be a copy of the weights"));

@@ -5,9 +5,9 @@
 #include "io/file_io.h"
 #include "base/log.h"
 #include "hooks/detail/log_text.h"
+#include "hooks/detail/log_window.h"
 #include "hooks/detail/model_summary.h"
-#include "hooks/detail/rate_gauge.h"
-#include "hooks/detail/run_length.h"
+#include "hooks/detail/runtime_info_hook.h"
 #include "hooks/loggers/async_sink.h"
 #include "hooks/loggers/make_sink.h"
 
@@ -59,7 +59,7 @@ const OptionFields& LoggerHookOptions::fields() {
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
-    : options_(std::move(options)), extra_(std::move(extra)), window_(options_.window) {
+    : options_(std::move(options)), extra_(std::move(extra)), window_(std::make_unique<LogWindow>(options_.window)) {
   options_.validate();
 }
 
@@ -112,7 +112,7 @@ void LoggerHook::start_run(TrainContext& context) {
   if (started_) return;
   open(context);
   started_ = true;
-  const int64_t total = run_length(context);
+  const int64_t total = context.progress.run_length();
   emit(context,
        {.kind = "start",
         .step = context.progress.step,
@@ -130,7 +130,7 @@ void LoggerHook::before_train(TrainContext& context) {
   emit(context, {.kind = "text", .step = context.progress.step, .values = {{"model", summary}}, .line = summary});
 }
 
-void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_.start_epoch(); }
+void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_->start_epoch(); }
 
 void LoggerHook::after_train_iter(TrainContext& context) {
   if (is_off(context)) return;
@@ -145,7 +145,7 @@ void LoggerHook::after_train_iter(TrainContext& context) {
 bool LoggerHook::is_due(const TrainContext& context) const {
   const int64_t position = options_.by_epoch ? context.progress.step_in_epoch : context.progress.step;
   if (position % options_.interval == 0) return true;
-  if (context.progress.step == run_length(context) || !context.control.stop_reason.empty()) return true;
+  if (context.progress.step == context.progress.run_length() || !context.control.stop_reason.empty()) return true;
   const int64_t epoch = context.progress.steps_per_epoch;
   const bool epoch_ends = options_.by_epoch && epoch > 0 && context.progress.step_in_epoch == epoch;
   return epoch_ends && (!options_.ignore_last || epoch < options_.interval);
@@ -164,10 +164,10 @@ void LoggerHook::collect(TrainContext& context) {
   epoch_ = shown_epoch(context);
   iter_ = context.progress.step_in_epoch;
 
-  window_.start_step();
-  window_.add("data_time", context.step.data_seconds);
-  window_.add("time", seconds);
-  for (const auto& [name, value] : context.log.values()) window_.add(name, value);
+  window_->start_step();
+  window_->add("data_time", context.step.data_seconds);
+  window_->add("time", seconds);
+  for (const auto& [name, value] : context.log.values()) window_->add(name, value);
 }
 
 void LoggerHook::log_step(TrainContext& context) {
@@ -178,7 +178,7 @@ void LoggerHook::log_step(TrainContext& context) {
     if (!std::isnan(value)) put_value(values, name, value);
   };
   put_gauge("lr", gauge(context, "lr"));
-  for (const auto& [name, value] : window_.read()) put_value(values, name, value);
+  for (const auto& [name, value] : window_->read()) put_value(values, name, value);
   for (const auto& [name, ask] : context.log.gauges()) {
     if (name != "lr") put_gauge(name, ask());
   }
@@ -244,13 +244,13 @@ void LoggerHook::show_progress(TrainContext& context) {
 
 StateDict LoggerHook::state_dict() const {
   StateDict state;
-  state.put("window", window_.state_dict());
+  state.put("window", window_->state_dict());
   if (!run_id_.empty()) state.set("run_id", StateValue(run_id_));
   return state;
 }
 
 void LoggerHook::load_state_dict(const StateDict& state) {
-  window_.load_state_dict(state.part("window"));
+  window_->load_state_dict(state.part("window"));
   if (state.has("run_id")) run_id_ = state.text("run_id");
 }
 

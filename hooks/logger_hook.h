@@ -2,8 +2,7 @@
 
 #include "../base/options.h"
 #include "../core/hook.h"
-#include "detail/log_window.h"
-#include "loggers/log_sink.h"
+#include "log_sink.h"
 
 #include <chrono>
 #include <cstdint>
@@ -15,6 +14,7 @@
 namespace duet {
 
 class AsyncSink;
+class LogWindow;
 
 // A place that lines go to, by name. Empty fields take their defaults.
 struct LogSinkOptions {
@@ -28,6 +28,31 @@ struct LogSinkOptions {
   std::string id{};
 
   // Throws ConfigError naming the field.
+  void validate() const;
+};
+
+// In place of a number of steps: those of the epoch that runs, those of the whole run. At most the last million.
+inline constexpr int64_t kEpochWindow = 0;
+inline constexpr int64_t kGlobalWindow = -1;
+
+// One number made of the last values of a name; mmengine's custom_cfg.
+struct LogStatistic {
+  std::string data_src;              // the name it is made of: loss, time, a value that the task logs
+  std::string method_name = "mean";  // mean, median, min, max, current
+  int64_t window_size = 10;          // steps, kEpochWindow or kGlobalWindow
+  std::string log_name{};            // how it is logged; empty: it takes the place of data_src
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+struct LogWindowOptions {
+  int64_t window_size = 10;  // steps that smoothed numbers are the mean of; others are logged as they are
+  // Names that are smoothed: those that hold a match of this regular expression.
+  std::string mean_pattern = "loss(?!_scale)|time|grad_norm";
+  std::vector<LogStatistic> custom_cfg{};
+
+  // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
@@ -107,7 +132,7 @@ class LoggerHook : public Hook {
   std::vector<std::unique_ptr<LogSink>> extra_;  // until they are opened
   std::shared_ptr<AsyncSink> sinks_;
   RunLog::Listening listening_;
-  LogWindow window_;
+  std::unique_ptr<LogWindow> window_;
   std::string run_id_;
   bool started_ = false;
 

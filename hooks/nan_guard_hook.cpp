@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
+#include "hooks/detail/value_history.h"
 
 #include <algorithm>
 #include <cmath>
@@ -106,15 +107,18 @@ const OptionFields& NaNGuardHookOptions::fields() {
   return kFields;
 }
 
-NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options)
-    : options_(std::move(options)), losses_(history_length(options_)), norms_(history_length(options_)) {
+NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(options)) {
   options_.validate();
+  restart(0);
 }
+
+NaNGuardHook::~NaNGuardHook() = default;
 
 void NaNGuardHook::before_train(TrainContext& context) { restart(context.progress.step); }
 
 void NaNGuardHook::restart(int64_t step) {
-  losses_ = norms_ = ValueHistory(history_length(options_));
+  losses_ = std::make_unique<ValueHistory>(history_length(options_));
+  norms_ = std::make_unique<ValueHistory>(history_length(options_));
   watch_start_ = step;
 }
 
@@ -124,14 +128,14 @@ void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defi
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (may_skip_) return;
-  losses_.add(context.step.loss());
-  if (context.step.result->grad_norm.defined()) norms_.add(context.step.result->grad_norm);
+  losses_->add(context.step.loss());
+  if (context.step.result->grad_norm.defined()) norms_->add(context.step.result->grad_norm);
   if (context.progress.step - watch_start_ >= options_.interval) look(context);
 }
 
 int64_t NaNGuardHook::first_bad_step() {
   std::vector<at::Tensor> parts;
-  for (ValueHistory* history : {&losses_, &norms_}) {
+  for (ValueHistory* history : {losses_.get(), norms_.get()}) {
     std::vector<at::Tensor> values;
     history->unread(values);
     if (!values.empty()) parts.push_back(joined(std::move(values)));
@@ -139,8 +143,8 @@ int64_t NaNGuardHook::first_bad_step() {
   if (parts.empty()) return 0;
   const at::Tensor numbers = joined(std::move(parts)).cpu();
   const double* const first = numbers.const_data_ptr<double>();
-  const double* const norms = losses_.take(first);
-  const double* const last = norms_.take(norms);
+  const double* const norms = losses_->take(first);
+  const double* const last = norms_->take(norms);
   const auto bad_in = [](const double* from, const double* to) {
     return std::find_if(from, to, [](double value) { return !std::isfinite(value); }) - from;
   };

@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "hooks/detail/run_length.h"
 
 #include <limits>
 #include <utility>
@@ -32,7 +31,7 @@ std::vector<double> values_of(const HyperParameters& numbers, const std::string&
 
 void ParamSchedulerHook::before_train(TrainContext& context) {
   if (schedules_.empty()) return;
-  run_ = {run_length(context), context.progress.steps_per_epoch};
+  run_ = {context.progress.run_length(), context.progress.steps_per_epoch};
   validate_schedules(schedules_, run_);
   params_ = scheduled_numbers(schedules_, context.hyper_parameters);
   warn_of_gaps();

@@ -8,7 +8,6 @@
 #include "io/safetensors.h"
 #include "base/log.h"
 #include "hooks/detail/output_folder.h"
-#include "hooks/detail/rank_name.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -7,14 +7,14 @@
 #include "base/log.h"
 #include "core/task.h"
 #include "hooks/detail/output_folder.h"
-#include "hooks/detail/nvtx_ranges.h"
-#include "hooks/detail/rank_name.h"
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/profiler/stubs/base.h>
 
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -56,7 +56,69 @@ void save(ProfilerResult& result, const std::string& path) {
   fs::remove(part, failed);
 }
 
+const torch::profiler::impl::ProfilerStubs& stubs() { return *torch::profiler::impl::cudaStubs(); }
+
+struct Point : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> begin_point(const at::RecordFunction& span) {
+  if (std::string_view(span.name()).substr(0, 5) != "hook:") return nullptr;
+  stubs().rangePush(span.name());
+  return std::make_unique<Point>();
+}
+
+void end_point(const at::RecordFunction& /*span*/, at::ObserverContext* point) {
+  if (point != nullptr) stubs().rangePop();
+}
+
 }  // namespace
+
+// While it lives, every hook point of this thread is an NVTX range "hook:<name>:<point>", and so is every step
+// between begin_step() and end_step().
+//
+// NVTX ranges are a stack, but a step begins in the middle of one hook point and ends in that of another. So both
+// functions end the range of the point that runs now.
+class NvtxRanges {
+ public:
+  // Throws ConfigError unless this LibTorch is one with CUDA.
+  NvtxRanges();
+  ~NvtxRanges();
+  NvtxRanges(const NvtxRanges&) = delete;
+  NvtxRanges& operator=(const NvtxRanges&) = delete;
+
+  void begin_step(int64_t step);
+  void end_step();
+
+ private:
+  at::CallbackHandle callback_;
+  bool in_step_ = false;
+};
+
+NvtxRanges::NvtxRanges() {
+  require<ConfigError>(stubs().enabled(),
+                       "[ProfilerHook] found nvtx with a LibTorch that has no CUDA, expected one that has; leave "
+                       "nvtx out, or use a LibTorch with CUDA");
+  callback_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&begin_point, &end_point).scopes({at::RecordScope::USER_SCOPE}));
+}
+
+NvtxRanges::~NvtxRanges() {
+  end_step();
+  at::removeCallback(callback_);
+}
+
+void NvtxRanges::begin_step(int64_t step) {
+  end_step();
+  end_hook_span();
+  stubs().rangePush(c10::str("step ", step).c_str());
+  in_step_ = true;
+}
+
+void NvtxRanges::end_step() {
+  if (!in_step_) return;
+  in_step_ = false;
+  end_hook_span();
+  stubs().rangePop();
+}
 
 // The tracer from its warm-up on. It is the thread's, so whoever began it must end it there.
 struct ProfilerHook::Trace {

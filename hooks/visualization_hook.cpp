@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include "distributed/communicator.h"
 #include "base/error.h"
+#include "hooks/detail/sample_painter.h"
 #include "io/png.h"
 #include "base/log.h"
 #include "core/run_log.h"

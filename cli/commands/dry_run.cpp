@@ -6,7 +6,6 @@
 #include "cli/scratch_folder.h"
 #include "distributed/communicator.h"
 #include "base/error.h"
-#include "core/callback_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
@@ -83,9 +82,8 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
-  auto stop = std::make_unique<CallbackHook>("dry_run", kLowest);
-  stop->on(HookPoint::kAfterTrainEpoch, [](TrainContext& context) { context.control.request_stop("a dry run"); });
-  run.trainer->add_hook(std::move(stop));
+  run.trainer->on(
+      HookPoint::kAfterTrainEpoch, [](TrainContext& at) { at.control.request_stop("a dry run"); }, "dry_run", kLowest);
   ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
   run.trainer->train(data, run.val.get());
   if (run.trainer->outcome() == RunOutcome::kInterrupted) return false;

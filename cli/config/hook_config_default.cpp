@@ -2,10 +2,10 @@
 
 #include "base/log.h"
 #include "hooks/checkpoint_hook.h"
-#include "hooks/dist_sampler_seed_hook.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/dist_sampler_seed_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "hooks/param_scheduler_hook.h"
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 #include "hooks/visualization_hook.h"
 
 namespace duet {

@@ -15,12 +15,12 @@ class StopWhenFlat : public duet::Hook {
 
   std::string name() const override { return "StopWhenFlat"; }
 
-  void after_train_iter(duet::TrainContext& context) override {
+  void after_train_iter(duet::TrainContext& run) override {
     // Gradients are clipped below, so the step knows their norm; a tensor stays on the device until it is read.
-    if (context.progress.step % interval_ != 0) return;
-    norm_ = context.step.result->grad_norm.item<double>();
-    std::cout << "step " << context.progress.step << ", gradient norm " << norm_ << "\n";
-    if (norm_ < threshold_) context.control.request_stop("the gradient is flat");
+    if (run.progress.step % interval_ != 0) return;
+    norm_ = run.step.result->grad_norm.item<double>();
+    std::cout << "step " << run.progress.step << ", gradient norm " << norm_ << "\n";
+    if (norm_ < threshold_) run.control.request_stop("the gradient is flat");
   }
 
   // What a resumed run must know.

@@ -25,11 +25,10 @@ int main() {
   options.optimizer = duet::AdamW{.lr = 0.01};
   options.loop.max_epochs = 8;
   duet::EagerTrainer trainer(std::move(task), options);
-  auto print = std::make_unique<duet::CallbackHook>("print");
-  print->on(duet::HookPoint::kAfterTrainIter, [](duet::TrainContext& context) {
-    if (!context.is_main || context.progress.step % 100 != 1) return;
-    std::cout << "step " << context.progress.step << ", loss " << context.step.loss().item<float>() << "\n";  // of all ranks
+  trainer.on(duet::HookPoint::kAfterTrainIter, [](duet::TrainContext& run) {
+    if (!run.is_main || run.progress.step % 100 != 1) return;
+    std::cout << "step " << run.progress.step << ", loss " << run.step.loss().item<float>()
+              << "\n";  // of all ranks' points
   });
-  trainer.add_hook(std::move(print));
   trainer.train(data);
 }

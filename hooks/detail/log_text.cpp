@@ -1,7 +1,6 @@
 #include "hooks/detail/log_text.h"
 
 #include <c10/util/StringUtil.h>
-#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <cmath>
@@ -77,7 +76,7 @@ const LogValue* find_value(const LogValues& values, const std::string& name) {
 }
 
 std::string train_line(const TrainContext& context, int64_t epoch, const LogValues& values) {
-  std::string text = c10::str("step ", of_total(context.progress.step, run_length(context)), "  epoch ",
+  std::string text = c10::str("step ", of_total(context.progress.step, context.progress.run_length()), "  epoch ",
                               of_total(epoch, context.progress.max_epochs));
   const auto shown = [&](const char* name) { return is_taken(values, name); };
   if (shown("lr")) text += "  lr " + formatted("%.2e", number_of(values, "lr"));
@@ -93,13 +92,13 @@ std::string train_line(const TrainContext& context, int64_t epoch, const LogValu
 }
 
 std::string metrics_line(const TrainContext& context, const std::string& kind) {
-  std::string text = c10::str(kind, "  step ", of_total(context.progress.step, run_length(context)));
+  std::string text = c10::str(kind, "  step ", of_total(context.progress.step, context.progress.run_length()));
   for (const auto& [name, value] : context.evaluation.metrics) text += "  " + name + " " + number_text(value);
   return text;
 }
 
 std::string progress_line(const TrainContext& context, const std::string& loss, double eta_seconds) {
-  const int64_t total = run_length(context);
+  const int64_t total = context.progress.run_length();
   std::string text;
   if (total > 0) {
     constexpr int64_t kCells = 20;

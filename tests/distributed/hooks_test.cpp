@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include "metrics/accuracy.h"
 #include "core/callback_hook.h"
-#include "hooks/dist_sampler_seed_hook.h"
+#include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/nan_guard_hook.h"

@@ -1,7 +1,7 @@
 #include "hooks/default_hooks.h"
 
 #include "base/error.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include <gtest/gtest.h>
 
 #include <filesystem>

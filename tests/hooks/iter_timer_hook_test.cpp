@@ -1,4 +1,4 @@
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 
 #include "base/error.h"
 #include <gtest/gtest.h>

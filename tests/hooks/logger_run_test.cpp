@@ -4,9 +4,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/checkpoint_hook.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "hooks/param_scheduler_hook.h"
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 
 #include <ATen/Functions.h>
 #include "base/detail/peak_memory.h"

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "metrics/accuracy.h"
 #include "hooks/ema_hook.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "hooks/param_scheduler_hook.h"
 #include "hooks/stop_signal_hook.h"
 

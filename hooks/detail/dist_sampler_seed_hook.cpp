@@ -1,4 +1,4 @@
-#include "hooks/dist_sampler_seed_hook.h"
+#include "hooks/detail/dist_sampler_seed_hook.h"
 
 #include "data/data_source.h"
 #include "base/log.h"

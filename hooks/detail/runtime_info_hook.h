@@ -1,12 +1,15 @@
 #pragma once
 
-#include "../core/hook.h"
+#include "core/hook.h"
 
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace duet {
+
+// The first group's learning rate as the gauge "lr", if there is one.
+void publish_rate(TrainContext& context);
 
 // Publishes what a run is and how it stands. Once, as a line in the log and the text "runtime_info": version, trainer,
 // device, seed. As gauges, asked only when a line is written:

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../core/hook.h"
+#include "core/hook.h"
 
 #include <cstdint>
 #include <deque>
@@ -10,7 +10,7 @@
 namespace duet {
 
 // Measures each step from the end of the one before it, so that a wait for the device at a log line counts too;
-// validation and the turn of an epoch do not. Puts the time into TrainContext::step_seconds, and the time that the
+// validation and the turn of an epoch do not. Puts the time into TrainContext::step.seconds, and the time that the
 // rest of the run will take into the gauge "eta". Never syncs.
 class IterTimerHook : public Hook {
  public:

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../core/hook.h"
+#include "core/hook.h"
 
 namespace duet {
 

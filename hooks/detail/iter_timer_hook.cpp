@@ -1,8 +1,7 @@
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <chrono>
@@ -36,7 +35,7 @@ double IterTimerHook::mean_data_seconds() const { return mean(&Times::data); }
 
 double IterTimerHook::eta_seconds(const TrainContext& context) const {
   const int64_t done = context.progress.step - start_step_;
-  const int64_t total = run_length(context);
+  const int64_t total = context.progress.run_length();
   if (done <= 0 || total <= 0) return std::nan("");
   const auto left = static_cast<double>(std::max<int64_t>(total - context.progress.step, 0));
   return (now_() - train_start_) / static_cast<double>(done) * left;

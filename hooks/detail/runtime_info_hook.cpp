@@ -1,6 +1,4 @@
-#include "hooks/runtime_info_hook.h"
-
-#include "hooks/detail/rate_gauge.h"
+#include "hooks/detail/runtime_info_hook.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
@@ -32,8 +30,7 @@ std::string trainer_of(std::string mode) {
 void publish_rates(TrainContext& context) {
   publish_rate(context);
   HyperParameters& numbers = context.hyper_parameters;
-  if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
-  if (numbers.group_count() == 1) return;
+  if (numbers.group_count() < 2 || !numbers.has(0, "lr")) return;
   context.log.gauge("max_lr", [&numbers] {
     const double first = numbers.get(0, "lr");
     double most = first;
@@ -45,14 +42,20 @@ void publish_rates(TrainContext& context) {
 }
 
 std::string run_line(const TrainContext& context) {
-  std::string text = c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode),
-                              " on ", device_of(context.task).str(), ", seed ",
-                              at::detail::getDefaultCPUGenerator().current_seed());
+  std::string text =
+      c10::str("duet ", DUET_VERSION, " on LibTorch ", TORCH_VERSION, ": ", trainer_of(context.mode), " on ",
+               device_of(context.task).str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
   if (!context.communicator->is_alone()) text += c10::str(", ", context.communicator->world_size(), " ranks");
   return text;
 }
 
 }  // namespace
+
+void publish_rate(TrainContext& context) {
+  HyperParameters& numbers = context.hyper_parameters;
+  if (numbers.group_count() == 0 || !numbers.has(0, "lr")) return;
+  context.log.gauge("lr", [&numbers] { return numbers.get(0, "lr"); });
+}
 
 // The first line of a run: before LoggerHook's own, which listens to texts from then on.
 void RuntimeInfoHook::before_run(TrainContext& context) {
