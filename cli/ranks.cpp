@@ -28,7 +28,7 @@ std::string& prefix() {
 }
 
 // What another rank says while it is set up, rank 0 says too; what makes it fail is an error.
-void speak_as(int64_t rank) {
+void log_as_rank(int64_t rank) {
   if (rank == 0) return;
   prefix() = c10::str("rank ", rank, ": ");
   set_log_prefix(prefix());
@@ -120,7 +120,7 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
     return run(config);
   }
   quiet_libtorch();
-  speak_as(launch.rank);
+  log_as_rank(launch.rank);
   log_info(launch.text());
   RunConfig config = load_here(load, launch);
   const auto ranks = connect(launch, parse_device(config.trainer.device), config.connect);
@@ -130,7 +130,7 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
 
 void refuse_call(const Launch& launch, const std::string& text) {
   quiet_libtorch();
-  speak_as(launch.rank);
+  log_as_rank(launch.rank);
   const ConfigError error(text);
   tell_others(launch, std::make_exception_ptr(error));
   throw error;
@@ -143,7 +143,7 @@ void refuse_ranks(const std::string& command) {
                              "; call it without the launcher, or unset the launch variables"));
 }
 
-void speak_up() {
+void show_warnings_of_all_ranks() {
   if (!prefix().empty()) set_log_level(LogLevel::kWarning);
 }
 

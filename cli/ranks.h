@@ -30,7 +30,7 @@ std::optional<Launch> launch_in(const std::vector<std::string>& words);
 void refuse_ranks(const std::string& command);
 
 // From now on warnings of all ranks are shown: while they are set up, all have the same.
-void speak_up();
+void show_warnings_of_all_ranks();
 
 // "rank 2: " on any but the first of several processes that run_on_ranks() brought together.
 const std::string& rank_prefix();

@@ -245,7 +245,7 @@ int train(const TrainArguments& arguments, RunConfig& config) {
     log_info(c10::str("this run has finished its ", run.trainer->progress().step,
                       " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
-  speak_up();
+  show_warnings_of_all_ranks();
   run.trainer->train(*run.train, run.val.get());
 
   if (config.is_main()) {

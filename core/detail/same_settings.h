@@ -15,7 +15,7 @@ namespace duet {
 struct TrainStepOptions;
 
 // That the ranks' steps are those of the same trainer with the same options and numbers. With others the ranks' models
-// would drift apart without a word, and buckets of other sizes would end the processes within Gloo.
+// would drift apart silently, and buckets of other sizes would end the processes within Gloo.
 class SameSettings {
  public:
   // Throws ConfigError on all ranks if they differ.

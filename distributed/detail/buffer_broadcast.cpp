@@ -45,7 +45,7 @@ void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
   for (const auto& [name, buffer] : buffers)
     own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
   if (own == agreed_ && !rechecks_) return;
-  communicator_->report("agreement on buffers");  // a rank that comes here alone waits in vain
+  communicator_->report("agreement on buffers");  // a rank that comes here alone waits for the others until the timeout
   check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
     return c10::str("[Distributed] rank ", found.rank, " has other buffers than rank 0 (", found.there, "; on rank 0 ",
                     found.on_first, "), expected the same everywhere after every step; change their shapes on all ",

@@ -91,7 +91,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const 
                                                      static_cast<int>(launch.world_size), options);
 }
 
-// A rank that writes to one that has just ended shall get an error, not be killed without a word.
+// A rank that writes to one that has just ended shall get an error, not be killed silently.
 void ignore_broken_pipes() {
   struct sigaction action {};
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);

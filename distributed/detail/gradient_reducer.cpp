@@ -171,7 +171,7 @@ void GradientReducer::place_buckets() {
 
 // Buckets of different sizes would end the processes within Gloo.
 void GradientReducer::check_same_buckets() const {
-  communicator_->report("agreement on what trains");  // a rank that comes here alone waits in vain
+  communicator_->report("agreement on what trains");  // a rank that comes here alone waits for the others until the timeout
   std::string own;
   for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
   check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
