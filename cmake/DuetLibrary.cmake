@@ -52,6 +52,7 @@ set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx
 # Public is what duet.h names; the other headers are not installed.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS duet.h)
 file(STRINGS duet.h public_headers REGEX "^#include \"")
+list(APPEND public_headers "#include \"data/torch_data_source.h\"")  # opt-in: it costs what torch/torch.h costs
 list(TRANSFORM public_headers REPLACE "^#include \"([^\"]+)\".*" "${PROJECT_SOURCE_DIR}/\\1")
 target_sources(duet PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES
   "${PROJECT_SOURCE_DIR}/duet.h" ${public_headers})

@@ -65,9 +65,17 @@ def public_headers(root):
     return [target for _, bracket, target in includes(root / "duet.h") if bracket == '"']
 
 
+@functools.cache
+def installed_headers(root):
+    lists = root / "cli" / "CMakeLists.txt"
+    of_program = re.findall(r"[\w/]+\.h\b", lists.read_text(encoding="utf-8")) if lists.exists() else []
+    return {*public_headers(root), *OPT_IN, *(f"cli/{name}" for name in of_program)}
+
+
 def spelling(root, name, target):
-    """How the file `name` includes `target`: editors follow the path from the root, an installed header has no root."""
-    if name == "duet.h" or name not in (*public_headers(root), *OPT_IN):
+    """How the file `name` includes `target`: by the path from the root; an installed header by the path from itself, since it
+    must not find a base/batch.h of the user's."""
+    if name not in installed_headers(root):
         return target
     return os.path.relpath(target, os.path.dirname(name))
 

@@ -22,7 +22,7 @@ constexpr int kSteps = 60;
 const std::vector<std::vector<int64_t>> kShapes = {{4, 3}, {7}, {2, 2}, {1}, {5}};
 
 // What torch.amp.GradScaler makes of the same steps on this machine (scaler_reference.py).
-const std::string kReferencePath = std::string(DUET_REFERENCES) + "/scaler.safetensors";
+const std::string kReferencePath = testing::reference_path("optim/scaler.safetensors");
 
 const StateDict& references() {
   static const StateDict all = testing::torch_reference(kReferencePath);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/script/script_runs.h"
+#include "tests/support/torch_reference.h"
 
 namespace duet {
 namespace {
@@ -43,7 +44,7 @@ class ScriptModel : public ::testing::TestWithParam<std::string> {
     for (const auto& [name, tensor] : read_safetensors(data_path())) data_.set(name, tensor);
   }
 
-  static std::string path_of(const std::string& file) { return std::string(DUET_SCRIPT_MODELS) + "/" + file; }
+  static std::string path_of(const std::string& file) { return testing::reference_path("script/" + file); }
   static std::string data_path() { return path_of(GetParam() + ".safetensors"); }
 
   static std::unique_ptr<Task> make_task() { return make_script_task({.path = path_of(GetParam() + ".pt")}); }

@@ -3,6 +3,7 @@
 #include "base/state_dict.h"
 #include "io/safetensors.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -10,6 +11,12 @@
 // machine, in this environment, right before the tests (CTest fixtures), and they lie in the build folder.
 
 namespace duet::testing {
+
+// `name` below the references: in $DUET_REFERENCES, or where CTest has them written.
+inline std::string reference_path(const std::string& name) {
+  const char* folder = std::getenv("DUET_REFERENCES");
+  return std::string(folder != nullptr ? folder : DUET_REFERENCES) + "/" + name;
+}
 
 // The references in `path`; none where no script has written them.
 inline StateDict torch_reference(const std::string& path) {

@@ -36,7 +36,7 @@ std::vector<Golden> goldens() {
 }
 
 // Where torch.optim.LBFGS goes on this machine (lbfgs_reference.py).
-const std::string kReferencePath = std::string(DUET_REFERENCES) + "/lbfgs.safetensors";
+const std::string kReferencePath = reference_path("optim/lbfgs.safetensors");
 
 using LossAndGradient = std::pair<at::Tensor, at::Tensor>;
 

@@ -26,7 +26,7 @@ constexpr int64_t kSteps = 300;
 constexpr int64_t kRetunedAt = 150;
 const std::vector<int64_t> kCompared = {1, 7, 60, 300};  // after so many steps
 // What torch.optim makes of them on this machine (optimizer_reference.py).
-const std::string kReferencePath = std::string(DUET_REFERENCES) + "/optimizer.safetensors";
+const std::string kReferencePath = reference_path("optim/optimizer.safetensors");
 
 const std::vector<Golden>& goldens() {
   static const std::vector<Golden> all = {
