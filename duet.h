@@ -65,6 +65,7 @@
 #include "optim/amp/grad_scaler.h"       // LossScaleOptions, GradScaler: float16 training without a host read
 #include "optim/gradient_check.h"  // ClipGradOptions
 #include "core/trainer_options.h"   // TrainerOptions: what either trainer is built from
+#include "make_trainer.h"           // make_trainer: either trainer, the mode as a value
 #include "core/train_step.h"            // Update: the one update of both modes
 #include "optim/weight_average.h"    // WeightAverage: mmengine's three averages, inside the update
 

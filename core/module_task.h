@@ -37,7 +37,7 @@ class ModuleTask : public Task, public TiedNames {
   using LossFn = std::function<StepOutput(Module&, const at::Tensor& prediction, const Batch&)>;
   using WeightFn = std::function<double(const Batch&)>;
 
-  ModuleTask(std::shared_ptr<Module> module, ForwardFn forward, LossFn loss, WeightFn weight)
+  ModuleTask(std::shared_ptr<Module> module, ForwardFn forward, LossFn loss, WeightFn weight = nullptr)
       : module_(std::move(module)), forward_(std::move(forward)), loss_(std::move(loss)), weight_(std::move(weight)) {}
 
   Module& module() { return *module_; }

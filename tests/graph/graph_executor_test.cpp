@@ -135,7 +135,7 @@ TEST(GraphExecutor, ADoubleNamedInGraphKeyIsCapturedPerValue) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    auto task = std::make_unique<Scaled>(std::make_shared<Net>(), nullptr);
+    auto task = std::make_unique<Scaled>(std::make_shared<Net>(), nullptr, nullptr);
     Scaled* scaled = task.get();
     const auto trainer = testing::make_trainer(mode, std::move(task));
     for (int64_t n = 0; n < 20; ++n) {

@@ -109,7 +109,7 @@ TEST(StepTraps, BranchesThatTakeTurnsAreCapturedEach) {
   };
   Turns* task = nullptr;
   const auto make = [&task]() -> std::unique_ptr<Task> {
-    auto made = std::make_unique<Turns>(std::make_shared<TwoHeads>(), nullptr);
+    auto made = std::make_unique<Turns>(std::make_shared<TwoHeads>(), nullptr, nullptr);
     task = made.get();
     return made;
   };

@@ -92,14 +92,13 @@ std::function<std::unique_ptr<Task>()> classifier() {
   return []() -> std::unique_ptr<Task> {
     return make_task(
         std::make_shared<Module>(),
-        [](Module& module, const Batch& batch) {
-          Tensor logits = module.forward(batch["input"]);
-          Tensor target = batch["target"];
+        [](Module& module, const Batch& batch) { return module.forward(batch["input"]); },
+        [](const Tensor& prediction, const Batch& batch) {
+          Tensor logits = prediction, target = batch["target"];
           if (logits.dim() == 3) logits = logits.flatten(0, 1), target = target.flatten();
           Tensor loss = F::cross_entropy(logits, target);
           return StepOutput{loss, {{"error", (logits.argmax(1) != target).to(at::kFloat).mean()}}};
-        },
-        [](Module& module, const Batch& batch) { return module.forward(batch["input"]); });
+        });
   };
 }
 
