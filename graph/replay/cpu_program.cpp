@@ -35,8 +35,8 @@ void CpuProgram::execute_observed(const Instruction& instruction) {
 }
 
 void CpuProgram::execute(const Instruction& instruction) {
-  if (use_kernels_ && instruction.kernel != nullptr) {
-    instruction.kernel->run();
+  if (use_kernels_ && instruction.kernel.run) {
+    instruction.kernel.run();
   } else {
     run_op(instruction);
   }

@@ -178,7 +178,7 @@ void CpuProgramBuilder::compile_all() {
 
 void CpuProgramBuilder::compile(std::size_t index) {
   const StepProgram::Op& op = ops_[index];
-  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, nullptr};
+  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, {}};
   for (const Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
   if (instruction.kind == Kind::kOut) {
     instruction.op = *find_out_variant(op.handle, c10::DispatchKey::CPU);

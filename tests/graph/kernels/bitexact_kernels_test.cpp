@@ -250,7 +250,7 @@ struct Calls {
     kernels.of_call.resize(calls.size());
     pass(calls, kernels);
     std::vector<bool> result;
-    for (const auto& kernel : kernels.of_call) result.push_back(kernel != nullptr);
+    for (const BitexactKernel& kernel : kernels.of_call) result.push_back(kernel.run != nullptr);
     return result;
   }
   std::vector<std::unique_ptr<std::vector<c10::IValue>>> kept;
