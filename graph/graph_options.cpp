@@ -1,8 +1,6 @@
 #include "graph/graph_options.h"
-
-#include "base/error.h"
-
 #include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 

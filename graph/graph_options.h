@@ -38,7 +38,7 @@ struct SignatureReport {
   std::string reason;     // why it is eager: op, place in the model, way out
   int64_t eager_steps = 0;
   int64_t replays = 0;
-  int64_t bytes = 0;      // memory that the captured step owns
+  int64_t bytes = 0;  // memory that the captured step owns
 };
 
 }  // namespace duet

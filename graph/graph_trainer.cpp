@@ -1,12 +1,12 @@
 #include "graph/graph_trainer.h"
-
 #include "base/device.h"
 #include "graph/detail/graph_executor.h"
 
 namespace duet {
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-    : GraphTrainer(std::move(task), options, graph, (options.validate(), graph.validate(), parse_device(options.device))) {}
+    : GraphTrainer(std::move(task), options, graph,
+                   (options.validate(), graph.validate(), parse_device(options.device))) {}
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
                            at::Device device)

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../core/trainer.h"
-#include "graph_options.h"
-#include "../core/trainer_options.h"
-
 #include <memory>
 #include <string>
 #include <vector>
+#include "../core/trainer.h"
+#include "../core/trainer_options.h"
+#include "graph_options.h"
 
 namespace duet {
 
@@ -17,8 +16,7 @@ class GraphExecutor;
 // bit-identical to EagerTrainer.
 class GraphTrainer : public BaseTrainer {
  public:
-  explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {},
-                        const GraphOptions& graph = {});
+  explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {}, const GraphOptions& graph = {});
   ~GraphTrainer() override;
 
   // One entry per signature seen, in order of first sight.

@@ -1,5 +1,6 @@
 #include "graph/kernels/bitexact_gelu_tanh.h"
-
+#include <algorithm>
+#include <vector>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -10,9 +11,6 @@
 #include "base/detail/tensor_compare.h"
 #include "graph/kernels/kernel_threads.h"
 #include "graph/kernels/trial_data.h"
-
-#include <algorithm>
-#include <vector>
 
 namespace duet {
 
@@ -63,7 +61,8 @@ void run_gelu_forward(const GeluKernels& kernels, const at::Tensor& x, const at:
 void run_gelu_backward(const GeluKernels& kernels, const at::Tensor& grad, const at::Tensor& x, const at::Tensor& tanh,
                        const at::Tensor& grad_x) {
   for_each_range(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    kernels.backward(floats(grad) + begin, floats(x) + begin, floats(tanh) + begin, writable(grad_x) + begin, end - begin);
+    kernels.backward(floats(grad) + begin, floats(x) + begin, floats(tanh) + begin, writable(grad_x) + begin,
+                     end - begin);
   });
 }
 

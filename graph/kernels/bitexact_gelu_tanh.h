@@ -1,8 +1,7 @@
 #pragma once
 
-#include "graph/kernels/fast_kernels.h"
-
 #include <ATen/core/Tensor.h>
+#include "graph/kernels/fast_kernels.h"
 
 namespace duet {
 

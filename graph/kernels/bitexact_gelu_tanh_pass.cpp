@@ -1,12 +1,10 @@
+#include <map>
+#include <mutex>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include "graph/kernels/bitexact_gelu_tanh.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/replay/memory_plan.h"
-
-#include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-
-#include <map>
-#include <mutex>
 
 namespace duet {
 

@@ -1,5 +1,5 @@
-#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/bitexact_gemm_trial.h"
+#include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 

@@ -1,14 +1,11 @@
 #include "graph/replay/cpu_program.h"
-
-#include "base/error.h"
-#include "graph/replay/program_text.h"
-
+#include <functional>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
-
-#include <functional>
+#include "base/error.h"
+#include "graph/replay/program_text.h"
 
 namespace duet {
 

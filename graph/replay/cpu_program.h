@@ -1,14 +1,12 @@
 #pragma once
 
+#include <string>
+#include <vector>
+#include <ATen/core/stack.h>
 #include "base/batch.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/kernel_settings.h"
 #include "graph/record/step_program.h"
-
-#include <ATen/core/stack.h>
-
-#include <string>
-#include <vector>
 
 namespace duet {
 
@@ -20,9 +18,9 @@ struct Instruction {
     kRebind,   // runs as it is; its results take the place of the recorded memory
   };
   struct Rebind {
-    int result;   // position among the op's results, lists flattened
+    int result;  // position among the op's results, lists flattened
     int storage;
-    int value;    // what it was when it was recorded
+    int value;  // what it was when it was recorded
   };
 
   Kind kind;

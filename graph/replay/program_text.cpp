@@ -1,5 +1,4 @@
 #include "graph/replay/program_text.h"
-
 #include <sstream>
 
 namespace duet {
