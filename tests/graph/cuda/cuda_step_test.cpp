@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using testing::same_bits;
 using testing::ToyTask;
 
-// Split points that change the gradients by a value read back, and a moving mean captured with the step.
+// Hooks at split points that change the gradients by a value read back, and a moving mean captured with the step.
 class TestObserver : public StepObserver {
  public:
   explicit TestObserver(bool splits = false) : splits_(splits) {}
