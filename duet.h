@@ -6,12 +6,14 @@
 #include "base/batch.h"             // Batch, Window: named tensors of a micro-batch, an update's micro-batches
 #include "base/device.h"            // parse_device
 #include "base/error.h"             // Error and its four kinds
+#include "core/callback_hook.h"     // CallbackHook: lambdas at any point, as one hook
 #include "core/hook.h"              // Hook: the points of a run
 #include "core/hook_list.h"         // HookList: their order
 #include "optim/hyper_parameters.h"  // HyperParameters: lr and its like
 #include "base/log.h"               // log_info and its like
+#include "base/options.h"           // OptionFields: the description of an options struct
 #include "core/loop_options.h"      // LoopOptions: limits, accumulation, validation
-#include "core/message_hub.h"       // MessageHub: what components want logged
+#include "core/run_log.h"           // RunLog: how a value gets into the log
 #include "core/priority.h"          // Priority: names and numbers of a hook's place
 #include "base/random.h"            // seed_all, random_state
 #include "base/state_dict.h"        // StateDict, Stateful
@@ -32,7 +34,7 @@
 #include "data/text_dataset.h"         // characters of a text file
 
 // core/model: what is trained
-#include "optim/groups/module_info.h"  // the layers of a model, as rules for parameter groups see them
+#include "optim/groups/model_info.h"  // the layers of a model, as rules for parameter groups see them
 #include "core/module_task.h"  // make_task: a Task from a module and a loss function
 #include "core/script_task.h"  // a TorchScript file as a Task
 
@@ -53,12 +55,10 @@
 
 // core/files: formats
 
-// core/comm: several processes
-#include "distributed/collective_ops.h"  // sums over ranks inside a captured update
-#include "distributed/communicator.h"    // Communicator: the ranks that train together
-#include "distributed/connect.h"         // meets the other ranks
-#include "distributed/launch.h"          // Launch: which rank is this? torchrun, SLURM, MPI
-#include "distributed/run_on_ranks.h"        // an error of one rank is an error of all
+// distributed: several processes that train one model
+#include "distributed/communicator.h"         // Communicator: the ranks that train together
+#include "distributed/distributed_options.h"  // DistributedOptions: buckets, unused parameters
+#include "distributed/init_distributed.h"     // init_distributed(): torchrun, SLURM, MPI, or one process
 
 // optim: gradients into weights
 #include "optim/amp/autocast.h"          // AutocastGuard
@@ -84,9 +84,6 @@
 #include "optim/schedules/plateau.h"         // PlateauWatch: has a metric stopped improving?
 #include "optim/schedules/schedule.h"        // ScheduleOptions: numbers of the optimizer as closed forms
 
-// optim/distributed: gradients of several processes
-#include "distributed/distributed_options.h"  // DistributedOptions: buckets, unused parameters
-
 // eager: the mode to debug with
 #include "eager/eager_trainer.h"  // EagerTrainer: op by op
 
@@ -95,28 +92,17 @@
 #include "graph/graph_trainer.h"  // GraphTrainer: captured and replayed
 
 // hooks: what happens around a step (the number is the priority)
-#include "hooks/callback_hook.h"           // 50: lambdas at any point
 #include "hooks/checkpoint_hook.h"         // 90: interval, keep, best
-#include "hooks/default_hooks.h"           // the standard list
-#include "hooks/dist_sampler_seed_hook.h"  // 50: is the order of the data a new one in each epoch?
+#include "hooks/default_hooks.h"           // the standard list, with those that have no options: times, lr and memory
 #include "hooks/early_stopping_hook.h"     // 100: ends training when a metric no longer improves
 #include "hooks/ema_hook.h"                // 50: an average of the weights
 #include "hooks/empty_cache_hook.h"        // 50: gives cached memory back to the device
-#include "hooks/iter_timer_hook.h"         // 50: data and update times
+#include "hooks/log_sink.h"                // LogSink, LogRecord: a place of your own that logs go to
 #include "hooks/logger_hook.h"             // 60: lines on the terminal, in JSONL, TensorBoard, W&B
 #include "hooks/nan_guard_hook.h"          // 40: finds out about NaN, never saves one
 #include "hooks/param_scheduler_hook.h"    // 70: schedules
 #include "hooks/prediction_writer_hook.h"  // 50: predictions as safetensors and JSONL
 #include "hooks/profiler_hook.h"           // 90: Chrome traces, NVTX ranges
-#include "hooks/runtime_info_hook.h"       // 10: lr, memory, what runs where
 #include "hooks/stop_signal_hook.h"        // 10: SIGINT, SIGTERM, SIGUSR1 end a run well
 #include "hooks/sync_buffers_hook.h"       // 50: the same running statistics in every process
 #include "hooks/visualization_hook.h"      // 50: pictures of predictions
-
-// hooks/sinks: where logs go
-#include "hooks/loggers/async_sink.h"        // sinks on a thread of their own
-#include "hooks/loggers/jsonl_sink.h"        // JSON lines
-#include "hooks/loggers/log_sink.h"          // LogSink, LogRecord: the interface
-#include "hooks/loggers/tensorboard_sink.h"  // TensorBoard event files
-#include "hooks/loggers/terminal_sink.h"     // the log and a progress bar
-#include "hooks/loggers/wandb_sink.h"        // what `wandb sync` uploads

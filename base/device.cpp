@@ -2,9 +2,9 @@
 
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/parse_number.h"
 #include "base/error.h"
 
-#include <charconv>
 #include <string_view>
 
 namespace duet {
@@ -40,9 +40,8 @@ c10::Device parse_device(const std::string& text) {
   int index = 0;
   if (text != "cuda") {
     if (text.compare(0, kPrefix.size(), kPrefix) != 0 || text.size() == kPrefix.size()) refuse(text);
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, index);
-    if (error != std::errc() || stop != end || index < 0) refuse(text);
+    index = parse_number<int>(std::string_view(text).substr(kPrefix.size())).value_or(-1);
+    if (index < 0) refuse(text);
   }
   if (index >= cuda_count()) refuse(text);
   return cuda_device(index);

@@ -7,7 +7,7 @@
 // "waits" is the time in which a step waits for sums that are not there yet; what the ranks need for the sums alone
 // is the wait of one bucket that is started when backward has ended.
 
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 #include "core/task.h"
 #include "core/trainer.h"
 #include "distributed/detail/gradient_reducer.h"
@@ -44,6 +44,7 @@ class TimedCommunicator : public Communicator {
   explicit TimedCommunicator(std::shared_ptr<Communicator> inner) : inner_(std::move(inner)) {}
   int64_t rank() const override { return inner_->rank(); }
   int64_t world_size() const override { return inner_->world_size(); }
+  bool is_alone() const override { return inner_->is_alone(); }
   using Communicator::broadcast;
   std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override {
     return inner_->all_gather(numbers);
@@ -87,24 +88,23 @@ struct Case {
 };
 
 Figures measure_trainer(const Case& c, const Size& size, const Launch& launch) {
-  const std::shared_ptr<Communicator> inner = connect(launch, at::kCPU);
-  const auto ranks = inner ? std::make_shared<TimedCommunicator>(inner) : nullptr;
+  const auto ranks = std::make_shared<TimedCommunicator>(connect(launch, at::kCPU));
   const auto trainer = make_trainer(c.mode, size, c.options(ranks));
   const Batch batch = make_batch(size);
   for (int64_t i = 0; i < size.warmup; ++i) trainer->step(batch);
   Numbers steps, waits;
-  const int64_t bytes_before = ranks ? ranks->bytes_started() : 0;
+  const int64_t bytes_before = ranks->bytes_started();
   for (int64_t i = 0; i < size.steps; ++i) {
-    const double waited = ranks ? ranks->waited : 0;
+    const double waited = ranks->waited;
     const auto start = Clock::now();
     trainer->step(batch);
     steps.push_back(milliseconds_since(start));
-    waits.push_back(ranks ? ranks->waited - waited : 0);
+    waits.push_back(ranks->waited - waited);
   }
   Figures figures{median(steps), median(waits)};
-  if (ranks) {
+  if (!ranks->is_alone()) {
     figures.bytes = static_cast<double>(ranks->bytes_started() - bytes_before) / static_cast<double>(size.steps);
-    figures.theory = 8 + 8 * static_cast<double>(trainer->output().log.size());
+    figures.theory = 8 + 8 * static_cast<double>(trainer->result().log.size());
     for (const auto& [name, tensor] : trainer->task().named_parameters())
       figures.theory += static_cast<double>(tensor.nbytes());
     for (const auto& [name, tensor] : trainer->task().named_buffers())

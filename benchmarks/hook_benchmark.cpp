@@ -82,7 +82,7 @@ class StopWatch : public Hook {
   std::string name() const override { return "stop_watch"; }
   int priority() const override { return kHighest; }
   void before_train_iter(TrainContext& context) override {
-    if (context.step == warm_up_) start_ = cpu_seconds();
+    if (context.progress.step == warm_up_) start_ = cpu_seconds();
   }
   // The logger's after_train comes later, and with it the wait for its thread; its lines are written as they come.
   void after_train(TrainContext& /*context*/) override { seconds_ = cpu_seconds() - start_; }
@@ -98,7 +98,7 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   constexpr int64_t kWarmUp = 68;
   seed_all(0);
   TrainerOptions options;
-  options.optimizer.type = "AdamW";
+  options.optimizer = AdamW{};
   options.device = "cpu";
   options.loop = {.max_steps = kWarmUp + steps, .work_dir = work_dir};
   std::unique_ptr<BaseTrainer> trainer;

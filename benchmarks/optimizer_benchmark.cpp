@@ -126,11 +126,11 @@ void add_ours(const std::string& name, const std::function<void(TrainStepOptions
 void add_benchmarks() {
   add("AdamW/bare fused calls", bare);
   add_ours("AdamW/duet", [](TrainStepOptions&) {});
-  add_ours("AdamW/duet, norm clipping", [](TrainStepOptions& options) { options.clip_grad = ClipGradOptions{}; });
+  add_ours("AdamW/duet, norm clipping", [](TrainStepOptions& options) { options.clip_grad = ClipNorm{}; });
   add_ours("AdamW/duet, skip if not finite", [](TrainStepOptions& options) { options.non_finite = NonFinite::kSkip; });
   add_ours("AdamW/duet, loss scaling", [](TrainStepOptions& options) { options.loss_scale = LossScaleOptions{}; });
   for (const char* type : {"SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion"}) {
-    add_ours(std::string(type) + "/duet", [type](TrainStepOptions& options) { options.optimizer.type = type; });
+    add_ours(std::string(type) + "/duet", [type](TrainStepOptions& options) { options.optimizer = OptimizerOptions::of_type(type); });
   }
 }
 

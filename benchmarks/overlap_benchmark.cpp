@@ -9,7 +9,7 @@
 // is ahead is in an all-reduce without a partner; "joint" counts the time with both ranks in one, and its share in
 // backward. The first bucket has 1 MB. --trace keeps the traces of the last round for Perfetto.
 
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 #include "core/trainer.h"
 
 #include <ATen/record_function.h>

@@ -85,7 +85,7 @@ std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, const Size& s
                                           const DistributedOptions& distributed) {
   seed_all(1);
   TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 1e-3};
+  options.optimizer = SGD{.lr = 1e-3};
   options.device = "cpu";
   options.distributed = distributed;
   if (mode == "eager") return std::make_unique<EagerTrainer>(make_model(size), options);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/batch.h"
-#include "distributed/launch.h"
+#include "distributed/init_distributed.h"
 #include "distributed/distributed_options.h"
 
 #include <cstdint>

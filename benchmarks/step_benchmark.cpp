@@ -36,9 +36,7 @@ Step hand_written(std::unique_ptr<Task> task) {
 template <class Trainer>
 Step trained(std::unique_ptr<Task> task) {
   TrainerOptions options;
-  options.optimizer.type = "AdamW";
-  options.optimizer.lr = kLearningRate;
-  options.optimizer.weight_decay = kWeightDecay;
+  options.optimizer = duet::AdamW{.lr = kLearningRate, .weight_decay = kWeightDecay};
   options.device = "cpu";
   return [trainer = std::make_shared<Trainer>(std::move(task), options)](const Batch& batch) {
     return trainer->step(batch).loss;

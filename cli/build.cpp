@@ -4,7 +4,7 @@
 #include "cli/measure.h"
 #include "cli/ranks.h"
 #include "cli/registry.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/device.h"
 #include "data/distributed_sampler.h"
 #include "base/error.h"
@@ -37,10 +37,9 @@ std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset,
   } else {
     sampler = std::make_unique<EpochSampler>(dataset->size(), data.shuffle, config.seed);
   }
-  if (const Communicator* ranks = config.communicator()) {
-    sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks->rank(), ranks->world_size(),
-                                                   data.loader.drop_last);
-  }
+  const Communicator& ranks = config.communicator();
+  sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks.rank(), ranks.world_size(),
+                                                 data.loader.drop_last);
   DataLoaderOptions options = data.loader;
   options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
   std::unique_ptr<DataLoader> loader;
@@ -75,7 +74,8 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
 }
 
 int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch) {
-  return planned_steps(loop.max_steps, loop.max_epochs, steps_per_epoch);
+  return Progress{.max_steps = loop.max_steps, .max_epochs = loop.max_epochs, .steps_per_epoch = steps_per_epoch}
+      .planned_steps();
 }
 
 // Checked against each other here, where the place in the config is known.
@@ -129,7 +129,7 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
       throw CheckpointError("[load_from] '" + path + "': " + error.what());
     }
   });
-  if (config.communicator() != nullptr) check_same_weights(config.communicator(), path, weights_hash(trainer));
+  check_same_weights(config.communicator(), path, weights_hash(trainer));
 }
 
 namespace {

@@ -1,18 +1,17 @@
 #include "cli/catalog.h"
 
+#include "base/detail/nearest.h"
+#include "core/priority.h"
+#include "hooks/default_hooks.h"
 #include "cli/config/optim_config.h"
+#include "cli/config/hook_config.h"
 #include "cli/config/param_group_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
 #include "cli/optim_registry.h"
 #include "cli/registry.h"
-#include "data/dataset.h"
-#include "core/hook_list.h"
-#include "metrics/metric.h"
-#include "core/task.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 namespace duet {
@@ -22,80 +21,54 @@ namespace {
 using Names = std::vector<std::string>;
 using Keys = std::vector<ConfigKey>;
 
-// What was read when `reader` ended, in whichever way.
-Keys keys_read(const ConfigNode& probe, const std::function<void(const ConfigNode&)>& reader) {
-  try {
-    reader(probe);
-  } catch (const KeysRead&) {
-    return probe.schema();
-  } catch (const std::exception&) {
-    // A factory that needs more than a probe holds; it has read most of its keys by then.
-    return probe.schema();
-  }
-  return probe.schema();
-}
-
-bool is_below(const ConfigKey& key, const std::string& section) { return key.path.rfind(section + ".", 0) == 0; }
-
-// Those below `section`, from there.
-Keys below(const Keys& keys, const std::string& section) {
-  Keys found;
-  for (ConfigKey key : keys) {
-    if (!is_below(key, section)) continue;
-    key.path.erase(0, section.size() + 1);
-    found.push_back(key);
-  }
-  return found;
-}
-
 Names with(Names first, const Names& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
 
-void build(const std::string& kind, const ConfigNode& probe) {
-  const HookList no_hooks;
-  if (kind == "model") make_model(probe, {});
-  if (kind == "dataset") make_dataset(probe);
-  if (kind == "metric") make_metric(probe);
-  if (kind == "hook") make_hook(probe, HookContext{no_hooks});
-  if (kind == "optimizer") read_optimizer(probe);
+void add(Keys& keys, const Keys& more) { keys.insert(keys.end(), more.begin(), more.end()); }
+
+Keys keys_of_any(const AnyOptions* options, const std::string& section = "") {
+  return options == nullptr ? Keys() : keys_of(options->fields(), options->data(), section);
 }
 
-// Further sections and the other forms of a value: one reading sees one of them.
-const Names& probe_texts() {
-  static const Names kTexts = {
-      "model: {}\ndata: {train: {}, val: {}, test: {}, predict: {}}\n"
-      "optim_wrapper: {optimizer: {}, clip_grad: {}, paramwise_cfg: {}}\n",
-      "model: {}\nload_from: {path: x}\noptim_wrapper: {clip_grad: {clip_value: 1}, loss_scale: {}}\n",
-      "model: {}\noptim_wrapper: {type: AmpOptimWrapper}\n"};
-  return kTexts;
+const std::string& priority_text() {
+  static const std::string kText = "0 to 100, or one of " + join(priority_names());
+  return kText;
 }
 
-// Adds what another probe has shown, behind the others of its section. Only the first shows what every config needs.
-void add_key(Keys& keys, ConfigKey key, bool is_first) {
-  key.required = key.required && is_first;
-  const auto same = std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& known) { return known.path == key.path; });
-  if (same != keys.end()) {
-    if (same->type == "map") *same = key;
-    return;
+Keys keys_of_schedule(const std::string& type) {
+  ScheduleOptions options;
+  options.type = type;
+  Keys keys = keys_of(ScheduleOptions::fields(type), &options);
+  add(keys, keys_of_any(options_of_schedule(type)));
+  return keys;
+}
+
+ConfigKey key(const std::string& path, const std::string& type, const std::string& meaning, const std::string& fallback = "") {
+  return {path, type, "", fallback, meaning};
+}
+
+void add_optim_wrapper(Keys& keys) {
+  const TrainerOptions trainer;
+  add(keys, keys_of(optim_wrapper_fields(), &trainer, "optim_wrapper"));
+  const std::string optimizer = "optim_wrapper.optimizer";
+  keys.push_back(key(optimizer + ".type", join(with(OptimizerOptions::built_in_types(), registered_optimizers())), "the optimizer", "AdamW"));
+  add(keys, keys_of<AdamW>(optimizer));
+  keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value", "what is clipped", "norm"));
+  add(keys, keys_of<ClipNorm>("optim_wrapper.clip_grad"));
+  add(keys, keys_of<ClipValue>("optim_wrapper.clip_grad"));
+  add(keys, keys_of<LossScaleOptions>("optim_wrapper.loss_scale"));
+  add(keys, keys_of<ParamwiseOptions>("optim_wrapper.paramwise_cfg"));
+}
+
+void add_default_hooks(Keys& keys) {
+  for (const std::string& name : default_hook_keys()) {
+    const std::string section = "default_hooks." + name, type = default_hook_type(name);
+    keys.push_back(key(section + ".type", "text", "another hook in its place", type));
+    keys.push_back(key(section + ".priority", priority_text(), "its place among the hooks"));
+    add(keys, keys_of_any(options_of("hook", type), section));
   }
-  auto place = keys.end();
-  std::string section = key.path;
-  while (place == keys.end() && section.find('.') != std::string::npos) {
-    section.erase(section.rfind('.'));
-    const auto last = std::find_if(keys.rbegin(), keys.rend(), [&](const ConfigKey& k) { return is_below(k, section) || k.path == section; });
-    if (last != keys.rend()) place = last.base();
-  }
-  keys.insert(place, key);
-}
-
-// A section without keys in one probe may have some in another.
-void drop_sections(Keys& keys) {
-  const Keys all = keys;
-  std::erase_if(keys, [&](const ConfigKey& key) {
-    return key.type == "map" && std::any_of(all.begin(), all.end(), [&](const ConfigKey& other) { return is_below(other, key.path); });
-  });
 }
 
 }  // namespace
@@ -105,7 +78,7 @@ std::vector<TypeKind> type_kinds() {
           {"dataset", "data.train", registered("dataset")},
           {"metric", "evaluator", registered("metric")},
           {"hook", "custom_hooks", registered("hook")},
-          {"optimizer", "optim_wrapper.optimizer", with(builtin_optimizers(), registered_optimizers())},
+          {"optimizer", "optim_wrapper.optimizer", with(OptimizerOptions::built_in_types(), registered_optimizers())},
           {"constructor", "optim_wrapper.constructor", registered_optim_wrapper_constructors()},
           {"schedule", "param_scheduler", with(builtin_schedules(false), registered_schedules())}};
 }
@@ -120,29 +93,41 @@ Names other_names(const TypeKind& kind) {
 }
 
 Keys keys_of_type(const TypeKind& kind, const std::string& type) {
+  if (kind.name == "constructor") return keys_of_any(options_of_constructor(type));
+  if (kind.name == "schedule") return keys_of_schedule(type);
+  if (kind.name == "optimizer") {
+    const Names& built_in = OptimizerOptions::built_in_types();
+    if (std::find(built_in.begin(), built_in.end(), type) == built_in.end()) return keys_of_any(options_of_optimizer(type));
+    const OptimizerOptions options = OptimizerOptions::of_type(type);
+    return keys_of(options.fields(), options.data());
+  }
   Keys keys;
-  if (kind.name == "constructor") {
-    keys = keys_read(ConfigNode::probe("constructor: " + type + "\nparamwise_cfg: {}\n"), [](const ConfigNode& probe) { read_param_groups(probe); });
-    return below(keys, "paramwise_cfg");
-  }
-  if (kind.name == "schedule") {
-    keys = keys_read(ConfigNode::probe("param_scheduler: {type: " + type + "}\n"), [](const ConfigNode& probe) { read_schedules(probe); });
-    keys = below(keys, "param_scheduler");
-  } else {
-    keys = keys_read(ConfigNode::probe("type: " + type + "\n"), [&](const ConfigNode& probe) { build(kind.name, probe); });
-  }
-  std::erase_if(keys, [](const ConfigKey& key) { return key.path == "type"; });
+  if (kind.name == "hook") keys.push_back(key("priority", priority_text(), "its place among the hooks"));
+  add(keys, keys_of_any(options_of(kind.name, type)));
   return keys;
 }
 
 Keys keys_of_config() {
-  Keys keys;
-  for (const std::string& text : probe_texts()) {
-    const auto read = [](const ConfigNode& probe) { parse_run_config(probe, "<name of the file>"); };
-    const bool is_first = keys.empty();
-    for (const ConfigKey& key : keys_read(ConfigNode::probe(text), read)) add_key(keys, key, is_first);
+  RunConfig config;
+  config.work_dir = "runs/<name of the file>";
+  Keys keys = keys_of("", config);
+  keys.push_back(key("model.type", "text", "what is trained"));
+  keys.back().required = true;
+  keys.push_back(key("load_from", "path", "weights to start from; or a map"));
+  add(keys, keys_of<LoadFromConfig>("load_from"));
+  for (const char* part : {"train", "val", "test", "predict"}) {
+    DataConfig data;
+    data.shuffle = std::string(part) == "train";
+    add(keys, keys_of(std::string("data.") + part, data));
   }
-  drop_sections(keys);
+  add(keys, keys_of<LoopOptions>("trainer"));
+  add_optim_wrapper(keys);
+  keys.push_back(key("param_scheduler", "list", "schedules of the optimizer's numbers"));
+  for (const char* name : {"evaluator", "val_evaluator", "test_evaluator"}) keys.push_back(key(name, "list", "metrics"));
+  add_default_hooks(keys);
+  keys.push_back(key("custom_hooks", "list", "further hooks"));
+  add(keys, keys_of<GraphOptions>("graph"));
+  add(keys, keys_of<DistributedOptions>("distributed"));
   return keys;
 }
 

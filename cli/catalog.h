@@ -1,13 +1,13 @@
 #pragma once
 
-#include "config/config.h"
+#include "config/config_options.h"
 
 #include <string>
 #include <vector>
 
 namespace duet {
 
-// What configs may hold, asked of the code that reads them: it runs on probes.
+// What configs may hold: the descriptions of what is read from them.
 
 // One kind of what a config calls by `type`.
 struct TypeKind {
@@ -21,7 +21,7 @@ std::vector<TypeKind> type_kinds();
 // Further spellings of a kind's types, which lists leave out.
 std::vector<std::string> other_names(const TypeKind& kind);
 
-// The keys beside `type` that a type of this kind reads. Empty if it takes none, or if its factory fails on a probe.
+// The keys beside `type` that a type of this kind reads. Empty if it takes none, or was registered without a description.
 std::vector<ConfigKey> keys_of_type(const TypeKind& kind, const std::string& type);
 
 // The keys of a whole config, but for those that belong to types.

@@ -45,16 +45,16 @@ void MeasureHook::before_train_iter(TrainContext& /*context*/) {
 void MeasureHook::after_train_iter(TrainContext& context) {
   const auto now = Clock::now();
   target_.step_us.push_back(std::chrono::duration<double, std::micro>(now - step_start_).count());
-  target_.data_us.push_back(context.data_seconds * 1e6);
+  target_.data_us.push_back(context.step.data_seconds * 1e6);
   // The output's tensor is overwritten by the next step.
-  pending_.push_back(context.output->loss.detach().clone());
+  pending_.push_back(context.step.loss().detach().clone());
   if (pending_.size() == kBlock) flush();
   const auto recorded = static_cast<int64_t>(target_.step_us.size());
-  if (max_steps_ > 0 && recorded >= max_steps_) context.request_stop("all steps were measured");
+  if (max_steps_ > 0 && recorded >= max_steps_) context.control.request_stop("all steps were measured");
 }
 
 void MeasureHook::after_train(TrainContext& context) {
-  if (context.error.empty()) flush();
+  if (context.control.error.empty()) flush();
 }
 
 void MeasureHook::flush() {

@@ -25,22 +25,24 @@ FactoryTable<ScheduleFactory>& schedules() {
 
 }  // namespace
 
-void register_optimizer(const std::string& name, OptimizerFactory factory) {
-  add_factory(optimizers(), "optimizer", name, std::move(factory), builtin_optimizers());
+void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options) {
+  add_factory(optimizers(), "optimizer", name, std::move(factory), std::move(options), OptimizerOptions::built_in_types());
 }
 
-void register_schedule(const std::string& name, ScheduleFactory factory) {
-  add_factory(schedules(), "schedule", name, std::move(factory), builtin_schedules());
+void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options) {
+  add_factory(schedules(), "schedule", name, std::move(factory), std::move(options), builtin_schedules());
 }
 
 std::vector<std::string> registered_optimizers() { return names_of(optimizers()); }
 std::vector<std::string> registered_schedules() { return names_of(schedules()); }
+const AnyOptions* options_of_optimizer(const std::string& type) { return options_in(optimizers(), type); }
+const AnyOptions* options_of_schedule(const std::string& type) { return options_in(schedules(), type); }
 
 std::optional<OptimizerKind> make_optimizer_kind(ConfigNode node, const std::string& name) {
   const auto found = optimizers().find(name);
   if (found == optimizers().end()) return std::nullopt;
   std::optional<OptimizerKind> kind;
-  node.located([&] { kind = found->second(node); });
+  node.located([&] { kind = found->second.make(node); });
   if (kind->name.empty()) kind->name = name;
   return kind;
 }
@@ -49,7 +51,7 @@ ScheduleFormulaFn make_schedule_formula(ConfigNode node, const std::string& name
   const auto found = schedules().find(name);
   if (found == schedules().end()) return {};
   ScheduleFormulaFn formula;
-  node.located([&] { formula = found->second(node); });
+  node.located([&] { formula = found->second.make(node); });
   if (!formula) node.fail("type", "gave no formula; let its factory return one");
   return formula;
 }

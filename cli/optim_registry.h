@@ -18,12 +18,16 @@ using ScheduleFormulaFn = std::function<double(const ScheduleStep& at)>;
 using ScheduleFactory = std::function<ScheduleFormulaFn(ConfigNode&)>;
 
 // Make `type: <name>` known to the program. Call them before run_cli(). Throw ConfigError if the name is taken.
-void register_optimizer(const std::string& name, OptimizerFactory factory);
-void register_schedule(const std::string& name, ScheduleFactory factory);
+// `options` describe the keys that the factory reads, for `duet help`; without them it lists none.
+void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options = {});
+void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options = {});
 
 // Names of those registered here, without the built-in ones.
 std::vector<std::string> registered_optimizers();
 std::vector<std::string> registered_schedules();
+// The descriptions that they came with; null for none.
+const AnyOptions* options_of_optimizer(const std::string& type);
+const AnyOptions* options_of_schedule(const std::string& type);
 
 // What the factory of that name makes of the node; nothing if none is registered under it.
 std::optional<OptimizerKind> make_optimizer_kind(ConfigNode node, const std::string& name);

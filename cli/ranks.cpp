@@ -1,13 +1,12 @@
 #include "cli/ranks.h"
 
-#include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 #include "cli/config/config_json.h"
 #include "cli/failure.h"
 #include "cli/libtorch_log.h"
-#include "distributed/connect.h"
-#include "distributed/detail/text_difference.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/detail/connect.h"
+#include "distributed/detail/same_on_all_ranks.h"
+#include "distributed/communicator.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -29,14 +28,12 @@ std::string& prefix() {
 }
 
 // What another rank says while it is set up, rank 0 says too; what makes it fail is an error.
-void speak_as(int64_t rank) {
+void log_as_rank(int64_t rank) {
   if (rank == 0) return;
   prefix() = c10::str("rank ", rank, ": ");
   set_log_prefix(prefix());
   set_log_level(LogLevel::kError);
 }
-
-int64_t visible_gpus() { return at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0; }
 
 // The others may be started by hand, much later; the user shall not look at a process that says nothing.
 void tell_others(const Launch& launch, const std::exception_ptr& error) {
@@ -52,7 +49,7 @@ RunConfig load_here(const std::function<RunConfig()>& load, const Launch& launch
   try {
     RunConfig config = load();
     config.launch = launch;
-    config.trainer.device = device_of_rank(config.trainer.device, launch.local_rank, visible_gpus());
+    config.trainer.device = device_of_rank(config.trainer.device, launch.local_rank);
     parse_device(config.trainer.device);
     return config;
   } catch (...) {
@@ -81,26 +78,25 @@ std::string config_lines(const RunConfig& config) {
   return lines;
 }
 
-// The same line of two ranks, or "nothing" for the one that lacks a key: its line there is of another key.
-std::pair<std::string, std::string> difference_of(const std::string& lines, const std::string& other_lines) {
+// The lines of one key on both ranks: "nothing" for the one that lacks it, whose line there is of another key.
+RankDifference of_one_key(RankDifference found, const std::vector<std::string>& all) {
   const auto key_of = [](const std::string& line) { return line.substr(0, line.find(": ")); };
-  auto [line, other] = first_different_lines(lines, other_lines);
-  if (key_of(line) == key_of(other)) return {line, other};
-  const bool has_key = ("\n" + other_lines).find("\n" + key_of(line) + ": ") != std::string::npos;
-  (has_key ? line : other) = "nothing";
-  return {line, other};
+  if (key_of(found.there) == key_of(found.on_first)) return found;
+  const bool rank_has_key = ("\n" + all[found.rank]).find("\n" + key_of(found.on_first) + ": ") != std::string::npos;
+  (rank_has_key ? found.on_first : found.there) = "nothing";
+  return found;
 }
 
 void check_same_config(Communicator& ranks, const RunConfig& config) {
   std::string lines;
-  run_on_all_ranks(&ranks, [&] { lines = config_lines(config); });
+  run_on_all_ranks(ranks, [&] { lines = config_lines(config); });
   const std::vector<std::string> all = ranks.all_gather(lines);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const auto [first, other] = difference_of(all[0], all[rank]);
-    throw ConfigError(c10::str("[Launch] found different configs: '", first, "' on rank 0 and '", other, "' on rank ",
-                               rank, ", expected one config; start all ranks with the same file and overrides"));
-  }
+  const auto difference = first_difference(all);
+  if (!difference) return;
+  const RankDifference found = of_one_key(*difference, all);
+  throw ConfigError(c10::str("[Launch] found different configs: '", found.on_first, "' on rank 0 and '", found.there,
+                             "' on rank ", found.rank,
+                             ", expected one config; start all ranks with the same file and overrides"));
 }
 
 int run_together(RunConfig& config, Communicator& ranks, const std::function<int(RunConfig&)>& run) {
@@ -124,7 +120,7 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
     return run(config);
   }
   quiet_libtorch();
-  speak_as(launch.rank);
+  log_as_rank(launch.rank);
   log_info(launch.text());
   RunConfig config = load_here(load, launch);
   const auto ranks = connect(launch, parse_device(config.trainer.device), config.connect);
@@ -134,20 +130,10 @@ int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& loa
 
 void refuse_call(const Launch& launch, const std::string& text) {
   quiet_libtorch();
-  speak_as(launch.rank);
+  log_as_rank(launch.rank);
   const ConfigError error(text);
   tell_others(launch, std::make_exception_ptr(error));
   throw error;
-}
-
-std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus) {
-  const bool is_open = wish == "cuda" || (wish == "auto" && gpus > 0);
-  if (!is_open) return wish;
-  if (gpus == 1) return "cuda:0";
-  if (local_rank < gpus) return c10::str("cuda:", local_rank);
-  throw ConfigError(c10::str("[Launch] found local rank ", local_rank, " and ", gpus,
-                             " GPUs, expected one for each process of this machine; start fewer here, or train on the "
-                             "CPU with device=cpu"));
 }
 
 void refuse_ranks(const std::string& command) {
@@ -157,54 +143,43 @@ void refuse_ranks(const std::string& command) {
                              "; call it without the launcher, or unset the launch variables"));
 }
 
-void speak_up() {
+void show_warnings_of_all_ranks() {
   if (!prefix().empty()) set_log_level(LogLevel::kWarning);
 }
 
 const std::string& rank_prefix() { return prefix(); }
 
-std::string from_main(Communicator* ranks, const std::function<std::string()>& make) {
+std::string from_main(Communicator& ranks, const std::function<std::string()>& make) {
   std::string text;
   run_on_main(ranks, [&] { text = make(); });
-  return ranks == nullptr ? text : ranks->broadcast(text);
+  return ranks.broadcast(text);
 }
 
-bool on_any(Communicator* ranks, bool here) {
-  if (ranks == nullptr) return here;
-  const auto all = ranks->all_gather(std::vector<double>{here ? 1.0 : 0.0});
+bool on_any(Communicator& ranks, bool here) {
+  const auto all = ranks.all_gather(std::vector<double>{here ? 1.0 : 0.0});
   return std::any_of(all.begin(), all.end(), [](const auto& row) { return row[0] != 0; });
 }
 
-void check_same_option(Communicator* ranks, const std::string& name, const std::string& value) {
-  if (ranks == nullptr) return;
-  const std::vector<std::string> all = ranks->all_gather(value);
-  const auto said = [&](std::size_t rank) { return all[rank].empty() ? "no " + name : name + " " + all[rank]; };
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw ConfigError(c10::str("[Launch] found '", said(0), "' on rank 0 and '", said(rank), "' on rank ", rank,
-                               ", expected one call; start all ranks with the same words"));
-  }
+void check_same_option(Communicator& ranks, const std::string& name, const std::string& value) {
+  const std::string own = value.empty() ? "no " + name : name + " " + value;
+  check_same_on_all_ranks<ConfigError>(ranks, own, [](const RankDifference& found) {
+    return c10::str("[Launch] found '", found.on_first, "' on rank 0 and '", found.there, "' on rank ", found.rank,
+                    ", expected one call; start all ranks with the same words");
+  });
 }
 
-void check_same_size(Communicator* ranks, const std::string& what, int64_t size) {
-  if (ranks == nullptr) return;
-  const auto all = ranks->all_gather(std::vector<double>{static_cast<double>(size)});
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw DataError(c10::str("[Launch] ", what, " has ", static_cast<int64_t>(all[0][0]), " samples on rank 0 and ",
-                             static_cast<int64_t>(all[rank][0]), " on rank ", rank,
-                             ", expected the same data; give every machine a whole copy"));
-  }
+void check_same_size(Communicator& ranks, const std::string& what, int64_t size) {
+  check_same_on_all_ranks<DataError>(ranks, std::to_string(size), [&](const RankDifference& found) {
+    return c10::str("[Launch] ", what, " has ", found.on_first, " samples on rank 0 and ", found.there, " on rank ",
+                    found.rank, ", expected the same data; give every machine a whole copy");
+  });
 }
 
-void check_same_weights(Communicator* ranks, const std::string& path, const std::string& hash) {
-  if (ranks == nullptr) return;
-  const std::vector<std::string> all = ranks->all_gather(hash);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw CheckpointError(c10::str("[load_from] '", path, "' holds other weights on rank ", rank,
-                                   " than on rank 0, expected the same file; give every machine a copy"));
-  }
+void check_same_weights(Communicator& ranks, const std::string& path, const std::string& hash) {
+  check_same_on_all_ranks<CheckpointError>(ranks, hash, [&](const RankDifference& found) {
+    return c10::str("[load_from] '", path, "' holds other weights on rank ", found.rank,
+                    " than on rank 0, expected the same file; give every machine a copy");
+  });
 }
 
 }  // namespace duet

@@ -1,8 +1,7 @@
 #pragma once
 
 #include "config/run_config.h"
-#include "../distributed/communicator.h"
-#include "../distributed/launch.h"
+#include "../distributed/init_distributed.h"
 
 #include <cstdint>
 #include <functional>
@@ -27,33 +26,28 @@ std::optional<Launch> launch_in(const std::vector<std::string>& words);
 // For such a call: ends the other processes of the launch too, with ConfigError everywhere.
 [[noreturn]] void refuse_call(const Launch& launch, const std::string& text);
 
-// The device of a process that was told `wish` (trainer.device) and sees `gpus` GPUs: its own where that is left open.
-// With several that is the one of its local rank; the only one is its own, as launchers that bind GPUs to processes
-// show it. Throws ConfigError if it has none.
-std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus);
-
 // Throws ConfigError if a launcher has started several processes: `command` is for one.
 void refuse_ranks(const std::string& command);
 
 // From now on warnings of all ranks are shown: while they are set up, all have the same.
-void speak_up();
+void show_warnings_of_all_ranks();
 
 // "rank 2: " on any but the first of several processes that run_on_ranks() brought together.
 const std::string& rank_prefix();
 
 // What rank 0 makes, for all; its error is thrown on all.
-std::string from_main(Communicator* ranks, const std::function<std::string()>& make);
+std::string from_main(Communicator& ranks, const std::function<std::string()>& make);
 
 // Whether it is true of any rank. All of them ask.
-bool on_any(Communicator* ranks, bool here);
+bool on_any(Communicator& ranks, bool here);
 
 // Throws ConfigError on all ranks unless all were called with the same value of this option; empty: without it.
-void check_same_option(Communicator* ranks, const std::string& name, const std::string& value);
+void check_same_option(Communicator& ranks, const std::string& name, const std::string& value);
 
 // Throws DataError on all ranks unless all have the same number of samples.
-void check_same_size(Communicator* ranks, const std::string& what, int64_t size);
+void check_same_size(Communicator& ranks, const std::string& what, int64_t size);
 
 // Throws CheckpointError on all ranks unless `hash` of what each has loaded is the same.
-void check_same_weights(Communicator* ranks, const std::string& path, const std::string& hash);
+void check_same_weights(Communicator& ranks, const std::string& path, const std::string& hash);
 
 }  // namespace duet

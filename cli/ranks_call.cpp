@@ -1,8 +1,7 @@
 #include "cli/ranks.h"
 
 #include "base/error.h"
-
-#include <charconv>
+#include "base/detail/parse_number.h"
 
 namespace duet {
 
@@ -23,11 +22,8 @@ template <class Number>
 std::optional<Number> number_of(const Words& words, const std::string& name) {
   const std::optional<std::string> text = value_of(words, name);
   if (!text) return std::nullopt;
-  Number value = 0;
-  const char* const end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc() || stop != end) throw ConfigError("[Launch] found " + name + " '" + *text + "'");
-  return value;
+  if (const std::optional<Number> value = parse_number<Number>(*text)) return value;
+  throw ConfigError("[Launch] found " + name + " '" + *text + "'");
 }
 
 LaunchFlags flags_in(const Words& words) {

@@ -40,29 +40,35 @@ FactoryTable<MetricFactory>& metrics() {
 }
 
 template <class Factory>
-Factory& find(FactoryTable<Factory>& table, const ConfigNode& node, const char* kind, const std::string& otherwise = "") {
+const Registered<Factory>& find(const FactoryTable<Factory>& table, const ConfigNode& node, const char* kind, const std::string& otherwise = "") {
   const std::string type = otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
   const auto found = table.find(type);
   if (found != table.end()) return found->second;
   node.fail_value("type", c10::str("a registered ", kind, "; ", known_and_nearest(type, names_of(table))));
 }
 
-bool is_builtin_dataset(const std::string& type) {
-  return type == "FashionMnist" || type == "FashionScenes" || type == "Text" || type == "Safetensors";
-}
-
 }  // namespace
 
-void register_model(const std::string& name, ModelFactory factory) { add_factory(models(), "model", name, std::move(factory)); }
-
-void register_dataset(const std::string& name, DatasetFactory factory) {
-  add_factory(datasets(), "dataset", name, std::move(factory));
+void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options) {
+  add_factory(models(), "model", name, std::move(factory), std::move(options));
 }
 
-void register_hook(const std::string& name, HookFactory factory) { add_factory(hooks(), "hook", name, std::move(factory)); }
+void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options) {
+  add_factory(datasets(), "dataset", name, std::move(factory), std::move(options));
+}
 
-void register_metric(const std::string& name, MetricFactory factory) {
-  add_factory(metrics(), "metric", name, std::move(factory));
+void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options) {
+  add_factory(hooks(), "hook", name, std::move(factory), std::move(options));
+}
+
+void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options) {
+  add_factory(metrics(), "metric", name, std::move(factory), std::move(options));
+}
+
+const AnyOptions* options_of(const std::string& kind, const std::string& type) {
+  if (kind == "model") return options_in(models(), type);
+  if (kind == "dataset") return options_in(datasets(), type);
+  return kind == "metric" ? options_in(metrics(), type) : options_in(hooks(), type);
 }
 
 std::vector<std::string> registered(const std::string& kind) {
@@ -75,7 +81,7 @@ std::vector<std::string> registered(const std::string& kind) {
 
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
   std::unique_ptr<Task> task;
-  const ModelFactory& factory = find(models(), node, "model");
+  const auto& [factory, options] = find(models(), node, "model");
   node.located([&] { task = factory(node, context); });
   if (task == nullptr) node.fail("type", "gave no task; let its factory return one");
   node.reject_unknown();
@@ -84,7 +90,7 @@ std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
 
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
   std::shared_ptr<const Dataset> dataset;
-  const DatasetFactory& factory = find(datasets(), node, "dataset");
+  const auto& [factory, options] = find(datasets(), node, "dataset");
   node.located([&] { dataset = factory(node); });
   if (dataset == nullptr) node.fail("type", "gave no dataset; let its factory return one");
   node.reject_unknown();
@@ -92,10 +98,12 @@ std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
 }
 
 void check_dataset(ConfigNode node) {
-  const DatasetFactory& factory = find(datasets(), node, "dataset");
-  // The factory of a type of the user's own may read its data, and its keys may mean anything.
-  if (!is_builtin_dataset(node.need<std::string>("type"))) return;
-  node.check_keys([&] { node.located([&] { factory(node); }); });
+  const auto& [factory, options] = find(datasets(), node, "dataset");
+  if (!options) return;  // its keys may mean anything
+  AnyOptions values = *options;
+  read_fields(node, values.fields(), values.mutable_data());
+  node.reject_unknown();
+  node.located([&] { values.check(); });
   for (const char* key : {"path", "images", "labels"}) {
     const ConfigNode file = node.child(key);
     std::error_code ignored;
@@ -107,7 +115,7 @@ void check_dataset(ConfigNode node) {
 
 ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type) {
   ConfiguredHook made;
-  const HookFactory& factory = find(hooks(), node, "hook", type);
+  const auto& [factory, options] = find(hooks(), node, "hook", type);
   made.priority = read_priority(node);
   node.located([&] { made.hook = factory(node, context); });
   if (made.hook == nullptr) node.fail("type", "gave no hook; let its factory return one");
@@ -117,7 +125,7 @@ ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string
 
 std::unique_ptr<Metric> make_metric(ConfigNode node) {
   std::unique_ptr<Metric> metric;
-  const MetricFactory& factory = find(metrics(), node, "metric");
+  const auto& [factory, options] = find(metrics(), node, "metric");
   node.located([&] { metric = factory(node); });
   if (metric == nullptr) node.fail("type", "gave no metric; let its factory return one");
   node.reject_unknown();

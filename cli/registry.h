@@ -1,6 +1,6 @@
 #pragma once
 
-#include "config/config.h"
+#include "config/config_options.h"
 #include "../core/hook.h"
 #include "../optim/schedules/schedule.h"
 
@@ -54,25 +54,28 @@ using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
 using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
 
 // Make `type: <name>` known to the program. Call them before run_cli(). Throw ConfigError if the name is taken.
-void register_model(const std::string& name, ModelFactory factory);
-void register_dataset(const std::string& name, DatasetFactory factory);
-void register_hook(const std::string& name, HookFactory factory);
-void register_metric(const std::string& name, MetricFactory factory);
+// `options` describe the keys that the factory reads, for `duet help`: AnyOptions(MyOptions()). Without them it lists none.
+void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
+void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
+void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});
+void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options = {});
 
 template <class Factory>
 concept MakesHook = !std::is_same_v<Factory, HookFactory> && std::is_invocable_v<Factory&, ConfigNode&, HookContext&>;
 
 // From a factory that returns the hook's own type, the points that the type leaves empty are known (see as_hook).
 template <MakesHook Factory>
-void register_hook(const std::string& name, Factory factory) {
+void register_hook(const std::string& name, Factory factory, std::optional<AnyOptions> options = {}) {
   HookFactory typed = [factory = std::move(factory)](ConfigNode& node, HookContext& context) mutable {
     return as_hook(factory(node, context));
   };
-  register_hook(name, std::move(typed));
+  register_hook(name, std::move(typed), std::move(options));
 }
 
 // The names registered as "model", "dataset", "metric" or "hook".
 std::vector<std::string> registered(const std::string& kind);
+// The description that such a type came with; null if it came with none.
+const AnyOptions* options_of(const std::string& kind, const std::string& type);
 
 // SmallCnn, Mlp, Gpt, torchscript; FashionMnist, Text, Safetensors; all hooks; Accuracy, IoUMetric, F1, ... Does
 // nothing the second time; run_cli() calls it.

@@ -18,9 +18,9 @@ using Json = nlohmann::ordered_json;
 ModeReport make_report(Run& run, const std::string& mode, Measurements measured) {
   ModeReport report;
   report.mode = mode;
-  report.steps = run.trainer->step();
+  report.steps = run.trainer->progress().step;
   report.measured = std::move(measured);
-  const at::Tensor& loss = run.trainer->output().loss;
+  const at::Tensor& loss = run.trainer->result().loss;
   if (loss.defined()) report.final_loss = loss.item().toDouble();
   report.weights_hash = weights_hash(*run.trainer);
   report.peak_bytes = peak_bytes(run.trainer->device());

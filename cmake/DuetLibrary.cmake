@@ -12,6 +12,7 @@ add_library(duet STATIC)
 add_library(duet::duet ALIAS duet)
 duet_sources(sources ${DUET_FOLDERS})
 list(REMOVE_ITEM sources base/log.cpp)  # compiled apart
+list(APPEND sources make_trainer.cpp)
 
 # The build picks the platform, functions do not: of each pair of files one.
 function(duet_choose condition with without)
@@ -41,7 +42,7 @@ if(has_nccl)
   set_source_files_properties(distributed/detail/nccl_backend.cpp PROPERTIES
     COMPILE_DEFINITIONS USE_C10D_NCCL INCLUDE_DIRECTORIES "${DUET_NCCL_INCLUDE}" SKIP_PRECOMPILE_HEADERS ON)
 endif()
-set_source_files_properties(distributed/connect.cpp PROPERTIES
+set_source_files_properties(distributed/detail/connect.cpp PROPERTIES
   COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
 # Compiled for AVX-512, called only where the CPU has it. No contraction: the sources say where a multiply-add is fused.
 set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx512.cpp PROPERTIES
@@ -51,6 +52,7 @@ set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx
 # Public is what duet.h names; the other headers are not installed.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS duet.h)
 file(STRINGS duet.h public_headers REGEX "^#include \"")
+list(APPEND public_headers "#include \"data/torch_data_source.h\"")  # opt-in: it costs what torch/torch.h costs
 list(TRANSFORM public_headers REPLACE "^#include \"([^\"]+)\".*" "${PROJECT_SOURCE_DIR}/\\1")
 target_sources(duet PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES
   "${PROJECT_SOURCE_DIR}/duet.h" ${public_headers})

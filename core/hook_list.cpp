@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/detail/load_transaction.h"
 #include "base/error.h"
+#include "core/callback_hook.h"
 #include "core/detail/hook_span.h"
 #include "base/log.h"
 
@@ -30,39 +31,10 @@ struct Point {
 
 // In the order of HookPoint.
 constexpr std::array<Point, static_cast<std::size_t>(HookPoint::kCount)> kPoints = {{
-    {"before_run", &Hook::before_run},
-    {"after_run", &Hook::after_run},
-    {"before_train", &Hook::before_train},
-    {"after_train", &Hook::after_train},
-    {"before_train_epoch", &Hook::before_train_epoch},
-    {"after_train_epoch", &Hook::after_train_epoch},
-    {"before_train_iter", &Hook::before_train_iter},
-    {"after_train_iter", &Hook::after_train_iter},
-    {"before_val", &Hook::before_val},
-    {"after_val", &Hook::after_val},
-    {"before_val_epoch", &Hook::before_val_epoch},
-    {"after_val_epoch", &Hook::after_val_epoch},
-    {"before_val_iter", &Hook::before_val_iter},
-    {"after_val_iter", &Hook::after_val_iter},
-    {"before_test", &Hook::before_test},
-    {"after_test", &Hook::after_test},
-    {"before_test_epoch", &Hook::before_test_epoch},
-    {"after_test_epoch", &Hook::after_test_epoch},
-    {"before_test_iter", &Hook::before_test_iter},
-    {"after_test_iter", &Hook::after_test_iter},
-    {"before_predict", &Hook::before_predict},
-    {"after_predict", &Hook::after_predict},
-    {"before_predict_epoch", &Hook::before_predict_epoch},
-    {"after_predict_epoch", &Hook::after_predict_epoch},
-    {"before_predict_iter", &Hook::before_predict_iter},
-    {"after_predict_iter", &Hook::after_predict_iter},
-    {"before_save_checkpoint", &Hook::before_save_checkpoint},
-    {"after_load_checkpoint", &Hook::after_load_checkpoint},
-    {"after_backward", &Hook::after_backward},
-    {"before_optimizer_step", &Hook::before_optimizer_step},
-    {"after_optimizer_step", &Hook::after_optimizer_step},
-    {"on_exception", &Hook::on_exception},
-    {"in_step", nullptr},  // takes an StepView
+#define DUET_POINT(point, member) {#member, &Hook::member},
+    DUET_HOOK_POINTS(DUET_POINT)
+#undef DUET_POINT
+        {"in_step", nullptr},  // takes a StepView
 }};
 
 // Where everybody must be told, whatever the others did.
@@ -183,13 +155,13 @@ void HookList::call(HookPoint point, TrainContext& context) {
   const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
   require<ConfigError>(member != nullptr, "[HookList] found in_step in call(); use HookList::in_step()");
   const Calling calling(calls_);
-  step_ = context.step;
+  step_ = context.progress.step;
   std::exception_ptr first;
   for (Hook* hook : order_) {
     if (!hook->uses(point)) continue;
     const Traced traced(*hook, point);
     try {
-      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.step); });
+      with_place([&] { (hook->*member)(context); }, [&] { return place(*hook, point, context.progress.step); });
     } catch (...) {
       if (!reaches_all(point)) throw;
       if (!first) first = std::current_exception();
@@ -204,6 +176,16 @@ void HookList::in_step(StepView& context) {
     if (!hook->uses(HookPoint::kInStep)) continue;
     with_place([&] { hook->in_step(context); }, [&] { return place(*hook, HookPoint::kInStep, step_); });
   }
+}
+
+void HookList::on(HookPoint point, std::function<void(TrainContext&)> callback, std::string name, int priority) {
+  for (int number = 1; name.empty(); ++number) {
+    std::string free = c10::str("on_", to_string(point), "_", number);
+    if (find(free) == nullptr) name = std::move(free);
+  }
+  auto hook = std::make_unique<CallbackHook>(std::move(name), priority);
+  hook->on(point, std::move(callback));
+  add(std::move(hook));
 }
 
 bool HookList::uses(HookPoint point) const {

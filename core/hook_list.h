@@ -2,9 +2,11 @@
 
 #include "hook.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace duet {
@@ -26,6 +28,12 @@ class HookList : public Stateful {
   // of after() form a circle. A hook named in after() may be added later, or be absent.
   // `priority` takes the place of the hook's own.
   void add(std::unique_ptr<Hook> hook, std::optional<int> priority = std::nullopt);
+  template <class H>
+  void add(std::unique_ptr<H> hook, std::optional<int> priority = std::nullopt) {
+    add(as_hook(std::move(hook)), priority);
+  }
+  // A hook of its own that calls `callback` at `point`. Throws ConfigError for in_step: see CallbackHook::on_step.
+  void on(HookPoint point, std::function<void(TrainContext&)> callback, std::string name = "", int priority = kNormal);
 
   // Calls `point` of every hook. duet's errors and std::runtime_error leave with hook, point and step before their
   // text, LibTorch's as std::runtime_error without their stack trace; other exceptions leave as they are, after a line

@@ -1,31 +1,30 @@
 #include "core/loop_options.h"
 
-#include <c10/util/StringUtil.h>
 #include "data/data_source.h"
-#include "base/error.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace duet {
 
-void LoopOptions::validate() const {
-  const auto check = [](const char* field, int64_t value, int64_t low) {
-    if (value < low) {
-      throw ConfigError(c10::str("[LoopOptions] ", field, " is ", value, ", expected an integer >= ", low));
-    }
-  };
-  check("max_steps", max_steps, 0);
-  check("max_epochs", max_epochs, 0);
-  check("accumulate", accumulate, 1);
-  check("val_interval", val_interval, 0);
-  check("limit_train_batches", limit_train_batches, 0);
-  check("limit_val_batches", limit_val_batches, 0);
-  check("limit_test_batches", limit_test_batches, 0);
-  check("limit_predict_batches", limit_predict_batches, 0);
-  if (!(max_seconds >= 0 && std::isfinite(max_seconds))) {
-    throw ConfigError(c10::str("[LoopOptions] max_seconds is ", max_seconds, ", expected seconds >= 0; 0 sets no limit"));
-  }
+const OptionFields& LoopOptions::fields() {
+  using O = LoopOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LoopOptions", [](const FieldAdder<O>& add) {
+    const char* const share = "integer, or fraction above 0.0 up to 1.0";
+    add("max_steps", &O::max_steps, "steps that a run takes; 0: no limit").in(at_least(0));
+    add("max_epochs", &O::max_epochs, "passes over the data; 0: no limit").in(at_least(0));
+    add("max_seconds", &O::max_seconds, "seconds that train() may take; 0: no limit").in(at_least(0))
+        .expects("seconds >= 0; 0 sets no limit")
+        .keyed("max_time").read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
+    add("accumulate", &O::accumulate, "micro-batches per step").in(at_least(1));
+    add("val_interval", &O::val_interval, "steps between validations; 0: once per epoch").in(at_least(0));
+    add("val_by_epoch", &O::val_by_epoch, "val_interval counts epochs");
+    add("limit_train_batches", &O::limit_train_batches, "micro-batches of an epoch; 0: all").in(at_least(0)).read_by_hand(share);
+    add("limit_val_batches", &O::limit_val_batches, "micro-batches of a validation; 0: all").in(at_least(0)).read_by_hand(share);
+    add("limit_test_batches", &O::limit_test_batches, "micro-batches of a test; 0: all").in(at_least(0)).read_by_hand(share);
+    add("limit_predict_batches", &O::limit_predict_batches, "micro-batches of a prediction; 0: all").in(at_least(0)).read_by_hand(share);
+    add.key("fast_dev_run", "true/false or integer", "a run of so many steps that only tries everything out");
+  });
+  return kFields;
 }
 
 int64_t LoopOptions::steps_per_epoch(const DataSource& data) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../base/options.h"
+
 #include <cstdint>
 #include <string>
 
@@ -18,8 +20,9 @@ struct LoopOptions {
   int64_t limit_train_batches = 0, limit_val_batches = 0, limit_test_batches = 0, limit_predict_batches = 0;
   std::string work_dir{};     // where hooks write; empty: nowhere
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
   // Steps that an epoch of `data` takes; 0: unknown.
   int64_t steps_per_epoch(const DataSource& data) const;
 };

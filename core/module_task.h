@@ -31,12 +31,14 @@ NamedTensors items_of(const Dict& dict) {
 template <class Module>
 class ModuleTask : public Task, public TiedNames {
  public:
-  using LossFn = std::function<StepOutput(Module&, const Batch&)>;
-  using PredictFn = std::function<at::Tensor(Module&, const Batch&)>;
+  // The model's outputs for a batch; null: the loss calls the module itself.
+  using ForwardFn = std::function<at::Tensor(Module&, const Batch&)>;
+  // `prediction` is what ForwardFn gave, undefined without one.
+  using LossFn = std::function<StepOutput(Module&, const at::Tensor& prediction, const Batch&)>;
   using WeightFn = std::function<double(const Batch&)>;
 
-  ModuleTask(std::shared_ptr<Module> module, LossFn loss, PredictFn predict = nullptr, WeightFn weight = nullptr)
-      : module_(std::move(module)), loss_(std::move(loss)), predict_(std::move(predict)), weight_(std::move(weight)) {}
+  ModuleTask(std::shared_ptr<Module> module, ForwardFn forward, LossFn loss, WeightFn weight)
+      : module_(std::move(module)), forward_(std::move(forward)), loss_(std::move(loss)), weight_(std::move(weight)) {}
 
   Module& module() { return *module_; }
 
@@ -52,51 +54,72 @@ class ModuleTask : public Task, public TiedNames {
 
   std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
 
-  StepOutput training_step(const Batch& batch) override { return loss_(*module_, batch); }
-
   double weight(const Batch& batch) const override { return weight_ ? weight_(batch) : Task::weight(batch); }
 
+  StepOutput training_step(const Batch& batch) override { return loss_(*module_, forward(batch), batch); }
+
   NamedTensors validation_step(const Batch& batch) override {
-    NamedTensors outputs = Task::validation_step(batch);
-    if (predict_) outputs.emplace_back("prediction", predict_(*module_, batch));
+    const at::Tensor prediction = forward(batch);
+    StepOutput output = loss_(*module_, prediction, batch);
+    NamedTensors outputs = std::move(output.log);
+    outputs.emplace_back("loss", output.loss);
+    if (prediction.defined()) outputs.emplace_back("prediction", prediction);
     return outputs;
   }
 
   NamedTensors predict(const Batch& batch) override {
-    if (!predict_) return Task::predict(batch);
-    return {{"prediction", predict_(*module_, batch)}};
+    if (!forward_) return Task::predict(batch);
+    return {{"prediction", forward(batch)}};
   }
 
  private:
+  at::Tensor forward(const Batch& batch) { return forward_ ? forward_(*module_, batch) : at::Tensor(); }
+
   std::shared_ptr<Module> module_;
+  ForwardFn forward_;
   LossFn loss_;
-  PredictFn predict_;
   WeightFn weight_;
 };
 
-// A Task from a module (shared_ptr, or a ModuleHolder such as torch::nn::Linear), a loss function
-// (module&, batch) -> 0-dim tensor or StepOutput, and optionally (module&, batch) -> prediction and
-// (batch) -> count that the loss is a mean over (samples without it).
-template <class Module, class Loss>
-std::unique_ptr<ModuleTask<Module>> make_task(std::shared_ptr<Module> module, Loss loss,
-                                              typename ModuleTask<Module>::PredictFn predict = nullptr,
-                                              typename ModuleTask<Module>::WeightFn weight = nullptr) {
-  typename ModuleTask<Module>::LossFn step = [loss = std::move(loss)](Module& model, const Batch& batch) {
-    if constexpr (std::is_same_v<decltype(loss(model, batch)), StepOutput>) {
-      return loss(model, batch);
-    } else {
-      return StepOutput{loss(model, batch), {}};
-    }
-  };
-  return std::make_unique<ModuleTask<Module>>(std::move(module), std::move(step), std::move(predict),
-                                              std::move(weight));
+// A module as make_task takes it: a shared_ptr, or a ModuleHolder such as torch::nn::Linear.
+template <class Module>
+std::shared_ptr<Module> shared_module(std::shared_ptr<Module> module) {
+  return module;
+}
+template <class Holder, class Module = typename Holder::ContainedType>
+std::shared_ptr<Module> shared_module(const Holder& holder) {
+  return holder.ptr();
 }
 
-template <class Holder, class Loss, class Module = typename Holder::ContainedType>
-std::unique_ptr<ModuleTask<Module>> make_task(const Holder& holder, Loss loss,
-                                              typename ModuleTask<Module>::PredictFn predict = nullptr,
-                                              typename ModuleTask<Module>::WeightFn weight = nullptr) {
-  return make_task<Module>(holder.ptr(), std::move(loss), std::move(predict), std::move(weight));
+// A loss as a StepOutput, whichever of the two it is.
+inline StepOutput to_step_output(StepOutput output) { return output; }
+inline StepOutput to_step_output(at::Tensor loss) { return {std::move(loss), {}}; }
+
+// A Task from a module and its loss: loss(module&, batch) -> 0-dim tensor, or StepOutput with further values to log.
+// `weight(batch)` is the count that the loss is a mean over; without it the samples.
+template <class Holder, class Loss, class Module = typename decltype(shared_module(std::declval<Holder>()))::element_type>
+std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss,
+                                              typename ModuleTask<Module>::WeightFn weight = nullptr)
+  requires std::is_invocable_v<Loss, Module&, const Batch&>
+{
+  const auto of_module = [loss = std::move(loss)](Module& own, const at::Tensor&, const Batch& batch) {
+    return to_step_output(loss(own, batch));
+  };
+  return std::make_unique<ModuleTask<Module>>(shared_module(module), nullptr, of_module, std::move(weight));
+}
+
+// The same with a forward(module&, batch) -> prediction of its own, from which loss(prediction, batch) follows:
+// evaluation then has a "prediction", and predict() works.
+template <class Holder, class Forward, class Loss,
+          class Module = typename decltype(shared_module(std::declval<Holder>()))::element_type>
+std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forward, Loss loss,
+                                              typename ModuleTask<Module>::WeightFn weight = nullptr)
+  requires std::is_invocable_v<Loss, const at::Tensor&, const Batch&>
+{
+  const auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) {
+    return to_step_output(loss(prediction, batch));
+  };
+  return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), of_prediction, std::move(weight));
 }
 
 }  // namespace duet

@@ -1,6 +1,6 @@
 #include "core/priority.h"
 
-#include <charconv>
+#include "base/detail/parse_number.h"
 #include <utility>
 
 namespace duet {
@@ -21,11 +21,8 @@ std::optional<int> parse_priority(const std::string& text) {
   for (const auto& [name, number] : table()) {
     if (name == text) return number;
   }
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || number < kHighest || number > kLowest) return std::nullopt;
-  return number;
+  const std::optional<int> number = parse_number<int>(text);
+  return number && *number >= kHighest && *number <= kLowest ? number : std::nullopt;
 }
 
 std::string priority_text(int priority) {

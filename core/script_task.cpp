@@ -17,6 +17,17 @@
 
 namespace duet {
 
+const OptionFields& ScriptTaskOptions::fields() {
+  using O = ScriptTaskOptions;
+  static const OptionFields kFields = OptionFields::of<O>("ScriptTask", [](const FieldAdder<O>& add) {
+    add("path", &O::path, "file written by torch.jit.save; loading it runs code from that file").needed();
+    add("inputs", &O::inputs, "batch tensors passed to forward(), in order; empty: all but target");
+    add("target", &O::target, "batch tensor that the loss compares with");
+    add("loss", &O::loss, "none: forward() returns it").one_of({"cross_entropy", "mse", "none"});
+  });
+  return kFields;
+}
+
 namespace {
 
 class ScriptTask : public Task, public TiedNames {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "task.h"
+#include "../base/options.h"
 
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@ struct ScriptTaskOptions {
   // "cross_entropy" (logits [N, C, ...] or [N, T, C] against int64 classes), "mse", or "none": forward() takes the target as
   // its last argument and returns the loss itself.
   std::string loss = "cross_entropy";
+  static const OptionFields& fields();
 };
 
 // A scripted or traced TorchScript module as a task, in either mode. Throws ConfigError that names the file if it is

@@ -14,6 +14,4 @@ NamedTensors Task::predict(const Batch& /*batch*/) {
   throw ConfigError("[Task] this task has no predict(); override it, or give make_task a prediction function");
 }
 
-std::optional<LayerDepth> Task::layer_depth(const std::string& /*name*/) const { return std::nullopt; }
-
 }  // namespace duet

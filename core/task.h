@@ -1,10 +1,8 @@
 #pragma once
 
 #include "../base/batch.h"
-#include "../optim/groups/module_info.h"
+#include "../optim/groups/model_info.h"
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,22 +14,14 @@ struct StepOutput {
   NamedTensors log;  // further 0-dim values to log; kept on the device until a hook reads them
 };
 
-// Where a parameter stands in its model, for learning rates that fall with the distance from the output.
-struct LayerDepth {
-  int64_t id = 0;     // 0: the embedding ... count - 1: the head
-  int64_t count = 0;
-};
-
 // What the user writes: a model and what it does with a batch. The trainers ask for nothing else, and
 // call training_step alike in both modes; in graph mode its C++ code runs when a step is recorded and not
 // on every step, so it must not depend on host values that change (see graph_key).
-class Task {
+//
+// Of ModelInfo it must define named_parameters(); modules() and layer_depth() serve the rules for parameter groups.
+class Task : public ModelInfo {
  public:
-  virtual ~Task() = default;
-
-  // Every trainable tensor and every buffer, with dotted names, in a fixed order. Shared, not copied.
-  virtual NamedTensors named_parameters() const = 0;
-  virtual NamedTensors named_buffers() const = 0;
+  virtual NamedTensors named_buffers() const = 0;  // with dotted names, in a fixed order; shared, not copied
   virtual void train(bool on) = 0;
   virtual void to(at::Device device) = 0;
 
@@ -48,12 +38,6 @@ class Task {
   virtual NamedTensors validation_step(const Batch& batch);
   // Model outputs for one batch, by name. Throws ConfigError unless the task defines it.
   virtual NamedTensors predict(const Batch& batch);
-
-  // The layers that the parameters belong to, by which rules for parameter groups tell norms and convolutions; none if
-  // the task does not know them.
-  virtual std::vector<ModuleInfo> modules() const { return {}; }
-  // Depth of the parameter called `name`, for layer-wise learning rates; nothing if the task gives no depths.
-  virtual std::optional<LayerDepth> layer_depth(const std::string& name) const;
 
   // Names every host value that training_step depends on and that may change between steps. A step is
   // captured once per key, so that a changed value is never replayed from an older capture.

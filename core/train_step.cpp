@@ -53,7 +53,7 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
 void check_closure_options(const TrainStepOptions& options) {
   const auto refuse = [&options](bool given, const char* what) {
     if (!given) return;
-    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type, ", which evaluates the loss as ",
+    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type(), ", which evaluates the loss as ",
                                "often as it needs and takes the gradients as they are; leave it out"));
   };
   refuse(options.clip_grad.has_value(), "clip_grad");
@@ -87,7 +87,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainS
   optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
-  if (options_.distributed.communicator) {
+  if (!communicator().is_alone()) {
     distributed_ = std::make_unique<DistributedStep>(*task_, parameters_, groups, device_, options_, *optimizer_);
   }
 }
@@ -215,25 +215,25 @@ GradientCheck TrainStep::judge(StepResult& output) {
   return verdict;
 }
 
-StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& points) {
+StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& observer) {
   StepResult output;
   if (optimizer_->needs_closure()) {
-    require<ConfigError>(!points.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type +
+    require<ConfigError>(!observer.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type() +
                                                " evaluates the loss several times; remove the hook or use another optimizer");
     step_with_closure(micro_batches, output);
     const at::NoGradGuard no_grad;
     if (distributed_) distributed_->after_step();
     StepView context{parameters_, output, optimizer_->applied_steps().add(1), {}};  // counted when the step ends
-    points.in_step(context);
+    observer.in_step(context);
     return output;
   }
   forward_backward(micro_batches, output);
 
   const at::NoGradGuard no_grad;
   StepView context{parameters_, output};
-  points.after_backward(context);
+  observer.after_backward(context);
   const GradientCheck verdict = judge(output);
-  points.before_optimizer_step(context);
+  observer.before_optimizer_step(context);
   optimizer_->step(verdict.grad_scale, verdict.found_inf);
   if (scaler_) {
     output.log.emplace_back("loss_scale", scaler_->scale().reshape({}).clone());
@@ -242,7 +242,7 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& point
   if (distributed_) distributed_->after_step();
   context.applied = optimizer_->applied_steps();
   context.skipped = verdict.found_inf;
-  points.in_step(context);
+  observer.in_step(context);
   return output;
 }
 
@@ -259,7 +259,7 @@ void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult&
 
 std::string TrainStep::why_not_captured() const {
   if (!optimizer_->needs_closure()) return {};
-  return options_.optimizer.type + " evaluates the loss as often as its line search needs, which no capture can hold; use "
+  return options_.optimizer.type() + " evaluates the loss as often as its line search needs, which no capture can hold; use "
          "EagerTrainer (mode: eager), or another optimizer";
 }
 
@@ -306,10 +306,10 @@ void TrainStep::clear_schedule(const std::string& name) {
   if (distributed_) distributed_->settings().forget(name);
 }
 
-double TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
+uint64_t TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
-void TrainStep::agree_anew() {
-  if (distributed_) distributed_->agree_anew();
+void TrainStep::recheck_ranks() {
+  if (distributed_) distributed_->recheck();
 }
 
 void TrainStep::append_key(std::vector<int64_t>& key) const {

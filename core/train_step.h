@@ -3,6 +3,7 @@
 #include "step_observer.h"
 #include "task.h"
 #include "../base/state_dict.h"
+#include "../distributed/communicator.h"
 #include "../distributed/distributed_options.h"
 #include "../optim/hyper_parameters.h"
 #include "../optim/amp/grad_scaler.h"
@@ -24,7 +25,7 @@ enum class NonFinite {
 
 struct TrainStepOptions {
   OptimizerOptions optimizer;
-  std::optional<ClipGradOptions> clip_grad;    // none: no clipping
+  std::optional<ClipGrad> clip_grad;         // ClipNorm or ClipValue; none: no clipping
   std::optional<at::ScalarType> amp;           // bfloat16, float16: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with float16, else no scaling
   NonFinite non_finite = NonFinite::kApply;
@@ -68,15 +69,16 @@ class TrainStep : public HyperParameters, public Stateful {
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   std::string why_not_captured() const;
 
-  // The ranks that run steps together; null: one process.
-  Communicator* communicator() const { return options_.distributed.communicator.get(); }
+  // The ranks that run steps together.
+  Communicator& communicator() const { return *options_.distributed.communicator; }
   // A number that is the same on ranks whose models still have the same layout, that is which parameters train and what
   // shapes the buffers have, and that set the same hyper-parameters.
-  double fingerprint() const;
-  // Called on all ranks where it is not: the next step, which runs op by op, agrees on these even on a rank that
-  // sees no change of its own. Otherwise one that does would wait for the others, and they for it.
-  void agree_anew();
+  uint64_t fingerprint() const;
+  // Called on all ranks where it is not the same: the next step, which runs op by op, compares layouts and
+  // hyper-parameters even on a rank that sees no change of its own. Otherwise one that does would wait for the others.
+  void recheck_ranks();
 
+  at::Device device() const { return device_; }
   Task& task() { return *task_; }
   // Trainable parameters, and every further tensor that run() changes (buffers, optimizer state).
   const NamedTensors& parameters() const { return parameters_; }

@@ -1,142 +1,152 @@
 #include "core/trainer.h"
 
-#include <c10/util/StringUtil.h>
 #include "base/detail/checked_indices.h"
-#include "distributed/communicator.h"
-#include "base/detail/device_copy.h"
-#include "base/error.h"
 #include "base/detail/error_text.h"
-#include "base/log.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "checkpoint/checkpoint.h"
+#include "core/detail/epoch_plan.h"
+#include "core/detail/evaluator.h"
+#include "core/detail/group_checkpoint.h"
+#include "core/detail/hook_observer.h"
+#include "core/detail/micro_batch_reader.h"
+#include "core/detail/rank_state.h"
+#include "core/detail/rank_sync.h"
+#include "core/detail/run_state.h"
+#include "core/detail/time_limit.h"
+#include "core/train_step.h"
 
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <exception>
-#include <utility>
 
 namespace duet {
 
-const char* to_string(RunOutcome outcome) {
-  switch (outcome) {
-    case RunOutcome::kNone: return "none";
-    case RunOutcome::kRunning: return "running";
-    case RunOutcome::kFinished: return "finished";
-    case RunOutcome::kStopped: return "stopped";
-    case RunOutcome::kInterrupted: return "interrupted";
-    case RunOutcome::kFailed: return "failed";
-  }
-  return "";
-}
-
-// Forwards the moments inside a step to the hooks that act there.
-class BaseTrainer::Points : public StepObserver {
- public:
-  explicit Points(BaseTrainer& trainer) : trainer_(trainer) {}
-
-  bool splits() const override {
-    return trainer_.hooks_.uses(HookPoint::kAfterBackward) || trainer_.hooks_.uses(HookPoint::kBeforeOptimizerStep);
-  }
-  int64_t version() const override { return static_cast<int64_t>(trainer_.hooks_.size()); }
-  void after_backward(const StepView& context) override { call(HookPoint::kAfterBackward, context); }
-  void before_optimizer_step(const StepView& context) override { call(HookPoint::kBeforeOptimizerStep, context); }
-  void in_step(StepView& context) override {
-    if (trainer_.hooks_.uses(HookPoint::kInStep)) trainer_.hooks_.in_step(context);
-  }
-
- private:
-  void call(HookPoint point, const StepView& context) {
-    if (!trainer_.hooks_.uses(point)) return;
-    trainer_.context_.output = &context.output;
-    trainer_.hooks_.call(point, trainer_.context_);
-    trainer_.context_.output = nullptr;
-  }
-
-  BaseTrainer& trainer_;
-};
-
-BaseTrainer::BaseTrainer(std::string mode, std::unique_ptr<TrainStep> rule, at::Device device, LoopOptions options)
-    : rule_(std::move(rule)),
-      device_(device),
-      options_(std::move(options)),
-      context_{rule_->task(), *rule_, checkpoint_state_, std::move(mode), options_.work_dir},
-      points_(std::make_unique<Points>(*this)),
-      copy_(std::make_unique<DeviceCopy>(device)) {
-  options_.validate();
-  context_.max_steps = options_.max_steps;
-  context_.max_epochs = options_.max_epochs;
-  context_.communicator = rule_->communicator();
-  context_.is_main = context_.communicator == nullptr || context_.communicator->is_main();
-  if (!context_.is_main) draw_own_numbers();
-  task().train(true);
+BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const MakeExecutor& make_executor)
+    : options_((options.validate(), options.loop)),
+      step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options.step())),
+      context_{.task = step_->task(),
+               .hyper_parameters = *step_,
+               .checkpoint_state = [this] { return checkpoint_state(); },
+               .work_dir = options_.work_dir,
+               .communicator = &step_->communicator()},
+      ranks_(std::make_unique<RankSync>(*step_, context_)),
+      state_(std::make_unique<RunState>(*step_, hooks_, context_)),
+      epochs_(std::make_unique<EpochPlan>(options_, context_.progress)),
+      reader_(std::make_unique<MicroBatchReader>(step_->task(), step_->device())),
+      time_limit_(std::make_unique<TimeLimit>(options_.max_seconds)),
+      observer_(std::make_unique<HookObserver>(hooks_, context_)),
+      executor_(make_executor(*step_, step_->device())) {
+  evaluator_ = std::make_unique<Evaluator>(
+      Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *time_limit_},
+      Evaluator::Limits{options_.limit_val_batches, options_.limit_test_batches, options_.limit_predict_batches});
+  context_.mode = executor_->mode();
+  context_.is_main = ranks_->is_main();
+  context_.step.parameters = &step_->parameters();
+  context_.progress.max_steps = options_.max_steps;
+  context_.progress.max_epochs = options_.max_epochs;
+  // With one seed all ranks would draw the same dropout masks.
+  if (!ranks_->is_main()) seed_all(rank_seed(default_seed(), step_->communicator().rank()));
+  step_->task().train(true);
 }
 
 BaseTrainer::~BaseTrainer() = default;
 
-double BaseTrainer::next_plan(const MicroBatches& micro_batches) { return plan(micro_batches, *points_); }
+// The run around the steps: how it begins and ends, its epochs, what one step is to hooks, when it validates.
 
-void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
-  require<ConfigError>(metric != nullptr, "[BaseTrainer] the metric is null; give one");
-  metrics_.push_back({std::move(prefix), std::move(metric)});
+void BaseTrainer::train(DataSource& data, DataSource* validation) {
+  require<ConfigError>(options_.max_steps > 0 || options_.max_epochs > 0,
+                       "[LoopOptions] neither max_steps nor max_epochs is set; train() needs one, or call step()");
+  finish();
+  state_->attach(data);
+  std::exception_ptr error = caught([&] {
+    epochs_->make(data, *ranks_);
+    open_run();
+    run_epochs(data, validation);
+    ranks_->agree_on_stop();
+    step_->settle();
+  });
+  error = close_run(error);
+  // The source may be gone when this trainer's state is asked for.
+  const std::exception_ptr no_position = caught([this] { state_->release(); });
+  if (error || no_position) std::rethrow_exception(error ? error : no_position);
 }
 
-namespace {
-
-// A mean over nothing, such as a loss all of whose labels are ignored, is NaN.
-void leave_out_weightless(MicroBatches& micro_batches) {
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
-    if (micro_batches.weights[i] == 0) continue;
-    if (kept != i) micro_batches.batches[kept] = std::move(micro_batches.batches[i]);
-    micro_batches.weights[kept++] = micro_batches.weights[i];
-  }
-  micro_batches.weightless = static_cast<int64_t>(micro_batches.batches.size() - kept);
-  micro_batches.batches.resize(kept);
-  micro_batches.weights.resize(kept);
+void BaseTrainer::run_epochs(DataSource& data, DataSource* validation) {
+  const Progress& progress = context_.progress;
+  // A resumed run makes up for what its checkpoint came before: a validation, the end of an epoch.
+  validate_if_due(validation, /*epoch_ends=*/false);
+  if (loop_ends() && epochs_->is_used_up()) end_epoch(validation);
+  validate_if_due(validation, /*epoch_ends=*/progress.step_in_epoch == 0 && progress.epoch > 0);
+  while (!loop_ends()) train_epoch(data, validation);
 }
 
-}  // namespace
+bool BaseTrainer::loop_ends() const { return epochs_->limits_reached() || ranks_->all_stop(); }
 
-// Weights are read from the batch where it still lies on the host; then it moves to the device.
-void BaseTrainer::weigh(MicroBatches& micro_batches) {
-  micro_batches.weights.clear();
-  micro_batches.total = 0;
-  for (Batch& batch : micro_batches.batches) {
-    const double weight = task().weight(batch);
-    if (!(weight >= 0 && std::isfinite(weight))) {
-      throw DataError(c10::str("[BaseTrainer] a micro-batch of step ", context_.step, " has weight ", weight,
-                               ", expected a count >= 0; check Task::weight and the batch"));
-    }
-    micro_batches.weights.push_back(weight);
-    micro_batches.total += weight;
-    bool moves = false;
-    for (const auto& item : batch.items()) {
-      if (item.second.requires_grad()) {
-        throw DataError("[BaseTrainer] batch tensor '" + item.first + "' requires a gradient, expected plain data; "
-                        "detach() it, and call requires_grad_() on a copy inside training_step if the loss needs that");
-      }
-      moves = moves || item.second.device() != device_;
-    }
-    if (moves && weight > 0) batch = copy_->to_device(batch);
+void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
+  const Progress& progress = context_.progress;
+  task().train(true);
+  ranks_->report("data");
+  data.start_epoch(progress.epoch);
+  if (progress.step_in_epoch == 0) hooks_.call(HookPoint::kBeforeTrainEpoch, context_);
+  ranks_->check_data(data, "training");
+  MicroBatches micro_batches;
+  bool any = false;
+  Turn turn = Turn::kStep;
+  while (!epochs_->limits_reached() && (turn = next_step(data, micro_batches)) == Turn::kStep) {
+    any = true;
+    run_step(micro_batches);
+    validate_if_due(validation, /*epoch_ends=*/false);
   }
-  leave_out_weightless(micro_batches);
-  if (micro_batches.weightless > 0 && !std::exchange(warned_of_weightless_, true)) {
-    log_warning(c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ", context_.step,
-                         " have weight 0 and are left out, as all others of this kind will be without a word; if that ",
-                         "is not meant, check Task::weight and the data"));
+  if (!any && progress.step_in_epoch == 0 && !loop_ends()) {
+    throw DataError("[BaseTrainer] the data source gave no batch for epoch " + std::to_string(progress.epoch) +
+                    ", expected at least one; check its size, batch_size and drop_last");
   }
+  // An epoch that a limit cut short is not over, unless it was used up at that very step.
+  if (turn == Turn::kExhausted || epochs_->is_used_up()) end_epoch(validation);
+}
+
+void BaseTrainer::end_epoch(DataSource* validation) {
+  ++context_.progress.epoch;
+  context_.progress.step_in_epoch = 0;
+  epochs_->next_epoch();
+  hooks_.call(HookPoint::kAfterTrainEpoch, context_);
+  validate_if_due(validation, /*epoch_ends=*/true);
+}
+
+// Reads the next micro-batches, unless training stops. Only the ranks together know whether it does: what was read in vain
+// is given back.
+BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_batches) {
+  ranks_->report("data");
+  micro_batches = {};
+  const StateDict before = ranks_->is_alone() ? StateDict() : data.state_dict();
+  if (context_.control.stop_reason.empty()) {
+    const auto start = std::chrono::steady_clock::now();
+    micro_batches = reader_->read(data, epochs_->next_micro_batches(), context_.progress.step);
+    context_.step.data_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  const StepDecision decision = ranks_->before_step(micro_batches, /*stops_count=*/true);
+  if (decision.stopping_rank < 0) return decision.has_data ? Turn::kStep : Turn::kExhausted;
+  const bool has_position = !before.tensors().empty() || !before.values().empty();
+  if (has_position) data.load_state_dict(before);
+  return Turn::kStop;
 }
 
 namespace {
 
 // What a step lends to hooks is taken back however it ends.
-class StepGuard {
+class StepScope {
  public:
-  StepGuard(TrainContext& context, const MicroBatches& micro_batches) : context_(context) { context_.micro_batches = &micro_batches; }
-  ~StepGuard() {
-    context_.output = nullptr;
-    context_.micro_batches = nullptr;
+  StepScope(TrainContext& context, const MicroBatches& micro_batches) : context_(context) {
+    context_.step.micro_batches = &micro_batches;
   }
-  StepGuard(const StepGuard&) = delete;
-  StepGuard& operator=(const StepGuard&) = delete;
+  ~StepScope() {
+    context_.step.result = nullptr;
+    context_.step.micro_batches = nullptr;
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
 
  private:
   TrainContext& context_;
@@ -144,65 +154,189 @@ class StepGuard {
 
 }  // namespace
 
-void BaseTrainer::run_micro_batches(MicroBatches& micro_batches) {
-  if (context_.communicator == nullptr) weigh(micro_batches);  // else the ranks have agreed on the total
+void BaseTrainer::run_step(const MicroBatches& micro_batches) {
+  Progress& progress = context_.progress;
   if (!(micro_batches.total > 0)) {
-    throw DataError(c10::str("[BaseTrainer] all micro-batches of step ", context_.step,
+    throw DataError(c10::str("[BaseTrainer] all micro-batches of step ", progress.step,
                              " have weight 0, expected a count > 0 in one of them; check Task::weight and the data"));
   }
-  report("step");
-  const StepGuard guard(context_, micro_batches);
-  context_.messages.clear_scalars();
+  ranks_->report("step");
+  const StepScope scope(context_, micro_batches);
+  context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
-  rule_->begin(micro_batches);
-  output_ = with_checked_indices("step", context_.step, [&] { return run_one_step(micro_batches, *points_); });
-  rule_->end();
-  context_.output = &output_;
+  step_->begin(micro_batches);
+  const StepPath path =
+      ranks_->common_path(executor_->choose(micro_batches, *observer_), executor_->ranks_need_same_path());
+  result_ = with_checked_indices("step", progress.step, [&] { return executor_->run(path, micro_batches, *observer_); });
+  step_->end();
+  state_->loss = result_.loss;
+  context_.step.result = &result_;
+  context_.log.put_results(result_);
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
-  ++context_.step;
-  ++context_.step_in_epoch;
-  watch_time();
-  report("hooks");
+  ++progress.step;
+  ++progress.step_in_epoch;
+  time_limit_->check(context_.control);
+  ranks_->report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
-  if (context_.communicator != nullptr) context_.communicator->set_running(true);
+  ranks_->step_done();
 }
 
-void BaseTrainer::watch_time() {
-  if (options_.max_seconds <= 0 || run_ != Run::kOpen) return;
-  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - opened_at_;
-  if (passed.count() >= options_.max_seconds) {
-    context_.interrupt(c10::str("the time limit of ", options_.max_seconds, " s is reached"));
+bool BaseTrainer::validation_is_due(bool epoch_ends) const {
+  const Progress& progress = context_.progress;
+  if (state_->validated_step == progress.step) return false;
+  const int64_t interval = options_.val_interval;
+  if (interval == 0 || options_.val_by_epoch) {
+    return epoch_ends && progress.epoch % std::max<int64_t>(interval, 1) == 0;
   }
+  if (epoch_ends || progress.step == 0) return false;
+  return progress.step % interval == 0 || progress.step == progress.planned_steps();
 }
 
-const StepResult& BaseTrainer::step(const Batch& batch) {
-  step_micro_batches_.batches.resize(1);
-  step_micro_batches_.batches[0] = batch;
-  return run_step();
+void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
+  if (validation == nullptr || !validation_is_due(epoch_ends)) return;
+  ranks_->agree_on_stop();
+  if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(*validation);
 }
 
-const StepResult& BaseTrainer::step(const std::vector<Batch>& micro_batches) {
-  require<DataError>(!micro_batches.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
-  step_micro_batches_.batches = micro_batches;
-  return run_step();
+void BaseTrainer::open_run() {
+  run_ = Run::kOpen;
+  time_limit_->start();
+  ranks_->start_run();
+  context_.control = {};
+  context_.control.outcome = RunOutcome::kRunning;
+  hooks_.call(HookPoint::kBeforeRun, context_);
+  hooks_.call(HookPoint::kBeforeTrain, context_);
 }
 
-const StepResult& BaseTrainer::run_step() {
-  const std::exception_ptr error = caught([this] {
-    if (run_ == Run::kClosed) {
-      context_.steps_per_epoch = 0;  // a loop of the user's own has no epochs that this trainer knows of
-      context_.epoch_offset = 0;
-      open_run();
-    }
-    if (context_.communicator != nullptr) {
-      weigh(step_micro_batches_);
-      agree_on_total(step_micro_batches_);
-    }
-    run_micro_batches(step_micro_batches_);
-    agree_on_stop();
+// Tells hooks of the end, and of `error` if there is one. Returns the first error, theirs included.
+std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
+  if (run_ == Run::kClosed) return error;
+  run_ = Run::kClosed;
+  time_limit_->stop();
+  RunControl& control = context_.control;
+  control.outcome = !control.stop_reason.empty() ? control.stop_outcome : RunOutcome::kFinished;
+  const auto fail = [&](const std::exception_ptr& found) {
+    error = found;
+    control.outcome = RunOutcome::kFailed;
+    if (control.error.empty()) control.error = text_of(error);
+    ranks_->fail(text_of(error));
+  };
+  const auto tell = [&](HookPoint point) {
+    const std::exception_ptr another = caught([&] { hooks_.call(point, context_); });
+    if (another && !error) fail(another);
+  };
+  if (error) {
+    fail(error);
+    tell(HookPoint::kOnException);
+  }
+  tell(HookPoint::kAfterTrain);
+  if (!error) {
+    if (const std::exception_ptr lost = caught([this] { ranks_->end_run(); })) fail(lost);
+  }
+  tell(HookPoint::kAfterRun);
+  return error;
+}
+
+void BaseTrainer::finish() {
+  if (run_ == Run::kClosed) return;
+  const std::exception_ptr found = caught([this] {
+    ranks_->agree_on_stop();
+    step_->settle();
   });
+  if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
+}
+
+const StepResult& BaseTrainer::step(const Batch& batch) { return step(std::vector<Batch>{batch}); }
+
+const StepResult& BaseTrainer::step(std::vector<Batch> batches) {
+  require<DataError>(!batches.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
+  const std::exception_ptr error = caught([&] { step_in_own_loop(std::move(batches)); });
   if (error) std::rethrow_exception(close_run(error));
-  return output_;
+  return result_;
+}
+
+void BaseTrainer::step_in_own_loop(std::vector<Batch> batches) {
+  if (run_ == Run::kClosed) {
+    epochs_->forget();
+    open_run();
+  }
+  MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);
+  ranks_->before_step(micro_batches, /*stops_count=*/false);
+  run_step(micro_batches);
+  ranks_->agree_on_stop();
+}
+
+MetricValues BaseTrainer::validate(DataSource& data) {
+  const bool in_train = state_->is_attached();
+  // A pass that has no results is made up for by a resume.
+  evaluator_->evaluate(data, Evaluator::Kind::kValidation, [&] {
+    if (in_train) state_->validated_step = context_.progress.step;
+  });
+  return context_.evaluation.metrics;
+}
+
+MetricValues BaseTrainer::test(DataSource& data) {
+  evaluator_->evaluate(data, Evaluator::Kind::kTest);
+  return context_.evaluation.metrics;
+}
+
+void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
+  evaluator_->predict(data, sink);
+}
+
+void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
+  evaluator_->add_metric(std::move(metric), std::move(prefix));
+}
+
+bool BaseTrainer::finished() const { return !context_.control.stop_reason.empty() || epochs_->limits_reached(); }
+
+Task& BaseTrainer::task() { return step_->task(); }
+
+HyperParameters& BaseTrainer::hyper_parameters() { return *step_; }
+
+at::Device BaseTrainer::device() const { return step_->device(); }
+
+StateDict BaseTrainer::weights() const { return state_->weights(); }
+
+void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> step) {
+  state_->load_weights(weights);
+  if (step) context_.progress.step = *step;
+}
+
+StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
+
+void BaseTrainer::load_state_dict(const StateDict& state) {
+  state_->load_state_dict(own_rank_state(state, step_->communicator()));
+  result_ = {state_->loss, {}, {}};
+  executor_->state_replaced();
+  hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
+}
+
+// The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
+StateDict BaseTrainer::checkpoint_state() {
+  ranks_->report("checkpoint");
+  StateDict state;
+  run_on_all_ranks(step_->communicator(), [&] {
+    step_->settle();
+    hooks_.call(HookPoint::kBeforeSaveCheckpoint, context_);
+    state = state_->state_dict();
+  });
+  ranks_->warn_of_drift();
+  add_rank_state(state, task(), step_->communicator());
+  return state;
+}
+
+std::string BaseTrainer::save(const std::string& folder) {
+  CheckpointStore store(folder, {.max_keep = -1});
+  return save_checkpoint(store, context_);
+}
+
+void BaseTrainer::load(const std::string& path) {
+  Communicator& ranks = step_->communicator();
+  std::string found = path;
+  run_on_main(ranks, [&] { found = CheckpointStore::find(path); });
+  found = ranks.broadcast(found);
+  run_on_all_ranks(ranks, [&] { load_state_dict(CheckpointStore::load(found)); });
 }
 
 }  // namespace duet

@@ -130,12 +130,35 @@ class DataLoader::Workers {
   std::vector<std::thread> threads_;
 };
 
+namespace {
+
+std::unique_ptr<DistributedSampler> sampler_of(const Dataset* dataset, const DataLoaderOptions& options) {
+  options.validate();
+  require<ConfigError>(dataset != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
+  return std::make_unique<DistributedSampler>(
+      std::make_unique<EpochSampler>(dataset->size(), options.shuffle, options.seed), 0, 1, options.drop_last);
+}
+
+DataLoaderOptions without_order(DataLoaderOptions options) {
+  options.shuffle = false;
+  return options;
+}
+
+}  // namespace
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options)
+    : DataLoader(dataset, sampler_of(dataset.get(), options), without_order(options)) {
+  own_sampler_ = static_cast<DistributedSampler*>(sampler_.get());
+}
+
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<Sampler> sampler,
                        DataLoaderOptions options)
     : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
   options_.validate();
   require<ConfigError>(dataset_ != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
   require<ConfigError>(sampler_ != nullptr, "[DataLoader] found no sampler, expected one; pass an EpochSampler");
+  require<ConfigError>(!options_.shuffle, "[DataLoader] found shuffle beside a sampler, expected one of them; the "
+                                          "sampler decides on the order: leave out shuffle, or the sampler");
   const int64_t samples = sampler_->size();
   if (options_.drop_last && samples > 0 && samples < options_.batch_size) {
     throw ConfigError(c10::str("[DataLoader] found ", samples, " samples, expected at least batch_size ",
@@ -216,6 +239,14 @@ std::string lines_of(const StateDict& state) {
 }
 
 }  // namespace
+
+void DataLoader::set_shard(int64_t rank, int64_t world_size) {
+  if (own_sampler_ == nullptr || own_sampler_->reads(rank, world_size)) return;
+  own_sampler_->set_shard(rank, world_size);
+  if (!workers_) return;
+  workers_->clear();  // read ahead for another rank
+  own_sampler_->load_state_dict(position_);
+}
 
 // The position is that of the batches given out, however far a rank's workers have read ahead.
 std::optional<DataShard> DataLoader::shard() const {

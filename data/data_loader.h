@@ -2,14 +2,16 @@
 
 #include "data_source.h"
 #include "dataset.h"
-#include "sampler.h"
+#include "distributed_sampler.h"
 
 #include <memory>
 
 namespace duet {
 
 struct DataLoaderOptions {
-  int64_t batch_size = 1;
+  int64_t batch_size = 1;    // of one rank
+  bool shuffle = false;      // an order of its own for each epoch, drawn from `seed`
+  uint64_t seed = 0;
   int num_workers = 0;       // threads that read ahead; 0: read in next()
   int prefetch = 2;          // batches ahead per worker
   bool drop_last = false;    // leave out a last batch that is not full
@@ -19,10 +21,12 @@ struct DataLoaderOptions {
   void validate() const;
 };
 
-// A DataSource over a dataset and a sampler. Workers may finish in any order; batches come in the
+// A DataSource over a dataset and a sampler, its own EpochSampler unless it is given one. Where several ranks train, each
+// reads its part of the order of its own sampler, as DistributedSampler cuts it; one that is given decides itself. Workers may finish in any order; batches come in the
 // sampler's, whatever their number. An exception of a worker is rethrown by the next() that would have given its batch.
 class DataLoader : public DataSource {
  public:
+  DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options = {});
   DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<Sampler> sampler, DataLoaderOptions options);
   ~DataLoader() override;
 
@@ -31,6 +35,7 @@ class DataLoader : public DataSource {
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
   std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
+  void set_shard(int64_t rank, int64_t world_size) override;
   std::optional<DataShard> shard() const override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -42,6 +47,7 @@ class DataLoader : public DataSource {
 
   std::shared_ptr<const Dataset> dataset_;
   std::unique_ptr<Sampler> sampler_;
+  DistributedSampler* own_sampler_ = nullptr;  // sampler_, unless it was given
   DataLoaderOptions options_;
   StateDict position_;  // the sampler's state after the last batch given out
   std::unique_ptr<Workers> workers_;

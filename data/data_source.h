@@ -24,6 +24,9 @@ class DataSource : public Stateful {
   virtual int64_t batches_left() const { return -1; }
   // Whether every epoch has an order of its own; nothing if the source cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
+  // From here on gives out the part of this rank alone, where the source can tell the parts; trainers call it before
+  // each run. The position stays that of all ranks.
+  virtual void set_shard(int64_t /*rank*/, int64_t /*world_size*/) {}
   // Its part of data that all ranks read together: trainers then make sure that the parts fit. Nothing if it knows of
   // no other ranks.
   virtual std::optional<DataShard> shard() const { return std::nullopt; }

@@ -9,18 +9,24 @@ namespace duet {
 
 DistributedSampler::DistributedSampler(std::unique_ptr<Sampler> global, int64_t rank, int64_t world_size,
                                        bool drop_last)
-    : global_(std::move(global)), rank_(rank), world_size_(world_size), drop_last_(drop_last) {
+    : global_(std::move(global)), drop_last_(drop_last) {
   require<ConfigError>(global_ != nullptr,
                        "[DistributedSampler] found no sampler, expected the one to share out; pass an EpochSampler");
+  set_shard(rank, world_size);
+}
+
+void DistributedSampler::set_shard(int64_t rank, int64_t world_size) {
   if (world_size < 1 || rank < 0 || rank >= world_size) {
     throw ConfigError(
         c10::str("[DistributedSampler] found rank ", rank, " of ", world_size, ", expected a rank in [0, world_size)"));
   }
-  if (drop_last && global_->size() > 0 && global_->size() < world_size) {
+  if (drop_last_ && global_->size() > 0 && global_->size() < world_size) {
     throw DataError(
         c10::str("[DistributedSampler] found ", global_->size(), " samples for ", world_size,
                  " ranks with drop_last, expected at least one for each; unset drop_last, or start fewer ranks"));
   }
+  rank_ = rank;
+  world_size_ = world_size;
 }
 
 std::vector<int64_t> DistributedSampler::next(int64_t count) {

@@ -18,6 +18,10 @@ class DistributedSampler : public Sampler {
   // not in [0, world_size).
   DistributedSampler(std::unique_ptr<Sampler> global, int64_t rank, int64_t world_size, bool drop_last = false);
 
+  // Another part from the next indices on. Throws as the constructor does.
+  void set_shard(int64_t rank, int64_t world_size);
+  bool reads(int64_t rank, int64_t world_size) const { return rank_ == rank && world_size_ == world_size; }
+
   void start_epoch(int64_t epoch) override { global_->start_epoch(epoch); }
   std::vector<int64_t> next(int64_t count) override;
   // Such that every rank counts the same batches per epoch.
@@ -33,7 +37,7 @@ class DistributedSampler : public Sampler {
   int64_t share_of(int64_t samples) const;
 
   std::unique_ptr<Sampler> global_;
-  int64_t rank_, world_size_;
+  int64_t rank_ = 0, world_size_ = 1;
   bool drop_last_;
 };
 

@@ -14,16 +14,17 @@
 
 namespace duet {
 
-void TextDatasetOptions::validate() const {
-  const auto fail = [](const std::string& what) { throw ConfigError("[TextDataset] found " + what); };
-  if (split != "train" && split != "val" && split != "all") {
-    fail("split '" + split + "', expected train, val or all; correct 'split'");
-  }
-  if (context < 1) fail(c10::str("context ", context, ", expected at least 1; correct 'context'"));
-  if (stride < 0) fail(c10::str("stride ", stride, ", expected 0 (as context) or more; correct 'stride'"));
-  if (!(val_fraction >= 0 && val_fraction < 1)) {
-    fail(c10::str("val_fraction ", val_fraction, ", expected 0 up to, not including, 1; correct 'val_fraction'"));
-  }
+const OptionFields& TextDatasetOptions::fields() {
+  using O = TextDatasetOptions;
+  static const OptionFields kFields = OptionFields::of<O>("TextDataset", [](const FieldAdder<O>& add) {
+    add("path", &O::path, "a text file");
+    add("split", &O::split, "which part of the file").one_of({"train", "val", "all"});
+    add("val_fraction", &O::val_fraction, "share of the file that is val").in(up_to_below(0, 1));
+    add("context", &O::context, "characters per sample").in(at_least(1));
+    add("stride", &O::stride, "characters between the starts of two samples; 0: context").in(at_least(0))
+        .expects("0 (as context) or more");
+  });
+  return kFields;
 }
 
 namespace {

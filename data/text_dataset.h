@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "dataset.h"
 
 #include <array>
@@ -17,8 +18,9 @@ struct TextDatasetOptions {
   int64_t context = 64;         // characters per sample
   int64_t stride = 0;           // characters between the starts of two samples; 0: context
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Windows of a text file, one token per byte. Yields "input" int64 [N, context] and "target" int64 [N, context],

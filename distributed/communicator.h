@@ -3,8 +3,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,10 +29,17 @@ class Communicator {
   virtual int64_t rank() const = 0;
   virtual int64_t world_size() const = 0;
   bool is_main() const { return rank() == 0; }
+  // Whether there is nobody to sum with, agree with or wait for: see one_process().
+  virtual bool is_alone() const { return false; }
+  // What the tensors of sums and broadcasts lie on.
+  virtual at::Device device() const { return at::kCPU; }
 
   // On the host, between steps: what every rank gave, by rank. The numbers are equally many everywhere.
   virtual std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) = 0;
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
+  // The report of each rank, by rank. One exchange for reports of up to 56 bytes, two for larger ones.
+  template <class Report>
+  std::vector<Report> gather(const Report& report);
   // What rank `root` gave.
   virtual std::string broadcast(const std::string& bytes, int64_t root) = 0;
   std::string broadcast(const std::string& bytes) { return broadcast(bytes, 0); }
@@ -89,5 +100,26 @@ class Communicator {
   bool repeated_exactly_ = true;
   std::vector<std::pair<const void*, std::size_t>> open_;  // memory of what is on its way, and its place in kept_
 };
+
+template <class Report>
+std::vector<Report> Communicator::gather(const Report& report) {
+  static_assert(std::is_trivially_copyable_v<Report>, "what is gathered is copied byte by byte");
+  std::vector<double> words((sizeof(Report) + sizeof(double) - 1) / sizeof(double));
+  std::memcpy(words.data(), &report, sizeof(Report));
+  const std::vector<std::vector<double>> rows = all_gather(words);
+  std::vector<Report> all(rows.size());
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) std::memcpy(&all[rank], rows[rank].data(), sizeof(Report));
+  return all;
+}
+
+// A world of one: gathers give what they got, and all else does nothing.
+std::shared_ptr<Communicator> one_process();
+
+// Runs `call` on every rank and waits for all. If it throws on some, it throws on all: there its own error, elsewhere
+// one of the same type that names the first such rank.
+void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call);
+
+// Runs `call` on rank 0 alone; the others wait, and learn of its error.
+void run_on_main(Communicator& ranks, const std::function<void()>& call);
 
 }  // namespace duet

@@ -1,16 +1,28 @@
-#include "base/device.h"
 #include "eager/eager_trainer.h"
+
+#include "core/train_step.h"
 
 namespace duet {
 
+namespace {
+
+class EagerExecutor : public StepExecutor {
+ public:
+  explicit EagerExecutor(TrainStep& step) : step_(step) {}
+
+  const char* mode() const override { return "eager"; }
+  StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
+  StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
+    return step_.run(micro_batches, observer);
+  }
+
+ private:
+  TrainStep& step_;
+};
+
+}  // namespace
+
 EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options)
-    : EagerTrainer(std::move(task), options, (options.validate(), parse_device(options.device))) {}
-
-EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, at::Device device)
-    : BaseTrainer("eager", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop) {}
-
-StepResult EagerTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& points) {
-  return rule().run(micro_batches, points);
-}
+    : BaseTrainer(std::move(task), options, [](TrainStep& step, at::Device) { return std::make_unique<EagerExecutor>(step); }) {}
 
 }  // namespace duet

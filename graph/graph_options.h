@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "../base/options.h"
 
 namespace duet {
 
@@ -27,8 +28,9 @@ struct GraphOptions {
   // one snapshot and is compared bit by bit. 0: never.
   int64_t verify_interval = 1024;
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // What became of one signature of the step.

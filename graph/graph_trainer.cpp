@@ -1,40 +1,23 @@
 #include "graph/graph_trainer.h"
-#include "base/device.h"
+#include "core/train_step.h"
 #include "graph/detail/graph_executor.h"
 
 namespace duet {
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-    : GraphTrainer(std::move(task), options, graph,
-                   (options.validate(), graph.validate(), parse_device(options.device))) {}
+    : BaseTrainer(std::move(task), options, [&graph](TrainStep& step, at::Device device) {
+        check_options(graph);
+        return std::make_unique<GraphExecutor>(step, device, graph);
+      }) {}
 
-GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph,
-                           at::Device device)
-    : BaseTrainer("graph", std::make_unique<TrainStep>(std::move(task), device, options.step()), device, options.loop),
-      executor_(std::make_unique<GraphExecutor>(rule(), device, graph)) {}
+GraphExecutor& GraphTrainer::graph() const { return static_cast<GraphExecutor&>(executor()); }
 
-GraphTrainer::~GraphTrainer() = default;
+std::vector<SignatureReport> GraphTrainer::report() const { return graph().report(); }
 
-StepResult GraphTrainer::run_one_step(const MicroBatches& micro_batches, StepObserver& observer) {
-  const StepPath path = executor_->choose(micro_batches, observer);
-  return executor_->run(ranks_mix() ? StepPath::kEager : path, micro_batches, observer);
-}
+int64_t GraphTrainer::eager_steps() const { return graph().eager_steps(); }
 
-double GraphTrainer::plan(const MicroBatches& micro_batches, const StepObserver& observer) {
-  return executor_->ranks_need_same_path() ? static_cast<double>(executor_->choose(micro_batches, observer)) : 0;
-}
+int64_t GraphTrainer::replays() const { return graph().replays(); }
 
-void GraphTrainer::load_state_dict(const StateDict& state) {
-  BaseTrainer::load_state_dict(state);
-  executor_->state_replaced();
-}
-
-std::vector<SignatureReport> GraphTrainer::report() const { return executor_->report(); }
-
-int64_t GraphTrainer::eager_steps() const { return executor_->eager_steps(); }
-
-int64_t GraphTrainer::replays() const { return executor_->replays(); }
-
-std::string GraphTrainer::program_text() const { return executor_->program_text(); }
+std::string GraphTrainer::program_text() const { return graph().program_text(); }
 
 }  // namespace duet

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 #include "../core/trainer.h"
-#include "../core/trainer_options.h"
 #include "graph_options.h"
 
 namespace duet {
@@ -17,7 +16,6 @@ class GraphExecutor;
 class GraphTrainer : public BaseTrainer {
  public:
   explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {}, const GraphOptions& graph = {});
-  ~GraphTrainer() override;
 
   // One entry per signature seen, in order of first sight.
   std::vector<SignatureReport> report() const;
@@ -27,14 +25,8 @@ class GraphTrainer : public BaseTrainer {
   // The captured step of the latest step as text; empty if it was not captured.
   std::string program_text() const;
 
-  void load_state_dict(const StateDict& state) override;
-
  private:
-  GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph, at::Device device);
-  double plan(const MicroBatches& micro_batches, const StepObserver& observer) override;
-  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& observer) override;
-
-  std::unique_ptr<GraphExecutor> executor_;
+  GraphExecutor& graph() const;
 };
 
 }  // namespace duet

@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include "core/detail/group_checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/detail/metric_rule.h"
@@ -33,21 +33,25 @@ void make_folder(const std::string& root, const std::string& work_dir) {
 
 }  // namespace
 
-void CheckpointHookOptions::validate() const {
-  if (interval < 0) {
-    throw ConfigError(c10::str("[CheckpointHook] found interval ", interval,
-                               ", expected steps >= 0; set 0 to save only at the end"));
-  }
-  if (max_keep < 1 && max_keep != -1) {
-    throw ConfigError(
-        c10::str("[CheckpointHook] found max_keep ", max_keep, ", expected at least 1, or -1 to keep all; correct it"));
-  }
-  if (!rule.empty() && rule != "greater" && rule != "less") {
-    throw ConfigError("[CheckpointHook] found rule '" + rule +
-                      "', expected 'greater' or 'less'; leave it out to decide by the metric's name");
-  }
-  // Found out now and not at the first validation.
-  if (!save_best.empty() && save_best != "auto") less_is_better("CheckpointHook", save_best, rule);
+const OptionFields& CheckpointHookOptions::fields() {
+  using O = CheckpointHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("CheckpointHook", [](const FieldAdder<O>& add) {
+    add("interval", &O::interval, "steps between saves; 0: only at the end").in(at_least(0))
+        .expects("steps >= 0; set 0 to save only at the end").read_by_hand("integer, at least 0", "500");
+    add.key("by_epoch", "true/false", "interval counts epochs", "false");
+    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all").in(at_least(-1))
+        .expects("at least 1, or -1 to keep all").also_keyed("max_keep_ckpts");
+    add("save_last", &O::save_last, "saves when training ends or is stopped");
+    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"})
+        .expects("'greater' or 'less'; leave it out to decide by the metric's name");
+    add("save_best", &O::save_best, "metric to keep the best of").called("auto, or the name of a metric");
+    add.rule([](const O& o) {
+      require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
+      // Found out now and not at the first validation.
+      if (!o.save_best.empty() && o.save_best != "auto") less_is_better("CheckpointHook", o.save_best, o.rule);
+    });
+  });
+  return kFields;
 }
 
 CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) { options_.validate(); }
@@ -56,7 +60,7 @@ void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();
   failed_ = false;
   refused_step_ = -1;
-  saved_step_ = context.step;
+  saved_step_ = context.progress.step;
   if (context.work_dir.empty()) {
     const bool saves = options_.interval > 0 || !options_.save_best.empty() || options_.save_last;
     if (!options_.need_work_dir || !saves) return;
@@ -64,7 +68,7 @@ void CheckpointHook::before_train(TrainContext& context) {
         "[CheckpointHook] found no work_dir, expected a folder to save to; set work_dir, or remove this hook");
   }
   const std::string root = CheckpointStore::root_of(context.work_dir);
-  run_on_main(context.communicator, [&] { make_folder(root, context.work_dir); });
+  run_on_main(*context.communicator, [&] { make_folder(root, context.work_dir); });
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
   if (context.is_main) restore_pointer(root);
 }
@@ -78,19 +82,19 @@ void CheckpointHook::restore_pointer(const std::string& root) const {
 }
 
 void CheckpointHook::after_train_iter(TrainContext& context) {
-  if (!store_ || options_.interval == 0 || context.step % options_.interval != 0) return;
+  if (!store_ || options_.interval == 0 || context.progress.step % options_.interval != 0) return;
   try_save(context);
 }
 
 void CheckpointHook::after_val(TrainContext& context) {
-  if (!store_ || options_.save_best.empty() || context.metrics.empty()) return;
+  if (!store_ || options_.save_best.empty() || context.evaluation.metrics.empty()) return;
   const std::string metric = metric_of(context);
-  const double score = context.metrics.at(metric);
+  const double score = context.evaluation.metrics.at(metric);
   if (!improves(metric, score)) return;
 
   // The record goes first, so that the checkpoint it names holds it.
   const std::optional<Best> previous = best_;
-  best_ = Best{metric, score, CheckpointStore::folder_name(context.step)};
+  best_ = Best{metric, score, CheckpointStore::folder_name(context.progress.step)};
   if (!try_save(context, CheckpointRank::kBest)) {
     best_ = previous;
     return;
@@ -101,27 +105,27 @@ void CheckpointHook::after_val(TrainContext& context) {
 }
 
 // What was just loaded is saved already.
-void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_step_ = context.step; }
+void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_step_ = context.progress.step; }
 
 void CheckpointHook::after_train(TrainContext& context) {
   if (!store_) return;
-  const bool wanted = options_.save_last || context.outcome == RunOutcome::kInterrupted;
-  const bool due = failed_ || (wanted && saved_step_ != context.step);
-  if (context.error.empty() && due) save(context);
+  const bool wanted = options_.save_last || context.control.outcome == RunOutcome::kInterrupted;
+  const bool due = failed_ || (wanted && saved_step_ != context.progress.step);
+  if (context.control.error.empty() && due) save(context);
   store_.reset();
 }
 
 // Where nobody says what the first metric is, the first by name, the loss only if there is no other.
 std::string CheckpointHook::first_metric(const TrainContext& context) const {
-  const MetricValues& metrics = context.metrics;
+  const MetricValues& metrics = context.evaluation.metrics;
   if (best_ && metrics.count(best_->metric) != 0) return best_->metric;
-  if (metrics.count(context.first_metric) != 0) return context.first_metric;
+  if (metrics.count(context.evaluation.first_metric) != 0) return context.evaluation.first_metric;
   const bool loss_first = metrics.begin()->first == "loss" && metrics.size() > 1;
   return loss_first ? std::next(metrics.begin())->first : metrics.begin()->first;
 }
 
 std::string CheckpointHook::metric_of(const TrainContext& context) {
-  const MetricValues& metrics = context.metrics;
+  const MetricValues& metrics = context.evaluation.metrics;
   if (options_.save_best == "auto") {
     const std::string metric = first_metric(context);
     const bool is_new = std::exchange(auto_metric_, metric) != metric;
@@ -146,19 +150,19 @@ bool CheckpointHook::improves(const std::string& metric, double score) const {
 }
 
 bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
-  if (refused_step_ == context.step) return false;  // and said so
+  if (refused_step_ == context.progress.step) return false;  // and said so
   std::vector<std::string> keep;
   if (best_) keep.push_back(best_->folder);
   try {
     save_checkpoint(*store_, context, keep, rank);
   } catch (const SaveRefused& refusal) {
-    refused_step_ = context.step;
+    refused_step_ = context.progress.step;
     if (!context.is_main) return false;
-    log_warning(c10::str("[CheckpointHook] no checkpoint of step ", context.step,
+    log_warning(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
                          ", the ones before it stay as they are: ", refusal.what()));
     return false;
   }
-  saved_step_ = context.step;
+  saved_step_ = context.progress.step;
   failed_ = false;
   return true;
 }
@@ -169,7 +173,7 @@ bool CheckpointHook::try_save(const TrainContext& context, CheckpointRank rank) 
   } catch (const CheckpointError& error) {
     failed_ = true;
     if (!context.is_main) return false;
-    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.step,
+    log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
                        ", training goes on and the next save tries again: ", error.what()));
     return false;
   }

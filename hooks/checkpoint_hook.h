@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../checkpoint/checkpoint.h"
 #include "../core/hook.h"
 
@@ -17,8 +18,9 @@ struct CheckpointHookOptions {
   std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metric_rule.h says
   bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what

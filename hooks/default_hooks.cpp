@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "base/detail/nearest.h"
 #include "core/trainer.h"
-#include "hooks/dist_sampler_seed_hook.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/dist_sampler_seed_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "hooks/param_scheduler_hook.h"
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 
 #include <algorithm>
 #include <functional>

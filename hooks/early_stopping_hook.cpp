@@ -20,21 +20,25 @@ bool is_nan(const std::optional<double>& value) { return value && std::isnan(*va
 
 }  // namespace
 
-void EarlyStoppingHookOptions::validate() const {
-  require<ConfigError>(!monitor.empty(),
-                       "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
-  less_is_better("EarlyStoppingHook", monitor, rule);
-  if (!(min_delta >= 0 && std::isfinite(min_delta))) {
-    throw ConfigError(c10::str("[EarlyStoppingHook] found min_delta ", min_delta,
-                               ", expected a finite number >= 0, whichever is better; correct it"));
-  }
-  if (patience < 1) {
-    throw ConfigError(
-        c10::str("[EarlyStoppingHook] found patience ", patience, ", expected at least 1 validation; raise it"));
-  }
-  if (is_nan(stopping_threshold) || is_nan(divergence_threshold)) {
-    throw ConfigError("[EarlyStoppingHook] found a threshold that is NaN, expected a number; leave it out for none");
-  }
+const OptionFields& EarlyStoppingHookOptions::fields() {
+  using O = EarlyStoppingHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EarlyStoppingHook", [](const FieldAdder<O>& add) {
+    add("monitor", &O::monitor, "metric that is watched").called("the name of a metric").needed();
+    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"})
+        .expects("'greater' or 'less'; leave it out to decide by the metric's name");
+    add("min_delta", &O::min_delta, "least improvement that counts").in(at_least(0))
+        .expects("a finite number >= 0, whichever is better");
+    add("patience", &O::patience, "validations without improvement that end training").in(at_least(1));
+    add("strict", &O::strict, "a validation without the metric is an error");
+    add("check_finite", &O::check_finite, "NaN or infinity ends training");
+    add("stopping_threshold", &O::stopping_threshold, "a better value ends training").in(Range().or_infinity());
+    add("divergence_threshold", &O::divergence_threshold, "a worse value ends training").in(Range().or_infinity());
+    add.rule([](const O& o) {
+      require<ConfigError>(!o.monitor.empty(), "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
+      less_is_better("EarlyStoppingHook", o.monitor, o.rule);
+    });
+  });
+  return kFields;
 }
 
 EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options_(std::move(options)) {
@@ -44,23 +48,23 @@ EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options
 
 void EarlyStoppingHook::before_train(TrainContext& context) {
   if (waited_ < options_.patience) return;
-  context.request_stop(c10::str("early stopping: this run has waited for ", waited_, " validations; raise patience (",
-                                options_.patience, ") to go on"));
+  context.control.request_stop(c10::str("early stopping: this run has waited for ", waited_,
+                                        " validations; raise patience (", options_.patience, ") to go on"));
 }
 
 void EarlyStoppingHook::after_val_epoch(TrainContext& context) {
-  if (context.outcome != RunOutcome::kRunning) return;
+  if (context.control.outcome != RunOutcome::kRunning) return;
   const std::optional<double> value = monitored(context);
   if (!value) return;
   const std::string reason = judge(*value);
-  if (!reason.empty()) context.request_stop("early stopping: " + reason);
+  if (!reason.empty()) context.control.request_stop("early stopping: " + reason);
 }
 
 std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) {
-  const auto found = context.metrics.find(options_.monitor);
-  if (found != context.metrics.end()) return found->second;
+  const auto found = context.evaluation.metrics.find(options_.monitor);
+  if (found != context.evaluation.metrics.end()) return found->second;
   std::string known;
-  for (const auto& entry : context.metrics) known += (known.empty() ? "" : ", ") + entry.first;
+  for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
   const std::string problem =
       "[EarlyStoppingHook] found no metric '" + options_.monitor + "', expected one of " + known;
   if (options_.strict) throw ConfigError(problem + "; correct monitor, or add the metric");

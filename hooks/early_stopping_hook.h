@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 
 #include <cstdint>
@@ -20,8 +21,9 @@ struct EarlyStoppingHookOptions {
   std::optional<double> stopping_threshold{};    // a better value ends training: good enough
   std::optional<double> divergence_threshold{};  // a worse value ends training: hopeless
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Ends training when a metric of the validations no longer improves, as mmengine's hook of that name does; the two

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
-#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <exception>
@@ -14,18 +13,28 @@
 
 namespace duet {
 
-void EMAHookOptions::validate() const {
-  average.validate();
-  if (begin_iter < 0) {
-    throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", begin_iter, ", expected an integer >= 0"));
-  }
-  if (begin_epoch < 0) {
-    throw ConfigError(c10::str("[EMAHookOptions] begin_epoch is ", begin_epoch, ", expected an integer >= 0"));
-  }
-  if (begin_iter > 0 && begin_epoch > 0) {
-    throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", begin_iter, " and begin_epoch is ", begin_epoch,
-                               ", expected at most one of them; remove the other"));
-  }
+const OptionFields& EMAHookOptions::fields() {
+  using O = EMAHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EMAHookOptions", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.average.*member; }; };
+    using A = WeightAverageOptions;
+    add("ema_type", of(&A::type), "how weights are averaged");
+    add("momentum", of(&A::momentum), "how much the new value counts, in (0, 1]");
+    add("gamma", of(&A::gamma), "of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps)").read_by_hand("integer", "100");
+    add("interval", of(&A::interval), "steps between averagings");
+    add("update_buffers", &O::update_buffers, "averages floating-point buffers too");
+    add("evaluate_on_ema", &O::evaluate_on_ema, "validation, test and prediction use the average");
+    add("begin_iter", &O::begin_iter, "applied step that averaging begins with").in(at_least(0)).also_keyed("start_iters");
+    add("begin_epoch", &O::begin_epoch, "likewise an epoch, the first being 1").in(at_least(0));
+    add("name", &O::name, "of the state in a checkpoint; default ema, further ones ema_2, ...").read_by_hand("text");
+    add.rule([](const O& o) {
+      o.average.validate();
+      if (o.begin_iter == 0 || o.begin_epoch == 0) return;
+      throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", o.begin_iter, " and begin_epoch is ", o.begin_epoch,
+                                 ", expected at most one of them; remove the other"));
+    });
+  });
+  return kFields;
 }
 
 EMAHook::EMAHook(EMAHookOptions options) : options_(std::move(options)) { options_.validate(); }
@@ -60,12 +69,12 @@ void EMAHook::before_train(TrainContext& context) {
   attach(context);
   loaded_.reset();
   if (options_.evaluate_on_ema) claim_evaluation(context);
-  if (options_.begin_epoch > 0 && context.steps_per_epoch <= 0) {
+  if (options_.begin_epoch > 0 && context.progress.steps_per_epoch <= 0) {
     throw ConfigError(c10::str("[EMAHook] begin_epoch is ", options_.begin_epoch, ", but the length of an epoch is unknown, "
                                "expected one; count in steps with begin_iter"));
   }
   plan_start(context);
-  const int64_t length = run_length(context);
+  const int64_t length = context.progress.run_length();
   if (length > 0 && average_->start() > length) {
     log_warning(c10::str("[EMAHook] averaging begins with step ", average_->start(), ", but the run ends after ", length,
                          ": the average will be a copy of the weights"));
@@ -77,8 +86,8 @@ void EMAHook::plan_start(const TrainContext& context) {
   if (applied >= average_->start()) return;
   int64_t begin = options_.begin_iter;
   if (options_.begin_epoch > 0) {
-    if (context.steps_per_epoch <= 0) return;  // before_train will know
-    begin = (options_.begin_epoch - 1) * context.steps_per_epoch + context.epoch_offset + 1;
+    if (context.progress.steps_per_epoch <= 0) return;  // before_train will know
+    begin = (options_.begin_epoch - 1) * context.progress.steps_per_epoch + context.progress.epoch_offset + 1;
   }
   average_->start_at(std::max(begin, applied + 1));
 }
@@ -91,9 +100,9 @@ void EMAHook::in_step(StepView& context) {
 
 // Whose average a model with two of them is evaluated with must be said.
 void EMAHook::claim_evaluation(TrainContext& context) const {
-  if (context.evaluated_average.empty()) context.evaluated_average = options_.name;
-  if (context.evaluated_average == options_.name) return;
-  throw ConfigError("[EMAHook] found two averages to evaluate with, '" + context.evaluated_average + "' and '" +
+  if (context.evaluation.averaged_by.empty()) context.evaluation.averaged_by = options_.name;
+  if (context.evaluation.averaged_by == options_.name) return;
+  throw ConfigError("[EMAHook] found two averages to evaluate with, '" + context.evaluation.averaged_by + "' and '" +
                     options_.name + "', expected one; set evaluate_on_ema: false for the other");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 #include "../optim/weight_average.h"
 
@@ -18,8 +19,9 @@ struct EMAHookOptions {
   bool evaluate_on_ema = true;   // validation, test and prediction use the average
   std::string name = "ema";      // of the state and of its file in a checkpoint: each hook of a run has its own
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Keeps an average of the trainable weights, updated inside the step, and so captured with it. A step that is skipped

@@ -24,11 +24,20 @@ std::function<void()> cache_of(const Task& task) {
 
 }  // namespace
 
-void EmptyCacheHookOptions::validate() const {
-  require<ConfigError>(
-      before_epoch || after_epoch || after_iter,
-      "[EmptyCacheHook] found before_epoch, after_epoch and after_iter off, expected one of them on; set one, "
-      "or remove this hook");
+const OptionFields& EmptyCacheHookOptions::fields() {
+  using O = EmptyCacheHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EmptyCacheHook", [](const FieldAdder<O>& add) {
+    add("before_epoch", &O::before_epoch, "before each epoch and pass");
+    add("after_epoch", &O::after_epoch, "after each epoch and pass");
+    add("after_iter", &O::after_iter, "after each step and batch, which costs a wait for the device");
+    add.rule([](const O& o) {
+      require<ConfigError>(
+          o.before_epoch || o.after_epoch || o.after_iter,
+          "[EmptyCacheHook] found before_epoch, after_epoch and after_iter off, expected one of them on; set one, "
+          "or remove this hook");
+    });
+  });
+  return kFields;
 }
 
 EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)

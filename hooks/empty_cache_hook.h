@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 
 #include <functional>
@@ -11,8 +12,9 @@ struct EmptyCacheHookOptions {
   bool after_epoch = true;
   bool after_iter = false;  // costs a wait for the device and new allocations in every step
 
-  // Throws ConfigError if all are off.
-  void validate() const;
+  static const OptionFields& fields();
+  // Throws ConfigError naming the field and its range.
+  void validate() const { check_options(*this); }
 };
 
 // Gives memory that the device's caching allocator holds but nobody uses back to the device, where other processes can

@@ -5,9 +5,9 @@
 #include "io/file_io.h"
 #include "base/log.h"
 #include "hooks/detail/log_text.h"
+#include "hooks/detail/log_window.h"
 #include "hooks/detail/model_summary.h"
-#include "hooks/detail/rate_gauge.h"
-#include "hooks/detail/run_length.h"
+#include "hooks/detail/runtime_info_hook.h"
 #include "hooks/loggers/async_sink.h"
 #include "hooks/loggers/make_sink.h"
 
@@ -29,22 +29,37 @@ double wall_time() {
 
 // NaN if nobody publishes it.
 double gauge(const TrainContext& context, const std::string& name) {
-  const auto found = context.messages.gauges().find(name);
-  return found == context.messages.gauges().end() ? std::nan("") : found->second();
+  const auto found = context.log.gauges().find(name);
+  return found == context.log.gauges().end() ? std::nan("") : found->second();
 }
 
 }  // namespace
 
-void LoggerHookOptions::validate() const {
-  if (interval < 1) {
-    throw ConfigError(c10::str("[LoggerHook] found interval ", interval, ", expected at least 1 step; raise it"));
-  }
-  window.validate();
-  for (const LogSinkOptions& sink : sinks) sink.validate();
+const OptionFields& LoggerHookOptions::fields() {
+  using O = LoggerHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LoggerHook", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.window.*member; }; };
+    add("interval", &O::interval, "steps between lines; each reads the device once").in(at_least(1));
+    add("by_epoch", &O::by_epoch, "the interval counts from the beginning of each epoch");
+    add("ignore_last", &O::ignore_last, "by_epoch: no line for the rest of an epoch that has had one");
+    add("log_metric_by_epoch", &O::log_metric_by_epoch, "results of evaluations lie at their epoch, not at their step");
+    add("window_size", of(&LogWindowOptions::window_size), "steps that smoothed numbers are the mean of").in(at_least(1));
+    add("mean_pattern", of(&LogWindowOptions::mean_pattern), "regular expression of the names that are smoothed");
+    add.key("custom_cfg", "list", "{data_src, method_name, window_size, log_name}: further numbers made of the last values");
+    add.key("sinks", "list of terminal, jsonl, tensorboard, wandb, or maps with such a type", "where lines go");
+    add("file", &O::file, "of the sink jsonl; default <work_dir>/log.jsonl");
+    add("progress", &O::progress, "a progress bar between lines");
+    add("model_summary", &O::model_summary, "the model's parts and sizes when training starts");
+    add.rule([](const O& o) {
+      o.window.validate();
+      for (const LogSinkOptions& sink : o.sinks) sink.validate();
+    });
+  });
+  return kFields;
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
-    : options_(std::move(options)), extra_(std::move(extra)), window_(options_.window) {
+    : options_(std::move(options)), extra_(std::move(extra)), window_(std::make_unique<LogWindow>(options_.window)) {
   options_.validate();
 }
 
@@ -61,20 +76,20 @@ void LoggerHook::open(TrainContext& context) {
   for (auto& sink : extra_) sinks.push_back(std::move(sink));
   extra_.clear();
   sinks_ = std::make_shared<AsyncSink>(std::move(sinks));
-  if (context.messages.gauges().count("lr") == 0) publish_rate(context);  // without RuntimeInfoHook
+  if (context.log.gauges().count("lr") == 0) publish_rate(context);  // without RuntimeInfoHook
   listen(context);
 }
 
 // What is published after this hook has gone is dropped.
 void LoggerHook::listen(TrainContext& context) {
   const auto put = [sinks = sinks_, &context](const char* kind, LogValues values, std::vector<LogImage> images) {
-    sinks->put({kind, context.step, wall_time(), std::move(values), "", std::move(images)});
+    sinks->put({kind, context.progress.step, wall_time(), std::move(values), "", std::move(images)});
   };
-  MessageHub::ImageListener image;
+  RunLog::ImageListener image;
   if (sinks_->takes_images()) {
     image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
   }
-  listening_ = context.messages.listen(std::move(image), [put](const std::string& name, const std::string& text) {
+  listening_ = context.log.listen(std::move(image), [put](const std::string& name, const std::string& text) {
     put("text", {{name, text}}, {});
   });
 }
@@ -97,12 +112,12 @@ void LoggerHook::start_run(TrainContext& context) {
   if (started_) return;
   open(context);
   started_ = true;
-  const int64_t total = run_length(context);
+  const int64_t total = context.progress.run_length();
   emit(context,
        {.kind = "start",
-        .step = context.step,
+        .step = context.progress.step,
         .values = {{"mode", context.mode}, {"steps", total}},
-        .line = c10::str("training in mode ", context.mode, " from step ", of_total(context.step, total))});
+        .line = c10::str("training in mode ", context.mode, " from step ", of_total(context.progress.step, total))});
 }
 
 void LoggerHook::before_train(TrainContext& context) {
@@ -112,10 +127,10 @@ void LoggerHook::before_train(TrainContext& context) {
   line_seconds_ = 0;
   if (!options_.model_summary || is_off(context)) return;
   const std::string summary = model_summary(context.task);
-  emit(context, {.kind = "text", .step = context.step, .values = {{"model", summary}}, .line = summary});
+  emit(context, {.kind = "text", .step = context.progress.step, .values = {{"model", summary}}, .line = summary});
 }
 
-void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_.start_epoch(); }
+void LoggerHook::before_train_epoch(TrainContext& /*context*/) { window_->start_epoch(); }
 
 void LoggerHook::after_train_iter(TrainContext& context) {
   if (is_off(context)) return;
@@ -128,47 +143,43 @@ void LoggerHook::after_train_iter(TrainContext& context) {
 }
 
 bool LoggerHook::is_due(const TrainContext& context) const {
-  const int64_t position = options_.by_epoch ? context.step_in_epoch : context.step;
+  const int64_t position = options_.by_epoch ? context.progress.step_in_epoch : context.progress.step;
   if (position % options_.interval == 0) return true;
-  if (context.step == run_length(context) || !context.stop_reason.empty()) return true;
-  const int64_t epoch = context.steps_per_epoch;
-  const bool epoch_ends = options_.by_epoch && epoch > 0 && context.step_in_epoch == epoch;
+  if (context.progress.step == context.progress.run_length() || !context.control.stop_reason.empty()) return true;
+  const int64_t epoch = context.progress.steps_per_epoch;
+  const bool epoch_ends = options_.by_epoch && epoch > 0 && context.progress.step_in_epoch == epoch;
   return epoch_ends && (!options_.ignore_last || epoch < options_.interval);
 }
 
 // Runs at every step: nothing here may read the device or cost much.
 void LoggerHook::collect(TrainContext& context) {
-  double seconds = context.step_seconds;
+  double seconds = context.step.seconds;
   if (seconds <= 0) {  // nobody measures
     const Clock::time_point now = Clock::now();
     seconds = seconds_between(std::exchange(mark_, now), now);
   }
   ++line_steps_;
   line_seconds_ += seconds;
-  if (context.micro_batches != nullptr) line_samples_ += context.micro_batches->samples();
+  if (context.step.micro_batches != nullptr) line_samples_ += context.step.micro_batches->samples();
   epoch_ = shown_epoch(context);
-  iter_ = context.step_in_epoch;
+  iter_ = context.progress.step_in_epoch;
 
-  window_.start_step();
-  window_.add("data_time", context.data_seconds);
-  window_.add("time", seconds);
-  const StepResult& output = *context.output;
-  window_.add("loss", output.loss);
-  for (const auto& [name, value] : output.log) window_.add(name, value);
-  window_.add("grad_norm", output.grad_norm);
-  for (const auto& [name, value] : context.messages.scalars()) window_.add(name, value);
+  window_->start_step();
+  window_->add("data_time", context.step.data_seconds);
+  window_->add("time", seconds);
+  for (const auto& [name, value] : context.log.values()) window_->add(name, value);
 }
 
 void LoggerHook::log_step(TrainContext& context) {
-  LogRecord record{.kind = "train", .step = context.step};
+  LogRecord record{.kind = "train", .step = context.progress.step};
   LogValues& values = record.values;
   put_value(values, "mode", context.mode);
   const auto put_gauge = [&](const std::string& name, double value) {
     if (!std::isnan(value)) put_value(values, name, value);
   };
   put_gauge("lr", gauge(context, "lr"));
-  for (const auto& [name, value] : window_.read()) put_value(values, name, value);
-  for (const auto& [name, ask] : context.messages.gauges()) {
+  for (const auto& [name, value] : window_->read()) put_value(values, name, value);
+  for (const auto& [name, ask] : context.log.gauges()) {
     if (name != "lr") put_gauge(name, ask());
   }
   if (line_samples_ > 0 && line_seconds_ > 0) {
@@ -190,33 +201,33 @@ void LoggerHook::after_test_epoch(TrainContext& context) { log_metrics(context, 
 
 void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
   const int64_t epoch = shown_epoch(context);
-  LogRecord record{.kind = kind, .step = options_.log_metric_by_epoch ? epoch : context.step};
+  LogRecord record{.kind = kind, .step = options_.log_metric_by_epoch ? epoch : context.progress.step};
   put_value(record.values, "mode", context.mode);
   put_value(record.values, "epoch", epoch);
-  for (const auto& [name, value] : context.metrics) put_value(record.values, name, value);
+  for (const auto& [name, value] : context.evaluation.metrics) put_value(record.values, name, value);
   record.line = metrics_line(context, kind);
   emit(context, std::move(record));
 }
 
 void LoggerHook::on_exception(TrainContext& context) {
   emit(context, {.kind = "error",
-                 .step = context.step,
-                 .values = {{"mode", context.mode}, {"error", context.error}},
-                 .line = c10::str("training failed at step ", context.step, ": ", context.error)});
+                 .step = context.progress.step,
+                 .values = {{"mode", context.mode}, {"error", context.control.error}},
+                 .line = c10::str("training failed at step ", context.progress.step, ": ", context.control.error)});
 }
 
 void LoggerHook::after_train(TrainContext& context) {
-  if (context.error.empty()) {
+  if (context.control.error.empty()) {
     // A hook that runs later than this one, or a loop of the user's own, ended the run.
     if (line_steps_ > 0) log_step(context);
     const double seconds = seconds_between(start_, Clock::now());
-    const std::string reason = context.stop_reason.empty() ? "done" : context.stop_reason;
+    const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
     emit(context,
          {.kind = "stop",
-          .step = context.step,
+          .step = context.progress.step,
           .values = {{"mode", context.mode}, {"reason", reason}, {"seconds", seconds}, {"epoch", shown_epoch(context)}},
-          .line =
-              c10::str("training ends at step ", context.step, " after ", duration_text(seconds), ": ", reason)});
+          .line = c10::str("training ends at step ", context.progress.step, " after ", duration_text(seconds), ": ",
+                           reason)});
   }
   started_ = false;
   flush();
@@ -226,19 +237,20 @@ void LoggerHook::show_progress(TrainContext& context) {
   const Clock::time_point now = Clock::now();
   if (seconds_between(shown_at_, now) < 0.1) return;
   shown_at_ = now;
-  emit(context,
-       {.kind = "progress", .step = context.step, .line = progress_line(context, last_loss_, gauge(context, "eta"))});
+  emit(context, {.kind = "progress",
+                 .step = context.progress.step,
+                 .line = progress_line(context, last_loss_, gauge(context, "eta"))});
 }
 
 StateDict LoggerHook::state_dict() const {
   StateDict state;
-  state.put("window", window_.state_dict());
+  state.put("window", window_->state_dict());
   if (!run_id_.empty()) state.set("run_id", StateValue(run_id_));
   return state;
 }
 
 void LoggerHook::load_state_dict(const StateDict& state) {
-  window_.load_state_dict(state.part("window"));
+  window_->load_state_dict(state.part("window"));
   if (state.has("run_id")) run_id_ = state.text("run_id");
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
-#include "detail/log_window.h"
-#include "loggers/log_sink.h"
+#include "log_sink.h"
 
 #include <chrono>
 #include <cstdint>
@@ -14,6 +14,7 @@
 namespace duet {
 
 class AsyncSink;
+class LogWindow;
 
 // A place that lines go to, by name. Empty fields take their defaults.
 struct LogSinkOptions {
@@ -30,6 +31,31 @@ struct LogSinkOptions {
   void validate() const;
 };
 
+// In place of a number of steps: those of the epoch that runs, those of the whole run. At most the last million.
+inline constexpr int64_t kEpochWindow = 0;
+inline constexpr int64_t kGlobalWindow = -1;
+
+// One number made of the last values of a name; mmengine's custom_cfg.
+struct LogStatistic {
+  std::string data_src;              // the name it is made of: loss, time, a value that the task logs
+  std::string method_name = "mean";  // mean, median, min, max, current
+  int64_t window_size = 10;          // steps, kEpochWindow or kGlobalWindow
+  std::string log_name{};            // how it is logged; empty: it takes the place of data_src
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
+struct LogWindowOptions {
+  int64_t window_size = 10;  // steps that smoothed numbers are the mean of; others are logged as they are
+  // Names that are smoothed: those that hold a match of this regular expression.
+  std::string mean_pattern = "loss(?!_scale)|time|grad_norm";
+  std::vector<LogStatistic> custom_cfg{};
+
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
+
 struct LoggerHookOptions {
   int64_t interval = 50;             // steps between lines; each reads the device once
   std::string file = "";             // of the sink jsonl; empty: <work_dir>/log.jsonl, or nowhere without a work_dir
@@ -43,12 +69,13 @@ struct LoggerHookOptions {
   bool model_summary = true;  // the model's parts and sizes when training starts
   bool enabled = true;        // false: no line, no read
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what
-// StepResult, TrainContext::messages and the clock have: the loss, the task's values, grad_norm, scalars and gauges
+// StepResult, TrainContext::log and the clock have: the loss, the task's values, grad_norm, scalars and gauges
 // of whoever published some. Between lines nothing is read from the device. Sinks write on a thread of their own; when
 // after_train returns, or the hook goes, or the program ends by exit(), all is written.
 //
@@ -66,7 +93,7 @@ class LoggerHook : public Hook {
   int priority() const override { return kBelowNormal; }
 
   // Opens the sinks; throws ConfigError naming a file or folder that cannot be written. From here on texts and pictures
-  // of TrainContext::messages are logged.
+  // of TrainContext::log are logged.
   void before_run(TrainContext& context) override;
   void before_train(TrainContext& context) override;
   void before_train_epoch(TrainContext& context) override;
@@ -104,8 +131,8 @@ class LoggerHook : public Hook {
   LoggerHookOptions options_;
   std::vector<std::unique_ptr<LogSink>> extra_;  // until they are opened
   std::shared_ptr<AsyncSink> sinks_;
-  MessageHub::Listening listening_;
-  LogWindow window_;
+  RunLog::Listening listening_;
+  std::unique_ptr<LogWindow> window_;
   std::string run_id_;
   bool started_ = false;
 

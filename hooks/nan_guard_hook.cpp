@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
+#include "hooks/detail/value_history.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,10 +67,10 @@ std::string weights_text(const Task& task) {
 // What is not finite after the last step, in the order of a step.
 std::string scan(const TrainContext& context) {
   std::string text;
-  if (context.output != nullptr) {
-    NamedTensors values = {{"loss", context.output->loss}};
-    values.insert(values.end(), context.output->log.begin(), context.output->log.end());
-    values.emplace_back("grad_norm", context.output->grad_norm);
+  if (context.step.result != nullptr) {
+    NamedTensors values = {{"loss", context.step.loss()}};
+    values.insert(values.end(), context.step.result->log.begin(), context.step.result->log.end());
+    values.emplace_back("grad_norm", context.step.result->grad_norm);
     mention(text, "the value", "values", bad_names(values));
   }
   NamedTensors gradients;
@@ -97,24 +98,27 @@ constexpr const char* kWayOut =
 
 }  // namespace
 
-void NaNGuardHookOptions::validate() const {
-  if (interval < 1) {
-    throw ConfigError(c10::str("[NaNGuardHook] found interval ", interval, ", expected at least 1 step; raise it"));
-  }
-  if (action != "raise" && action != "stop" && action != "warn") {
-    throw ConfigError("[NaNGuardHook] found action '" + action + "', expected raise, stop or warn; correct it");
-  }
+const OptionFields& NaNGuardHookOptions::fields() {
+  using O = NaNGuardHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("NaNGuardHook", [](const FieldAdder<O>& add) {
+    add("interval", &O::interval, "steps between two looks").in(at_least(1));
+    add("action", &O::action, "what a loss that is not finite leads to").one_of({"raise", "stop", "warn"});
+  });
+  return kFields;
 }
 
-NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options)
-    : options_(std::move(options)), losses_(history_length(options_)), norms_(history_length(options_)) {
+NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(options)) {
   options_.validate();
+  restart(0);
 }
 
-void NaNGuardHook::before_train(TrainContext& context) { restart(context.step); }
+NaNGuardHook::~NaNGuardHook() = default;
+
+void NaNGuardHook::before_train(TrainContext& context) { restart(context.progress.step); }
 
 void NaNGuardHook::restart(int64_t step) {
-  losses_ = norms_ = ValueHistory(history_length(options_));
+  losses_ = std::make_unique<ValueHistory>(history_length(options_));
+  norms_ = std::make_unique<ValueHistory>(history_length(options_));
   watch_start_ = step;
 }
 
@@ -124,14 +128,14 @@ void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defi
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (may_skip_) return;
-  losses_.add(context.output->loss);
-  if (context.output->grad_norm.defined()) norms_.add(context.output->grad_norm);
-  if (context.step - watch_start_ >= options_.interval) look(context);
+  losses_->add(context.step.loss());
+  if (context.step.result->grad_norm.defined()) norms_->add(context.step.result->grad_norm);
+  if (context.progress.step - watch_start_ >= options_.interval) look(context);
 }
 
 int64_t NaNGuardHook::first_bad_step() {
   std::vector<at::Tensor> parts;
-  for (ValueHistory* history : {&losses_, &norms_}) {
+  for (ValueHistory* history : {losses_.get(), norms_.get()}) {
     std::vector<at::Tensor> values;
     history->unread(values);
     if (!values.empty()) parts.push_back(joined(std::move(values)));
@@ -139,8 +143,8 @@ int64_t NaNGuardHook::first_bad_step() {
   if (parts.empty()) return 0;
   const at::Tensor numbers = joined(std::move(parts)).cpu();
   const double* const first = numbers.const_data_ptr<double>();
-  const double* const norms = losses_.take(first);
-  const double* const last = norms_.take(norms);
+  const double* const norms = losses_->take(first);
+  const double* const last = norms_->take(norms);
   const auto bad_in = [](const double* from, const double* to) {
     return std::find_if(from, to, [](double value) { return !std::isfinite(value); }) - from;
   };
@@ -152,28 +156,28 @@ int64_t NaNGuardHook::first_bad_step() {
 
 void NaNGuardHook::look(TrainContext& context) {
   const int64_t bad = first_bad_step();
-  restart(context.step);
+  restart(context.progress.step);
   if (bad == 0) return;
   const std::string text =
       c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
-               context.step, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
+               context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   if (context.is_main) log_warning(text);  // the values are those of all ranks
-  if (options_.action == "stop") context.request_stop(c10::str("step ", bad, " was not finite"));
+  if (options_.action == "stop") context.control.request_stop(c10::str("step ", bad, " was not finite"));
 }
 
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
   const std::string bad = weights_text(context.task);
   if (bad.empty()) return;
   const std::string text =
-      c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.step,
+      c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.progress.step,
                ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
   if (options_.action == "raise") throw NonFiniteError(text);
   throw SaveRefused(text);
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
-  if (context.error.empty()) look(context);
+  if (context.control.error.empty()) look(context);
 }
 
 }  // namespace duet

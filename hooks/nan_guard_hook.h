@@ -1,19 +1,23 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
-#include "detail/value_history.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace duet {
+
+class ValueHistory;
 
 struct NaNGuardHookOptions {
   int64_t interval = 50;         // >= 1: steps between two looks, each of which waits for the device once
   std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each step are kept
@@ -30,6 +34,7 @@ class NaNGuardHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
   explicit NaNGuardHook(NaNGuardHookOptions options = {});
+  ~NaNGuardHook() override;
 
   std::string name() const override { return "nan_guard"; }
   // Before timer (50), logger (60) and checkpoint (90): the log writes the last line of a run that is stopped here.
@@ -48,7 +53,7 @@ class NaNGuardHook : public Hook {
   void look(TrainContext& context);
 
   NaNGuardHookOptions options_;
-  ValueHistory losses_, norms_;  // of the steps since watch_start_
+  std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_
   int64_t watch_start_ = 0;      // finished steps when this watch began
   bool may_skip_ = false;        // steps may be skipped
 };

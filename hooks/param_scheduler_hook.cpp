@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "hooks/detail/run_length.h"
 
 #include <limits>
 #include <utility>
@@ -32,7 +31,7 @@ std::vector<double> values_of(const HyperParameters& numbers, const std::string&
 
 void ParamSchedulerHook::before_train(TrainContext& context) {
   if (schedules_.empty()) return;
-  run_ = {run_length(context), context.steps_per_epoch};
+  run_ = {context.progress.run_length(), context.progress.steps_per_epoch};
   validate_schedules(schedules_, run_);
   params_ = scheduled_numbers(schedules_, context.hyper_parameters);
   warn_of_gaps();
@@ -59,17 +58,17 @@ void ParamSchedulerHook::warn_of_gaps() {
 }
 
 void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
-  const bool over = context.outcome != RunOutcome::kRunning && context.outcome != RunOutcome::kNone;
+  const bool over = context.control.outcome != RunOutcome::kRunning && context.control.outcome != RunOutcome::kNone;
   if (curves_.empty() || over) return;  // a validation outside of training
   validated_ = true;
   bool any = false;
   for (Plateau& plateau : plateaus_) {
     const ScheduleOptions& schedule = schedules_[plateau.schedule];
-    if (!governs(schedule, context.step)) continue;
-    const auto metric = context.metrics.find(schedule.plateau.monitor);
-    if (metric == context.metrics.end()) {
+    if (!governs(schedule, context.progress.step)) continue;
+    const auto metric = context.evaluation.metrics.find(schedule.plateau.monitor);
+    if (metric == context.evaluation.metrics.end()) {
       std::string known;
-      for (const auto& entry : context.metrics) known += (known.empty() ? "" : ", ") + entry.first;
+      for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
       throw ConfigError("[ParamSchedulerHook] found no metric '" + schedule.plateau.monitor + "', expected one of " +
                         known + "; correct the monitor of ReduceOnPlateau, or add the metric");
     }
@@ -81,7 +80,7 @@ void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
 }
 
 void ParamSchedulerHook::after_train(TrainContext& context) {
-  if (plateaus_.empty() || validated_ || !context.error.empty()) return;
+  if (plateaus_.empty() || validated_ || !context.control.error.empty()) return;
   log_warning(
       "[ParamSchedulerHook] found no validation in this run, expected some for ReduceOnPlateau to watch; "
       "train with validation data, or remove it from param_scheduler");

@@ -8,7 +8,6 @@
 #include "io/safetensors.h"
 #include "base/log.h"
 #include "hooks/detail/output_folder.h"
-#include "hooks/detail/rank_name.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -86,16 +85,23 @@ bool joins(const at::Tensor& first, const at::Tensor& other) {
 
 }  // namespace
 
-void PredictionWriterHookOptions::validate() const {
-  if (format != "safetensors" && format != "jsonl" && format != "both") {
-    throw ConfigError("[PredictionWriterHook] found format '" + format +
-                      "', expected safetensors, jsonl or both; correct it");
-  }
-  if (per_batch && format == "jsonl") {
-    throw ConfigError(
-        "[PredictionWriterHook] found per_batch with format jsonl, expected it with files of tensors; set format "
-        "to safetensors or both, or leave per_batch out");
-  }
+const OptionFields& PredictionWriterHookOptions::fields() {
+  using O = PredictionWriterHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("PredictionWriterHook", [](const FieldAdder<O>& add) {
+    add("folder", &O::folder, "where files go; default <work_dir>/predictions");
+    add("format", &O::format, "tensors, arg-max classes, or both").one_of({"safetensors", "jsonl", "both"});
+    add("per_batch", &O::per_batch, "a file for each batch, not one for the pass");
+    add("keys", &O::keys, "outputs to write; empty: all");
+    add("with_inputs", &O::with_inputs, "the tensors of the batch too");
+    add("class_key", &O::class_key, "the output whose largest element is the class");
+    add.rule([](const O& o) {
+      if (!o.per_batch || o.format != "jsonl") return;
+      throw ConfigError(
+          "[PredictionWriterHook] found per_batch with format jsonl, expected it with files of tensors; set format "
+          "to safetensors or both, or leave per_batch out");
+    });
+  });
+  return kFields;
 }
 
 PredictionWriterHook::PredictionWriterHook(PredictionWriterHookOptions options) : options_(std::move(options)) {
@@ -118,7 +124,7 @@ void PredictionWriterHook::after_predict_iter(TrainContext& context) {
   if (options_.format == "jsonl") return;
   const NamedTensors tensors = selected(context);
   if (options_.per_batch) {
-    write_safetensors(folder_ + "/" + batch_file(context.iter), tensors);
+    write_safetensors(folder_ + "/" + batch_file(context.evaluation.batch_index), tensors);
   } else {
     keep(tensors);
   }
@@ -127,19 +133,20 @@ void PredictionWriterHook::after_predict_iter(TrainContext& context) {
 void PredictionWriterHook::after_predict_epoch(TrainContext& context) {
   if (options_.format != "safetensors") write_text(folder_ + "/predictions.jsonl", lines_);
   if (options_.format != "jsonl" && !options_.per_batch) write_whole();
-  log_info(c10::str("[PredictionWriterHook] predictions of ", context.iter, " batches are in ", folder_));
+  log_info(
+      c10::str("[PredictionWriterHook] predictions of ", context.evaluation.batch_index, " batches are in ", folder_));
 }
 
 NamedTensors PredictionWriterHook::selected(const TrainContext& context) const {
   NamedTensors tensors;
-  if (options_.keys.empty()) tensors = *context.outputs;
+  if (options_.keys.empty()) tensors = *context.evaluation.outputs;
   for (const std::string& key : options_.keys) {
-    const at::Tensor* output = find(*context.outputs, key);
-    if (output == nullptr) no_such_output(key, *context.outputs, "keys");
+    const at::Tensor* output = find(*context.evaluation.outputs, key);
+    if (output == nullptr) no_such_output(key, *context.evaluation.outputs, "keys");
     tensors.emplace_back(key, *output);
   }
   if (options_.with_inputs) {
-    for (const auto& [name, tensor] : context.batch->items()) tensors.emplace_back("input." + name, tensor);
+    for (const auto& [name, tensor] : context.evaluation.batch->items()) tensors.emplace_back("input." + name, tensor);
   }
   return tensors;
 }
@@ -167,8 +174,8 @@ void PredictionWriterHook::keep(const NamedTensors& tensors) {
 }
 
 void PredictionWriterHook::add_classes(const TrainContext& context) {
-  const at::Tensor* scores = find(*context.outputs, options_.class_key);
-  if (scores == nullptr) no_such_output(options_.class_key, *context.outputs, "class_key");
+  const at::Tensor* scores = find(*context.evaluation.outputs, options_.class_key);
+  if (scores == nullptr) no_such_output(options_.class_key, *context.evaluation.outputs, "class_key");
   if (scores->dim() != 2 || scores->size(1) == 0) {
     throw DataError(
         c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores->sizes(),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 
 #include <cstdint>
@@ -17,8 +18,9 @@ struct PredictionWriterHookOptions {
   bool with_inputs = false;              // the tensors of the batch too, as "input.<name>"
   std::string class_key = "prediction";  // jsonl: the output of shape [samples, classes]
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Writes what the model predicts:

@@ -7,14 +7,14 @@
 #include "base/log.h"
 #include "core/task.h"
 #include "hooks/detail/output_folder.h"
-#include "hooks/detail/nvtx_ranges.h"
-#include "hooks/detail/rank_name.h"
 #include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/profiler/stubs/base.h>
 
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -56,7 +56,69 @@ void save(ProfilerResult& result, const std::string& path) {
   fs::remove(part, failed);
 }
 
+const torch::profiler::impl::ProfilerStubs& stubs() { return *torch::profiler::impl::cudaStubs(); }
+
+struct Point : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> begin_point(const at::RecordFunction& span) {
+  if (std::string_view(span.name()).substr(0, 5) != "hook:") return nullptr;
+  stubs().rangePush(span.name());
+  return std::make_unique<Point>();
+}
+
+void end_point(const at::RecordFunction& /*span*/, at::ObserverContext* point) {
+  if (point != nullptr) stubs().rangePop();
+}
+
 }  // namespace
+
+// While it lives, every hook point of this thread is an NVTX range "hook:<name>:<point>", and so is every step
+// between begin_step() and end_step().
+//
+// NVTX ranges are a stack, but a step begins in the middle of one hook point and ends in that of another. So both
+// functions end the range of the point that runs now.
+class NvtxRanges {
+ public:
+  // Throws ConfigError unless this LibTorch is one with CUDA.
+  NvtxRanges();
+  ~NvtxRanges();
+  NvtxRanges(const NvtxRanges&) = delete;
+  NvtxRanges& operator=(const NvtxRanges&) = delete;
+
+  void begin_step(int64_t step);
+  void end_step();
+
+ private:
+  at::CallbackHandle callback_;
+  bool in_step_ = false;
+};
+
+NvtxRanges::NvtxRanges() {
+  require<ConfigError>(stubs().enabled(),
+                       "[ProfilerHook] found nvtx with a LibTorch that has no CUDA, expected one that has; leave "
+                       "nvtx out, or use a LibTorch with CUDA");
+  callback_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&begin_point, &end_point).scopes({at::RecordScope::USER_SCOPE}));
+}
+
+NvtxRanges::~NvtxRanges() {
+  end_step();
+  at::removeCallback(callback_);
+}
+
+void NvtxRanges::begin_step(int64_t step) {
+  end_step();
+  end_hook_span();
+  stubs().rangePush(c10::str("step ", step).c_str());
+  in_step_ = true;
+}
+
+void NvtxRanges::end_step() {
+  if (!in_step_) return;
+  in_step_ = false;
+  end_hook_span();
+  stubs().rangePop();
+}
 
 // The tracer from its warm-up on. It is the thread's, so whoever began it must end it there.
 struct ProfilerHook::Trace {
@@ -112,18 +174,23 @@ struct ProfilerHook::Trace {
   std::optional<at::RecordFunction> step_range;
 };
 
-void ProfilerHookOptions::validate() const {
-  const auto check = [](const char* field, int64_t value, int64_t low) {
-    if (value < low) {
-      throw ConfigError(
-          c10::str("[ProfilerHook] found ", field, " ", value, ", expected an integer >= ", low, "; correct it"));
-    }
-  };
-  check("skip_first", skip_first, 0);
-  check("wait", wait, 0);
-  check("warmup", warmup, 0);
-  check("active", active, 1);
-  check("repeat", repeat, 0);
+const OptionFields& ProfilerHookOptions::fields() {
+  using O = ProfilerHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("ProfilerHook", [](const FieldAdder<O>& add) {
+    add("skip_first", &O::skip_first, "steps before the first cycle").in(at_least(0)).or_within("schedule");
+    add("wait", &O::wait, "steps of a cycle that nothing is done in").in(at_least(0)).or_within("schedule");
+    add("warmup", &O::warmup, "steps with the tracer on and its results dropped").in(at_least(0)).or_within("schedule");
+    add("active", &O::active, "steps in the trace").in(at_least(1)).or_within("schedule");
+    add("repeat", &O::repeat, "cycles; 0: until training ends").in(at_least(0)).or_within("schedule");
+    add("record_shapes", &O::record_shapes, "shapes of operator inputs");
+    add("profile_memory", &O::profile_memory, "allocations");
+    add("with_stack", &O::with_stack, "TorchScript's source lines");
+    add("with_flops", &O::with_flops, "operations of matrix products and convolutions");
+    add("cuda", &O::cuda, "kernels and copies, if training runs on a GPU").keyed("activity_with_cuda");
+    add("nvtx", &O::nvtx, "ranges for Nsight, in the whole run");
+    add("folder", &O::folder, "where traces go; default <work_dir>/trace");
+  });
+  return kFields;
 }
 
 ProfilerHook::ProfilerHook(ProfilerHookOptions options) : options_(std::move(options)) {
@@ -141,7 +208,7 @@ void ProfilerHook::before_train(TrainContext& context) {
 }
 
 void ProfilerHook::before_train_iter(TrainContext& context) {
-  if (nvtx_) nvtx_->begin_step(context.step + 1);
+  if (nvtx_) nvtx_->begin_step(context.progress.step + 1);
   if (!trace_) go_on(context);
 }
 
@@ -177,7 +244,7 @@ void ProfilerHook::go_on(const TrainContext& context) {
   if (next == Phase::kOff) return;
   if (!trace_) trace_ = std::make_unique<Trace>(options_, context.task);
   if (next == Phase::kWarmup) return;
-  const int64_t step = context.step + 1;
+  const int64_t step = context.progress.step + 1;
   if (trace_->state == Trace::State::kWarmup) trace_->start(step);
   trace_->begin_step(step);
 }
@@ -188,7 +255,7 @@ void ProfilerHook::write_trace(const TrainContext& context) {
   const std::unique_ptr<ProfilerResult> result = trace ? trace->stop() : nullptr;
   if (!result) return;
   // A run that failed was in the middle of a step.
-  const int64_t last = context.error.empty() ? context.step : trace->last_step;
+  const int64_t last = context.control.error.empty() ? context.progress.step : trace->last_step;
   if (last < trace->first_step) return;
   const std::string rank = rank_name(context);
   const std::string end = rank.empty() ? ".json" : "." + rank + ".json";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
 
 #include <cstdint>
@@ -23,8 +24,9 @@ struct ProfilerHookOptions {
   bool nvtx = false;            // ranges for Nsight: every hook point and step, in the whole run
   std::string folder = "";      // of the traces; empty: <work_dir>/trace
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 class NvtxRanges;

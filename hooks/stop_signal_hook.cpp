@@ -64,7 +64,7 @@ void StopSignalHook::after_run(TrainContext& /*context*/) { signals_.reset(); }
 
 void StopSignalHook::poll(TrainContext& context) {
   const int signal = StopSignals::received();
-  if (signal != 0) context.interrupt(StopSignals::name(signal) + " asked to stop");
+  if (signal != 0) context.control.interrupt(StopSignals::name(signal) + " asked to stop");
 }
 
 }  // namespace duet

@@ -16,9 +16,7 @@ namespace {
 
 using Buffers = std::vector<at::Tensor>;
 
-bool alone(const TrainContext& context) {
-  return context.communicator == nullptr || context.communicator->world_size() <= 1;
-}
+bool alone(const TrainContext& context) { return context.communicator->world_size() == 1; }
 
 // All values one after the other, so that one message carries them.
 at::Tensor flat(const Buffers& buffers) {
@@ -65,12 +63,12 @@ void SyncBuffersHook::before_train(TrainContext& context) {
 void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
 
 void SyncBuffersHook::before_val(TrainContext& context) {
-  if (context.step != synced_step_) synchronize(context);
+  if (context.progress.step != synced_step_) synchronize(context);
 }
 
 // By type, in an order that all ranks share.
 void SyncBuffersHook::synchronize(TrainContext& context) {
-  synced_step_ = context.step;
+  synced_step_ = context.progress.step;
   if (alone(context)) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, Buffers> by_type;

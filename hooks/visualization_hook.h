@@ -1,13 +1,26 @@
 #pragma once
 
+#include "../base/options.h"
 #include "../core/hook.h"
-#include "detail/sample_painter.h"
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace duet {
+
+struct SamplePainterOptions {
+  double alpha = 0.6;                  // of the colours over the image, in [0, 1]
+  std::vector<std::string> palette{};  // "#rrggbb" of class 0, 1, ...; empty: those of Pascal VOC
+  int64_t ignore_index = 255;          // painted white
+  int64_t zoom = 0;                    // picture's pixels for one of the image; 0: panels of at least 128
+  std::string image = "image", target = "target", prediction = "prediction";
+
+  static const OptionFields& fields();
+  // Throws ConfigError naming the field and its range.
+  void validate() const { check_options(*this); }
+};
 
 struct VisualizationHookOptions {
   // A picture of one sample of a batch, uint8 [height, width, 3] RGB on the CPU. Batch and outputs are on their device.
@@ -18,19 +31,21 @@ struct VisualizationHookOptions {
   int64_t max_samples = 0;      // of such a batch; 0: all
   bool show = false;            // windows: refused, there is none on a server
   SamplePainterOptions paint{};
-  Painter painter = nullptr;    // instead of SamplePainter
+  Painter painter = nullptr;  // instead of the built-in one
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
-// Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop: into
-// <work_dir>/vis_data/{val,test,predict}_<sample>_<step>.png, sample being its number within the pass, and to whoever
-// listens to images of the message hub, as "val_<sample>". Only batches that are drawn are read from the device.
+// Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop:
+// into <work_dir>/vis_data/{val,test,predict}_<sample>_<step>.png, sample being its number within the pass, and to
+// whoever listens to images of TrainContext::log, as "val_<sample>". Only batches that are drawn are read from the
+// device.
 //
-// Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in which
-// the interval comes round (every one if that is less than the ranks are). Numbers are those of the whole pass, as
-// DistributedSampler shares it out.
+// Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in
+// which the interval comes round (every one if that is less than the ranks are). Numbers are those of the whole pass,
+// as DistributedSampler shares it out.
 class VisualizationHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
+#include "metrics/detail/class_fields.h"
 #include "base/error.h"
 #include "metrics/detail/class_targets.h"
 
@@ -34,14 +35,20 @@ at::Tensor rank_of_target(const ClassTargets& found) {
 
 }  // namespace
 
-void AccuracyOptions::validate() const {
-  if (topk.empty()) throw ConfigError("[Accuracy] found an empty topk, expected numbers such as 1 and 5; name one");
-  for (const int64_t k : topk) {
-    if (k < 1) throw ConfigError(c10::str("[Accuracy] found topk ", k, ", expected at least 1; correct it"));
-    if (std::count(topk.begin(), topk.end(), k) > 1) {
-      throw ConfigError(c10::str("[Accuracy] found topk ", k, " twice, expected each number once; remove one"));
-    }
-  }
+const OptionFields& AccuracyOptions::fields() {
+  using O = AccuracyOptions;
+  static const OptionFields kFields = OptionFields::of<O>("Accuracy", [](const FieldAdder<O>& add) {
+    add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
+    add_inputs(add);
+    add.rule([](const O& o) {
+      if (o.topk.empty()) throw ConfigError("[Accuracy] found an empty topk, expected numbers such as 1 and 5; name one");
+      for (const int64_t k : o.topk) {
+        if (std::count(o.topk.begin(), o.topk.end(), k) == 1) continue;
+        throw ConfigError(c10::str("[Accuracy] found topk ", k, " twice, expected each number once; remove one"));
+      }
+    });
+  });
+  return kFields;
 }
 
 Accuracy::Accuracy(AccuracyOptions options) : options_(std::move(options)) { options_.validate(); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "metric.h"
 
 #include <cstdint>
@@ -14,8 +15,9 @@ struct AccuracyOptions {
   std::string target = "target";          // of the batch: class numbers [N, ...]
   std::string prediction = "prediction";  // of the outputs: scores [N, classes, ...]
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Share of samples (pixels, tokens) whose target is among the k largest scores. Reported as "accuracy" for k = 1 alone,

@@ -1,5 +1,6 @@
 #include "metrics/confusion_matrix.h"
 
+#include "metrics/detail/class_fields.h"
 #include "base/error.h"
 #include "metrics/detail/text_table.h"
 #include "base/detail/nearest.h"
@@ -17,11 +18,14 @@ constexpr std::size_t kPairs = 20;
 
 }  // namespace
 
-void ConfusionMatrixOptions::validate() const {
-  static const std::vector<std::string> kKnown = {"none", "true", "pred", "all"};
-  if (std::find(kKnown.begin(), kKnown.end(), normalize) != kKnown.end()) return;
-  throw ConfigError("[ConfusionMatrix] found normalize '" + normalize + "', expected none, true, pred or all; " +
-                    known_and_nearest(normalize, kKnown));
+const OptionFields& ConfusionMatrixOptions::fields() {
+  using O = ConfusionMatrixOptions;
+  static const OptionFields kFields = OptionFields::of<O>("ConfusionMatrix", [](const FieldAdder<O>& add) {
+    add_classes(add);
+    add("normalize", &O::normalize, "shares of each target, of each prediction, or of all; none: counts").one_of({"none", "true", "pred", "all"});
+    add("flatten", &O::flatten, "also reports each cell");
+  });
+  return kFields;
 }
 
 ConfusionMatrix::ConfusionMatrix(ConfusionMatrixOptions options)

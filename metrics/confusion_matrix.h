@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "class_metric.h"
 
 #include <cstdint>
@@ -17,8 +18,9 @@ struct ConfusionMatrixOptions {
   std::string prediction = "prediction";   // of the outputs: scores [N, classes, ...]
   std::vector<std::string> class_names{};  // empty: 0, 1, ...
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Which classes are taken for which: a table for people, text(), a row per target. Of more than 20 classes the table

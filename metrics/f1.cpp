@@ -1,5 +1,6 @@
 #include "metrics/f1.h"
 
+#include "metrics/detail/class_fields.h"
 #include "base/error.h"
 #include "base/detail/nearest.h"
 
@@ -41,19 +42,20 @@ double weighted(const std::vector<Share>& classes) {
 
 }  // namespace
 
-void F1Options::validate() const {
-  static const std::vector<std::string> kKnown = {"macro", "micro", "weighted", "none"};
-  if (average.empty())
-    throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
-  for (const std::string& name : average) {
-    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
-      throw ConfigError("[F1] found average '" + name + "', expected macro, micro, weighted or none; " +
-                        known_and_nearest(name, kKnown));
-    }
-    if (std::count(average.begin(), average.end(), name) > 1) {
-      throw ConfigError("[F1] found average '" + name + "' twice, expected each once; remove one");
-    }
-  }
+const OptionFields& F1Options::fields() {
+  using O = F1Options;
+  static const OptionFields kFields = OptionFields::of<O>("F1", [](const FieldAdder<O>& add) {
+    add_classes(add);
+    add("average", &O::average, "over the classes; none: one value per class").one_of({"macro", "micro", "weighted", "none"}).one_or_list();
+    add.rule([](const O& o) {
+      if (o.average.empty()) throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
+      for (const std::string& name : o.average) {
+        if (std::count(o.average.begin(), o.average.end(), name) == 1) continue;
+        throw ConfigError("[F1] found average '" + name + "' twice, expected each once; remove one");
+      }
+    });
+  });
+  return kFields;
 }
 
 F1::F1(F1Options options)

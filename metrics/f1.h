@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "class_metric.h"
 
 #include <cstdint>
@@ -16,8 +17,9 @@ struct F1Options {
   std::string prediction = "prediction";         // of the outputs: scores [N, classes, ...]
   std::vector<std::string> class_names{};        // empty: 0, 1, ...
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // F1 of samples that belong to one class each: 2 TP / (2 TP + FP + FN), reported as "f1_macro", "f1_micro",

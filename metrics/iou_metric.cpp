@@ -1,6 +1,7 @@
 #include "metrics/iou_metric.h"
 
 #include <c10/util/StringUtil.h>
+#include "metrics/detail/class_fields.h"
 #include "base/error.h"
 #include "metrics/detail/text_table.h"
 #include "base/detail/nearest.h"
@@ -32,19 +33,20 @@ double mean_of(const std::vector<double>& values) {
 
 }  // namespace
 
-void IoUMetricOptions::validate() const {
-  static const std::vector<std::string> kKnown = {"mIoU", "mDice", "mFscore"};
-  if (iou_metrics.empty())
-    throw ConfigError("[IoUMetric] found no iou_metrics, expected some of mIoU, mDice, mFscore; name one");
-  for (const std::string& name : iou_metrics) {
-    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
-      throw ConfigError("[IoUMetric] found iou_metrics '" + name + "', expected mIoU, mDice or mFscore; " +
-                        known_and_nearest(name, kKnown));
-    }
-  }
-  if (!std::isfinite(beta) || beta <= 0) {
-    throw ConfigError(c10::str("[IoUMetric] found beta ", beta, ", expected a number above 0; correct it"));
-  }
+const OptionFields& IoUMetricOptions::fields() {
+  using O = IoUMetricOptions;
+  static const OptionFields kFields = OptionFields::of<O>("IoUMetric", [](const FieldAdder<O>& add) {
+    add_classes(add);
+    add("iou_metrics", &O::iou_metrics, "what is reported").one_of({"mIoU", "mDice", "mFscore"}).one_or_list();
+    add("nan_to_num", &O::nan_to_num, "takes the place of NaN; nothing: means leave NaN out").in(Range().or_infinity());
+    add("beta", &O::beta, "weight of the recall in mFscore").in(above(0));
+    add("per_class", &O::per_class, "also the values of each class");
+    add.rule([](const O& o) {
+      require<ConfigError>(!o.iou_metrics.empty(),
+                           "[IoUMetric] found no iou_metrics, expected some of mIoU, mDice, mFscore; name one");
+    });
+  });
+  return kFields;
 }
 
 IoUMetric::IoUMetric(IoUMetricOptions options)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../base/options.h"
 #include "class_metric.h"
 
 #include <cstdint>
@@ -21,8 +22,9 @@ struct IoUMetricOptions {
   std::string prediction = "prediction";            // of the outputs: scores [N, classes, ...]
   std::vector<std::string> class_names{};           // empty: 0, 1, ...
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // mmsegmentation's IoUMetric, in [0, 1] where that has per cent:

@@ -2,12 +2,14 @@
 
 #include "../base/batch.h"
 #include "weighted_mean.h"
-#include "../core/train_context.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
 namespace duet {
+
+using MetricValues = std::map<std::string, double>;
 
 // A figure over a whole evaluation, accumulated on the device and read once at the end. Shares (accuracy, IoU, F1) are
 // in [0, 1], never per cent.

@@ -24,7 +24,7 @@ at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double p) {
 
 at::Tensor one_on(at::Device device) { return at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(device)); }
 
-GradientCheck clip_norm(const std::vector<at::Tensor>& gradients, const ClipGradOptions& clip, const at::Tensor& loss_scale,
+GradientCheck clip_norm(const std::vector<at::Tensor>& gradients, const ClipNorm& clip, const at::Tensor& loss_scale,
                           bool check_finite) {
   GradientCheck verdict;
   verdict.norm = total_norm(gradients, clip.norm_type);
@@ -42,7 +42,7 @@ at::Tensor unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& l
 }
 
 // Any other power of gradients that are finite, and scaled at that, soon overflows: it tells nothing of them.
-GradientCheck clip_other_norm(const std::vector<at::Tensor>& gradients, const ClipGradOptions& clip,
+GradientCheck clip_other_norm(const std::vector<at::Tensor>& gradients, const ClipNorm& clip,
                                 const at::Tensor& loss_scale) {
   const at::Tensor found_inf = unscale(gradients, loss_scale);
   GradientCheck verdict = clip_norm(gradients, clip, {}, /*check_finite=*/false);
@@ -62,13 +62,30 @@ GradientCheck clip_value(const std::vector<at::Tensor>& gradients, double limit,
 
 }  // namespace
 
-GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGradOptions>& clip,
+const OptionFields& ClipNorm::fields() {
+  static const OptionFields kFields = OptionFields::of<ClipNorm>("ClipNorm", [](const FieldAdder<ClipNorm>& add) {
+    add("max_norm", &ClipNorm::max_norm, "largest global norm of all gradients").in(above(0));
+    add("norm_type", &ClipNorm::norm_type, "which norm: the p of the p-norm").in(at_least(1).or_infinity());
+  });
+  return kFields;
+}
+
+const OptionFields& ClipValue::fields() {
+  static const OptionFields kFields = OptionFields::of<ClipValue>("ClipValue", [](const FieldAdder<ClipValue>& add) {
+    add("clip_value", &ClipValue::clip_value, "largest magnitude of a gradient's element").in(above(0)).needed();
+  });
+  return kFields;
+}
+
+GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
                                 const at::Tensor& loss_scale, bool check_finite) {
-  if (clip && clip->clip_value) return clip_value(gradients, *clip->clip_value, loss_scale, check_finite);
-  if (clip && clip->norm_type > 2 && std::isfinite(clip->norm_type) && (check_finite || loss_scale.defined())) {
-    return clip_other_norm(gradients, *clip, loss_scale);
+  if (const auto* by_value = clip ? std::get_if<ClipValue>(&*clip) : nullptr) {
+    return clip_value(gradients, by_value->clip_value, loss_scale, check_finite);
   }
-  if (clip) return clip_norm(gradients, *clip, loss_scale, check_finite);
+  if (const auto* norm = clip ? std::get_if<ClipNorm>(&*clip) : nullptr) {
+    const bool other = norm->norm_type > 2 && std::isfinite(norm->norm_type) && (check_finite || loss_scale.defined());
+    return other ? clip_other_norm(gradients, *norm, loss_scale) : clip_norm(gradients, *norm, loss_scale, check_finite);
+  }
   GradientCheck verdict;
   verdict.grad_scale = loss_scale;
   if (check_finite) verdict.found_inf = find_non_finite(gradients, one_on(gradients.front().device()));

@@ -1,17 +1,28 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include "../base/options.h"
 
 #include <optional>
+#include <variant>
 #include <vector>
 
 namespace duet {
 
-struct ClipGradOptions {
-  double max_norm = 1.0;               // > 0: global norm of all gradients
-  double norm_type = 2.0;              // >= 1, or infinity
-  std::optional<double> clip_value{};  // > 0: clamps every element to [-clip_value, clip_value] instead
+// Scales all gradients so that their norm is at most max_norm.
+struct ClipNorm {
+  double max_norm = 1.0;
+  double norm_type = 2.0;
+  static const OptionFields& fields();
 };
+
+// Clamps every element to [-clip_value, clip_value].
+struct ClipValue {
+  double clip_value = 0;  // must be given
+  static const OptionFields& fields();
+};
+
+using ClipGrad = std::variant<ClipNorm, ClipValue>;
 
 // What an optimizer needs to know of the gradients of a step: see Optimizer::step. All float32 on the device, undefined
 // where nothing was asked for.
@@ -24,7 +35,7 @@ struct GradientCheck {
 // Unscaling, the check for inf and NaN, and clipping, in torch's order and without a host read. Where the norm is known it
 // says whether all gradients are finite, and dividing by scale and clip factor is left to the optimizer's kernel; clipping by
 // value changes the gradients in place. `loss_scale`: float32 [1], or undefined.
-GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGradOptions>& clip,
+GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
                                 const at::Tensor& loss_scale, bool check_finite);
 
 }  // namespace duet

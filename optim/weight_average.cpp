@@ -31,20 +31,19 @@ bool has_16_bits(const at::Tensor& tensor) {
 
 }  // namespace
 
-void WeightAverageOptions::validate() const {
-  const std::vector<std::string> types = {kExponential, kAnnealing, kStochastic};
-  if (type != kExponential && type != kAnnealing && type != kStochastic) {
-    throw ConfigError(c10::str("[WeightAverageOptions] type is '", type, "', expected an average; ",
-                               known_and_nearest(type, types)));
-  }
-  if (!(momentum > 0 && momentum <= 1)) {
-    throw ConfigError(c10::str("[WeightAverageOptions] momentum is ", momentum, ", expected a number in (0, 1]: how much "
-                               "the new value counts, usually little"));
-  }
-  if (gamma < 1) throw ConfigError(c10::str("[WeightAverageOptions] gamma is ", gamma, ", expected an integer >= 1"));
-  if (interval < 1) {
-    throw ConfigError(c10::str("[WeightAverageOptions] interval is ", interval, ", expected an integer >= 1"));
-  }
+const OptionFields& WeightAverageOptions::fields() {
+  using O = WeightAverageOptions;
+  static const OptionFields kFields = OptionFields::of<O>("WeightAverageOptions", [](const FieldAdder<O>& add) {
+    const std::vector<std::string> types = {kExponential, kAnnealing, kStochastic};
+    Range share = between(0, 1);
+    share.above_low = true;
+    add("type", &O::type, "how weights are averaged").one_of(types).expects("an average; known: " + join(types));
+    add("momentum", &O::momentum, "how much the new value counts").in(share)
+        .expects("a number in (0, 1]: how much the new value counts, usually little");
+    add("gamma", &O::gamma, "of MomentumAnnealingEMA").in(at_least(1));
+    add("interval", &O::interval, "steps between averagings").in(at_least(1));
+  });
+  return kFields;
 }
 
 WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device device)

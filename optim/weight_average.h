@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include "../base/options.h"
 #include "../base/batch.h"
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct WeightAverageOptions {
   int64_t gamma = 100;       // >= 1
   int64_t interval = 1;      // >= 1: steps between averagings
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Averages of tensors that steps change. update() is code of the step: it reads nothing back to the host and holds no

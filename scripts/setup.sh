@@ -121,7 +121,7 @@ prepare() {
 # on them are then skipped.
 prepare_tests() {
   if [[ -z $torch ]]; then
-    install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests read duet's files with (37 MB)" -tests
+    install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests read duet's files with, clang-format (39 MB)" -tests
   fi
 }
 

@@ -92,6 +92,20 @@ std::string encode_values(const std::map<std::string, StateValue>& values) {
   return document.dump(2) + "\n";
 }
 
+namespace {
+
+// Checkpoints from before 0.2 say "update" where it is "step" now.
+std::string present_name(const std::string& name) {
+  static const std::map<std::string, std::string> kFormerNames = {
+      {"trainer.update", "trainer.step"},
+      {"trainer.update_in_epoch", "trainer.step_in_epoch"},
+      {"trainer.validated_update", "trainer.validated_step"}};
+  const auto known = kFormerNames.find(name);
+  return known == kFormerNames.end() ? name : known->second;
+}
+
+}  // namespace
+
 std::map<std::string, StateValue> decode_values(const std::string& text, const std::string& path) {
   std::map<std::string, StateValue> values;
   std::string at;
@@ -99,7 +113,7 @@ std::map<std::string, StateValue> decode_values(const std::string& text, const s
     const json document = json::parse(text);
     for (const auto& [name, value] : document.items()) {
       at = " at '" + name + "'";
-      values.emplace(name, to_value(value));
+      values.emplace(present_name(name), to_value(value));
     }
   } catch (const json::exception& error) {
     throw CheckpointError(c10::str("[CheckpointStore] '", path, "' is not as expected", at, ": ", error.what(),

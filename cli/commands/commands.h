@@ -2,7 +2,7 @@
 
 #include "../config/run_config.h"
 
-#include "../../distributed/launch.h"
+#include "../../distributed/init_distributed.h"
 
 #include <cstdint>
 #include <string>

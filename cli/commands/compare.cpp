@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "core/task.h"
 #include "base/detail/tensor_compare.h"
-#include "hooks/callback_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
@@ -66,13 +65,6 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
   return run;
 }
 
-std::unique_ptr<Hook> record_validations(Half& half) {
-  auto hook = std::make_unique<CallbackHook>("compare", kLowest);
-  hook->on(HookPoint::kAfterVal,
-           [&half](TrainContext& context) { half.validations.emplace_back(context.step, context.metrics); });
-  return as_hook(std::move(hook));
-}
-
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
 Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, int64_t steps) {
   log_info("compare: " + mode);
@@ -83,7 +75,10 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   Half half;
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured, steps));
-  run.trainer->add_hook(record_validations(half));
+  const auto record = [&half](TrainContext& at) {
+    half.validations.emplace_back(at.progress.step, at.evaluation.metrics);
+  };
+  run.trainer->on(HookPoint::kAfterVal, record, "compare", kLowest);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
 
   half.initial = snapshot(run.trainer->task());

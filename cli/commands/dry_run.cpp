@@ -4,9 +4,8 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/scratch_folder.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
-#include "hooks/callback_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include <nlohmann/json.hpp>
 
@@ -34,6 +33,7 @@ class ShortEpoch : public DataSource {
   }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
+  void set_shard(int64_t rank, int64_t world_size) override { data_.set_shard(rank, world_size); }
   std::optional<DataShard> shard() const override { return data_.shard(); }
   StateDict state_dict() const override { return data_.state_dict(); }
   void load_state_dict(const StateDict& state) override { data_.load_state_dict(state); }
@@ -82,9 +82,8 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
-  auto stop = std::make_unique<CallbackHook>("dry_run", kLowest);
-  stop->on(HookPoint::kAfterTrainEpoch, [](TrainContext& context) { context.request_stop("a dry run"); });
-  run.trainer->add_hook(std::move(stop));
+  run.trainer->on(
+      HookPoint::kAfterTrainEpoch, [](TrainContext& at) { at.control.request_stop("a dry run"); }, "dry_run", kLowest);
   ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
   run.trainer->train(data, run.val.get());
   if (run.trainer->outcome() == RunOutcome::kInterrupted) return false;

@@ -2,7 +2,7 @@
 #include "cli/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include <nlohmann/json.hpp>
 
 #include <iostream>

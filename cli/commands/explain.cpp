@@ -155,7 +155,7 @@ void print_groups(const Explained& explained) {
       common += (common.empty() ? "" : ", ") + name + " " + *values.begin();
     }
   }
-  std::printf("parameter groups of %s:\n  %3s  %-32s", explained.config.trainer.optimizer.type.c_str(), "", "name");
+  std::printf("parameter groups of %s:\n  %3s  %-32s", explained.config.trainer.optimizer.type().c_str(), "", "name");
   for (const std::string& column : columns) std::printf(" %14s", column.c_str());
   std::printf(" %10s %12s\n", "parameters", "elements");
   for (std::size_t i = 0; i < explained.groups.size(); ++i) {
@@ -182,7 +182,7 @@ std::vector<std::string> schedule_problems(const Explained& explained) {
       const double initial = numbers.get(group, number);
       for (int64_t step = 0; step < steps; step += stride) {
         try {
-          check_optimizer_number(explained.config.trainer.optimizer.type, number, curve.at(step, initial));
+          explained.config.trainer.optimizer.check_number(number, curve.at(step, initial));
         } catch (const ConfigError& error) {
           problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at step ", step,
                                       " in group ", group, ": ", error.what()));

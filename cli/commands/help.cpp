@@ -21,8 +21,7 @@ std::string padded(const std::string& text, std::size_t width) {
 
 // "integer, at least 1; default 3"
 std::string value_text(const ConfigKey& key) {
-  std::string text = key.choices.empty() ? key.type : join(key.choices);
-  if (!key.range.empty()) text += ", " + key.range;
+  std::string text = key.type + (key.range.empty() ? "" : ", " + key.range);
   if (key.required) return text + "; required";
   return key.fallback.empty() ? text : text + "; default " + key.fallback;
 }
@@ -35,7 +34,7 @@ void print_rows(const std::vector<Row>& rows) {
 
 void print_keys(const Keys& keys) {
   std::vector<Row> rows;
-  for (const ConfigKey& key : keys) rows.emplace_back(key.path, value_text(key));
+  for (const ConfigKey& key : keys) rows.emplace_back(key.path, value_text(key) + (key.meaning.empty() ? "" : "  # " + key.meaning));
   print_rows(rows);
 }
 

@@ -7,7 +7,7 @@
 #include "cli/report.h"
 #include "cli/run_lock.h"
 #include "checkpoint/checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/graph_trainer.h"
@@ -142,12 +142,12 @@ std::string checkpoint_to_resume(const RunConfig& config, const std::string& fro
 
 // What a resumed run says, and does with the checkpoints that it does not go on from.
 void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path, const BaseTrainer& trainer) {
-  log_info(c10::str("resumed from '", path, "' after step ", trainer.step()));
+  log_info(c10::str("resumed from '", path, "' after step ", trainer.progress().step));
   if (from != "auto" && !CheckpointStore(checkpoint_root(config)).list().empty()) {
     const auto parent = std::filesystem::weakly_canonical(path).parent_path();
     const auto root = std::filesystem::weakly_canonical(checkpoint_root(config));
     if (parent == root) {
-      set_later_ones_aside(checkpoint_root(config), trainer.step());
+      set_later_ones_aside(checkpoint_root(config), trainer.progress().step);
     } else {
       set_aside(checkpoint_root(config));
     }
@@ -183,7 +183,7 @@ void start_anew(const RunConfig& config, BaseTrainer& trainer) {
 // Saves an interrupted run, unless the checkpoint hook has done so.
 void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
   const std::string root = checkpoint_root(config);
-  const std::string folder = CheckpointStore::folder_name(trainer.step());
+  const std::string folder = CheckpointStore::folder_name(trainer.progress().step);
   const std::string saved = from_main(config.communicator(), [&] {
     for (const std::string& path : CheckpointStore(root).list()) {
       // If not saved now then before this run was resumed, with the same content.
@@ -195,7 +195,7 @@ void save_interrupted_run(const RunConfig& config, BaseTrainer& trainer) {
 }
 
 void print_summary(const RunConfig& config, const Run& run) {
-  std::cout << to_string(run.trainer->outcome()) << " after " << run.trainer->step() << " steps in "
+  std::cout << to_string(run.trainer->outcome()) << " after " << run.trainer->progress().step << " steps in "
             << config.mode << " mode";
   if (run.graph != nullptr) {
     std::cout << " (" << run.graph->replays() << " replayed, " << run.graph->eager_steps() << " eager)";
@@ -220,7 +220,7 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
 }
 
 int train(const TrainArguments& arguments, RunConfig& config) {
-  Communicator* const ranks = config.communicator();
+  Communicator& ranks = config.communicator();
   run_on_main(ranks, [&] { check_writable(arguments.json); });
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
   // From here on, so that one during a long set-up counts too, and until the process is gone.
@@ -242,10 +242,10 @@ int train(const TrainArguments& arguments, RunConfig& config) {
   give_config_to_logger(config, *run.trainer);
 
   if (run.trainer->finished()) {
-    log_info(c10::str("this run has finished its ", run.trainer->step(),
+    log_info(c10::str("this run has finished its ", run.trainer->progress().step,
                       " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
-  speak_up();
+  show_warnings_of_all_ranks();
   run.trainer->train(*run.train, run.val.get());
 
   if (config.is_main()) {

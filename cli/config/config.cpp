@@ -49,7 +49,7 @@ const std::string& ConfigNode::path() const { return data_->path; }
 const std::string& ConfigNode::text() const { return data_->text; }
 
 bool ConfigNode::is_empty() const {
-  if (data_->kind == Kind::kValue || data_->probing) return false;
+  if (data_->kind == Kind::kValue) return false;
   return std::all_of(data_->items.begin(), data_->items.end(),
                      [](const auto& item) { return item.second->kind == Kind::kAbsent; });
 }
@@ -67,7 +67,6 @@ ConfigNode ConfigNode::child(const std::string& key) const {
   auto absent = std::make_shared<Data>();
   absent->origin = data_->origin;
   absent->path = join_path(data_->path, key);
-  absent->probing = data_->probing;
   data_->items.emplace_back(key, absent);
   return ConfigNode(absent);
 }
@@ -83,7 +82,6 @@ std::vector<std::string> ConfigNode::keys() const {
 
 std::vector<ConfigNode> ConfigNode::list(const std::string& key) const {
   const ConfigNode node = child(key);
-  about(key).type = "list";
   std::vector<ConfigNode> nodes;
   if (node.data_->is_unset()) return nodes;
   if (node.kind() != Kind::kList) fail_at(*node.data_, c10::str("is ", describe(*node.data_), ", expected a list"));
@@ -107,20 +105,7 @@ std::string known_or_foreign(const std::string& key, const Data& map) {
 
 }  // namespace
 
-void ConfigNode::check_keys(const std::function<void()>& read) const {
-  data_->checking = true;
-  try {
-    read();
-  } catch (const KeysRead&) {
-  } catch (...) {
-    data_->checking = false;
-    throw;
-  }
-  data_->checking = false;
-}
-
 void ConfigNode::reject_unknown() const {
-  if (data_->probing) throw KeysRead{};
   if (data_->kind != Kind::kMap && data_->kind != Kind::kList) return;
   for (const auto& [key, item] : data_->items) {
     if (data_->kind == Kind::kMap && !data_->knows(key)) {
@@ -132,7 +117,6 @@ void ConfigNode::reject_unknown() const {
     }
     if (!item->check_later) ConfigNode(item).reject_unknown();
   }
-  if (data_->checking) throw KeysRead{};
 }
 
 void ConfigNode::check_later() const { data_->check_later = true; }

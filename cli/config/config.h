@@ -10,19 +10,6 @@
 
 namespace duet {
 
-// A key that code reads, as its reading call describes it.
-struct ConfigKey {
-  std::string path;                  // "max_steps", "clip_grad.max_norm": from the node that was asked
-  std::string type;                  // "integer", "list of numbers", "map", ...
-  std::string fallback;              // YAML text of the default; empty: none
-  bool required = false;
-  std::string range;                 // "at least 1"; empty: any
-  std::vector<std::string> choices;  // empty: any
-};
-
-// Thrown by reject_unknown() of a probe, and within check_keys().
-struct KeysRead {};
-
 // One node of a configuration: a map, a list, a single value, null, or absent. It is a handle: copies see the same
 // tree. Each node knows where it was written ("config.yaml:12", "command line") and its path ("data.train.lr").
 //
@@ -43,10 +30,6 @@ class ConfigNode {
   // `$${` stands for `${`. Where that is the whole value, it is read as a YAML scalar (a number, true, null), else as text.
   static ConfigNode parse_file(const std::string& path);
   static ConfigNode parse_text(const std::string& text, const std::string& source);
-
-  // For finding out with schema() what a function reads: in this map (a text as above) and below, a needed key that is
-  // missing reads as zero or empty, no range is checked, and reject_unknown() throws KeysRead, as all keys are read by then.
-  static ConfigNode probe(const std::string& text = "{}");
 
   // Sets "model.channels.0=16": a dotted path (a word with dots of its own in quotes), list items by index (one past the end
   // appends), the value read as YAML in place of what was there. Maps that are missing on the way are made.
@@ -87,16 +70,11 @@ class ConfigNode {
   // One of `choices`.
   std::string read_choice(const std::string& key, const std::string& fallback,
                           const std::vector<std::string>& choices) const;
-  // What schema() calls the value of `key`, once it was read, where "text" would say too little: "integer or fraction".
-  void note_kind(const std::string& key, const std::string& kind) const;
   // Bytes: a whole number, or one with a unit: "512 MiB", "2GB".
   int64_t read_bytes(const std::string& key, int64_t fallback) const;
 
   // Throws for the first key in this node and below that nobody read: place, path, all known keys, the nearest one.
   void reject_unknown() const;
-  // Runs `read`, which ends where it would reject this node's unknown keys: all of them are read and right by then, and
-  // nothing is built of them.
-  void check_keys(const std::function<void()>& read) const;
   // Leaves this node out of the reject_unknown() of the nodes above: whoever builds from it later checks it.
   void check_later() const;
 
@@ -112,17 +90,12 @@ class ConfigNode {
   // Everything as YAML, defaults that were read included, with a comment that says where each value came from.
   std::string dump() const;
 
-  // The keys that were read here and below, in the order of their first reading.
-  std::vector<ConfigKey> schema() const;
-
   struct Data;
 
  private:
   explicit ConfigNode(std::shared_ptr<Data> data) : data_(std::move(data)) {}
   // Throws unless this node is a map (or nothing at all).
   void require_map() const;
-  // What schema() says of `key`.
-  ConfigKey& about(const std::string& key) const;
 
   std::shared_ptr<Data> data_;
 };

@@ -25,10 +25,6 @@ struct ConfigNode::Data {
   bool replaces = false;  // a map with _delete_: true: it takes the place of the base's
   // Where `type` beside this key was changed by somebody who let the key stand, and what to write to drop it.
   std::string outlived_at, way_out;
-  bool probing = false;  // see ConfigNode::probe
-  bool checking = false;  // see ConfigNode::check_keys
-  ConfigKey key;         // what was asked of it; its path is filled in by schema()
-  bool kind_noted = false;  // its type is what note_kind() said
 
   std::shared_ptr<Data> get(const std::string& name) const {
     for (const auto& item : items) {

@@ -1,11 +1,10 @@
 #include "cli/config/config_json.h"
 
+#include "base/detail/parse_number.h"
 #include "cli/config/config_data.h"
 
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 namespace duet {
 
@@ -15,25 +14,15 @@ using Json = nlohmann::ordered_json;
 using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 
-// All of the text as a number of this type.
-template <class T>
-std::optional<T> number(const std::string& text) {
-  const char* const from = text.data() + (text.size() > 1 && text.front() == '+' ? 1 : 0);
-  const char* const end = text.data() + text.size();
-  T value{};
-  const auto [stopped, error] = std::from_chars(from, end, value);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return value;
-}
-
 Json scalar(const Data& data) {
   const std::string& text = data.text;
   if (data.quoted) return text;
   if (is_null_word(text)) return nullptr;
   if (text == "true" || text == "True") return true;
   if (text == "false" || text == "False") return false;
-  if (const auto whole = number<int64_t>(text)) return *whole;
-  if (const auto real = number<double>(text); real && std::isfinite(*real)) return *real;
+  const std::string_view digits = std::string_view(text).substr(text.size() > 1 && text.front() == '+' ? 1 : 0);
+  if (const auto whole = parse_number<int64_t>(digits)) return *whole;
+  if (const auto real = parse_number<double>(digits); real && std::isfinite(*real)) return *real;
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include <c10/util/StringUtil.h>
 #include "cli/config/config_data.h"
 #include "base/detail/nearest.h"
+#include "base/detail/parse_number.h"
 
 #include <cctype>
 #include <charconv>
@@ -19,14 +20,10 @@ std::string lowered(std::string text) {
   return text;
 }
 
+// YAML's numbers may have a plus.
 template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  const char* begin = text.data() + (text.size() > 1 && text[0] == '+' ? 1 : 0);
-  const char* end = text.data() + text.size();
-  Number value{};
-  const auto [stop, error] = std::from_chars(begin, end, value);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return value;
+std::optional<Number> number_of(const std::string& text) {
+  return parse_number<Number>(std::string_view(text).substr(text.size() > 1 && text[0] == '+' ? 1 : 0));
 }
 
 // One reader per type: the value, or nothing if the text is of another type; and what it is called in messages and help.
@@ -36,7 +33,6 @@ struct Reader;
 template <>
 struct Reader<bool> {
   static constexpr const char* kName = "true or false";
-  static constexpr const char* kType = "true/false";
   static std::optional<bool> parse(const Data& data) {
     if (data.quoted) return std::nullopt;
     const std::string word = lowered(data.text);  // the words of YAML 1.1, which mmengine's users write
@@ -50,9 +46,8 @@ struct Reader<bool> {
 template <>
 struct Reader<int64_t> {
   static constexpr const char* kName = "an integer";
-  static constexpr const char* kType = "integer";
   static std::optional<int64_t> parse(const Data& data) {
-    return data.quoted ? std::nullopt : parse_number<int64_t>(data.text);
+    return data.quoted ? std::nullopt : number_of<int64_t>(data.text);
   }
   static std::string text(int64_t value) { return std::to_string(value); }
 };
@@ -60,12 +55,11 @@ struct Reader<int64_t> {
 template <>
 struct Reader<double> {
   static constexpr const char* kName = "a number";
-  static constexpr const char* kType = "number";
   static std::optional<double> parse(const Data& data) {
     if (data.quoted) return std::nullopt;
     std::string word = lowered(data.text);
     if (word == ".inf" || word == "-.inf") word.erase(word.find('.'), 1);
-    const std::optional<double> value = parse_number<double>(word);
+    const std::optional<double> value = number_of<double>(word);
     return value && std::isnan(*value) ? std::nullopt : value;
   }
   static std::string text(double value) {
@@ -78,7 +72,6 @@ struct Reader<double> {
 template <>
 struct Reader<std::string> {
   static constexpr const char* kName = "text";
-  static constexpr const char* kType = "text";
   static std::optional<std::string> parse(const Data& data) { return data.text; }
   static std::string text(const std::string& value) { return yaml_scalar(value, false); }
 };
@@ -114,30 +107,6 @@ std::string text_of(const T& value) {
   }
 }
 
-template <class T>
-void note_type(Data& data) {
-  if (data.kind_noted) return;
-  ConfigKey& key = data.key;
-  std::string name;
-  if constexpr (kIsList<T>) {
-    name = c10::str("list of ", Reader<typename T::value_type>::kType, std::is_same_v<T, std::vector<std::string>> ? "" : "s");
-  } else {
-    name = Reader<T>::kType;
-  }
-  if (key.type.empty()) key.type = name;
-  if (key.type.find(name) == std::string::npos) key.type += " or " + name;
-}
-
-// Bounds of a width that only keeps products of counts in range say nothing to a reader.
-template <class Number>
-std::string range_text(Number min, Number max) {
-  const bool above_zero = std::is_floating_point_v<Number> && min == std::numeric_limits<Number>::min();
-  const bool bounded = max < static_cast<Number>(std::numeric_limits<int>::max());
-  const std::string low = text_of(min);
-  if (above_zero) return bounded ? "above 0, up to " + text_of(max) : "above 0";
-  return bounded ? low + " to " + text_of(max) : "at least " + low;
-}
-
 // "above 0 and at most 1": what a message expects. Infinity never lies in a range that ends at the largest number.
 std::string bounds_text(double min, double max) {
   const bool above_zero = min == std::numeric_limits<double>::min();
@@ -151,27 +120,21 @@ std::string bounds_text(double min, double max) {
 template <class T>
 std::optional<T> ConfigNode::find(const std::string& key) const {
   const ConfigNode node = child(key);
-  note_type<T>(*node.data_);
-  const bool section = node.data_->probing && node.kind() == Kind::kMap;
-  if (node.data_->is_unset() || section) return std::nullopt;
+  if (node.data_->is_unset()) return std::nullopt;
   return parse_value<T>(*node.data_);
 }
 
 template <class T>
 T ConfigNode::read(const std::string& key, const T& fallback) const {
   const std::optional<T> value = find<T>(key);
-  Data& data = *child(key).data_;
-  data.key.fallback = text_of(fallback);
   if (value) return *value;
-  data.fallback = data.key.fallback;
+  child(key).data_->fallback = text_of(fallback);
   return fallback;
 }
 
 template <class T>
 T ConfigNode::need(const std::string& key) const {
   std::optional<T> value = find<T>(key);
-  about(key).required = true;
-  if (!value && data_->probing) return T{};
   if (!value) fail_missing(key, "add it");
   return *value;
 }
@@ -200,31 +163,27 @@ template std::vector<std::string> ConfigNode::need(const std::string&) const;
 
 int64_t ConfigNode::read_int(const std::string& key, int64_t fallback, int64_t min, int64_t max) const {
   const int64_t value = read<int64_t>(key, fallback);
-  about(key).range = range_text(min, max);
-  if ((value >= min && value <= max) || data_->probing) return value;
+  if ((value >= min && value <= max)) return value;
   const bool open = max == std::numeric_limits<int64_t>::max();
   fail_value(key, c10::str("an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
 }
 
 double ConfigNode::read_number(const std::string& key, double fallback, double min, double max) const {
   const double value = read<double>(key, fallback);
-  about(key).range = range_text(min, max);
-  if ((value >= min && value <= max) || data_->probing) return value;
+  if ((value >= min && value <= max)) return value;
   fail_value(key, "a number " + bounds_text(min, max));
 }
 
 std::string ConfigNode::read_choice(const std::string& key, const std::string& fallback,
                                     const std::vector<std::string>& choices) const {
   const std::string value = read<std::string>(key, fallback);
-  about(key).choices = choices;
-  if (std::find(choices.begin(), choices.end(), value) != choices.end() || data_->probing) return value;
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return value;
   fail_value(key, c10::str("one of ", join(choices), did_you_mean(value, choices)));
 }
 
 int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   const std::optional<std::string> text = find<std::string>(key);
   const int64_t by_default = text ? fallback : read<int64_t>(key, fallback);
-  about(key).type = "bytes";
   if (!text) return by_default;
   static const std::vector<std::pair<std::string, double>> kUnits = {
       {"", 1}, {"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
@@ -234,7 +193,7 @@ int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));
   std::string number = text->substr(0, digits);
   while (!number.empty() && number.back() == ' ') number.pop_back();
-  const std::optional<double> value = parse_number<double>(number);
+  const std::optional<double> value = number_of<double>(number);
   for (const auto& [name, factor] : kUnits) {
     if (value && unit == name && *value >= 0 && *value * factor < 9e18) return static_cast<int64_t>(*value * factor);
   }

@@ -1,5 +1,7 @@
 #include "cli/config/distributed_config.h"
 
+#include "cli/config/config_options.h"
+
 #include <cmath>
 #include <limits>
 
@@ -24,10 +26,9 @@ double read_timeout(const ConfigNode& node, const char* key, double seconds) {
 }  // namespace
 
 void read_distributed(const ConfigNode& node, DistributedOptions& options, ConnectOptions& connect) {
+  options = read_options(node, options);
   options.bucket_bytes = read_mebibytes(node, "bucket_cap_mb", options.bucket_bytes);
   options.first_bucket_bytes = read_mebibytes(node, "first_bucket_mb", options.first_bucket_bytes);
-  options.find_unused_parameters = node.read<bool>("find_unused_parameters", options.find_unused_parameters);
-  options.broadcast_buffers = node.read<bool>("broadcast_buffers", options.broadcast_buffers);
   connect.timeout = read_timeout(node, "timeout", connect.timeout);
   connect.start_timeout = read_timeout(node, "start_timeout", connect.start_timeout);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "config.h"
-#include "../../distributed/connect.h"
+#include "../../distributed/init_distributed.h"
 #include "../../distributed/distributed_options.h"
 
 namespace duet {

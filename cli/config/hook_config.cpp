@@ -17,10 +17,7 @@
 
 namespace duet {
 
-namespace {
-
-// What stands under a built-in key that names no type; empty for other keys.
-const std::string& default_type(const std::string& key) {
+const std::string& default_hook_type(const std::string& key) {
   static const std::map<std::string, std::string> kTypes = {
       {"runtime_info", "RuntimeInfoHook"},    {"timer", "IterTimerHook"}, {"sampler_seed", "DistSamplerSeedHook"},
       {"visualization", "VisualizationHook"}, {"logger", "LoggerHook"},   {"param_scheduler", "ParamSchedulerHook"},
@@ -29,6 +26,8 @@ const std::string& default_type(const std::string& key) {
   const auto found = kTypes.find(key);
   return found != kTypes.end() ? found->second : kNone;
 }
+
+namespace {
 
 bool has_type(const ConfigNode& node) {
   if (node.kind() != ConfigNode::Kind::kMap) return false;
@@ -39,7 +38,7 @@ bool has_type(const ConfigNode& node) {
 // Keys beside the built-in ones.
 std::vector<std::string> further_keys(const ConfigNode& default_hooks) {
   std::vector<std::string> keys = default_hooks.keys();
-  std::erase_if(keys, [](const std::string& key) { return !default_type(key).empty(); });
+  std::erase_if(keys, [](const std::string& key) { return !default_hook_type(key).empty(); });
   return keys;
 }
 
@@ -79,11 +78,7 @@ const std::set<std::string>& builtin_types() {
 void check_builtin_hook(const ConfigNode& node, const HookContext& context, const std::string& otherwise) {
   const std::string type = node.find<std::string>("type").value_or(otherwise);
   if (builtin_types().count(type) == 0) return;
-  try {
-    make_hook(node, context, otherwise);
-  } catch (const KeysRead&) {
-    // A probe has seen all keys of this hook.
-  }
+  make_hook(node, context, otherwise);
 }
 
 bool drives_schedules(const ConfigNode& hook, const std::string& otherwise) {
@@ -94,7 +89,7 @@ bool drives_schedules(const ConfigNode& hook, const std::string& otherwise) {
 void check_schedules_have_a_hook(const ConfigNode& root, const HookLists& lists) {
   if (root.child("param_scheduler").is_empty()) return;
   for (const std::string& key : all_keys(lists.default_hooks)) {
-    if (drives_schedules(lists.default_hooks.child(key), default_type(key))) return;
+    if (drives_schedules(lists.default_hooks.child(key), default_hook_type(key))) return;
   }
   for (const ConfigNode& hook : lists.custom_hooks) {
     if (drives_schedules(hook, "")) return;
@@ -138,7 +133,7 @@ void check_builtin_hooks(const HookLists& lists, const std::vector<std::string>&
   context.validates = true;  // else it would be said twice that there is no validation
   for (const std::string& key : all_keys(lists.default_hooks)) {
     const ConfigNode node = lists.default_hooks.child(key);
-    if (!node.is_null()) check_builtin_hook(node, context, default_type(key));
+    if (!node.is_null()) check_builtin_hook(node, context, default_hook_type(key));
   }
   for (const ConfigNode& node : lists.custom_hooks) check_builtin_hook(node, context, "");
 }
@@ -148,7 +143,7 @@ void add_default_hooks(const HookLists& lists, const HookContext& context, BaseT
     const ConfigNode node = lists.default_hooks.child(key);
     if (node.is_null()) continue;
     node.located([&] {
-      ConfiguredHook made = make_hook(node, context, default_type(key));
+      ConfiguredHook made = make_hook(node, context, default_hook_type(key));
       register_default_hook(trainer, key, std::move(made.hook), made.priority);
     });
   }
@@ -165,7 +160,6 @@ void add_custom_hooks(const HookLists& lists, const HookContext& context, BaseTr
 
 std::optional<int> read_priority(const ConfigNode& node) {
   const std::optional<std::string> text = node.find<std::string>("priority");
-  node.note_kind("priority", "0 to 100, or one of " + join(priority_names()));
   if (!text) return std::nullopt;
   if (const std::optional<int> priority = parse_priority(*text)) return priority;
   node.fail_value("priority", "a number from 0 to 100 or a name; " + known_and_nearest(*text, priority_names()));
@@ -176,17 +170,6 @@ int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_
   if (!node.read<bool>("by_epoch", false)) return interval;
   if (context.steps_per_epoch > 0) return interval * context.steps_per_epoch;
   node.fail("by_epoch", "is true, but the data has no epochs; count in steps with by_epoch: false");
-}
-
-std::string read_rule(const ConfigNode& node) {
-  const bool given = node.find<std::string>("rule").has_value();
-  node.note_kind("rule", "greater, less");
-  return given ? node.read_choice("rule", "", {"greater", "less"}) : "";
-}
-
-std::string read_output(const ConfigNode& node, const std::string& key, const HookContext& context) {
-  const std::string path = node.find<std::string>(key).value_or("");
-  return context.scratch ? "" : path;
 }
 
 void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,

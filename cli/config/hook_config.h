@@ -1,6 +1,6 @@
 #pragma once
 
-#include "config.h"
+#include "config_options.h"
 #include "../registry.h"
 
 #include <cstdint>
@@ -38,18 +38,28 @@ void register_default_hook_types();
 void register_logger_hook_type();
 void register_custom_hook_types();
 
+// What stands under a built-in key of default_hooks that names no type; empty for other keys.
+const std::string& default_hook_type(const std::string& key);
+
 // What the factories share.
 
 // The key `priority`: a number from 0 to 100, or VERY_HIGH, NORMAL and the like.
 std::optional<int> read_priority(const ConfigNode& node);
 // The keys `interval` and `by_epoch`, in steps: with by_epoch it counts epochs.
 int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback, int64_t min);
-// The key `rule`: greater or less; empty if the metric's name is to say it.
-std::string read_rule(const ConfigNode& node);
-// A file or folder that a hook writes; empty for its default. Always empty in a scratch run.
-std::string read_output(const ConfigNode& node, const std::string& key, const HookContext& context);
 // Throws ConfigError if no validation reports `metric`; warns if there is none.
 void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                   const HookContext& context);
+
+template <class H>
+std::unique_ptr<H> without_options(ConfigNode& node, HookContext&) {
+  node.reject_unknown();
+  return std::make_unique<H>();
+}
+
+template <class H, Described Options>
+std::unique_ptr<H> with_options(ConfigNode& node, HookContext&) {
+  return std::make_unique<H>(read_all_options<Options>(node));
+}
 
 }  // namespace duet

@@ -1,10 +1,10 @@
 #include "cli/config/hook_config.h"
 #include "base/error.h"
+#include "base/detail/parse_number.h"
 #include "base/detail/nearest.h"
 #include "hooks/logger_hook.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace duet {
 
@@ -16,12 +16,10 @@ namespace {
 // A number of steps, or epoch, or global.
 int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
   const std::string text = node.read<std::string>("window_size", std::to_string(fallback));
-  node.note_kind("window_size", "integer, epoch or global");
   if (text == "epoch") return kEpochWindow;
   if (text == "global") return kGlobalWindow;
-  int64_t steps = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
-  if (error == std::errc() && end == text.data() + text.size() && steps >= 1) return steps;
+  const std::optional<int64_t> steps = parse_number<int64_t>(text);
+  if (steps && *steps >= 1) return *steps;
   node.fail_value("window_size", "a number of steps of at least 1, epoch or global");
 }
 
@@ -36,10 +34,16 @@ LogStatistic read_statistic(const ConfigNode& node) {
   return statistic;
 }
 
+// Empty for its default, and always in a scratch run.
+std::string output_of(const ConfigNode& node, const std::string& key, const HookContext& context) {
+  const std::string path = node.find<std::string>(key).value_or("");
+  return context.scratch ? "" : path;
+}
+
 // A sink of this type alone has a key of its own.
 void read_place(const ConfigNode& node, const HookContext& context, LogSinkOptions& sink) {
-  if (sink.type == "jsonl") sink.file = read_output(node, "file", context);
-  if (sink.type == "tensorboard" || sink.type == "wandb") sink.folder = read_output(node, "folder", context);
+  if (sink.type == "jsonl") sink.file = output_of(node, "file", context);
+  if (sink.type == "tensorboard" || sink.type == "wandb") sink.folder = output_of(node, "folder", context);
   if (sink.type != "wandb") return;
   sink.project = node.find<std::string>("project").value_or("");
   sink.name = node.find<std::string>("name").value_or("");
@@ -69,7 +73,6 @@ LogSinkOptions read_sink(const ConfigNode& node, const HookContext& context) {
 
 std::vector<LogSinkOptions> read_sinks(const ConfigNode& node, const HookContext& context,
                                        const std::vector<LogSinkOptions>& otherwise) {
-  node.note_kind("sinks", "list of " + join(sink_types()) + ", or maps with such a type");
   if (!node.child("sinks").exists() || node.child("sinks").is_null()) return otherwise;
   std::vector<LogSinkOptions> sinks;
   for (const ConfigNode& item : node.list("sinks")) sinks.push_back(read_sink(item, context));
@@ -77,18 +80,10 @@ std::vector<LogSinkOptions> read_sinks(const ConfigNode& node, const HookContext
 }
 
 std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
-  LoggerHookOptions options;
-  options.interval = node.read_int("interval", options.interval, 1);
-  options.by_epoch = node.read<bool>("by_epoch", options.by_epoch);
-  options.ignore_last = node.read<bool>("ignore_last", options.ignore_last);
-  options.log_metric_by_epoch = node.read<bool>("log_metric_by_epoch", options.log_metric_by_epoch);
-  options.window.window_size = node.read_int("window_size", options.window.window_size, 1);
-  options.window.mean_pattern = node.read<std::string>("mean_pattern", options.window.mean_pattern);
+  auto options = read_options<LoggerHookOptions>(node);
   for (const ConfigNode& item : node.list("custom_cfg")) options.window.custom_cfg.push_back(read_statistic(item));
   options.sinks = read_sinks(node, context, options.sinks);
-  options.file = read_output(node, "file", context);
-  options.progress = node.read<bool>("progress", options.progress);
-  options.model_summary = node.read<bool>("model_summary", options.model_summary);
+  if (context.scratch) options.file.clear();
   node.reject_unknown();
   // A run of its own, which does not belong among the steps of the training's files.
   if (context.evaluates) options.sinks = {{.type = "terminal"}};
@@ -97,6 +92,6 @@ std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
 
 }  // namespace
 
-void register_logger_hook_type() { register_hook("LoggerHook", logger); }
+void register_logger_hook_type() { register_hook("LoggerHook", logger, AnyOptions(LoggerHookOptions())); }
 
 }  // namespace duet

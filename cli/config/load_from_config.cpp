@@ -13,18 +13,28 @@ std::string read_prefix(const ConfigNode& node, const std::string& fallback) {
 
 }  // namespace
 
+const OptionFields& LoadFromConfig::fields() {
+  using O = LoadFromConfig;
+  static const OptionFields kFields = OptionFields::of<O>("LoadFromConfig", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.source.*member; }; };
+    add("path", of(&WeightsSource::path), "a checkpoint or a file of weights").needed();
+    add("strict", &O::strict, "every tensor must be there");
+    add("which", of(&WeightsSource::which), "the model, or an average of it");
+    add.key("prefix", "text", "only the names below this one, without it");
+    add.key("revise_keys", "map", "regular expressions of names, and what each becomes");
+  });
+  return kFields;
+}
+
 std::optional<LoadFromConfig> read_load_from(const ConfigNode& root) {
   const ConfigNode node = root.child("load_from");
   LoadFromConfig config;
   if (node.kind() != ConfigNode::Kind::kMap) {
     const std::optional<std::string> path = root.find<std::string>("load_from");
-    root.note_kind("load_from", "path");
     if (!path) return std::nullopt;
     config.source.path = *path;
   } else {
-    config.source.path = node.need<std::string>("path");
-    config.strict = node.read<bool>("strict", config.strict);
-    config.source.which = node.read<std::string>("which", config.source.which);
+    config = read_options<LoadFromConfig>(node);
     config.source.prefix = read_prefix(node, config.source.prefix);
     if (const ConfigNode rules = node.child("revise_keys"); rules.exists() && !rules.is_null()) {
       config.source.revise_keys.emplace();

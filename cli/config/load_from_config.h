@@ -1,6 +1,6 @@
 #pragma once
 
-#include "config.h"
+#include "config_options.h"
 #include "../../checkpoint/weights_file.h"
 
 #include <optional>
@@ -11,6 +11,7 @@ namespace duet {
 struct LoadFromConfig {
   WeightsSource source;
   bool strict = false;  // every tensor must be there, with its shape and type
+  static const OptionFields& fields();
 };
 
 // Reads `load_from` of the config: a path, or a map {path, strict, which, prefix, revise_keys}, the last being a map of

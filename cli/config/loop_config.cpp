@@ -1,9 +1,10 @@
 #include "cli/config/loop_config.h"
 
 #include <c10/util/StringUtil.h>
+#include "base/detail/parse_number.h"
+#include "cli/config/config_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -16,14 +17,6 @@ namespace {
 
 // Counts are multiplied with one another.
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // "00:12:00:00" as Lightning writes it: days, hours, minutes, seconds; or without the days.
 std::optional<double> parse_clock(const std::string& text) {
@@ -65,7 +58,6 @@ std::optional<double> parse_units(const std::string& text) {
 
 double read_seconds(const ConfigNode& node, const std::string& key) {
   const std::optional<std::string> text = node.find<std::string>(key);
-  node.note_kind(key, "time: seconds, 1h30m, or days:hours:minutes:seconds");
   if (!text) return 0;
   std::optional<double> seconds = parse_number<double>(*text);
   if (!seconds) seconds = text->find(':') != std::string::npos ? parse_clock(*text) : parse_units(*text);
@@ -80,7 +72,6 @@ BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
   limit.node = node;
   limit.key = key;
   const std::optional<std::string> text = node.find<std::string>(key);
-  node.note_kind(key, "integer, or fraction above 0.0 up to 1.0");
   if (!text) return limit;
   if (const std::optional<int64_t> count = parse_number<int64_t>(*text)) {
     if (*count >= 1 && *count <= kMaxInt) limit.count = *count;
@@ -94,7 +85,6 @@ BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
 // true means one step.
 int64_t read_dry_run(const ConfigNode& node) {
   const std::optional<std::string> text = node.find<std::string>("fast_dev_run");
-  node.note_kind("fast_dev_run", "true/false or integer");
   if (!text || *text == "false" || *text == "0") return 0;
   if (*text == "true") return 1;
   const std::optional<int64_t> steps = parse_number<int64_t>(*text);
@@ -121,13 +111,8 @@ int64_t BatchLimit::as_written(const DataSource& data) const {
 
 LoopConfig read_loop(const ConfigNode& node) {
   LoopConfig config;
-  LoopOptions& loop = config.loop;
-  loop.max_steps = node.read_int("max_steps", loop.max_steps, 0, kMaxInt);
-  loop.max_epochs = node.read_int("max_epochs", loop.max_epochs, 0, kMaxInt);
-  loop.max_seconds = read_seconds(node, "max_time");
-  loop.accumulate = node.read_int("accumulate", loop.accumulate, 1, kMaxInt);
-  loop.val_interval = node.read_int("val_interval", loop.val_interval, 0, kMaxInt);
-  loop.val_by_epoch = node.read<bool>("val_by_epoch", loop.val_by_epoch);
+  config.loop = read_options<LoopOptions>(node);
+  config.loop.max_seconds = read_seconds(node, "max_time");
   config.limits.train = read_limit(node, "limit_train_batches");
   config.limits.val = read_limit(node, "limit_val_batches");
   config.limits.test = read_limit(node, "limit_test_batches");

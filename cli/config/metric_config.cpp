@@ -1,5 +1,6 @@
 #include "cli/config/metric_config.h"
 
+#include "cli/config/config_options.h"
 #include "cli/registry.h"
 #include "base/error.h"
 #include "metrics/accuracy.h"
@@ -18,68 +19,23 @@ namespace duet {
 
 namespace {
 
-// A list, or a single value in place of a list of one.
-template <class T>
-std::vector<T> read_list(const ConfigNode& node, const std::string& key, const std::vector<T>& fallback) {
-  if (node.child(key).kind() == ConfigNode::Kind::kValue) return {node.need<T>(key)};
-  return node.read<std::vector<T>>(key, fallback);
+template <class M, Described Options>
+std::unique_ptr<Metric> with_options(ConfigNode& node) {
+  return std::make_unique<M>(read_all_options<Options>(node));
 }
 
-// Keys that all metrics over classes have.
-template <class Options>
-void read_inputs(const ConfigNode& node, Options& options) {
-  options.ignore_index = node.read<int64_t>("ignore_index", options.ignore_index);
-  options.target = node.read<std::string>("target", options.target);
-  options.prediction = node.read<std::string>("prediction", options.prediction);
-}
-
-template <class Options>
-void read_classes(const ConfigNode& node, Options& options) {
-  options.num_classes = node.need<int64_t>("num_classes");
-  options.class_names = node.read<std::vector<std::string>>("class_names", options.class_names);
-  read_inputs(node, options);
-}
-
-std::unique_ptr<Metric> accuracy(ConfigNode& node) {
-  AccuracyOptions options;
-  options.topk = read_list<int64_t>(node, "topk", options.topk);
-  read_inputs(node, options);
-  node.reject_unknown();
-  return std::make_unique<Accuracy>(options);
-}
-
-std::unique_ptr<Metric> iou_metric(ConfigNode& node) {
-  IoUMetricOptions options;
-  read_classes(node, options);
-  options.iou_metrics = read_list<std::string>(node, "iou_metrics", options.iou_metrics);
-  options.nan_to_num = node.find<double>("nan_to_num");
-  options.beta = node.read<double>("beta", options.beta);
-  options.per_class = node.read<bool>("per_class", options.per_class);
-  node.reject_unknown();
-  return std::make_unique<IoUMetric>(options);
-}
-
-std::unique_ptr<Metric> f1(ConfigNode& node) {
-  F1Options options;
-  read_classes(node, options);
-  options.average = read_list<std::string>(node, "average", options.average);
-  node.reject_unknown();
-  return std::make_unique<F1>(options);
-}
-
-std::unique_ptr<Metric> confusion_matrix(ConfigNode& node) {
-  ConfusionMatrixOptions options;
-  read_classes(node, options);
-  options.normalize = node.read_choice("normalize", options.normalize, {"none", "true", "pred", "all"});
-  options.flatten = node.read<bool>("flatten", options.flatten);
-  node.reject_unknown();
-  return std::make_unique<ConfusionMatrix>(options);
-}
+struct PerplexityOptions {
+  std::string loss = "loss";
+  static const OptionFields& fields() {
+    static const OptionFields kFields = OptionFields::of<PerplexityOptions>("Perplexity", [](const FieldAdder<PerplexityOptions>& add) {
+      add("loss", &PerplexityOptions::loss, "the output that holds the mean negative log-likelihood");
+    });
+    return kFields;
+  }
+};
 
 std::unique_ptr<Metric> perplexity(ConfigNode& node) {
-  const std::string loss = node.read<std::string>("loss", "loss");
-  node.reject_unknown();
-  return std::make_unique<Perplexity>(loss);
+  return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
 }
 
 std::unique_ptr<Metric> mean_loss(ConfigNode& node) {
@@ -160,11 +116,11 @@ void register_builtin_metrics() {
   static bool done = false;
   if (done) return;
   done = true;
-  register_metric("Accuracy", accuracy);
-  register_metric("IoUMetric", iou_metric);
-  register_metric("F1", f1);
-  register_metric("ConfusionMatrix", confusion_matrix);
-  register_metric("Perplexity", perplexity);
+  register_metric("Accuracy", with_options<Accuracy, AccuracyOptions>, AnyOptions(AccuracyOptions()));
+  register_metric("IoUMetric", with_options<IoUMetric, IoUMetricOptions>, AnyOptions(IoUMetricOptions()));
+  register_metric("F1", with_options<F1, F1Options>, AnyOptions(F1Options()));
+  register_metric("ConfusionMatrix", with_options<ConfusionMatrix, ConfusionMatrixOptions>, AnyOptions(ConfusionMatrixOptions()));
+  register_metric("Perplexity", perplexity, AnyOptions(PerplexityOptions()));
   register_metric("MeanLoss", mean_loss);
 }
 

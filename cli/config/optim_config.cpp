@@ -1,6 +1,7 @@
 #include "cli/config/optim_config.h"
 
 #include <c10/util/StringUtil.h>
+#include "cli/config/config_options.h"
 #include "cli/config/param_group_config.h"
 #include "base/error.h"
 #include "base/detail/nearest.h"
@@ -15,18 +16,11 @@ namespace {
 
 constexpr double kHuge = std::numeric_limits<double>::max();
 
-std::optional<ClipGradOptions> read_clip_grad(const ConfigNode& node) {
+std::optional<ClipGrad> read_clip_grad(const ConfigNode& node) {
   if (!node.exists() || node.is_null()) return std::nullopt;
-  ClipGradOptions options;
   const std::string type = node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value"});
-  if (type == "value") {
-    node.need<double>("clip_value");
-    options.clip_value = node.read_number("clip_value", 0, std::numeric_limits<double>::min(), kHuge);
-  } else {
-    options.max_norm = node.read_number("max_norm", options.max_norm, std::numeric_limits<double>::min(), kHuge);
-    options.norm_type = node.read_number("norm_type", options.norm_type, 1);
-  }
-  return options;
+  if (type == "value") return read_options<ClipValue>(node);
+  return read_options<ClipNorm>(node);
 }
 
 std::optional<at::ScalarType> amp_type(const ConfigNode& node, const char* key, const std::string& name) {
@@ -46,7 +40,6 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
   const bool wrapper = node.read_choice("type", "OptimWrapper", {"OptimWrapper", "AmpOptimWrapper"}) == "AmpOptimWrapper";
   if (!wrapper) {
     const std::string name = node.read<std::string>("amp", "off");
-    node.note_kind("amp", "off, bf16, fp16");
     return amp_type(node, "amp", name);
   }
   if (has_key(node, "amp")) {
@@ -54,29 +47,24 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
                       "remove type");
   }
   const std::string name = node.read<std::string>("dtype", "float16");
-  node.note_kind("dtype", "float16, bfloat16");
   const auto dtype = amp_type(node, "dtype", name);
   if (!dtype) node.fail("dtype", "is off, expected float16 or bfloat16 for an AmpOptimWrapper; use type: OptimWrapper");
   return dtype;
 }
 
-LossScaleOptions read_scaler(const ConfigNode& node) {
-  LossScaleOptions options;
-  options.init_scale = node.read_number("init_scale", options.init_scale, 0, kHuge);
-  options.growth_factor = node.read_number("growth_factor", options.growth_factor, 1, kHuge);
-  options.backoff_factor = node.read_number("backoff_factor", options.backoff_factor, 0, 1);
-  options.growth_interval = node.read_int("growth_interval", options.growth_interval, 1, INT32_MAX);
-  node.located([&] { options.validate(); });
+template <Described Options>
+Options located_options(const ConfigNode& node) {
+  const auto options = read_options<Options>(node);
+  node.located([&] { check_options(options); });
   return options;
 }
 
 // "dynamic" says what float16 does anyway and nothing to the others; a number or a map asks for scaling in any precision.
 std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::optional<at::ScalarType> amp) {
   const ConfigNode scale = node.child("loss_scale");
-  if (scale.kind() == ConfigNode::Kind::kMap) return read_scaler(scale);
+  if (scale.kind() == ConfigNode::Kind::kMap) return located_options<LossScaleOptions>(scale);
   const bool by_default = amp == at::kHalf;
   const std::string text = node.read<std::string>("loss_scale", "dynamic");
-  node.note_kind("loss_scale", "dynamic or number");
   if (text == "dynamic") return by_default ? std::optional<LossScaleOptions>(LossScaleOptions{}) : std::nullopt;
   LossScaleOptions options;
   options.dynamic = false;
@@ -85,19 +73,28 @@ std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::opt
   return options;
 }
 
-NonFinite read_non_finite(const ConfigNode& node) {
-  const std::string policy = node.read_choice("non_finite", "apply", {"apply", "skip", "raise"});
-  return policy == "skip" ? NonFinite::kSkip : policy == "raise" ? NonFinite::kRaise : NonFinite::kApply;
-}
-
 }  // namespace
 
+// What `optim_wrapper` holds beside its sections.
+const OptionFields& optim_wrapper_fields() {
+  using O = TrainerOptions;
+  static const OptionFields kFields = OptionFields::of<O>("TrainerOptions", [](const FieldAdder<O>& add) {
+    add.key("type", "OptimWrapper, AmpOptimWrapper", "AmpOptimWrapper: amp under mmengine's name", "OptimWrapper");
+    add.key("amp", "off, bf16, fp16", "precision of the forward pass", "off");
+    add.key("dtype", "float16, bfloat16", "of an AmpOptimWrapper", "float16");
+    add.key("loss_scale", "dynamic or number", "of float16; a map: how it moves", "dynamic");
+    add("non_finite", &O::non_finite, "what a step with inf or NaN does", {"apply", "skip", "raise"});
+    add.key("constructor", join(registered_optim_wrapper_constructors()), "puts parameters into groups", "DefaultOptimWrapperConstructor");
+  });
+  return kFields;
+}
+
 void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {
+  read_fields(node, optim_wrapper_fields(), &options);
   options.amp = read_amp(node);
   options.optimizer = read_optimizer(node.child("optimizer"));
   options.clip_grad = read_clip_grad(node.child("clip_grad"));
   options.loss_scale = read_loss_scale(node, options.amp);
-  options.non_finite = read_non_finite(node);
   options.param_groups = read_param_groups(node);
   if (has_key(node, "accumulative_counts")) {
     const auto counts = node.need<int64_t>("accumulative_counts");

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "cli/config/config_options.h"
 #include "base/detail/nearest.h"
 #include "optim/groups/layer_decay.h"
 
@@ -45,56 +46,55 @@ CustomKey read_custom_key(const ConfigNode& node) {
 // A mistake that only shows on the model is reported with the place of the options.
 template <class Options>
 ParamGroupsFn located_at(const ConfigNode& node, const Options& options,
-                         ParamGroups (*make)(const Task&, const OptimizerOptions&, const Options&)) {
-  return [node, options, make](const Task& task, const OptimizerOptions& optimizer) {
+                         ParamGroups (*make)(const ModelInfo&, const OptimizerOptions&, const Options&)) {
+  return [node, options, make](const ModelInfo& model, const OptimizerOptions& optimizer) {
     ParamGroups groups;
-    node.located([&] { groups = make(task, optimizer, options); });
+    node.located([&] { groups = make(model, optimizer, options); });
     return groups;
   };
 }
 
 ParamGroupsFn default_constructor(const ConfigNode& node) {
   if (node.is_empty()) return {};
-  ParamwiseOptions options;
+  auto options = read_options<ParamwiseOptions>(node);
   const ConfigNode custom_keys = node.child("custom_keys");
   for (const std::string& key : custom_keys.keys()) options.custom_keys[key] = read_custom_key(custom_keys.child(key));
-  options.norm_decay_mult = read_multiplier(node, "norm_decay_mult");
-  options.bias_lr_mult = read_multiplier(node, "bias_lr_mult");
-  options.bias_decay_mult = read_multiplier(node, "bias_decay_mult");
-  options.dwconv_decay_mult = read_multiplier(node, "dwconv_decay_mult");
-  options.flat_decay_mult = read_multiplier(node, "flat_decay_mult");
-  options.dcn_offset_lr_mult = read_multiplier(node, "dcn_offset_lr_mult");
-  options.bypass_duplicate = node.read<bool>("bypass_duplicate", options.bypass_duplicate);
-  options.compose = node.read<bool>("compose", options.compose);
   node.located([&] { options.validate(); });
   return located_at(node, options, paramwise_groups);
 }
 
 ParamGroupsFn layer_decay_constructor(const ConfigNode& node) {
-  LayerDecayOptions options;
-  options.num_layers = node.read_int("num_layers", options.num_layers, 0, 1 << 20);
-  options.decay_rate = node.need<double>("decay_rate");
-  options.decay_type = node.read_choice("decay_type", options.decay_type, {"layer_wise", "stage_wise"});
-  options.strict_names = node.read<bool>("strict_names", options.strict_names);
+  const auto options = read_options<LayerDecayOptions>(node);
   node.located([&] { options.validate(); });
   return located_at(node, options, layer_decay_groups);
 }
 
-std::map<std::string, OptimWrapperConstructor>& constructors() {
-  static std::map<std::string, OptimWrapperConstructor> table = {
-      {"DefaultOptimWrapperConstructor", default_constructor},
-      {"LearningRateDecayOptimizerConstructor", layer_decay_constructor}};
+struct Entry {
+  OptimWrapperConstructor make;
+  std::optional<AnyOptions> options;
+};
+
+std::map<std::string, Entry>& constructors() {
+  static std::map<std::string, Entry> table = {
+      {"DefaultOptimWrapperConstructor", {default_constructor, AnyOptions(ParamwiseOptions{})}},
+      {"LearningRateDecayOptimizerConstructor", {layer_decay_constructor, AnyOptions(LayerDecayOptions{})}}};
   return table;
 }
 
 }  // namespace
 
-void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor) {
+void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor,
+                                        std::optional<AnyOptions> options) {
   require<ConfigError>(!name.empty() && constructor, "[Registry] found an optim_wrapper constructor '" + name +
                                                          "' without name or function, expected both");
-  if (!constructors().emplace(name, std::move(constructor)).second) {
+  if (!constructors().emplace(name, Entry{std::move(constructor), std::move(options)}).second) {
     throw ConfigError("[Registry] the constructor '" + name + "' is registered twice; choose another name");
   }
+}
+
+const AnyOptions* options_of_constructor(const std::string& name) {
+  const auto found = constructors().find(name);
+  return found == constructors().end() || !found->second.options ? nullptr : &*found->second.options;
 }
 
 std::vector<std::string> registered_optim_wrapper_constructors() {
@@ -105,13 +105,12 @@ std::vector<std::string> registered_optim_wrapper_constructors() {
 
 ParamGroupsFn read_param_groups(const ConfigNode& optim_wrapper) {
   const auto name = optim_wrapper.read<std::string>("constructor", "DefaultOptimWrapperConstructor");
-  optim_wrapper.note_kind("constructor", join(registered_optim_wrapper_constructors()));
   const auto found = constructors().find(name);
   if (found == constructors().end()) {
     optim_wrapper.fail_value("constructor",
                              "a registered one; " + known_and_nearest(name, registered_optim_wrapper_constructors()));
   }
-  return found->second(optim_wrapper.child("paramwise_cfg"));
+  return found->second.make(optim_wrapper.child("paramwise_cfg"));
 }
 
 }  // namespace duet

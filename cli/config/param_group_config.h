@@ -4,6 +4,7 @@
 #include "../../optim/groups/paramwise.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,11 @@ using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& pa
 // Makes `optim_wrapper: {constructor: <name>}` known to the program. Call it before run_cli(). Throws ConfigError if
 // the name is taken. Known from the start: DefaultOptimWrapperConstructor (ParamwiseOptions) and
 // LearningRateDecayOptimizerConstructor (LayerDecayOptions).
-void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor);
+// `options`: what `duet help` lists; nothing lists no keys.
+void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor,
+                                        std::optional<AnyOptions> options = {});
+// Null if it gave none.
+const AnyOptions* options_of_constructor(const std::string& name);
 
 // Their names.
 std::vector<std::string> registered_optim_wrapper_constructors();

@@ -1,6 +1,7 @@
 #include "cli/config/run_config.h"
 
 #include <c10/util/StringUtil.h>
+#include "cli/config/config_options.h"
 #include "cli/config/distributed_config.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -13,54 +14,56 @@ namespace duet {
 
 namespace {
 
-// For what is an int, and for counts that are multiplied with one another.
-constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-
 std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (!node.exists() || node.is_null()) return std::nullopt;
   DataConfig data;
   data.node = node;
-  data.loader.batch_size = node.read_int("batch_size", data.loader.batch_size, 1, kMaxInt);
-  data.node.note_kind("batch_size", "integer, per process");
-  data.loader.num_workers = static_cast<int>(node.read_int("num_workers", data.loader.num_workers, 0, 1024));
-  data.loader.prefetch = static_cast<int>(node.read_int("prefetch", data.loader.prefetch, 1, 1024));
-  data.loader.drop_last = node.read<bool>("drop_last", false);
-  // Page-locked memory only serves copies to a GPU; the builder turns it off without one.
-  data.loader.pin_memory = node.read<bool>("pin_memory", true);
-  data.shuffle = node.read<bool>("shuffle", train);
-  const std::string sampler = node.read_choice("sampler", "default", {"default", "infinite"});
-  data.infinite = sampler == "infinite";
+  data.loader.pin_memory = true;  // only serves copies to a GPU; the builder turns it off without one
+  data.shuffle = train;
+  read_fields(node, DataConfig::fields(), &data);
+  data.infinite = data.sampler == "infinite";
   if (data.infinite && !train) node.fail("sampler", "is infinite, expected default: an evaluation must end");
   node.need<std::string>("type");
   node.check_later();
   return data;
 }
 
-void read_graph(const ConfigNode& node, GraphOptions& graph) {
-  const std::string fallback = node.read_choice("fallback", "auto", {"auto", "strict", "eager"});
-  graph.fallback = fallback == "strict" ? Fallback::kStrict : fallback == "eager" ? Fallback::kEager : Fallback::kAuto;
-  graph.cache_bytes = node.read_bytes("cache_bytes", graph.cache_bytes);
-  graph.verify_interval = node.read_int("verify_interval", graph.verify_interval, 0);
-  const std::string fuse = node.read<std::string>("fuse", "exact");
-  node.note_kind("fuse", "exact, off");
-  if (fuse != "exact" && fuse != "off") {
-    node.fail_value("fuse", "exact or off: passes that change numerics are not available in this version");
-  }
-  graph.fuse = fuse == "off" ? Fuse::kOff : Fuse::kExact;
-  node.located([&] { graph.validate(); });
+}  // namespace
+
+const OptionFields& DataConfig::fields() {
+  using O = DataConfig;
+  static const OptionFields kFields = OptionFields::of<O>("DataConfig", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.loader.*member; }; };
+    using L = DataLoaderOptions;
+    add("batch_size", of(&L::batch_size), "samples of a micro-batch").in(at_least(1)).called("integer, per process");
+    add("num_workers", of(&L::num_workers), "threads that read ahead").in(between(0, 1024));
+    add("prefetch", of(&L::prefetch), "batches ahead per worker").in(between(1, 1024));
+    add("drop_last", of(&L::drop_last), "leaves out a last batch that is not full");
+    add("pin_memory", of(&L::pin_memory), "page-locked memory, for copies to a GPU");
+    add("shuffle", &O::shuffle, "another order in every epoch");
+    add("sampler", &O::sampler, "infinite: without epochs").one_of({"default", "infinite"});
+    add.key("type", "text", "the dataset").needed();
+  });
+  return kFields;
 }
 
-}  // namespace
+const OptionFields& RunConfig::fields() {
+  using O = RunConfig;
+  static const OptionFields kFields = OptionFields::of<O>("RunConfig", [](const FieldAdder<O>& add) {
+    add("work_dir", &O::work_dir, "where everything is written");
+    add("mode", &O::mode, "how steps are run").one_of({"eager", "graph"});
+    add("seed", &O::seed, "of weights, data order and dropout").in(between(0, 9223372036854775807.0));
+    add("device", [](O& o) -> auto& { return o.trainer.device; }, "what it runs on").called("auto, cpu, cuda, cuda:<index>");
+  });
+  return kFields;
+}
 
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   RunConfig config;
   config.root = root;
-  config.work_dir = root.read<std::string>("work_dir", "runs/" + name);
+  config.work_dir = "runs/" + name;
+  read_fields(root, RunConfig::fields(), &config);
   if (config.work_dir.empty()) root.fail("work_dir", "is empty, expected a folder; name one or remove the key");
-  config.mode = root.read_choice("mode", "eager", {"eager", "graph"});
-  config.seed = static_cast<uint64_t>(root.read_int("seed", 0, 0));
-  config.trainer.device = root.read<std::string>("device", config.trainer.device);
-  root.note_kind("device", "auto, cpu, cuda, cuda:<index>");
   root.child("device").located([&] { parse_device(config.trainer.device); });
 
   config.model = root.child("model");
@@ -86,7 +89,8 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.metrics = read_metrics(root);
   config.test_metrics = read_test_metrics(root, config.metrics);
   config.hooks = read_hook_lists(root);
-  read_graph(root.child("graph"), config.graph);
+  config.graph = read_options<GraphOptions>(root.child("graph"));
+  root.child("graph").located([&] { config.graph.validate(); });
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
   check_monitors(config.schedules, metric_names(config.metrics));
   check_builtin_hooks(config.hooks, metric_names(config.metrics));

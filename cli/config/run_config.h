@@ -7,8 +7,7 @@
 #include "metric_config.h"
 #include "optim_config.h"
 #include "schedule_config.h"
-#include "../../distributed/connect.h"
-#include "../../distributed/launch.h"
+#include "../../distributed/init_distributed.h"
 #include "../../data/data_loader.h"
 #include "../../graph/graph_options.h"
 
@@ -24,14 +23,16 @@ struct DataConfig {
   ConfigNode node;  // type and the dataset's own keys, checked when the dataset is built
   DataLoaderOptions loader;
   bool shuffle = false;
+  std::string sampler = "default";
   bool infinite = false;  // sampler: infinite
+  static const OptionFields& fields();
 };
 
 // A whole config with every value checked that can be checked before models and data are built.
 struct RunConfig {
   ConfigNode root;
   std::string work_dir;
-  std::string mode;
+  std::string mode = "eager";
   uint64_t seed = 0;
   ConfigNode model;  // checked when the model is built
   std::optional<LoadFromConfig> load_from;
@@ -47,9 +48,10 @@ struct RunConfig {
   std::vector<MetricConfig> metrics;       // evaluator
   std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
   bool scratch = false;                    // work_dir is thrown away after the run
+  static const OptionFields& fields();     // of its single values
 
   // The processes that run this together; null: this one alone.
-  Communicator* communicator() const { return trainer.distributed.communicator.get(); }
+  Communicator& communicator() const { return *trainer.distributed.communicator; }
   bool is_main() const { return launch.rank == 0; }  // which writes and speaks for all
 };
 

@@ -24,23 +24,26 @@
 
 namespace duet {
 
-void EncoderDecoderOptions::validate() const {
-  check_size("EncoderDecoder", "num_classes", num_classes);
-  check_size("EncoderDecoder", "in_channels", in_channels);
-  check_size("EncoderDecoder", "patch_size", patch_size);
-  check_size("EncoderDecoder", "decoder_channels", decoder_channels);
-  require<ConfigError>(patch_size % 2 == 0,
-                       c10::str("[EncoderDecoder] patch_size is ", patch_size, ", expected an even number"));
-  for (const int64_t width : channels) check_size("EncoderDecoder", "channels", width);
-  for (const int64_t depth : depths) check_size("EncoderDecoder", "depths", depth);
-  if (channels.empty() || channels.size() > 4 || channels.size() != depths.size()) {
-    throw ConfigError(c10::str("[EncoderDecoder] channels has ", channels.size(), " entries and depths ", depths.size(),
-                               ", expected as many, 1 to 4: one for each stage"));
-  }
-  for (const auto& [field, value] : {std::pair{"drop_path", drop_path}, std::pair{"dropout", dropout}}) {
-    if (value >= 0 && value < 1) continue;
-    throw ConfigError(c10::str("[EncoderDecoder] ", field, " is ", value, ", expected a number in [0, 1)"));
-  }
+const OptionFields& EncoderDecoderOptions::fields() {
+  using O = EncoderDecoderOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EncoderDecoder", [](const FieldAdder<O>& add) {
+    add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
+    add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
+    add("patch_size", &O::patch_size, "pixels in each direction that the stem makes one of; even").in(kSizes);
+    add("channels", &O::channels, "of the encoder's stages, 1 to 4").in(kSizes);
+    add("depths", &O::depths, "blocks of each stage").in(kSizes);
+    add("decoder_channels", &O::decoder_channels, "channels of the decoder").in(kSizes);
+    add("drop_path", &O::drop_path, "chance that a sample skips the last block").in(up_to_below(0, 1));
+    add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add.rule([](const O& o) {
+      require<ConfigError>(o.patch_size % 2 == 0,
+                           c10::str("[EncoderDecoder] patch_size is ", o.patch_size, ", expected an even number"));
+      if (!o.channels.empty() && o.channels.size() <= 4 && o.channels.size() == o.depths.size()) return;
+      throw ConfigError(c10::str("[EncoderDecoder] channels has ", o.channels.size(), " entries and depths ", o.depths.size(),
+                                 ", expected as many, 1 to 4: one for each stage"));
+    });
+  });
+  return kFields;
 }
 
 namespace {

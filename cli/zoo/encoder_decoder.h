@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/options.h"
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,8 +20,9 @@ struct EncoderDecoderOptions {
   double drop_path = 0.05;                     // chance that a sample skips the last block; less for those before it
   double dropout = 0.1;                        // of channels before the last layer; both in [0, 1)
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Semantic segmentation: a small ConvNeXt ("backbone", with the names that layer-wise learning rates know) and a

@@ -13,13 +13,20 @@
 
 namespace duet {
 
-void FashionMnistOptions::validate() const {
-  const auto fail = [](const std::string& what) { throw ConfigError("[FashionMnist] found " + what); };
-  if (split != "train" && split != "test") fail("split '" + split + "', expected train or test; correct 'split'");
-  if (num_classes < 1) fail(c10::str("num_classes ", num_classes, ", expected at least 1; correct 'num_classes'"));
-  if (limit < 0) fail(c10::str("limit ", limit, ", expected 0 (all) or a number of samples; correct 'limit'"));
-  if (!std::isfinite(mean)) fail(c10::str("mean ", mean, ", expected a finite number; correct 'mean'"));
-  if (!(std > 0) || !std::isfinite(std)) fail(c10::str("std ", std, ", expected a number above 0; correct 'std'"));
+const OptionFields& FashionMnistOptions::fields() {
+  using O = FashionMnistOptions;
+  static const OptionFields kFields = OptionFields::of<O>("FashionMnist", [](const FieldAdder<O>& add) {
+    add("root", &O::root, "folder of the IDX files");
+    add("split", &O::split, "which images").one_of({"train", "test"});
+    add("images", &O::images, "IDX file to read instead of that under root");
+    add("labels", &O::labels, "IDX file to read instead of that under root");
+    add("normalize", &O::normalize, "(x - mean) / std");
+    add("mean", &O::mean, "grey level in [0, 1]").expects("a finite number");
+    add("std", &O::std, "of the grey levels").in(above(0)).expects("a number above 0");
+    add("num_classes", &O::num_classes, "labels lie below it").in(at_least(1));
+    add("limit", &O::limit, "only the first samples; 0: all").in(at_least(0)).expects("0 (all) or a number of samples");
+  });
+  return kFields;
 }
 
 namespace {

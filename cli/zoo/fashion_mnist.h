@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../../base/options.h"
 #include "../../data/dataset.h"
 
 #include <array>
@@ -18,8 +19,9 @@ struct FashionMnistOptions {
   int64_t num_classes = 10;                                // labels must lie in [0, num_classes)
   int64_t limit = 0;                                       // only the first samples; 0: all
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Grey images and their classes from two IDX files, plain or gzip: Fashion-MNIST, MNIST or any set of that form.

@@ -12,25 +12,33 @@
 
 namespace duet {
 
-void FashionScenesOptions::validate() const {
-  const auto fail = [](const std::string& what) { throw ConfigError("[FashionScenes] found " + what); };
-  const auto check = [&](const char* field, double value, double low, double high) {
-    if (value >= low && value <= high) return;
-    fail(c10::str(field, " ", value, ", expected ", low, " to ", high, "; set '", field, "' within that range"));
-  };
-  if (split != "train" && split != "test") fail("split '" + split + "', expected train or test; correct 'split'");
-  if (size.size() != 2)
-    fail(c10::str("size with ", size.size(), " numbers, expected height and width; correct 'size'"));
-  for (const int64_t pixels : size) check("size", static_cast<double>(pixels), 1, 4096);
-  check("length", static_cast<double>(length), 1, INT32_MAX);
-  check("seed", static_cast<double>(seed), 0, INT32_MAX);
-  check("max_objects", static_cast<double>(max_objects), 1, 256);
-  check("min_scale", min_scale, 0.1, 16);
-  check("max_scale", max_scale, min_scale, 16);
-  check("threshold", threshold, 0, 0.99);
-  check("noise", noise, 0, 1);
-  if (!std::isfinite(mean)) fail(c10::str("mean ", mean, ", expected a finite number; correct 'mean'"));
-  if (!(std > 0) || !std::isfinite(std)) fail(c10::str("std ", std, ", expected a number above 0; correct 'std'"));
+const OptionFields& FashionScenesOptions::fields() {
+  using O = FashionScenesOptions;
+  static const OptionFields kFields = OptionFields::of<O>("FashionScenes", [](const FieldAdder<O>& add) {
+    add("root", &O::root, "folder of Fashion-MNIST's IDX files");
+    add("split", &O::split, "whose images the scenes show").one_of({"train", "test"});
+    add("length", &O::length, "scenes").in(between(1, INT32_MAX));
+    add("seed", &O::seed, "other scenes of the same images").in(between(0, INT32_MAX));
+    add("size", &O::size, "height and width of a scene in pixels").in(between(1, 4096));
+    add("max_objects", &O::max_objects, "most objects in a scene").in(between(1, 256));
+    add("min_scale", &O::min_scale, "smallest size of an object").in(between(0.1, 16));
+    add("max_scale", &O::max_scale, "largest size of an object").in(between(0.1, 16));
+    add("flip", &O::flip, "left and right, every other object");
+    add("threshold", &O::threshold, "grey level above which a pixel is the object").in(between(0, 0.99));
+    add("noise", &O::noise, "width of the uniform noise").in(between(0, 1));
+    add("ignore_rim", &O::ignore_rim, "marks the pixels that touch an object as 255");
+    add("normalize", &O::normalize, "(x - mean) / std");
+    add("mean", &O::mean, "grey level in [0, 1]").expects("a finite number");
+    add("std", &O::std, "of the grey levels").in(above(0)).expects("a number above 0");
+    add.rule([](const O& o) {
+      if (o.size.size() != 2) {
+        throw ConfigError(c10::str("[FashionScenes] found size with ", o.size.size(), " numbers, expected height and width; correct 'size'"));
+      }
+      if (o.max_scale >= o.min_scale) return;
+      throw ConfigError(c10::str("[FashionScenes] max_scale is ", o.max_scale, ", expected ", o.min_scale, " (min_scale) to 16"));
+    });
+  });
+  return kFields;
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../../base/options.h"
 #include "../../data/dataset.h"
 #include "fashion_mnist.h"
 
@@ -26,8 +27,9 @@ struct FashionScenesOptions {
   bool normalize = true;                   // (x - mean) / std; else grey levels in [0, 1]
   double mean = 0.325, std = 0.21;         // of scenes with the values above
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Scenes put together from images of Fashion-MNIST over a noisy gradient, for semantic segmentation. Yields "image"

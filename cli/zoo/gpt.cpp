@@ -19,16 +19,21 @@
 
 namespace duet {
 
-void GptOptions::validate() const {
-  check_size("Gpt", "vocab_size", vocab_size);
-  check_size("Gpt", "n_layer", n_layer);
-  check_size("Gpt", "n_head", n_head);
-  check_size("Gpt", "n_embd", n_embd);
-  check_size("Gpt", "context", context);
-  check_dropout("Gpt", dropout);
-  if (n_embd % n_head != 0) {
-    throw ConfigError(c10::str("[Gpt] n_embd is ", n_embd, ", expected a multiple of n_head = ", n_head));
-  }
+const OptionFields& GptOptions::fields() {
+  using O = GptOptions;
+  static const OptionFields kFields = OptionFields::of<O>("Gpt", [](const FieldAdder<O>& add) {
+    add("vocab_size", &O::vocab_size, "tokens; 0 in a config: as many as the training data has").in(kSizes);
+    add("n_layer", &O::n_layer, "blocks").in(kSizes);
+    add("n_head", &O::n_head, "attention heads").in(kSizes);
+    add("n_embd", &O::n_embd, "width, a multiple of n_head").in(kSizes);
+    add("context", &O::context, "longest sequence in tokens").in(kSizes);
+    add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add.rule([](const O& o) {
+      if (o.n_embd % o.n_head == 0) return;
+      throw ConfigError(c10::str("[Gpt] n_embd is ", o.n_embd, ", expected a multiple of n_head = ", o.n_head));
+    });
+  });
+  return kFields;
 }
 
 namespace {

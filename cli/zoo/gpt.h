@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/options.h"
+
 #include <cstdint>
 #include <memory>
 
@@ -15,8 +17,9 @@ struct GptOptions {
   int64_t context = 64;    // longest sequence
   double dropout = 0.1;    // after the embeddings, in attention, after each residual branch; in [0, 1)
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // A GPT-2: learned positions, pre-norm blocks of causal attention and a GELU MLP, the token embedding as output layer,

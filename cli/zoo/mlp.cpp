@@ -8,11 +8,15 @@
 
 namespace duet {
 
-void MlpOptions::validate() const {
-  check_size("Mlp", "in_features", in_features);
-  check_size("Mlp", "num_classes", num_classes);
-  for (const int64_t width : hidden) check_size("Mlp", "hidden", width);
-  check_dropout("Mlp", dropout);
+const OptionFields& MlpOptions::fields() {
+  using O = MlpOptions;
+  static const OptionFields kFields = OptionFields::of<O>("Mlp", [](const FieldAdder<O>& add) {
+    add("in_features", &O::in_features, "values of one sample").in(kSizes);
+    add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
+    add("hidden", &O::hidden, "sizes of the hidden layers").in(kSizes);
+    add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+  });
+  return kFields;
 }
 
 namespace {
@@ -55,7 +59,7 @@ class Mlp : public torch::nn::Module {
 
 std::unique_ptr<Task> make_mlp(const MlpOptions& options) {
   options.validate();
-  return std::make_unique<ClassifierTask<Mlp>>(std::make_shared<Mlp>(options));
+  return make_classifier(std::make_shared<Mlp>(options));
 }
 
 }  // namespace duet

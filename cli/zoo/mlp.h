@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/options.h"
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,8 +16,9 @@ struct MlpOptions {
   std::vector<int64_t> hidden = {128};  // sizes of the hidden layers; empty: logistic regression
   double dropout = 0;                  // after every hidden layer, in [0, 1)
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Linear layers with ReLU between them. Takes "image" [N, ...] and "target" int64 [N].

@@ -11,17 +11,22 @@
 
 namespace duet {
 
-void SmallCnnOptions::validate() const {
-  check_size("SmallCnn", "num_classes", num_classes);
-  check_size("SmallCnn", "in_channels", in_channels);
-  check_size("SmallCnn", "image_size", image_size);
-  for (const int64_t width : channels) check_size("SmallCnn", "channels", width);
-  check_dropout("SmallCnn", dropout);
-  const auto blocks = channels.size();
-  if (blocks == 0 || blocks > 16 || image_size >> blocks == 0) {
-    throw ConfigError(c10::str("[SmallCnn] channels has ", blocks, " entries for images of ", image_size,
-                               " pixels, expected at least one, and an image that can be halved that often"));
-  }
+const OptionFields& SmallCnnOptions::fields() {
+  using O = SmallCnnOptions;
+  static const OptionFields kFields = OptionFields::of<O>("SmallCnn", [](const FieldAdder<O>& add) {
+    add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
+    add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
+    add("image_size", &O::image_size, "height and width of the images in pixels").in(kSizes);
+    add("channels", &O::channels, "of the convolution blocks, each of which halves the image").in(kSizes);
+    add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add.rule([](const O& o) {
+      const auto blocks = o.channels.size();
+      if (blocks != 0 && blocks <= 16 && o.image_size >> blocks != 0) return;
+      throw ConfigError(c10::str("[SmallCnn] channels has ", blocks, " entries for images of ", o.image_size,
+                                 " pixels, expected at least one, and an image that can be halved that often"));
+    });
+  });
+  return kFields;
 }
 
 namespace {
@@ -68,7 +73,7 @@ class SmallCnn : public torch::nn::Module {
 
 std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {
   options.validate();
-  return std::make_unique<ClassifierTask<SmallCnn>>(std::make_shared<SmallCnn>(options));
+  return make_classifier(std::make_shared<SmallCnn>(options));
 }
 
 }  // namespace duet

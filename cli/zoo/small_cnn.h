@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/options.h"
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,8 +17,9 @@ struct SmallCnnOptions {
   std::vector<int64_t> channels = {16, 32};  // one convolution block each; every block halves the image
   double dropout = 0.1;                    // before the linear layer, in [0, 1)
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Blocks of convolution 3x3, batch norm, ReLU and 2x2 max pool, then dropout and one linear layer. Takes "image"

@@ -6,22 +6,14 @@
 #include "distributed/detail/same_model.h"
 #include "core/train_step.h"
 
-namespace duet {
+#include <iterator>
 
-void DistributedOptions::validate() const {
-  const auto check = [](const char* field, int64_t value) {
-    if (value > 0) return;
-    throw ConfigError(c10::str("[DistributedOptions] ", field, " is ", value, ", expected a number of bytes > 0"));
-  };
-  check("bucket_bytes", bucket_bytes);
-  check("first_bucket_bytes", first_bucket_bytes);
-}
+namespace duet {
 
 namespace {
 
 // Before anything is built on the values.
 const DistributedOptions& with_same_model(Task& task, const DistributedOptions& options) {
-  options.validate();
   NamedTensors all = task.named_parameters();
   for (auto& item : task.named_buffers()) all.push_back(std::move(item));
   make_same_model(all, *options.communicator);
@@ -40,28 +32,41 @@ DistributedStep::DistributedStep(Task& task, const NamedTensors& parameters, con
       values_(communicator_, device),
       buffers_(communicator_) {}
 
-// 52 bits, which a double holds exactly.
-double DistributedStep::fingerprint() const {
+uint64_t DistributedStep::fingerprint() const {
   const uint64_t model = hash_with(gradients_.layout(), broadcasts_buffers_ ? buffers_.layout() : 0);
-  const uint64_t hash = hash_with(model, settings_.hash());
-  return static_cast<double>(hash >> 12);
+  return hash_with(model, settings_.hash());
 }
 
-void DistributedStep::agree_anew() {
-  settings_.agree_anew();
-  gradients_.agree_anew();
-  if (broadcasts_buffers_) buffers_.agree_anew();
+void DistributedStep::recheck() {
+  settings_.recheck();
+  gradients_.recheck();
+  if (broadcasts_buffers_) buffers_.recheck();
 }
+
+namespace {
+
+// The loss first. Empty on a rank without a micro-batch.
+NamedTensors values_of(const StepResult& result) {
+  NamedTensors values;
+  if (!result.loss.defined()) return values;
+  values.emplace_back("loss", result.loss);
+  values.insert(values.end(), result.log.begin(), result.log.end());
+  return values;
+}
+
+}  // namespace
 
 void DistributedStep::before_last_backward(const StepResult& share) {
-  values_.start(share);
+  values_.start(values_of(share));
   gradients_.arm();
 }
 
 void DistributedStep::after_backward(StepResult& output, bool has_batch) {
-  if (!has_batch) values_.start(output);
+  if (!has_batch) values_.start({});
   gradients_.finish();
-  values_.finish(output);
+  NamedTensors sums = values_.finish();
+  output.loss = sums.front().second;
+  output.log.assign(std::make_move_iterator(sums.begin() + 1), std::make_move_iterator(sums.end()));
 }
 
 void DistributedStep::after_step() {

@@ -20,8 +20,8 @@ class DistributedStep {
                     const TrainStepOptions& options, const HyperParameters& numbers);
 
   // See TrainStep. A layout is the same on all ranks before the first step.
-  double fingerprint() const;
-  void agree_anew();
+  uint64_t fingerprint() const;
+  void recheck();
   // Host side, before each step, in whichever way it runs.
   void prepare(const HyperParameters& numbers) {
     settings_.prepare(numbers);

@@ -1,7 +1,7 @@
 #include "core/detail/same_data.h"
 
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
 
 #include <algorithm>
@@ -45,8 +45,8 @@ void check_parts(const std::vector<std::string>& all, const char* what) {
       continue;
     }
     throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ", found,
-                               ", expected one of ", count, " that no other rank reads; give every rank a ",
-                               "DistributedSampler with the communicator's rank() and world_size()"));
+                               ", expected one of ", count, " that no other rank reads; leave the ",
+                               "sampler to the DataLoader, or give every rank a DistributedSampler of its own rank()"));
   }
 }
 
@@ -56,14 +56,14 @@ void check_same_data(const DataSource& data, Communicator& ranks, const char* wh
   const std::vector<std::string> all = ranks.all_gather(text_of(data.shard()));
   if (std::all_of(all.begin(), all.end(), [](const std::string& text) { return text == kNoShare; })) return;
   check_parts(all, what);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (order_of(all[rank]) == order_of(all[0])) continue;
-    const auto [there, here] = first_different_lines(order_of(all[rank]), order_of(all[0]));
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " reads the ", what, " data otherwise than rank 0 (", there,
-                               "; on rank 0 ", here, "), expected the same samples in the same order, of which each ",
-                               "rank takes its part; give all ranks the same dataset, seed and batch size, and load ",
-                               "the same checkpoint on all"));
-  }
+  std::vector<std::string> orders(all.size());
+  std::transform(all.begin(), all.end(), orders.begin(), order_of);
+  const std::optional<RankDifference> found = first_difference(orders);
+  if (!found) return;
+  throw ConfigError(c10::str("[Distributed] rank ", found->rank, " reads the ", what, " data otherwise than rank 0 (",
+                             found->there, "; on rank 0 ", found->on_first, "), expected the same samples in the same ",
+                             "order, of which each rank takes its part; give all ranks the same dataset, seed and ",
+                             "batch size, and load the same checkpoint on all"));
 }
 
 }  // namespace duet

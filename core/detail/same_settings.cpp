@@ -1,7 +1,7 @@
 #include "core/detail/same_settings.h"
 
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
 #include "distributed/detail/layout_hash.h"
 #include "optim/optimizers/optimizer_options.h"
@@ -10,7 +10,6 @@
 #include <atomic>
 #include <bit>
 #include <charconv>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -26,68 +25,37 @@ class Lines {
     add(name, std::string_view(digits, std::to_chars(digits, digits + sizeof digits, value).ptr));
   }
   void add(const std::string& name, std::string_view value) { text_ += c10::str(name, ": ", value, "\n"); }
-  template <class T>
-  void add(const std::string& name, const std::optional<T>& value) {
-    value ? add(name, static_cast<double>(*value)) : add(name, "none");
-  }
   const std::string& text() const { return text_; }
 
  private:
   std::string text_;
 };
 
-// What is no number of HyperParameters.
-void add_optimizer(const OptimizerOptions& o, Lines& lines) {
-  lines.add("optimizer", std::string_view(o.type));
-  lines.add("amsgrad", o.amsgrad);
-  lines.add("dampening", o.dampening);
-  lines.add("nesterov", o.nesterov);
-  lines.add("maximize", o.maximize);
-  lines.add("lr_decay", o.lr_decay);
-  lines.add("initial_accumulator_value", o.initial_accumulator_value);
-  lines.add("alpha", o.alpha);
-  lines.add("centered", o.centered);
-  lines.add("momentum_decay", o.momentum_decay);
-  lines.add("decoupled_weight_decay", o.decoupled_weight_decay);
-  lines.add("ns_steps", static_cast<double>(o.ns_steps));
-  for (const double coefficient : o.ns_coefficients) lines.add("ns_coefficients", coefficient);
-  lines.add("adjust_lr_fn", std::string_view(o.adjust_lr_fn));
-  lines.add("max_iter", static_cast<double>(o.max_iter));
-  lines.add("max_eval", o.max_eval);
-  lines.add("tolerance_grad", o.tolerance_grad);
-  lines.add("tolerance_change", o.tolerance_change);
-  lines.add("history_size", static_cast<double>(o.history_size));
-  lines.add("line_search_fn", std::string_view(o.line_search_fn));
+template <Described Options>
+std::string lines_of(const Options& options) {
+  return Options::fields().lines(&options);
 }
 
-void add_gradients(const TrainStepOptions& o, Lines& lines) {
-  lines.add("clip_grad", o.clip_grad ? "on" : "off");
-  if (o.clip_grad) {
-    lines.add("max_norm", o.clip_grad->max_norm);
-    lines.add("norm_type", o.clip_grad->norm_type);
-    lines.add("clip_value", o.clip_grad->clip_value);
-  }
-  lines.add("amp", o.amp ? c10::toString(*o.amp) : "off");
-  lines.add("loss_scale", o.loss_scale ? o.loss_scale->dynamic ? "dynamic" : "static" : "off");
-  if (o.loss_scale) {
-    lines.add("init_scale", o.loss_scale->init_scale);
-    lines.add("growth_factor", o.loss_scale->growth_factor);
-    lines.add("backoff_factor", o.loss_scale->backoff_factor);
-    lines.add("growth_interval", static_cast<double>(o.loss_scale->growth_interval));
-  }
-  lines.add("non_finite", static_cast<double>(o.non_finite));
-  const DistributedOptions& d = o.distributed;
-  lines.add("bucket_bytes", static_cast<double>(d.bucket_bytes));
-  lines.add("first_bucket_bytes", static_cast<double>(d.first_bucket_bytes));
-  lines.add("find_unused_parameters", d.find_unused_parameters);
-  lines.add("broadcast_buffers", d.broadcast_buffers);
-}
-
-std::string text_of(const TrainStepOptions& options) {
+// Without the numbers of HyperParameters, which are compared group by group.
+std::string lines_of(const OptimizerOptions& options, const HyperParameters& numbers) {
   Lines lines;
-  add_optimizer(options.optimizer, lines);
-  add_gradients(options, lines);
+  lines.add("optimizer", std::string_view(options.type()));
+  for (const OptionField& field : options.fields()) {
+    if (!numbers.has(0, field.name) && field.name != "betas") lines.add(field.name, text_of(field.get(options.data())));
+  }
   return lines.text();
+}
+
+std::string lines_of_step(const TrainStepOptions& o) {
+  Lines lines;
+  lines.add("amp", o.amp ? c10::toString(*o.amp) : "off");
+  lines.add("clip_grad", o.clip_grad ? "on" : "off");
+  lines.add("loss_scale", o.loss_scale ? o.loss_scale->dynamic ? "dynamic" : "static" : "off");
+  lines.add("non_finite", static_cast<double>(o.non_finite));
+  std::string text = lines.text();
+  if (o.clip_grad) text += std::visit([](const auto& clip) { return lines_of(clip); }, *o.clip_grad);
+  if (o.loss_scale) text += lines_of(*o.loss_scale);
+  return text + lines_of(o.distributed);
 }
 
 std::string text_of(const ParamGroups& groups) {
@@ -126,7 +94,7 @@ int64_t next_trainer(Communicator& ranks) {
 SameSettings::SameSettings(std::shared_ptr<Communicator> ranks, const TrainStepOptions& options,
                            const ParamGroups& groups, const HyperParameters& numbers)
     : ranks_(std::move(ranks)), trainer_(next_trainer(*ranks_)) {
-  agree(text_of(options) + text_of(groups), numbers);
+  agree(lines_of(options.optimizer, numbers) + lines_of_step(options) + text_of(groups), numbers);
 }
 
 void SameSettings::note(std::size_t group, const std::string& name, double value) {
@@ -158,22 +126,19 @@ void SameSettings::forget(const std::string& name) {
 }
 
 void SameSettings::prepare(const HyperParameters& numbers) {
-  if (!agrees_anew_) return;
-  agrees_anew_ = false;
+  if (!rechecks_) return;
+  rechecks_ = false;
   agree("", numbers);
 }
 
 void SameSettings::agree(const std::string& options, const HyperParameters& numbers) {
   std::string own = c10::str("trainer number: ", trainer_, "\n", options, text_of(numbers));
   for (const auto& [name, values] : curves_) own += c10::str(name, " follows a curve: yes\n", values);
-  const std::vector<std::string> all = ranks_->all_gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " trains with other settings than rank 0 (", there,
-                               "; on rank 0 ", here, "), expected the same everywhere; give all ranks the same options, ",
-                               "let hooks set numbers on all of them, and step trainers in the same order"));
-  }
+  check_same_on_all_ranks<ConfigError>(*ranks_, own, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " trains with other settings than rank 0 (", found.there,
+                    "; on rank 0 ", found.on_first, "), expected the same everywhere; give all ranks the same options, ",
+                    "let hooks set numbers on all of them, and step trainers in the same order");
+  });
   hash_ = hash_with(0, static_cast<uint64_t>(trainer_));
 }
 

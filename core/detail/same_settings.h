@@ -15,7 +15,7 @@ namespace duet {
 struct TrainStepOptions;
 
 // That the ranks' steps are those of the same trainer with the same options and numbers. With others the ranks' models
-// would drift apart without a word, and buckets of other sizes would end the processes within Gloo.
+// would drift apart silently, and buckets of other sizes would end the processes within Gloo.
 class SameSettings {
  public:
   // Throws ConfigError on all ranks if they differ.
@@ -29,7 +29,7 @@ class SameSettings {
   // The same on ranks that are at the same trainer and have set the same numbers.
   uint64_t hash() const { return hash_; }
   // The next prepare() compares with the other ranks.
-  void agree_anew() { agrees_anew_ = true; }
+  void recheck() { rechecks_ = true; }
   // Host side, before each step. Throws ConfigError on all ranks if something differs.
   void prepare(const HyperParameters& numbers);
 
@@ -41,7 +41,7 @@ class SameSettings {
   std::map<std::pair<std::size_t, std::string>, double> set_;  // numbers that follow no curve
   std::map<std::string, std::string> curves_;                  // name -> some of its values
   uint64_t hash_ = 0;
-  bool agrees_anew_ = false;
+  bool rechecks_ = false;
 };
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-#include "optim/groups/module_info.h"
+#include "optim/groups/model_info.h"
 #include <torch/csrc/jit/api/module.h>
 
 #include <algorithm>

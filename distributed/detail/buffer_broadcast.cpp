@@ -4,8 +4,8 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/collective_ops.h"
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/collective_ops.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
 #include "distributed/detail/each_element_once.h"
 #include "distributed/detail/layout_hash.h"
@@ -44,17 +44,13 @@ void BufferBroadcast::agree_on_layout(const NamedTensors& buffers) {
   std::string own;
   for (const auto& [name, buffer] : buffers)
     own += c10::str(name, ": ", buffer.scalar_type(), " ", buffer.sizes(), "\n");
-  if (own == agreed_ && !agrees_anew_) return;
-  communicator_->report("agreement on buffers");  // a rank that comes here alone waits in vain
-  const std::vector<std::string> all = communicator_->all_gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(c10::str("[Distributed] rank ", rank, " has other buffers than rank 0 (", there, "; on rank 0 ",
-                               here,
-                               "), expected the same everywhere after every step; change their shapes on all "
-                               "ranks alike, keep what differs out of the buffers, or set broadcast_buffers to false"));
-  }
+  if (own == agreed_ && !rechecks_) return;
+  communicator_->report("agreement on buffers");  // a rank that comes here alone waits for the others until the timeout
+  check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " has other buffers than rank 0 (", found.there, "; on rank 0 ",
+                    found.on_first, "), expected the same everywhere after every step; change their shapes on all ",
+                    "ranks alike, keep what differs out of the buffers, or set broadcast_buffers to false");
+  });
   agreed_ = own;
   communicator_->report("step");
 }
@@ -76,8 +72,8 @@ void BufferBroadcast::run(const NamedTensors& buffers) {
     present.emplace_back(item.second.storage().unsafeGetStorageImpl(), item.second.numel());
   }
   const bool changed = present != known_;
-  if (changed || agrees_anew_) agree_on_layout(buffers);
-  agrees_anew_ = false;
+  if (changed || rechecks_) agree_on_layout(buffers);
+  rechecks_ = false;
   if (changed) make_groups(buffers);
   known_ = std::move(present);
   last_.clear();

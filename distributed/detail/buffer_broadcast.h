@@ -22,7 +22,7 @@ class BufferBroadcast {
   // A number that tells the types and shapes which the buffers of the last run() have now.
   uint64_t layout() const;
   // The next run() makes sure that these are the same on all ranks, whatever this one sees.
-  void agree_anew() { agrees_anew_ = true; }
+  void recheck() { rechecks_ = true; }
 
  private:
   void make_groups(const NamedTensors& buffers);
@@ -36,7 +36,7 @@ class BufferBroadcast {
   std::vector<std::pair<const void*, int64_t>> known_;  // memory and size of the buffers that groups_ is made for
   std::string agreed_;                                  // their names, types and shapes
   std::vector<at::Tensor> last_;                        // those of the last run()
-  bool agrees_anew_ = false;
+  bool rechecks_ = false;
 };
 
 }  // namespace duet

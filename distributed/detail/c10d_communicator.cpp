@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/unbind.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -13,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -28,7 +28,7 @@ struct PlainCalls {
   c10::impl::ExcludeDispatchKeyGuard below_recorder{c10::DispatchKey::Fake};
 };
 
-// The verdict is there: no need to wait any longer.
+// It is known why the group has failed: no need to wait any longer.
 struct GroupIsOver {};
 
 constexpr std::chrono::milliseconds kLookUp{100};
@@ -88,9 +88,11 @@ struct C10dCommunicator::DeviceEnd {
 };
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
-                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts)
+                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts,
+                                   at::Device place)
     : rank_(host->getRank()),
       world_size_(host->getSize()),
+      place_(place),
       host_(std::move(host)),
       device_(std::move(device)),
       device_waits_on_host_(device_->getBackendName() == "gloo"),
@@ -145,24 +147,29 @@ void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
   work->wait();
 }
 
-// The tensors belong to the call, which may go on after this rank has given up.
-std::vector<std::vector<double>> C10dCommunicator::gather(const std::vector<double>& numbers) {
+// Rank after rank. The tensors belong to the call, which may go on after this rank has given up.
+at::Tensor C10dCommunicator::gather_bytes(const void* data, std::size_t size) {
   return guarded([&] {
-    const auto count = static_cast<int64_t>(numbers.size());
-    const at::Tensor own = at::empty({count}, at::kDouble), all = at::empty({world_size(), count}, at::kDouble);
-    std::copy(numbers.begin(), numbers.end(), own.mutable_data_ptr<double>());
+    const auto count = static_cast<int64_t>(size);
+    const at::Tensor own = at::empty({count}, at::kByte), all = at::empty({world_size(), count}, at::kByte);
+    std::memcpy(own.mutable_data_ptr(), data, size);
     std::vector<at::Tensor> inputs{own};
     std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
     c10d::AllgatherOptions options;
     options.timeout = timeout();
     wait(host_->allgather(outputs, inputs, options));
-    std::vector<std::vector<double>> rows;
-    for (const at::Tensor& row : outputs[0]) {
-      const double* const values = row.const_data_ptr<double>();
-      rows.emplace_back(values, values + count);
-    }
-    return rows;
+    return all;
   });
+}
+
+std::vector<std::vector<double>> C10dCommunicator::gather_rows(const std::vector<double>& numbers) {
+  const at::Tensor all = gather_bytes(numbers.data(), numbers.size() * sizeof(double));
+  const auto* values = static_cast<const double*>(all.const_data_ptr());
+  std::vector<std::vector<double>> rows;
+  for (int64_t rank = 0; rank < world_size(); ++rank, values += numbers.size()) {
+    rows.emplace_back(values, values + numbers.size());
+  }
+  return rows;
 }
 
 std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, const std::vector<double>& numbers) {
@@ -170,7 +177,7 @@ std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, cons
   head.insert(head.end(), numbers.begin(),
               numbers.begin() + static_cast<std::ptrdiff_t>(std::min(numbers.size(), kHead - 2)));
   head.resize(kHead);
-  std::vector<std::vector<double>> rows = gather(head);
+  std::vector<std::vector<double>> rows = gather_rows(head);
   for (std::size_t rank = 1; rank < rows.size(); ++rank) {
     const std::string there = call_text(rows[rank]), first = call_text(rows[0]);
     if (there == first) continue;
@@ -179,7 +186,7 @@ std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, cons
                                "', expected the same calls in the same order on all ranks; call barrier(), save() and "
                                "their like on every rank"));
   }
-  if (numbers.size() > kHead - 2) return gather(numbers);
+  if (numbers.size() > kHead - 2) return gather_rows(numbers);
   for (auto& row : rows) row = {row.begin() + 2, row.begin() + 2 + static_cast<std::ptrdiff_t>(numbers.size())};
   return rows;
 }
@@ -190,25 +197,18 @@ std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<
 
 std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
   const auto sizes = gather_call(kTexts, {static_cast<double>(bytes.size())});
-  double longest = 0;
-  for (const auto& size : sizes) longest = std::max(longest, size.front());
+  std::size_t longest = 0;
+  for (const auto& size : sizes) longest = std::max(longest, static_cast<std::size_t>(size.front()));
   std::vector<std::string> texts(sizes.size());
   if (longest == 0) return texts;
-  return guarded([&] {
-    const auto length = static_cast<int64_t>(longest);
-    const at::Tensor own = at::zeros({length}, at::kByte), all = at::empty({world_size(), length}, at::kByte);
-    std::copy(bytes.begin(), bytes.end(), static_cast<char*>(own.mutable_data_ptr()));
-    std::vector<at::Tensor> inputs{own};
-    std::vector<std::vector<at::Tensor>> outputs{all.unbind(0)};
-    c10d::AllgatherOptions options;
-    options.timeout = timeout();
-    wait(host_->allgather(outputs, inputs, options));
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-      texts[rank].assign(static_cast<const char*>(outputs[0][rank].const_data_ptr()),
-                         static_cast<std::size_t>(sizes[rank].front()));
-    }
-    return texts;
-  });
+  std::string padded = bytes;
+  padded.resize(longest);
+  const at::Tensor all = gather_bytes(padded.data(), longest);
+  const auto* begin = static_cast<const char*>(all.const_data_ptr());
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    texts[rank].assign(begin + rank * longest, static_cast<std::size_t>(sizes[rank].front()));
+  }
+  return texts;
 }
 
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {

@@ -17,16 +17,17 @@ struct CommunicatorTimeouts {
 };
 
 // Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device. Private to
-// core/comm.
+// distributed/.
 class C10dCommunicator : public Communicator {
  public:
   // `watch` may be null: then errors name no rank.
   C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
-                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts);
+                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts, at::Device place = at::kCPU);
   ~C10dCommunicator() override;
 
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_size_; }
+  at::Device device() const override { return place_; }
   using Communicator::broadcast;
   std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override;
   std::vector<std::string> all_gather(const std::string& bytes) override;
@@ -47,13 +48,15 @@ class C10dCommunicator : public Communicator {
   template <class Call>
   auto guarded(Call call) -> decltype(call());
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
-  std::vector<std::vector<double>> gather(const std::vector<double>& numbers);
+  at::Tensor gather_bytes(const void* data, std::size_t size);
+  std::vector<std::vector<double>> gather_rows(const std::vector<double>& numbers);
   std::vector<std::vector<double>> gather_call(double kind, const std::vector<double>& numbers);
   // Ends what this rank's device waits for, from any thread.
   struct DeviceEnd;
   void abandon();
 
   int64_t rank_, world_size_;
+  at::Device place_;
   c10::intrusive_ptr<c10d::Backend> host_, device_;
   bool device_waits_on_host_;  // a work's wait() blocks this thread, not a stream
   std::shared_ptr<DeviceEnd>

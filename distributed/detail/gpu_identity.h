@@ -8,7 +8,7 @@ namespace duet {
 
 // What tells this GPU from any other, on whatever machine and under whatever index: "GPU-" and its UUID, as nvidia-smi
 // -L shows it. Empty for another device, and where CUDA does not answer: whoever uses it next will hear why. Private to
-// core/comm.
+// distributed/.
 std::string gpu_identity(c10::Device device);
 
 }  // namespace duet

@@ -3,8 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/collective_ops.h"
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/collective_ops.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/detail/layout_hash.h"
@@ -70,7 +70,7 @@ void GradientReducer::prepare() {
   const bool same = !buckets_.empty() && std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
     return entry.view.defined() == entry.parameter.requires_grad();
   });
-  const bool asked = std::exchange(agrees_anew_, false);
+  const bool asked = std::exchange(rechecks_, false);
   if (!same) return make_buckets();
   if (asked) check_same_buckets();  // the captured steps hold the buckets that are there
 }
@@ -171,17 +171,14 @@ void GradientReducer::place_buckets() {
 
 // Buckets of different sizes would end the processes within Gloo.
 void GradientReducer::check_same_buckets() const {
-  communicator_->report("agreement on what trains");  // a rank that comes here alone waits in vain
+  communicator_->report("agreement on what trains");  // a rank that comes here alone waits for the others until the timeout
   std::string own;
   for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
-  const std::vector<std::string> all = communicator_->all_gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(
-        c10::str("[Distributed] rank ", rank, " trains other parameters than rank 0 (", there, "; on rank 0 ", here,
-                 "), expected the same everywhere; call requires_grad_() on all ranks at the same step"));
-  }
+  check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " trains other parameters than rank 0 (", found.there,
+                    "; on rank 0 ", found.on_first,
+                    "), expected the same everywhere; call requires_grad_() on all ranks at the same step");
+  });
   communicator_->report("step");
 }
 

@@ -31,7 +31,7 @@ class GradientReducer {
   // A number that tells which parameters train.
   uint64_t layout() const;
   // The next prepare() makes sure that these are the same on all ranks, whatever this one sees.
-  void agree_anew() { agrees_anew_ = true; }
+  void recheck() { rechecks_ = true; }
   // Before each run of a step, of which a line search or a comparison takes several: nothing is ready.
   void begin();
   // Before the backward of the step's last micro-batch: from now on a gradient goes to its bucket when it is ready,
@@ -70,7 +70,7 @@ class GradientReducer {
   bool armed_ = false;
   bool has_batch_ = false;
   bool agreed_on_unused_ = false;
-  bool agrees_anew_ = false;
+  bool rechecks_ = false;
 };
 
 }  // namespace duet

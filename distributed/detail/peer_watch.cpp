@@ -2,7 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
-#include "distributed/detail/silence.h"
+#include "distributed/detail/heartbeat_age.h"
 #include "distributed/detail/store_text.h"
 
 #include <algorithm>
@@ -22,32 +22,32 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kBeat = 100ms;
-constexpr auto kQuickBeat = 50ms;  // while somebody looks for what is wrong
-constexpr auto kSilence = 450ms;   // without a beat for that long, a rank is taken for dead or stopped
+constexpr auto kInterval = 100ms;  // between two heartbeats
+constexpr auto kQuickInterval = 50ms;  // while somebody looks for what is wrong
+constexpr auto kLostAfter = 450ms;  // a rank without a heartbeat for that long is taken for dead or stopped
 constexpr auto kAnswer = 400ms;    // for a store that works
 constexpr auto kGoodbye = 150ms;
 constexpr auto kLongestStay = 1500ms;
 
 std::string progress_key(int64_t rank) { return "progress/" + std::to_string(rank); }
-constexpr const char* kVerdict = "verdict";
-// What a beat begins with, before or instead of its count.
-constexpr const char* kKnows = "!";  // the rank knows the verdict
+constexpr const char* kFailure = "failure";
+// What a heartbeat begins with, before or instead of its count.
+constexpr const char* kKnows = "!";  // the rank knows of the failure
 constexpr const char* kLeft = "-";   // the rank has left the group
 
 // What was last heard of another rank.
 struct Peer {
-  std::string beat;  // "17 step 3 (data)"; empty: nothing yet
+  std::string heartbeat;  // "17 step 3 (data)"; empty: nothing yet
   Clock::time_point changed;
-  Silence silence;
+  HeartbeatAge age;
   bool looked_at = false;  // since somebody looks
   bool changes = false;    // since then
 
-  bool left() const { return beat.starts_with(kLeft); }
-  bool knows() const { return beat.starts_with(kKnows); }
+  bool left() const { return heartbeat.starts_with(kLeft); }
+  bool knows() const { return heartbeat.starts_with(kKnows); }
   std::string place() const {
-    const std::size_t space = beat.find(' ');
-    return space == std::string::npos ? "step 0 (start)" : beat.substr(space + 1);
+    const std::size_t space = heartbeat.find(' ');
+    return space == std::string::npos ? "step 0 (start)" : heartbeat.substr(space + 1);
   }
 };
 
@@ -72,9 +72,9 @@ struct PeerWatch::Shared {
   bool looking = false;             // all peers are read, not only the holder
   int64_t rounds = 0;               // since then
   std::function<void()> end_waits;  // null: nobody has asked, or it was called
-  std::chrono::milliseconds silence{0};
-  std::string proposal;  // for the verdict
-  std::string verdict;   // what the group says; empty: it goes on
+  std::chrono::milliseconds lost_after{0};
+  std::string proposal;  // for the failure
+  std::string failure;   // why the group is over; empty: it goes on
   std::map<int64_t, Peer> peers;
 
   std::string place() const { return c10::str("step ", step.load(), " (", phase.load(), ")"); }
@@ -86,20 +86,20 @@ struct PeerWatch::Shared {
     std::string proposal;
     std::vector<int64_t> peers;  // to read
     bool all = false;            // these are all
-    bool waits = false;          // somebody waits, and shall hear of the next rank's silence
+    bool waits = false;          // somebody waits, and shall hear when the next rank is lost
   };
 
   void run();
   void round();
   void say_progress();
   Wishes wishes_now();
-  void hear_verdict(const std::string& said);
-  void hear_peer(int64_t peer, const std::string& beat, bool all);
+  void hear_failure(const std::string& said);
+  void hear_peer(int64_t peer, const std::string& heartbeat, bool all);
   void look_at_next();
   void end_all_waits();
   void outwait_lost_store(std::unique_lock<std::mutex>& lock);
   void guard_store();
-  int64_t silent_peers() const;
+  int64_t lost_peers() const;
   std::string found() const;
   std::string holder_text();
 };
@@ -109,7 +109,7 @@ void PeerWatch::Shared::run() {
   c10::setThreadName("duet_watch");
   std::unique_lock lock(mutex, std::defer_lock);
   try {
-    store->compareSet(kVerdict, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
+    store->compareSet(kFailure, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
     lock.lock();
     while (!stopping) {
       lock.unlock();
@@ -119,8 +119,8 @@ void PeerWatch::Shared::run() {
       lock.lock();
       ++rounds;
       changed.notify_all();
-      const bool asked = !proposal.empty() && verdict.empty();
-      if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickBeat : kBeat);
+      const bool asked = !proposal.empty() && failure.empty();
+      if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickInterval : kInterval);
     }
     lock.unlock();
     set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
@@ -136,14 +136,14 @@ void PeerWatch::Shared::run() {
 void PeerWatch::Shared::round() {
   say_progress();
   const Wishes wishes = wishes_now();
-  std::vector<std::string> keys = {kVerdict};
+  std::vector<std::string> keys = {kFailure};
   for (const int64_t peer : wishes.peers) keys.push_back(progress_key(peer));
   const std::vector<std::string> texts = texts_at(*store, keys);
   std::string said = texts.front();
   if (said.empty() && !wishes.proposal.empty()) {
-    said = text_of(store->compareSet(kVerdict, {}, bytes_of(wishes.proposal)));
+    said = text_of(store->compareSet(kFailure, {}, bytes_of(wishes.proposal)));
   }
-  if (!said.empty()) hear_verdict(said);
+  if (!said.empty()) hear_failure(said);
   for (std::size_t i = 0; i < wishes.peers.size(); ++i) hear_peer(wishes.peers[i], texts[i + 1], wishes.all);
   if (wishes.waits && said.empty()) look_at_next();
 }
@@ -164,26 +164,26 @@ PeerWatch::Shared::Wishes PeerWatch::Shared::wishes_now() {
   return wishes;
 }
 
-void PeerWatch::Shared::hear_verdict(const std::string& said) {
+void PeerWatch::Shared::hear_failure(const std::string& said) {
   if (over) return;
   {
     const std::lock_guard lock(mutex);
-    verdict = said;
+    failure = said;
     over = true;
   }
   say_progress();
 }
 
-void PeerWatch::Shared::hear_peer(int64_t peer, const std::string& beat, bool all) {
+void PeerWatch::Shared::hear_peer(int64_t peer, const std::string& heartbeat, bool all) {
   const std::lock_guard lock(mutex);
   const auto now = Clock::now();
   Peer& entry = peers[peer];
-  const bool changes = entry.beat != beat;
-  entry.silence.look(now, changes);
+  const bool changes = entry.heartbeat != heartbeat;
+  entry.age.look(now, changes);
   if (changes || entry.changed == Clock::time_point()) entry.changed = now;
   entry.changes = entry.changes || (changes && entry.looked_at);
   entry.looked_at = entry.looked_at || all;
-  entry.beat = beat;
+  entry.heartbeat = heartbeat;
 }
 
 // Every rank looks at one other, so that all are looked at.
@@ -191,7 +191,7 @@ void PeerWatch::Shared::look_at_next() {
   const std::lock_guard lock(mutex);
   if (!proposal.empty()) return;
   const Peer& peer = peers[next()];
-  if (peer.left() || peer.silence.length() < silence) return;
+  if (peer.left() || peer.age.length() < lost_after) return;
   proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
 }
 
@@ -208,7 +208,7 @@ void PeerWatch::Shared::end_all_waits() {
 void PeerWatch::Shared::outwait_lost_store(std::unique_lock<std::mutex>& lock) {
   done = true;
   changed.notify_all();
-  if (changed.wait_for(lock, silence, [this] { return stopping || !end_waits; })) return;
+  if (changed.wait_for(lock, lost_after, [this] { return stopping || !end_waits; })) return;
   lock.unlock();
   end_all_waits();
   lock.lock();
@@ -217,19 +217,19 @@ void PeerWatch::Shared::outwait_lost_store(std::unique_lock<std::mutex>& lock) {
 // In a thread of its own: a store whose process is stopped does not answer, and has no timeout.
 void PeerWatch::Shared::guard_store() {
   c10::setThreadName("duet_guard");
-  Silence quiet;
+  HeartbeatAge age;
   int64_t heard = -1;
   std::unique_lock lock(mutex);
   while (!stopping && !done && !over) {
-    quiet.look(Clock::now(), answers != heard);
+    age.look(Clock::now(), answers != heard);
     heard = answers;
-    if (quiet.length() >= silence) {
+    if (age.length() >= lost_after) {
       stuck = true;
       changed.notify_all();
       lock.unlock();
       return end_all_waits();
     }
-    stopped.wait_for(lock, kBeat);
+    stopped.wait_for(lock, kInterval);
   }
 }
 
@@ -260,20 +260,20 @@ void PeerWatch::report(const char* phase) { shared_->phase = phase; }
 
 bool PeerWatch::over() const { return shared_->over || shared_->stuck; }
 
-void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence) {
+void PeerWatch::watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds lost_after) {
   std::unique_lock lock(shared_->mutex);
   if (shared_->done) {  // the store is lost already
     lock.unlock();
     return end_waits();
   }
   shared_->end_waits = std::move(end_waits);
-  shared_->silence = silence;
+  shared_->lost_after = lost_after;
   // A launcher that does not answer is no reason to end ranks that are well.
   if (shared_->holder < 0 || shared_->holder == shared_->rank) return;
   std::thread([shared = shared_] { shared->guard_store(); }).detach();
 }
 
-// Rank 0 must not end before the others have read the verdict, for the store ends with it.
+// Rank 0 must not end before the others have read the failure, for the store ends with it.
 void PeerWatch::stay_until_known() {
   Shared& shared = *shared_;
   if (shared.holder != shared.rank) return;
@@ -286,7 +286,7 @@ void PeerWatch::stay_until_known() {
     if (shared.done) return true;
     if (shared.rounds < 2) return false;
     for (const auto& [rank, peer] : shared.peers) {
-      const bool gone = peer.left() || Clock::now() - peer.changed > kSilence;
+      const bool gone = peer.left() || Clock::now() - peer.changed > kLostAfter;
       if (!peer.knows() && !gone) return false;
     }
     return true;
@@ -298,7 +298,7 @@ void PeerWatch::fail(const std::string& reason) {
     std::unique_lock lock(shared_->mutex);
     shared_->proposal = c10::str("rank ", shared_->rank, " failed in ", shared_->place(), ": ", reason);
     shared_->changed.notify_all();
-    shared_->changed.wait_for(lock, 2 * kAnswer, [this] { return !shared_->verdict.empty() || shared_->done; });
+    shared_->changed.wait_for(lock, 2 * kAnswer, [this] { return !shared_->failure.empty() || shared_->done; });
   }
   stay_until_known();
 }
@@ -308,20 +308,20 @@ std::string PeerWatch::Shared::holder_text() {
   return c10::str("rank ", holder, " is dead or stopped, last seen in ", peers[holder].place());
 }
 
-int64_t PeerWatch::Shared::silent_peers() const {
+int64_t PeerWatch::Shared::lost_peers() const {
   return std::count_if(peers.begin(), peers.end(), [](const auto& item) { return !item.second.changes; });
 }
 
-// What the beats say, after kSilence.
+// What the heartbeats say, after kLostAfter.
 std::string PeerWatch::Shared::found() const {
-  std::string silent, places;
+  std::string lost, places;
   for (const auto& [peer, entry] : peers) {
     places += c10::str(", rank ", peer, " in ", entry.place());
     if (entry.changes) continue;
-    silent += c10::str(silent.empty() ? "" : "; ", "rank ", peer,
+    lost += c10::str(lost.empty() ? "" : "; ", "rank ", peer,
                        entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
   }
-  if (!silent.empty()) return silent;
+  if (!lost.empty()) return lost;
   return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);
 }
 
@@ -330,23 +330,23 @@ std::string PeerWatch::diagnose(const std::string& error) {
   std::string why;
   {
     std::unique_lock lock(shared.mutex);
-    const auto settled = [&] { return !shared.verdict.empty() || shared.done || shared.stuck; };
+    const auto settled = [&] { return !shared.failure.empty() || shared.done || shared.stuck; };
     if (!settled()) {
       shared.looking = true;
       shared.rounds = 0;
       for (auto& [rank, peer] : shared.peers) peer.changes = peer.looked_at = false;
       shared.changed.notify_all();
-      shared.changed.wait_for(lock, kSilence, settled);
+      shared.changed.wait_for(lock, kLostAfter, settled);
       // Two at once are rare; a busy machine is not.
-      if (shared.silent_peers() > 1) shared.changed.wait_for(lock, kSilence, settled);
+      if (shared.lost_peers() > 1) shared.changed.wait_for(lock, kLostAfter, settled);
     }
     if (!settled() && shared.rounds > 1) {
       shared.proposal = shared.found();
       shared.changed.notify_all();
       shared.changed.wait_for(lock, kAnswer, settled);
     }
-    if (!shared.verdict.empty()) {
-      why = shared.verdict;
+    if (!shared.failure.empty()) {
+      why = shared.failure;
     } else if (shared.holder != shared.rank) {
       why = shared.holder_text();
     } else {

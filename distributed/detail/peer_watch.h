@@ -11,9 +11,9 @@
 namespace duet {
 
 // Knows what the other ranks do, through a store that outlives the group's collectives. A thread writes this rank's
-// progress there several times a second, and reads the verdict: the first rank that finds out why the group cannot go
-// on writes it, and all others adopt it, so that nobody blames a rank that only ended because of another. Private to
-// core/comm.
+// heartbeat there several times a second, with its place in the loop, and reads whether the group has failed: the first
+// rank that finds out why it cannot go on writes that, and all others adopt it, so that nobody blames a rank that only
+// ended because of another. Private to distributed/.
 class PeerWatch {
  public:
   // `store` is used by nobody else: it may hang when the process that holds it is stopped. `holder` is the rank that
@@ -25,16 +25,16 @@ class PeerWatch {
 
   void report(int64_t step, const char* phase);
   void report(const char* phase);
-  // Whether some rank has given the verdict, or the one that holds the store is silent (watch_for_waits); never waits.
+  // Whether the group has failed, or the rank that holds the store is lost (watch_for_waits); never waits.
   bool over() const;
-  // For waits that may be longer than `silence`, and for those that cannot look up, such as that of a GPU for another
-  // one: this object then gives the verdict itself when the next rank is silent for that long, and calls `end_waits`
-  // once when the group is over or the store was lost or silent that long ago, in another thread. To be called once.
-  void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds silence);
+  // For waits that may be longer than `lost_after`, and for those that cannot look up, such as that of a GPU for another
+  // one: this object then writes the failure itself when the next rank had no heartbeat for that long, and calls
+  // `end_waits` once when the group has failed or the store was lost that long ago, in another thread. To be called once.
+  void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds lost_after);
   // Tells the others that this rank failed.
   void fail(const std::string& reason);
   // Why the group is over, for an error's text. `error`: what made this rank ask; empty: over() did. Takes about half a
-  // second when there is no verdict yet.
+  // second when no rank has found it yet.
   std::string diagnose(const std::string& error);
 
  private:

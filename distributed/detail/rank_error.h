@@ -7,10 +7,13 @@
 namespace duet {
 
 // What an error of one rank is to the others: a letter for its type, and its text. Empty: there is none. Private to
-// core/comm.
+// distributed/.
 std::string packed_error(const std::exception_ptr& error);
 
-// Throws an error of the type of that of `rank`, which it names.
-[[noreturn]] void throw_error_of(int64_t rank, const std::string& packed);
+// The same for another rank than `rank`, which its text names.
+std::string packed_error_of(int64_t rank, const std::string& packed);
+
+// Throws an error of the type that was packed.
+[[noreturn]] void throw_packed(const std::string& packed);
 
 }  // namespace duet

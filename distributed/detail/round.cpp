@@ -1,7 +1,6 @@
 #include "distributed/detail/round.h"
 
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/pause.h"
 #include "distributed/detail/store_text.h"
 
 #include <random>
@@ -62,7 +61,7 @@ std::vector<int64_t> missing_ranks(c10d::Store& store, int64_t world_size, const
 Round lead(c10d::Store& store, int64_t world_size, const std::string& own, Clock::time_point deadline) {
   std::string tickets, offer;
   int64_t offers = 0;
-  for (Pause pause; Clock::now() < deadline; pause.take()) {
+  for (PollInterval interval; Clock::now() < deadline; interval.sleep()) {
     if (text_at(store, ticket_key(0)) != own) return {.twice = true};
     const std::string seen = all_tickets(store, world_size);
     if (seen.empty()) continue;
@@ -80,7 +79,7 @@ Round lead(c10d::Store& store, int64_t world_size, const std::string& own, Clock
 
 Round follow(c10d::Store& store, int64_t rank, int64_t world_size, const std::string& own, Clock::time_point deadline) {
   std::string accepted;
-  for (Pause pause; Clock::now() < deadline; pause.take()) {
+  for (PollInterval interval; Clock::now() < deadline; interval.sleep()) {
     if (text_at(store, ticket_key(rank)) != own) return {.twice = true};
     const std::string offer = text_at(store, "offer");
     const std::vector<std::string> words = words_of(offer);

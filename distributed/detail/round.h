@@ -17,7 +17,7 @@ struct Round {
 
 // Finds those who are here now, in a store that may hold what ranks of earlier rounds wrote: every rank lays down a new
 // ticket, rank 0 offers a round of the tickets it sees, and the round begins when each rank has found its own ticket in
-// it. Private to core/comm.
+// it. Private to distributed/.
 Round find_round(c10d::Store& store, int64_t rank, int64_t world_size, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace duet

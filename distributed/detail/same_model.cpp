@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/detail/tensor_compare.h"
@@ -20,14 +20,11 @@ void check_same_layout(const NamedTensors& tensors, Communicator& communicator) 
     own +=
         c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), tensor.requires_grad() ? "" : " (frozen)", "\n");
   }
-  const std::vector<std::string> all = communicator.all_gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const auto [there, here] = first_different_lines(all[rank], all.front());
-    throw ConfigError(c10::str(
-        "[Distributed] rank ", rank, " has another model than rank 0: its first other parameter or buffer is ", there,
-        ", rank 0 has ", here, ", expected the same model everywhere; make it from the same code and config"));
-  }
+  check_same_on_all_ranks<ConfigError>(communicator, own, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " has another model than rank 0: its first other parameter or ",
+                    "buffer is ", found.there, ", rank 0 has ", found.on_first,
+                    ", expected the same model everywhere; make it from the same code and config");
+  });
 }
 
 }  // namespace

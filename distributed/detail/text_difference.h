@@ -1,11 +1,3 @@
 #pragma once
 
-#include <string>
-#include <utility>
-
-namespace duet {
-
-// The lines in which two texts differ first; "nothing" where one of them has ended. Private to duet.
-std::pair<std::string, std::string> first_different_lines(const std::string& a, const std::string& b);
-
-}  // namespace duet
+#include "distributed/detail/same_on_all_ranks.h"

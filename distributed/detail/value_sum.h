@@ -1,7 +1,7 @@
 #pragma once
 
+#include "base/batch.h"
 #include "distributed/communicator.h"
-#include "core/step_observer.h"
 
 #include <memory>
 #include <string>
@@ -15,22 +15,22 @@ class ValueSum {
  public:
   ValueSum(std::shared_ptr<Communicator> communicator, at::Device device);
 
-  // Sends this rank's share. On a rank without a micro-batch `output` is empty. Throws ConfigError if the ranks log
-  // different names, or other ones than at the first step.
-  void start(const StepResult& output);
-  // Waits, and replaces the values by the sums.
-  void finish(StepResult& output);
+  // Sends this rank's share, nothing on a rank without a micro-batch. Throws ConfigError if the ranks have different
+  // names or types, or other names than at the first step.
+  void start(const NamedTensors& values);
+  // Waits, and gives the sums.
+  NamedTensors finish();
 
  private:
   struct Value {
     std::string name;
     at::ScalarType dtype;
   };
-  void agree(const StepResult& output);
+  void agree(const NamedTensors& values);
 
   std::shared_ptr<Communicator> communicator_;
   at::Device device_;
-  std::vector<Value> plan_;  // the loss comes first; empty: not agreed yet
+  std::vector<Value> plan_;  // empty: not agreed yet
   at::Tensor values_;        // float64, one per entry of plan_
 };
 

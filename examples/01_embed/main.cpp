@@ -14,7 +14,7 @@ int main() {
     return torch::nn::functional::cross_entropy(net.forward(batch["point"]), batch["inside"]);
   });
   duet::TrainerOptions options;
-  options.optimizer.lr = 0.01;
+  options.optimizer = duet::AdamW{.lr = 0.01};
   duet::GraphTrainer trainer(std::move(task), options);  // or duet::EagerTrainer: the same weights, bit for bit
   for (int step = 0; step <= 500; ++step) {
     const at::Tensor point = torch::rand({64, 2}) * 2 - 1;  // does it lie inside the circle?

@@ -15,12 +15,12 @@ class StopWhenFlat : public duet::Hook {
 
   std::string name() const override { return "StopWhenFlat"; }
 
-  void after_train_iter(duet::TrainContext& context) override {
+  void after_train_iter(duet::TrainContext& run) override {
     // Gradients are clipped below, so the step knows their norm; a tensor stays on the device until it is read.
-    if (context.step % interval_ != 0) return;
-    norm_ = context.output->grad_norm.item<double>();
-    std::cout << "step " << context.step << ", gradient norm " << norm_ << "\n";
-    if (norm_ < threshold_) context.request_stop("the gradient is flat");
+    if (run.progress.step % interval_ != 0) return;
+    norm_ = run.step.result->grad_norm.item<double>();
+    std::cout << "step " << run.progress.step << ", gradient norm " << norm_ << "\n";
+    if (norm_ < threshold_) run.control.request_stop("the gradient is flat");
   }
 
   // What a resumed run must know.
@@ -52,13 +52,12 @@ int main() {
     return torch::mse_loss(model.forward(batch["x"]).squeeze(1), batch["y"]);
   });
   duet::TrainerOptions options;
-  options.optimizer.type = "SGD";
-  options.optimizer.lr = 0.01;
-  options.clip_grad = duet::ClipGradOptions{.max_norm = 10.0};
+  options.optimizer = duet::SGD{.lr = 0.01};
+  options.clip_grad = duet::ClipNorm{.max_norm = 10.0};
   options.loop.max_steps = 5000;
   duet::EagerTrainer trainer(std::move(task), options);
   trainer.add_hook(std::make_unique<StopWhenFlat>(/*interval=*/50, /*threshold=*/0.01));
   duet::DataLoader data = make_data();
   trainer.train(data);
-  std::cout << "stopped at step " << trainer.step() << ": " << trainer.stop_reason() << "\n";
+  std::cout << "stopped at step " << trainer.progress().step << ": " << trainer.stop_reason() << "\n";
 }

@@ -10,34 +10,25 @@ struct Net : torch::nn::Module {
 };
 
 int main() {
-  const duet::Launch launch = duet::read_launch();  // what the launcher says about this process
-  const std::shared_ptr<duet::Communicator> ranks = duet::connect(launch, torch::kCPU);  // null: there is one process
-  if (launch.rank == 0) std::cout << launch.text() << "\n";
-
-  duet::seed_all(0);  // the same model everywhere
+  const auto ranks = duet::init_distributed();  // the processes that the launcher has started, or this one alone
+  duet::seed_all(0);                            // the same model everywhere
   auto task = duet::make_task(std::make_shared<Net>(), [](Net& net, const duet::Batch& batch) {
     return torch::nn::functional::cross_entropy(net.forward(batch["point"]), batch["inside"]);
   });
   const at::Tensor point = torch::rand({4096, 2}) * 2 - 1;  // does it lie inside the circle?
   const auto points = std::make_shared<duet::TensorDataset>(
       duet::NamedTensors{{"point", point}, {"inside", (point.norm(2, 1) < 0.7).to(torch::kLong)}});
-
   // Every rank reads its part of the same order; 64 points a step, whatever the number of ranks.
-  auto sampler = std::make_unique<duet::DistributedSampler>(
-      std::make_unique<duet::EpochSampler>(4096, /*shuffle=*/true, /*seed=*/0), launch.rank, launch.world_size);
-  duet::DataLoader data(points, std::move(sampler), {.batch_size = 64 / launch.world_size});
+  duet::DataLoader data(points, {.batch_size = 64 / ranks->world_size(), .shuffle = true});
 
   duet::TrainerOptions options;
-  options.optimizer.lr = 0.01;
+  options.optimizer = duet::AdamW{.lr = 0.01};
   options.loop.max_epochs = 8;
-  options.distributed.communicator = ranks;
-  duet::GraphTrainer trainer(std::move(task), options);
-  auto print = std::make_unique<duet::CallbackHook>("print");
-  print->on(duet::HookPoint::kAfterTrainIter, [](duet::TrainContext& context) {
-    if (!context.is_main || context.step % 100 != 1) return;
-    std::cout << "step " << context.step << ", loss " << context.output->loss.item<float>()
+  duet::EagerTrainer trainer(std::move(task), options);
+  trainer.on(duet::HookPoint::kAfterTrainIter, [](duet::TrainContext& run) {
+    if (!run.is_main || run.progress.step % 100 != 1) return;
+    std::cout << "step " << run.progress.step << ", loss " << run.step.loss().item<float>()
               << "\n";  // of all ranks' points
   });
-  trainer.add_hook(std::move(print));
   trainer.train(data);
 }

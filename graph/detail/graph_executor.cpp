@@ -141,7 +141,7 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
 // The step itself was run eager and is right; those before it may not have been.
 void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const {
   const std::string what = "[GraphTrainer] step (" + entry.report.signature + "): " + entry.report.reason;
-  if (step_.communicator() != nullptr) {
+  if (!step_.communicator().is_alone()) {
     throw GraphError(
         what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager");
   }

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
-#include "base/batch.h"
+#include "core/step_observer.h"
 
 namespace duet {
 

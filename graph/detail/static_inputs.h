@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/batch.h"
+#include "core/step_observer.h"
 
 namespace duet {
 

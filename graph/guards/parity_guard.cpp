@@ -136,7 +136,7 @@ class Comparison {
         saved_(copy_of(live_)),
         random_before_(captured),
         // A device graph exchanges by itself: there all ranks compare at the same step.
-        ranks_(step.parameters().front().second.is_cpu() ? step.communicator() : nullptr) {}
+        ranks_(step.parameters().front().second.is_cpu() ? &step.communicator() : nullptr) {}
 
   // The replay, then the eager run, whose results stay in place.
   ParityResult compare(StepObserver& observer) {

@@ -1,7 +1,6 @@
 #include "hooks/detail/log_text.h"
 
 #include <c10/util/StringUtil.h>
-#include "hooks/detail/run_length.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,8 +58,8 @@ std::string of_total(int64_t value, int64_t total) {
 }
 
 int64_t shown_epoch(const TrainContext& context) {
-  const bool between = context.step_in_epoch == 0 && context.epoch > 0;
-  return between ? context.epoch : context.epoch + 1;
+  const bool between = context.progress.step_in_epoch == 0 && context.progress.epoch > 0;
+  return between ? context.progress.epoch : context.progress.epoch + 1;
 }
 
 void put_value(LogValues& values, std::string name, LogValue value) {
@@ -77,8 +76,8 @@ const LogValue* find_value(const LogValues& values, const std::string& name) {
 }
 
 std::string train_line(const TrainContext& context, int64_t epoch, const LogValues& values) {
-  std::string text = c10::str("step ", of_total(context.step, run_length(context)), "  epoch ",
-                              of_total(epoch, context.max_epochs));
+  std::string text = c10::str("step ", of_total(context.progress.step, context.progress.run_length()), "  epoch ",
+                              of_total(epoch, context.progress.max_epochs));
   const auto shown = [&](const char* name) { return is_taken(values, name); };
   if (shown("lr")) text += "  lr " + formatted("%.2e", number_of(values, "lr"));
   for (const auto& [name, value] : values) {
@@ -93,21 +92,22 @@ std::string train_line(const TrainContext& context, int64_t epoch, const LogValu
 }
 
 std::string metrics_line(const TrainContext& context, const std::string& kind) {
-  std::string text = c10::str(kind, "  step ", of_total(context.step, run_length(context)));
-  for (const auto& [name, value] : context.metrics) text += "  " + name + " " + number_text(value);
+  std::string text = c10::str(kind, "  step ", of_total(context.progress.step, context.progress.run_length()));
+  for (const auto& [name, value] : context.evaluation.metrics) text += "  " + name + " " + number_text(value);
   return text;
 }
 
 std::string progress_line(const TrainContext& context, const std::string& loss, double eta_seconds) {
-  const int64_t total = run_length(context);
+  const int64_t total = context.progress.run_length();
   std::string text;
   if (total > 0) {
     constexpr int64_t kCells = 20;
-    const int64_t done = std::clamp<int64_t>(context.step * kCells / total, 0, kCells);
+    const int64_t done = std::clamp<int64_t>(context.progress.step * kCells / total, 0, kCells);
     text = "[" + std::string(static_cast<std::size_t>(done), '=') +
            std::string(static_cast<std::size_t>(kCells - done), ' ') + "] ";
   }
-  text += of_total(context.step, total) + "  epoch " + of_total(shown_epoch(context), context.max_epochs);
+  text +=
+      of_total(context.progress.step, total) + "  epoch " + of_total(shown_epoch(context), context.progress.max_epochs);
   if (!loss.empty()) text += "  loss " + loss;
   if (!std::isnan(eta_seconds)) text += "  eta " + duration_text(eta_seconds);
   return text;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/train_context.h"
-#include "hooks/loggers/log_sink.h"
+#include "hooks/log_sink.h"
 
 #include <cstdint>
 #include <string>

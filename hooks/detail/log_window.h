@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include "base/state_dict.h"
 #include "hooks/detail/value_history.h"
+#include "hooks/logger_hook.h"
 
 #include <cstdint>
 #include <string>
@@ -10,31 +11,6 @@
 #include <vector>
 
 namespace duet {
-
-// In place of a number of steps: those of the epoch that runs, those of the whole run. At most the last million.
-inline constexpr int64_t kEpochWindow = 0;
-inline constexpr int64_t kGlobalWindow = -1;
-
-// One number made of the last values of a name; mmengine's custom_cfg.
-struct LogStatistic {
-  std::string data_src;              // the name it is made of: loss, time, a value that the task logs
-  std::string method_name = "mean";  // mean, median, min, max, current
-  int64_t window_size = 10;          // steps, kEpochWindow or kGlobalWindow
-  std::string log_name{};            // how it is logged; empty: it takes the place of data_src
-
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
-};
-
-struct LogWindowOptions {
-  int64_t window_size = 10;  // steps that smoothed numbers are the mean of; others are logged as they are
-  // Names that are smoothed: those that hold a match of this regular expression.
-  std::string mean_pattern = "loss(?!_scale)|time|grad_norm";
-  std::vector<LogStatistic> custom_cfg{};
-
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
-};
 
 // What steps give, kept on the device until a line is written, and the numbers of that line. A mean of times covers
 // at least the steps since the line before: one of them holds the wait for the device.

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/train_context.h"
+#include "distributed/communicator.h"
 
 #include <filesystem>
 #include <string>
@@ -26,6 +27,12 @@ inline std::string output_folder(const char* who, const std::string& wanted, con
                                "), expected a writable place; change work_dir, or the folder of this hook"));
   }
   return folder;
+}
+
+// What tells apart what every rank writes: "rank-1"; empty where there is one process. Private to hooks/.
+inline std::string rank_name(const TrainContext& context) {
+  if (context.communicator->world_size() <= 1) return {};
+  return "rank-" + std::to_string(context.communicator->rank());
 }
 
 }  // namespace duet

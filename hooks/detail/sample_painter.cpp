@@ -104,14 +104,20 @@ const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
 
 }  // namespace
 
-void SamplePainterOptions::validate() const {
-  const auto fail = [](const std::string& what) { throw ConfigError("[SamplePainterOptions] " + what); };
-  if (!(alpha >= 0 && alpha <= 1)) fail(c10::str("alpha is ", alpha, ", expected a number in [0, 1]"));
-  if (zoom < 0 || zoom > 64) fail(c10::str("zoom is ", zoom, ", expected 0 (chosen by size) to 64"));
-  for (const std::string& name : palette) {
-    Colour ignored{};
-    if (!parse_colour(name, ignored)) fail("palette holds '" + name + "', expected colours like \"#ff8000\"");
-  }
+const OptionFields& SamplePainterOptions::fields() {
+  using O = SamplePainterOptions;
+  static const OptionFields kFields = OptionFields::of<O>("SamplePainterOptions", [](const FieldAdder<O>& add) {
+    add("alpha", &O::alpha, "weight of the colours over the image").in(between(0, 1));
+    add("zoom", &O::zoom, "pixels for one of the image").in(between(0, 64)).expects("0 (chosen by size) to 64");
+    add.rule([](const O& o) {
+      for (const std::string& name : o.palette) {
+        Colour ignored{};
+        if (parse_colour(name, ignored)) continue;
+        throw ConfigError("[SamplePainterOptions] palette holds '" + name + "', expected colours like \"#ff8000\"");
+      }
+    });
+  });
+  return kFields;
 }
 
 SamplePainter::SamplePainter(SamplePainterOptions options) : options_(std::move(options)) {

@@ -1,23 +1,12 @@
 #pragma once
 
-#include "base/batch.h"
+#include "hooks/visualization_hook.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace duet {
-
-struct SamplePainterOptions {
-  double alpha = 0.6;                  // of the colours over the image, in [0, 1]
-  std::vector<std::string> palette{};  // "#rrggbb" of class 0, 1, ...; empty: those of Pascal VOC
-  int64_t ignore_index = 255;          // painted white
-  int64_t zoom = 0;                    // picture's pixels for one of the image; 0: panels of at least 128
-  std::string image = "image", target = "target", prediction = "prediction";
-
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
-};
 
 // A picture of one sample, uint8 [height, width, 3] RGB on the CPU. Grey levels run from the image's smallest value to its
 // largest.

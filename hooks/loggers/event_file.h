@@ -1,7 +1,7 @@
 #pragma once
 
-#include "../../io/file_io.h"
-#include "protobuf_writer.h"
+#include "io/file_io.h"
+#include "hooks/loggers/protobuf_writer.h"
 
 #include <cstdint>
 #include <string>

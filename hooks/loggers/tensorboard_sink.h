@@ -1,6 +1,6 @@
 #pragma once
 
-#include "log_sink.h"
+#include "hooks/log_sink.h"
 
 #include <memory>
 #include <string>

@@ -11,7 +11,6 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <utility>
 
 namespace duet {
@@ -36,16 +35,6 @@ enum { kId = 1, kEntity = 2, kProject = 3, kConfig = 4, kName = 8, kHost = 13, k
 }
 namespace console {
 enum { kStream = 1, kTime = 2, kLine = 3, kStdout = 1 };
-}
-
-constexpr const char* kIdLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
-
-std::string random_run_id() {
-  std::random_device device;
-  std::uniform_int_distribution<int> letter(0, 35);
-  std::string id;
-  for (int i = 0; i < 8; ++i) id.push_back(kIdLetters[letter(device)]);
-  return id;
 }
 
 // The id of the newest run in the folder, or "". Names begin with the time.
@@ -263,7 +252,7 @@ void WandbSink::write(const LogRecord& record) {
   if (!run_) {
     std::string id = options_.id;
     if (id.empty() && goes_on(record)) id = newest_id(options_.folder);
-    if (id.empty()) id = random_run_id();
+    if (id.empty()) id = file_io::random_id().substr(0, 8);
     run_ = std::make_unique<Run>(options_, id, record);
   }
   run_->write(record);

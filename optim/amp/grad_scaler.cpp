@@ -8,25 +8,25 @@
 #include "base/error.h"
 
 #include <cmath>
+#include <limits>
 #include <map>
 
 namespace duet {
 
-void LossScaleOptions::validate() const {
-  const auto check = [](const char* field, double value, bool valid, const char* expected) {
-    if (valid && std::isfinite(value)) return;
-    throw ConfigError(c10::str("[LossScaleOptions] ", field, " is ", value, ", expected ", expected));
-  };
-  check("init_scale", init_scale, init_scale > 0 && static_cast<float>(init_scale) > 0 &&
-        std::isfinite(static_cast<float>(init_scale)), "a float32 number > 0");
-  check("growth_factor", growth_factor, growth_factor > 1, "a number > 1");
-  check("backoff_factor", backoff_factor, backoff_factor > 0 && backoff_factor < 1, "a number in (0, 1)");
-  check("growth_interval", static_cast<double>(growth_interval), growth_interval >= 1 && growth_interval <= INT32_MAX,
-        "an integer >= 1");
+const OptionFields& LossScaleOptions::fields() {
+  using O = LossScaleOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LossScaleOptions", [](const FieldAdder<O>& add) {
+    constexpr double kSmallest = std::numeric_limits<float>::denorm_min(), kLargest = std::numeric_limits<float>::max();
+    add("init_scale", &O::init_scale, "scale of the loss at the start").in(between(kSmallest, kLargest)).expects("a float32 number > 0");
+    add("growth_factor", &O::growth_factor, "of the scale after growth_interval finite steps").in(above(1));
+    add("backoff_factor", &O::backoff_factor, "of the scale after a step with inf or NaN").in(inside(0, 1));
+    add("growth_interval", &O::growth_interval, "steps").in(between(1, INT32_MAX)).expects("an integer >= 1");
+  });
+  return kFields;
 }
 
 GradScaler::GradScaler(const LossScaleOptions& options, at::Device device) : options_(options) {
-  options_.validate();
+  check_options(options_);
   scale_ = at::full({1}, options_.init_scale, at::TensorOptions().dtype(at::kFloat).device(device));
   growth_tracker_ = at::full({1}, 0, at::TensorOptions().dtype(at::kInt).device(device));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "../../base/batch.h"
+#include "../../base/options.h"
 #include "../../base/state_dict.h"
 
 #include <cstdint>
@@ -11,13 +12,14 @@ namespace duet {
 // Names and defaults of torch.amp.GradScaler.
 struct LossScaleOptions {
   bool dynamic = true;           // false: init_scale for the whole run
-  double init_scale = 65536.0;   // > 0
-  double growth_factor = 2.0;    // > 1, after growth_interval steps without an inf or NaN
-  double backoff_factor = 0.5;   // in (0, 1), after one with
-  int64_t growth_interval = 2000;  // >= 1
+  double init_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // The loss scale of float16 training, on the device: as torch.amp.GradScaler, without its host read per step.

@@ -33,8 +33,8 @@ BackboneDepth rule_for(std::string type, const LayerDecayOptions& options) {
                     "', whose depths are not known, expected ConvNeXt, BEiT, MAE or VisionTransformer" + kGiveDepths);
 }
 
-Depth depth_of_backbone(const Task& task, const LayerDecayOptions& options) {
-  const std::vector<ModuleInfo> modules = task.modules();
+Depth depth_of_backbone(const ModelInfo& model, const LayerDecayOptions& options) {
+  const std::vector<ModuleInfo> modules = model.modules();
   const auto at_path = [&modules](const char* path) {
     return std::find_if(modules.begin(), modules.end(), [path](const ModuleInfo& m) { return m.path == path; });
   };
@@ -52,10 +52,10 @@ Depth depth_of_backbone(const Task& task, const LayerDecayOptions& options) {
   };
 }
 
-Depth depth_of(const Task& task, const LayerDecayOptions& options, const std::string& any_name) {
+Depth depth_of(const ModelInfo& model, const LayerDecayOptions& options, const std::string& any_name) {
   std::function<std::optional<LayerDepth>(const std::string&)> given = options.depth;
-  if (!given && task.layer_depth(any_name)) given = [&task](const std::string& name) { return task.layer_depth(name); };
-  if (!given) return depth_of_backbone(task, options);
+  if (!given && model.layer_depth(any_name)) given = [&model](const std::string& name) { return model.layer_depth(name); };
+  if (!given) return depth_of_backbone(model, options);
   return [given](const std::string& name) {
     const std::optional<LayerDepth> depth = given(name);
     require<ConfigError>(depth.has_value(), "[LayerDecay] layer_depth gives no depth for '" + name +
@@ -76,25 +76,26 @@ bool is_decayed(const std::string& name, const at::Tensor& tensor, bool strict) 
 
 }  // namespace
 
-void LayerDecayOptions::validate() const {
-  if (!(decay_rate > 0 && decay_rate <= 1)) {
-    throw ConfigError(c10::str("[LayerDecayOptions] decay_rate is ", decay_rate, ", expected a number in (0, 1]"));
-  }
-  if (num_layers < 0) {
-    throw ConfigError(
-        c10::str("[LayerDecayOptions] num_layers is ", num_layers, ", expected at least 1, or 0 for unknown"));
-  }
-  if (decay_type != "layer_wise" && decay_type != "stage_wise") {
-    throw ConfigError("[LayerDecayOptions] decay_type is '" + decay_type + "', expected layer_wise or stage_wise");
-  }
+const OptionFields& LayerDecayOptions::fields() {
+  using O = LayerDecayOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LayerDecayOptions", [](const FieldAdder<O>& add) {
+    Range share = between(0, 1);
+    share.above_low = true;
+    add("num_layers", &O::num_layers, "layers of the backbone; 0: unknown").in(between(0, 1 << 20))
+        .expects("at least 1, or 0 for unknown");
+    add("decay_rate", &O::decay_rate, "of the learning rate from one layer to the one before").in(share).needed();
+    add("decay_type", &O::decay_type, "stage_wise: for ConvNeXt").one_of({"layer_wise", "stage_wise"});
+    add("strict_names", &O::strict_names, "takes pos_embed and cls_token by their full names only");
+  });
+  return kFields;
 }
 
-ParamGroups layer_decay_groups(const Task& task, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {
+ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {
   options.validate();
   ParamGroupBuilder builder(optimizer, /*may_differ=*/true);
-  const NamedTensors parameters = task.named_parameters();
+  const NamedTensors parameters = model.named_parameters();
   if (parameters.empty()) return {};
-  const Depth depth_of_name = depth_of(task, options, parameters.front().first);
+  const Depth depth_of_name = depth_of(model, options, parameters.front().first);
   const bool has_decay = builder.base().count("weight_decay") != 0;
   for (const auto& parameter : parameters) {
     if (!parameter.second.requires_grad()) continue;

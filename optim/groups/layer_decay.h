@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../../core/task.h"
+#include "model_info.h"
 #include "param_group.h"
 #include "../optimizers/optimizer.h"
 
@@ -26,12 +26,13 @@ struct LayerDecayOptions {
   bool strict_names = false;
   std::function<std::optional<LayerDepth>(const std::string& name)> depth{};
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // One group per depth and weight decay, called "layer_3_decay" or "layer_3_no_decay", in the order of their first
 // parameters. Throws ConfigError if the depths of this model are not known, and says what to give.
-ParamGroups layer_decay_groups(const Task& task, const OptimizerOptions& optimizer, const LayerDecayOptions& options);
+ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const LayerDecayOptions& options);
 
 }  // namespace duet

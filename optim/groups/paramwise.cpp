@@ -37,8 +37,8 @@ std::string parent_of(const std::string& path) {
 
 class Rules {
  public:
-  Rules(const Task& task, const ParamwiseOptions& options) : options_(options) {
-    for (const ModuleInfo& module : task.modules()) kinds_.emplace(module.path, module.kind);
+  Rules(const ModelInfo& model, const ParamwiseOptions& options) : options_(options) {
+    for (const ModuleInfo& module : model.modules()) kinds_.emplace(module.path, module.kind);
     for (const auto& entry : options.custom_keys) keys_.push_back(entry.first);
     // The map is in alphabetical order, which a stable sort keeps among equally long keys.
     std::stable_sort(keys_.begin(), keys_.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
@@ -126,8 +126,8 @@ class Rules {
 };
 
 // A rule that could not take effect would be as good as ignored.
-void check_possible(const Task& task, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
-  if (task.modules().empty() &&
+void check_possible(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
+  if (model.modules().empty() &&
       (options.norm_decay_mult || options.dwconv_decay_mult || options.dcn_offset_lr_mult || options.bias_lr_mult)) {
     throw ConfigError(
         "[ParamwiseOptions] norm_decay_mult, bias_lr_mult, dwconv_decay_mult and dcn_offset_lr_mult ask "
@@ -139,11 +139,11 @@ void check_possible(const Task& task, const OptimizerOptions& optimizer, const P
                           options.flat_decay_mult;
   const auto base = base_numbers(optimizer);
   const auto decay = base.find("weight_decay");
-  const bool has_decay = decay != base.end() && (optimizer.weight_decay || decay->second != 0);
-  if (multiplies && !has_decay) {
-    throw ConfigError("[ParamwiseOptions] a decay multiplier is set, but " + optimizer.type +
-                      " has no weight decay to multiply; set the optimizer's weight_decay");
-  }
+  if (!multiplies || (decay != base.end() && decay->second != 0)) return;
+  const std::string text = "[ParamwiseOptions] a decay multiplier is set, but " + optimizer.type() +
+                           " has no weight decay to multiply; set the optimizer's weight_decay";
+  require<ConfigError>(decay != base.end(), text);
+  log_warning(text);
 }
 
 struct Outcome {
@@ -172,30 +172,41 @@ Outcome apply(Rules& rules, const Subject& subject, const ParamwiseOptions& opti
   return outcome;
 }
 
-}  // namespace
-
-void ParamwiseOptions::validate() const {
-  for (const auto& [key, custom] : custom_keys) {
+void check_custom_keys(const ParamwiseOptions& options) {
+  for (const auto& [key, custom] : options.custom_keys) {
     require<ConfigError>(!key.empty(),
                          "[ParamwiseOptions] custom_keys holds an empty key, which is part of every name; "
                          "set the optimizer's own numbers instead");
     check_multiplier("custom_keys." + key + ".lr_mult", custom.lr_mult);
     check_multiplier("custom_keys." + key + ".decay_mult", custom.decay_mult);
   }
-  check_multiplier("norm_decay_mult", norm_decay_mult.value_or(1));
-  check_multiplier("bias_lr_mult", bias_lr_mult.value_or(1));
-  check_multiplier("bias_decay_mult", bias_decay_mult.value_or(1));
-  check_multiplier("dwconv_decay_mult", dwconv_decay_mult.value_or(1));
-  check_multiplier("flat_decay_mult", flat_decay_mult.value_or(1));
-  check_multiplier("dcn_offset_lr_mult", dcn_offset_lr_mult.value_or(1));
 }
 
-ParamGroups paramwise_groups(const Task& task, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
+}  // namespace
+
+const OptionFields& ParamwiseOptions::fields() {
+  using O = ParamwiseOptions;
+  static const OptionFields kFields = OptionFields::of<O>("ParamwiseOptions", [](const FieldAdder<O>& add) {
+    add.key("custom_keys", "map", "part of a name: {lr_mult, decay_mult, numbers of the optimizer}");
+    add("norm_decay_mult", &O::norm_decay_mult, "of the weight decay of norms").in(at_least(0));
+    add("bias_lr_mult", &O::bias_lr_mult, "of the learning rate of biases").in(at_least(0));
+    add("bias_decay_mult", &O::bias_decay_mult, "of the weight decay of biases").in(at_least(0));
+    add("dwconv_decay_mult", &O::dwconv_decay_mult, "of the weight decay of depthwise convolutions").in(at_least(0));
+    add("flat_decay_mult", &O::flat_decay_mult, "of the weight decay of 1-d parameters").in(at_least(0));
+    add("dcn_offset_lr_mult", &O::dcn_offset_lr_mult, "of the learning rate of offset convolutions").in(at_least(0));
+    add("bypass_duplicate", &O::bypass_duplicate, "no warning of tied parameters");
+    add("compose", &O::compose, "the other rules multiply what a custom key gives");
+    add.rule(check_custom_keys);
+  });
+  return kFields;
+}
+
+ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
   options.validate();
-  check_possible(task, optimizer, options);
+  check_possible(model, optimizer, options);
   ParamGroupBuilder builder(optimizer, options.bypass_duplicate);
-  Rules rules(task, options);
-  const NamedTensors parameters = task.named_parameters();
+  Rules rules(model, options);
+  const NamedTensors parameters = model.named_parameters();
   for (const auto& parameter : parameters) {
     Outcome outcome = apply(rules, rules.subject(parameter.first, parameter.second), options, builder.base());
     builder.add(parameter, std::move(outcome.numbers), outcome.rule);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../../core/task.h"
+#include "model_info.h"
 #include "param_group.h"
 #include "../optimizers/optimizer.h"
 
@@ -12,7 +12,7 @@
 namespace duet {
 
 // How a constructor of parameter groups is given to TrainStepOptions::param_groups.
-using ParamGroupsFn = std::function<ParamGroups(Task&, const OptimizerOptions&)>;
+using ParamGroupsFn = std::function<ParamGroups(const ModelInfo&, const OptimizerOptions&)>;
 
 // Options of the parameters whose full name holds a key.
 struct CustomKey {
@@ -43,12 +43,13 @@ struct ParamwiseOptions {
   // Rules 2 and 3 multiply what the custom key gives, so that a slower backbone's norms can stay without decay.
   bool compose = false;
 
+  static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
-  void validate() const;
+  void validate() const { check_options(*this); }
 };
 
 // Groups of equal options, in the order of their first parameters. Throws ConfigError for options that cannot work with
 // this task or optimizer; warns of custom keys that fit no parameter, with near names.
-ParamGroups paramwise_groups(const Task& task, const OptimizerOptions& optimizer, const ParamwiseOptions& options);
+ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options);
 
 }  // namespace duet

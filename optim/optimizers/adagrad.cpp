@@ -8,13 +8,14 @@ namespace duet {
 const OptimizerKind kAdagrad = {
     .name = "Adagrad",
     .slots = [](const OptimizerOptions& options) {
-      return std::vector<StateSlot>{{.name = "sum", .initial = options.initial_accumulator_value}};
+      return std::vector<StateSlot>{{.name = "sum", .initial = options.as<Adagrad>().initial_accumulator_value}};
     },
-    .numbers = [](const OptimizerOptions& options) -> std::map<std::string, double> {
-      return {{"lr", options.lr.value_or(1e-2)}, {"lr_decay", options.lr_decay},
-              {"weight_decay", options.weight_decay.value_or(0)}, {"eps", options.eps.value_or(1e-10)}};
+    .numbers = [](const OptimizerOptions& options) {
+      std::map<std::string, double> numbers = numbers_in(options);
+      numbers.erase("initial_accumulator_value");  // read once, when the state is made
+      return numbers;
     },
-    .kernel = [](const KernelCall& call, const OptimizerOptions& options) { fused_adagrad(call, options.maximize); },
+    .kernel = [](const KernelCall& call, const OptimizerOptions& options) { fused_adagrad(call, options.as<Adagrad>().maximize); },
     .fused = true,
 };
 

@@ -14,19 +14,11 @@ using namespace kernel_math;
 
 std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) { return {{.name = "exp_avg"}}; }
 
-std::map<std::string, double> numbers(const OptimizerOptions& options) {
-  const auto betas = options.betas.value_or(std::array<double, 2>{0.9, 0.99});
-  return {{"lr", options.lr.value_or(1e-4)},
-          {"weight_decay", options.weight_decay.value_or(0)},
-          {"beta1", betas[0]},
-          {"beta2", betas[1]}};
-}
-
 // Algorithm 2 of "Symbolic Discovery of Optimization Algorithms" (Chen et al., 2023): every element moves by lr, in the
 // direction of a short average of the gradient; what is kept is a longer one.
 void kernel(const KernelCall& call, const OptimizerOptions& options) {
   decay_parameters(call);
-  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
+  const Tensors gradients = descent_gradients(call, options.as<Lion>().maximize, /*l2_decay=*/false);
   const Tensors& averages = call.state[0];
   const at::Tensor share1 = cast_like(at::rsub(number64(call, "beta1"), 1), averages);
   const Tensors directions = at::_foreach_lerp(averages, gradients, Tensors(averages.size(), share1));
@@ -37,6 +29,6 @@ void kernel(const KernelCall& call, const OptimizerOptions& options) {
 
 }  // namespace
 
-const OptimizerKind kLion{.name = "Lion", .slots = slots, .numbers = numbers, .kernel = kernel};
+const OptimizerKind kLion{.name = "Lion", .slots = slots, .numbers = numbers_in, .kernel = kernel};
 
 }  // namespace duet

@@ -38,20 +38,10 @@ std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
           {.name = "exp_avg_sq", .kept = is_no_matrix}};
 }
 
-std::map<std::string, double> numbers(const OptimizerOptions& options) {
-  const auto betas = options.betas.value_or(std::array<double, 2>{0.9, 0.999});
-  return {{"lr", options.lr.value_or(1e-3)},
-          {"weight_decay", options.weight_decay.value_or(0.1)},
-          {"momentum", options.momentum.value_or(0.95)},
-          {"eps", options.eps.value_or(1e-7)},
-          {"beta1", betas[0]},
-          {"beta2", betas[1]}};
-}
-
 // The nearest matrix with orthonormal rows or columns, roughly: a quintic Newton-Schulz iteration in bfloat16 that brings
 // every singular value near 1. Needs a spectral norm of at most 1, which dividing by the Frobenius norm ensures; rows are
 // made the short side, since the iteration multiplies by rows * rows^T.
-at::Tensor orthogonalized(const at::Tensor& matrix, const at::Tensor& eps, const OptimizerOptions& options) {
+at::Tensor orthogonalized(const at::Tensor& matrix, const at::Tensor& eps, const Muon& options) {
   const auto [a, b, c] = options.ns_coefficients;
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = matrix.to(at::kBFloat16);
@@ -66,7 +56,7 @@ at::Tensor orthogonalized(const at::Tensor& matrix, const at::Tensor& eps, const
 }
 
 // Makes one learning rate fit matrices of all shapes.
-double lr_ratio(const at::Tensor& matrix, const OptimizerOptions& options) {
+double lr_ratio(const at::Tensor& matrix, const Muon& options) {
   const auto rows = static_cast<double>(matrix.size(0));
   const auto columns = static_cast<double>(matrix.size(1));
   if (options.adjust_lr_fn == "match_rms_adamw") return 0.2 * std::sqrt(std::max(rows, columns));
@@ -74,13 +64,13 @@ double lr_ratio(const at::Tensor& matrix, const OptimizerOptions& options) {
 }
 
 // torch.optim.Muon
-void step_matrices(const KernelCall& call, const OptimizerOptions& options) {
+void step_matrices(const KernelCall& call, const Muon& options) {
   const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
   const Tensors& buffers = call.state[0];
   const at::Tensor momentum = number64(call, "momentum");
   lerp_(buffers, gradients, at::rsub(momentum, 1));
   const Tensors weights(buffers.size(), cast_like(momentum, buffers));
-  const Tensors steps = options.nesterov.value_or(true) ? at::_foreach_lerp(gradients, buffers, weights) : buffers;
+  const Tensors steps = options.nesterov ? at::_foreach_lerp(gradients, buffers, weights) : buffers;
   decay_parameters(call);
   const at::Tensor lr = number64(call, "lr");
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -91,7 +81,7 @@ void step_matrices(const KernelCall& call, const OptimizerOptions& options) {
 }
 
 // torch.optim.AdamW
-void step_others(const KernelCall& call, const OptimizerOptions& options) {
+void step_others(const KernelCall& call, const Muon& options) {
   decay_parameters(call);
   const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
   const Tensors& averages = call.state[1];
@@ -110,9 +100,9 @@ void step_others(const KernelCall& call, const OptimizerOptions& options) {
 // The parameters of a call keep the same state, so they are all matrices or none is.
 void kernel(const KernelCall& call, const OptimizerOptions& options) {
   if (is_matrix(call.parameters.front())) {
-    step_matrices(call, options);
+    step_matrices(call, options.as<Muon>());
   } else {
-    step_others(call, options);
+    step_others(call, options.as<Muon>());
   }
 }
 
@@ -124,6 +114,6 @@ void check(const OptimizerOptions& /*options*/, const NamedTensors& parameters) 
 
 }  // namespace
 
-const OptimizerKind kMuon{.name = "Muon", .slots = slots, .numbers = numbers, .kernel = kernel, .check = check};
+const OptimizerKind kMuon{.name = "Muon", .slots = slots, .numbers = numbers_in, .kernel = kernel, .check = check};
 
 }  // namespace duet

@@ -23,13 +23,6 @@ std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
           {.name = "mu_product", .shape = StateSlot::Shape::kScalar, .initial = 1}};
 }
 
-std::map<std::string, double> numbers(const OptimizerOptions& options) {
-  const auto betas = options.betas.value_or(std::array<double, 2>{0.9, 0.999});
-  return {{"lr", options.lr.value_or(2e-3)}, {"weight_decay", options.weight_decay.value_or(0)},
-          {"beta1", betas[0]},               {"beta2", betas[1]},
-          {"eps", options.eps.value_or(1e-8)}, {"momentum_decay", options.momentum_decay}};
-}
-
 // The momentum of step `step`: beta1 * (1 - 0.96^(step * momentum_decay) / 2).
 at::Tensor momentum_at(const at::Tensor& step, const at::Tensor& beta1, const at::Tensor& momentum_decay) {
   return beta1 * at::rsub(at::pow(0.96, step * momentum_decay) * 0.5, 1);
@@ -58,7 +51,8 @@ Factors step_factors(const KernelCall& call) {
 }
 
 // torch.optim.NAdam
-void kernel(const KernelCall& call, const OptimizerOptions& options) {
+void kernel(const KernelCall& call, const OptimizerOptions& any) {
+  const NAdam& options = any.as<NAdam>();
   if (options.decoupled_weight_decay) decay_parameters(call);
   const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/!options.decoupled_weight_decay);
   const Tensors& averages = call.state[0];
@@ -78,6 +72,6 @@ void kernel(const KernelCall& call, const OptimizerOptions& options) {
 
 }  // namespace
 
-const OptimizerKind kNadam{.name = "NAdam", .slots = slots, .numbers = numbers, .kernel = kernel};
+const OptimizerKind kNadam{.name = "NAdam", .slots = slots, .numbers = numbers_in, .kernel = kernel};
 
 }  // namespace duet

@@ -14,10 +14,8 @@ at::Tensor Optimizer::step_with(const std::function<at::Tensor()>& closure) {
 
 std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const ParamGroups& groups, bool may_skip) {
   options.validate();
-  if (options.type == "LBFGS" && !options.kind) return std::make_unique<Lbfgs>(options, groups);
-  const OptimizerKind* kind = find_optimizer_kind(options);
-  require<ConfigError>(kind != nullptr, "[Optimizer] there is no optimizer '" + options.type + "'");
-  return std::make_unique<GroupedOptimizer>(*kind, options, groups, may_skip);
+  if (const LBFGS* lbfgs = options.get_if<LBFGS>()) return std::make_unique<Lbfgs>(*lbfgs, groups);
+  return std::make_unique<GroupedOptimizer>(*find_optimizer_kind(options), options, groups, may_skip);
 }
 
 std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const NamedTensors& parameters) {

@@ -13,7 +13,20 @@ const OptimizerKind* find_optimizer_kind(const std::string& name) {
 }
 
 const OptimizerKind* find_optimizer_kind(const OptimizerOptions& options) {
-  return options.kind ? options.kind.get() : find_optimizer_kind(options.type);
+  return options.own_kind() != nullptr ? options.own_kind() : find_optimizer_kind(options.type());
+}
+
+std::map<std::string, double> numbers_in(const OptimizerOptions& options) {
+  std::map<std::string, double> numbers;
+  for (const OptionField& field : options.fields()) {
+    const OptionValue value = field.get(options.data());
+    if (const auto* number = std::get_if<double>(&value)) numbers.emplace(field.name, *number);
+    if (field.name != "betas") continue;
+    const auto& betas = std::get<std::vector<double>>(value);
+    numbers.emplace("beta1", betas[0]);
+    numbers.emplace("beta2", betas[1]);
+  }
+  return numbers;
 }
 
 void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options) {

@@ -11,7 +11,7 @@
 
 namespace duet {
 
-struct OptimizerOptions;
+class OptimizerOptions;
 
 // A tensor that an optimizer keeps for every parameter, under the name that PyTorch's state_dict gives it.
 struct StateSlot {
@@ -25,13 +25,12 @@ struct StateSlot {
 };
 
 // One optimizer: what it keeps, the numbers that may change during a run, and its step. One of your own goes into
-// OptimizerOptions::kind; groups, schedules, skipped steps, checkpoints, narrow dtypes and capture work as for the others.
+// OptimizerOptions; groups, schedules, skipped steps, checkpoints, narrow dtypes and capture work as for the others.
 struct OptimizerKind {
   std::string name;
   // In the order of KernelCall::state. Depends on the flags ("centered" adds "grad_avg", ...).
   std::function<std::vector<StateSlot>(const OptimizerOptions& options)> slots;
-  // Start values. An option that was left out (std::nullopt: lr, weight_decay, eps, betas, momentum, nesterov, whose
-  // defaults differ between optimizers) gets torch.optim's default for this one. "lr" is among them.
+  // Start values; "lr" is among them.
   std::function<std::map<std::string, double>(const OptimizerOptions& options)> numbers;
   // The step. Reads nothing to the host, uses no host number but the flags, and changes only parameters and state, so
   // that it can be captured. The parameters of a call have one dtype and device and keep the same state; a step makes as
@@ -49,8 +48,11 @@ extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kMuon;
 
 // The kind called `name` ("RMSprop", ...), or null.
 const OptimizerKind* find_optimizer_kind(const std::string& name);
-// The one of the options' own, or the one called options.type, or null.
+// The one of the options' own, or the one of their type; null for LBFGS.
 const OptimizerKind* find_optimizer_kind(const OptimizerOptions& options);
+
+// The options that may change during a run: every single number, and betas as beta1 and beta2.
+std::map<std::string, double> numbers_in(const OptimizerOptions& options);
 
 // Runs a kernel that is not fused. Float16 and bfloat16 are stepped in float32 and rounded once, at the end.
 void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options);

@@ -1,145 +1,184 @@
 #include "optim/optimizers/optimizer_options.h"
 
 #include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
 #include "base/error.h"
 #include "optim/optimizers/optimizer_kind.h"
-
-#include <algorithm>
-#include <cmath>
-#include <initializer_list>
-#include <limits>
 
 namespace duet {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-using Types = std::initializer_list<const char*>;
-
-bool is_one_of(const std::string& type, Types types) { return std::find(types.begin(), types.end(), type) != types.end(); }
-
-std::string joined(Types types) {
-  std::string text;
-  for (const char* type : types) text += (text.empty() ? "" : ", ") + std::string(type);
-  return text;
-}
-
-constexpr Types kTypes = {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon", "LBFGS"};
-
-struct Range {
-  double low, high;  // low allowed, high not
-  const char* text;
-};
-
-Range range_of(const std::string& name) {
-  if (name == "beta1" || name == "beta2" || name == "alpha") return {0, 1, "in [0, 1)"};
-  if (name == "dampening") return {0, std::nextafter(1.0, 2.0), "in [0, 1]"};
-  return {0, kInfinity, ">= 0"};
-}
-
-void check_range(const char* field, double value, const Range& range) {
-  if (std::isfinite(value) && value >= range.low && value < range.high) return;
-  throw ConfigError(c10::str("[OptimizerOptions] ", field, " is ", value, ", expected a number ", range.text));
-}
-
-void check_at_least_one(const char* field, int64_t value) {
-  if (value < 1) throw ConfigError(c10::str("[OptimizerOptions] ", field, " is ", value, ", expected an integer >= 1"));
-}
-
-// An option that the type does not have would be ignored without a word.
-void check_given(const OptimizerOptions& options, const char* field, bool given, Types types) {
-  if (!given || is_one_of(options.type, types)) return;
-  throw ConfigError(c10::str("[OptimizerOptions] found ", field, " for ", options.type, ", which does not have it, expected it only for ",
-                             joined(types), "; leave it out"));
-}
-
-void check_fields(const OptimizerOptions& o) {
-  const OptimizerOptions fresh;
-  check_given(o, "betas", o.betas.has_value(), {"Adam", "AdamW", "NAdam", "RAdam", "Lion", "Muon"});
-  check_given(o, "eps", o.eps.has_value(), {"Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Muon"});
-  check_given(o, "weight_decay", o.weight_decay.has_value(),
-              {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon"});
-  check_given(o, "amsgrad", o.amsgrad, {"Adam", "AdamW"});
-  check_given(o, "momentum", o.momentum.has_value(), {"SGD", "RMSprop", "Muon"});
-  check_given(o, "dampening", o.dampening != 0, {"SGD"});
-  check_given(o, "nesterov", o.nesterov.has_value(), {"SGD", "Muon"});
-  check_given(o, "maximize", o.maximize, {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon"});
-  check_given(o, "lr_decay", o.lr_decay != 0, {"Adagrad"});
-  check_given(o, "initial_accumulator_value", o.initial_accumulator_value != 0, {"Adagrad"});
-  check_given(o, "alpha", o.alpha != fresh.alpha, {"RMSprop"});
-  check_given(o, "centered", o.centered, {"RMSprop"});
-  check_given(o, "momentum_decay", o.momentum_decay != fresh.momentum_decay, {"NAdam"});
-  check_given(o, "decoupled_weight_decay", o.decoupled_weight_decay, {"NAdam", "RAdam"});
-  check_given(o, "ns_steps", o.ns_steps != fresh.ns_steps, {"Muon"});
-  check_given(o, "ns_coefficients", o.ns_coefficients != fresh.ns_coefficients, {"Muon"});
-  check_given(o, "adjust_lr_fn", o.adjust_lr_fn != fresh.adjust_lr_fn, {"Muon"});
-  check_given(o, "max_iter", o.max_iter != fresh.max_iter, {"LBFGS"});
-  check_given(o, "max_eval", o.max_eval.has_value(), {"LBFGS"});
-  check_given(o, "tolerance_grad", o.tolerance_grad != fresh.tolerance_grad, {"LBFGS"});
-  check_given(o, "tolerance_change", o.tolerance_change != fresh.tolerance_change, {"LBFGS"});
-  check_given(o, "history_size", o.history_size != fresh.history_size, {"LBFGS"});
-  check_given(o, "line_search_fn", o.line_search_fn != fresh.line_search_fn, {"LBFGS"});
-}
-
-void check_word(const char* field, const std::string& value, Types words) {
-  if (!is_one_of(value, words)) {
-    throw ConfigError(c10::str("[OptimizerOptions] ", field, " is '", value, "', expected ", joined(words)));
+// What several have, each under the same name and with the same range.
+template <class T>
+void add_common(const FieldAdder<T>& add) {
+  add("lr", &T::lr, "learning rate").in(at_least(0));
+  if constexpr (requires { &T::weight_decay; }) add("weight_decay", &T::weight_decay, "share of a weight taken off per lr").in(at_least(0));
+  if constexpr (requires { &T::momentum; }) add("momentum", &T::momentum, "share of the last step that is kept").in(at_least(0));
+  if constexpr (requires { &T::betas; }) {
+    add("betas", &T::betas, "shares kept of the averages of the gradient and of its square").in(up_to_below(0, 1));
   }
+  if constexpr (requires { &T::eps; }) add("eps", &T::eps, "added to the denominator").in(at_least(0));
+  if constexpr (requires { &T::maximize; }) add("maximize", &T::maximize, "climbs instead of descends");
+  if constexpr (requires { &T::amsgrad; }) add("amsgrad", &T::amsgrad, "divides by the largest average so far");
+  if constexpr (requires { &T::decoupled_weight_decay; }) {
+    add("decoupled_weight_decay", &T::decoupled_weight_decay, "decays weights as AdamW does, not through the gradient");
+  }
+}
+
+template <class T>
+OptionFields common_fields(const char* name) {
+  return OptionFields::of<T>(name, [](const FieldAdder<T>& add) { add_common(add); });
+}
+
+void check_nesterov(const SGD& o) {
+  if (!o.nesterov || (o.momentum > 0 && o.dampening == 0)) return;
+  throw ConfigError("[SGD] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or leave nesterov out");
+}
+
+void check_own(const OptimizerKind& kind, const OptimizerOptions& options) {
+  if (kind.name.empty() || !kind.slots || !kind.numbers || !kind.kernel) {
+    throw ConfigError("[OptimizerOptions] found the kind '" + kind.name + "', expected one with name, slots, numbers and kernel");
+  }
+  if (kind.numbers(options).count("lr") != 0) return;
+  throw ConfigError("[OptimizerOptions] kind '" + kind.name + "' has no number lr, expected its start value among its numbers");
+}
+
+const OptionFields& no_fields() {
+  static const OptionFields kFields;
+  return kFields;
+}
+
+template <class... Types>
+std::vector<OptimizerOptions> all_of() {
+  return {OptimizerOptions(Types{})...};
+}
+
+const std::vector<OptimizerOptions>& built_in() {
+  static const std::vector<OptimizerOptions> kAll = all_of<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>();
+  return kAll;
 }
 
 }  // namespace
 
-void check_optimizer_number(const std::string& type, const std::string& name, double value) {
-  const Range range = range_of(name);
-  if (std::isfinite(value) && value >= range.low && value < range.high) return;
-  throw ConfigError(c10::str("[Optimizer] found ", name, " = ", value, " for ", type, ", expected a number ", range.text));
+const OptionFields& SGD::fields() {
+  static const OptionFields kFields = OptionFields::of<SGD>("SGD", [](const FieldAdder<SGD>& add) {
+    add_common(add);
+    add("dampening", &SGD::dampening, "share of the gradient that momentum leaves out").in(between(0, 1));
+    add("nesterov", &SGD::nesterov, "looks ahead along the momentum");
+    add.rule(check_nesterov);
+  });
+  return kFields;
 }
 
-namespace {
-
-void check_own(const OptimizerOptions& options) {
-  const OptimizerKind& kind = *options.kind;
-  if (kind.name != options.type || !kind.slots || !kind.numbers || !kind.kernel) {
-    throw ConfigError(c10::str("[OptimizerOptions] kind is '", kind.name, "' for the type '", options.type, "', expected one of that name ",
-                               "with slots, numbers and kernel"));
-  }
-  if (kind.numbers(options).count("lr") == 0) {
-    throw ConfigError("[OptimizerOptions] kind '" + kind.name + "' has no number lr, expected its start value among its numbers");
-  }
+const OptionFields& Adam::fields() {
+  static const OptionFields kFields = common_fields<Adam>("Adam");
+  return kFields;
 }
 
-}  // namespace
+const OptionFields& AdamW::fields() {
+  static const OptionFields kFields = common_fields<AdamW>("AdamW");
+  return kFields;
+}
+
+const OptionFields& Adagrad::fields() {
+  static const OptionFields kFields = OptionFields::of<Adagrad>("Adagrad", [](const FieldAdder<Adagrad>& add) {
+    add_common(add);
+    add("lr_decay", &Adagrad::lr_decay, "lr falls as 1 / (1 + steps * lr_decay)").in(at_least(0));
+    add("initial_accumulator_value", &Adagrad::initial_accumulator_value, "start of the sums of squares").in(at_least(0));
+  });
+  return kFields;
+}
+
+const OptionFields& RMSprop::fields() {
+  static const OptionFields kFields = OptionFields::of<RMSprop>("RMSprop", [](const FieldAdder<RMSprop>& add) {
+    add_common(add);
+    add("alpha", &RMSprop::alpha, "share kept of the average of squares").in(up_to_below(0, 1));
+    add("centered", &RMSprop::centered, "divides by the standard deviation of the gradient");
+  });
+  return kFields;
+}
+
+const OptionFields& NAdam::fields() {
+  static const OptionFields kFields = OptionFields::of<NAdam>("NAdam", [](const FieldAdder<NAdam>& add) {
+    add_common(add);
+    add("momentum_decay", &NAdam::momentum_decay, "how fast momentum nears beta1").in(at_least(0));
+  });
+  return kFields;
+}
+
+const OptionFields& RAdam::fields() {
+  static const OptionFields kFields = common_fields<RAdam>("RAdam");
+  return kFields;
+}
+
+const OptionFields& Lion::fields() {
+  static const OptionFields kFields = common_fields<Lion>("Lion");
+  return kFields;
+}
+
+const OptionFields& Muon::fields() {
+  static const OptionFields kFields = OptionFields::of<Muon>("Muon", [](const FieldAdder<Muon>& add) {
+    add_common(add);
+    add("nesterov", &Muon::nesterov, "looks ahead along the momentum");
+    add("ns_steps", &Muon::ns_steps, "Newton-Schulz iterations").in(between(1, 100));
+    add("ns_coefficients", &Muon::ns_coefficients, "of the Newton-Schulz polynomial");
+    add("adjust_lr_fn", &Muon::adjust_lr_fn, "how lr follows a matrix's shape").one_of({"original", "match_rms_adamw"});
+  });
+  return kFields;
+}
+
+const OptionFields& LBFGS::fields() {
+  static const OptionFields kFields = OptionFields::of<LBFGS>("LBFGS", [](const FieldAdder<LBFGS>& add) {
+    add_common(add);
+    add("max_iter", &LBFGS::max_iter, "iterations per step").in(at_least(1));
+    add("max_eval", &LBFGS::max_eval, "evaluations of the loss per step; none: max_iter * 5 / 4").in(at_least(1));
+    add("tolerance_grad", &LBFGS::tolerance_grad, "largest gradient that ends a step").in(at_least(0));
+    add("tolerance_change", &LBFGS::tolerance_change, "least change that goes on").in(at_least(0));
+    add("history_size", &LBFGS::history_size, "corrections kept").in(at_least(1));
+    add("line_search_fn", &LBFGS::line_search_fn, "how far to go along a direction").one_of({"none", "strong_wolfe"});
+  });
+  return kFields;
+}
+
+OptimizerOptions::OptimizerOptions(std::shared_ptr<const OptimizerKind> own) : AnyOptions(no_fields()), own_(std::move(own)) {
+  require<ConfigError>(own_ != nullptr, "[OptimizerOptions] found no kind, expected an optimizer; make an OptimizerKind");
+}
+
+OptimizerOptions OptimizerOptions::of_type(const std::string& type) {
+  for (const OptimizerOptions& options : built_in()) {
+    if (options.type() == type) return options;
+  }
+  throw ConfigError(c10::str("[OptimizerOptions] type is '", type, "', expected ", join(built_in_types())));
+}
+
+const std::vector<std::string>& OptimizerOptions::built_in_types() {
+  static const std::vector<std::string> kTypes = [] {
+    std::vector<std::string> types;
+    for (const OptimizerOptions& options : built_in()) types.push_back(options.type());
+    return types;
+  }();
+  return kTypes;
+}
+
+const std::string& OptimizerOptions::type() const { return own_ ? own_->name : fields().name(); }
+
+bool OptimizerOptions::flag(const std::string& name) const {
+  const OptionField* field = fields().find(name);
+  return field != nullptr && field->get(data()) == OptionValue(true);
+}
 
 void OptimizerOptions::validate() const {
-  if (!kind) check_word("type", type, kTypes);
-  check_range("lr", lr.value_or(0), range_of("lr"));
-  check_range("weight_decay", weight_decay.value_or(0), range_of("weight_decay"));
-  if (betas) {
-    check_range("betas[0]", (*betas)[0], range_of("beta1"));
-    check_range("betas[1]", (*betas)[1], range_of("beta2"));
-  }
-  check_range("eps", eps.value_or(0), range_of("eps"));
-  check_range("momentum", momentum.value_or(0), range_of("momentum"));
-  check_range("dampening", dampening, range_of("dampening"));
-  check_range("lr_decay", lr_decay, range_of("lr_decay"));
-  check_range("initial_accumulator_value", initial_accumulator_value, {0, kInfinity, ">= 0"});
-  check_range("alpha", alpha, range_of("alpha"));
-  check_range("momentum_decay", momentum_decay, {0, kInfinity, ">= 0"});
-  check_range("tolerance_grad", tolerance_grad, {0, kInfinity, ">= 0"});
-  check_range("tolerance_change", tolerance_change, {0, kInfinity, ">= 0"});
-  check_at_least_one("ns_steps", ns_steps);
-  check_at_least_one("max_iter", max_iter);
-  check_at_least_one("max_eval", max_eval.value_or(1));
-  check_at_least_one("history_size", history_size);
-  check_word("adjust_lr_fn", adjust_lr_fn, {"original", "match_rms_adamw"});
-  check_word("line_search_fn", line_search_fn, {"none", "strong_wolfe"});
-  if (kind) return check_own(*this);
-  check_fields(*this);
-  if (type == "SGD" && nesterov.value_or(false) && !(momentum.value_or(0) > 0 && dampening == 0)) {
-    throw ConfigError("[OptimizerOptions] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or "
-                      "leave nesterov out");
-  }
+  if (own_) return check_own(*own_, *this);
+  fields().check(data());
+}
+
+void OptimizerOptions::check_number(const std::string& name, double value) const {
+  static const OptionField kOther{.kind = OptionField::Kind::kNumber, .range = at_least(0)};
+  const OptionField* known = fields().find(name == "beta1" || name == "beta2" ? "betas" : name);
+  const OptionField& field = known != nullptr ? *known : kOther;
+  if (field.range.holds(value)) return;
+  throw ConfigError(c10::str("[Optimizer] found ", name, " = ", value, " for ", type(), ", expected ", expected_of(field)));
 }
 
 }  // namespace duet

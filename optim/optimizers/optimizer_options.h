@@ -1,6 +1,9 @@
 #pragma once
 
+#include "../../base/options.h"
+
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,43 +13,148 @@ namespace duet {
 
 struct OptimizerKind;
 
-// Names and defaults are those of torch.optim; an option that is left out has its optimizer's default. One that the type
-// does not have must be left out.
-struct OptimizerOptions {
-  // SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon; LBFGS in EagerTrainer only
-  std::string type = "AdamW";
-  std::optional<double> lr{};
-  std::optional<double> weight_decay{};
-  std::optional<std::array<double, 2>> betas{};  // Adam, AdamW, NAdam, RAdam, Lion; Muon: of the AdamW in it
-  std::optional<double> eps{};                   // all but SGD, Lion, LBFGS
-  bool amsgrad = false;                          // Adam, AdamW
-  std::optional<double> momentum{};              // SGD, RMSprop, Muon
-  double dampening = 0;                          // SGD
-  std::optional<bool> nesterov{};                // SGD, Muon
-  bool maximize = false;                         // all but LBFGS
-  double lr_decay = 0;                           // Adagrad
-  double initial_accumulator_value = 0;          // Adagrad
-  double alpha = 0.99;                           // RMSprop
-  bool centered = false;                         // RMSprop
-  double momentum_decay = 4e-3;                  // NAdam
-  bool decoupled_weight_decay = false;           // NAdam, RAdam
-  int64_t ns_steps = 5;                          // Muon
-  std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};  // Muon
-  std::string adjust_lr_fn = "original";         // Muon: original, match_rms_adamw
-  int64_t max_iter = 20;                         // LBFGS: per step
-  std::optional<int64_t> max_eval{};             // LBFGS: max_iter * 5 / 4
-  double tolerance_grad = 1e-7;                  // LBFGS
-  double tolerance_change = 1e-9;                // LBFGS
-  int64_t history_size = 100;                    // LBFGS
-  std::string line_search_fn = "none";           // LBFGS: none, strong_wolfe
-  // An optimizer of your own. `type` is then its name, and which of the options above it has is its own affair.
-  std::shared_ptr<const OptimizerKind> kind{};
+// The optimizers, each with the names and defaults of torch.optim.
+
+struct SGD {
+  double lr = 1e-3;
+  double weight_decay = 0;
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  bool maximize = false;
+  static const OptionFields& fields();
+};
+
+struct Adam {
+  double lr = 1e-3;
+  double weight_decay = 0;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool amsgrad = false;
+  bool maximize = false;
+  static const OptionFields& fields();
+};
+
+struct AdamW {
+  double lr = 1e-3;
+  double weight_decay = 0.01;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool amsgrad = false;
+  bool maximize = false;
+  static const OptionFields& fields();
+};
+
+struct Adagrad {
+  double lr = 1e-2;
+  double weight_decay = 0;
+  double eps = 1e-10;
+  bool maximize = false;
+  double lr_decay = 0;
+  double initial_accumulator_value = 0;
+  static const OptionFields& fields();
+};
+
+struct RMSprop {
+  double lr = 1e-2;
+  double weight_decay = 0;
+  double eps = 1e-8;
+  double momentum = 0;
+  bool maximize = false;
+  double alpha = 0.99;
+  bool centered = false;
+  static const OptionFields& fields();
+};
+
+struct NAdam {
+  double lr = 2e-3;
+  double weight_decay = 0;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool maximize = false;
+  double momentum_decay = 4e-3;
+  bool decoupled_weight_decay = false;
+  static const OptionFields& fields();
+};
+
+struct RAdam {
+  double lr = 1e-3;
+  double weight_decay = 0;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool maximize = false;
+  bool decoupled_weight_decay = false;
+  static const OptionFields& fields();
+};
+
+struct Lion {
+  double lr = 1e-4;
+  double weight_decay = 0;
+  std::array<double, 2> betas = {0.9, 0.99};
+  bool maximize = false;
+  static const OptionFields& fields();
+};
+
+// Muon for matrices, AdamW with these betas for all other parameters.
+struct Muon {
+  double lr = 1e-3;
+  double weight_decay = 0.1;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-7;
+  double momentum = 0.95;
+  bool nesterov = true;
+  bool maximize = false;
+  int64_t ns_steps = 5;
+  std::array<double, 3> ns_coefficients = {3.4445, -4.7750, 2.0315};
+  std::string adjust_lr_fn = "original";
+  static const OptionFields& fields();
+};
+
+// EagerTrainer only: a step evaluates the loss as often as its line search needs.
+struct LBFGS {
+  double lr = 1;
+  int64_t max_iter = 20;
+  std::optional<int64_t> max_eval{};
+  double tolerance_grad = 1e-7;
+  double tolerance_change = 1e-9;
+  int64_t history_size = 100;
+  std::string line_search_fn = "none";
+  static const OptionFields& fields();
+};
+
+template <class T, class... Types>
+concept OneOf = (std::same_as<T, Types> || ...);
+template <class T>
+concept BuiltInOptimizer = OneOf<T, SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>;
+
+// Any of them, or an optimizer of your own.
+class OptimizerOptions : public AnyOptions {
+ public:
+  OptimizerOptions() : OptimizerOptions(AdamW{}) {}
+  template <BuiltInOptimizer T>
+  OptimizerOptions(T options) : AnyOptions(std::move(options)) {}
+  OptimizerOptions(std::shared_ptr<const OptimizerKind> own);
+  // With its defaults. Throws ConfigError for a type that is none of those above.
+  static OptimizerOptions of_type(const std::string& type);
+  static const std::vector<std::string>& built_in_types();
+
+  const std::string& type() const;
+  const OptimizerKind* own_kind() const { return own_.get(); }  // null: one of the above
+  // Of a type that is known to be this one.
+  template <BuiltInOptimizer T>
+  const T& as() const {
+    return *get_if<T>();
+  }
+  // Whether there is such an option and it is on.
+  bool flag(const std::string& name) const;
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
-};
+  // Throws ConfigError if `value` is outside the range of the number `name` ("lr", "beta1", ...), which may change in a run.
+  void check_number(const std::string& name, double value) const;
 
-// Throws ConfigError if `value` is outside the range of the number `name` ("lr", "beta1", ...) of the optimizer `type`.
-void check_optimizer_number(const std::string& type, const std::string& name, double value);
+ private:
+  std::shared_ptr<const OptimizerKind> own_;
+};
 
 }  // namespace duet

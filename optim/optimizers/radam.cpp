@@ -23,15 +23,6 @@ std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
   return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
 }
 
-std::map<std::string, double> numbers(const OptimizerOptions& options) {
-  const auto betas = options.betas.value_or(std::array<double, 2>{0.9, 0.999});
-  return {{"lr", options.lr.value_or(1e-3)},
-          {"weight_decay", options.weight_decay.value_or(0)},
-          {"beta1", betas[0]},
-          {"beta2", betas[1]},
-          {"eps", options.eps.value_or(1e-8)}};
-}
-
 // How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few steps it cannot (rho <= 5): they are
 // plain momentum steps.
 struct Rectification {
@@ -58,7 +49,8 @@ Tensors adaptive_rates(const KernelCall& call, const at::Tensor& correction2, co
 }
 
 // torch.optim.RAdam
-void kernel(const KernelCall& call, const OptimizerOptions& options) {
+void kernel(const KernelCall& call, const OptimizerOptions& any) {
+  const RAdam& options = any.as<RAdam>();
   if (options.decoupled_weight_decay) decay_parameters(call);
   const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/!options.decoupled_weight_decay);
   const Tensors& averages = call.state[0];
@@ -78,6 +70,6 @@ void kernel(const KernelCall& call, const OptimizerOptions& options) {
 
 }  // namespace
 
-const OptimizerKind kRadam{.name = "RAdam", .slots = slots, .numbers = numbers, .kernel = kernel};
+const OptimizerKind kRadam{.name = "RAdam", .slots = slots, .numbers = numbers_in, .kernel = kernel};
 
 }  // namespace duet

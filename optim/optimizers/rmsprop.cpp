@@ -15,22 +15,19 @@ namespace {
 
 using namespace kernel_math;
 
-bool has_momentum(const OptimizerOptions& options) { return options.momentum.value_or(0) != 0; }
+bool has_momentum(const OptimizerOptions& options) { return options.as<RMSprop>().momentum != 0; }
 
 std::vector<StateSlot> slots(const OptimizerOptions& options) {
   std::vector<StateSlot> slots = {{.name = "square_avg"}};
   if (has_momentum(options)) slots.push_back({.name = "momentum_buffer"});
-  if (options.centered) slots.push_back({.name = "grad_avg"});
+  if (options.as<RMSprop>().centered) slots.push_back({.name = "grad_avg"});
   return slots;
 }
 
 // Without momentum at the start there is no buffer for it, hence no such number to change either.
 std::map<std::string, double> numbers(const OptimizerOptions& options) {
-  std::map<std::string, double> numbers = {{"lr", options.lr.value_or(1e-2)},
-                                           {"weight_decay", options.weight_decay.value_or(0)},
-                                           {"alpha", options.alpha},
-                                           {"eps", options.eps.value_or(1e-8)}};
-  if (has_momentum(options)) numbers.emplace("momentum", *options.momentum);
+  std::map<std::string, double> numbers = numbers_in(options);
+  if (!has_momentum(options)) numbers.erase("momentum");
   return numbers;
 }
 
@@ -40,7 +37,7 @@ Tensors denominators(const KernelCall& call, const Tensors& gradients, const Opt
   const at::Tensor alpha = number64(call, "alpha");
   average_squares_(square_avgs, gradients, alpha);
   Tensors averages;
-  if (options.centered) {
+  if (options.as<RMSprop>().centered) {
     const Tensors& grad_avgs = call.state.back();
     lerp_(grad_avgs, gradients, at::rsub(alpha, 1));
     averages = at::_foreach_addcmul(square_avgs, grad_avgs, grad_avgs, -1);
@@ -54,7 +51,7 @@ Tensors denominators(const KernelCall& call, const Tensors& gradients, const Opt
 
 // torch.optim.RMSprop
 void kernel(const KernelCall& call, const OptimizerOptions& options) {
-  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/true);
+  const Tensors gradients = descent_gradients(call, options.as<RMSprop>().maximize, /*l2_decay=*/true);
   const Tensors averages = denominators(call, gradients, options);
   const at::Tensor step_size = -number64(call, "lr");
   if (!has_momentum(options)) {

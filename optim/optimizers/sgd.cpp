@@ -8,14 +8,12 @@ namespace duet {
 const OptimizerKind kSgd = {
     .name = "SGD",
     .slots = [](const OptimizerOptions& options) {
-      return options.momentum.value_or(0) != 0 ? std::vector<StateSlot>{{"momentum_buffer"}} : std::vector<StateSlot>{};
+      return options.as<SGD>().momentum != 0 ? std::vector<StateSlot>{{"momentum_buffer"}} : std::vector<StateSlot>{};
     },
-    .numbers = [](const OptimizerOptions& options) -> std::map<std::string, double> {
-      return {{"lr", options.lr.value_or(1e-3)}, {"weight_decay", options.weight_decay.value_or(0)},
-              {"momentum", options.momentum.value_or(0)}, {"dampening", options.dampening}};
-    },
+    .numbers = numbers_in,
     .kernel = [](const KernelCall& call, const OptimizerOptions& options) {
-      fused_sgd(call, options.nesterov.value_or(false), options.maximize);
+      const SGD& sgd = options.as<SGD>();
+      fused_sgd(call, sgd.nesterov, sgd.maximize);
     },
     .fused = true,
 };

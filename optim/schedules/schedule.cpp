@@ -5,8 +5,8 @@
 #include "optim/schedules/detail/schedule_formula.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
+#include <map>
 
 namespace duet {
 
@@ -19,117 +19,153 @@ void check(bool valid, const char* field, const Value& found, const char* expect
       c10::str("[Schedule] found ", field, " ", found, ", expected ", expected, "; correct it in param_scheduler"));
 }
 
-void check_positive(const char* field, double value) {
-  check(std::isfinite(value) && value > 0, field, value, "a number > 0");
-}
+using O = ScheduleOptions;
+// No run has more steps; products of two of these stay within int64.
+const Range kLengths{.high = 2147483648.0};
+using Add = FieldAdder<O>;
 
-void check_not_negative(const char* field, double value) {
-  check(std::isfinite(value) && value >= 0, field, value, "a number >= 0");
-}
-
-void check_share(const char* field, double value) {
-  check(value >= 0 && value <= 1, field, value, "a number in [0, 1]");
-}
-
-void check_count(const char* field, int64_t value) { check(value >= 0, field, value, "an integer >= 0"); }
-
-void check_interval(const ScheduleOptions& o) {
+void check_interval(const O& o) {
   check(!o.param_name.empty(), "param_name", "''", "a number of the optimizer, such as lr");
-  check(o.begin >= 0, "begin", o.begin, o.by_epoch ? "an epoch >= 0" : "a step >= 0");
   check(o.end == -1 || o.end > o.begin, "end", o.end,
         o.by_epoch ? "an epoch after begin, or -1 for the end of the run"
                    : "a step after begin, or -1 for the end of the run");
 }
 
-void check_floor(const ScheduleOptions& o) {
-  check_not_negative("eta_min", o.eta_min);
-  if (!o.eta_min_ratio) return;
-  check_share("eta_min_ratio", *o.eta_min_ratio);
-  check(o.eta_min == 0, "eta_min", o.eta_min, "one of eta_min and eta_min_ratio, not both");
+void add_interval(const Add& add) {
+  add("param_name", &O::param_name, "the number that it drives").read_by_hand("text", "lr");
+  add("begin", &O::begin, "first step that it governs").in(at_least(0));
+  add("end", &O::end, "one past its last step; -1: the end of the run").in(at_least(-1));
+  add("by_epoch", &O::by_epoch, "counts epochs, not steps");
+  add("convert_to_iter_based", &O::convert_to_iter_based, "epochs become steps, so that the value changes within them");
+  add.rule(check_interval);
 }
 
-void check_linear(const ScheduleOptions& o) {
-  check_not_negative("start_factor", o.start_factor);
-  check_not_negative("end_factor", o.end_factor);
+void add_floor(const Add& add) {
+  add("eta_min_ratio", &O::eta_min_ratio, "lowest value as a share of the initial one").in(between(0, 1));
+  add("eta_min", &O::eta_min, "lowest value").in(at_least(0));
+  add.rule([](const O& o) { check(!o.eta_min_ratio || o.eta_min == 0, "eta_min", o.eta_min, "one of eta_min and eta_min_ratio, not both"); });
 }
 
-void check_step(const ScheduleOptions& o) {
-  check(o.step_size >= 1, "step_size", o.step_size, "at least 1 step");
-  check_positive("gamma", o.gamma);
+OptionField& add_gamma(const Add& add) { return add("gamma", &O::gamma, "factor of one decay").in(above(0)); }
+
+void add_constant(const Add& add) { add("factor", &O::factor, "of the value").in(at_least(0)); }
+
+void add_linear(const Add& add) {
+  add("start_factor", &O::start_factor, "factor at begin").in(at_least(0));
+  add("end_factor", &O::end_factor, "factor at the last step").in(at_least(0));
 }
 
-void check_multi_step(const ScheduleOptions& o) {
-  const auto& marks = o.milestones;
-  const bool ascending = std::adjacent_find(marks.begin(), marks.end(), std::greater_equal<>()) == marks.end();
-  check(!marks.empty() && marks.front() >= 1 && ascending, "milestones", "(" + c10::Join(", ", marks) + ")",
-        "one or more steps >= 1 in ascending order");
-  check_positive("gamma", o.gamma);
+void add_step(const Add& add) {
+  add("step_size", &O::step_size, "steps between decays").in(at_least(1)).expects("at least 1 step").needed();
+  add_gamma(add);
 }
 
-void check_cosine(const ScheduleOptions& o) {
-  check_count("T_max", o.T_max);
-  check_floor(o);
+void add_multi_step(const Add& add) {
+  add("milestones", &O::milestones, "steps after begin at which it decays, ascending").in(kLengths).needed();
+  add_gamma(add);
+  add.rule([](const O& o) {
+    const auto& marks = o.milestones;
+    const bool ascending = std::adjacent_find(marks.begin(), marks.end(), std::greater_equal<>()) == marks.end();
+    check(!marks.empty() && marks.front() >= 1 && ascending, "milestones", "(" + c10::Join(", ", marks) + ")",
+          "one or more steps >= 1 in ascending order");
+  });
 }
 
-void check_polynomial(const ScheduleOptions& o) {
-  check_floor(o);
-  check_positive("power", o.power);
+void add_cosine(const Add& add) {
+  add("T_max", &O::T_max, "half a period; 0: the whole interval").in(at_least(0));
+  add_floor(add);
 }
 
-void check_cosine_restart(const ScheduleOptions& o) {
-  const bool long_enough = std::all_of(o.periods.begin(), o.periods.end(), [](int64_t n) { return n >= 1; });
-  check(!o.periods.empty() && long_enough, "periods", "(" + c10::Join(", ", o.periods) + ")",
-        "one or more lengths of at least 1 step");
-  check(o.restart_weights.empty() || o.restart_weights.size() == o.periods.size(), "restart_weights",
-        "(" + c10::Join(", ", o.restart_weights) + ")", "one weight for each of periods");
-  for (const double weight : o.restart_weights) check_positive("restart_weights", weight);
-  check_floor(o);
+void add_polynomial(const Add& add) {
+  add("power", &O::power, "exponent of what is left").in(above(0));
+  add_floor(add);
 }
 
-void check_one_cycle(const ScheduleOptions& o) {
-  const OneCycleOptions& cycle = o.one_cycle;
-  check_not_negative("eta_max", cycle.eta_max);
-  check_count("total_steps", cycle.total_steps);
-  check_share("pct_start", cycle.pct_start);
-  check(cycle.anneal_strategy == "cos" || cycle.anneal_strategy == "linear", "anneal_strategy", cycle.anneal_strategy,
-        "cos or linear");
-  check_positive("div_factor", cycle.div_factor);
-  check_positive("final_div_factor", cycle.final_div_factor);
-  for (const auto& [field, value] :
-       {std::pair{"base_momentum", cycle.base_momentum}, {"max_momentum", cycle.max_momentum}}) {
-    check(value >= 0 && value < 1, field, value, "a number in [0, 1)");
-  }
+void add_cosine_restart(const Add& add) {
+  add("periods", &O::periods, "lengths of the periods in steps").in(kLengths).needed();
+  add("restart_weights", &O::restart_weights, "of the value at each period's start; empty: 1").in(above(0));
+  add_floor(add);
+  add.rule([](const O& o) {
+    const bool long_enough = std::all_of(o.periods.begin(), o.periods.end(), [](int64_t n) { return n >= 1; });
+    check(!o.periods.empty() && long_enough, "periods", "(" + c10::Join(", ", o.periods) + ")",
+          "one or more lengths of at least 1 step");
+    check(o.restart_weights.empty() || o.restart_weights.size() == o.periods.size(), "restart_weights",
+          "(" + c10::Join(", ", o.restart_weights) + ")", "one weight for each of periods");
+  });
 }
 
-void check_wsd(const ScheduleOptions& o) {
+// A member of a part of the options.
+template <class Part, class T>
+auto within(Part O::*part, T Part::*member) {
+  return [part, member](O& o) -> T& { return (o.*part).*member; };
+}
+
+void add_one_cycle(const Add& add) {
+  const auto of = [](auto member) { return within(&O::one_cycle, member); };
+  using C = OneCycleOptions;
+  add("eta_max", of(&C::eta_max), "peak; 0: the initial value").in(at_least(0)).also_keyed("max_lr");
+  add("total_steps", of(&C::total_steps), "length of the cycle; 0: the whole interval").in(at_least(0));
+  add("pct_start", of(&C::pct_start), "share of the cycle that rises").in(between(0, 1));
+  add("anneal_strategy", of(&C::anneal_strategy), "shape of rise and fall").one_of({"cos", "linear"});
+  add("div_factor", of(&C::div_factor), "peak / first value").in(above(0));
+  add("final_div_factor", of(&C::final_div_factor), "first value / last value").in(above(0));
+  add("three_phase", of(&C::three_phase), "down as fast as up, then to the end");
+  add("cycle_momentum", of(&C::cycle_momentum), "also drives momentum, which is low where the rate is high");
+  add("base_momentum", of(&C::base_momentum), "lowest momentum").in(up_to_below(0, 1));
+  add("max_momentum", of(&C::max_momentum), "highest momentum").in(up_to_below(0, 1));
+}
+
+void check_wsd(const O& o) {
   const WsdOptions& wsd = o.wsd;
-  check_count("warmup_steps", wsd.warmup_steps);
-  check_count("decay_steps", wsd.decay_steps);
-  check_share("warmup_ratio", wsd.warmup_ratio);
-  check_share("decay_ratio", wsd.decay_ratio);
   check(wsd.warmup_steps == 0 || wsd.warmup_ratio == 0, "warmup_ratio", wsd.warmup_ratio,
         "one of warmup_steps and warmup_ratio, not both");
   check((wsd.decay_steps == 0) != (wsd.decay_ratio == 0), "decay_steps", wsd.decay_steps,
         "either decay_steps or decay_ratio to be set");
   check(wsd.warmup_ratio + wsd.decay_ratio <= 1, "warmup_ratio + decay_ratio", wsd.warmup_ratio + wsd.decay_ratio,
         "at most 1");
-  check(wsd.decay_type == "linear" || wsd.decay_type == "sqrt" || wsd.decay_type == "cosine", "decay_type",
-        wsd.decay_type, "linear, sqrt or cosine");
-  check_floor(o);
 }
 
-void check_plateau(const ScheduleOptions& o) {
-  const PlateauOptions& plateau = o.plateau;
-  check(!plateau.monitor.empty(), "monitor", "''", "the name of a metric, such as loss");
-  check(plateau.rule == "less" || plateau.rule == "greater", "rule", plateau.rule, "less or greater");
-  check(plateau.factor > 0 && plateau.factor < 1, "factor", plateau.factor, "a number in (0, 1)");
-  check_count("patience", plateau.patience);
-  check_not_negative("threshold", plateau.threshold);
-  check(plateau.threshold_rule == "rel" || plateau.threshold_rule == "abs", "threshold_rule", plateau.threshold_rule,
-        "rel or abs");
-  check_count("cooldown", plateau.cooldown);
-  check_not_negative("min_value", plateau.min_value);
-  check_not_negative("eps", plateau.eps);
+void add_wsd(const Add& add) {
+  const auto of = [](auto member) { return within(&O::wsd, member); };
+  using W = WsdOptions;
+  add("warmup_steps", of(&W::warmup_steps), "steps that it rises").in(at_least(0));
+  add("warmup_ratio", of(&W::warmup_ratio), "likewise as a share of the interval").in(between(0, 1));
+  add("decay_steps", of(&W::decay_steps), "steps that it falls").in(at_least(0));
+  add("decay_ratio", of(&W::decay_ratio), "likewise as a share of the interval").in(between(0, 1));
+  add("decay_type", of(&W::decay_type), "shape of the fall").one_of({"linear", "sqrt", "cosine"});
+  add.rule(check_wsd);
+  add_floor(add);
+}
+
+void add_plateau(const Add& add) {
+  const auto of = [](auto member) { return within(&O::plateau, member); };
+  using P = PlateauOptions;
+  add("monitor", of(&P::monitor), "the metric that is watched").called("the name of a metric");
+  add("rule", of(&P::rule), "what is better").one_of({"less", "greater"});
+  add("factor", of(&P::factor), "of one reduction").in(inside(0, 1));
+  add("patience", of(&P::patience), "validations without improvement that are let pass").in(at_least(0));
+  add("threshold", of(&P::threshold), "least improvement that counts").in(at_least(0));
+  add("threshold_rule", of(&P::threshold_rule), "relative to the best value, or absolute").one_of({"rel", "abs"});
+  add("cooldown", of(&P::cooldown), "validations after a reduction that do not count").in(at_least(0));
+  add("min_value", of(&P::min_value), "never reduced below").in(at_least(0)).also_keyed("min_lr");
+  add("eps", of(&P::eps), "smaller reductions are left out").in(at_least(0));
+  add.rule([](const O& o) { check(!o.plateau.monitor.empty(), "monitor", "''", "the name of a metric, such as loss"); });
+}
+
+const std::map<std::string, OptionFields>& all_fields() {
+  const auto fields = [](auto shape) {
+    return OptionFields::of<O>("Schedule", [shape](const Add& add) {
+      add_interval(add);
+      shape(add);
+    });
+  };
+  static const std::map<std::string, OptionFields> kFields = {
+      {"", fields([](const Add&) {})}, {"Constant", fields(add_constant)}, {"Linear", fields(add_linear)},
+      {"Polynomial", fields(add_polynomial)}, {"Step", fields(add_step)}, {"MultiStep", fields(add_multi_step)},
+      {"Exponential", fields([](const Add& add) { add_gamma(add).needed(); })}, {"Cosine", fields(add_cosine)},
+      {"CosineRestart", fields(add_cosine_restart)}, {"OneCycle", fields(add_one_cycle)}, {"WSD", fields(add_wsd)},
+      {"ReduceOnPlateau", fields(add_plateau)}};
+  return kFields;
 }
 
 // A name that means two things would be read as the other one in a log.
@@ -141,21 +177,15 @@ void check_own(const ScheduleOptions& o) {
 
 }  // namespace
 
+const OptionFields& ScheduleOptions::fields(const std::string& type) {
+  const auto found = all_fields().find(type);
+  return found != all_fields().end() ? found->second : all_fields().at("");
+}
+
 void ScheduleOptions::validate() const {
-  const ScheduleFormula& formula = schedule_formula(*this);  // refuses an unknown type
-  check_interval(*this);
-  if (this->formula) return check_own(*this);
-  if (type == "Constant") check_not_negative("factor", factor);
-  if (type == "Linear") check_linear(*this);
-  if (type == "Polynomial") check_polynomial(*this);
-  if (type == "Step") check_step(*this);
-  if (type == "MultiStep") check_multi_step(*this);
-  if (type == "Exponential") check_positive("gamma", gamma);
-  if (type == "Cosine") check_cosine(*this);
-  if (type == "CosineRestart") check_cosine_restart(*this);
-  if (type == "OneCycle") check_one_cycle(*this);
-  if (type == "WSD") check_wsd(*this);
-  if (formula.waits) check_plateau(*this);
+  schedule_formula(*this);  // refuses an unknown type
+  if (formula) check_own(*this);
+  fields(type).check(this);
 }
 
 }  // namespace duet

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "../../base/options.h"
+
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -100,6 +102,8 @@ struct ScheduleOptions {
   // interval alone and needs an end, its own or the run's.
   std::function<double(const ScheduleStep& at)> formula = {};
 
+  // What a schedule of this type has; the interval alone for one of your own.
+  static const OptionFields& fields(const std::string& type);
   // Throws ConfigError naming the field, what it is and its range.
   void validate() const;
 };

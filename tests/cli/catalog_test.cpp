@@ -109,15 +109,27 @@ TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
   for (const char* key : {"trainer", "optim_wrapper", "x"}) EXPECT_EQ(foreign_key(key), "") << key;
 }
 
-TEST(Catalog, NoProbeBuildsAnything) {
+struct CatalogTestOptions {
+  std::string path;
+  static const OptionFields& fields() {
+    static const OptionFields kFields = OptionFields::of<CatalogTestOptions>(
+        "CatalogTest", [](const auto& add) { add("path", &CatalogTestOptions::path, "a file").needed(); });
+    return kFields;
+  }
+};
+
+TEST(Catalog, ATypeOfYourOwnListsWhatItWasRegisteredWith) {
   static bool built = false;
-  register_dataset("CatalogTestDataset", [](ConfigNode& node) -> std::shared_ptr<const Dataset> {
+  const auto factory = [](ConfigNode& node) -> std::shared_ptr<const Dataset> {
     node.need<std::string>("path");
-    node.reject_unknown();
     built = true;
     return nullptr;
-  });
-  EXPECT_EQ(paths_of(keys_of_type(kind_called(type_kinds(), "dataset"), "CatalogTestDataset")), std::vector<std::string>{"path"});
+  };
+  register_dataset("CatalogTestDataset", factory, AnyOptions(CatalogTestOptions()));
+  register_dataset("CatalogTestPlain", factory);
+  const auto keys = [](const char* type) { return paths_of(keys_of_type(kind_called(type_kinds(), "dataset"), type)); };
+  EXPECT_EQ(keys("CatalogTestDataset"), std::vector<std::string>{"path"});
+  EXPECT_TRUE(keys("CatalogTestPlain").empty());
   EXPECT_FALSE(built);
 }
 

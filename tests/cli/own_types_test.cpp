@@ -40,8 +40,8 @@ ConfigNode config(const std::string& more) {
 TEST(OwnTypes, AnOptimizerReadsItsOwnKeys) {
   register_once();
   const RunConfig run = parse_run_config(config("optim_wrapper: {optimizer: {type: SignDescent, memory: 0.5}}\n"), "c");
-  ASSERT_NE(run.trainer.optimizer.kind, nullptr);
-  EXPECT_EQ(run.trainer.optimizer.kind->name, "SignDescent");
+  ASSERT_NE(run.trainer.optimizer.own_kind(), nullptr);
+  EXPECT_EQ(run.trainer.optimizer.own_kind()->name, "SignDescent");
   EXPECT_EQ(base_numbers(run.trainer.optimizer), (std::map<std::string, double>{{"lr", 0.01}, {"memory", 0.5}}));
   expect_error<ConfigError>([] { parse_run_config(config("optim_wrapper:\n  optimizer: {type: SignDescent}\n"), "c"); },
                             {"c.yaml:4: optim_wrapper.optimizer.memory is missing"});

@@ -1,5 +1,6 @@
 #include "cli/ranks.h"
 
+#include "distributed/detail/connect.h"
 #include "distributed/detail/own_gpus.h"
 #include "base/error.h"
 #include <gtest/gtest.h>

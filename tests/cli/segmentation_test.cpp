@@ -2,7 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/registry.h"
-#include "cli/zoo/segmentation_types.h"
+#include "cli/zoo/fashion_scenes.h"
 #include "data/dataset.h"
 #include "base/error.h"
 #include "core/hook.h"
@@ -102,9 +102,7 @@ TEST(EncoderDecoder, ABatchWithoutLabelsHasNoLoss) {
 
 TEST(EncoderDecoder, LearningRatesFallWithTheStage) {
   const auto task = make_encoder_decoder(small_model());
-  OptimizerOptions adamw;
-  adamw.type = "AdamW";
-  adamw.lr = 1.0;
+  const OptimizerOptions adamw = AdamW{.lr = 1.0};
   for (const ParamGroup& group :
        layer_decay_groups(*task, adamw, {.num_layers = 3, .decay_rate = 0.5, .decay_type = "stage_wise"})) {
     for (const auto& [name, tensor] : group.parameters) {
@@ -123,9 +121,8 @@ TEST(EncoderDecoder, ReplaysTheSameBitsWithEverythingOn) {
     for (const std::string mode : {"eager", "graph"}) {
       seed_all(7);
       TrainerOptions options;
-      options.optimizer.type = "AdamW";
-      options.optimizer.lr = 0.01;
-      options.clip_grad = ClipGradOptions{.max_norm = 1.0};
+      options.optimizer = AdamW{.lr = 0.01};
+      options.clip_grad = ClipNorm{.max_norm = 1.0};
       if (amp == "bf16") options.amp = at::kBFloat16;
       GraphOptions graph;
       graph.fallback = Fallback::kStrict;

@@ -16,7 +16,7 @@ std::vector<double> losses() {
     return torch::mse_loss(model.forward(batch["x"]), batch["y"]);
   });
   duet::TrainerOptions options;
-  options.optimizer.lr = 0.1;
+  options.optimizer = duet::AdamW{.lr = 0.1};
   options.device = "cpu";
   Trainer trainer(std::move(task), options);
   const duet::Batch batch{{"x", torch::ones({8, 4})}, {"y", torch::zeros({8, 1})}};

@@ -28,38 +28,10 @@ class Probe : public Hook {
   int priority() const override { return priority_; }
   std::vector<std::string> after() const override { return after_; }
 
-  void before_run(TrainContext&) override { at(HookPoint::kBeforeRun); }
-  void after_run(TrainContext&) override { at(HookPoint::kAfterRun); }
-  void before_train(TrainContext&) override { at(HookPoint::kBeforeTrain); }
-  void after_train(TrainContext&) override { at(HookPoint::kAfterTrain); }
-  void before_train_epoch(TrainContext&) override { at(HookPoint::kBeforeTrainEpoch); }
-  void after_train_epoch(TrainContext&) override { at(HookPoint::kAfterTrainEpoch); }
-  void before_train_iter(TrainContext&) override { at(HookPoint::kBeforeTrainIter); }
-  void after_train_iter(TrainContext&) override { at(HookPoint::kAfterTrainIter); }
-  void before_val(TrainContext&) override { at(HookPoint::kBeforeVal); }
-  void after_val(TrainContext&) override { at(HookPoint::kAfterVal); }
-  void before_val_epoch(TrainContext&) override { at(HookPoint::kBeforeValEpoch); }
-  void after_val_epoch(TrainContext&) override { at(HookPoint::kAfterValEpoch); }
-  void before_val_iter(TrainContext&) override { at(HookPoint::kBeforeValIter); }
-  void after_val_iter(TrainContext&) override { at(HookPoint::kAfterValIter); }
-  void before_test(TrainContext&) override { at(HookPoint::kBeforeTest); }
-  void after_test(TrainContext&) override { at(HookPoint::kAfterTest); }
-  void before_test_epoch(TrainContext&) override { at(HookPoint::kBeforeTestEpoch); }
-  void after_test_epoch(TrainContext&) override { at(HookPoint::kAfterTestEpoch); }
-  void before_test_iter(TrainContext&) override { at(HookPoint::kBeforeTestIter); }
-  void after_test_iter(TrainContext&) override { at(HookPoint::kAfterTestIter); }
-  void before_predict(TrainContext&) override { at(HookPoint::kBeforePredict); }
-  void after_predict(TrainContext&) override { at(HookPoint::kAfterPredict); }
-  void before_predict_epoch(TrainContext&) override { at(HookPoint::kBeforePredictEpoch); }
-  void after_predict_epoch(TrainContext&) override { at(HookPoint::kAfterPredictEpoch); }
-  void before_predict_iter(TrainContext&) override { at(HookPoint::kBeforePredictIter); }
-  void after_predict_iter(TrainContext&) override { at(HookPoint::kAfterPredictIter); }
-  void before_save_checkpoint(TrainContext&) override { at(HookPoint::kBeforeSaveCheckpoint); }
-  void after_load_checkpoint(TrainContext&) override { at(HookPoint::kAfterLoadCheckpoint); }
-  void after_backward(TrainContext&) override { at(HookPoint::kAfterBackward); }
-  void before_optimizer_step(TrainContext&) override { at(HookPoint::kBeforeOptimizerStep); }
-  void after_optimizer_step(TrainContext&) override { at(HookPoint::kAfterOptimizerStep); }
-  void on_exception(TrainContext&) override { at(HookPoint::kOnException); }
+#define DUET_AT(point, member) \
+  void member(TrainContext&) override { at(HookPoint::point); }
+  DUET_HOOK_POINTS(DUET_AT)
+#undef DUET_AT
   void in_step(StepView&) override { at(HookPoint::kInStep); }
 
  private:
@@ -211,7 +183,7 @@ TEST(HookList, CallsThePointThatItsNameSays) {
 
 TEST(HookList, StopsAtAnErrorExceptWhereEverybodyMustBeTold) {
   FakeRun run;
-  run.context.step = 12;
+  run.context.progress.step = 12;
   for (int i = 0; i < kPointCount; ++i) {
     const auto point = static_cast<HookPoint>(i);
     for (const std::string bad : {"h0", "h1", "h2"}) {
@@ -242,7 +214,7 @@ void expect_kind(const E& error, int exit_code) {
   HookList hooks;
   hooks.add(probe("a", kNormal, {}, [&](const std::string&, HookPoint) { throw error; }));
   FakeRun run;
-  run.context.step = 3;
+  run.context.progress.step = 3;
   const auto call = [&] { hooks.call(HookPoint::kAfterTrainIter, run.context); };
   expect_error<Expected>(call, {"[HookList] hook 'a' failed at after_train_iter of step 3: why"});
   try {
@@ -300,7 +272,7 @@ TEST(HookList, ExtendsErrorsOfInStep) {
     if (point == HookPoint::kInStep) throw GraphError("why");
   }));
   FakeRun run;
-  run.context.step = 5;
+  run.context.progress.step = 5;
   hooks.call(HookPoint::kBeforeTrainIter, run.context);
   const NamedTensors parameters;
   StepView step{parameters, run.output};
@@ -315,24 +287,41 @@ class OnePoint : public Hook {
   int calls = 0;
 };
 
-TEST(HookList, LearnsWhichPointsNobodyUses) {
+TEST(HookList, KnowsWhichPointsNobodyUses) {
   HookList hooks;
   hooks.add(std::make_unique<OnePoint>());
   FakeRun run;
-  EXPECT_TRUE(hooks.uses(HookPoint::kAfterBackward));  // not known yet
   const NamedTensors parameters;
   StepView step{parameters, run.output};
   for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < kPointCount; ++i) hooks.call(static_cast<HookPoint>(i), run.context);
-    hooks.in_step(step);
     for (int i = 0; i <= kPointCount; ++i) {
       const auto point = static_cast<HookPoint>(i);
       EXPECT_EQ(hooks.uses(point), point == HookPoint::kAfterTrainIter) << to_string(point);
     }
+    for (int i = 0; i < kPointCount; ++i) hooks.call(static_cast<HookPoint>(i), run.context);
+    hooks.in_step(step);
   }
   EXPECT_EQ(dynamic_cast<OnePoint*>(hooks.find("one"))->calls, 3);
-  hooks.add(probe("all"));
+  hooks.add(probe("all"));  // whose type is not known
   EXPECT_TRUE(hooks.uses(HookPoint::kAfterBackward));
+}
+
+TEST(HookList, TakesLambdasAsHooksOfTheirOwn) {
+  HookList hooks;
+  FakeRun run;
+  std::string calls;
+  const auto note = [&](const char* text) { return [&calls, text](TrainContext&) { calls += text; }; };
+  hooks.on(HookPoint::kAfterTrainIter, note("a"));
+  hooks.on(HookPoint::kAfterTrainIter, note("b"));
+  hooks.on(HookPoint::kAfterTrain, note("end"));
+  hooks.on(HookPoint::kAfterTrainIter, note("c"), "early", kHighest);
+  hooks.call(HookPoint::kAfterTrainIter, run.context);
+  EXPECT_EQ(calls, "cab");
+  EXPECT_EQ(hooks.order(),
+            (std::vector<std::string>{"early", "on_after_train_iter_1", "on_after_train_iter_2", "on_after_train_1"}));
+  EXPECT_FALSE(hooks.uses(HookPoint::kAfterBackward));
+  expect_error<ConfigError>([&] { hooks.on(HookPoint::kInStep, note("")); }, {"on_step()"});
+  expect_error<ConfigError>([&] { hooks.on(HookPoint::kAfterVal, nullptr); }, {"after_val", "no callback"});
 }
 
 class Counter : public Hook {

@@ -42,6 +42,13 @@ class OnePointMore : public TwoPoints {
   void after_backward(TrainContext&) override {}
 };
 
+class CallsBase : public Hook {
+ public:
+  std::string name() const override { return "calls_base"; }
+  void after_backward(TrainContext& run) override { Hook::after_backward(run); }
+  void after_train_iter(TrainContext& run) override { Hook::after_train_iter(run); }
+};
+
 std::vector<HookPoint> used_points(const Hook& hook) {
   std::vector<HookPoint> used;
   for (int i = 0; i < static_cast<int>(HookPoint::kCount); ++i) {
@@ -55,6 +62,9 @@ TEST(HookOrder, KnowsFromTheTypeWhichPointsAreUsed) {
   EXPECT_EQ(used_points(*as_hook(std::make_unique<TwoPoints>())), (Points{HookPoint::kBeforeVal, HookPoint::kInStep}));
   EXPECT_EQ(used_points(*as_hook(std::make_unique<OnePointMore>())),
             (Points{HookPoint::kBeforeVal, HookPoint::kAfterBackward, HookPoint::kInStep}));
+  // An override that does nothing but call its base is one nevertheless.
+  EXPECT_EQ(used_points(*as_hook(std::make_unique<CallsBase>())),
+            (Points{HookPoint::kAfterTrainIter, HookPoint::kAfterBackward}));
   // Behind a base class the type is not known: everything may be used.
   EXPECT_EQ(used_points(*as_hook(std::unique_ptr<TwoPoints>(std::make_unique<OnePointMore>()))).size(),
             static_cast<std::size_t>(HookPoint::kCount));

@@ -20,7 +20,7 @@ std::unique_ptr<Task> masked_task(bool counts_tokens) {
     return error.sum() / batch["mask"].sum();
   };
   if (!counts_tokens) return make_task(layer, loss);
-  return make_task(layer, loss, nullptr, [](const Batch& batch) { return batch["mask"].sum().item<double>(); });
+  return make_task(layer, loss, [](const Batch& batch) { return batch["mask"].sum().item<double>(); });
 }
 
 Batch tokens(const std::vector<float>& y, const std::vector<float>& mask) {
@@ -34,8 +34,7 @@ TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
   const std::vector<Batch> micro_batches = {tokens({1, 0, 0, 0}, {1, 0, 0, 0}), tokens({3, 3, 3, 9}, {1, 1, 1, 0})};
   for (const bool counts_tokens : {false, true}) {
     TrainerOptions options;
-    options.optimizer.type = "SGD";
-    options.optimizer.lr = 0.5;
+    options.optimizer = SGD{.lr = 0.5};
     const auto trainer = make_trainer(GetParam(), masked_task(counts_tokens), options);
     trainer->step(micro_batches);
     // By tokens: mean(1, 3, 3, 3). By samples, which are four in each: (1 + 3) / 2.

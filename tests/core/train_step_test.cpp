@@ -60,9 +60,9 @@ StepResult run(TrainStep& rule, const MicroBatches& micro_batches) {
   return output;
 }
 
-TrainStepOptions sgd(double lr, std::optional<ClipGradOptions> clip = {}) {
+TrainStepOptions sgd(double lr, std::optional<ClipGrad> clip = {}) {
   TrainStepOptions options;
-  options.optimizer = {.type = "SGD", .lr = lr};
+  options.optimizer = SGD{.lr = lr};
   options.clip_grad = clip;
   return options;
 }
@@ -158,7 +158,7 @@ TEST(TrainStep, ClippingScalesToTheNorm) {
     auto task = std::make_unique<LambdaTask>(linear_loss(gradient));
     const LambdaTask& lent = *task;
     const Tensor before = lent.values.detach().clone();
-    TrainStep rule(std::move(task), at::kCPU, sgd(1.0, ClipGradOptions{c.max_norm, c.type}));
+    TrainStep rule(std::move(task), at::kCPU, sgd(1.0, ClipNorm{c.max_norm, c.type}));
     const StepResult output = run(rule, window_of({kOne}));
     EXPECT_EQ(output.grad_norm.dim(), 0);
     EXPECT_NEAR(output.grad_norm.item<double>(), c.norm, 1e-6 * c.norm);
@@ -174,7 +174,7 @@ TEST(TrainStep, TheNormIsThatOfTheWholeWindow) {
   const auto loss = [](const Tensor& weight, const Batch& batch) {
     return StepOutput{at::mul(weight.sum(), batch["x"].mean()), {}};
   };
-  TrainStep rule(std::make_unique<LambdaTask>(loss), at::kCPU, sgd(0.1, ClipGradOptions{1.0, 2.0}));
+  TrainStep rule(std::make_unique<LambdaTask>(loss), at::kCPU, sgd(0.1, ClipNorm{1.0, 2.0}));
   const std::vector<Batch> batches = {{{"x", at::full({3}, 1.0)}}, {{"x", at::full({1}, 5.0)}}};
   EXPECT_NEAR(run(rule, window_of(batches)).grad_norm.item<double>(), 2 * std::sqrt(12.0), 1e-5);  // (3 * 1 + 1 * 5) / 4
 }
@@ -183,7 +183,7 @@ TEST(TrainStep, ANanGradientShowsInTheNorm) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   auto task = std::make_unique<LambdaTask>(linear_loss(at::full({3, 4}, nan)));
   const LambdaTask& lent = *task;
-  TrainStep rule(std::move(task), at::kCPU, sgd(1.0, ClipGradOptions{1.0, 2.0}));
+  TrainStep rule(std::move(task), at::kCPU, sgd(1.0, ClipNorm{1.0, 2.0}));
   const StepResult output = run(rule, window_of({kOne}));
   EXPECT_TRUE(std::isnan(output.grad_norm.item<double>()));
   EXPECT_TRUE(std::isnan(output.loss.item<double>()));
@@ -256,12 +256,12 @@ TEST(TrainStep, OptionsAndTasksThatCannotWorkAreRefused) {
   const auto expect_field = [](const std::string& field, const TrainStepOptions& options) {
     expect_error<ConfigError>([&] { options.validate(); }, {field});
   };
-  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) expect_field("max_norm", sgd(0.1, ClipGradOptions{bad, 2.0}));
-  for (const double bad : {0.5, -1.0, nan}) expect_field("norm_type", sgd(0.1, ClipGradOptions{1.0, bad}));
+  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) expect_field("max_norm", sgd(0.1, ClipNorm{bad, 2.0}));
+  for (const double bad : {0.5, -1.0, nan}) expect_field("norm_type", sgd(0.1, ClipNorm{1.0, bad}));
   TrainStepOptions half = sgd(0.1);
   half.amp = at::kDouble;
   expect_field("amp", half);
-  expect_field("clip_value", sgd(0.1, ClipGradOptions{.clip_value = 0}));
+  expect_field("clip_value", sgd(0.1, ClipValue{0}));
   expect_field("lr", sgd(-1));
   expect_error<ConfigError>([] { TrainStep(nullptr, at::kCPU, TrainStepOptions()); }, {"task is null"});
   auto frozen = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
@@ -296,7 +296,7 @@ TEST(TrainStep, AParameterThatIsUnfrozenLaterIsNotSilentlyLeftOut) {
 }
 
 TEST(TrainStep, AnStepWithoutDenseGradientsIsRefused) {
-  for (const std::optional<ClipGradOptions>& clip : {std::optional<ClipGradOptions>(), {ClipGradOptions{}}}) {
+  for (const std::optional<ClipGrad>& clip : {std::optional<ClipGrad>(), {ClipNorm{}}}) {
     const Tensor other = at::ones({1}).requires_grad_(true);
     TrainStep none(std::make_unique<LambdaTask>([&](const Tensor&, const Batch&) { return StepOutput{other.sum(), {}}; }), at::kCPU,
                 sgd(0.1, clip));
@@ -314,7 +314,7 @@ TEST(TrainStep, AHighNormOfScaledGradientsIsThatOfTheUnscaledOnes) {
   for (const bool scaled : {false, true}) {
     auto task = std::make_unique<LambdaTask>(sum_loss);
     const LambdaTask& lent = *task;
-    TrainStepOptions options = sgd(0.1, ClipGradOptions{.max_norm = 1, .norm_type = 8});
+    TrainStepOptions options = sgd(0.1, ClipNorm{.max_norm = 1, .norm_type = 8});
     if (scaled) options.loss_scale = LossScaleOptions{};
     TrainStep rule(std::move(task), at::kCPU, options);
     EXPECT_NEAR(run(rule, window_of_value(3)).grad_norm.item<double>(), 3 * std::pow(12, 0.125), 1e-5);
@@ -329,7 +329,7 @@ TEST(TrainStep, AHighNormOfScaledGradientsIsThatOfTheUnscaledOnes) {
 TEST(TrainStep, AScheduleThatLeavesTheRangeIsRefusedAtTheStepThatWouldUseIt) {
   auto task = std::make_unique<LambdaTask>(sum_loss);
   TrainStepOptions options;
-  options.optimizer = {.type = "AdamW", .lr = 0.1};
+  options.optimizer = AdamW{.lr = 0.1};
   TrainStep rule(std::move(task), at::kCPU, options);
   rule.set_schedule("beta1", [](std::size_t, int64_t applied) { return 0.5 + 0.125 * static_cast<double>(applied); });
   for (int n = 0; n < 4; ++n) run(rule, window_of_value(1));

@@ -37,9 +37,13 @@ void add_hook(BaseTrainer& trainer, Act act, const std::string& name = "actor") 
 
 // Notes the outcome that hooks see at the end.
 void watch_outcome(BaseTrainer& trainer, Names& seen) {
-  add_hook(trainer, [&seen](const std::string& point, TrainContext& context) {
-    if (point == "after_train" || point == "after_run") seen.push_back(point + " " + to_string(context.outcome));
-  }, "watch");
+  add_hook(
+      trainer,
+      [&seen](const std::string& point, TrainContext& context) {
+        if (point == "after_train" || point == "after_run")
+          seen.push_back(point + " " + to_string(context.control.outcome));
+      },
+      "watch");
 }
 
 TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
@@ -51,16 +55,16 @@ TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
       {"finished", [](const std::string&, TrainContext&) {}},
       {"stopped",
        [](const std::string& point, TrainContext& c) {
-         if (point == "after_train_iter" && c.step == 2) c.request_stop("enough");
+         if (point == "after_train_iter" && c.progress.step == 2) c.control.request_stop("enough");
        }},
       {"interrupted",
        [](const std::string& point, TrainContext& c) {
-         if (point == "after_train_iter" && c.step == 2) c.interrupt("later");
+         if (point == "after_train_iter" && c.progress.step == 2) c.control.interrupt("later");
        }},
       // In the very last step: not finished, whatever the counters say.
       {"failed",
        [](const std::string& point, TrainContext& c) {
-         if (point == "after_train_iter" && c.step == 4) throw DataError("planted");
+         if (point == "after_train_iter" && c.progress.step == 4) throw DataError("planted");
        }},
   };
   for (const Case& one : cases) {
@@ -90,7 +94,7 @@ TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
   trainer->train(*loader(12));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
-  EXPECT_EQ(trainer->step(), 1);
+  EXPECT_EQ(trainer->progress().step, 1);
   EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr("time limit"));
   const auto latest = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_latest();
   ASSERT_TRUE(latest);
@@ -104,8 +108,8 @@ TEST_P(TrainerEnd, AnInterruptedRunGoesOnAsIfNothingHadBeen) {
     for (const bool interrupts : {false, true}) {
       const LoopOptions loop = {.max_epochs = 3, .val_interval = 2};
       const auto note = [&](const std::string& point, TrainContext& c) {
-        if (point == "after_val_epoch") metrics[interrupts].push_back(c.metrics);
-        if (interrupts && point == moment && c.step == 6) c.interrupt("later");
+        if (point == "after_val_epoch") metrics[interrupts].push_back(c.evaluation.metrics);
+        if (interrupts && point == moment && c.progress.step == 6) c.control.interrupt("later");
       };
       const auto first = trainer_for(mode(), loop);
       add_hook(*first, note);
@@ -116,7 +120,7 @@ TEST_P(TrainerEnd, AnInterruptedRunGoesOnAsIfNothingHadBeen) {
       const StateDict saved = first->state_dict();  // before the next trainer seeds the generators
       const auto second = trainer_for(mode() == "eager" ? "graph" : "eager", loop);
       add_hook(*second, [&](const std::string& point, TrainContext& c) {
-        if (point == "after_val_epoch") metrics[1].push_back(c.metrics);
+        if (point == "after_val_epoch") metrics[1].push_back(c.evaluation.metrics);
       });
       second->load_state_dict(saved);
       second->train(*loader(12), loader(6, 5, false).get());
@@ -149,7 +153,7 @@ TEST_P(TrainerEnd, LimitsCountMicroBatches) {
   std::map<std::string, int> counts;
   add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
     ++counts[point];
-    if (point == "before_train_iter") counts["micro-batches"] += static_cast<int>(c.micro_batches->batches.size());
+    if (point == "before_train_iter") counts["micro-batches"] += static_cast<int>(c.step.micro_batches->batches.size());
   });
   const auto data = loader(12);
   trainer->train(*data, loader(8).get());
@@ -169,7 +173,7 @@ TEST_P(TrainerEnd, ValidationComesByEpochsByStepsAndAfterTheLastStep) {
     std::vector<int64_t> steps;
     const auto trainer = trainer_for(mode(), loop);
     add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
-      if (point == "before_val") steps.push_back(c.step);
+      if (point == "before_val") steps.push_back(c.progress.step);
     });
     trainer->train(*loader(6), loader(2).get());  // 3 steps per epoch
     return steps;
@@ -190,7 +194,7 @@ TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
   const auto second_first = trainer_for(mode(), {.max_steps = 1});
   std::string first = "none";
   add_hook(*second_first, [&](const std::string& point, TrainContext& c) {
-    if (point == "after_val_epoch") first = c.first_metric;
+    if (point == "after_val_epoch") first = c.evaluation.first_metric;
   });
   second_first->validate(*loader(4));
   EXPECT_EQ(first, "");
@@ -209,11 +213,11 @@ TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
     const auto trainer = trainer_for(mode(), {.max_steps = 10});
     trainer->add_hook(std::make_unique<StopSignalHook>());
     add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
-      if (point == "after_backward" && c.step == 3) std::raise(signal);
+      if (point == "after_backward" && c.progress.step == 3) std::raise(signal);
     });
     trainer->train(*loader(30));
     EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
-    EXPECT_EQ(trainer->step(), 4) << "the step is finished first";
+    EXPECT_EQ(trainer->progress().step, 4) << "the step is finished first";
     EXPECT_THAT(trainer->stop_reason(), ::testing::HasSubstr(StopSignals::name(signal)));
     trainer->train(*loader(30));  // the signal belonged to the run before
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);

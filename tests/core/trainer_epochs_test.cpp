@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/param_scheduler_hook.h"
 
 #include <algorithm>
@@ -55,29 +55,30 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
 
   void run(const Part& part, Seen& seen) {
     TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.05};
+    options.optimizer = SGD{.lr = 0.05};
     options.loop = {.max_steps = part.until, .max_epochs = part.epochs, .accumulate = part.accumulate};
     const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
     trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
     auto watch = std::make_unique<CallbackHook>("watch");
-    watch->on(HookPoint::kBeforeTrain, [&seen](TrainContext& context) { seen.planned = planned_steps(context); });
+    watch->on(HookPoint::kBeforeTrain,
+              [&seen](TrainContext& context) { seen.planned = context.progress.planned_steps(); });
     watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
       seen.last_lr = context.hyper_parameters.get(0, "lr");
-      for (const Batch& batch : context.micro_batches->batches) {
+      for (const Batch& batch : context.step.micro_batches->batches) {
         const at::Tensor ids = batch["id"];
         const auto* first = ids.const_data_ptr<int64_t>();
-        if (context.epoch == 1) seen.samples.insert(seen.samples.end(), first, first + ids.numel());
+        if (context.progress.epoch == 1) seen.samples.insert(seen.samples.end(), first, first + ids.numel());
       }
     });
     trainer->add_hook(std::move(watch));
     if (saved_) trainer->load(folder / "c");
     const NamedTensors samples = testing::numbered_samples(testing::mlp_task(), kSamples);
-    auto data = testing::share_of(samples, part.batch_size, nullptr);
+    auto data = testing::share_of(samples, part.batch_size, one_process().get());
     part.estimates ? trainer->train(*std::make_unique<Estimate>(std::move(data))) : trainer->train(*data);
     trainer->save(folder / "c");
     saved_ = true;
-    seen.steps = trainer->step();
-    seen.epoch = trainer->epoch();
+    seen.steps = trainer->progress().step;
+    seen.epoch = trainer->progress().epoch;
   }
 
   void begin_anew() {

@@ -36,16 +36,16 @@ TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
     Names calls;
     trainer->add_hook(recorder(calls));
     trainer->add_hook(std::make_unique<EveryPointHook>("stop", [at](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" && context.step == at) context.request_stop("enough");
+      if (point == "after_train_iter" && context.progress.step == at) context.control.request_stop("enough");
     }));
     const auto data = loader(10);
     trainer->train(*data);
-    EXPECT_EQ(trainer->step(), at);
+    EXPECT_EQ(trainer->progress().step, at);
     EXPECT_EQ(trainer->stop_reason(), "enough");
     EXPECT_EQ(calls.back(), "after_run");
     trainer->train(*data);
     EXPECT_EQ(trainer->stop_reason(), "");
-    EXPECT_EQ(trainer->step(), 15);
+    EXPECT_EQ(trainer->progress().step, 15);
     expect_same_state(whole, trainer->state_dict());
   }
 }
@@ -63,7 +63,7 @@ TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
     std::vector<StateDict> states;
     const auto whole = trainer_for(mode(), loop);
     whole->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.trainer_state.state_dict()));
+      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.checkpoint_state()));
     }));
     whole->train(*loader(10));
     const StateDict last = whole->state_dict();

@@ -89,10 +89,10 @@ TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
   for (int n = 1; n <= 6; ++n) EXPECT_TRUE(std::filesystem::exists(folder / "saved/step-" + std::to_string(n)));
   const auto loaded = trainer_for(mode(), {});
   loaded->load(folder / "saved");
-  EXPECT_EQ(loaded->step(), 6);
+  EXPECT_EQ(loaded->progress().step, 6);
   expect_error<CheckpointError>([&] { loaded->load(folder / "nowhere"); }, {"nowhere"});
   expect_error<CheckpointError>([&] { loaded->save(folder.write("a_file", "x")); }, {"a_file", "not saved"});
-  EXPECT_EQ(loaded->step(), 6);
+  EXPECT_EQ(loaded->progress().step, 6);
 }
 
 TEST_P(TrainerSave, HooksHearOfEverySave) {
@@ -171,10 +171,10 @@ TEST_P(TrainerSave, APositionInAnotherKindOfSourceIsRefusedInWords) {
   expect_error<CheckpointError>([&] { target->train(other); }, {"cannot go on", "byte_offset", "load_weights()"});
   expect_error<CheckpointError>([&] { target->train(*loader(10)); }, {"cannot go on", "10 samples"});
   EXPECT_TRUE(calls.empty());
-  EXPECT_EQ(target->step(), 2);
+  EXPECT_EQ(target->progress().step, 2);
   expect_same_state(state, target->state_dict());
   target->train(*loader(8));  // the right one is still welcome
-  EXPECT_EQ(target->step(), 4);
+  EXPECT_EQ(target->progress().step, 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, TrainerSave, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });

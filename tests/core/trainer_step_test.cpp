@@ -149,7 +149,7 @@ TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   std::string error;
   trainer->add_hook(recorder(calls));
   trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
-    if (point == "after_train") error = context.error;
+    if (point == "after_train") error = context.control.error;
   }));
   trainer->step(batch(1));
   calls.clear();
@@ -162,7 +162,7 @@ TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   EXPECT_EQ(calls.front(), "before_run");
   trainer->finish();
   EXPECT_EQ(error, "");
-  EXPECT_EQ(trainer->step(), 2);
+  EXPECT_EQ(trainer->progress().step, 2);
 }
 
 TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
@@ -182,38 +182,38 @@ TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
 TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   const auto trainer = trainer_for(mode(), {.max_steps = 5});
   trainer->add_hook(std::make_unique<EveryPointHook>("stop", [](const std::string& point, TrainContext& context) {
-    if (point == "after_train_iter" && context.step == 3) context.request_stop("enough");
+    if (point == "after_train_iter" && context.progress.step == 3) context.control.request_stop("enough");
   }));
   while (!trainer->finished()) trainer->step(batch(1));
-  EXPECT_EQ(trainer->step(), 3);
+  EXPECT_EQ(trainer->progress().step, 3);
   EXPECT_EQ(trainer->stop_reason(), "enough");
   trainer->finish();
   EXPECT_EQ(trainer->stop_reason(), "enough");
   trainer->step(batch(1));
   while (!trainer->finished()) trainer->step(batch(1));
-  EXPECT_EQ(trainer->step(), 5);
+  EXPECT_EQ(trainer->progress().step, 5);
 }
 
 TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
   const auto trainer = trainer_for(mode(), {});
   trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
   expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_steps"});
-  EXPECT_EQ(trainer->step(), 0);
+  EXPECT_EQ(trainer->progress().step, 0);
 }
 
 TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   const auto trainer = trainer_for(mode(), {});
-  EXPECT_FALSE(trainer->output().loss.defined());
+  EXPECT_FALSE(trainer->result().loss.defined());
   for (uint64_t n = 0; n < 4; ++n) {
     const StepResult& output = trainer->step(batch(n));
-    EXPECT_EQ(&output, &trainer->output());
+    EXPECT_EQ(&output, &trainer->result());
   }
-  const at::Tensor loss = trainer->output().loss.clone();
+  const at::Tensor loss = trainer->result().loss.clone();
   const auto loaded = trainer_for(mode(), {});
   loaded->load_state_dict(trainer->state_dict());
   trainer->step(batch(9));
-  expect_same_tensor("loss", loaded->output().loss, loss);
-  EXPECT_TRUE(loaded->output().log.empty());
+  expect_same_tensor("loss", loaded->result().loss, loss);
+  EXPECT_TRUE(loaded->result().log.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, TrainerStep, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });

@@ -68,8 +68,8 @@ TEST_P(Trainer, HooksRunInOneOrder) {
       trainer->add_hook(recorder(calls));
       trainer->train(*loader(10), loader(4).get());
       EXPECT_EQ(calls, expected);
-      EXPECT_EQ(trainer->step(), 2 * per_epoch);
-      EXPECT_EQ(trainer->epoch(), 2);
+      EXPECT_EQ(trainer->progress().step, 2 * per_epoch);
+      EXPECT_EQ(trainer->progress().epoch, 2);
     }
   }
 }
@@ -105,7 +105,7 @@ TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
   trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});
   const Names begin = {"before_run", "before_train"};
   EXPECT_EQ(calls, begin + kStep + kStep + kStep + kStep + kStep + kStep);
-  EXPECT_EQ(trainer->step(), 6);
+  EXPECT_EQ(trainer->progress().step, 6);
 }
 
 TEST_P(Trainer, AHookSeesTheStepThatIsMeant) {
@@ -113,20 +113,22 @@ TEST_P(Trainer, AHookSeesTheStepThatIsMeant) {
   std::vector<int64_t> windows, steps, epochs, within;
   trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
     EXPECT_EQ(context.mode, mode());
-    EXPECT_EQ(context.max_epochs, 2);
-    EXPECT_EQ(context.micro_batches != nullptr, point.find("_iter") != std::string::npos || point.find("backward") != std::string::npos ||
-                                             point.find("optimizer") != std::string::npos) << point;
+    EXPECT_EQ(context.progress.max_epochs, 2);
+    EXPECT_EQ(context.step.micro_batches != nullptr, point.find("_iter") != std::string::npos ||
+                                                         point.find("backward") != std::string::npos ||
+                                                         point.find("optimizer") != std::string::npos)
+        << point;
     if (point == "before_train_iter") {
-      EXPECT_EQ(context.output, nullptr);
-      windows.push_back(static_cast<int64_t>(context.micro_batches->batches.size()));
+      EXPECT_EQ(context.step.result, nullptr);
+      windows.push_back(static_cast<int64_t>(context.step.micro_batches->batches.size()));
     }
     if (point == "after_train_iter") {
-      EXPECT_EQ(context.steps_per_epoch, 2);
-      EXPECT_EQ(context.output->loss.dim(), 0);
-      EXPECT_EQ(context.output->log.at(0).first, "error");
-      steps.push_back(context.step);
-      epochs.push_back(context.epoch);
-      within.push_back(context.step_in_epoch);
+      EXPECT_EQ(context.progress.steps_per_epoch, 2);
+      EXPECT_EQ(context.step.loss().dim(), 0);
+      EXPECT_EQ(context.step.result->log.at(0).first, "error");
+      steps.push_back(context.progress.step);
+      epochs.push_back(context.progress.epoch);
+      within.push_back(context.progress.step_in_epoch);
     }
   }));
   trainer->train(*loader(10));
@@ -147,14 +149,14 @@ TEST_P(Trainer, StopsAtTheFirstLimit) {
     trainer->add_hook(recorder(calls));
     const auto data = loader(10);
     trainer->train(*data);
-    EXPECT_EQ(trainer->step(), limit.steps);
-    EXPECT_EQ(trainer->epoch(), limit.epochs);
+    EXPECT_EQ(trainer->progress().step, limit.steps);
+    EXPECT_EQ(trainer->progress().epoch, limit.epochs);
     EXPECT_EQ(std::count(calls.begin(), calls.end(), "after_train_epoch"), limit.epochs);
     EXPECT_EQ(trainer->stop_reason(), "");
     calls.clear();
     trainer->train(*data);  // nothing left to do
     EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "after_train", "after_run"));
-    EXPECT_EQ(trainer->step(), limit.steps);
+    EXPECT_EQ(trainer->progress().step, limit.steps);
   }
 }
 
@@ -176,7 +178,7 @@ TEST_P(Trainer, AfterTrainReachesEveryHookWhoeverFails) {
     trainer->add_hook(recorder(first, "first"));
     int visits = 0;
     trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
-      if (point == "on_exception") seen_error = context.error;
+      if (point == "on_exception") seen_error = context.control.error;
       const bool once = bad == "before_run" || bad == "before_train" || bad == "after_train" || bad == "after_run";
       if (point == bad && ++visits == (once ? 1 : 2)) throw DataError("boom");
     }));
@@ -226,10 +228,10 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   Names calls;
   std::string error;
   trainer->add_hook(std::make_unique<EveryPointHook>("bad", [&](const std::string& point, TrainContext& context) {
-    error = context.error;
+    error = context.control.error;
     if (point == "on_exception" || point == "after_train") {
-      EXPECT_EQ(context.micro_batches, nullptr);
-      EXPECT_EQ(context.output, nullptr);
+      EXPECT_EQ(context.step.micro_batches, nullptr);
+      EXPECT_EQ(context.step.result, nullptr);
       throw std::runtime_error("a second error");
     }
   }));
@@ -240,7 +242,7 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   EXPECT_EQ(error, "no forward");
   EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "on_exception",
                                  "after_train", "after_run"));
-  EXPECT_EQ(trainer->step(), 0);
+  EXPECT_EQ(trainer->progress().step, 0);
 }
 
 TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
@@ -255,9 +257,9 @@ TEST_P(Trainer, WeightsThatAreNoCountsAreRefused) {
   expect_error<DataError>([&] { trainer->step(ones(0)); }, {"weight 0"});
   expect_error<DataError>([&] { trainer->step(std::vector<Batch>{ones(0), ones(0)}); }, {"weight 0"});
   expect_error<DataError>([&] { trainer->step(std::vector<Batch>()); }, {"no micro-batch"});
-  EXPECT_EQ(trainer->step(), 0);
+  EXPECT_EQ(trainer->progress().step, 0);
   trainer->step(ones(2));
-  EXPECT_EQ(trainer->step(), 1);
+  EXPECT_EQ(trainer->progress().step, 1);
 }
 
 TEST_P(Trainer, OptionsAndDataThatCannotWorkAreRefused) {
@@ -298,9 +300,9 @@ class SavingHook : public Hook {
  public:
   std::string name() const override { return "saving"; }
   void after_train_iter(TrainContext& context) override {
-    if (context.step == 2) saved = context.trainer_state.state_dict();
+    if (context.progress.step == 2) saved = context.checkpoint_state();
   }
-  void before_val(TrainContext& context) override { validated.push_back(context.step); }
+  void before_val(TrainContext& context) override { validated.push_back(context.progress.step); }
   StateDict saved;
   std::vector<int64_t> validated;
 };

@@ -81,10 +81,10 @@ TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
 }
 
 TEST_F(TextDatasetTest, RefusesOptionsOutOfRange) {
-  expect_error<ConfigError>([&] { TextDataset(options("abc", "test", 1)); }, {"split 'test'"});
-  expect_error<ConfigError>([&] { TextDataset(options("abc", "all", 0)); }, {"context 0"});
-  expect_error<ConfigError>([&] { TextDataset({.val_fraction = 1.0}); }, {"val_fraction 1"});
-  expect_error<ConfigError>([&] { TextDataset({.stride = -1}); }, {"stride -1"});
+  expect_error<ConfigError>([&] { TextDataset(options("abc", "test", 1)); }, {"split is 'test'"});
+  expect_error<ConfigError>([&] { TextDataset(options("abc", "all", 0)); }, {"context is 0"});
+  expect_error<ConfigError>([&] { TextDataset({.val_fraction = 1.0}); }, {"val_fraction is 1"});
+  expect_error<ConfigError>([&] { TextDataset({.stride = -1}); }, {"stride is -1"});
 }
 
 }  // namespace

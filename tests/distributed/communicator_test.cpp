@@ -2,7 +2,8 @@
 
 #include <ATen/ATen.h>
 #include "checkpoint/checkpoint.h"
-#include "distributed/run_on_ranks.h"
+#include "distributed/communicator.h"
+#include "distributed/detail/rank_error.h"
 #include "base/error.h"
 
 #include "tests/support/ranks.h"
@@ -39,6 +40,57 @@ TEST(Communicator, GathersNumbers) {
     }
     ranks.barrier();
   });
+}
+
+struct Report {
+  char letter = 0;
+  bool stops = false;
+  int64_t samples = 0;
+  double weight = 0;
+};
+
+struct LargeReport {
+  uint64_t numbers[9] = {};
+};
+
+TEST(Communicator, GathersReports) {
+  for (const int64_t count : {1, 3}) {
+    on_ranks(count, [count](Communicator& ranks) {
+      const auto own = ranks.rank();
+      const auto all = ranks.gather(Report{static_cast<char>('a' + own), own == 1, (int64_t{1} << 60) + own, 0.1});
+      const auto large = ranks.gather(LargeReport{{~uint64_t{0}, 0, 0, 0, 0, 0, 0, 0, static_cast<uint64_t>(own)}});
+      check(static_cast<int64_t>(all.size()) == count && all.size() == large.size(), "one of each rank");
+      for (int64_t rank = 0; rank < count; ++rank) {
+        const Report& said = all[static_cast<std::size_t>(rank)];
+        check(said.letter == 'a' + rank && said.stops == (rank == 1) && said.weight == 0.1, "small ones");
+        check(said.samples == (int64_t{1} << 60) + rank, "each bit of a large number");
+        const LargeReport& more = large[static_cast<std::size_t>(rank)];
+        check(more.numbers[0] == ~uint64_t{0} && more.numbers[8] == static_cast<uint64_t>(rank), "large ones");
+      }
+    });
+  }
+}
+
+TEST(OneProcess, IsAWorldOfOne) {
+  Communicator& alone = *one_process();
+  EXPECT_TRUE(alone.is_alone());
+  EXPECT_TRUE(alone.is_main());
+  EXPECT_EQ(alone.world_size(), 1);
+  EXPECT_EQ(alone.all_gather(std::vector<double>{1, 2}), (std::vector<std::vector<double>>{{1, 2}}));
+  EXPECT_EQ(alone.all_gather(std::string("a")), std::vector<std::string>{"a"});
+  EXPECT_EQ(alone.broadcast("a"), "a");
+  alone.barrier();
+  alone.fail("of no consequence to a next run");
+  run_on_main(alone, [] {});
+  EXPECT_THROW(run_on_all_ranks(alone, [] { throw DataError("a"); }), DataError);
+  const auto results = run_ranks(1, [](const Ranks& ranks) {
+    const at::Tensor values = at::ones({3});
+    ranks->start_sum(values);
+    ranks->finish(values);
+    return NamedTensors{{"values", values}};
+  });
+  expect_no_error(results);
+  EXPECT_TRUE(at::equal(results[0].at("values"), at::ones({3})));
 }
 
 TEST(Communicator, GathersAndBroadcastsTexts) {
@@ -204,12 +256,16 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     const auto type_of = [&](const std::function<void()>& call) -> double {
       try {
-        run_on_all_ranks(ranks.get(), [&] {
+        run_on_all_ranks(*ranks, [&] {
           if (ranks->rank() == 1) call();
         });
       } catch (const SaveRefused& error) {
         check(std::string(error.what()).find("no room") != std::string::npos, error.what());
         return 10;
+      } catch (const GraphError&) {
+        return 11;
+      } catch (const NonFiniteError&) {
+        return 12;
       } catch (const Error& error) {
         check(ranks->rank() == 1 || std::string(error.what()).rfind("on rank 1: ", 0) == 0, error.what());
         return error.exit_code();
@@ -225,20 +281,44 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
     types.push_back(type_of([] { throw CheckpointError("a"); }));
     types.push_back(type_of([] { throw SaveRefused("no room"); }));
     types.push_back(type_of([] { throw GraphError("a"); }));
+    types.push_back(type_of([] { throw NonFiniteError("a"); }));
+    types.push_back(type_of([] { throw Error("a", 1); }));
     return NamedTensors{{"types", at::tensor(types)}};
   });
   expect_no_error(results);
   for (const auto& result : results)
     EXPECT_TRUE(
-        at::equal(result.at("types"), at::tensor({0, 2, 3, 4, 10, 1}, at::kFloat).to(result.at("types").dtype())));
+        at::equal(result.at("types"), at::tensor({0, 2, 3, 4, 10, 11, 12, 1}, at::kFloat).to(result.at("types").dtype())));
+}
+
+template <class E>
+void expect_kept(const E& error) {
+  try {
+    throw_packed(packed_error_of(2, packed_error(std::make_exception_ptr(error))));
+  } catch (const std::exception& found) {
+    EXPECT_EQ(typeid(found), typeid(E)) << typeid(E).name();
+    EXPECT_EQ(std::string(found.what()), "on rank 2: no more");
+  }
+}
+
+TEST(RankError, KeepsItsType) {
+  expect_kept(ConfigError("no more"));
+  expect_kept(DataError("no more"));
+  expect_kept(CheckpointError("no more"));
+  expect_kept(SaveRefused("no more"));
+  expect_kept(PeerError("no more"));
+  expect_kept(GraphError("no more"));
+  expect_kept(NonFiniteError("no more"));
+  expect_kept(Error("no more", 1));
+  EXPECT_EQ(packed_error(nullptr), "");
 }
 
 TEST(Together, RunsOnRank0Alone) {
   const auto results = run_ranks(3, [](const Ranks& ranks) {
     double calls = 0;
-    run_on_main(ranks.get(), [&] { ++calls; });
+    run_on_main(*ranks, [&] { ++calls; });
     check(calls == (ranks->rank() == 0 ? 1 : 0), "one call");
-    run_on_main(ranks.get(), [&] { throw CheckpointError("no room"); });
+    run_on_main(*ranks, [&] { throw CheckpointError("no room"); });
     return NamedTensors();
   });
   for (const auto& result : results) {
@@ -246,8 +326,8 @@ TEST(Together, RunsOnRank0Alone) {
     EXPECT_NE(result.error.find("no room"), std::string::npos);
   }
   int calls = 0;
-  run_on_main(nullptr, [&] { ++calls; });
-  run_on_all_ranks(nullptr, [&] { ++calls; });
+  run_on_main(*one_process(), [&] { ++calls; });
+  run_on_all_ranks(*one_process(), [&] { ++calls; });
   EXPECT_EQ(calls, 2);
 }
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 #include "base/error.h"
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -34,7 +34,7 @@ void expect_text(const RankResult& result, int exit_code, const std::string& tex
   EXPECT_LT(result.seconds, testing::kAtOnce);
 }
 
-TEST(Connect, NeedsNothingForAWorldOfOne) { EXPECT_EQ(connect(Launch(), at::kCPU), nullptr); }
+TEST(Connect, NeedsNothingForAWorldOfOne) { EXPECT_EQ(connect(Launch(), at::kCPU), one_process()); }
 
 TEST(Connect, ChecksItsOptions) {
   for (const double wrong :

@@ -42,7 +42,7 @@ NamedTensors train(Training run, const Ranks& ranks) {
   const auto task_step = [&](TwoWeights& model, const Batch& batch) {
     return run.loss(model, batch["x"].mean(), step);
   };
-  run.options.optimizer = {.type = "SGD", .lr = 0.1};
+  run.options.optimizer = SGD{.lr = 0.1};
   run.options.distributed.communicator = ranks;
   const auto trainer = make_trainer(run.mode, make_task(std::make_shared<TwoWeights>(), task_step), run.options);
   for (; step < run.steps; ++step) trainer->step(batch_of(run.value(step)));
@@ -132,7 +132,7 @@ TEST_P(DistributedErrors, AParameterIsFrozenOnOneRank) {
                             return StepOutput{(mean * model.a + mean * model.b).sum(), {}};
                           };
                           run.options.distributed.communicator = ranks;
-                          run.options.optimizer = {.type = "SGD", .lr = 0.1};
+                          run.options.optimizer = SGD{.lr = 0.1};
                           auto model = std::make_shared<TwoWeights>();
                           const auto trainer = make_trainer(
                               run.mode,
@@ -150,7 +150,7 @@ TEST_P(DistributedErrors, AGradientIsSparse) {
   expect_told(run_ranks(2,
                         [&](const Ranks& ranks) {
                           TrainerOptions options;
-                          options.optimizer = {.type = "SGD", .lr = 0.1};
+                          options.optimizer = SGD{.lr = 0.1};
                           options.distributed.communicator = ranks;
                           const torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).sparse(true));
                           const auto trainer = make_trainer(

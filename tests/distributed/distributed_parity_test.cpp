@@ -35,7 +35,7 @@ NamedTensors train(const ToyTask& task, TrainingRun run, const std::shared_ptr<C
   if (run.broken_sample >= 0) samples.front().second[run.broken_sample].fill_(std::nan(""));
   trainer->train(*share_of(std::move(samples), run.global_batch, ranks.get()));
   NamedTensors result = weights_of(*trainer);
-  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("the loss", trainer->result().loss);
   return result;
 }
 
@@ -57,7 +57,7 @@ class DistributedParity : public ::testing::TestWithParam<int64_t> {};
 TEST_P(DistributedParity, WeightsAreThoseOfOneProcessWithTheGlobalBatch) {
   for (const std::string mode : {"eager", "graph"}) {
     TrainingRun run{.mode = mode};
-    run.options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    run.options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
     expect_weights_of_one_process(GetParam(), run, 1e-6);
   }
 }
@@ -67,7 +67,7 @@ TEST_P(DistributedParity, StepsThatAreNotFiniteAreThoseOfOneProcess) {
   for (const std::string mode : {"eager", "graph"}) {
     for (const int64_t accumulate : {1, 3}) {
       TrainingRun run{.mode = mode, .accumulate = accumulate, .broken_sample = 41};
-      run.options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+      run.options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
       run.options.non_finite = NonFinite::kSkip;
       expect_weights_of_one_process(GetParam(), run, 1e-6);
     }
@@ -78,8 +78,8 @@ TEST_P(DistributedParity, ModesGiveTheSameBits) {
   for (const ToyTask& task : all_toy_tasks()) {
     for (const int64_t accumulate : {1, 3}) {
       TrainingRun run{.accumulate = accumulate, .steps = 30};
-      run.options.optimizer = {.type = "AdamW", .lr = 1e-2};
-      run.options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+      run.options.optimizer = AdamW{.lr = 1e-2};
+      run.options.clip_grad = ClipNorm{.max_norm = 0.5};
       const auto eager = run_ranks(GetParam(), [&](const auto& ranks) { return train(task, run, ranks); });
       run.mode = "graph";
       const auto graph = run_ranks(GetParam(), [&](const auto& ranks) { return train(task, run, ranks); });
@@ -96,7 +96,7 @@ TEST_P(DistributedParity, ModesGiveTheSameBits) {
 // A line search sums the gradients of every trial.
 TEST_P(DistributedParity, AnStepThatRunsSeveralTimesIsThatOfOneProcess) {
   TrainingRun run{.samples = 32, .global_batch = 32, .steps = 3};
-  run.options.optimizer = {.type = "LBFGS", .max_iter = 5, .line_search_fn = "strong_wolfe"};
+  run.options.optimizer = LBFGS{.max_iter = 5, .line_search_fn = "strong_wolfe"};
   expect_weights_of_one_process(GetParam(), run, 1e-4);
 }
 
@@ -117,7 +117,7 @@ TEST_P(DistributedBuffers, AreThoseOfRankZeroAlsoWhereCodeReplacesThem) {
       return (batch["x"] * counter.weight).mean();
     };
     TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.1};
+    options.optimizer = SGD{.lr = 0.1};
     options.distributed.communicator = ranks;
     const auto trainer = make_trainer(GetParam(), make_task(model, loss), options);
     for (int step = 0; step < 5; ++step) {

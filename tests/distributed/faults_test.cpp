@@ -3,7 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include "core/detail/group_checkpoint.h"
 #include "base/error.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <signal.h>
 #include <unistd.h>
 
@@ -81,8 +81,8 @@ NamedTensors train(const std::string& mode, const Fault& fault, const std::strin
   if (fault.phase != "data") hook->on(fault.where, [&](TrainContext&) { strike_here(); });
   CheckpointStore store(folder);
   hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-    steps = context.step;
-    if (context.step % 3 == 0) save_checkpoint(store, context);
+    steps = context.progress.step;
+    if (context.progress.step % 3 == 0) save_checkpoint(store, context);
   });
   trainer->add_hook(std::move(hook));
   const NamedTensors samples = testing::numbered_samples(task, 106);

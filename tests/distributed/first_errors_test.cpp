@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 #include "base/error.h"
 
 #include <chrono>

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include "metrics/accuracy.h"
-#include "hooks/callback_hook.h"
-#include "hooks/dist_sampler_seed_hook.h"
+#include "core/callback_hook.h"
+#include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/nan_guard_hook.h"
@@ -34,7 +34,7 @@ class DistributedHooks : public ::testing::TestWithParam<const char*> {
                                                   const Ranks& ranks, TrainerOptions options = {}) {
     seed_all(21);
     options.loop = loop;
-    options.optimizer = {.type = "SGD", .lr = 0.05};
+    options.optimizer = SGD{.lr = 0.05};
     options.distributed.communicator = ranks;
     return testing::make_trainer(GetParam(), task.make(), options);
   }
@@ -77,7 +77,7 @@ NamedTensors ids_by_epoch(BaseTrainer& trainer, DataSource& data) {
   auto watch = std::make_unique<CallbackHook>("watch");
   watch->on(HookPoint::kBeforeTrainEpoch, [&](TrainContext&) { epochs.emplace_back(); });
   watch->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
-    for (const Batch& batch : context.micro_batches->batches) {
+    for (const Batch& batch : context.step.micro_batches->batches) {
       const at::Tensor ids = batch["id"];
       for (int64_t i = 0; i < ids.numel(); ++i) epochs.back().push_back(ids[i].item<int64_t>());
     }
@@ -132,7 +132,7 @@ TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
     NamedTensors result = weights_of(*trainer);
     const StateDict hooks = trainer->hooks().state_dict();
     for (const auto& [name, tensor] : hooks.tensors()) result.emplace_back("hooks." + name, tensor);
-    result.emplace_back("step", number(static_cast<double>(trainer->step())));
+    result.emplace_back("step", number(static_cast<double>(trainer->progress().step)));
     result.emplace_back("rate", number(trainer->hyper_parameters().get(0, "lr")));
     result.emplace_back("stopped", number(trainer->outcome() == RunOutcome::kStopped));
     return result;
@@ -172,7 +172,7 @@ TEST_P(DistributedHooks, NaNGuardStopsAllRanksForANaNOnOne) {
     const auto trainer = trainer_for(task, {.max_epochs = 4}, ranks);
     trainer->add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 2, .action = "stop"}));
     trainer->train(*share_of(samples_with_nan(task), 8, ranks.get(), false));
-    return NamedTensors{{"step", number(static_cast<double>(trainer->step()))}};
+    return NamedTensors{{"step", number(static_cast<double>(trainer->progress().step))}};
   });
   testing::expect_same_on_all(results);
   EXPECT_EQ(results[0].at("step").item<double>(), 4);

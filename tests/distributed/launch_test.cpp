@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "distributed/launch.h"
+#include "distributed/detail/launch.h"
 #include "base/error.h"
 
 #include <map>

@@ -41,7 +41,7 @@ NamedTensors evaluate(int64_t samples, bool test, const std::shared_ptr<Communic
   const auto trainer = testing::make_trainer("eager", task.make(), options);
   add_metrics(*trainer);
   const auto data =
-      testing::share_of(testing::numbered_samples(task, samples), ranks ? ranks->world_size() : 1, ranks.get(), false);
+      testing::share_of(testing::numbered_samples(task, samples), ranks->world_size(), ranks.get(), false);
   NamedTensors values;
   for (const auto& [name, value] : test ? trainer->test(*data) : trainer->validate(*data)) {
     values.emplace_back(name, at::scalar_tensor(value, at::kDouble));

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "core/module_task.h"
 #include "graph/graph_trainer.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ struct Training {
 NamedTensors train(const Training& training, const Ranks& ranks) {
   seed_all(1);
   TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+  options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
   options.loop = {.max_steps = 40, .accumulate = training.accumulate};
   options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // one per parameter
   options.distributed.find_unused_parameters = training.find_unused;
@@ -123,7 +123,7 @@ NamedTensors train(const Training& training, const Ranks& ranks) {
   if (samples.empty()) samples = classified(53);
   trainer->train(*share_of(samples, 8, ranks.get()));
   NamedTensors result = weights_of(*trainer);
-  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("the loss", trainer->result().loss);
   return result;
 }
 
@@ -166,7 +166,7 @@ TEST(DistributedOddModels, ALayerIsFrozenByTurns) {
     hook->on(HookPoint::kBeforeTrainEpoch, [](TrainContext& context) {
       for (auto& [name, parameter] : context.task.named_parameters()) {
         Tensor tensor = parameter;
-        if (name.starts_with("c.")) tensor.requires_grad_(context.epoch % 2 == 1);
+        if (name.starts_with("c.")) tensor.requires_grad_(context.progress.epoch % 2 == 1);
       }
     });
     trainer.add_hook(std::move(hook));
@@ -180,7 +180,7 @@ std::unique_ptr<Task> tagger() {
       [](Layers& module, const Batch& batch) {
         return torch::nn::functional::cross_entropy(module.forward(batch["x"]), batch["t"]);
       },
-      nullptr, [](const Batch& batch) { return static_cast<double>((batch["t"] != -100).sum().item<int64_t>()); });
+      [](const Batch& batch) { return static_cast<double>((batch["t"] != -100).sum().item<int64_t>()); });
 }
 
 // With 4 ranks some have a micro-batch of two samples that are both ignored: a mean over nothing.
@@ -229,9 +229,9 @@ TEST_P(DistributedSettings, AllLabelsOfAnStepAreIgnored) {
 
 TEST_P(DistributedSettings, OptionsDiffer) {
   const std::vector<std::pair<std::string, std::function<void(TrainerOptions&)>>> cases = {
-      {"lr of group 0: 0.25; on rank 0 lr of group 0: 0.001", [](TrainerOptions& o) { o.optimizer.lr = 0.25; }},
-      {"optimizer: SGD; on rank 0 optimizer: AdamW", [](TrainerOptions& o) { o.optimizer.type = "SGD"; }},
-      {"clip_grad: on; on rank 0 clip_grad: off", [](TrainerOptions& o) { o.clip_grad = ClipGradOptions{}; }},
+      {"lr of group 0: 0.25; on rank 0 lr of group 0: 0.001", [](TrainerOptions& o) { o.optimizer = AdamW{.lr = 0.25}; }},
+      {"optimizer: SGD; on rank 0 optimizer: AdamW", [](TrainerOptions& o) { o.optimizer = SGD{}; }},
+      {"clip_grad: on; on rank 0 clip_grad: off", [](TrainerOptions& o) { o.clip_grad = ClipNorm{}; }},
       {"bucket_bytes: 1; on rank 0 bucket_bytes: 26214400",
        [](TrainerOptions& o) { o.distributed.bucket_bytes = 1; }}};
   for (const auto& [text, change] : cases) {
@@ -275,7 +275,7 @@ TEST_P(DistributedSettings, GroupsAreListedInAnotherOrder) {
       if (last) std::reverse(parameters.begin(), parameters.end());
       return ParamGroups{{"all", parameters, {}}};
     };
-    options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
     const auto own = trainer(ranks, options);
     for (int step = 0; step < 4; ++step) take_step(*own);
     return weights_of(*own);

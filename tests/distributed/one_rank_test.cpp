@@ -31,7 +31,7 @@ struct Growing : torch::nn::Module {
 NamedTensors train(const std::string& mode, const Ranks& ranks,
                    const std::function<void(Growing&, int64_t step)>& act) {
   TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 0.1};
+  options.optimizer = SGD{.lr = 0.1};
   options.distributed.communicator = ranks;
   const auto model = std::make_shared<Growing>();
   const auto loss = [](Growing& net, const Batch& batch) {
@@ -128,7 +128,7 @@ class FreezeLate : public Hook {
  public:
   explicit FreezeLate(at::Tensor parameter) : parameter_(std::move(parameter)) {}
   std::string name() const override { return "freeze"; }
-  void before_train_iter(TrainContext& context) override { parameter_.requires_grad_(context.step < 3); }
+  void before_train_iter(TrainContext& context) override { parameter_.requires_grad_(context.progress.step < 3); }
 
  private:
   at::Tensor parameter_;
@@ -139,7 +139,7 @@ TEST_P(OneRank, FreezesAParameterInTheMiddleOfAnStep) {
       2,
       [&](const Ranks& ranks) {
         TrainerOptions options;
-        options.optimizer = {.type = "SGD", .lr = 0.1};
+        options.optimizer = SGD{.lr = 0.1};
         options.distributed.communicator = ranks;
         const auto model = std::make_shared<Growing>();
         const auto loss = [](Growing& net, const Batch& batch) { return (batch["x"] * net.weight + net.bias).mean(); };
@@ -156,7 +156,7 @@ TEST_P(OneRank, FreezesAParameterInTheMiddleOfAnStep) {
 TEST_P(OneRank, MayHaveABufferOfAnotherShapeBetweenSteps) {
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
     TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.1};
+    options.optimizer = SGD{.lr = 0.1};
     options.distributed.communicator = ranks;
     const auto model = std::make_shared<Growing>();
     const auto trainer = make_trainer(GetParam(), make_task(model, [](Growing& net, const Batch& batch) {

@@ -66,7 +66,7 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
         TrainerOptions options;
         options.loop = {.max_steps = 30, .accumulate = 2};
         options.device = device;
-        options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+        options.clip_grad = ClipNorm{.max_norm = 0.5};
         if (alone) options.distributed.communicator = connect(launch, parse_device(device), {.also_alone = true});
         const auto trainer = testing::make_trainer(mode, task.make(), options);
         trainer->train(*testing::share_of(task.batch(106, 7).items(), 8, options.distributed.communicator.get()));

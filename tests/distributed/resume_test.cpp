@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include "checkpoint/checkpoint.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/sync_buffers_hook.h"
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Part {
 NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<Communicator>& ranks) {
   seed_all(1);
   TrainerOptions options;
-  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+  options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
   options.loop = {.max_steps = part.until, .accumulate = part.accumulate};
   options.distributed.communicator = ranks;
   options.distributed.broadcast_buffers = !part.own_buffers;
@@ -47,9 +47,9 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   std::vector<int64_t> seen;
   auto watch = std::make_unique<CallbackHook>("watch");
   watch->on(HookPoint::kBeforeTrainIter, [&seen](TrainContext& context) {
-    for (const Batch& batch : context.micro_batches->batches) {
+    for (const Batch& batch : context.step.micro_batches->batches) {
       const at::Tensor ids = batch["id"];
-      for (int64_t i = 0; context.epoch == 1 && i < ids.numel(); ++i) seen.push_back(ids[i].item<int64_t>());
+      for (int64_t i = 0; context.progress.epoch == 1 && i < ids.numel(); ++i) seen.push_back(ids[i].item<int64_t>());
     }
   });
   trainer->add_hook(std::move(watch));
@@ -59,7 +59,7 @@ NamedTensors train(const ToyTask& task, const Part& part, const std::shared_ptr<
   NamedTensors result = testing::weights_of(*trainer);
   const StateDict average = trainer->state_dict().part("hooks.ema.weights");
   for (const auto& [name, tensor] : average.tensors()) result.emplace_back("ema." + name, tensor);
-  result.emplace_back("the loss", trainer->output().loss);
+  result.emplace_back("the loss", trainer->result().loss);
   result.emplace_back("seen", at::tensor(seen, at::kLong));
   return result;
 }
@@ -217,7 +217,7 @@ TEST(DistributedResume, GivesEveryRankRandomNumbersOfItsOwn) {
   testing::expect_no_error(run(1, task, {.save = folder / "c", .until = kSavedAt}));
   const auto drawn = run_ranks(3, [&](const std::shared_ptr<Communicator>& ranks) {
     TrainerOptions options;
-    options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+    options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
     options.distributed.communicator = ranks;
     const auto trainer = testing::make_trainer("eager", task.make(), options);
     trainer->load(folder / "c");

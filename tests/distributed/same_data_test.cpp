@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include "base/error.h"
 #include "core/module_task.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <torch/torch.h>
 
 #include <functional>
@@ -132,7 +132,7 @@ TEST_P(DistributedData, MayBeReadAfterOneRankHasStopped) {
     const auto made = trainer(ranks);
     auto hook = std::make_unique<CallbackHook>("stop");
     hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.step == 2 && ranks->rank() == 1) context.request_stop("enough");
+      if (context.progress.step == 2 && ranks->rank() == 1) context.control.request_stop("enough");
     });
     made->add_hook(std::move(hook));
     const auto data = loader({}, *ranks);
@@ -204,11 +204,11 @@ std::string log_of_a(const Writer& writer) {
     const auto trainer = make_trainer(writer.mode, mlp_task().make(), options);
     auto hook = std::make_unique<CallbackHook>("writer");
     hook->on(HookPoint::kAfterTrainIter, [&](TrainContext& context) {
-      if (context.step == 2 && (ranks->rank() == 1 || writer.on_all)) {
+      if (context.progress.step == 2 && (ranks->rank() == 1 || writer.on_all)) {
         const at::NoGradGuard no_grad;
         context.task.named_parameters().back().second.detach().add_(0.25);
       }
-      if (writer.saves) trainer->save(folder / std::to_string(context.step));
+      if (writer.saves) trainer->save(folder / std::to_string(context.progress.step));
     });
     trainer->add_hook(std::move(hook));
     trainer->train(*loader({}, *ranks));

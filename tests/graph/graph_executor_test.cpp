@@ -304,7 +304,7 @@ TEST(GraphExecutor, TheProgramCanBePrinted) {
 TEST(GraphExecutor, ChoosesAPathForEachSignatureAndRunsIt) {
   const auto train = [](bool captured) {
     seed_all(3);
-    TrainStep step(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = {.type = "SGD", .lr = 0.1}});
+    TrainStep step(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = SGD{.lr = 0.1}});
     GraphExecutor executor(step, at::kCPU, {});
     StepObserver observer;
     std::vector<StepPath> paths;

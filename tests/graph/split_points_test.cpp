@@ -63,8 +63,8 @@ struct Outcome {
 Outcome run(const std::string& mode, const Setting& setting) {
   seed_all(3);
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
-  if (setting.clip) options.clip_grad = ClipGradOptions{0.5, 2.0};
+  options.optimizer = AdamW{.lr = 1e-2};
+  if (setting.clip) options.clip_grad = ClipNorm{0.5, 2.0};
   const auto trainer = testing::make_trainer(mode, testing::mlp_task().make(), options, setting.graph);
   auto hook = std::make_unique<LambdaHook>();
   if (setting.fill) setting.fill(*hook);
@@ -91,8 +91,8 @@ void expect_captured(const Outcome& outcome, int64_t replays = 12) {
 NamedTensors gradients_of(TrainContext& context) {
   NamedTensors copies;
   for (const auto& [name, tensor] : context.task.named_parameters()) copies.emplace_back(name, tensor.grad().clone());
-  copies.emplace_back("loss", context.output->loss.clone());
-  if (context.output->grad_norm.defined()) copies.emplace_back("norm", context.output->grad_norm.clone());
+  copies.emplace_back("loss", context.step.loss().clone());
+  if (context.step.result->grad_norm.defined()) copies.emplace_back("norm", context.step.result->grad_norm.clone());
   return copies;
 }
 
@@ -162,7 +162,7 @@ TEST(SplitPoints, MayReadValuesBackToTheHost) {
       for (const auto& item : context.task.named_parameters()) {
         if (item.second.grad().abs().max().item<double>() > 0.1) item.second.mutable_grad().mul_(0.5);
       }
-      if (context.output->loss.item<double>() > 1.5) context.task.named_parameters()[0].second.mutable_grad().zero_();
+      if (context.step.loss().item<double>() > 1.5) context.task.named_parameters()[0].second.mutable_grad().zero_();
     };
   };
   expect_captured(expect_eager_weights(setting));
@@ -185,8 +185,9 @@ TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
     Setting setting;
     setting.fill = [at_optimizer](LambdaHook& hook) {
       const auto code = [](TrainContext& context) {
-        if (context.step < 6) return;
-        for (const auto& item : context.task.named_parameters()) item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
+        if (context.progress.step < 6) return;
+        for (const auto& item : context.task.named_parameters())
+          item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
       };
       (at_optimizer ? hook.at_optimizer : hook.at_backward) = code;
     };
@@ -198,7 +199,7 @@ TEST(SplitPoints, AGradientThatIsRemovedLaterStopsTheRun) {
   Setting setting;
   setting.fill = [](LambdaHook& hook) {
     hook.at_backward = [](TrainContext& context) {
-      if (context.step >= 6) context.task.named_parameters()[1].second.mutable_grad().reset();
+      if (context.progress.step >= 6) context.task.named_parameters()[1].second.mutable_grad().reset();
     };
   };
   EXPECT_THROW(run("graph", setting), GraphError);

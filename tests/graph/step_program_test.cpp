@@ -229,8 +229,8 @@ Trace run(const Case& c, const std::string& mode, const GraphOptions& graph = {}
   auto model = std::make_shared<Model>();
   const Loss loss = c.make(*model);
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.optimizer = AdamW{.lr = 1e-2};
+  options.clip_grad = ClipNorm{1.0, 2.0};
   const auto trainer = testing::make_trainer(mode, make_task(model, [loss](Model&, const Batch& batch) { return loss(batch); }), options, graph);
   Trace result;
   for (uint64_t n = 0; n < 12; ++n) {

@@ -45,7 +45,7 @@ class Checkpoint : public ::testing::Test {
 
   void train(CheckpointHook& hook, int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
-      run.state.value = static_cast<double>(run.context.step + 1);
+      run.state.value = static_cast<double>(run.context.progress.step + 1);
       run.step(hook);
     }
   }
@@ -90,12 +90,12 @@ TEST_F(Checkpoint, SavesAfterAStopButNotAfterAnErrorNorWithoutAnStep) {
 
   hook.before_train(run.context);
   train(hook, 2);
-  run.context.error = "broken";
+  run.context.control.error = "broken";
   hook.after_train(run.context);
   EXPECT_EQ(saved(), Names{});
 
-  run.context.error.clear();
-  run.context.request_stop("signal 15");
+  run.context.control.error.clear();
+  run.context.control.request_stop("signal 15");
   hook.before_train(run.context);
   train(hook, 1);
   hook.after_train(run.context);
@@ -106,7 +106,7 @@ TEST_F(Checkpoint, DoesNotSaveAgainWhatWasJustLoaded) {
   CheckpointHook hook({.interval = 0});
   hook.before_train(run.context);
   train(hook, 3);
-  run.context.step = 1;
+  run.context.progress.step = 1;
   hook.after_load_checkpoint(run.context);
   hook.after_train(run.context);
   EXPECT_EQ(saved(), Names{});
@@ -132,7 +132,7 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
 
 TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
   for (const auto& [other, expected] : {std::pair{"mIoU", "step-2"}, {"loss", "step-1"}}) {
-    run.context.step = 0;
+    run.context.progress.step = 0;
     CheckpointHook hook({.interval = 0, .save_best = "auto"});
     hook.before_train(run.context);
     for (const double score : {0.1, 0.2}) {
@@ -146,7 +146,7 @@ TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
 TEST_F(Checkpoint, TakesTheFirstResultOfTheFirstMetricForTheBestAndSaysSo) {
   CheckpointHook hook({.interval = 0, .save_best = "auto"});
   hook.before_train(run.context);
-  run.context.first_metric = "mIoU";
+  run.context.evaluation.first_metric = "mIoU";
   const auto validate = [&](double score) {
     train(hook, 1);
     return testing::stderr_of([&] { run.validation(hook, {{"aAcc", -score}, {"loss", -score}, {"mIoU", score}}); });
@@ -190,7 +190,7 @@ TEST_F(Checkpoint, SavesTheBestBetweenIntervals) {
 
 TEST_F(Checkpoint, ComparesByNameOrByRule) {
   const auto best_of = [&](const std::string& metric, const std::string& rule) {
-    run.context.step = 0;
+    run.context.progress.step = 0;
     CheckpointHook hook({.interval = 0, .save_best = metric, .rule = rule});
     hook.before_train(run.context);
     for (const double score : {2.0, 3.0, 1.0}) {
@@ -272,9 +272,9 @@ TEST_F(Checkpoint, NeedsAWorkDirThatCanBeWritten) {
 }
 
 TEST_F(Checkpoint, RefusesBadOptionsAndUnknownMetrics) {
-  expect_error<ConfigError>([] { CheckpointHook({.interval = -1}); }, {"interval -1", ">= 0"});
-  expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep 0", "at least 1"});
-  expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule 'more'", "greater"});
+  expect_error<ConfigError>([] { CheckpointHook({.interval = -1}); }, {"interval is -1", ">= 0"});
+  expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep is 0", "at least 1"});
+  expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule is 'more'", "greater"});
   expect_error<ConfigError>([] { CheckpointHook({.save_best = "score"}); }, {"[CheckpointHook]", "'score'", "set rule"});
   EXPECT_NO_THROW(CheckpointHook({.save_best = "score", .rule = "less"}));
   CheckpointHook hook({.save_best = "accuracyy"});

@@ -1,7 +1,7 @@
 #include "hooks/default_hooks.h"
 
 #include "base/error.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -41,7 +41,7 @@ TEST(DefaultHooks, AreAddedInTheOrderThatTheyRunIn) {
     EXPECT_EQ(trainer.hooks().priority_of(kAll[i]), priorities[i]) << kAll[i];
 
   FakeTrainer wrong(limit(1));
-  expect_error<ConfigError>([&] { register_default_hooks(wrong, {.logger = {.interval = 0}}); }, {"interval 0"});
+  expect_error<ConfigError>([&] { register_default_hooks(wrong, {.logger = {.interval = 0}}); }, {"interval is 0"});
 }
 
 TEST(DefaultHooks, AreOverriddenByKey) {
@@ -100,7 +100,7 @@ TEST(DefaultHooks, WriteNothingWithoutAWorkDir) {
   register_default_hooks(trainer);
   FakeData data(5);
   trainer.train(data);
-  EXPECT_EQ(trainer.step(), 3);
+  EXPECT_EQ(trainer.progress().step, 3);
 }
 
 TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
@@ -121,8 +121,8 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
   const auto resumed = make(8);
   resumed->load_state_dict(CheckpointStore::load(root + "/step-5"));
   resumed->train(resumed_data);
-  EXPECT_EQ(resumed->step(), 8);
-  EXPECT_EQ(resumed->epoch(), 2);
+  EXPECT_EQ(resumed->progress().step, 8);
+  EXPECT_EQ(resumed->progress().epoch, 2);
   EXPECT_DOUBLE_EQ(resumed->hyper_parameters().get(0, "lr"), 0.1 * (1 - 0.7));  // of the last step, the eighth
 
   int trained = 0;

@@ -1,6 +1,6 @@
-#include "hooks/dist_sampler_seed_hook.h"
+#include "hooks/detail/dist_sampler_seed_hook.h"
 
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class DistSamplerSeed : public ::testing::TestWithParam<const char*> {
     auto watch = std::make_unique<CallbackHook>("watch");
     watch->on(HookPoint::kBeforeTrainEpoch, [&](TrainContext&) { epochs.emplace_back(); });
     watch->on(HookPoint::kBeforeTrainIter, [&](TrainContext& context) {
-      const at::Tensor input = context.micro_batches->batches.front()["input"];
+      const at::Tensor input = context.step.micro_batches->batches.front()["input"];
       for (int64_t i = 0; i < input.size(0); ++i) epochs.back().push_back(input[i][0].item<float>());
     });
     trainer->add_hook(std::move(watch));

@@ -1,6 +1,6 @@
 #include "hooks/early_stopping_hook.h"
 
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -26,12 +26,12 @@ EarlyStoppingHookOptions watching(const std::string& monitor, int64_t patience =
 std::size_t validations_until_stop(const EarlyStoppingHookOptions& options, const std::vector<double>& values,
                                    std::string* reason = nullptr) {
   FakeRun run;
-  run.context.outcome = RunOutcome::kRunning;
+  run.context.control.outcome = RunOutcome::kRunning;
   EarlyStoppingHook hook(options);
   for (std::size_t i = 0; i < values.size(); ++i) {
     run.validation(hook, {{options.monitor, values[i]}});
-    if (run.context.stop_reason.empty()) continue;
-    if (reason != nullptr) *reason = run.context.stop_reason;
+    if (run.context.control.stop_reason.empty()) continue;
+    if (reason != nullptr) *reason = run.context.control.stop_reason;
     return i + 1;
   }
   return 0;
@@ -95,7 +95,7 @@ TEST(EarlyStoppingHook, StopsBeyondAThreshold) {
 
 TEST(EarlyStoppingHook, NamesTheMetricsThereAreIfTheMonitorIsMisspelt) {
   FakeRun run;
-  run.context.outcome = RunOutcome::kRunning;
+  run.context.control.outcome = RunOutcome::kRunning;
   EarlyStoppingHook hook(watching("top_acuracy"));
   expect_error<ConfigError>(
       [&] {
@@ -110,14 +110,14 @@ TEST(EarlyStoppingHook, NamesTheMetricsThereAreIfTheMonitorIsMisspelt) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("'top_acuracy'"));
   EXPECT_EQ(log.find("top_acuracy"), log.rfind("top_acuracy")) << "warned more than once";
-  EXPECT_EQ(run.context.stop_reason, "");
+  EXPECT_EQ(run.context.control.stop_reason, "");
 }
 
 TEST(EarlyStoppingHook, LeavesValidationsOutsideOfTrainingAlone) {
   FakeRun run;
   EarlyStoppingHook hook(watching("accuracy", 1));
   for (int i = 0; i < 3; ++i) run.validation(hook, {{"accuracy", 0.5}});
-  EXPECT_EQ(run.context.stop_reason, "");
+  EXPECT_EQ(run.context.control.stop_reason, "");
   EXPECT_EQ(hook.best(), std::nullopt);
 }
 
@@ -129,16 +129,16 @@ TEST(EarlyStoppingHook, RefusesOptionsOutOfRange) {
   };
   refuse("monitor", [](auto& o) { o.monitor = ""; });
   refuse("speed", [](auto& o) { o.monitor = "speed"; });
-  refuse("rule 'more'", [](auto& o) { o.rule = "more"; });
-  refuse("min_delta -0.1", [](auto& o) { o.min_delta = -0.1; });
+  refuse("rule is 'more'", [](auto& o) { o.rule = "more"; });
+  refuse("min_delta is -0.1", [](auto& o) { o.min_delta = -0.1; });
   refuse("min_delta", [](auto& o) { o.min_delta = std::nan(""); });
-  refuse("patience 0", [](auto& o) { o.patience = 0; });
+  refuse("patience is 0", [](auto& o) { o.patience = 0; });
   refuse("threshold", [](auto& o) { o.stopping_threshold = std::nan(""); });
 }
 
 TEST(EarlyStoppingHook, BeginsAnewWithTheStateOfAnotherMetric) {
   FakeRun run;
-  run.context.outcome = RunOutcome::kRunning;
+  run.context.control.outcome = RunOutcome::kRunning;
   EarlyStoppingHook of_loss(watching("loss")), of_accuracy(watching("accuracy")), same(watching("loss"));
   for (const double loss : {1.0, 2.0, 3.0}) run.validation(of_loss, {{"loss", loss}});
   of_accuracy.load_state_dict(of_loss.state_dict());
@@ -159,7 +159,8 @@ class EarlyStopping : public ::testing::TestWithParam<const char*> {
     trainer->add_hook(std::make_unique<EarlyStoppingHook>(watching("score/acc")));
     auto score = std::make_unique<CallbackHook>("score");
     score->on(HookPoint::kAfterValEpoch, [](TrainContext& context) {
-      context.metrics["score/acc"] = context.epoch == 2 ? 0.75 : 0.5 + 0.0625 * static_cast<double>(context.epoch % 2);
+      context.evaluation.metrics["score/acc"] =
+          context.progress.epoch == 2 ? 0.75 : 0.5 + 0.0625 * static_cast<double>(context.progress.epoch % 2);
     });
     trainer->add_hook(std::move(score));
     return trainer;
@@ -170,7 +171,7 @@ class EarlyStopping : public ::testing::TestWithParam<const char*> {
 TEST_P(EarlyStopping, EndsARun) {
   const auto whole = trainer(100);
   train(*whole);
-  EXPECT_EQ(whole->step(), 15);
+  EXPECT_EQ(whole->progress().step, 15);
   EXPECT_EQ(whole->outcome(), RunOutcome::kStopped);
   EXPECT_THAT(whole->stop_reason(), HasSubstr("score/acc"));
 }
@@ -185,7 +186,7 @@ TEST_P(EarlyStopping, GoesOnInTheMiddleOfItsPatience) {
   const auto second = trainer(100);
   second->load_state_dict(saved);
   train(*second);
-  EXPECT_EQ(second->step(), whole->step());
+  EXPECT_EQ(second->progress().step, whole->progress().step);
   EXPECT_EQ(second->stop_reason(), whole->stop_reason());
   testing::expect_same_bits(second->weights(), whole->weights());
 }

@@ -136,7 +136,7 @@ TEST_P(EMAEvaluation, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
   std::vector<StateDict> seen;
   trainer->add_hook(std::make_unique<EveryPointHook>("taking", [&](const std::string& point, TrainContext& context) {
     if (point != "before_val_iter" && point != "after_val_iter") return;
-    if (point == "after_val_iter" && taken.tensors().empty()) taken = copy_of(context.trainer_state.state_dict());
+    if (point == "after_val_iter" && taken.tensors().empty()) taken = copy_of(context.checkpoint_state());
     if (point == "before_val_iter") {
       seen.emplace_back();
       for (const auto& [name, tensor] : context.task.named_parameters()) seen.back().set(name, tensor.detach().clone());
@@ -159,7 +159,7 @@ TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));
   std::map<int64_t, StateDict> weights;
   trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
-    if (point == "before_val") weights[context.step] = copy_of(trainer->weights());
+    if (point == "before_val") weights[context.progress.step] = copy_of(trainer->weights());
   }));
   trainer->train(*loader(20), loader(4).get());
   const auto best = CheckpointStore(CheckpointStore::root_of(folder.path().string())).find_best();

@@ -59,7 +59,7 @@ TEST(EMAHook, EqualsThatOfMmengine) {
     task.set(0);
     FakeHyperParameters numbers;
     FakeState state;
-    TrainContext context{task, numbers, state, "eager", ""};
+    TrainContext context{task, numbers, [&] { return state.state_dict(); }, "eager", ""};
     EMAHook hook({.average = {.type = golden.type, .momentum = kMomentum, .gamma = kGamma, .interval = golden.interval},
                   .update_buffers = golden.update_buffers,
                   .begin_iter = golden.begin});
@@ -117,7 +117,7 @@ TEST_P(EMA, LeavesTheTrainingAsItIs) {
   steps(*with, 0, 12);
   seed_all(5);
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
+  options.optimizer = AdamW{.lr = 1e-2};
   const auto without = testing::make_trainer(mode(), testing::mlp_task().make(), options, watched_graph());
   steps(*without, 0, 12);
   expect_same_bits(with->weights(), without->weights());
@@ -207,7 +207,7 @@ TEST_P(EMA, HasAFileOfItsOwnInTheCheckpoint) {
 TEST_P(EMA, StartsFromTheLoadedWeightsWithoutAnAverageInTheCheckpoint) {
   const TempDir folder;
   TrainerOptions options;
-  options.optimizer.lr = 1e-2;
+  options.optimizer = AdamW{.lr = 1e-2};
   const auto plain = testing::make_trainer(mode(), testing::mlp_task().make(), options);
   steps(*plain, 0, 6);
   const std::string path = plain->save(folder.path().string());

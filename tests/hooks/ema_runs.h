@@ -26,7 +26,7 @@ struct EMASetting {
 
 inline std::unique_ptr<BaseTrainer> make(const std::string& mode, EMASetting setup = {}) {
   seed_all(5);
-  setup.options.optimizer.lr = 1e-2;
+  setup.options.optimizer = AdamW{.lr = 1e-2};
   auto trainer = make_trainer(mode, setup.task.make(), setup.options, watched_graph());
   trainer->add_hook(std::make_unique<EMAHook>(setup.ema));
   return trainer;

@@ -1,4 +1,4 @@
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 
 #include "base/error.h"
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class IterTimer : public ::testing::Test {
 
   void step(double data, double work) {
     now += data;
-    run.context.data_seconds = data;
+    run.context.step.data_seconds = data;
     hook.before_train_iter(run.context);
     now += work;
     hook.after_train_iter(run.context);
@@ -30,10 +30,10 @@ TEST_F(IterTimer, MeasuresFromTheEndOfTheStepBefore) {
   hook.before_train(run.context);
   EXPECT_EQ(hook.mean_step_seconds(), 0);
   step(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
+  EXPECT_DOUBLE_EQ(run.context.step.seconds, 3);
   now += 4;  // another hook waits for the device
   step(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.step_seconds, 7);
+  EXPECT_DOUBLE_EQ(run.context.step.seconds, 7);
   EXPECT_DOUBLE_EQ(hook.mean_step_seconds(), 5);
   EXPECT_DOUBLE_EQ(hook.mean_data_seconds(), 1);
 }
@@ -53,39 +53,39 @@ TEST_F(IterTimer, LeavesOutValidationAndTheTurnOfAnEpoch) {
   now += 1000;
   hook.after_val(run.context);
   step(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
+  EXPECT_DOUBLE_EQ(run.context.step.seconds, 3);
   now += 500;
   hook.before_train_epoch(run.context);
   step(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
+  EXPECT_DOUBLE_EQ(run.context.step.seconds, 3);
 }
 
 TEST_F(IterTimer, PublishesWhenTheRunWillEnd) {
-  const auto eta = [&] { return run.context.messages.gauges().at("eta")(); };
-  run.context.max_steps = 10;
-  run.context.step = 4;  // a resumed run: the steps before took another run's time
+  const auto eta = [&] { return run.context.log.gauges().at("eta")(); };
+  run.context.progress.max_steps = 10;
+  run.context.progress.step = 4;  // a resumed run: the steps before took another run's time
   hook.before_train(run.context);
   EXPECT_TRUE(std::isnan(eta()));
   for (int i = 0; i < 2; ++i) {
     step(1, 2);
-    ++run.context.step;
+    ++run.context.progress.step;
   }
   EXPECT_DOUBLE_EQ(eta(), 4 * 3);
   now += 6;  // a validation: there will be more of them
   EXPECT_DOUBLE_EQ(eta(), 4 * 6);
-  run.context.step = 10;
+  run.context.progress.step = 10;
   EXPECT_DOUBLE_EQ(eta(), 0);
-  run.context.max_steps = 0;
+  run.context.progress.max_steps = 0;
   EXPECT_TRUE(std::isnan(eta())) << "a run without an end";
   hook.after_train(run.context);
-  EXPECT_EQ(run.context.messages.gauges().count("eta"), 0U);
+  EXPECT_EQ(run.context.log.gauges().count("eta"), 0U);
 }
 
 TEST_F(IterTimer, WorksInALoopOfTheUsersOwn) {
   hook.before_val(run.context);
   hook.after_val(run.context);
   step(1, 2);
-  EXPECT_DOUBLE_EQ(run.context.step_seconds, 3);
+  EXPECT_DOUBLE_EQ(run.context.step.seconds, 3);
 }
 
 TEST(IterTimerHook, UsesARealClockByDefault) {

@@ -38,9 +38,9 @@ class Logger : public ::testing::Test {
     // The log looks once whether stderr is a terminal: let it be before a test makes it one.
     log(LogLevel::kDebug, "");
     run.context.work_dir = folder / "run";
-    run.context.max_steps = 25;
-    run.context.max_epochs = 2;
-    run.context.steps_per_epoch = 20;
+    run.context.progress.max_steps = 25;
+    run.context.progress.max_epochs = 2;
+    run.context.progress.steps_per_epoch = 20;
     log_file = folder / "run/log.jsonl";
   }
 };
@@ -68,7 +68,7 @@ TEST_F(Logger, LogsTheLastStepOfAStoppedRun) {
   LoggerHook hook({.interval = 10});
   hook.before_train(run.context);
   run.step(hook);
-  run.context.request_stop("signal 15");
+  run.context.control.request_stop("signal 15");
   run.step(hook);
   hook.after_train(run.context);
   const std::vector<Json> lines = lines_of(log_file);
@@ -79,19 +79,18 @@ TEST_F(Logger, LogsTheLastStepOfAStoppedRun) {
 
 TEST_F(Logger, WritesEveryFieldToLineAndFile) {
   LoggerHook hook({.interval = 2});
-  run.context.messages.gauge("eta", [] { return 3723.0; });
-  run.context.messages.gauge("memory", [] { return 120.4; });
-  run.context.messages.gauge("silent", [] { return std::nan(""); });
+  run.context.log.gauge("eta", [] { return 3723.0; });
+  run.context.log.gauge("memory", [] { return 120.4; });
+  run.context.log.gauge("silent", [] { return std::nan(""); });
   const std::string text = stderr_of([&] {
     hook.before_train(run.context);
     for (const double seconds : {0.002, 0.006}) {
-      run.context.step_seconds = seconds;
-      run.context.data_seconds = seconds / 2;
+      run.context.step.seconds = seconds;
+      run.context.step.data_seconds = seconds / 2;
       run.output.log = {{"acc", at::scalar_tensor(0.75)}, {"time", at::scalar_tensor(3.0)}};
       run.output.grad_norm = at::scalar_tensor(1.25);
-      run.context.messages.scalar("decay", 0.5);
+      run.context.log("decay", 0.5);
       run.step(hook, 2 * seconds * 100);
-      run.context.messages.clear_scalars();
     }
     hook.after_train(run.context);
   });
@@ -157,8 +156,8 @@ TEST_F(Logger, WritesNumbersThatJsonDoesNotHave) {
 TEST_F(Logger, WritesResultsOfEvaluations) {
   LoggerHook hook;
   hook.before_train(run.context);
-  run.context.step = 20;
-  run.context.epoch = 1;  // the turn of an epoch: it is epoch 1 that was validated
+  run.context.progress.step = 20;
+  run.context.progress.epoch = 1;  // the turn of an epoch: it is epoch 1 that was validated
   const std::string text = stderr_of([&] {
     run.validation(hook, {{"accuracy", 0.875}, {"step", 7}});
     hook.flush();
@@ -175,8 +174,8 @@ TEST_F(Logger, WritesResultsOfEvaluations) {
 TEST_F(Logger, PutsResultsAtTheirEpochIfAsked) {
   for (const bool by_epoch : {false, true}) {
     LoggerHook hook({.log_metric_by_epoch = by_epoch});
-    run.context.step = 20;
-    run.context.epoch = 1;
+    run.context.progress.step = 20;
+    run.context.progress.epoch = 1;
     run.validation(hook, {{"accuracy", 0.5}});
     hook.flush();
     EXPECT_EQ(lines_of(log_file).back().at("step"), by_epoch ? 1 : 20);
@@ -189,14 +188,14 @@ TEST_F(Logger, CountsFromTheBeginningOfEachEpochIfAsked) {
     std::vector<std::unique_ptr<LogSink>> sinks;
     sinks.push_back(std::make_unique<MemorySink>(records));
     LoggerHook hook(options, std::move(sinks));
-    run.context.step = run.context.step_in_epoch = run.context.epoch = 0;
-    run.context.max_steps = 100;
-    run.context.max_epochs = 0;
-    run.context.steps_per_epoch = epoch_length;
+    run.context.progress.step = run.context.progress.step_in_epoch = run.context.progress.epoch = 0;
+    run.context.progress.max_steps = 100;
+    run.context.progress.max_epochs = 0;
+    run.context.progress.steps_per_epoch = epoch_length;
     for (int i = 0; i < 2 * epoch_length; ++i) {
       if (i == epoch_length) {
-        ++run.context.epoch;
-        run.context.step_in_epoch = 0;
+        ++run.context.progress.epoch;
+        run.context.progress.step_in_epoch = 0;
       }
       run.step(hook);
     }
@@ -220,14 +219,14 @@ TEST_F(Logger, GivesTextsAndPicturesToItsSinks) {
     sinks.push_back(std::make_unique<MemorySink>(records));
     LoggerHook hook({}, std::move(sinks));
     hook.before_run(run.context);
-    EXPECT_TRUE(run.context.messages.wants_images());
+    EXPECT_TRUE(run.context.log.wants_images());
     const at::Tensor pixels = at::full({2, 3, 3}, 7, at::kByte);
-    run.context.step = 4;
-    run.context.messages.image("val/a", pixels);
+    run.context.progress.step = 4;
+    run.context.log.image("val/a", pixels);
     pixels.zero_();  // the painter uses it again
-    run.context.messages.text("note", "hello");
+    run.context.log.text("note", "hello");
   }
-  run.context.messages.text("note", "nobody listens any more");
+  run.context.log.text("note", "nobody listens any more");
   ASSERT_EQ(records->size(), 3U);
   EXPECT_EQ(records->at(1).kind, "image");
   EXPECT_EQ(records->at(1).step, 4);
@@ -240,7 +239,7 @@ TEST_F(Logger, GivesTextsAndPicturesToItsSinks) {
 
   LoggerHook plain;
   plain.before_run(run.context);
-  EXPECT_FALSE(run.context.messages.wants_images());  // so nobody paints any
+  EXPECT_FALSE(run.context.log.wants_images());  // so nobody paints any
 }
 
 TEST_F(Logger, IsSilentWhenItIsNotEnabled) {
@@ -260,7 +259,7 @@ TEST_F(Logger, LogsTheStepThatALaterHookStoppedAt) {
   LoggerHook hook({.interval = 10});
   hook.before_train(run.context);
   for (int i = 1; i <= 4; ++i) run.step(hook, i);
-  run.context.request_stop("no improvement");
+  run.context.control.request_stop("no improvement");
   hook.after_train(run.context);
   const std::vector<Json> train = kind_of(lines_of(log_file), "train");
   ASSERT_EQ(train.size(), 1U);
@@ -285,7 +284,7 @@ TEST_F(Logger, TrainsOnWhenTheDiskIsFullAndSaysSoOnce) {
 TEST_F(Logger, WritesAnErrorWhateverItsBytes) {
   LoggerHook hook;
   hook.before_train(run.context);
-  run.context.error = "bad byte \xff \"quoted\"\n";
+  run.context.control.error = "bad byte \xff \"quoted\"\n";
   hook.on_exception(run.context);
   hook.after_train(run.context);
   const std::vector<Json> lines = lines_of(log_file);
@@ -323,7 +322,7 @@ TEST_F(Logger, WritesNoFileWithoutWorkDirAndTheOneThatIsNamed) {
   }
   EXPECT_EQ(lines_of(folder / "logs/own.jsonl").size(), 3U);
   EXPECT_FALSE(std::filesystem::exists(log_file));
-  expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval 0", "at least 1"});
+  expect_error<ConfigError>([] { LoggerHook({.interval = 0}); }, {"interval is 0", ">= 1"});
   expect_error<ConfigError>([] { LoggerHook({.sinks = {{"terminl"}}}); }, {"'terminl'", "tensorboard"});
   expect_error<ConfigError>([] { LoggerHook({.sinks = {{.type = "wandb", .project = "a/b"}}}); }, {"project", "a/b"});
 }
@@ -361,9 +360,9 @@ Shown on_terminal(const TrainContext& from, LoggerHookOptions options) {
   const int saved = dup(STDERR_FILENO);
   dup2(slave, STDERR_FILENO);
   FakeRun run;
-  run.context.max_steps = from.max_steps;
+  run.context.progress.max_steps = from.progress.max_steps;
   LoggerHook hook(options);
-  run.context.messages.gauge("eta", [] { return 61.0; });
+  run.context.log.gauge("eta", [] { return 61.0; });
   hook.before_train(run.context);
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 3; ++i) run.step(hook);
@@ -380,7 +379,7 @@ Shown on_terminal(const TrainContext& from, LoggerHookOptions options) {
 }
 
 TEST_F(Logger, DrawsProgressOnATerminal) {
-  run.context.max_steps = 4;
+  run.context.progress.max_steps = 4;
   const auto [drawn, seconds] = on_terminal(run.context, {.interval = 100});
   if (drawn == "no terminal here") GTEST_SKIP();
   EXPECT_NE(drawn.find("[=====               ] 1/4  epoch 1  eta 0:01:01"), std::string::npos) << drawn;

@@ -4,9 +4,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/checkpoint_hook.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "hooks/param_scheduler_hook.h"
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -63,7 +63,7 @@ std::unique_ptr<Hook> after_each(std::function<void(TrainContext&)> visit) {
 TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
   std::vector<double> losses;
   const auto run = trainer(mode, 60);
-  run->add_hook(after_each([&](TrainContext& context) { losses.push_back(context.output->loss.item<double>()); }));
+  run->add_hook(after_each([&](TrainContext& context) { losses.push_back(context.step.loss().item<double>()); }));
   run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 15}));
   const auto data = loader(16);
   run->train(*data);
@@ -82,7 +82,8 @@ TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
 TEST_P(LoggerRun, WritesItsLinesInTheOrderOfWhatHappens) {
   const std::string text = testing::stderr_of([this] {
     const auto run = trainer(mode, 3);
-    run->add_hook(after_each([](TrainContext& context) { log_info("seen: " + std::to_string(context.step)); }));
+    run->add_hook(
+        after_each([](TrainContext& context) { log_info("seen: " + std::to_string(context.progress.step)); }));
     run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1}));
     const auto data = loader(16);
     run->train(*data);
@@ -120,8 +121,8 @@ TEST_P(LoggerRun, ReadsNothingFromTheDeviceBetweenLines) {
     int64_t before = 0, found = -1;
     run->add_hook(std::make_unique<EveryPointHook>("window", [&](const std::string& point, TrainContext& context) {
       if (point != "before_train_iter") return;
-      if (context.step == first) before = reads;
-      if (context.step == last) found = reads - before;
+      if (context.progress.step == first) before = reads;
+      if (context.progress.step == last) found = reads - before;
     }));
     const auto data = loader(16);
     run->train(*data);
@@ -177,7 +178,7 @@ TEST_P(LoggerRun, HasWrittenAllWhenTrainingFails) {
   const auto run = trainer(mode, 40);
   run->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 2}));
   run->add_hook(after_each([](TrainContext& context) {
-    if (context.step == 7) throw std::runtime_error("out of patience");
+    if (context.progress.step == 7) throw std::runtime_error("out of patience");
   }));
   const auto data = loader(16);
   expect_error<std::runtime_error>([&] { run->train(*data); }, {"out of patience"});
@@ -263,11 +264,11 @@ TEST(LoggerSinks, OfTwoLoggersHearTheSame) {
     hooks.add(std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {}}, with_sink(first)));
     hooks.add(std::make_unique<SecondLogger>(LoggerHookOptions{.sinks = {}}, with_sink(second)));
     hooks.call(HookPoint::kBeforeRun, run.context);
-    run.context.messages.text("note", "hello");
-    run.context.messages.image("val/a", at::full({2, 3, 3}, 7, at::kByte));
-    EXPECT_TRUE(run.context.messages.wants_images());
+    run.context.log.text("note", "hello");
+    run.context.log.image("val/a", at::full({2, 3, 3}, 7, at::kByte));
+    EXPECT_TRUE(run.context.log.wants_images());
   }
-  EXPECT_FALSE(run.context.messages.wants_images());
+  EXPECT_FALSE(run.context.log.wants_images());
   for (const auto& records : {first, second}) {
     ASSERT_EQ(records->size(), 3U);
     EXPECT_EQ(std::get<std::string>(records->at(1).values.at(0).second), "hello");
@@ -298,7 +299,7 @@ TEST(LoggerSinksDeathTest, WriteAllWhenAHookEndsTheProgram) {
         sinks.push_back(std::make_unique<SlowSink>(file));
         run.add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.interval = 1, .sinks = {}}, std::move(sinks)));
         run.add_hook(std::make_unique<EveryPointHook>("quitter", [](const std::string& point, TrainContext& context) {
-          if (point == "before_train_iter" && context.step == 20) std::exit(5);
+          if (point == "before_train_iter" && context.progress.step == 20) std::exit(5);
         }));
         FakeData data(50);
         run.train(data);

@@ -59,12 +59,12 @@ class NaNGuard : public ::testing::TestWithParam<const char*> {
   }
 
   static void step(BaseTrainer& trainer, double bad = kInf) {
-    Batch batch = mlp_task().batch(8, static_cast<uint64_t>(trainer.step()));
-    if (trainer.step() + 1 == kBad) batch["input"][3][2] = bad;
+    Batch batch = mlp_task().batch(8, static_cast<uint64_t>(trainer.progress().step));
+    if (trainer.progress().step + 1 == kBad) batch["input"][3][2] = bad;
     trainer.step(batch);
   }
   static void steps(BaseTrainer& trainer, int64_t until, double bad = kInf) {
-    while (trainer.step() < until) step(trainer, bad);
+    while (trainer.progress().step < until) step(trainer, bad);
   }
   std::vector<std::string> checkpoints() const {
     std::vector<std::string> names;
@@ -83,14 +83,14 @@ TEST_P(NaNGuard, NamesTheStepThatWasTheFirstAndWhatIsNotFinite) {
     const auto trainer = make({.interval = 4});
     expect_error<NonFiniteError>([&] { steps(*trainer, 20, bad); }, {"at step 6, looked at after step 8", "'loss'",
                                                                      "weights from 'a.weight' on", "non_finite: skip"});
-    EXPECT_EQ(trainer->step(), 8);
+    EXPECT_EQ(trainer->progress().step, 8);
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFailed);
   }
 }
 
 TEST_P(NaNGuard, SeesTheNormOfTheGradients) {
   TrainerOptions options;
-  options.clip_grad = ClipGradOptions{};
+  options.clip_grad = ClipNorm{};
   const auto trainer = make({.interval = 1}, options);
   expect_error<NonFiniteError>([&] { steps(*trainer, 20); },
                                {"at step 6, looked at after step 6", "2 values from 'loss' on"});
@@ -99,13 +99,13 @@ TEST_P(NaNGuard, SeesTheNormOfTheGradients) {
 TEST_P(NaNGuard, LooksThroughLongIntervals) {
   const auto trainer = make({.interval = 2500});
   const Batch good = mlp_task().batch(2, 1);
-  while (trainer->step() < 2100) trainer->step(good);
+  while (trainer->progress().step < 2100) trainer->step(good);
   Batch bad = good;
   bad.set("input", at::full({2, 16}, kInf));
   trainer->step(bad);
   expect_error<NonFiniteError>(
       [&] {
-        while (trainer->step() < 3000) trainer->step(good);
+        while (trainer->progress().step < 3000) trainer->step(good);
       },
       {"at step 2101, looked at after step 2500"});
 }
@@ -129,7 +129,7 @@ TEST_P(NaNGuard, CanStopInsteadOrWarn) {
   EXPECT_THAT(log, HasSubstr("at step 6, looked at after step 8"));
   EXPECT_THAT(log, HasSubstr("at step 9, looked at after step 12"));  // the weights stay bad
   EXPECT_EQ(warned->stop_reason(), "");
-  EXPECT_EQ(warned->step(), 15);
+  EXPECT_EQ(warned->progress().step, 15);
 }
 
 TEST_P(NaNGuard, AddsNoOperatorBetweenTwoLooks) {
@@ -194,7 +194,7 @@ TEST_P(NaNGuard, StopsWithoutAnErrorThoughTheLastStateCannotBeSaved) {
   while (trainer->stop_reason().empty()) step(*trainer);
   EXPECT_NO_THROW(trainer->finish());
   EXPECT_EQ(trainer->outcome(), RunOutcome::kStopped);
-  EXPECT_EQ(trainer->step(), 8);
+  EXPECT_EQ(trainer->progress().step, 8);
   EXPECT_EQ(checkpoints().back(), CheckpointStore::folder_name(4));
 }
 
@@ -217,7 +217,7 @@ class MaskedTask : public FakeTask {
 TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
   MaskedTask task;
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   NaNGuardHook hook({.action = "stop"});
   hook.before_save_checkpoint(context);
   task.buffer[1] = std::nan("");
@@ -225,8 +225,8 @@ TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
 }
 
 TEST(NaNGuardHook, RefusesOptionsOutOfRange) {
-  expect_error<ConfigError>([] { NaNGuardHook hook({.interval = 0}); }, {"[NaNGuardHook]", "interval 0"});
-  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop or warn"});
+  expect_error<ConfigError>([] { NaNGuardHook hook({.interval = 0}); }, {"[NaNGuardHook]", "interval is 0"});
+  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop, warn"});
 }
 
 }  // namespace

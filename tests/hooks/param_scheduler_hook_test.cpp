@@ -29,7 +29,7 @@ const Schedules kSchedules = {{.type = "Linear", .end = 5, .start_factor = 0.1},
 // The rates that steps up to `to` - 1 ran with, group by group.
 std::vector<double> rates(FakeRun& run, ParamSchedulerHook& hook, int64_t to) {
   std::vector<double> seen;
-  while (run.context.step < to) {
+  while (run.context.progress.step < to) {
     run.step(hook);
     for (std::size_t group = 0; group < run.hyper_parameters.group_count(); ++group) {
       seen.push_back(run.hyper_parameters.get(group, "lr"));
@@ -42,7 +42,7 @@ double next_rate(const FakeRun& run) { return run.hyper_parameters.curves.at("lr
 
 TEST(ParamSchedulerHook, LetsEveryGroupFollowItsCurve) {
   FakeRun run({0.1, 0.5});
-  run.context.max_steps = 20;
+  run.context.progress.max_steps = 20;
   ParamSchedulerHook hook(kSchedules);
   hook.before_train(run.context);
   const std::vector<double> seen = rates(run, hook, 20);
@@ -64,14 +64,14 @@ TEST(ParamSchedulerHook, LeavesNumbersWithoutAScheduleAlone) {
 
 TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
   FakeRun whole, first, second({0.7});  // the checkpoint's initial rate counts, not the config's
-  for (FakeRun* run : {&whole, &first, &second}) run->context.max_steps = 20;
+  for (FakeRun* run : {&whole, &first, &second}) run->context.progress.max_steps = 20;
   ParamSchedulerHook one(kSchedules), two(kSchedules), three(kSchedules);
   one.before_train(whole.context);
   two.before_train(first.context);
   const std::vector<double> expected = rates(whole, one, 20);
   std::vector<double> seen = rates(first, two, 7);
 
-  second.context.step = 7;
+  second.context.progress.step = 7;
   second.hyper_parameters.applied_steps = 7;  // as the optimizer's state has it
   three.load_state_dict(two.state_dict());
   three.before_train(second.context);
@@ -90,7 +90,7 @@ TEST(ParamSchedulerHook, CountsTheStepsThatWereApplied) {
 
 TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   FakeRun run({0.1, 0.1});
-  run.context.max_steps = 100;
+  run.context.progress.max_steps = 100;
   run.hyper_parameters.give(0, "momentum", 0.9);
   run.hyper_parameters.give(1, "beta1", 0.8);
   ParamSchedulerHook hook({{.type = "OneCycle", .one_cycle = {.cycle_momentum = true}}});
@@ -110,30 +110,30 @@ TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
 TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
   const Schedules polynomial = {{.type = "Polynomial"}};
   FakeRun run;
-  run.context.max_epochs = 3;
-  run.context.steps_per_epoch = 4;
+  run.context.progress.max_epochs = 3;
+  run.context.progress.steps_per_epoch = 4;
   ParamSchedulerHook by_epochs(polynomial);
   by_epochs.before_train(run.context);
   EXPECT_EQ(rates(run, by_epochs, 12).back(), 0);
 
   FakeRun shorter;
-  shorter.context.max_epochs = 3;
-  shorter.context.steps_per_epoch = 4;
-  shorter.context.max_steps = 6;
+  shorter.context.progress.max_epochs = 3;
+  shorter.context.progress.steps_per_epoch = 4;
+  shorter.context.progress.max_steps = 6;
   ParamSchedulerHook by_steps(polynomial);
   by_steps.before_train(shorter.context);
   EXPECT_EQ(rates(shorter, by_steps, 6).back(), 0);
 
   FakeRun unknown;
-  unknown.context.max_epochs = 3;
+  unknown.context.progress.max_epochs = 3;
   ParamSchedulerHook lost(polynomial);
   expect_error<ConfigError>([&] { lost.before_train(unknown.context); }, {"Polynomial", "unknown length"});
 }
 
 TEST(ParamSchedulerHook, ChangesBetweenEpochsOnly) {
   FakeRun run;
-  run.context.max_epochs = 3;
-  run.context.steps_per_epoch = 2;
+  run.context.progress.max_epochs = 3;
+  run.context.progress.steps_per_epoch = 2;
   ParamSchedulerHook hook({{.type = "Linear", .by_epoch = true, .start_factor = 0}});
   hook.before_train(run.context);
   EXPECT_EQ(rates(run, hook, 6), (std::vector<double>{0, 0, 0.05, 0.05, 0.1, 0.1}));
@@ -153,7 +153,7 @@ std::string logged(const Call& call) {
 
 TEST(ParamSchedulerHook, WarnsOnceOfAGap) {
   FakeRun run;
-  run.context.max_steps = 200;
+  run.context.progress.max_steps = 200;
   ParamSchedulerHook hook({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 120}});
   const std::string log = logged([&] {
     hook.before_train(run.context);
@@ -182,7 +182,7 @@ TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
 TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {
   expect_error<ConfigError>([] { ParamSchedulerHook({{.type = "Sine"}}); }, {"Sine"});
   FakeRun two_groups({0.1, 0.2}), one_group;
-  two_groups.context.max_steps = one_group.context.max_steps = 10;
+  two_groups.context.progress.max_steps = one_group.context.progress.max_steps = 10;
   ParamSchedulerHook saved(kSchedules), loaded(kSchedules);
   saved.before_train(two_groups.context);
   loaded.load_state_dict(saved.state_dict());
@@ -209,7 +209,7 @@ std::vector<double> rates_after_validations(FakeRun& run, ParamSchedulerHook& ho
 
 TEST(ParamSchedulerHook, ReducesOnAPlateauBesideAnotherSchedule) {
   FakeRun run;
-  run.context.steps_per_epoch = 50;
+  run.context.progress.steps_per_epoch = 50;
   ParamSchedulerHook hook(kWatched);
   hook.before_train(run.context);
   const auto seen = rates_after_validations(run, hook, 0, kMetrics.size());
@@ -220,17 +220,17 @@ TEST(ParamSchedulerHook, ReducesOnAPlateauBesideAnotherSchedule) {
 
 TEST(ParamSchedulerHook, ResumesOnAPlateau) {
   FakeRun whole;
-  whole.context.steps_per_epoch = 50;
+  whole.context.progress.steps_per_epoch = 50;
   ParamSchedulerHook unbroken(kWatched);
   unbroken.before_train(whole.context);
   const auto expected = rates_after_validations(whole, unbroken, 0, 60);
   for (const std::size_t stop : {5U, 25U, 41U, 42U}) {
     FakeRun first, second;
-    first.context.steps_per_epoch = second.context.steps_per_epoch = 50;
+    first.context.progress.steps_per_epoch = second.context.progress.steps_per_epoch = 50;
     ParamSchedulerHook before(kWatched), after(kWatched);
     before.before_train(first.context);
     auto seen = rates_after_validations(first, before, 0, stop);
-    second.context.step = second.hyper_parameters.applied_steps = static_cast<int64_t>(stop) * 50;
+    second.context.progress.step = second.hyper_parameters.applied_steps = static_cast<int64_t>(stop) * 50;
     after.load_state_dict(before.state_dict());
     after.before_train(second.context);
     for (const double rate : rates_after_validations(second, after, stop, 60)) seen.push_back(rate);

@@ -1,7 +1,7 @@
 #include "hooks/prediction_writer_hook.h"
 
 #include "io/safetensors.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -109,7 +109,7 @@ TEST_P(PredictionWriter, LeavesNoHalfFileBehindAFailure) {
     const Names before = files(folder);
     auto fault = std::make_unique<CallbackHook>("fault");
     fault->on(HookPoint::kBeforePredictIter, [](TrainContext& context) {
-      if (context.iter == 2) throw std::runtime_error("planned");
+      if (context.evaluation.batch_index == 2) throw std::runtime_error("planned");
     });
     writer->add_hook(std::move(fault));
     expect_error<std::runtime_error>([&] { predict(*writer); }, {"planned"});
@@ -130,9 +130,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, PredictionWriter, ::testing::Values("eager", "gr
 class Outputs : public ::testing::Test {
  protected:
   void batch(PredictionWriterHook& hook, const NamedTensors& outputs) {
-    run.context.outputs = &outputs;
+    run.context.evaluation.outputs = &outputs;
     hook.after_predict_iter(run.context);
-    ++run.context.iter;
+    ++run.context.evaluation.batch_index;
   }
   TempDir folder;
   FakeRun run;
@@ -187,7 +187,7 @@ TEST_F(Outputs, NeedAPlaceToGo) {
   PredictionWriterHook in_a_file({.folder = folder.write("file", "x") + "/out"});
   expect_error<ConfigError>([&] { in_a_file.before_predict_epoch(run.context); }, {"file/out"});
   expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "csv"}); },
-                            {"'csv'", "safetensors, jsonl or both"});
+                            {"'csv'", "safetensors, jsonl, both"});
   expect_error<ConfigError>([] { PredictionWriterHook hook({.format = "jsonl", .per_batch = true}); }, {"per_batch"});
 }
 

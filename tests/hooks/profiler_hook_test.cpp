@@ -1,7 +1,7 @@
 #include "hooks/profiler_hook.h"
 
 #include "base/device.h"
-#include "hooks/callback_hook.h"
+#include "core/callback_hook.h"
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -160,7 +160,7 @@ TEST_P(Profiler, EndsWithAnException) {
   const auto trainer = make({.wait = 0, .warmup = 1, .active = 9});
   auto fault = std::make_unique<CallbackHook>("fault");
   fault->on(HookPoint::kBeforeTrainIter, [](TrainContext& context) {
-    if (context.step == 3) throw Fault();
+    if (context.progress.step == 3) throw Fault();
   });
   trainer->add_hook(std::move(fault));
   expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});
@@ -242,7 +242,7 @@ TEST_P(Profiler, ClosesNvtxRangesAfterAnException) {
   const auto trainer = make({.nvtx = true});
   auto fault = std::make_unique<CallbackHook>("fault");
   fault->on(HookPoint::kAfterOptimizerStep, [](TrainContext& context) {
-    if (context.step == 2) throw Fault();
+    if (context.progress.step == 2) throw Fault();
   });
   trainer->add_hook(std::move(fault));
   expect_error<std::runtime_error>([&] { steps(*trainer, 9); }, {"planned"});

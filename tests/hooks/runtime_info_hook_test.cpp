@@ -1,4 +1,4 @@
-#include "hooks/runtime_info_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
 
 #include <ATen/Functions.h>
 #include "base/detail/peak_memory.h"
@@ -16,7 +16,7 @@ namespace duet {
 namespace {
 
 double gauge(const FakeRun& run, const std::string& name) {
-  const auto& gauges = run.context.messages.gauges();
+  const auto& gauges = run.context.log.gauges();
   return gauges.count(name) == 0 ? -1 : gauges.at(name)();
 }
 
@@ -73,7 +73,7 @@ TEST(RuntimeInfo, PublishesMemoryInMegabytes) {
 TEST(RuntimeInfo, SaysWhatRunsWhere) {
   FakeRun run;
   std::string published;
-  const auto listening = run.context.messages.listen(
+  const auto listening = run.context.log.listen(
       nullptr, [&](const std::string& name, const std::string& text) { published = name + ": " + text; });
   seed_all(4711);
   RuntimeInfoHook hook;

@@ -80,7 +80,7 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
     threads.emplace_back([&, rank] {
       BufferTask task(buffers[rank]);
       FakeRun run;
-      TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+      TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
       context.communicator = ranks[rank].get();
       SyncBuffersHook hook;
       hook.before_train(context);
@@ -116,18 +116,18 @@ class Others : public testing::FakeCommunicator {
 TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
   BufferTask task(buffers_of(0));
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   Others group;
   context.communicator = &group;
   SyncBuffersHook hook;
   hook.before_train(context);
-  context.step = 3;
+  context.progress.step = 3;
   hook.before_val(context);
   const int once = group.sums;
   EXPECT_EQ(once, 4);  // float, double, half, complex
   hook.before_val(context);
   EXPECT_EQ(group.sums, once);
-  context.step = 4;
+  context.progress.step = 4;
   hook.after_train_epoch(context);
   hook.before_val(context);
   EXPECT_EQ(group.sums, 2 * once);
@@ -136,7 +136,7 @@ TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {
 TEST(SyncBuffersHook, DoesNothingAlone) {
   BufferTask task(buffers_of(1));
   FakeRun run;
-  TrainContext context{task, run.hyper_parameters, run.state, "eager", ""};
+  TrainContext context{task, run.hyper_parameters, [&] { return run.state.state_dict(); }, "eager", ""};
   SyncBuffersHook hook;
   ::testing::internal::CaptureStderr();
   hook.before_train(context);
@@ -151,7 +151,7 @@ class SyncedHook : public SyncBuffersHook {
   void after_train_epoch(TrainContext& context) override {
     context.communicator = &others_;
     SyncBuffersHook::after_train_epoch(context);
-    context.communicator = nullptr;
+    context.communicator = one_process().get();
   }
 
  private:

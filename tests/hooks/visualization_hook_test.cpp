@@ -20,19 +20,20 @@ class VisualizationHookTest : public ::testing::Test {
  protected:
   VisualizationHookTest() {
     run_.context.work_dir = dir_.path().string();
-    run_.context.step = 700;
+    run_.context.progress.step = 700;
   }
 
   // A pass over `batches` batches of two samples each.
   void pass(Hook& hook, int64_t batches, void (Hook::*point)(TrainContext&) = &Hook::after_val_iter) {
-    for (run_.context.iter = 0; run_.context.iter < batches; ++run_.context.iter) {
+    for (run_.context.evaluation.batch_index = 0; run_.context.evaluation.batch_index < batches;
+         ++run_.context.evaluation.batch_index) {
       const Batch batch = {{"image", at::rand({2, 1, 4, 4})}, {"target", at::zeros({2, 4, 4}, at::kLong)}};
       const NamedTensors outputs = {{"prediction", at::rand({2, 3, 4, 4})}};
-      run_.context.batch = &batch;
-      run_.context.outputs = &outputs;
+      run_.context.evaluation.batch = &batch;
+      run_.context.evaluation.outputs = &outputs;
       (hook.*point)(run_.context);
-      run_.context.batch = nullptr;
-      run_.context.outputs = nullptr;
+      run_.context.evaluation.batch = nullptr;
+      run_.context.evaluation.outputs = nullptr;
     }
   }
 
@@ -53,7 +54,7 @@ TEST_F(VisualizationHookTest, DrawsEveryIntervalthBatchOfAPass) {
   VisualizationHook hook({.draw = true, .interval = 3});
   pass(hook, 7);
   EXPECT_EQ(files(), (std::vector<std::string>{"val_10_700.png", "val_11_700.png", "val_4_700.png", "val_5_700.png"}));
-  run_.context.step = 800;
+  run_.context.progress.step = 800;
   pass(hook, 3, &Hook::after_test_iter);
   EXPECT_EQ(files().size(), 6U);
   EXPECT_TRUE(std::filesystem::exists(dir_ / "vis_data/test_4_800.png"));
@@ -69,16 +70,16 @@ TEST_F(VisualizationHookTest, DrawsAsManyPicturesOnSeveralRanksAsInOneProcess) {
   pass(hook, 12);
   EXPECT_EQ(files(), (Names{"val_10_700.png", "val_22_700.png"})) << "the sixth batch and the twelfth";
   run_.context.communicator = &four;
-  run_.context.step = 800;
+  run_.context.progress.step = 800;
   pass(hook, 3);
   EXPECT_EQ(files(), (Names{"val_10_700.png", "val_16_800.png", "val_22_700.png", "val_8_800.png"}))
       << "its own of the fifth to eighth, and of the ninth to twelfth";
   VisualizationHook all({.draw = true, .interval = 2, .max_samples = 1});
-  run_.context.step = 900;
+  run_.context.progress.step = 900;
   pass(all, 3);
   EXPECT_EQ(files().size(), 7U) << "it has no more than three";
   run_.context.is_main = false;
-  run_.context.step = 1000;
+  run_.context.progress.step = 1000;
   pass(all, 3);
   EXPECT_EQ(files().size(), 7U) << "the others draw none";
 }
@@ -95,7 +96,7 @@ TEST_F(VisualizationHookTest, DoesNothingUnlessAskedTo) {
 
 TEST_F(VisualizationHookTest, FileAndListenerGetTheSamePicture) {
   std::vector<std::pair<std::string, at::Tensor>> heard;
-  auto listening = run_.context.messages.listen(
+  auto listening = run_.context.log.listen(
       [&](const std::string& name, const at::Tensor& pixels) { heard.emplace_back(name, pixels); },
       [](const std::string&, const std::string&) {});
   VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1});

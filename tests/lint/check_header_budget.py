@@ -14,7 +14,7 @@ def main():
     compiler, *folders = sys.argv[1:]
     flags = [flag for folder in folders for flag in ("-isystem", folder)]
     command = [compiler, "-std=c++20", "-x", "c++", "-E", "-P", *flags, "-"]
-    text = subprocess.run(command, input=b'#include "duet.h"\n', stdout=subprocess.PIPE, check=True).stdout
+    text = subprocess.run(command, input=b"#include <duet/duet.h>\n", stdout=subprocess.PIPE, check=True).stdout
     lines = text.count(b"\n")
     print(f"duet.h: {lines} preprocessed lines, at most {MAX_LINES}")
     return 1 if lines > MAX_LINES else 0

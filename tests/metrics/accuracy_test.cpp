@@ -150,7 +150,7 @@ TEST(Accuracy, RefusesShapesAndTypesThatDoNotMatch) {
 
 TEST(Accuracy, RefusesOptionsOutOfRange) {
   expect_error<ConfigError>([] { Accuracy({.topk = {}}); }, {"[Accuracy]", "empty topk"});
-  expect_error<ConfigError>([] { Accuracy({.topk = {1, 0}}); }, {"topk 0", "at least 1"});
+  expect_error<ConfigError>([] { Accuracy({.topk = {1, 0}}); }, {"topk[1] is 0", ">= 1"});
   expect_error<ConfigError>([] { Accuracy({.topk = {5, 5}}); }, {"topk 5 twice"});
 }
 

@@ -203,7 +203,7 @@ TEST(ClassMetric, RefusesWhatDoesNotFit) {
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {"mIou"}}); },
                             {"'mIou'", "did you mean 'mIoU'"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .iou_metrics = {}}); }, {"no iou_metrics"});
-  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .beta = 0}); }, {"beta 0"});
+  expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .beta = 0}); }, {"beta is 0"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 3, .class_names = {"a", "b"}}); }, {"2 class_names", "= 3"});
   expect_error<ConfigError>([] { IoUMetric({.num_classes = 2, .class_names = {"a", "a"}}); }, {"'a' twice"});
   expect_error<ConfigError>([] { F1({.num_classes = 3, .average = {"makro"}}); }, {"'makro'", "did you mean 'macro'"});

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "metrics/accuracy.h"
 #include "hooks/ema_hook.h"
-#include "hooks/iter_timer_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "hooks/param_scheduler_hook.h"
 #include "hooks/stop_signal_hook.h"
 
@@ -33,13 +33,15 @@ struct Scenario {
 };
 
 std::string seen(const std::string& point, const TrainContext& c) {
-  std::string text = point + " u" + std::to_string(c.step) + " e" + std::to_string(c.epoch) + "." +
-                     std::to_string(c.step_in_epoch) + " i" + std::to_string(c.iter) + " " + to_string(c.outcome);
-  if (c.micro_batches != nullptr) text += " w" + std::to_string(c.micro_batches->batches.size());
-  if (c.output != nullptr && c.output->loss.defined()) text += " loss " + std::to_string(c.output->loss.item<double>());
-  for (const auto& [name, value] : c.metrics) text += " " + name + " " + std::to_string(value);
-  if (!c.error.empty()) text += " error " + c.error;
-  if (!c.stop_reason.empty()) text += " stop " + c.stop_reason;
+  std::string text = point + " u" + std::to_string(c.progress.step) + " e" + std::to_string(c.progress.epoch) + "." +
+                     std::to_string(c.progress.step_in_epoch) + " i" + std::to_string(c.evaluation.batch_index) + " " +
+                     to_string(c.control.outcome);
+  if (c.step.micro_batches != nullptr) text += " w" + std::to_string(c.step.micro_batches->batches.size());
+  if (c.step.result != nullptr && c.step.loss().defined())
+    text += " loss " + std::to_string(c.step.loss().item<double>());
+  for (const auto& [name, value] : c.evaluation.metrics) text += " " + name + " " + std::to_string(value);
+  if (!c.control.error.empty()) text += " error " + c.control.error;
+  if (!c.control.stop_reason.empty()) text += " stop " + c.control.stop_reason;
   return text;
 }
 
@@ -87,7 +89,7 @@ LoopOptions limits(int64_t steps, int64_t epochs, int64_t accumulate = 1, int64_
 // Does `what` the first time that `point` is reached at `step` or later.
 auto once(const std::string& point, int64_t step, std::function<void(TrainContext&)> what) {
   return [=, done = false](const std::string& at, TrainContext& context) mutable {
-    if (done || at != point || context.step < step) return;
+    if (done || at != point || context.progress.step < step) return;
     done = true;
     what(context);
   };
@@ -110,7 +112,7 @@ std::vector<Scenario> scenarios() {
   for (const int64_t accumulate : {1, 4}) {
     const LoopOptions loop = limits(0, 4, accumulate, 2);
     const std::string suffix = std::to_string(accumulate);
-    const auto stop = [](TrainContext& c) { c.request_stop("enough"); };
+    const auto stop = [](TrainContext& c) { c.control.request_stop("enough"); };
     const auto raise_signal = [](TrainContext&) { std::raise(SIGTERM); };
     all.push_back({"EarlyStop" + suffix, loop, 12, once("after_val_epoch", 2, stop)});
     all.push_back({"StopAtAnStep" + suffix, loop, 12, once("after_train_iter", 3, stop)});
@@ -129,15 +131,16 @@ TEST_P(HookSequence, IsTheSameInBothModes) { expect_same_sequence(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Runs, HookSequence, ::testing::ValuesIn(scenarios()),
                          [](const auto& info) { return info.param.name; });
 
-const Names& train_points() {
-  static const Names kPoints = {
-      "before_run",       "after_run",        "before_train",     "after_train",    "before_train_epoch",
-      "after_train_epoch", "before_train_iter", "after_train_iter", "before_val",     "after_val",
-      "before_val_epoch", "after_val_epoch",  "before_val_iter",  "after_val_iter", "before_test",
-      "after_test",       "before_test_epoch", "after_test_epoch", "before_test_iter", "after_test_iter",
-      "before_predict",   "after_predict",    "before_predict_epoch", "after_predict_epoch", "before_predict_iter",
-      "after_predict_iter", "after_backward", "before_optimizer_step", "after_optimizer_step"};
-  return kPoints;
+// Those that every run here reaches.
+Names run_points() {
+  Names points;
+#define DUET_NAME(point, member) points.emplace_back(#member);
+  DUET_HOOK_POINTS(DUET_NAME)
+#undef DUET_NAME
+  std::erase_if(points, [](const std::string& point) {
+    return point.find("checkpoint") != std::string::npos || point == "on_exception";
+  });
+  return points;
 }
 
 class ErrorAtPoint : public ::testing::TestWithParam<std::string> {};
@@ -164,7 +167,7 @@ TEST_P(ErrorAtPoint, IsReportedAlikeInBothModes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(train_points()),
+INSTANTIATE_TEST_SUITE_P(Points, ErrorAtPoint, ::testing::ValuesIn(run_points()),
                          [](const auto& info) { return info.param; });
 
 // The order of points, written out once: two steps with a validation after the second, one epoch of two.
@@ -185,6 +188,86 @@ TEST(HookOrder, OfASmallRunIsThis) {
       expected.emplace_back(point);
     }
     EXPECT_EQ(calls, expected) << mode;
+  }
+}
+
+// Counts its calls, and its base's beside its own.
+class Base : public Hook {
+ public:
+  std::string name() const override { return "hierarchy"; }
+  void before_train_iter(TrainContext& run) override {
+    Hook::before_train_iter(run);
+    ++base_calls;
+  }
+  void after_backward(TrainContext& run) override {
+    Hook::after_backward(run);
+    ++base_calls;
+  }
+  void in_step(StepView& view) override { Hook::in_step(view); }
+  int base_calls = 0, calls = 0;
+};
+
+class Between : public Base {};
+
+class Derived : public Between {
+ public:
+  void before_train_iter(TrainContext& run) override {
+    Between::before_train_iter(run);
+    ++calls;
+  }
+  void after_backward(TrainContext& run) override {
+    Between::after_backward(run);
+    ++calls;
+  }
+  void after_train_iter(TrainContext& run) override {
+    Hook::after_train_iter(run);
+    ++calls;
+  }
+};
+
+TEST(HookCalls, GoOnIfAnOverrideCallsItsBase) {
+  constexpr int kSteps = 7;
+  for (const std::string mode : {"eager", "graph"}) {
+    for (const bool type_is_known : {true, false}) {
+      const auto trainer = trainer_for(mode, limits(kSteps, 0));
+      auto made = std::make_unique<Derived>();
+      const Derived& hook = *made;
+      if (type_is_known) {
+        trainer->add_hook(std::move(made));
+      } else {
+        trainer->add_hook(std::unique_ptr<Hook>(std::move(made)));
+      }
+      EXPECT_EQ(trainer->hooks().uses(HookPoint::kBeforeOptimizerStep), !type_is_known);
+      EXPECT_EQ(trainer->hooks().uses(HookPoint::kInStep), true);
+      const auto training = loader(12);
+      trainer->train(*training);
+      EXPECT_EQ(hook.base_calls, 2 * kSteps) << mode << type_is_known;
+      EXPECT_EQ(hook.calls, 3 * kSteps) << mode << type_is_known;
+    }
+  }
+}
+
+TEST(HookCalls, ReachLambdasAndShowTheStep) {
+  for (const std::string mode : {"eager", "graph"}) {
+    const auto trainer = trainer_for(mode, limits(4, 0));
+    std::vector<double> norms, losses;
+    trainer->on(HookPoint::kAfterBackward,
+                [&](TrainContext& run) { norms.push_back(run.step.gradients()[0].norm().item<double>()); });
+    trainer->on(HookPoint::kAfterTrainIter,
+                [&](TrainContext& run) { losses.push_back(run.step.loss().item<double>()); });
+    trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
+      run.log("norm/first", norms.back());
+      EXPECT_EQ(run.log.values().front().first, "loss");
+      EXPECT_EQ(run.log.values().back().first, "norm/first");
+    });
+    trainer->on(HookPoint::kAfterTrain, [](TrainContext& run) { run.step.loss(); });
+    trainer->add_metric<Accuracy>();
+    const auto training = loader(8), validation = loader(4, 5, false);
+    EXPECT_THROW(trainer->train(*training), ConfigError) << "there is no step after training";
+    EXPECT_EQ(norms.size(), 4U);
+    EXPECT_EQ(losses.size(), 4U);
+    for (const double norm : norms) EXPECT_GT(norm, 0);
+    EXPECT_EQ(trainer->validate(*validation).count("accuracy"), 1U);
   }
 }
 

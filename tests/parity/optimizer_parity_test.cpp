@@ -21,24 +21,24 @@ using testing::ToyTask;
 enum class Clip { kOff, kNorm, kValue };
 
 std::vector<OptimizerOptions> all_optimizers() {
-  return {{.type = "SGD", .lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true},
-          {.type = "SGD", .lr = 0.02, .momentum = 0.9, .dampening = 0.3},
-          {.type = "Adam", .amsgrad = true},
-          {.type = "AdamW", .lr = 3e-3},
-          {.type = "Adagrad", .lr_decay = 0.01},
-          {.type = "RMSprop", .weight_decay = 0.01, .momentum = 0.5, .centered = true},
-          {.type = "NAdam", .weight_decay = 0.01, .decoupled_weight_decay = true},
-          {.type = "RAdam", .weight_decay = 0.01},
-          {.type = "Lion", .weight_decay = 0.1},
-          {.type = "Muon"}};
+  return {SGD{.lr = 0.02, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true},
+          SGD{.lr = 0.02, .momentum = 0.9, .dampening = 0.3},
+          Adam{.amsgrad = true},
+          AdamW{.lr = 3e-3},
+          Adagrad{.lr_decay = 0.01},
+          RMSprop{.weight_decay = 0.01, .momentum = 0.5, .centered = true},
+          NAdam{.weight_decay = 0.01, .decoupled_weight_decay = true},
+          RAdam{.weight_decay = 0.01},
+          Lion{.weight_decay = 0.1},
+          Muon{}};
 }
 
 TrainerOptions options_of(const OptimizerOptions& optimizer, Clip clip, std::optional<at::ScalarType> amp) {
   TrainerOptions options;
   options.device = "cpu";
   options.optimizer = optimizer;
-  if (clip == Clip::kNorm) options.clip_grad = ClipGradOptions{.max_norm = 0.5};
-  if (clip == Clip::kValue) options.clip_grad = ClipGradOptions{.clip_value = 0.05};
+  if (clip == Clip::kNorm) options.clip_grad = ClipNorm{.max_norm = 0.5};
+  if (clip == Clip::kValue) options.clip_grad = ClipValue{0.05};
   options.amp = amp;
   if (amp == at::kHalf) options.loss_scale = LossScaleOptions{.growth_interval = 3};
   return options;
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
 TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
   const ToyTask task = testing::mlp_task();
   for (const OptimizerOptions& optimizer : all_optimizers()) {
-    SCOPED_TRACE(optimizer.type);
+    SCOPED_TRACE(optimizer.type());
     for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2"}) {
       std::vector<StateDict> states;
       for (const bool changes : {false, true}) {
@@ -141,13 +141,13 @@ TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
     std::vector<StateDict> states;
     for (const bool resumes : {false, true}) {
       seed_all(7);
-      auto trainer = testing::make_trainer(mode, task.make(), options_of({.type = "AdamW"}, Clip::kOff, {}));
+      auto trainer = testing::make_trainer(mode, task.make(), options_of(AdamW{}, Clip::kOff, {}));
       trainer->hyper_parameters().set_schedule("lr", falling);
       for (int64_t n = 0; n < 5; ++n) trainer->step(window_of(task, 1, n));
       trainer->hyper_parameters().set(0, "lr", 0.5);
       if (resumes) {
         const StateDict saved = trainer->state_dict();
-        auto other = testing::make_trainer(mode, task.make(), options_of({.type = "AdamW"}, Clip::kOff, {}));
+        auto other = testing::make_trainer(mode, task.make(), options_of(AdamW{}, Clip::kOff, {}));
         other->load_state_dict(saved);
         other->hyper_parameters().set_schedule("lr", falling);
         trainer = std::move(other);
@@ -164,7 +164,7 @@ TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
 
 TEST(OptimizerParity, LbfgsTrainsInEagerAndIsRefusedInGraph) {
   const ToyTask task = testing::mlp_task();
-  TrainerOptions options = options_of({.type = "LBFGS", .max_iter = 5, .line_search_fn = "strong_wolfe"}, Clip::kOff, {});
+  TrainerOptions options = options_of(LBFGS{.max_iter = 5, .line_search_fn = "strong_wolfe"}, Clip::kOff, {});
   seed_all(7);
   EagerTrainer eager(task.make(), options);
   eager.task().train(false);  // dropout would change the loss between two evaluations
@@ -174,7 +174,7 @@ TEST(OptimizerParity, LbfgsTrainsInEagerAndIsRefusedInGraph) {
   for (int n = 0; n < 5; ++n) last = eager.step(batch).loss.item<double>();
   EXPECT_LT(last, 0.5 * first);
   expect_error<ConfigError>([&] { GraphTrainer(task.make(), options); }, {"LBFGS", "line search", "mode: eager"});
-  options.clip_grad = ClipGradOptions{};
+  options.clip_grad = ClipNorm{};
   expect_error<ConfigError>([&] { EagerTrainer(task.make(), options); }, {"clip_grad", "LBFGS"});
 }
 

@@ -41,7 +41,7 @@ std::shared_ptr<const OptimizerKind> own_lion(double lr, std::array<double, 2> m
   return std::make_shared<const OptimizerKind>(kind);
 }
 
-OptimizerOptions own_options() { return {.type = "OwnLion", .kind = own_lion(2e-3, {0.9, 0.99})}; }
+OptimizerOptions own_options() { return own_lion(2e-3, {0.9, 0.99}); }
 
 StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, const TrainerOptions& base, int64_t accumulate) {
   const ToyTask task = testing::cnn_task();
@@ -61,7 +61,7 @@ StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, co
 }
 
 TEST(OwnOptimizer, StepsAsTheBuiltInOneWithTheSameKernel) {
-  const OptimizerOptions lion{.type = "Lion", .lr = 2e-3, .weight_decay = 0.1, .betas = std::array{0.9, 0.99}};
+  const OptimizerOptions lion = Lion{.lr = 2e-3, .weight_decay = 0.1, .betas = std::array{0.9, 0.99}};
   for (const char* mode : {"eager", "graph"}) {
     expect_same_bits(trained(mode, lion, {}, 1), trained(mode, own_options(), {}, 1));
   }
@@ -72,7 +72,7 @@ TEST(OwnOptimizer, GraphGivesTheBitsOfEager) {
     for (const std::optional<at::ScalarType> amp : {std::optional<at::ScalarType>(), {at::kBFloat16}, {at::kHalf}}) {
       SCOPED_TRACE(c10::str("accumulate ", accumulate, ", amp ", amp ? c10::toString(*amp) : "off"));
       TrainerOptions options;
-      if (accumulate > 1) options.clip_grad = ClipGradOptions{.max_norm = 0.5};
+      if (accumulate > 1) options.clip_grad = ClipNorm{.max_norm = 0.5};
       options.amp = amp;
       options.non_finite = NonFinite::kSkip;
       expect_same_bits(trained("eager", own_options(), options, accumulate), trained("graph", own_options(), options, accumulate));
@@ -96,22 +96,22 @@ TEST(OwnOptimizer, ItsStateIsSavedAndChecked) {
   for (int64_t n = 3; n < 6; ++n) resumed->step(task.batch(4, static_cast<uint64_t>(n)));
   expect_same_bits(whole->weights(), resumed->weights());
 
-  options.optimizer = {.type = "Lion"};
+  options.optimizer = Lion{};
   const auto other = testing::make_trainer("eager", task.make(), options);
   expect_error<CheckpointError>([&] { other->load(folder / "run"); }, {"OwnLion with direction", "Lion with exp_avg"});
 }
 
 TEST(OwnOptimizer, MustSayWhatItIs) {
-  OptimizerOptions options = own_options();
-  options.type = "Other";
-  expect_error<ConfigError>([&] { options.validate(); }, {"kind is 'OwnLion' for the type 'Other'"});
   OptimizerKind half{.name = "Half"};
-  options = {.type = "Half", .kind = std::make_shared<const OptimizerKind>(half)};
+  OptimizerOptions options = std::make_shared<const OptimizerKind>(half);
   expect_error<ConfigError>([&] { options.validate(); }, {"slots, numbers and kernel"});
   half = *own_lion(1, {0, 0});
+  half.name = "";
+  options = std::make_shared<const OptimizerKind>(half);
+  expect_error<ConfigError>([&] { options.validate(); }, {"kind ''", "name, slots"});
   half.name = "Half";
   half.numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"rate", 1}}; };
-  options.kind = std::make_shared<const OptimizerKind>(half);
+  options = std::make_shared<const OptimizerKind>(half);
   expect_error<ConfigError>([&] { options.validate(); }, {"'Half' has no number lr"});
 }
 

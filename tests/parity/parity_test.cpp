@@ -24,13 +24,13 @@ struct Setting {
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all = [] {
     std::vector<Setting> list;
-    list.push_back({"AdamW", {.type = "AdamW", .lr = 1e-2}});
-    list.push_back({"Adam", {.type = "Adam", .lr = 1e-2, .amsgrad = true}, 1, true});
-    list.push_back({"Sgd", {.type = "SGD", .lr = 1e-1}});
-    list.push_back({"SgdMomentum", {.type = "SGD", .lr = 1e-1, .weight_decay = 1e-3, .momentum = 0.9, .nesterov = true}, 1, true});
-    list.push_back({"Accumulate3", {.type = "AdamW", .lr = 1e-2}, 3, true});
-    list.push_back({"Bf16", {.type = "AdamW", .lr = 1e-2}, 1, true, true});
-    list.push_back({"Bf16Accumulate3", {.type = "AdamW", .lr = 1e-2}, 3, true, true});
+    list.push_back({"AdamW", AdamW{.lr = 1e-2}});
+    list.push_back({"Adam", Adam{.lr = 1e-2, .amsgrad = true}, 1, true});
+    list.push_back({"Sgd", SGD{.lr = 1e-1}});
+    list.push_back({"SgdMomentum", SGD{.lr = 1e-1, .weight_decay = 1e-3, .momentum = 0.9, .nesterov = true}, 1, true});
+    list.push_back({"Accumulate3", AdamW{.lr = 1e-2}, 3, true});
+    list.push_back({"Bf16", AdamW{.lr = 1e-2}, 1, true, true});
+    list.push_back({"Bf16Accumulate3", AdamW{.lr = 1e-2}, 3, true, true});
     return list;
   }();
   return all;
@@ -64,7 +64,7 @@ TEST_P(Parity, GraphGivesTheBitsOfEager) {
   TrainerOptions options;
   options.device = "cpu";
   options.optimizer = setting.optimizer;
-  if (setting.clip) options.clip_grad = ClipGradOptions{0.5, 2.0};
+  if (setting.clip) options.clip_grad = ClipNorm{0.5, 2.0};
   if (setting.bf16) options.amp = at::kBFloat16;
   GraphOptions graph;
   graph.fallback = Fallback::kStrict;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/script/script_runs.h"
+#include "tests/support/torch_reference.h"
 
 namespace duet {
 namespace {
@@ -43,7 +44,7 @@ class ScriptModel : public ::testing::TestWithParam<std::string> {
     for (const auto& [name, tensor] : read_safetensors(data_path())) data_.set(name, tensor);
   }
 
-  static std::string path_of(const std::string& file) { return std::string(DUET_SCRIPT_MODELS) + "/" + file; }
+  static std::string path_of(const std::string& file) { return testing::reference_path("script/" + file); }
   static std::string data_path() { return path_of(GetParam() + ".safetensors"); }
 
   static std::unique_ptr<Task> make_task() { return make_script_task({.path = path_of(GetParam() + ".pt")}); }
@@ -61,10 +62,13 @@ class ScriptModel : public ::testing::TestWithParam<std::string> {
     return losses;
   }
 
-  // Expects each loss within `tolerance` of Python's, and puts the largest distance into the test's record.
-  void expect_losses(const std::string& name, const std::vector<double>& losses, double tolerance) {
+  bool has_bf16_kernels() const { return data_.tensors().count("loss.bf16") != 0; }
+
+  // Expects each loss within 1e-5 of Python's, and puts the largest distance into the test's record.
+  void expect_losses(const std::string& name, const std::vector<double>& losses) {
+    constexpr double tolerance = 1e-5;
     const at::Tensor expected = data_.tensor(name);
-    ASSERT_EQ(expected.numel(), static_cast<int64_t>(losses.size()));
+    ASSERT_EQ(expected.numel(), kSteps);
     double largest = 0;
     for (std::size_t i = 0; i < losses.size(); ++i) {
       const double python = expected[static_cast<int64_t>(i)].item<double>();
@@ -84,7 +88,7 @@ TEST_P(ScriptModel, TrainsAsInPythonInBothModes) {
     seed();
     const auto trainer = make_trainer(mode, make_task(), adamw(), strict());
     const std::vector<double> losses = run(*trainer);
-    for (const char* python : {"loss.module", "loss.script", "loss.interpreted"}) expect_losses(python, losses, 1e-5);
+    for (const char* python : {"loss.module", "loss.script", "loss.interpreted"}) expect_losses(python, losses);
     if (mode == "graph") expect_replayed(*trainer, 17);
     weights.push_back(trainer->state_dict());
   }
@@ -103,27 +107,33 @@ TEST_P(ScriptModel, TrainsAsInPythonInBothModes) {
 }
 
 TEST_P(ScriptModel, TrainsAsInPythonUnderBf16) {
+  if (!has_bf16_kernels()) GTEST_SKIP() << "oneDNN has no bf16 kernel for this model on this CPU, in Python either";
   TrainerOptions options = adamw();
   options.amp = at::kBFloat16;
   seed();
   const auto trainer = make_trainer("graph", make_task(), options, strict());
-  expect_losses("loss.bf16", run(*trainer), 1e-5);
+  expect_losses("loss.bf16", run(*trainer));
   expect_replayed(*trainer, 17);
 }
 
-// Python scales gradients before the optimizer reads them, the fused kernel while it does: the roundings differ.
+// Against a Python that leaves the factor to the fused kernel, as duet does, all steps agree. clip_grad_norm_ scales the
+// gradients first, which rounds them once more. That moves a weight by lr * 2^-24 in the first step, and enough to turn the sign
+// of gradients near zero in the next, each of which moves Adam's step by lr: from the fourth loss on there is nothing to compare.
 TEST_P(ScriptModel, ClipsAsInPython) {
   TrainerOptions options = adamw();
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.clip_grad = ClipNorm{1.0, 2.0};
   seed();
   const auto trainer = make_trainer("graph", make_task(), options, strict());
-  expect_losses("loss.clipped", run(*trainer), 1e-3);
+  const std::vector<double> losses = run(*trainer);
+  expect_losses("loss.clipped", losses);
+  expect_losses("loss.clipped_before", {losses.begin(), losses.begin() + 3});
 }
 
 TEST_P(ScriptModel, GraphGivesTheBitsOfEagerUnderBf16AndClipping) {
+  if (!has_bf16_kernels()) GTEST_SKIP() << "oneDNN has no bf16 kernel for this model on this CPU, in Python either";
   TrainerOptions options = adamw();
   options.amp = at::kBFloat16;
-  options.clip_grad = ClipGradOptions{1.0, 2.0};
+  options.clip_grad = ClipNorm{1.0, 2.0};
 
   seed();
   const auto eager = make_trainer("eager", make_task(), options);
@@ -149,7 +159,7 @@ TEST_P(ScriptModel, StateOfATrainerContinuesInOneOfTheOtherMode) {
     run(*first, 0, 8);
     const auto second = make_trainer(mode == "eager" ? "graph" : "eager", make_task(), adamw(), strict());
     second->load_state_dict(first->state_dict());
-    EXPECT_EQ(second->step(), 8);
+    EXPECT_EQ(second->progress().step, 8);
     run(*second, 8);
     expect_same_bits(expected, second->state_dict());
   }

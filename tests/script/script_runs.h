@@ -11,7 +11,7 @@ namespace duet::testing {
 
 inline TrainerOptions adamw() {
   TrainerOptions options;
-  options.optimizer = {.type = "AdamW", .lr = 1e-3, .weight_decay = 0.01};
+  options.optimizer = AdamW{.lr = 1e-3, .weight_decay = 0.01};
   return options;
 }
 

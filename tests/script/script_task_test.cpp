@@ -17,6 +17,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 #include "tests/script/script_runs.h"
+#include "tests/support/torch_reference.h"
 
 namespace duet {
 namespace {
@@ -241,13 +242,13 @@ TEST_F(ScriptTask, ASizeThatWasOverwrittenWithDataIsNotCaptured) {
 }
 
 TEST_F(ScriptTask, ForkedWorkKeepsItsOrder) {
-  const std::string path = std::string(DUET_SCRIPT_MODELS) + "/forks.pt";
+  const std::string path = testing::reference_path("script/forks.pt");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << missing(path);
   expect_replayed(*expect_parity({.path = path}, strict()), 9);
 }
 
 TEST_F(ScriptTask, AutocastInTheScriptHolds) {
-  const std::string path = std::string(DUET_SCRIPT_MODELS) + "/autocast.pt";
+  const std::string path = testing::reference_path("script/autocast.pt");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << missing(path);
   const auto trainer = expect_parity({.path = path}, strict());
   expect_replayed(*trainer, 9);

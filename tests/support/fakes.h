@@ -101,10 +101,13 @@ struct FakeRun {
   FakeTask task;
   FakeHyperParameters hyper_parameters;
   FakeState state;
+  NamedTensors parameters = task.named_parameters();
   StepResult output;
-  TrainContext context{task, hyper_parameters, state, "eager", ""};
+  TrainContext context{task, hyper_parameters, [this] { return state.state_dict(); }, "eager", ""};
 
-  explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {}
+  explicit FakeRun(const std::vector<double>& rates = {0.1}) : hyper_parameters(rates) {
+    context.step.parameters = &parameters;
+  }
   FakeRun(const FakeRun&) = delete;
   FakeRun& operator=(const FakeRun&) = delete;
 
@@ -113,17 +116,19 @@ struct FakeRun {
     hook.before_train_iter(context);
     hyper_parameters.advance();
     output.loss = loss;
-    context.output = &output;
-    ++context.step;
-    ++context.step_in_epoch;
+    context.step.result = &output;
+    context.log.put_results(output);
+    ++context.progress.step;
+    ++context.progress.step_in_epoch;
     hook.after_train_iter(context);
-    context.output = nullptr;
+    context.step.result = nullptr;
+    context.log.start_step();
   }
   void step(Hook& hook, double loss = 0) { step(hook, at::scalar_tensor(loss)); }
 
   void validation(Hook& hook, MetricValues metrics) {
     hook.before_val(context);
-    context.metrics = std::move(metrics);
+    context.evaluation.metrics = std::move(metrics);
     hook.after_val_epoch(context);
     hook.after_val(context);
   }
@@ -132,26 +137,35 @@ struct FakeRun {
 // Steps op by op on a FakeTask; the loss that it reports is the index of the step.
 class FakeTrainer : public BaseTrainer {
  public:
-  explicit FakeTrainer(LoopOptions options)
-      : BaseTrainer("eager", std::make_unique<TrainStep>(std::make_unique<FakeTask>(), at::kCPU, sgd()), at::kCPU,
-                    std::move(options)) {}
-
- protected:
-  StepResult run_one_step(const MicroBatches& micro_batches, StepObserver& observer) override {
-    StepResult result = rule().run(micro_batches, observer);
-    result.loss = at::scalar_tensor(static_cast<double>(steps_++));
-    return result;
-  }
+  explicit FakeTrainer(LoopOptions loop)
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop)), [](TrainStep& step, at::Device) {
+          return std::make_unique<IndexAsLoss>(step);
+        }) {}
 
  private:
-  static TrainStepOptions sgd() {
-    TrainStepOptions options;
-    options.optimizer.type = "SGD";
-    options.optimizer.lr = 0.1;
+  class IndexAsLoss : public StepExecutor {
+   public:
+    explicit IndexAsLoss(TrainStep& step) : step_(step) {}
+    const char* mode() const override { return "eager"; }
+    StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
+    StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
+      StepResult result = step_.run(micro_batches, observer);
+      result.loss = at::scalar_tensor(static_cast<double>(steps_++));
+      return result;
+    }
+
+   private:
+    TrainStep& step_;
+    int64_t steps_ = 0;
+  };
+
+  static TrainerOptions sgd(LoopOptions loop) {
+    TrainerOptions options;
+    options.optimizer = SGD{.lr = 0.1};
+    options.loop = std::move(loop);
+    options.device = "cpu";
     return options;
   }
-
-  int64_t steps_ = 0;
 };
 
 // `batches` batches of one sample per epoch.

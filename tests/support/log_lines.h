@@ -1,6 +1,6 @@
 #pragma once
 
-#include "hooks/loggers/log_sink.h"
+#include "hooks/log_sink.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 

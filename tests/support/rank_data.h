@@ -22,12 +22,12 @@ inline NamedTensors numbered_samples(const ToyTask& task, int64_t samples) {
   return items;
 }
 
-// This rank's share of them in batches of `global_batch` over all ranks. Null: the only process.
+// This rank's share of them in batches of `global_batch` over all ranks.
 inline std::unique_ptr<DataLoader> share_of(NamedTensors samples, int64_t global_batch, const Communicator* ranks,
                                             bool shuffle = true) {
-  const int64_t count = samples.front().second.size(0), world = ranks ? ranks->world_size() : 1;
+  const int64_t count = samples.front().second.size(0), world = ranks->world_size();
   std::unique_ptr<Sampler> sampler = std::make_unique<EpochSampler>(count, shuffle, /*seed=*/3);
-  if (ranks) sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks->rank(), world);
+  sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks->rank(), world);
   return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(std::move(samples)), std::move(sampler),
                                       DataLoaderOptions{.batch_size = global_batch / world});
 }

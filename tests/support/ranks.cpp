@@ -163,7 +163,7 @@ std::vector<RankResult> run_ranks(int64_t count, const RankBody& body, const Con
     try {
       return body(communicator);
     } catch (const std::exception& failure) {
-      if (communicator) communicator->fail(failure.what());
+      communicator->fail(failure.what());
       throw;
     }
   });

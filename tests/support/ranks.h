@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/batch.h"
-#include "distributed/connect.h"
+#include "distributed/detail/connect.h"
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@ struct RankResult {
 
 using RankBody = std::function<NamedTensors(const std::shared_ptr<Communicator>&)>;
 
-// Runs `body` in `count` processes that are connected to each other; null is passed for a world of one. The calling
+// Runs `body` in `count` processes that are connected to each other. The calling
 // process starts no thread, so that tests may fork again and again: it must not compute with tensors itself before. A
 // rank that stops itself by SIGSTOP goes on when all others have ended.
 std::vector<RankResult> run_ranks(int64_t count, const RankBody& body,

@@ -1,10 +1,10 @@
 #include "optim/groups/detail/layer_depth.h"
 
 #include <c10/util/StringUtil.h>
+#include "base/detail/parse_number.h"
 #include "base/error.h"
 
 #include <array>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
@@ -23,10 +23,8 @@ std::optional<int64_t> number_in(const std::string& name, const std::string& lis
     const std::size_t dot = rest.find('.');
     rest.remove_prefix(dot == std::string_view::npos ? rest.size() : dot + 1);
   }
-  int64_t number = 0;
-  const std::string_view word = rest.substr(0, rest.find('.'));
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error == std::errc() && end == word.data() + word.size() && number >= 0) return number;
+  const std::optional<int64_t> number = parse_number<int64_t>(rest.substr(0, rest.find('.')));
+  if (number && *number >= 0) return number;
   throw ConfigError(c10::str("[LayerDecay] found the parameter '", name, "', expected a number at place ", index,
                              " of its name; give the depths by Task::layer_depth"));
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/task.h"
+#include "optim/groups/model_info.h"
 
 #include <cstdint>
 #include <string>

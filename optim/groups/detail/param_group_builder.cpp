@@ -32,21 +32,21 @@ std::map<std::string, double> base_numbers(const OptimizerOptions& options) {
   options.validate();
   const OptimizerKind* kind = find_optimizer_kind(options);
   // LBFGS, which is no kernel over groups.
-  return kind != nullptr ? kind->numbers(options) : std::map<std::string, double>{{"lr", options.lr.value_or(1.0)}};
+  return kind != nullptr ? kind->numbers(options) : std::map<std::string, double>{{"lr", options.as<LBFGS>().lr}};
 }
 
 ParamGroupBuilder::ParamGroupBuilder(const OptimizerOptions& options, bool may_differ)
-    : type_(options.type), base_(base_numbers(options)), may_differ_(may_differ) {}
+    : optimizer_(options), base_(base_numbers(options)), may_differ_(may_differ) {}
 
 void ParamGroupBuilder::check(const std::string& parameter, const std::map<std::string, double>& numbers) const {
   for (const auto& [name, value] : numbers) {
     if (base_.count(name) == 0) {
       std::vector<std::string> known;
       for (const auto& entry : base_) known.push_back(entry.first);
-      throw ConfigError(c10::str("[ParamGroups] found ", name, " = ", value, " for '", parameter, "', but ", type_,
+      throw ConfigError(c10::str("[ParamGroups] found ", name, " = ", value, " for '", parameter, "', but ", optimizer_.type(),
                                  " has no such number; ", known_and_nearest(name, known)));
     }
-    check_optimizer_number(type_, name, value);
+    optimizer_.check_number(name, value);
   }
 }
 

@@ -36,7 +36,7 @@ class ParamGroupBuilder {
   void check(const std::string& parameter, const std::map<std::string, double>& numbers) const;
   void warn_if_other(const Entry& first, const Entry& again) const;
 
-  std::string type_;
+  OptimizerOptions optimizer_;
   std::map<std::string, double> base_;
   bool may_differ_;
   ParamGroups groups_;

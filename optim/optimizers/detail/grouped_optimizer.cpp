@@ -61,7 +61,7 @@ std::vector<std::map<std::string, double>> numbers_of(const OptimizerKind& kind,
         throw ConfigError(c10::str("[Optimizer] group '", group.name, "' sets '", name, "', which ", kind.name,
                                    " does not have; expected ", known));
       }
-      check_optimizer_number(kind.name, name, value);
+      options.check_number(name, value);
       found->second = value;
     }
   }
@@ -106,10 +106,10 @@ void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std
 
 void GroupedOptimizer::check_number(std::size_t group, const std::string& name, double value) const {
   numbers_.tensor(group, name);  // throws for a name that is not there
-  check_optimizer_number(kind_.name, name, value);
+  options_.check_number(name, value);
   if (name == "momentum" && value != 0 && slots_.empty()) {
     throw ConfigError(c10::str("[Optimizer] found momentum = ", value, " for an SGD that was made without momentum and has no "
-                               "buffers for it; give OptimizerOptions::momentum a small value from the start"));
+                               "buffers for it; give SGD::momentum a small value from the start"));
   }
 }
 

@@ -24,9 +24,9 @@ std::string GroupedOptimizer::kind_text() const {
   std::string slots;
   for (const StateSlot& slot : slots_) slots += (slots.empty() ? "" : ", ") + slot.name;
   if (!slots.empty()) text += " with " + slots;
-  if (options_.nesterov.value_or(false)) text += ", nesterov";
-  if (options_.maximize) text += ", maximize";
-  if (options_.decoupled_weight_decay) text += ", decoupled weight decay";
+  if (options_.flag("nesterov")) text += ", nesterov";
+  if (options_.flag("maximize")) text += ", maximize";
+  if (options_.flag("decoupled_weight_decay")) text += ", decoupled weight decay";
   return text;
 }
 

@@ -32,12 +32,11 @@ void check_parameters(const NamedTensors& parameters) {
 
 }  // namespace
 
-Lbfgs::Lbfgs(const OptimizerOptions& options, const ParamGroups& groups)
+Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
     : options_(options),
       max_eval_(options.max_eval.value_or(options.max_iter * 5 / 4)),
-      lr_(options.lr.value_or(1)),
+      lr_(options.lr),
       configured_lr_(lr_) {
-  options.validate();
   if (groups.size() != 1 || !groups.front().numbers.empty()) {
     throw ConfigError(c10::str("[LBFGS] found ", groups.size(), " parameter groups with numbers of their own, expected one without: "
                                "it steps all parameters as one vector; leave paramwise settings out"));

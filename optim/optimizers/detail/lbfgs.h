@@ -10,8 +10,8 @@ namespace duet {
 // values it finds: it reads them on the host, so it runs eager only.
 class Lbfgs : public Optimizer {
  public:
-  // Throws ConfigError for options out of range, more than one group, or parameters of more than one dtype or device.
-  Lbfgs(const OptimizerOptions& options, const ParamGroups& groups);
+  // Throws ConfigError for more than one group, or parameters of more than one dtype or device.
+  Lbfgs(const LBFGS& options, const ParamGroups& groups);
 
   bool needs_closure() const override { return true; }
   // Up to max_iter iterations. A parameter without gradient is taken to have a zero one.
@@ -72,7 +72,7 @@ class Lbfgs : public Optimizer {
   Memory loaded_memory(const StateDict& state) const;
   void check_name(std::size_t group, const std::string& name) const;
 
-  OptimizerOptions options_;
+  LBFGS options_;
   int64_t max_eval_;
   NamedTensors parameters_;
   Memory memory_;

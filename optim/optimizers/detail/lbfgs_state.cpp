@@ -20,14 +20,14 @@ double Lbfgs::get(std::size_t group, const std::string& name) const {
 
 void Lbfgs::set(std::size_t group, const std::string& name, double value) {
   check_name(group, name);
-  check_optimizer_number("LBFGS", name, value);
+  OptimizerOptions(options_).check_number(name, value);
   lr_ = value;
   lr_is_set_ = true;
 }
 
 void Lbfgs::set_schedule(const std::string& name, Curve curve) {
   check_name(0, name);
-  check_optimizer_number("LBFGS", name, curve(0, applied_));
+  OptimizerOptions(options_).check_number(name, curve(0, applied_));
   lr_curve_ = std::move(curve);
   lr_is_set_ = false;
 }

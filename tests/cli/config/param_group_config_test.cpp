@@ -82,9 +82,9 @@ TEST(ParamGroupConfig, RefusesWithKeyAndRange) {
 TEST(ParamGroupConfig, TakesConstructorsOfTheUsersOwn) {
   register_optim_wrapper_constructor("HeadFirst", [](const ConfigNode& node) -> ParamGroupsFn {
     const double factor = node.need<double>("factor");
-    return [factor](Task& task, const OptimizerOptions& optimizer) {
-      NamedTensors all = task.named_parameters();
-      ParamGroups groups = {{"head", {all.back()}, {{"lr", factor * *optimizer.lr}}}};
+    return [factor](const ModelInfo& model, const OptimizerOptions& optimizer) {
+      NamedTensors all = model.named_parameters();
+      ParamGroups groups = {{"head", {all.back()}, {{"lr", factor * base_numbers(optimizer).at("lr")}}}};
       all.pop_back();
       groups.push_back({"rest", all, {}});
       return groups;

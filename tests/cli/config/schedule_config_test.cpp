@@ -135,7 +135,7 @@ TEST(ScheduleConfig, NamesKeyAndRangeOfNonsense) {
   bad("{type: WSD}", {"param_scheduler.0", "decay_steps"});
   bad("{type: WSD, decay_ratio: 0.1, decay_type: step}", {"decay_type is 'step'", "sqrt"});
   bad("{type: ReduceOnPlateau, rule: min}", {"rule is 'min'", "less, greater"});
-  bad("{type: ReduceOnPlateau, factor: 1}", {"factor 1", "(0, 1)"});
+  bad("{type: ReduceOnPlateau, factor: 1}", {"factor is 1", "(0, 1)"});
 }
 
 }  // namespace

@@ -63,15 +63,15 @@ struct Setting {
   int64_t steps = 15;
   std::string fail_at{};
   int fail_countdown = 0;
-  std::shared_ptr<Communicator> ranks{};
+  std::shared_ptr<Communicator> ranks = one_process();
 };
 
 TrainStepOptions options_of(const Setting& setting) {
   TrainStepOptions options;
-  options.optimizer.type = setting.optimizer;
-  options.optimizer.lr = 1e-2;
-  if (setting.optimizer == "SGD") options.optimizer.momentum = 0.9;
-  options.clip_grad = ClipGradOptions{0.5, 2.0};
+  options.optimizer = OptimizerOptions::of_type(setting.optimizer);
+  options.optimizer.set("lr", 1e-2);
+  if (setting.optimizer == "SGD") options.optimizer.set("momentum", 0.9);
+  options.clip_grad = ClipNorm{0.5, 2.0};
   options.distributed = {.communicator = setting.ranks, .bucket_bytes = 64, .first_bucket_bytes = 64};
   return options;
 }

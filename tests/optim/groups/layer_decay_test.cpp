@@ -14,10 +14,7 @@ namespace {
 using testing::DescribedTask;
 
 OptimizerOptions adamw() {
-  OptimizerOptions options;
-  options.lr = 1.0;
-  options.weight_decay = 0.05;
-  return options;
+  return AdamW{.lr = 1.0, .weight_decay = 0.05};
 }
 
 double rate_of(const ParamGroups& groups, const std::string& group) {

@@ -107,11 +107,10 @@ std::unique_ptr<Task> make_tree_task(const Json& tree) {
 }
 
 OptimizerOptions optimizer_of(const Json& json) {
-  OptimizerOptions options;
-  options.type = json["type"];
-  options.lr = json["lr"].get<double>();
-  options.weight_decay = json["weight_decay"].get<double>();
-  if (json.contains("momentum")) options.momentum = json["momentum"].get<double>();
+  OptimizerOptions options = OptimizerOptions::of_type(json["type"]);
+  options.set("lr", json["lr"].get<double>());
+  options.set("weight_decay", json["weight_decay"].get<double>());
+  if (json.contains("momentum")) options.set("momentum", json["momentum"].get<double>());
   return options;
 }
 

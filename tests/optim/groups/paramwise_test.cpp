@@ -23,12 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 OptimizerOptions sgd() {
-  OptimizerOptions options;
-  options.type = "SGD";
-  options.lr = 0.1;
-  options.weight_decay = 0.5;
-  options.momentum = 0.9;
-  return options;
+  return SGD{.lr = 0.1, .weight_decay = 0.5, .momentum = 0.9};
 }
 
 // A backbone with a norm, and a head.
@@ -171,7 +166,7 @@ TEST(Paramwise, ATrainerStepsByTheGroups) {
   auto net = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(3, 3), torch::nn::Linear(3, 1));
   TrainerOptions options;
   options.optimizer = sgd();
-  options.optimizer.momentum.reset();
+  options.optimizer.set("momentum", 0.0);
   ParamwiseOptions paramwise;
   paramwise.custom_keys["0."] = {.lr_mult = 0.0};
   paramwise.bias_decay_mult = 0.0;

@@ -9,28 +9,38 @@
 
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
+#include "tests/support/torch_reference.h"
 
 namespace duet::testing {
 namespace {
 
 struct Golden {
-  std::string function, name;
+  std::string function, case_name;
   OptimizerOptions options;
-  bool wide;  // float64
-  int64_t iterations, evaluations;
-  std::vector<std::vector<double>> steps;  // loss before, weights after
+  bool wide = true;  // float64
+
+  std::string name() const { return function + "_" + case_name + (wide ? "_float64" : "_float32"); }
 };
 
-const std::vector<Golden>& goldens() {
-  static const std::vector<Golden> all = {
-#include "tests/optim/optimizers/lbfgs_golden.inc"
+std::vector<Golden> goldens() {
+  const std::vector<Golden> described = {
+#include "tests/optim/optimizers/lbfgs_cases.inc"
   };
+  std::vector<Golden> all;
+  for (Golden one : described) {
+    all.push_back(one);
+    one.wide = false;
+    all.push_back(one);
+  }
   return all;
 }
 
+// Where torch.optim.LBFGS goes on this machine (lbfgs_reference.py).
+const std::string kReferencePath = reference_path("optim/lbfgs.safetensors");
+
 using LossAndGradient = std::pair<at::Tensor, at::Tensor>;
 
-// Both functions as in make_lbfgs_golden.py.
+// Both functions as in lbfgs_reference.py.
 LossAndGradient quadratic(const at::Tensor& x) {
   const at::Tensor i = at::arange(10, x.options());
   const at::Tensor d = (i + 1) / 4;
@@ -88,30 +98,34 @@ double tolerance_of(const Golden& golden) {
   return golden.function == "rosenbrock" ? 5e-3 : 1e-6;
 }
 
-class LbfgsTrajectory : public ::testing::TestWithParam<std::size_t> {};
+class LbfgsTrajectory : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(LbfgsTrajectory, IsThatOfTorchOptim) {
-  const Golden& golden = goldens()[GetParam()];
+  const Golden& golden = GetParam();
+  const StateDict reference = torch_reference(kReferencePath).part(golden.name());
+  if (reference.tensors().empty()) GTEST_SKIP() << no_reference(kReferencePath, "make_references.py");
+  const at::Tensor steps = reference.tensor("steps");
   const Problem problem(golden.function, golden.wide ? at::kDouble : at::kFloat);
   const auto optimizer = Optimizer::create(golden.options, problem.parameters);
   double worst = 0;
-  for (const std::vector<double>& expected : golden.steps) {
+  for (const at::Tensor& expected : steps.unbind()) {
+    const double expected_loss = expected[0].item<double>();
     const double loss = problem.step(*optimizer);
-    EXPECT_NEAR(loss, expected[0], tolerance_of(golden) * std::max(1.0, expected[0]));
-    const at::Tensor weights = at::tensor(std::vector<double>(expected.begin() + 1, expected.end()), at::kDouble);
+    EXPECT_NEAR(loss, expected_loss, tolerance_of(golden) * std::max(1.0, expected_loss));
+    const at::Tensor weights = expected.slice(0, 1);
     const double difference = (problem.weights() - weights).abs().max().item<double>() / weights.abs().max().item<double>();
     worst = std::max(worst, difference);
   }
   EXPECT_LE(worst, tolerance_of(golden));
-  RecordProperty("largest_relative_difference", std::to_string(worst));
-  if (!golden.wide) return;  // where float32 stops depends on its last bits
-  EXPECT_EQ(optimizer->state_dict().integer("state.n_iter"), golden.iterations);
-  EXPECT_EQ(optimizer->state_dict().integer("state.func_evals"), golden.evaluations);
-  EXPECT_EQ(problem.evaluations, golden.evaluations);
+  RecordProperty("largest_relative_difference", ::testing::PrintToString(worst));
+  const int64_t evaluations = reference.tensor("func_evals").item<int64_t>();
+  EXPECT_EQ(optimizer->state_dict().integer("state.n_iter"), reference.tensor("n_iter").item<int64_t>());
+  EXPECT_EQ(optimizer->state_dict().integer("state.func_evals"), evaluations);
+  EXPECT_EQ(problem.evaluations, evaluations);
 }
 
 TEST_P(LbfgsTrajectory, GoesOnFromItsState) {
-  const Golden& golden = goldens()[GetParam()];
+  const Golden& golden = GetParam();
   const at::ScalarType dtype = golden.wide ? at::kDouble : at::kFloat;
   const Problem whole(golden.function, dtype);
   const auto uninterrupted = Optimizer::create(golden.options, whole.parameters);
@@ -133,20 +147,12 @@ TEST_P(LbfgsTrajectory, GoesOnFromItsState) {
   expect_same_state(uninterrupted->state_dict(), after->state_dict());
 }
 
-std::vector<std::size_t> indices() {
-  std::vector<std::size_t> indices;
-  for (std::size_t i = 0; i < goldens().size(); ++i) indices.push_back(i);
-  return indices;
-}
-
-INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(indices()), [](const auto& info) {
-  const Golden& golden = goldens()[info.param];
-  return golden.function + "_" + golden.name + (golden.wide ? "_float64" : "_float32");
-});
+INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(goldens()),
+                         [](const auto& info) { return info.param.name(); });
 
 TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {
   const Problem problem("quadratic", at::kDouble);
-  const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
+  const auto optimizer = Optimizer::create(LBFGS{}, problem.parameters);
   EXPECT_EQ(optimizer->names(), std::vector<std::string>{"lr"});
   EXPECT_EQ(optimizer->get(0, "lr"), 1);
   optimizer->set_schedule("lr", [](std::size_t, int64_t applied) { return 1.0 / static_cast<double>(1 + applied); });
@@ -166,24 +172,24 @@ TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {
 
 TEST(Lbfgs, WhatItCannotDoIsNamed) {
   const Problem problem("quadratic", at::kDouble);
-  const auto optimizer = Optimizer::create({.type = "LBFGS"}, problem.parameters);
+  const auto optimizer = Optimizer::create(LBFGS{}, problem.parameters);
   EXPECT_TRUE(optimizer->needs_closure());
   expect_error<ConfigError>([&] { optimizer->step(); }, {"[LBFGS]", "closure"});
   const NamedTensors mixed = {{"a", at::ones({2})}, {"b", at::ones({2}, at::kDouble)}};
-  expect_error<ConfigError>([&] { Optimizer::create({.type = "LBFGS"}, mixed); }, {"'b'", "Double"});
+  expect_error<ConfigError>([&] { Optimizer::create(LBFGS{}, mixed); }, {"'b'", "Double"});
   const ParamGroups two = {{"", {problem.parameters[0]}, {}}, {"", {problem.parameters[1]}, {}}};
-  expect_error<ConfigError>([&] { Optimizer::create({.type = "LBFGS"}, two); }, {"2 parameter groups"});
+  expect_error<ConfigError>([&] { Optimizer::create(LBFGS{}, two); }, {"2 parameter groups"});
   expect_error<CheckpointError>([&] {
-    optimizer->load_state_dict(Optimizer::create({.type = "SGD"}, problem.parameters)->state_dict());
+    optimizer->load_state_dict(Optimizer::create(SGD{}, problem.parameters)->state_dict());
   }, {"SGD"});
 }
 
 TEST(Lbfgs, AStateThatDoesNotFitChangesNothing) {
   const Problem problem("quadratic", at::kDouble);
-  const auto optimizer = Optimizer::create({.type = "LBFGS", .max_iter = 3}, problem.parameters);
+  const auto optimizer = Optimizer::create(LBFGS{.max_iter = 3}, problem.parameters);
   problem.step(*optimizer);
   const StateDict good = optimizer->state_dict();
-  const auto other = Optimizer::create({.type = "LBFGS", .max_iter = 3}, problem.parameters);
+  const auto other = Optimizer::create(LBFGS{.max_iter = 3}, problem.parameters);
   const StateDict before = other->state_dict();
   StateDict bad = good;
   bad.set("state.old_stps.0", at::zeros({9}, at::kDouble));

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-// Parameters and gradients as in make_optimizer_golden.py: formulas without rounding.
+// Parameters and gradients as in optimizer_reference.py: formulas without rounding.
 
 namespace duet::testing {
 

@@ -20,8 +20,9 @@ const std::vector<std::string> kTypes = {"SGD", "Adam", "AdamW", "Adagrad", "RMS
 
 // With momentum where it is an option, so that every type keeps something.
 OptimizerOptions options_of(const std::string& type) {
-  OptimizerOptions options{.type = type, .lr = 0.1};
-  if (type == "SGD" || type == "RMSprop") options.momentum = 0.9;
+  OptimizerOptions options = OptimizerOptions::of_type(type);
+  options.set("lr", 0.1);
+  if (type == "SGD" || type == "RMSprop") options.set("momentum", 0.9);
   return options;
 }
 
@@ -111,8 +112,8 @@ TEST_P(EveryOptimizer, NoGradientAtAllChangesNothing) {
 TEST_P(EveryOptimizer, AGradientIsNotChanged) {
   const NamedTensors parameters = initial_parameters();
   OptimizerOptions options = options_of(GetParam());
-  options.weight_decay = 0.5;
-  options.maximize = true;
+  options.set("weight_decay", 0.5);
+  options.set("maximize", true);
   const auto optimizer = Optimizer::create(options, parameters);
   for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, 3);
   step_optimizer(*optimizer);
@@ -164,7 +165,7 @@ TEST_P(EveryOptimizer, NarrowParametersAreSteppedAsFloat32UpToTheirRounding) {
 
 TEST(Optimizer, AParameterThatSkipsStepsCountsItsOwnSteps) {
   const NamedTensors parameters = initial_parameters();
-  const auto optimizer = Optimizer::create({.type = "AdamW"}, parameters);
+  const auto optimizer = Optimizer::create(AdamW{}, parameters);
   for (int64_t step = 0; step < 10; ++step) golden_step(*optimizer, parameters, 0.1, step);
   const StateDict state = optimizer->state_dict();
   EXPECT_EQ(state.tensor("state.p0.step").item<float>(), 10);
@@ -173,7 +174,7 @@ TEST(Optimizer, AParameterThatSkipsStepsCountsItsOwnSteps) {
 }
 
 TEST(Optimizer, NumbersAreReadAndWrittenByName) {
-  const auto adam = Optimizer::create({.type = "AdamW", .lr = 0.5}, initial_parameters());
+  const auto adam = Optimizer::create(AdamW{.lr = 0.5}, initial_parameters());
   EXPECT_EQ(adam->group_count(), 1U);
   EXPECT_EQ(adam->names(), (std::vector<std::string>{"beta1", "beta2", "eps", "lr", "weight_decay"}));
   EXPECT_EQ(adam->get(0, "weight_decay"), 0.01);
@@ -187,7 +188,7 @@ TEST(Optimizer, NumbersAreReadAndWrittenByName) {
 
 TEST(Optimizer, DefaultsAreThoseOfTorch) {
   const auto expect_numbers = [](const std::string& type, const std::map<std::string, double>& expected) {
-    const auto optimizer = Optimizer::create({.type = type}, initial_parameters());
+    const auto optimizer = Optimizer::create(OptimizerOptions::of_type(type), initial_parameters());
     std::map<std::string, double> found;
     for (const std::string& name : optimizer->names()) found.emplace(name, optimizer->get(0, name));
     EXPECT_EQ(found, expected) << type;
@@ -205,14 +206,14 @@ TEST(Optimizer, DefaultsAreThoseOfTorch) {
 
 // Without a buffer it could not take effect.
 TEST(Optimizer, MomentumCannotComeLater) {
-  const auto sgd = Optimizer::create({.type = "SGD"}, initial_parameters());
+  const auto sgd = Optimizer::create(SGD{}, initial_parameters());
   expect_error<ConfigError>([&] { sgd->set(0, "momentum", 0.5); }, {"momentum = 0.5"});
-  const auto rmsprop = Optimizer::create({.type = "RMSprop"}, initial_parameters());
+  const auto rmsprop = Optimizer::create(RMSprop{}, initial_parameters());
   expect_error<ConfigError>([&] { rmsprop->set(0, "momentum", 0.5); }, {"'momentum'"});
 }
 
 TEST(Optimizer, MuonStepsMatricesItselfAndTheRestByAdamW) {
-  const auto muon = Optimizer::create({.type = "Muon"}, initial_parameters());
+  const auto muon = Optimizer::create(Muon{}, initial_parameters());
   const StateDict state = muon->state_dict();
   for (const char* matrix : {"p0", "p3"}) {
     EXPECT_TRUE(state.has(std::string("state.") + matrix + ".momentum_buffer"));
@@ -222,14 +223,14 @@ TEST(Optimizer, MuonStepsMatricesItselfAndTheRestByAdamW) {
     EXPECT_FALSE(state.has(std::string("state.") + other + ".momentum_buffer"));
     EXPECT_TRUE(state.has(std::string("state.") + other + ".exp_avg_sq"));
   }
-  expect_error<ConfigError>([] { Optimizer::create({.type = "Muon"}, {{"bias", at::ones({3})}}); }, {"[Muon]", "AdamW"});
+  expect_error<ConfigError>([] { Optimizer::create(Muon{}, {{"bias", at::ones({3})}}); }, {"[Muon]", "AdamW"});
 }
 
 // Its direction: singular values near 1, whatever those of the gradient are.
 TEST(Optimizer, MuonsStepIsNearlyOrthogonal) {
   for (const auto& sizes : {std::vector<int64_t>{6, 9}, std::vector<int64_t>{9, 6}}) {
     const Tensor weight = at::zeros(sizes).requires_grad_(true);
-    const auto optimizer = Optimizer::create({.type = "Muon", .lr = 1, .weight_decay = 0.0, .ns_steps = 10}, {{"weight", weight}});
+    const auto optimizer = Optimizer::create(Muon{.lr = 1, .weight_decay = 0.0, .ns_steps = 10}, {{"weight", weight}});
     weight.mutable_grad() = formula(sizes, 97, 0, 251, 128);
     step_optimizer(*optimizer);
     const double ratio = std::sqrt(std::max(1.0, static_cast<double>(sizes[0]) / static_cast<double>(sizes[1])));
@@ -243,48 +244,57 @@ TEST(Optimizer, ValidationNamesTheField) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();
   const auto expect_field = [](const std::string& field, const OptimizerOptions& options) {
-    expect_error<ConfigError>([&] { options.validate(); }, {"[OptimizerOptions]", field});
+    expect_error<ConfigError>([&] { options.validate(); }, {"[" + options.type() + "]", field});
     expect_error<ConfigError>([&] { Optimizer::create(options, initial_parameters()); }, {field});
   };
-  expect_field("type", {.type = "Rprop"});
+  expect_error<ConfigError>([] { OptimizerOptions::of_type("Rprop"); }, {"[OptimizerOptions]", "type", "'Rprop'"});
   for (const double bad : {-1e-9, nan, inf}) {
-    expect_field("lr", {.lr = bad});
-    expect_field("weight_decay", {.weight_decay = bad});
-    expect_field("eps", {.eps = bad});
-    expect_field("betas[0]", {.betas = {{bad, 0.9}}});
-    expect_field("betas[1]", {.betas = {{0.9, bad}}});
-    expect_field("momentum", {.type = "SGD", .momentum = bad});
-    expect_field("dampening", {.type = "SGD", .dampening = bad});
-    expect_field("alpha", {.type = "RMSprop", .alpha = bad});
-    expect_field("momentum_decay", {.type = "NAdam", .momentum_decay = bad});
-    expect_field("lr_decay", {.type = "Adagrad", .lr_decay = bad});
-    expect_field("initial_accumulator_value", {.type = "Adagrad", .initial_accumulator_value = bad});
-    expect_field("tolerance_grad", {.type = "LBFGS", .tolerance_grad = bad});
+    expect_field("lr", AdamW{.lr = bad});
+    expect_field("weight_decay", AdamW{.weight_decay = bad});
+    expect_field("eps", AdamW{.eps = bad});
+    expect_field("betas[0]", AdamW{.betas = {{bad, 0.9}}});
+    expect_field("betas[1]", AdamW{.betas = {{0.9, bad}}});
+    expect_field("momentum", SGD{.momentum = bad});
+    expect_field("dampening", SGD{.dampening = bad});
+    expect_field("alpha", RMSprop{.alpha = bad});
+    expect_field("momentum_decay", NAdam{.momentum_decay = bad});
+    expect_field("lr_decay", Adagrad{.lr_decay = bad});
+    expect_field("initial_accumulator_value", Adagrad{.initial_accumulator_value = bad});
+    expect_field("tolerance_grad", LBFGS{.tolerance_grad = bad});
   }
-  expect_field("betas[0]", {.betas = {{1.0, 0.9}}});
-  expect_field("betas[1]", {.betas = {{0.9, 1.0}}});
-  expect_field("dampening", {.type = "SGD", .dampening = 1.5});
-  expect_field("nesterov", {.type = "SGD", .nesterov = true});
-  expect_field("nesterov", {.type = "SGD", .momentum = 0.9, .dampening = 0.1, .nesterov = true});
-  expect_field("ns_steps", {.type = "Muon", .ns_steps = 0});
-  expect_field("adjust_lr_fn", {.type = "Muon", .adjust_lr_fn = "spectral"});
-  expect_field("line_search_fn", {.type = "LBFGS", .line_search_fn = "armijo"});
-  expect_field("max_iter", {.type = "LBFGS", .max_iter = 0});
-  OptimizerOptions({.lr = 0, .weight_decay = 0, .betas = {{0, 0}}, .eps = 0}).validate();
+  expect_field("betas[0]", AdamW{.betas = {{1.0, 0.9}}});
+  expect_field("betas[1]", AdamW{.betas = {{0.9, 1.0}}});
+  expect_field("dampening", SGD{.dampening = 1.5});
+  expect_field("nesterov", SGD{.nesterov = true});
+  expect_field("nesterov", SGD{.momentum = 0.9, .dampening = 0.1, .nesterov = true});
+  expect_field("ns_steps", Muon{.ns_steps = 0});
+  expect_field("adjust_lr_fn", Muon{.adjust_lr_fn = "spectral"});
+  expect_field("line_search_fn", LBFGS{.line_search_fn = "armijo"});
+  expect_field("max_iter", LBFGS{.max_iter = 0});
+  OptimizerOptions(AdamW{.lr = 0, .weight_decay = 0, .betas = {{0, 0}}, .eps = 0}).validate();
 }
 
-// It would be ignored without a word.
+// The compiler refuses it where the type is known.
 TEST(Optimizer, AnOptionThatTheTypeDoesNotHaveIsRefused) {
-  const auto expect_refused = [](const std::string& field, const OptimizerOptions& options) {
-    expect_error<ConfigError>([&] { options.validate(); }, {field, options.type, "leave it out"});
+  const auto expect_refused = [](const std::string& field, OptimizerOptions options, const OptionValue& value) {
+    expect_error<ConfigError>([&] { options.set(field, value); }, {"'" + field + "'", options.type(), "known: lr"});
   };
-  expect_refused("momentum", {.type = "AdamW", .momentum = 0.9});
-  expect_refused("amsgrad", {.type = "NAdam", .amsgrad = true});
-  expect_refused("betas", {.type = "SGD", .betas = {{0.9, 0.99}}});
-  expect_refused("eps", {.type = "Lion", .eps = 1e-8});
-  expect_refused("decoupled_weight_decay", {.type = "AdamW", .decoupled_weight_decay = true});
-  expect_refused("weight_decay", {.type = "LBFGS", .weight_decay = 0.1});
-  expect_refused("centered", {.type = "Adagrad", .centered = true});
+  expect_refused("momentum", AdamW{}, 0.9);
+  expect_refused("amsgrad", NAdam{}, true);
+  expect_refused("betas", SGD{}, std::vector{0.9, 0.99});
+  expect_refused("eps", Lion{}, 1e-8);
+  expect_refused("decoupled_weight_decay", AdamW{}, true);
+  expect_refused("weight_decay", LBFGS{}, 0.1);
+  expect_refused("centered", Adagrad{}, true);
+}
+
+TEST(Optimizer, ACopyOfOptionsIsItsOwn) {
+  const OptimizerOptions first = SGD{.lr = 0.5};
+  OptimizerOptions second = first;
+  second.set("lr", 0.25);
+  EXPECT_EQ(first.as<SGD>().lr, 0.5);
+  EXPECT_EQ(second.as<SGD>().lr, 0.25);
+  EXPECT_EQ(second.get_if<AdamW>(), nullptr);
 }
 
 TEST(Optimizer, ParametersItCannotTrainAreNamed) {
@@ -329,7 +339,7 @@ TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
   more.set("state.p0.unknown", at::zeros({2}));
   expect_refused(more, "state.p0.unknown");
   const std::string other_type = GetParam() == "SGD" ? "Adam" : "SGD";
-  expect_refused(Optimizer::create({.type = other_type}, initial_parameters())->state_dict(), other_type);
+  expect_refused(Optimizer::create(OptimizerOptions::of_type(other_type), initial_parameters())->state_dict(), other_type);
 }
 
 }  // namespace

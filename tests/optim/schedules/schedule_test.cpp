@@ -110,27 +110,27 @@ TEST(Schedule, NamesFieldAndRangeOfABadValue) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   bad({.type = "Cosin"}, {"type 'Cosin'", "Cosine", "WSD"});
   bad({.param_name = ""}, {"param_name"});
-  bad({.begin = -1}, {"begin -1", ">= 0"});
+  bad({.begin = -1}, {"begin is -1", ">= 0"});
   bad({.begin = 5, .end = 5}, {"end 5", "after begin"});
-  bad({.end = -2}, {"end -2", "-1"});
-  bad({.factor = -0.5}, {"factor -0.5", ">= 0"});
-  bad({.type = "Linear", .start_factor = nan}, {"start_factor nan"});
-  bad({.type = "Linear", .end_factor = -1}, {"end_factor -1"});
-  bad({.type = "Step"}, {"step_size 0", "at least 1"});
-  bad({.type = "Step", .step_size = 1, .gamma = 0}, {"gamma 0", "> 0"});
+  bad({.end = -2}, {"end is -2", "-1"});
+  bad({.factor = -0.5}, {"factor is -0.5", ">= 0"});
+  bad({.type = "Linear", .start_factor = nan}, {"start_factor is nan"});
+  bad({.type = "Linear", .end_factor = -1}, {"end_factor is -1"});
+  bad({.type = "Step"}, {"step_size is 0", "at least 1"});
+  bad({.type = "Step", .step_size = 1, .gamma = 0}, {"gamma is 0", "> 0"});
   bad({.type = "MultiStep"}, {"milestones ()", "ascending"});
   bad({.type = "MultiStep", .milestones = {3, 2}}, {"milestones (3, 2)", "ascending"});
   bad({.type = "MultiStep", .milestones = {0, 2}}, {"milestones", ">= 1"});
-  bad({.type = "Exponential", .gamma = -0.9}, {"gamma -0.9", "> 0"});
-  bad({.type = "Cosine", .T_max = -3}, {"T_max -3", ">= 0"});
-  bad({.type = "Cosine", .eta_min = -1}, {"eta_min -1"});
-  bad({.type = "Cosine", .eta_min_ratio = 1.5}, {"eta_min_ratio 1.5", "[0, 1]"});
+  bad({.type = "Exponential", .gamma = -0.9}, {"gamma is -0.9", "> 0"});
+  bad({.type = "Cosine", .T_max = -3}, {"T_max is -3", ">= 0"});
+  bad({.type = "Cosine", .eta_min = -1}, {"eta_min is -1"});
+  bad({.type = "Cosine", .eta_min_ratio = 1.5}, {"eta_min_ratio is 1.5", "[0, 1]"});
   bad({.type = "Cosine", .eta_min = 0.1, .eta_min_ratio = 0.5}, {"eta_min 0.1", "not both"});
-  bad({.type = "Polynomial", .power = 0}, {"power 0", "> 0"});
+  bad({.type = "Polynomial", .power = 0}, {"power is 0", "> 0"});
   bad({.type = "CosineRestart"}, {"periods ()", "at least 1"});
   bad({.type = "CosineRestart", .periods = {5, 0}}, {"periods (5, 0)", "at least 1"});
   bad({.type = "CosineRestart", .periods = {5, 5}, .restart_weights = {1}}, {"restart_weights (1)", "each of periods"});
-  bad({.type = "CosineRestart", .periods = {5}, .restart_weights = {-1}}, {"restart_weights -1", "> 0"});
+  bad({.type = "CosineRestart", .periods = {5}, .restart_weights = {-1}}, {"restart_weights[0] is -1", "> 0"});
   EXPECT_NO_THROW(ScheduleOptions{.step_size = -5}.validate());  // not a field of Constant
 }
 
@@ -138,13 +138,13 @@ TEST(Schedule, NamesFieldAndRangeOfABadCycleDecayOrPlateau) {
   const auto cycle = [](const OneCycleOptions& options, const std::vector<std::string>& parts) {
     expect_error<ConfigError>([&] { ScheduleOptions{.type = "OneCycle", .one_cycle = options}.validate(); }, parts);
   };
-  cycle({.eta_max = -1}, {"eta_max -1", ">= 0"});
-  cycle({.total_steps = -1}, {"total_steps -1", ">= 0"});
-  cycle({.pct_start = 1.5}, {"pct_start 1.5", "[0, 1]"});
-  cycle({.anneal_strategy = "sin"}, {"anneal_strategy sin", "cos or linear"});
-  cycle({.div_factor = 0}, {"div_factor 0", "> 0"});
-  cycle({.final_div_factor = -2}, {"final_div_factor -2", "> 0"});
-  cycle({.max_momentum = 1}, {"max_momentum 1", "[0, 1)"});
+  cycle({.eta_max = -1}, {"eta_max is -1", ">= 0"});
+  cycle({.total_steps = -1}, {"total_steps is -1", ">= 0"});
+  cycle({.pct_start = 1.5}, {"pct_start is 1.5", "[0, 1]"});
+  cycle({.anneal_strategy = "sin"}, {"anneal_strategy is 'sin'", "cos, linear"});
+  cycle({.div_factor = 0}, {"div_factor is 0", "> 0"});
+  cycle({.final_div_factor = -2}, {"final_div_factor is -2", "> 0"});
+  cycle({.max_momentum = 1}, {"max_momentum is 1", "[0, 1)"});
 
   const auto wsd = [](const WsdOptions& options, const std::vector<std::string>& parts) {
     expect_error<ConfigError>([&] { ScheduleOptions{.type = "WSD", .wsd = options}.validate(); }, parts);
@@ -153,22 +153,22 @@ TEST(Schedule, NamesFieldAndRangeOfABadCycleDecayOrPlateau) {
   wsd({.decay_steps = 5, .decay_ratio = 0.1}, {"decay_steps 5", "either"});
   wsd({.warmup_steps = 5, .warmup_ratio = 0.1, .decay_steps = 1}, {"warmup_ratio 0.1", "not both"});
   wsd({.warmup_ratio = 0.6, .decay_ratio = 0.6}, {"warmup_ratio + decay_ratio 1.2", "at most 1"});
-  wsd({.decay_ratio = -0.1}, {"decay_ratio -0.1", "[0, 1]"});
-  wsd({.decay_steps = 5, .decay_type = "exp"}, {"decay_type exp", "linear, sqrt or cosine"});
+  wsd({.decay_ratio = -0.1}, {"decay_ratio is -0.1", "[0, 1]"});
+  wsd({.decay_steps = 5, .decay_type = "exp"}, {"decay_type is 'exp'", "linear, sqrt, cosine"});
 
   const auto plateau = [](const PlateauOptions& options, const std::vector<std::string>& parts) {
     expect_error<ConfigError>([&] { ScheduleOptions{.type = "ReduceOnPlateau", .plateau = options}.validate(); },
                               parts);
   };
   plateau({.monitor = ""}, {"monitor"});
-  plateau({.rule = "min"}, {"rule min", "less or greater"});
-  plateau({.factor = 1}, {"factor 1", "(0, 1)"});
-  plateau({.patience = -1}, {"patience -1", ">= 0"});
-  plateau({.threshold = -1}, {"threshold -1", ">= 0"});
-  plateau({.threshold_rule = "relative"}, {"threshold_rule relative", "rel or abs"});
-  plateau({.cooldown = -1}, {"cooldown -1", ">= 0"});
-  plateau({.min_value = -1}, {"min_value -1", ">= 0"});
-  plateau({.eps = -1}, {"eps -1", ">= 0"});
+  plateau({.rule = "min"}, {"rule is 'min'", "less, greater"});
+  plateau({.factor = 1}, {"factor is 1", "(0, 1)"});
+  plateau({.patience = -1}, {"patience is -1", ">= 0"});
+  plateau({.threshold = -1}, {"threshold is -1", ">= 0"});
+  plateau({.threshold_rule = "relative"}, {"threshold_rule is 'relative'", "rel, abs"});
+  plateau({.cooldown = -1}, {"cooldown is -1", ">= 0"});
+  plateau({.min_value = -1}, {"min_value is -1", ">= 0"});
+  plateau({.eps = -1}, {"eps is -1", ">= 0"});
 }
 
 }  // namespace

@@ -1,0 +1,152 @@
+#include "base/options.h"
+
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace duet {
+
+Range Range::or_infinity() const {
+  Range range = *this;
+  range.infinite = true;
+  return range;
+}
+
+bool Range::holds(double value) const {
+  if (std::isinf(value)) return infinite && value > 0;
+  return (above_low ? value > low : value >= low) && (below_high ? value < high : value <= high);
+}
+
+Range at_least(double low) { return {.low = low}; }
+Range above(double low) { return {.low = low, .above_low = true}; }
+Range between(double low, double high) { return {.low = low, .high = high}; }
+Range up_to_below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
+Range inside(double low, double high) { return {.low = low, .high = high, .above_low = true, .below_high = true}; }
+
+namespace {
+
+std::string number_text(double value) {
+  char digits[32];
+  return std::string(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+template <class Item>
+std::string item_text(const Item& item) {
+  if constexpr (std::is_same_v<Item, double>) return number_text(item);
+  else if constexpr (std::is_same_v<Item, int64_t>) return std::to_string(item);
+  else return item;
+}
+
+bool is_integer(const OptionField& field) {
+  return field.kind == OptionField::Kind::kInteger || field.kind == OptionField::Kind::kIntegers;
+}
+
+void check_one(const std::string& struct_name, const OptionField& field, const std::string& place, const std::string& text, bool fits) {
+  if (fits) return;
+  throw ConfigError(c10::str("[", struct_name, "] ", place, " is ", text, ", expected ", expected_of(field)));
+}
+
+void check_number(const std::string& struct_name, const OptionField& field, const std::string& place, double value) {
+  check_one(struct_name, field, place, c10::str(value), field.range.holds(value));
+}
+
+void check_word(const std::string& struct_name, const OptionField& field, const std::string& word) {
+  const auto& choices = field.choices;
+  const bool known = choices.empty() || std::find(choices.begin(), choices.end(), word) != choices.end();
+  if (known) return;
+  throw ConfigError(c10::str("[", struct_name, "] ", field.name, " is '", word, "', expected ", expected_of(field), did_you_mean(word, choices)));
+}
+
+}  // namespace
+
+std::string text_of(const OptionValue& value) {
+  return std::visit(
+      [](const auto& held) -> std::string {
+        using T = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<T, std::monostate>) return "none";
+        else if constexpr (std::is_same_v<T, bool>) return held ? "true" : "false";
+        else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) return item_text(held);
+        else {
+          std::string text;
+          for (const auto& item : held) text += (text.empty() ? "" : ", ") + item_text(item);
+          return "[" + text + "]";
+        }
+      },
+      value);
+}
+
+std::string expected_of(const OptionField& field) {
+  if (!field.expected.empty()) return field.expected;
+  if (!field.choices.empty()) return join(field.choices);
+  const Range& range = field.range;
+  std::string text = is_integer(field) ? "an integer" : "a number";
+  if (std::isfinite(range.low) && std::isfinite(range.high)) {
+    if (is_integer(field)) return c10::str(text, " from ", number_text(range.low), " to ", number_text(range.high));
+    return c10::str(text, " in ", range.above_low ? "(" : "[", range.low, ", ", range.high, range.below_high ? ")" : "]");
+  }
+  if (std::isfinite(range.low)) text += c10::str(range.above_low ? " > " : " >= ", range.low);
+  return text + (range.infinite ? " or inf" : "");
+}
+
+void check_option(const std::string& struct_name, const OptionField& field, const OptionValue& value) {
+  const auto check_all = [&](const auto& numbers) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      check_number(struct_name, field, c10::str(field.name, "[", i, "]"), static_cast<double>(numbers[i]));
+    }
+  };
+  if (const auto* number = std::get_if<int64_t>(&value)) {
+    check_one(struct_name, field, field.name, std::to_string(*number), field.range.holds(static_cast<double>(*number)));
+  }
+  if (const auto* number = std::get_if<double>(&value)) check_number(struct_name, field, field.name, *number);
+  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) check_all(*numbers);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) check_all(*numbers);
+  if (const auto* word = std::get_if<std::string>(&value)) check_word(struct_name, field, *word);
+  if (const auto* words = std::get_if<std::vector<std::string>>(&value)) {
+    for (const std::string& word : *words) check_word(struct_name, field, word);
+  }
+}
+
+const OptionField* OptionFields::find(const std::string& name) const {
+  const auto found = std::find_if(begin(), end(), [&](const OptionField& field) { return field.name == name; });
+  return found == end() ? nullptr : &*found;
+}
+
+void OptionFields::check(const void* options) const {
+  for (const OptionField& field : fields_) {
+    if (field.get) check_option(name_, field, field.get(options));
+  }
+  for (const auto& rule : rules_) rule(options);
+}
+
+std::string OptionFields::lines(const void* options) const {
+  std::string lines;
+  for (const OptionField& field : fields_) {
+    if (field.get) lines += field.name + ": " + text_of(field.get(options)) + "\n";
+  }
+  return lines;
+}
+
+std::size_t detail::place_of(const std::string& word, const std::vector<std::string>& words) {
+  return static_cast<std::size_t>(std::find(words.begin(), words.end(), word) - words.begin());
+}
+
+void* AnyOptions::mutable_data() {
+  if (values_.use_count() > 1) values_ = copy_(values_.get());
+  return values_.get();
+}
+
+void AnyOptions::set(const std::string& name, const OptionValue& value) {
+  const OptionField* field = fields_->find(name);
+  if (field == nullptr) {
+    std::vector<std::string> names;
+    for (const OptionField& known : *fields_) names.push_back(known.name);
+    throw ConfigError(c10::str("[", fields_->name(), "] has no option '", name, "'; ", known_and_nearest(name, names)));
+  }
+  field->set(mutable_data(), value);
+}
+
+}  // namespace duet

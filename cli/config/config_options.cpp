@@ -1,0 +1,164 @@
+#include "cli/config/config_options.h"
+
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "cli/config/config_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace duet {
+
+namespace {
+
+using Kind = OptionField::Kind;
+constexpr double kMostOfInt = std::numeric_limits<int>::max();
+
+bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
+
+bool is_integer(const OptionField& field) { return field.kind == Kind::kInteger || field.kind == Kind::kIntegers; }
+
+// Counts are multiplied with one another: what has no end of its own ends here.
+double highest(const OptionField& field) {
+  const Range& range = field.range;
+  return is_integer(field) && std::isfinite(range.low) && std::isinf(range.high) ? kMostOfInt : range.high;
+}
+
+std::string number_text(double value) { return text_of(OptionValue(value)); }
+
+// "above 0 and at most 1"
+std::string bounds_text(const OptionField& field) {
+  const Range& range = field.range;
+  const double high = highest(field);
+  std::string text = (range.above_low ? "above " : "of at least ") + number_text(range.low);
+  if (std::isfinite(high)) return text + " and at most " + (is_integer(field) ? c10::str(static_cast<int64_t>(high)) : number_text(high));
+  return range.infinite ? text : text + " and below infinity";
+}
+
+// One number, whose place is the key itself. A real number between two ends is left to the check of the whole.
+void check_bounds(const ConfigNode& node, const std::string& key, const OptionField& field, double value) {
+  const bool one_end = std::isfinite(field.range.low) && std::isinf(field.range.high);
+  if (!is_integer(field) && !one_end) return;
+  if (field.range.holds(value) && value <= highest(field)) return;
+  if (!field.expected.empty()) node.fail_value(key, field.expected);
+  node.fail_value(key, (is_integer(field) ? "an integer " : "a number ") + bounds_text(field));
+}
+
+void check_choice(const ConfigNode& node, const std::string& key, const OptionField& field, const std::string& value) {
+  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
+  if (!field.expected.empty()) node.fail_value(key, field.expected);
+  node.fail_value(key, c10::str("one of ", join(field.choices), did_you_mean(value, field.choices)));
+}
+
+template <class T>
+void read_value(const ConfigNode& node, const std::string& key, const OptionField& field, void* options) {
+  const std::optional<T> given = field.required ? node.need<T>(key) : node.find<T>(key);
+  if (!given) {
+    const OptionValue fallback = field.get(options);  // becomes part of the dump
+    const T* value = std::get_if<T>(&fallback);
+    if (value != nullptr && fallback != OptionValue(std::string())) node.read<T>(key, *value);
+    return;
+  }
+  if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) check_bounds(node, key, field, static_cast<double>(*given));
+  if constexpr (std::is_same_v<T, std::string>) check_choice(node, key, field, *given);
+  field.set(options, *given);
+}
+
+template <class Item>
+void read_list(const ConfigNode& node, const std::string& key, const OptionField& field, void* options) {
+  if (field.or_one && node.child(key).kind() == ConfigNode::Kind::kValue) {
+    return field.set(options, std::vector<Item>{node.need<Item>(key)});
+  }
+  const std::optional<std::vector<Item>> given = node.find<std::vector<Item>>(key);
+  if (given && field.count > 0 && given->size() != field.count) {
+    node.fail(key, c10::str("has ", given->size(), " numbers, expected ", field.count));
+  }
+  if constexpr (std::is_same_v<Item, int64_t>) {
+    for (const int64_t item : given.value_or(std::vector<int64_t>())) {
+      if (static_cast<double>(item) > field.range.high) node.fail(key, c10::str("holds ", item, ", expected at most ", number_text(field.range.high)));
+    }
+  }
+  read_value<std::vector<Item>>(node, key, field, options);
+}
+
+// Which of the two names the config uses.
+std::string key_in(const ConfigNode& node, const OptionField& field) {
+  if (field.other_key.empty() || !is_set(node.child(field.other_key))) return field.key;
+  if (is_set(node.child(field.key))) {
+    node.fail(field.other_key, "is set beside " + field.key + ", which is the same; remove one");
+  }
+  return field.other_key;
+}
+
+void read_field(const ConfigNode& beside, const OptionField& field, void* options) {
+  if (field.by_hand) return;
+  const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
+  const ConfigNode& node = is_set(section) ? section : beside;
+  const std::string key = key_in(node, field);
+  switch (field.kind) {
+    case Kind::kBool: return read_value<bool>(node, key, field, options);
+    case Kind::kInteger:
+      if (field.type == "bytes") return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
+      return read_value<int64_t>(node, key, field, options);
+    case Kind::kNumber: return read_value<double>(node, key, field, options);
+    case Kind::kText: return read_value<std::string>(node, key, field, options);
+    case Kind::kIntegers: return read_list<int64_t>(node, key, field, options);
+    case Kind::kNumbers: return read_list<double>(node, key, field, options);
+    case Kind::kTexts: return read_list<std::string>(node, key, field, options);
+    case Kind::kOther: return;
+  }
+}
+
+std::string type_text(const OptionField& field) {
+  if (!field.type.empty()) return field.type;
+  if (!field.choices.empty() && field.kind == Kind::kText) return join(field.choices);
+  switch (field.kind) {
+    case Kind::kBool: return "true/false";
+    case Kind::kInteger: return "integer";
+    case Kind::kNumber: return "number";
+    case Kind::kText: return "text";
+    case Kind::kIntegers: return "list of integers";
+    case Kind::kNumbers: return "list of numbers";
+    case Kind::kTexts: return field.choices.empty() ? "list of text" : "list of " + join(field.choices);
+    case Kind::kOther: return "map";
+  }
+  return "";
+}
+
+std::string range_text(const OptionField& field) {
+  const Range& range = field.range;
+  if (field.kind == Kind::kOther || field.by_hand || !std::isfinite(range.low)) return "";
+  const bool bounded = std::isfinite(range.high) && range.high < kMostOfInt;
+  if (bounded && (range.above_low || range.below_high)) {
+    return c10::str("in ", range.above_low ? "(" : "[", number_text(range.low), ", ", number_text(range.high), range.below_high ? ")" : "]");
+  }
+  if (bounded) return number_text(range.low) + " to " + number_text(range.high);
+  return (range.above_low ? "above " : "at least ") + number_text(range.low);
+}
+
+// As YAML, so that it can be copied.
+std::string default_text(const OptionField& field, const void* options) {
+  if (field.by_hand || field.required || options == nullptr) return field.fallback;
+  const OptionValue value = field.get(options);
+  if (const auto* word = std::get_if<std::string>(&value)) return word->empty() ? "" : yaml_scalar(*word, false);
+  return value.index() == 0 ? "" : text_of(value);
+}
+
+}  // namespace
+
+void read_fields(const ConfigNode& node, const OptionFields& fields, void* options) {
+  for (const OptionField& field : fields) read_field(node, field, options);
+}
+
+std::vector<ConfigKey> keys_of(const OptionFields& fields, const void* options, const std::string& section) {
+  std::vector<ConfigKey> keys;
+  for (const OptionField& field : fields) {
+    const std::string also = field.other_key.empty() ? "" : "; also called " + field.other_key;
+    keys.push_back({join_path(section, field.key), type_text(field), range_text(field), default_text(field, options), field.meaning + also,
+                    field.required});
+  }
+  return keys;
+}
+
+}  // namespace duet

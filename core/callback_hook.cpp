@@ -1,0 +1,48 @@
+#include "core/callback_hook.h"
+
+#include "base/error.h"
+
+#include <utility>
+
+namespace duet {
+
+CallbackHook::CallbackHook(std::string name, int priority, std::vector<std::string> after)
+    : name_(std::move(name)), priority_(priority), after_(std::move(after)) {
+  for (int point = 0; point < static_cast<int>(HookPoint::kCount); ++point)
+    set_used(static_cast<HookPoint>(point), false);
+}
+
+CallbackHook& CallbackHook::on(HookPoint point, Callback callback) {
+  require<ConfigError>(
+      point != HookPoint::kInStep && point != HookPoint::kCount,
+      "[CallbackHook] found in_step in on(), expected a point that takes a TrainContext; use on_step()");
+  if (!callback) {
+    throw ConfigError("[CallbackHook] found no callback for " + std::string(to_string(point)) + " of '" + name_ +
+                      "', expected something to call; give one");
+  }
+  callbacks_[point].push_back(std::move(callback));
+  set_used(point, true);
+  return *this;
+}
+
+CallbackHook& CallbackHook::on_step(StepCallback callback) {
+  if (!callback) {
+    throw ConfigError("[CallbackHook] found no callback for in_step of '" + name_ +
+                      "', expected something to call; give one");
+  }
+  step_callbacks_.push_back(std::move(callback));
+  set_used(HookPoint::kInStep, true);
+  return *this;
+}
+
+void CallbackHook::in_step(StepView& context) {
+  for (const StepCallback& callback : step_callbacks_) callback(context);
+}
+
+void CallbackHook::call(HookPoint point, TrainContext& context) {
+  const auto found = callbacks_.find(point);
+  if (found == callbacks_.end()) return;
+  for (const Callback& callback : found->second) callback(context);
+}
+
+}  // namespace duet

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "core/loop_options.h"
+#include "core/train_context.h"
+#include "data/data_source.h"
+
+#include <cstdint>
+
+namespace duet {
+
+class RankSync;
+
+// How many steps an epoch takes and where the epochs of a run lie, all ranks alike. A resumed run may be in an epoch
+// whose first steps took other numbers of samples than those to come.
+class EpochPlan {
+ public:
+  EpochPlan(const LoopOptions& options, Progress& progress) : options_(options), progress_(progress) {}
+
+  // Before the run opens.
+  void make(const DataSource& data, RankSync& ranks);
+  // A loop of the user's own has no epochs that a trainer knows of.
+  void forget();
+  void next_epoch() { length_ = progress_.steps_per_epoch; }
+
+  bool is_used_up() const { return length_ > 0 && progress_.step_in_epoch >= length_; }
+  bool limits_reached() const;
+  // Micro-batches that the next step reads.
+  int64_t next_micro_batches() const;
+
+ private:
+  int64_t steps_left(const DataSource& data) const;
+  void warn_of_other_epochs() const;
+
+  const LoopOptions& options_;
+  Progress& progress_;
+  int64_t length_ = 0;  // steps of the epoch that runs now; 0: unknown
+};
+
+}  // namespace duet

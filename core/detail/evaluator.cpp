@@ -1,0 +1,188 @@
+#include "core/detail/evaluator.h"
+
+#include "base/detail/checked_indices.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "core/detail/micro_batch_reader.h"
+#include "core/detail/rank_sync.h"
+#include "core/detail/time_limit.h"
+#include "core/hook_list.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <optional>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+struct PassPoints {
+  HookPoint before, before_epoch, before_iter, after_iter, after_epoch, after;
+};
+
+constexpr PassPoints kVal = {HookPoint::kBeforeVal, HookPoint::kBeforeValEpoch, HookPoint::kBeforeValIter,
+                             HookPoint::kAfterValIter, HookPoint::kAfterValEpoch, HookPoint::kAfterVal};
+constexpr PassPoints kTest = {HookPoint::kBeforeTest, HookPoint::kBeforeTestEpoch, HookPoint::kBeforeTestIter,
+                              HookPoint::kAfterTestIter, HookPoint::kAfterTestEpoch, HookPoint::kAfterTest};
+constexpr PassPoints kPredict = {HookPoint::kBeforePredict,     HookPoint::kBeforePredictEpoch,
+                                 HookPoint::kBeforePredictIter, HookPoint::kAfterPredictIter,
+                                 HookPoint::kAfterPredictEpoch, HookPoint::kAfterPredict};
+
+// What a pass lends to hooks is taken back and the model trains again, however the pass ends.
+class PassScope {
+ public:
+  explicit PassScope(TrainContext& context) : context_(context) {
+    context_.task.train(false);
+    context_.evaluation.batch_index = 0;
+  }
+  ~PassScope() {
+    context_.evaluation.batch = nullptr;
+    context_.evaluation.outputs = nullptr;
+    context_.task.train(true);
+  }
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  TrainContext& context_;
+};
+
+// A run that is interrupted does not wait for the end of a pass.
+bool interrupted(const RunControl& control) {
+  return control.outcome == RunOutcome::kRunning && control.stop_outcome == RunOutcome::kInterrupted;
+}
+
+std::string full_name(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "/" + name;
+}
+
+void publish_table(const std::string& prefix, const Metric& metric, const RunLog& log) {
+  const std::string table = metric.text();
+  if (table.empty()) return;
+  const std::vector<std::string> names = metric.names();
+  log.text(full_name(prefix, names.empty() ? "table" : names.front() + "_table"), table);
+  log_info((prefix.empty() ? "" : prefix + ":") + "\n" + table);
+}
+
+// The first result in the metric's own order; empty if it has none.
+std::string first_of(const std::string& prefix, const Metric& metric, const MetricValues& part) {
+  for (const std::string& name : metric.names()) {
+    if (part.count(name) != 0) return full_name(prefix, name);
+  }
+  return {};
+}
+
+void merge_results(const std::string& prefix, const MetricValues& part, MetricValues& all) {
+  for (const auto& [name, value] : part) {
+    const std::string full = full_name(prefix, name);
+    if (!all.emplace(full, value).second) {
+      throw ConfigError("[BaseTrainer] two metrics report '" + full +
+                        "', expected different names; give one of them a prefix in add_metric()");
+    }
+  }
+}
+
+}  // namespace
+
+// What a pass calls: `visit` for every batch, on the device and as it came, and `finish` when all were seen.
+struct Evaluator::Pass {
+  const char* name;
+  const PassPoints& points;
+  int64_t limit;  // batches; 0: all
+  bool all_ranks_take_part;
+  std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;
+  std::function<void()> finish = [] {};
+};
+
+void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
+  require<ConfigError>(metric != nullptr, "[BaseTrainer] the metric is null; give one");
+  metrics_.push_back({std::move(prefix), std::move(metric)});
+}
+
+void Evaluator::run(const Pass& pass, DataSource& data) {
+  auto& [hooks, context, reader, ranks, time_limit] = parts_;
+  const at::NoGradGuard no_grad;
+  const PassScope scope(context);
+  int64_t& index = context.evaluation.batch_index;
+  data.set_shard(context.communicator->rank(), context.communicator->world_size());
+  hooks.call(pass.points.before, context);
+  hooks.call(pass.points.before_epoch, context);
+  data.start_epoch(0);
+  if (pass.all_ranks_take_part) ranks.check_data(data, pass.name);
+  for (; !interrupted(context.control) && (pass.limit == 0 || index < pass.limit); ++index) {
+    const std::optional<Batch> host = data.next();
+    if (!host) break;
+    const Batch batch = reader.to_device(*host);
+    context.evaluation.batch = &batch;
+    hooks.call(pass.points.before_iter, context);
+    const NamedTensors outputs =
+        with_checked_indices("evaluation batch", index, [&] { return pass.visit(batch, *host); });
+    context.evaluation.outputs = &outputs;
+    hooks.call(pass.points.after_iter, context);
+    context.evaluation.outputs = nullptr;
+    context.evaluation.batch = nullptr;
+  }
+  if (pass.all_ranks_take_part && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
+  if (!interrupted(context.control)) {
+    pass.finish();
+    hooks.call(pass.points.after_epoch, context);
+  }
+  hooks.call(pass.points.after, context);
+}
+
+void Evaluator::collect(MeanLoss& mean_loss) {
+  CurrentEvaluation& evaluation = parts_.context.evaluation;
+  std::vector<Metric*> all_metrics{&mean_loss};
+  for (const NamedMetric& entry : metrics_) all_metrics.push_back(entry.metric.get());
+  parts_.ranks.sum_metrics(all_metrics, parts_.reader.device());
+  MetricValues all = mean_loss.compute();
+  for (const auto& [prefix, metric] : metrics_) {
+    const MetricValues part = metric->compute();
+    if (evaluation.first_metric.empty()) evaluation.first_metric = first_of(prefix, *metric, part);
+    merge_results(prefix, part, all);
+    publish_table(prefix, *metric, parts_.context.log);
+  }
+  evaluation.metrics = std::move(all);
+}
+
+void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()>& on_results) {
+  TrainContext& context = parts_.context;
+  MeanLoss mean_loss;
+  for (const NamedMetric& entry : metrics_) entry.metric->reset();
+  context.evaluation.metrics.clear();
+  context.evaluation.first_metric.clear();
+  const auto visit = [&](const Batch& batch, const Batch& host) {
+    parts_.time_limit.check(context.control);
+    NamedTensors outputs = context.task.validation_step(batch);
+    const double weight = context.task.weight(host);  // without a wait for the device
+    mean_loss.add(batch, outputs, weight);
+    for (const NamedMetric& entry : metrics_) entry.metric->add(batch, outputs, weight);
+    return outputs;
+  };
+  const bool test = kind == Kind::kTest;
+  const Pass pass{.name = test ? "test" : "validation",
+                  .points = test ? kTest : kVal,
+                  .limit = test ? limits_.test : limits_.validation,
+                  .all_ranks_take_part = true,
+                  .visit = visit,
+                  .finish = [&] {
+                    collect(mean_loss);
+                    if (on_results) on_results();
+                  }};
+  parts_.ranks.report(pass.name);
+  parts_.ranks.set_patient(true);  // ranks come to the end of their shards at different times
+  run(pass, data);
+  parts_.ranks.set_patient(false);
+}
+
+void Evaluator::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
+  const auto visit = [&](const Batch& batch, const Batch&) {
+    NamedTensors outputs = parts_.context.task.predict(batch);
+    if (sink) sink(batch, outputs);
+    return outputs;
+  };
+  run({.name = "predict", .points = kPredict, .limit = limits_.prediction, .all_ranks_take_part = false, .visit = visit}, data);
+}
+
+}  // namespace duet

@@ -1,0 +1,73 @@
+#include "core/detail/micro_batch_reader.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace duet {
+
+namespace {
+
+void check_plain_data(const Batch& batch) {
+  for (const auto& [name, tensor] : batch.items()) {
+    if (!tensor.requires_grad()) continue;
+    throw DataError("[BaseTrainer] batch tensor '" + name + "' requires a gradient, expected plain data; " +
+                    "detach() it, and call requires_grad_() on a copy inside training_step if the loss needs that");
+  }
+}
+
+bool is_on(at::Device device, const Batch& batch) {
+  const NamedTensors& items = batch.items();
+  return std::all_of(items.begin(), items.end(), [&](const auto& item) { return item.second.device() == device; });
+}
+
+}  // namespace
+
+MicroBatches MicroBatchReader::read(DataSource& data, int64_t count, int64_t step) {
+  std::vector<Batch> batches;
+  while (static_cast<int64_t>(batches.size()) < count) {
+    std::optional<Batch> batch = data.next();
+    if (!batch) break;
+    batches.push_back(std::move(*batch));
+  }
+  return prepare(std::move(batches), step);
+}
+
+MicroBatches MicroBatchReader::prepare(std::vector<Batch> batches, int64_t step) {
+  MicroBatches prepared;
+  for (Batch& batch : batches) {
+    const double weight = weight_of(batch, step);
+    check_plain_data(batch);
+    if (weight == 0) {
+      ++prepared.weightless;
+      continue;
+    }
+    prepared.total += weight;
+    prepared.weights.push_back(weight);
+    prepared.batches.push_back(is_on(device_, batch) ? std::move(batch) : copy_.to_device(batch));
+  }
+  warn_of_weightless(prepared, step);
+  return prepared;
+}
+
+double MicroBatchReader::weight_of(const Batch& batch, int64_t step) const {
+  const double weight = task_.weight(batch);
+  if (weight >= 0 && std::isfinite(weight)) return weight;
+  throw DataError(c10::str("[BaseTrainer] a micro-batch of step ", step, " has weight ", weight,
+                           ", expected a count >= 0; check Task::weight and the batch"));
+}
+
+void MicroBatchReader::warn_of_weightless(const MicroBatches& micro_batches, int64_t step) {
+  if (micro_batches.weightless == 0 || std::exchange(warned_of_weightless_, true)) return;
+  log_warning(c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ", step,
+                       " have weight 0 and are left out, as all others of this kind will be; this is said once. If that ",
+                       "is not meant, check Task::weight and the data"));
+}
+
+}  // namespace duet

@@ -1,0 +1,194 @@
+#include "core/detail/rank_sync.h"
+
+#include "base/detail/tensor_compare.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "core/detail/rank_state.h"
+#include "core/detail/same_data.h"
+#include "core/train_step.h"
+#include "distributed/detail/text_difference.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace duet {
+
+RankSync::RankSync(TrainStep& step, TrainContext& context)
+    : step_(step), context_(context), ranks_(step.communicator()) {}
+
+StepDecision RankSync::exchange(StepReport report) {
+  report.stops = !context_.control.stop_reason.empty();
+  report.interrupted = context_.control.stop_outcome == RunOutcome::kInterrupted;
+  return is_alone() ? decide({&report, 1}) : decide(ranks_.gather(report));
+}
+
+StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
+  const auto own = static_cast<std::size_t>(ranks_.rank());
+  StepDecision decision;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const StepReport& said = all[rank];
+    if (said.place != all[own].place) {
+      throw ConfigError(c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ", ranks_.rank(),
+                                 " after step ", context_.progress.step, ", expected all at the same; give every rank ",
+                                 "the same limits, intervals, validation data and hooks"));
+    }
+    if (said.stops && decision.stopping_rank < 0) {
+      decision.stopping_rank = static_cast<int64_t>(rank);
+      decision.stop_outcome = said.interrupted ? RunOutcome::kInterrupted : RunOutcome::kStopped;
+    }
+    decision.has_data = decision.has_data || said.micro_batches > 0;
+    decision.total_weight += said.weight;
+    decision.samples += said.samples;
+    decision.same_layout = decision.same_layout && said.fingerprint == all[0].fingerprint;
+    decision.epoch_steps = std::max(decision.epoch_steps, said.epoch_steps);
+  }
+  const bool unknown = std::any_of(all.begin(), all.end(), [](const StepReport& said) { return said.epoch_steps == 0; });
+  if (unknown) decision.epoch_steps = 0;
+  return decision;
+}
+
+StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
+  own.samples_elsewhere = 0;
+  const int64_t samples = own.samples();
+  const StepDecision decision = exchange({.place = SyncPlace::kBeforeStep, .micro_batches = own.fetched(), .weight = own.total,
+                                          .samples = samples, .fingerprint = step_.fingerprint()});
+  if (stops_count && decision.stopping_rank >= 0) {
+    adopt_stop(decision);
+    return decision;
+  }
+  own.total = decision.total_weight;
+  own.samples_elsewhere = decision.samples - samples;
+  same_layout_ = decision.same_layout || !decision.has_data;
+  if (!same_layout_) step_.recheck_ranks();
+  if (decision.has_data) warn_of_same_batches(own);
+  return decision;
+}
+
+void RankSync::adopt_stop(const StepDecision& decision) {
+  stop_agreed_ = true;
+  const std::string reason = ranks_.broadcast(context_.control.stop_reason, decision.stopping_rank);
+  if (context_.control.stop_reason.empty()) context_.control.request_stop(c10::str("rank ", decision.stopping_rank, ": ", reason));
+  context_.control.stop_outcome = decision.stop_outcome;
+}
+
+void RankSync::agree_on_stop() {
+  if (stop_agreed_ || is_alone()) return;
+  const StepDecision decision = exchange({.place = SyncPlace::kBetweenSteps});
+  if (decision.stopping_rank >= 0) adopt_stop(decision);
+}
+
+// Hooks may change hyper-parameters until the step begins, so a path is known only then: after the report.
+StepPath RankSync::common_path(StepPath own, bool ranks_need_same_path) {
+  if (!same_layout_) return StepPath::kEager;
+  if (!ranks_need_same_path) return own;
+  const std::vector<StepPath> all = ranks_.gather(own);
+  const bool same = std::all_of(all.begin(), all.end(), [own](StepPath path) { return path == own; });
+  return same ? own : StepPath::kEager;
+}
+
+void RankSync::start_run() {
+  stop_agreed_ = false;
+  ranks_.set_running(false);
+}
+
+int64_t RankSync::agree_on_epoch(int64_t steps) {
+  return exchange({.place = SyncPlace::kAtStart, .epoch_steps = steps}).epoch_steps;
+}
+
+void RankSync::check_data(const DataSource& data, const char* what) {
+  if (is_alone()) return;
+  exchange({.place = SyncPlace::kBeforeData});
+  check_same_data(data, ranks_, what);
+}
+
+namespace {
+
+// A line for each tensor; empty if there is none.
+std::string first_batch_of(const MicroBatches& micro_batches) {
+  std::string lines;
+  if (micro_batches.batches.empty()) return lines;
+  for (const auto& [name, tensor] : micro_batches.batches.front().items()) lines += name + " " + bits_hash(tensor) + "\n";
+  return lines;
+}
+
+}  // namespace
+
+// Once: whoever forgets to share out the data trains all ranks on the same.
+void RankSync::warn_of_same_batches(const MicroBatches& own) {
+  if (std::exchange(compared_first_batches_, true) || ranks_.world_size() == 1) return;
+  if (context_.data != nullptr && context_.data->shard()) return;
+  const std::vector<std::string> all = ranks_.all_gather(first_batch_of(own));
+  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
+  if (!same || all[0].empty() || !ranks_.is_main()) return;
+  log_warning("[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "
+              "meant. Give every rank its part of the data, a DataLoader by means of a DistributedSampler");
+}
+
+void RankSync::end_run() {
+  if (is_alone()) return;
+  ranks_.set_patient(true);
+  report("end");
+  ranks_.barrier();
+  warn_of_drift();
+  ranks_.set_patient(false);
+}
+
+void RankSync::warn_of_drift() {
+  if (ranks_.world_size() == 1 || warned_of_drift_) return;
+  const auto [rank, parameter] = find_rank_with_other_weights(step_.task(), ranks_);
+  if (parameter.empty()) return;
+  warned_of_drift_ = true;
+  if (!ranks_.is_main()) return;
+  log_warning(c10::str("[Distributed] after step ", context_.progress.step, " parameter '", parameter, "' of rank ", rank,
+                       " has other values than that of rank 0: something but the steps writes to it, or the ranks' ",
+                       "processors compute differently. Let hooks write the same on all ranks"));
+}
+
+namespace {
+
+// One line for each tensor that a metric wants summed: "accuracy: Double [2]".
+std::string sums_text(const Metric& metric, const std::vector<at::Tensor>& sums) {
+  const std::vector<std::string> names = metric.names();
+  std::string text;
+  for (const at::Tensor& part : sums) {
+    text += c10::str(names.empty() ? "a metric" : names.front(), ": ", part.scalar_type(), " ", part.sizes(), "\n");
+  }
+  return text;
+}
+
+// Sums of different tensors would be of nothing, or wait for each other for ever.
+void check_same_sums(Communicator& ranks, const std::string& own) {
+  const std::vector<std::string> all = ranks.all_gather(own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto [first, other] = first_different_lines(all[0], all[rank]);
+    throw ConfigError(c10::str("[Metric] found other sums on rank ", rank, " than on rank 0 (", other, "; on rank 0 ",
+                               first, "), expected tensors of the same types and shapes everywhere, zeros on a rank ",
+                               "without samples; give all ranks the same metrics, and correct Metric::sums()"));
+  }
+}
+
+}  // namespace
+
+void RankSync::sum_metrics(const std::vector<Metric*>& metrics, at::Device device) {
+  if (is_alone()) return;  // sums() moves its tensors to the device
+  std::vector<at::Tensor> parts;
+  std::string text;
+  for (Metric* metric : metrics) {
+    const std::vector<at::Tensor> sums = metric->sums(device);
+    text += sums_text(*metric, sums);
+    parts.insert(parts.end(), sums.begin(), sums.end());
+  }
+  check_same_sums(ranks_, text);
+  for (at::Tensor& part : parts) {
+    const at::Tensor sums = part.contiguous();
+    ranks_.start_sum(sums);
+    ranks_.finish(sums);
+    if (!sums.is_same(part)) part.copy_(sums);
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,141 @@
+#include "core/detail/run_state.h"
+
+#include "base/error.h"
+#include "base/random.h"
+#include "checkpoint/detail/load_transaction.h"
+#include "core/detail/tied_names.h"
+#include "core/hook_list.h"
+#include "core/train_step.h"
+
+#include <c10/util/StringUtil.h>
+
+namespace duet {
+
+namespace {
+
+// The default generators as a part of the state.
+class RandomState : public Stateful {
+ public:
+  StateDict state_dict() const override { return random_state(); }
+  void load_state_dict(const StateDict& state) override { set_random_state(state); }
+};
+
+bool is_empty(const StateDict& state) { return state.tensors().empty() && state.values().empty(); }
+
+}  // namespace
+
+StateDict RunState::state_dict() const {
+  const Progress& progress = context_.progress;
+  StateDict state;
+  state.put("model", weights());
+  for (const auto& [further, own] : tied_names_of(step_.task())) state.set("tied." + further, own);
+  state.put("optimizer", step_.state_dict());
+  state.put("random", random_state());
+  state.put("hooks", hooks_.state_dict());
+  state.put("data", data_ != nullptr ? data_->state_dict() : position_);
+  state.set("trainer.step", progress.step);
+  state.set("trainer.epoch", progress.epoch);
+  state.set("trainer.step_in_epoch", progress.step_in_epoch);
+  state.set("trainer.validated_step", validated_step);
+  if (loss.defined()) state.set("trainer.loss", loss.detach());
+  return state;
+}
+
+StateDict RunState::weights() const {
+  StateDict state;
+  Task& task = step_.task();
+  for (const auto& [name, tensor] : task.named_parameters()) state.set(name, tensor.detach());
+  for (const auto& [name, tensor] : task.named_buffers()) state.set(name, tensor.detach());
+  return state;
+}
+
+void RunState::check_weights(const StateDict& saved) const {
+  const StateDict own = weights();
+  std::string problems;
+  for (const auto& [name, tensor] : own.tensors()) {
+    const auto found = saved.tensors().find(name);
+    if (found == saved.tensors().end()) {
+      problems += "\n  missing in the checkpoint: " + name;
+    } else if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type()) {
+      problems += c10::str("\n  ", name, ": ", found->second.scalar_type(), found->second.sizes(),
+                           " in the checkpoint, ", tensor.scalar_type(), tensor.sizes(), " in the model");
+    }
+  }
+  for (const auto& entry : saved.tensors()) {
+    if (own.tensors().count(entry.first) == 0) problems += "\n  unknown to the model: " + entry.first;
+  }
+  if (problems.empty()) return;
+  throw CheckpointError("[Checkpoint] these weights belong to another model:" + problems +
+                        "\nload them into the model they were saved from");
+}
+
+void RunState::load_weights(const StateDict& saved) {
+  check_weights(saved);
+  const StateDict own = weights();
+  for (const auto& [name, tensor] : own.tensors()) copy_state("model." + name, saved.tensor(name), tensor);
+}
+
+// Everything that may fail comes before the weights, and is taken back if a later part does.
+void RunState::load_state_dict(const StateDict& state) {
+  for (const char* counter : {"step", "epoch", "step_in_epoch", "validated_step"}) {
+    static_cast<void>(state.integer(std::string("trainer.") + counter));  // throws if it is missing
+  }
+  check_weights(state.part("model"));
+  LoadTransaction parts;
+  RandomState random;
+  parts.load(random, state.part("random"));
+  hooks_.load_into(parts, state.part("hooks"));
+  if (data_ != nullptr) parts.load(*data_, state.part("data"));
+  try {
+    step_.load_state_dict(state.part("optimizer"));
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(c10::str("[Checkpoint] the optimizer's state does not fit: ", error.what(),
+                                   "; use the optimizer that it was saved from"));
+  }
+  parts.commit();
+  load_weights(state.part("model"));
+  position_ = data_ == nullptr ? state.part("data") : StateDict();
+  load_counters(state);
+}
+
+void RunState::load_counters(const StateDict& state) {
+  context_.progress.step = state.integer("trainer.step");
+  context_.progress.epoch = state.integer("trainer.epoch");
+  context_.progress.step_in_epoch = state.integer("trainer.step_in_epoch");
+  validated_step = state.integer("trainer.validated_step");
+  loss = at::Tensor();
+  if (!state.has("trainer.loss")) return;
+  const at::Tensor& saved = state.tensor("trainer.loss");
+  const at::Device device = step_.parameters().front().second.device();
+  loss = saved.to(device, saved.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+void RunState::attach(DataSource& data) {
+  data.set_shard(step_.communicator().rank(), step_.communicator().world_size());
+  if (!is_empty(position_)) {
+    const char* const way_out =
+        "; train on the source that the state was saved with, or take its weights alone with load_weights()";
+    if (is_empty(data.state_dict())) {
+      throw CheckpointError(c10::str("[BaseTrainer] found a data source that keeps no position, expected one that goes on ",
+                                     "where training stopped", way_out));
+    }
+    try {
+      data.load_state_dict(position_);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(c10::str("[BaseTrainer] found a data source that cannot go on where training stopped (",
+                                     error.what(), "), expected one of the same kind and size", way_out));
+    }
+    position_ = {};
+  }
+  data_ = &data;
+  context_.data = &data;
+}
+
+void RunState::release() {
+  DataSource* const data = data_;
+  data_ = nullptr;
+  context_.data = nullptr;
+  if (data != nullptr) position_ = data->state_dict();
+}
+
+}  // namespace duet

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "base/state_dict.h"
+#include "core/train_context.h"
+#include "data/data_source.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace duet {
+
+class HookList;
+class TrainStep;
+
+// Everything that a bit-exact resume needs: weights, optimizer, random numbers, hooks, the position in the data, counters
+// and the latest loss. A trainer's checkpoint is its state_dict().
+class RunState : public Stateful {
+ public:
+  RunState(TrainStep& step, HookList& hooks, TrainContext& context) : step_(step), hooks_(hooks), context_(context) {}
+
+  // Its tensors are the live ones, not copies.
+  StateDict state_dict() const override;
+  // Of this rank. Throws CheckpointError for a state that does not fit, hooks' parts included; then nothing has changed.
+  void load_state_dict(const StateDict& state) override;
+
+  // Parameters and buffers by the task's names; live.
+  StateDict weights() const;
+  // Throws CheckpointError that lists every missing, unknown or differing name; then nothing has changed.
+  void load_weights(const StateDict& weights);
+
+  // The source that training reads, put where a loaded state left off. Its position stays known when it is released.
+  void attach(DataSource& data);
+  void release();
+  bool is_attached() const { return data_ != nullptr; }
+
+  at::Tensor loss{};            // 0-dim, of the latest step
+  int64_t validated_step = -1;  // after which the last validation by interval was complete
+
+ private:
+  void check_weights(const StateDict& saved) const;
+  void load_counters(const StateDict& state);
+
+  TrainStep& step_;
+  HookList& hooks_;
+  TrainContext& context_;
+  DataSource* data_ = nullptr;
+  StateDict position_;  // of the data, while no source is attached
+};
+
+}  // namespace duet

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "distributed/init_distributed.h"
+
+#include <exception>
+#include <memory>
+#include <string>
+
+namespace duet {
+
+// Connects to the other ranks: c10d's TCPStore, Gloo for the CPU, NCCL for CUDA. See init_distributed().
+std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options = {});
+std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
+                                      const ConnectOptions& options = {});
+
+// For a rank that cannot train, instead of connect(): waits until the others are there, whose connect() throws an error
+// of the same type that names this rank. Gives up silently where they cannot be reached: the rank has its own error to
+// report.
+void fail_to_connect(const Launch& launch, const std::exception_ptr& error, const ConnectOptions& options = {});
+
+// The device of a process that was told `wish` (see parse_device): its own where that is left open. With several GPUs
+// that is the one of its local rank; the only one is its own, as launchers that bind GPUs to processes show it. Throws
+// ConfigError if it has none.
+std::string device_of_rank(const std::string& wish, int64_t local_rank);
+std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus);
+
+}  // namespace duet

@@ -1,0 +1,53 @@
+#include "optim/groups/model_info.h"
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
+
+namespace duet {
+
+namespace {
+
+template <class... Layers>
+bool is_any(const torch::nn::Module& module) {
+  return (... || (dynamic_cast<const Layers*>(&module) != nullptr));
+}
+
+bool is_norm(const torch::nn::Module& module) {
+  using namespace torch::nn;
+  return is_any<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl, InstanceNorm1dImpl, InstanceNorm2dImpl,
+                InstanceNorm3dImpl, GroupNormImpl, LayerNormImpl>(module);
+}
+
+ModuleKind kind_of(const torch::nn::Module& module, const std::string& type) {
+  if (is_norm(module)) return ModuleKind::kNorm;
+  if (const auto* conv = dynamic_cast<const torch::nn::Conv2dImpl*>(&module)) {
+    const bool depthwise = conv->options.in_channels() == conv->options.groups();
+    return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
+  }
+  // LibTorch has no such layer; a user's is known by its name.
+  return type.find("DeformConv2d") != std::string::npos ? ModuleKind::kDeformableConv2d : ModuleKind::kOther;
+}
+
+ModuleInfo info_of(const std::string& path, const torch::nn::Module& module) {
+  const std::string& name = module.name();
+  std::string type = name.substr(0, name.find('<'));
+  type.erase(0, type.rfind(':') + 1);
+  const ModuleKind kind = kind_of(module, type);
+  return {path, std::move(type), kind};
+}
+
+}  // namespace
+
+std::vector<ModuleInfo> modules_of(const torch::nn::Module& module) {
+  std::vector<ModuleInfo> modules = {info_of("", module)};
+  // Without the module itself, which then need not be held by a shared_ptr.
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    modules.push_back(info_of(item.key(), *item.value()));
+  }
+  return modules;
+}
+
+}  // namespace duet

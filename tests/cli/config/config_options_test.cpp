@@ -1,0 +1,143 @@
+#include "cli/config/config_options.h"
+#include "base/error.h"
+#include <gtest/gtest.h>
+
+#include "tests/support/expect_error.h"
+
+// One description is read, checked, shown and compared.
+
+namespace duet {
+namespace {
+
+enum class Mode { kEager, kGraph };
+
+struct Inner {
+  double rate = 0.5;
+};
+
+struct SampleOptions {
+  int64_t n = 5;
+  int64_t few = 5;
+  double lr = 0.1;
+  Mode mode = Mode::kEager;
+  int64_t cache = 1024;
+  bool on = true;
+  std::array<double, 2> betas = {0.9, 0.99};
+  std::string word{};
+  std::optional<double> limit{};
+  std::vector<int64_t> sizes = {1};
+  int64_t x = 0;
+  Inner inner{};
+
+  static const OptionFields& fields() {
+    using O = SampleOptions;
+    static const OptionFields kFields = OptionFields::of<O>("Sample", [](const FieldAdder<O>& add) {
+      add("n", &O::n, "steps").in(at_least(1)).also_keyed("count");
+      add("few", &O::few, "some").in(between(1, 9));
+      add("rate", [](O& o) -> double& { return o.inner.rate; }, "share").in(between(0, 1));
+      add("lr", &O::lr, "learning rate").in(above(0));
+      add("mode", &O::mode, "how", {"eager", "graph"});
+      add("cache", &O::cache, "memory").called("bytes");
+      add("on", &O::on, "whether");
+      add("betas", &O::betas, "two shares").in(up_to_below(0, 1));
+      add("word", &O::word, "a name").or_within("part");
+      add("limit", &O::limit, "nothing: none").in(at_least(1).or_infinity());
+      add("sizes", &O::sizes, "widths").one_or_list();
+      add("x", &O::x, "must be given").needed();
+      add.key("amount", "integer or fraction", "read by hand", "auto");
+      add.rule([](const O& o) { if (o.n == o.few + 1) throw ConfigError("[Sample] found n above few, expected less"); });
+    });
+    return kFields;
+  }
+};
+
+SampleOptions read(const std::string& text) {
+  return read_all_options<SampleOptions>(ConfigNode::parse_text(text, "c.yaml"));
+}
+
+const ConfigKey& key_of(const std::vector<ConfigKey>& keys, const std::string& path) {
+  static const ConfigKey kNone;
+  for (const ConfigKey& key : keys) {
+    if (key.path == path) return key;
+  }
+  ADD_FAILURE() << "no key " << path;
+  return kNone;
+}
+
+TEST(ConfigOptions, HelpHoldsTypesDefaultsRangesAndChoices) {
+  const std::vector<ConfigKey> keys = keys_of<SampleOptions>("s");
+  EXPECT_EQ(key_of(keys, "s.n").type, "integer");
+  EXPECT_EQ(key_of(keys, "s.n").fallback, "5");
+  EXPECT_EQ(key_of(keys, "s.n").range, "at least 1");
+  EXPECT_EQ(key_of(keys, "s.n").meaning, "steps; also called count");
+  EXPECT_EQ(key_of(keys, "s.few").range, "1 to 9");
+  EXPECT_EQ(key_of(keys, "s.rate").range, "0 to 1");
+  EXPECT_EQ(key_of(keys, "s.lr").range, "above 0");
+  EXPECT_EQ(key_of(keys, "s.mode").type, "eager, graph");
+  EXPECT_EQ(key_of(keys, "s.mode").fallback, "eager");
+  EXPECT_EQ(key_of(keys, "s.cache").type, "bytes");
+  EXPECT_EQ(key_of(keys, "s.cache").fallback, "1024");
+  EXPECT_EQ(key_of(keys, "s.on").type, "true/false");
+  EXPECT_EQ(key_of(keys, "s.betas").type, "list of numbers");
+  EXPECT_EQ(key_of(keys, "s.betas").fallback, "[0.9, 0.99]");
+  EXPECT_EQ(key_of(keys, "s.word").fallback, "");
+  EXPECT_FALSE(key_of(keys, "s.word").required);
+  EXPECT_TRUE(key_of(keys, "s.x").required);
+  EXPECT_EQ(key_of(keys, "s.amount").type, "integer or fraction");
+  EXPECT_EQ(keys.front().path, "s.n");
+  EXPECT_EQ(keys.back().path, "s.amount");
+}
+
+TEST(ConfigOptions, ReadsWhatIsThereAndLeavesTheRest) {
+  const SampleOptions o = read("{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
+  EXPECT_EQ(o.n, 7);
+  EXPECT_EQ(o.few, 5);
+  EXPECT_EQ(o.mode, Mode::kGraph);
+  EXPECT_EQ(o.cache, 2048);
+  EXPECT_EQ(o.betas, (std::array<double, 2>{0, 0.5}));
+  EXPECT_EQ(o.word, "w");
+  EXPECT_EQ(o.limit, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(o.sizes, std::vector<int64_t>{3});
+  EXPECT_EQ(o.inner.rate, 0.5);
+  EXPECT_EQ(read("{x: 1, rate: 0.25, word: v}").inner.rate, 0.25);
+}
+
+TEST(ConfigOptions, NamesPlaceAndRangeOfNonsense) {
+  const auto bad = [](const std::string& text, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>([&] { read(text); }, parts);
+  };
+  bad("{}", {"c.yaml:1: x is missing"});
+  bad("{x: 1, n: 0}", {"c.yaml:1: n is 0, expected an integer of at least 1"});
+  bad("{x: 1, few: 10}", {"few is 10, expected an integer of at least 1 and at most 9"});
+  bad("{x: 1, n: 1, count: 2}", {"count is set beside n, which is the same"});
+  bad("{x: 1, lr: 0}", {"lr is 0, expected a number above 0 and below infinity"});
+  bad("{x: 1, rate: 2}", {"[Sample] rate is 2, expected a number in [0, 1]"});
+  bad("{x: 1, mode: grap}", {"mode is 'grap', expected one of eager, graph", "did you mean 'graph'"});
+  bad("{x: 1, betas: [0.5]}", {"betas has 1 numbers, expected 2"});
+  bad("{x: 1, betas: [0.5, 1]}", {"[Sample] betas[1] is 1, expected a number in [0, 1)"});
+  bad("{x: 1, n: 6}", {"c.yaml:1", "found n above few"});
+  bad("{x: 1, y: 1}", {"unknown key 'y'"});
+}
+
+TEST(ConfigOptions, LinesTellTwoStructsApart) {
+  SampleOptions o;
+  const std::string lines = SampleOptions::fields().lines(&o);
+  EXPECT_NE(lines.find("n: 5\n"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("limit: none\n"), std::string::npos) << lines;
+  o.lr += 1e-16;
+  EXPECT_NE(SampleOptions::fields().lines(&o), lines);
+}
+
+TEST(ConfigOptions, AnyOptionsAreSetByName) {
+  AnyOptions first{SampleOptions()};
+  AnyOptions second = first;
+  second.set("mode", std::string("graph"));
+  EXPECT_EQ(first.get_if<SampleOptions>()->mode, Mode::kEager);
+  EXPECT_EQ(second.get_if<SampleOptions>()->mode, Mode::kGraph);
+  expect_error<ConfigError>([&] { second.set("mod", true); }, {"[Sample]", "'mod'", "did you mean 'mode'"});
+  second.set("n", int64_t{0});
+  expect_error<ConfigError>([&] { second.check(); }, {"[Sample] n is 0, expected an integer >= 1"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,176 @@
+#include "distributed/init_distributed.h"
+
+#include "base/error.h"
+#include "distributed/distributed_options.h"
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/support/log_lines.h"
+#include "tests/support/rank_data.h"
+#include "tests/support/ranks.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
+
+// What a user's program writes: init_distributed(), a trainer, a DataLoader.
+
+namespace duet {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kGlobalBatch = 12;
+
+InitOptions options_of(const Launch& launch) {
+  InitOptions options{.device = "cpu"};
+  options.launch = {.rank = launch.rank, .world_size = launch.world_size, .master_port = launch.master_port};
+  return options;
+}
+
+struct Case {
+  int64_t world_size = 1;
+  bool own_sampler = true;  // the loader makes it
+  bool drop_last = false;
+  int num_workers = 0;
+  const char* mode = "eager";
+};
+
+NamedTensors train(const Case& c, const Launch& launch) {
+  const std::shared_ptr<Communicator> ranks = init_distributed(options_of(launch));
+  seed_all(0);
+  TrainerOptions options;  // knows the ranks by itself
+  options.loop.max_epochs = 2;
+  const auto trainer = make_trainer(c.mode, mlp_task().make(), options);
+  const auto samples = std::make_shared<TensorDataset>(numbered_samples(mlp_task(), 41));
+  const int64_t batch_size = kGlobalBatch / launch.world_size;
+  std::unique_ptr<DataLoader> data;
+  if (c.own_sampler) {
+    data = std::make_unique<DataLoader>(samples, DataLoaderOptions{.batch_size = batch_size, .shuffle = true, .seed = 3,
+                                                                   .num_workers = c.num_workers,
+                                                                   .drop_last = c.drop_last});
+  } else {
+    auto sampler = std::make_unique<DistributedSampler>(std::make_unique<EpochSampler>(41, true, 3), launch.rank,
+                                                        launch.world_size, c.drop_last);
+    data = std::make_unique<DataLoader>(samples, std::move(sampler),
+                                        DataLoaderOptions{.batch_size = batch_size, .num_workers = c.num_workers,
+                                                          .drop_last = c.drop_last});
+  }
+  trainer->train(*data);
+  trainer->validate(*data);
+  return weights_of(*trainer);
+}
+
+std::vector<RankResult> results_of(const Case& c) {
+  return run_processes(c.world_size, [&](const Launch& launch) { return train(c, launch); });
+}
+
+TEST(InitDistributed, ALoaderOfNoSamplerReadsAsOneOfADistributedSampler) {
+  for (const Case& c : {Case{}, Case{.world_size = 2}, Case{.world_size = 3, .drop_last = true},
+                        Case{.world_size = 2, .num_workers = 2, .mode = "graph"}}) {
+    Case other = c;
+    other.own_sampler = false;
+    const auto own = results_of(c), given = results_of(other);
+    expect_same_on_all(own);
+    expect_same_on_all(given);
+    for (const auto& [name, tensor] : own[0].tensors) EXPECT_TRUE(same_bits(tensor, given[0].at(name))) << name;
+  }
+}
+
+TEST(InitDistributed, RanksTrainAsOneProcessOfTheWholeBatch) {
+  const auto one = results_of({}), three = results_of({.world_size = 3});
+  expect_same_on_all(three);
+  EXPECT_LT(largest_difference(one[0], three[0]), 1e-6);
+}
+
+TEST(InitDistributed, ReadsTheLaunchVariables) {
+  expect_no_error(run_processes(2, [](const Launch& launch) {
+    setenv("RANK", std::to_string(launch.rank).c_str(), 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_RANK", std::to_string(launch.rank).c_str(), 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", std::to_string(launch.master_port).c_str(), 1);
+    const auto ranks = init_distributed({.device = "cpu"});
+    if (ranks->rank() != launch.rank || ranks->world_size() != 2 || ranks->is_alone()) throw Error("another launch", 1);
+    if (DistributedOptions().communicator != ranks) throw Error("options do not know the ranks", 1);
+    ranks->barrier();
+    return NamedTensors();
+  }));
+}
+
+TEST(InitDistributed, AWrongDeviceOfOneRankIsAnErrorOfAll) {
+  const auto results = run_processes(2, [](const Launch& launch) {
+    InitOptions options = options_of(launch);
+    if (launch.rank == 1) options.device = "tpu";
+    static_cast<void>(init_distributed(options));
+    return NamedTensors();
+  });
+  for (const RankResult& result : results) {
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.error.find("'tpu'"), std::string::npos) << result.error;
+  }
+}
+
+TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBefore) {
+  const std::string text = stderr_of([] {
+    expect_no_error(run_processes(2, [](const Launch& launch) {
+      TrainerOptions options;
+      const auto ranks = init_distributed(options_of(launch));
+      make_trainer("eager", mlp_task().make(), options);
+      return NamedTensors();
+    }));
+  });
+  EXPECT_NE(text.find("this trainer trains alone on every rank"), std::string::npos) << text;
+}
+
+TEST(InitDistributed, ANullCommunicatorIsAnError) {
+  const auto results = run_processes(1, [](const Launch&) {
+    TrainerOptions options;
+    options.distributed.communicator = nullptr;
+    make_trainer("eager", mlp_task().make(), options);
+    return NamedTensors();
+  });
+  EXPECT_EQ(results[0].exit_code, 2) << results[0].error;
+}
+
+TEST(InitDistributed, GivesOneProcessWhatCostsNothing) {
+  InitOptions options{.device = "cpu"};
+  options.launch = {.rank = 0, .world_size = 1};
+  const auto ranks = init_distributed(options);
+  EXPECT_EQ(ranks, one_process());
+  EXPECT_EQ(DistributedOptions().communicator, one_process());
+}
+
+// Another trainer of another number of ranks may use it next, in the middle of an epoch too.
+TEST(DataLoaderShards, KeepsThePositionOfAllRanks) {
+  for (const int workers : {0, 2}) {
+    const auto samples = std::make_shared<TensorDataset>(NamedTensors{{"id", at::arange(10)}});
+    DataLoader loader(samples, {.batch_size = 2, .num_workers = workers});
+    const auto ids = [&] {
+      const at::Tensor id = loader.next().value()["id"];
+      return std::vector<int64_t>(id.const_data_ptr<int64_t>(), id.const_data_ptr<int64_t>() + id.numel());
+    };
+    loader.start_epoch(0);
+    EXPECT_EQ(ids(), (std::vector<int64_t>{0, 1}));
+    EXPECT_FALSE(loader.shard());
+    loader.set_shard(1, 2);
+    ASSERT_TRUE(loader.shard());
+    EXPECT_EQ(loader.shard()->rank, 1);
+    EXPECT_EQ(loader.batches_per_epoch(), 3);
+    EXPECT_EQ(ids(), (std::vector<int64_t>{4, 5}));  // rank 0 has 2 and 3
+    loader.set_shard(0, 1);
+    EXPECT_EQ(ids(), (std::vector<int64_t>{6, 7}));
+    EXPECT_THROW(loader.set_shard(2, 2), ConfigError);
+  }
+}
+
+TEST(DataLoaderShards, ASamplerThatIsGivenDecidesItself) {
+  const auto samples = std::make_shared<TensorDataset>(NamedTensors{{"id", at::arange(10)}});
+  DataLoader loader(samples, std::make_unique<EpochSampler>(10, false, 0), {.batch_size = 2});
+  loader.set_shard(1, 2);
+  EXPECT_FALSE(loader.shard());
+  EXPECT_EQ(loader.batches_per_epoch(), 5);
+  EXPECT_THROW(DataLoader(samples, std::make_unique<EpochSampler>(10, false, 0), {.shuffle = true}), ConfigError);
+}
+
+}  // namespace
+}  // namespace duet

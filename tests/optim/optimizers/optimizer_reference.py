@@ -1,0 +1,279 @@
+"""What torch.optim makes of four parameters in 300 steps, for every optimizer and its flags; make_references.py writes it
+down.
+
+Parameters and gradients are closed formulas of float32 numbers without rounding, so that the C++ tests can make the same ones;
+optimizer_cases.inc holds each case's options as C++, so that a case is described here alone. Where duet calls ATen's fused kernels,
+torch.optim is run with fused=True, and the bits must agree; otherwise with its single-tensor code. torch has no Lion: it is
+written here in NumPy from Algorithm 2 of its paper and checked against itself in float64.
+"""
+
+import numpy as np
+import torch
+
+SHAPES = [(4, 6), (17,), (), (5, 3)]  # the last one with transposed memory
+STEPS = 300
+CHECKED = [1, 7, 60, 300]
+RETUNED_AT = 150
+
+# type, case: options; "then": numbers that change in mid-run.
+CASES = {
+    "SGD": {
+        "plain": dict(lr=0.1),
+        "momentum": dict(lr=0.1, momentum=0.9),
+        "nesterov": dict(lr=0.05, momentum=0.9, nesterov=True),
+        "dampening": dict(lr=0.05, momentum=0.8, dampening=0.3),
+        "weight_decay": dict(lr=0.1, weight_decay=0.01),
+        "maximize": dict(lr=0.1, maximize=True),
+        "everything": dict(lr=0.03, weight_decay=0.05, momentum=0.7, nesterov=True, maximize=True),
+        "retuned": dict(lr=0.05, momentum=0.9, then=dict(momentum=0.5, weight_decay=0.02)),
+    },
+    "Adam": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "betas_eps": dict(lr=0.02, betas=(0.8, 0.95), eps=1e-6),
+        "weight_decay": dict(lr=0.02, weight_decay=0.1),
+        "amsgrad": dict(lr=0.01, amsgrad=True),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(lr=0.02, weight_decay=0.02, betas=(0.7, 0.9), eps=1e-4, amsgrad=True, maximize=True),
+        "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.03, eps=1e-5)),
+    },
+    "AdamW": {
+        "plain": dict(lr=0.01),
+        "no_decay": dict(lr=0.01, weight_decay=0.0),
+        "amsgrad": dict(lr=0.01, amsgrad=True),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(lr=0.02, weight_decay=0.2, betas=(0.7, 0.9), eps=1e-4, amsgrad=True, maximize=True),
+        "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.3, eps=1e-5)),
+    },
+    "Adagrad": {
+        "plain": dict(lr=0.1),
+        "default_lr": dict(),
+        "lr_decay": dict(lr=0.1, lr_decay=0.05),
+        "initial_accumulator_value": dict(lr=0.1, initial_accumulator_value=0.3),
+        "weight_decay": dict(lr=0.1, weight_decay=0.1),
+        "maximize": dict(lr=0.1, maximize=True),
+        "everything": dict(
+            lr=0.2, weight_decay=0.02, eps=1e-3, maximize=True, lr_decay=0.01, initial_accumulator_value=0.1
+        ),
+        "retuned": dict(lr=0.1, then=dict(weight_decay=0.05, lr_decay=0.1)),
+    },
+    "RMSprop": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "alpha_eps": dict(lr=0.01, eps=1e-3, alpha=0.9),
+        "momentum": dict(lr=0.005, momentum=0.9),
+        "centered": dict(lr=0.01, centered=True),
+        "weight_decay": dict(lr=0.01, weight_decay=0.1),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(
+            lr=0.004, weight_decay=0.05, eps=1e-4, momentum=0.6, maximize=True, alpha=0.95, centered=True
+        ),
+        "retuned": dict(lr=0.01, momentum=0.5, then=dict(alpha=0.9, momentum=0.8, weight_decay=0.1, eps=1e-4)),
+    },
+    "NAdam": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "betas_eps": dict(lr=0.01, betas=(0.8, 0.95), eps=1e-4),
+        "momentum_decay": dict(lr=0.01, momentum_decay=0.05),
+        "weight_decay": dict(lr=0.01, weight_decay=0.1),
+        "decoupled_weight_decay": dict(lr=0.01, weight_decay=0.1, decoupled_weight_decay=True),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(
+            lr=0.02,
+            weight_decay=0.1,
+            betas=(0.7, 0.9),
+            eps=1e-5,
+            maximize=True,
+            momentum_decay=0.02,
+            decoupled_weight_decay=True,
+        ),
+        "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.1, eps=1e-5, momentum_decay=0.1)),
+    },
+    "RAdam": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "betas_eps": dict(lr=0.01, betas=(0.8, 0.95), eps=1e-4),
+        "never_rectified": dict(lr=0.01, betas=(0.9, 0.5)),
+        "weight_decay": dict(lr=0.01, weight_decay=0.1),
+        "decoupled_weight_decay": dict(lr=0.01, weight_decay=0.1, decoupled_weight_decay=True),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(
+            lr=0.02, weight_decay=0.1, betas=(0.7, 0.9), eps=1e-5, maximize=True, decoupled_weight_decay=True
+        ),
+        "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.1, eps=1e-5)),
+    },
+    "Lion": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "betas": dict(lr=0.01, betas=(0.95, 0.98)),
+        "weight_decay": dict(lr=0.01, weight_decay=0.1),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(lr=0.02, weight_decay=0.2, betas=(0.8, 0.9), maximize=True),
+        "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.95, weight_decay=0.1)),
+    },
+    "Muon": {
+        "plain": dict(lr=0.02),
+        "default_lr": dict(),
+        "momentum": dict(lr=0.02, momentum=0.8),
+        "no_nesterov": dict(lr=0.02, nesterov=False),
+        "no_decay": dict(lr=0.02, weight_decay=0.0),
+        "match_rms_adamw": dict(lr=0.02, adjust_lr_fn="match_rms_adamw"),
+        "newton_schulz": dict(lr=0.02, eps=4.0, ns_steps=3, ns_coefficients=(2.0, -1.5, 0.5)),
+        "betas_maximize": dict(lr=0.02, betas=(0.8, 0.95), maximize=True),
+        "retuned": dict(lr=0.02, then=dict(momentum=0.6, weight_decay=0.3, beta1=0.7, beta2=0.99)),
+    },
+}
+FUSED = ["SGD", "Adam", "AdamW", "Adagrad"]
+
+
+def formula(shape, factor, shift, modulus, divisor):
+    i = torch.arange(torch.Size(shape).numel(), dtype=torch.float32)
+    return (((i * factor + shift) % modulus - modulus // 2) / divisor).reshape(shape)
+
+
+def laid_out(parameter, value):
+    return value.t().contiguous().t() if parameter == 3 else value
+
+
+def initial(parameter):
+    return laid_out(parameter, formula(SHAPES[parameter], 7, 3 * parameter, 11, 8))
+
+
+def gradient(parameter, step):
+    """Different for every element and step; a hundred steps later half as large."""
+    shift = step * 61 + step * step * 7 + parameter * 29
+    return laid_out(parameter, formula(SHAPES[parameter], 97, shift, 251, 128 << (step // 100)))
+
+
+def has_gradient(parameter, step):
+    """Parameter 1 sits out every third step, parameter 2 the first four."""
+    return not (parameter == 1 and step % 3 == 1 or parameter == 2 and step < 4)
+
+
+class Lion:
+    """Algorithm 2, in NumPy. `dtype` float64 is the check that float32 is not led astray by a sign."""
+
+    def __init__(self, parameter, dtype=np.float32, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, maximize=False):
+        self.parameter, self.dtype, self.maximize = parameter, dtype, maximize
+        self.value = parameter.detach().numpy().astype(dtype)
+        self.average = np.zeros_like(self.value)
+        self.param_groups = [dict(lr=lr, betas=betas, weight_decay=weight_decay)]
+        self.nearest_to_zero = np.inf
+
+    def step(self):
+        group = self.param_groups[0]
+        gradient = self.parameter.grad.numpy().astype(self.dtype) * self.dtype(-1 if self.maximize else 1)
+        beta1, beta2 = group["betas"]
+        direction = self.average * self.dtype(beta1) + gradient * self.dtype(1 - beta1)
+        self.nearest_to_zero = min(self.nearest_to_zero, np.abs(direction).min())
+        self.value = self.value * self.dtype(1 - group["lr"] * group["weight_decay"])
+        self.value = self.value - self.dtype(group["lr"]) * np.sign(direction)
+        self.average = self.average * self.dtype(beta2) + gradient * self.dtype(1 - beta2)
+
+
+class CheckedLion:
+    """Steps in float32 and float64; the parameter gets the former."""
+
+    def __init__(self, parameters, **options):
+        self.parameter = parameters[0]
+        self.twins = [Lion(self.parameter, dtype, **options) for dtype in (np.float32, np.float64)]
+        self.param_groups = [self.twins[0].param_groups[0]]
+
+    def step(self):
+        self.twins[1].param_groups = self.param_groups
+        for twin in self.twins:
+            twin.step()
+        narrow, wide = self.twins
+        assert np.abs(narrow.value - wide.value).max() < 1e-5 * max(1, np.abs(wide.value).max())
+        assert wide.nearest_to_zero > 3e-7, f"a sign may depend on rounding: {wide.nearest_to_zero}"
+        self.parameter.data.copy_(torch.from_numpy(np.asarray(narrow.value)))
+
+
+def make_optimizer(kind, parameter, options):
+    if kind == "Lion":
+        return CheckedLion([parameter], **options)
+    if kind in FUSED:
+        return getattr(torch.optim, kind)([parameter], fused=True, **options)
+    if kind != "Muon":
+        return getattr(torch.optim, kind)([parameter], foreach=False, **options)
+    if parameter.ndim == 2:
+        options = {name: value for name, value in options.items() if name not in ("betas", "maximize")}
+        return torch.optim.Muon([parameter], **options)
+    shared = {name: value for name, value in options.items() if name in ("lr", "betas", "weight_decay", "maximize")}
+    shared.setdefault("weight_decay", 0.1)
+    return torch.optim.AdamW([parameter], foreach=False, **shared)
+
+
+def retune(optimizer, then):
+    group = optimizer.param_groups[0]
+    for name, value in then.items():
+        if name in ("beta1", "beta2"):
+            if "betas" in group:
+                betas = list(group["betas"])
+                betas[int(name[4]) - 1] = value
+                group["betas"] = tuple(betas)
+        elif name in group:
+            group[name] = value
+
+
+def trajectory(kind, options):
+    options = dict(options)
+    then = options.pop("then", {})
+    parameters = [torch.nn.Parameter(initial(p)) for p in range(len(SHAPES))]
+    # One optimizer per parameter: torch's fused SGD cannot mix first and later steps, and Muon takes matrices only.
+    optimizers = [make_optimizer(kind, parameter, options) for parameter in parameters]
+    first_lr = optimizers[0].param_groups[0]["lr"]
+    flip = kind == "Muon" and options.get("maximize", False)  # which torch's Muon does not have
+    for step in range(STEPS):
+        for p, (parameter, optimizer) in enumerate(zip(parameters, optimizers)):
+            if step == RETUNED_AT:
+                retune(optimizer, then)
+            optimizer.param_groups[0]["lr"] = first_lr / (1 + step // 100)
+            parameter.grad = None
+            if has_gradient(p, step):
+                parameter.grad = gradient(p, step) * (-1 if flip and parameter.ndim == 2 else 1)
+                optimizer.step()
+        if step + 1 in CHECKED:
+            yield step + 1, torch.cat([parameter.detach().flatten() for parameter in parameters])
+
+
+def cpp(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        inner = ", ".join(cpp(item) for item in value)
+        return "{{" + inner + "}}"
+    return repr(value)
+
+
+FIELDS = (
+    "lr weight_decay betas eps amsgrad momentum dampening nesterov maximize lr_decay initial_accumulator_value alpha centered "
+    "momentum_decay decoupled_weight_decay ns_steps ns_coefficients adjust_lr_fn"
+).split()  # in the order of optimizer_options.h
+
+
+def cpp_options(kind, options):
+    fields = [f".{name} = {cpp(options[name])}" for name in FIELDS if name in options]
+    assert set(options) - {"then"} <= set(FIELDS)
+    return kind + "{" + ", ".join(fields) + "}"
+
+
+def references():
+    """CASE.STEPS: the weights of all parameters after so many steps."""
+    for kind, cases in CASES.items():
+        for name, options in cases.items():
+            for steps, weights in trajectory(kind, options):
+                yield f"{kind}_{name}.{steps}", weights.clone()
+
+
+def cases_text():
+    """optimizer_cases.inc: case, options, hyper-parameters from the middle on, whether torch.optim runs the same kernels."""
+    lines = [f"// Written by make_references.py --cases: case, options, numbers from step {RETUNED_AT} on, fused.\n"]
+    for kind, cases in CASES.items():
+        for name, options in cases.items():
+            then = ", ".join(f'{{"{number}", {value!r}}}' for number, value in options.get("then", {}).items())
+            fused = "true" if kind in FUSED else "false"
+            lines.append(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {fused}}},\n')
+    return "".join(lines)
