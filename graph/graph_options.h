@@ -1,10 +1,9 @@
 #pragma once
 
-#include "../base/options.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "../base/options.h"
 
 namespace duet {
 
@@ -41,7 +40,7 @@ struct SignatureReport {
   std::string reason;     // why it is eager: op, place in the model, way out
   int64_t eager_steps = 0;
   int64_t replays = 0;
-  int64_t bytes = 0;      // memory that the captured step owns
+  int64_t bytes = 0;  // memory that the captured step owns
 };
 
 }  // namespace duet

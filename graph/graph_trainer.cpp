@@ -1,5 +1,4 @@
 #include "graph/graph_trainer.h"
-
 #include "core/train_step.h"
 #include "graph/detail/graph_executor.h"
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../core/trainer.h"
-#include "graph_options.h"
-
 #include <memory>
 #include <string>
 #include <vector>
+#include "../core/trainer.h"
+#include "graph_options.h"
 
 namespace duet {
 
@@ -16,8 +15,7 @@ class GraphExecutor;
 // bit-identical to EagerTrainer.
 class GraphTrainer : public BaseTrainer {
  public:
-  explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {},
-                        const GraphOptions& graph = {});
+  explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {}, const GraphOptions& graph = {});
 
   // One entry per signature seen, in order of first sight.
   std::vector<SignatureReport> report() const;

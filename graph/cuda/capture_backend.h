@@ -1,11 +1,10 @@
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <c10/core/Device.h>
 
 namespace duet {
 

@@ -1,12 +1,10 @@
-#include "graph/cuda/capture_backend.h"
-
-#include <ATen/cuda/CUDAGraph.h>
+#include <vector>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-
-#include <vector>
+#include "graph/cuda/capture_backend.h"
 
 // The capture backend on at::cuda::CUDAGraph. Not run on a GPU yet: see docs/gpu.md.
 

@@ -1,5 +1,4 @@
 #include "graph/cuda/cuda_step.h"
-
 #include "base/detail/error_text.h"
 
 namespace duet {

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "graph/cuda/capture_backend.h"
-#include "graph/detail/captured_step.h"
-
 #include <memory>
 #include <string>
+#include "graph/cuda/capture_backend.h"
+#include "graph/detail/captured_step.h"
 
 namespace duet {
 
@@ -22,7 +21,9 @@ class CudaStep : public CapturedStep {
  private:
   class CapturingObserver;
 
-  void compile(const StepProgram& recording, TrainStep&, const StepResult&) override { op_count_ = recording.ops.size(); }
+  void compile(const StepProgram& recording, TrainStep&, const StepResult&) override {
+    op_count_ = recording.ops.size();
+  }
   void run_segment(std::size_t segment) override { backend_->replay(segment); }
 
   std::unique_ptr<CaptureBackend> backend_;

@@ -1,5 +1,4 @@
 #include "graph/detail/capture_method.h"
-
 #include "graph/cuda/cuda_step.h"
 #include "graph/replay/cpu_step.h"
 

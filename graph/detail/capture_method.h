@@ -1,11 +1,10 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include "graph/cuda/capture_backend.h"
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
-
-#include <functional>
-#include <memory>
 
 namespace duet {
 

@@ -1,10 +1,8 @@
 #include "graph/detail/captured_step.h"
-
-#include "base/error.h"
-#include "graph/record/recording_observer.h"
-
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include "base/error.h"
+#include "graph/record/recording_observer.h"
 
 namespace duet {
 
@@ -25,8 +23,10 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
   for (std::size_t i = 0; i < before.size() && i < after.size(); ++i) {
     const at::Tensor& a = before[i].second;
     const at::Tensor& b = after[i].second;
-    if (a.has_storage() && b.has_storage() && a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl()) {
-      return "'" + after[i].first + "' is replaced by another tensor within the step; change it in place (copy_, lerp_)";
+    if (a.has_storage() && b.has_storage() &&
+        a.storage().unsafeGetStorageImpl() != b.storage().unsafeGetStorageImpl()) {
+      return "'" + after[i].first +
+             "' is replaced by another tensor within the step; change it in place (copy_, lerp_)";
     }
   }
   return {};
@@ -34,7 +34,8 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
 
 }  // namespace
 
-StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict) {
+StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+                                bool strict) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
   OpRecorder recorder(step.parameters(), strict);
@@ -95,9 +96,10 @@ void CapturedStep::take_back_gradients(TrainStep& step) {
     const bool fits = gradient.defined() && gradients_[i].defined() && gradient.sizes() == gradients_[i].sizes() &&
                       gradient.scalar_type() == gradients_[i].scalar_type();
     if (!fits) {
-      throw GraphError("[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
-                       "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
-                       "or set graph.fallback to eager");
+      throw GraphError(
+          "[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
+          "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
+          "or set graph.fallback to eager");
     }
     gradients_[i].copy_(gradient);
   }

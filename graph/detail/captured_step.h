@@ -1,11 +1,10 @@
 #pragma once
 
+#include <string>
+#include <vector>
 #include "core/train_step.h"
 #include "graph/detail/static_inputs.h"
 #include "graph/record/step_program.h"
-
-#include <string>
-#include <vector>
 
 namespace duet {
 

@@ -1,13 +1,10 @@
 #include "graph/detail/graph_executor.h"
-
+#include <utility>
+#include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/guards/parity_guard.h"
 #include "graph/record/op_recorder.h"
-
-#include <c10/util/StringUtil.h>
-
-#include <utility>
 
 namespace duet {
 
@@ -48,7 +45,8 @@ void GraphExecutor::check_addresses() {
     if (fallback_ == Fallback::kStrict) {
       throw GraphError("[GraphTrainer] " + reason + "; change weights in place (copy_), or set graph.fallback to auto");
     }
-    log_warning("[GraphTrainer] " + reason + "; captured steps are dropped and captured again. Change weights in place "
+    log_warning("[GraphTrainer] " + reason +
+                "; captured steps are dropped and captured again. Change weights in place "
                 "(copy_) to keep them");
   } else if (ledger_.references_changed()) {
     cache_.must_verify();  // perhaps a module let go of a parameter: a comparison tells before a replay counts
@@ -144,7 +142,8 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
 void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const {
   const std::string what = "[GraphTrainer] step (" + entry.report.signature + "): " + entry.report.reason;
   if (!step_.communicator().is_alone()) {
-    throw GraphError(what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager");
+    throw GraphError(
+        what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager");
   }
   if (doubtful > 0 || fallback_ == Fallback::kStrict) {
     throw GraphError(c10::str(what, ". Up to ", doubtful,

@@ -1,12 +1,11 @@
 #pragma once
 
+#include <string>
+#include <vector>
 #include "core/step_executor.h"
 #include "graph/detail/capture_method.h"
 #include "graph/detail/signature_cache.h"
 #include "graph/guards/address_ledger.h"
-
-#include <string>
-#include <vector>
 
 namespace duet {
 
@@ -47,7 +46,7 @@ class GraphExecutor : public StepExecutor {
   CaptureMethod method_;  // its device outlives the steps in the cache
   Fallback fallback_;
   SignatureCache cache_;
-  AddressLedger ledger_;  // of the tensors that captured steps read and write
+  AddressLedger ledger_;              // of the tensors that captured steps read and write
   SignatureEntry* chosen_ = nullptr;  // by choose(), for run()
   int64_t steps_ = 0;
   int64_t eager_steps_ = 0;

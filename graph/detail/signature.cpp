@@ -1,5 +1,4 @@
 #include "graph/detail/signature.h"
-
 #include <functional>
 #include <sstream>
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "core/step_observer.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "core/step_observer.h"
 
 namespace duet {
 

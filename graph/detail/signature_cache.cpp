@@ -1,11 +1,8 @@
 #include "graph/detail/signature_cache.h"
-
+#include <algorithm>
+#include <c10/util/StringUtil.h>
 #include "base/log.h"
 #include "graph/detail/signature.h"
-
-#include <c10/util/StringUtil.h>
-
-#include <algorithm>
 
 namespace duet {
 
@@ -60,8 +57,10 @@ SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& 
 
 void SignatureCache::warn_of_changing_keys() const {
   if (new_in_a_row_ != 32) return;
-  log_warning("[GraphTrainer] each of the last 32 steps had a signature of its own, so none was captured: shapes, "
-              "Task::graph_key, or a hyper-parameter other than lr change at every step. Pad the batches, or keep these constant");
+  log_warning(
+      "[GraphTrainer] each of the last 32 steps had a signature of its own, so none was captured: shapes, "
+      "Task::graph_key, or a hyper-parameter other than lr change at every step. Pad the batches, or keep these "
+      "constant");
 }
 
 // A key that never comes back must not cost memory for ever.

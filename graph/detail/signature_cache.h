@@ -1,14 +1,13 @@
 #pragma once
 
-#include "core/train_step.h"
-#include "graph/detail/captured_step.h"
-#include "graph/graph_options.h"
-#include "graph/guards/verify_schedule.h"
-
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
+#include "core/train_step.h"
+#include "graph/detail/captured_step.h"
+#include "graph/graph_options.h"
+#include "graph/guards/verify_schedule.h"
 
 namespace duet {
 
@@ -65,7 +64,7 @@ class SignatureCache {
   std::unordered_map<Key, std::unique_ptr<SignatureEntry>, KeyHash> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* latest_ = nullptr;
-  Key key_;                             // of the current step; kept to reuse its memory
+  Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;
   int64_t new_in_a_row_ = 0;
   bool warned_of_budget_ = false;

@@ -1,9 +1,7 @@
 #include "graph/detail/static_inputs.h"
-
+#include <cstring>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-
-#include <cstring>
 
 namespace duet {
 

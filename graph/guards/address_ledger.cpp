@@ -12,7 +12,8 @@ void AddressLedger::write(const NamedTensors& tensors) {
 
 std::string AddressLedger::moved() const {
   for (const Entry& entry : entries_) {
-    const bool same = entry.tensor.storage().unsafeGetStorageImpl() == entry.storage && entry.tensor.const_data_ptr() == entry.data;
+    const bool same =
+        entry.tensor.storage().unsafeGetStorageImpl() == entry.storage && entry.tensor.const_data_ptr() == entry.data;
     if (!same) return entry.name;
   }
   return {};

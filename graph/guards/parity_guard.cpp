@@ -1,16 +1,13 @@
 #include "graph/guards/parity_guard.h"
-
+#include <unordered_set>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include "base/detail/error_text.h"
 #include "base/detail/tensor_compare.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "distributed/communicator.h"
-
-#include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
-
-#include <unordered_set>
 
 namespace duet {
 
@@ -37,15 +34,17 @@ NamedTensors state_of(const TrainStep& step, const CapturedStep& captured) {
   return state;
 }
 
-// A copy on the tensor's device, or on the host if the device has no memory left: a model that just fits is compared too.
+// A copy on the tensor's device, or on the host if the device has no memory left: a model that just fits is compared
+// too.
 at::Tensor spare_copy(const at::Tensor& tensor) {
   try {
     return tensor.detach().clone();
   } catch (const c10::OutOfMemoryError&) {
     if (tensor.is_cpu()) throw;
     static const bool warned = [] {
-      log_warning("[GraphTrainer] too little device memory to compare a step on the device: it is compared on the host, which "
-                  "is slow. graph.verify_interval 0 switches the comparison off");
+      log_warning(
+          "[GraphTrainer] too little device memory to compare a step on the device: it is compared on the host, which "
+          "is slow. graph.verify_interval 0 switches the comparison off");
       return true;
     }();
     (void)warned;

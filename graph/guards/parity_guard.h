@@ -1,9 +1,8 @@
 #pragma once
 
+#include <string>
 #include "core/train_step.h"
 #include "graph/detail/captured_step.h"
-
-#include <string>
 
 namespace duet {
 

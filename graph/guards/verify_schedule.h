@@ -6,8 +6,8 @@
 
 namespace duet {
 
-// When a replay is compared with an eager run: after 1, 2, 4, ... replays and then every `interval` ones (0: never), and
-// at once where something was noticed.
+// When a replay is compared with an eager run: after 1, 2, 4, ... replays and then every `interval` ones (0: never),
+// and at once where something was noticed.
 class VerifySchedule {
  public:
   explicit VerifySchedule(int64_t interval) : interval_(interval) { restart(); }

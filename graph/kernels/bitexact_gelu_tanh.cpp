@@ -1,5 +1,6 @@
 #include "graph/kernels/bitexact_gelu_tanh.h"
-
+#include <algorithm>
+#include <vector>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -10,9 +11,6 @@
 #include "base/detail/tensor_compare.h"
 #include "graph/kernels/kernel_threads.h"
 #include "graph/kernels/trial_data.h"
-
-#include <algorithm>
-#include <vector>
 
 namespace duet {
 
@@ -47,22 +45,24 @@ bool gives_the_bits(const GeluKernels& kernels, const at::Tensor& x, const at::T
   const at::Tensor tanh = at::empty_like(x);
   const at::Tensor y = at::empty_like(x);
   const at::Tensor grad_x = at::empty_like(x);
-  run_gelu_forward(kernels, floats(x), writable(tanh), writable(y), x.numel());
-  run_gelu_backward(kernels, floats(grad), floats(x), floats(tanh), writable(grad_x), x.numel());
+  run_gelu_forward(kernels, x, tanh, y);
+  run_gelu_backward(kernels, grad, x, tanh, grad_x);
   return same_bits(y, at::gelu(x, "tanh")) && same_bits(grad_x, at::gelu_backward(grad, x, "tanh"));
 }
 
 }  // namespace
 
-void run_gelu_forward(const GeluKernels& kernels, const float* x, float* tanh, float* y, int64_t count) {
-  for_each_range(count, forward_grain(count),
-                 [&](int64_t begin, int64_t end) { kernels.forward(x + begin, tanh + begin, y + begin, end - begin); });
+void run_gelu_forward(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& tanh, const at::Tensor& y) {
+  for_each_range(x.numel(), forward_grain(x.numel()), [&](int64_t begin, int64_t end) {
+    kernels.forward(floats(x) + begin, writable(tanh) + begin, writable(y) + begin, end - begin);
+  });
 }
 
-void run_gelu_backward(const GeluKernels& kernels, const float* grad, const float* x, const float* tanh, float* grad_x,
-                       int64_t count) {
-  for_each_range(count, kGrain, [&](int64_t begin, int64_t end) {
-    kernels.backward(grad + begin, x + begin, tanh + begin, grad_x + begin, end - begin);
+void run_gelu_backward(const GeluKernels& kernels, const at::Tensor& grad, const at::Tensor& x, const at::Tensor& tanh,
+                       const at::Tensor& grad_x) {
+  for_each_range(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    kernels.backward(floats(grad) + begin, floats(x) + begin, floats(tanh) + begin, writable(grad_x) + begin,
+                     end - begin);
   });
 }
 

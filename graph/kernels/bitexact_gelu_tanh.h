@@ -1,8 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include "graph/kernels/fast_kernels.h"
-
-#include <cstdint>
 
 namespace duet {
 
@@ -12,8 +11,8 @@ bool gelu_kernels_are_bitexact(const GeluKernels& kernels);
 
 // Run like ATen's: what a thread computes is a range of its own, and how the last elements of a range are rounded
 // depends on where it ends.
-void run_gelu_forward(const GeluKernels& kernels, const float* x, float* tanh, float* y, int64_t count);
-void run_gelu_backward(const GeluKernels& kernels, const float* grad, const float* x, const float* tanh, float* grad_x,
-                       int64_t count);
+void run_gelu_forward(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& tanh, const at::Tensor& y);
+void run_gelu_backward(const GeluKernels& kernels, const at::Tensor& grad, const at::Tensor& x, const at::Tensor& tanh,
+                       const at::Tensor& grad_x);
 
 }  // namespace duet

@@ -1,63 +1,14 @@
+#include <map>
+#include <mutex>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include "graph/kernels/bitexact_gelu_tanh.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/replay/memory_plan.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-
-#include <map>
-#include <mutex>
-
 namespace duet {
 
 namespace {
-
-// The tanh of one gelu, in memory that all pairs of a program share.
-struct KeptTanh {
-  at::Tensor memory;
-  std::size_t offset = 0;  // in bytes
-  float* data() const { return static_cast<float*>(memory.mutable_data_ptr()) + offset / sizeof(float); }
-};
-
-class GeluForward : public BitexactKernel {
- public:
-  GeluForward(const GeluKernels& kernels, at::Tensor x, at::Tensor y, std::shared_ptr<const KeptTanh> tanh)
-      : kernels_(kernels), x_(std::move(x)), y_(std::move(y)), tanh_(std::move(tanh)) {}
-
-  void run() override {
-    run_gelu_forward(kernels_, static_cast<const float*>(x_.const_data_ptr()), tanh_->data(),
-                     static_cast<float*>(y_.mutable_data_ptr()), x_.numel());
-  }
-  std::string name() const override { return "bit-exact gelu, keeps its tanh"; }
-
- private:
-  GeluKernels kernels_;
-  at::Tensor x_, y_;
-  std::shared_ptr<const KeptTanh> tanh_;
-};
-
-class GeluBackward : public BitexactKernel {
- public:
-  GeluBackward(const GeluKernels& kernels, at::Tensor grad, at::Tensor x, at::Tensor grad_x,
-               std::shared_ptr<const KeptTanh> tanh)
-      : kernels_(kernels),
-        grad_(std::move(grad)),
-        x_(std::move(x)),
-        grad_x_(std::move(grad_x)),
-        tanh_(std::move(tanh)) {}
-
-  void run() override {
-    run_gelu_backward(kernels_, static_cast<const float*>(grad_.const_data_ptr()),
-                      static_cast<const float*>(x_.const_data_ptr()), tanh_->data(),
-                      static_cast<float*>(grad_x_.mutable_data_ptr()), x_.numel());
-  }
-  std::string name() const override { return "bit-exact gelu, takes the kept tanh"; }
-
- private:
-  GeluKernels kernels_;
-  at::Tensor grad_, x_, grad_x_;
-  std::shared_ptr<const KeptTanh> tanh_;
-};
 
 // Once per number of threads.
 bool are_bitexact(const GeluKernels& kernels) {
@@ -97,7 +48,7 @@ std::size_t backward_of(const std::vector<OpCall>& calls, std::size_t forward) {
 }  // namespace
 
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
-  std::vector<Block> blocks;  // of memory, from each gelu to its backward
+  std::vector<Block> blocks;  // of memory for a tanh, from each gelu to its backward
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::size_t backward = is_forward(calls[i]) ? backward_of(calls, i) : 0;
     if (backward != 0) blocks.push_back({calls[i].floats(0).nbytes(), i, backward, 0});
@@ -111,12 +62,14 @@ void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kern
       at::empty({bytes / static_cast<int64_t>(sizeof(float))}, at::TensorOptions().dtype(at::kFloat));
   kernels.bytes += bytes;
   for (const Block& block : blocks) {
-    const auto tanh = std::make_shared<const KeptTanh>(KeptTanh{memory, block.offset});
     const OpCall& forward = calls[block.first];
     const OpCall& backward = calls[block.last];
-    kernels.of_call[block.first] = std::make_unique<GeluForward>(fast, forward.floats(0), forward.floats(2), tanh);
-    kernels.of_call[block.last] =
-        std::make_unique<GeluBackward>(fast, backward.floats(0), backward.floats(1), backward.floats(3), tanh);
+    const at::Tensor x = forward.floats(0), y = forward.floats(2);
+    const at::Tensor grad = backward.floats(0), grad_x = backward.floats(3);
+    const at::Tensor tanh = memory.narrow(0, static_cast<int64_t>(block.offset / sizeof(float)), x.numel());
+    kernels.of_call[block.first] = {[=] { run_gelu_forward(fast, x, tanh, y); }, "bit-exact gelu, keeps its tanh"};
+    kernels.of_call[block.last] = {[=] { run_gelu_backward(fast, grad, x, tanh, grad_x); },
+                                   "bit-exact gelu, takes the kept tanh"};
   }
 }
 

@@ -1,11 +1,8 @@
 #include "graph/kernels/bitexact_gemm.h"
-
-#include "graph/kernels/kernel_threads.h"
-
+#include <algorithm>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-
-#include <algorithm>
+#include "graph/kernels/kernel_threads.h"
 
 namespace duet {
 
@@ -51,8 +48,7 @@ GemmPart GemmRunner::part(int64_t index) const {
   const int64_t row = index / column_parts_;
   const int64_t column = index % column_parts_;
   const int64_t panels = (gemm_.n + kPanelColumns - 1) / kPanelColumns;
-  return {gemm_.m * row / row_parts_, gemm_.m * (row + 1) / row_parts_,
-          panels * column / column_parts_ * kPanelColumns,
+  return {gemm_.m * row / row_parts_, gemm_.m * (row + 1) / row_parts_, panels * column / column_parts_ * kPanelColumns,
           std::min(gemm_.n, panels * (column + 1) / column_parts_ * kPanelColumns)};
 }
 

@@ -1,9 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <ATen/core/Tensor.h>
 #include "graph/kernels/fast_kernels.h"
-
-#include <cstdint>
 
 namespace duet {
 

@@ -1,25 +1,9 @@
-#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/bitexact_gemm_trial.h"
+#include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 
 namespace {
-
-class BitexactGemm : public BitexactKernel {
- public:
-  BitexactGemm(GemmKernel kernel, GemmTensors tensors, int64_t k_block)
-      : tensors_(std::move(tensors)), runner_(kernel, tensors_, k_block) {}
-
-  void run() override { runner_.run(tensors_); }
-  std::string name() const override {
-    return tensors_.after.defined() ? "bit-exact gemm, adds the bias" : "bit-exact gemm";
-  }
-  int64_t bytes() const { return runner_.bytes(); }
-
- private:
-  GemmTensors tensors_;
-  GemmRunner runner_;
-};
 
 bool is_one(const c10::IValue& value) {
   return value.isInt() ? value.toInt() == 1 : value.isDouble() && value.toDouble() == 1;
@@ -57,11 +41,12 @@ void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kern
     if (!can_address(tensors)) tensors.after = at::Tensor();
     const int64_t k_block = bitexact_k_block(tensors, kernel);
     if (k_block == 0) continue;
+    const GemmRunner runner(kernel, tensors, k_block);
+    kernels.bytes += runner.bytes();
     const bool adds_bias = tensors.after.defined();
-    auto instruction = std::make_unique<BitexactGemm>(kernel, std::move(tensors), k_block);
-    kernels.bytes += instruction->bytes();
-    kernels.of_call[i] = std::move(instruction);
-    if (adds_bias) kernels.of_call[i + 1] = std::make_unique<DoneBefore>();
+    kernels.of_call[i] = {[runner, tensors] { runner.run(tensors); },
+                          adds_bias ? "bit-exact gemm, adds the bias" : "bit-exact gemm"};
+    if (adds_bias) kernels.of_call[i + 1] = {[] {}, "done above"};
   }
 }
 

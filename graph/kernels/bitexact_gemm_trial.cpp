@@ -1,23 +1,20 @@
 #include "graph/kernels/bitexact_gemm_trial.h"
-
-#include "base/detail/tensor_compare.h"
-#include "base/log.h"
-#include "graph/kernels/kernel_settings.h"
-#include "graph/kernels/trial_data.h"
-
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <vector>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include "base/detail/tensor_compare.h"
+#include "base/log.h"
+#include "graph/kernels/kernel_settings.h"
+#include "graph/kernels/trial_data.h"
 
 namespace duet {
 
@@ -154,13 +151,14 @@ int64_t find_k_block_and_log(const GemmTensors& tensors, GemmKernel kernel) {
   try {
     k_block = find_k_block(tensors, kernel);
   } catch (const c10::Error& error) {
-    log_warning(c10::str("[GraphTrainer] no faster kernel was tried for gemms of ", tensors.a.sizes(), " and ", tensors.b.sizes(),
-                         ": ", error.what_without_backtrace()));
+    log_warning(c10::str("[GraphTrainer] no faster kernel was tried for gemms of ", tensors.a.sizes(), " and ",
+                         tensors.b.sizes(), ": ", error.what_without_backtrace()));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (seconds > kLong) {
-    log_info(c10::str("[GraphTrainer] trying a faster kernel for gemms of ", tensors.a.sizes(), " and ", tensors.b.sizes(),
-                      " took ", static_cast<int64_t>(seconds), " s, once; graph: {fuse: off} does without"));
+    log_info(c10::str("[GraphTrainer] trying a faster kernel for gemms of ", tensors.a.sizes(), " and ",
+                      tensors.b.sizes(), " took ", static_cast<int64_t>(seconds),
+                      " s, once; graph: {fuse: off} does without"));
   }
   return k_block;
 }

@@ -1,5 +1,4 @@
 #include "graph/kernels/bitexact_kernel.h"
-
 #include "graph/record/op_rules.h"
 
 namespace duet {

@@ -1,22 +1,18 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <vector>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 namespace duet {
 
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
-class BitexactKernel {
- public:
-  virtual ~BitexactKernel() = default;
-  virtual void run() = 0;
-  virtual std::string name() const = 0;  // for CpuProgram::text
+struct BitexactKernel {
+  std::function<void()> run;  // empty: ATen's own kernel is to run
+  const char* name = "";      // for CpuProgram::text
 };
 
 // What a pass sees of an instruction: the op that runs and the arguments that it gets every time. The memory of the
@@ -35,9 +31,8 @@ struct OpCall {
   bool writes(const at::Tensor& tensor) const;
 };
 
-// One kernel per call; null where ATen's own is to run.
 struct BitexactKernels {
-  std::vector<std::unique_ptr<BitexactKernel>> of_call;
+  std::vector<BitexactKernel> of_call;
   int64_t bytes = 0;  // memory that they own
 };
 
@@ -50,12 +45,5 @@ void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kern
 
 // gelu(tanh) and its backward: the tanh of the first is kept for the second.
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels);
-
-// The work is part of an earlier instruction's kernel.
-class DoneBefore : public BitexactKernel {
- public:
-  void run() override {}
-  std::string name() const override { return "done above"; }
-};
 
 }  // namespace duet

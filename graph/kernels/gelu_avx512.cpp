@@ -1,8 +1,7 @@
-#include "graph/kernels/fast_kernels.h"
-
 #include <dlfcn.h>
 #include <immintrin.h>
 #include <math.h>
+#include "graph/kernels/fast_kernels.h"
 
 // Compiled with AVX-512 instructions: nothing here runs before fast_gelu_kernels() has asked the CPU.
 //

@@ -1,6 +1,5 @@
-#include "graph/kernels/fast_kernels.h"
-
 #include <immintrin.h>
+#include "graph/kernels/fast_kernels.h"
 
 // Compiled with AVX-512 instructions: nothing here runs before fast_gemm_kernel() has asked the CPU.
 //

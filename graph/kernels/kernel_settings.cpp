@@ -1,9 +1,7 @@
 #include "graph/kernels/kernel_settings.h"
-
+#include <limits>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-
-#include <limits>
 
 namespace duet {
 

@@ -1,8 +1,6 @@
 #include "graph/kernels/kernel_threads.h"
-
-#include <dlfcn.h>
-
 #include <atomic>
+#include <dlfcn.h>
 
 namespace duet {
 

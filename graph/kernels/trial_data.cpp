@@ -1,8 +1,6 @@
 #include "graph/kernels/trial_data.h"
-
-#include <ATen/ops/empty.h>
-
 #include <bit>
+#include <ATen/ops/empty.h>
 
 namespace duet {
 
@@ -25,26 +23,17 @@ float trial_number(TrialNumbers numbers, uint64_t random) {
   const auto mantissa = static_cast<uint32_t>(random >> 8);
   const auto choice = static_cast<uint32_t>(random >> 40);
   switch (numbers) {
-    case TrialNumbers::kPlain:
-      return from_parts(sign, kBias, mantissa);
-    case TrialNumbers::kWide:
-      return from_parts(sign, kBias - 30 + choice % 61, mantissa);
-    case TrialNumbers::kTiny:
-      return from_parts(sign, kBias - 76 + choice % 12, mantissa);
-    case TrialNumbers::kSpecial:
-      break;
+    case TrialNumbers::kPlain: return from_parts(sign, kBias, mantissa);
+    case TrialNumbers::kWide: return from_parts(sign, kBias - 30 + choice % 61, mantissa);
+    case TrialNumbers::kTiny: return from_parts(sign, kBias - 76 + choice % 12, mantissa);
+    case TrialNumbers::kSpecial: break;
   }
   switch (choice % 512) {
-    case 0:
-      return from_parts(sign, 0, 0);
-    case 1:
-      return from_parts(sign, 0xFF, 0);
-    case 2:
-      return from_parts(0, 0xFF, 0x400000);
-    case 3:
-      return from_parts(sign, 0, mantissa);
-    default:
-      return from_parts(sign, kBias - 2 + choice % 5, mantissa);
+    case 0: return from_parts(sign, 0, 0);
+    case 1: return from_parts(sign, 0xFF, 0);
+    case 2: return from_parts(0, 0xFF, 0x400000);
+    case 3: return from_parts(sign, 0, mantissa);
+    default: return from_parts(sign, kBias - 2 + choice % 5, mantissa);
   }
 }
 

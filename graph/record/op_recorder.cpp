@@ -1,10 +1,8 @@
 #include "graph/record/op_recorder.h"
-
-#include "base/error.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -12,7 +10,7 @@ namespace {
 
 constexpr c10::DispatchKey kRecordKey = c10::DispatchKey::Fake;
 
-std::mutex capture_mutex;             // held for a whole recording
+std::mutex capture_mutex;  // held for a whole recording
 thread_local bool recording_here = false;
 std::recursive_mutex recorder_mutex;  // autograd may run backward in threads of its own
 OpRecorder* active_recorder = nullptr;
@@ -46,8 +44,9 @@ void OpRecorder::register_fallback() {
 
 OpRecorder::OpRecorder(const NamedTensors& parameters, bool strict) : writer_(parameters, strict) {
   register_fallback();
-  require<GraphError>(!recording_here, "[OpRecorder] a step is being recorded within a step that is being recorded; "
-                                       "do not run one trainer's step inside another's");
+  require<GraphError>(!recording_here,
+                      "[OpRecorder] a step is being recorded within a step that is being recorded; "
+                      "do not run one trainer's step inside another's");
   capture_lock_ = std::unique_lock(capture_mutex);  // waits for another trainer's capture
   recording_here = true;
   const std::lock_guard lock(recorder_mutex);
@@ -85,8 +84,9 @@ void OpRecorder::self_check() {
     probe.fill_(1);
     return recorder.program().ops.size() == 2;
   }();
-  require<GraphError>(works, "[OpRecorder] this LibTorch does not route calls through DispatchKey::Fake; duet's graph "
-                             "mode supports LibTorch 2.11, use that version or mode eager");
+  require<GraphError>(works,
+                      "[OpRecorder] this LibTorch does not route calls through DispatchKey::Fake; duet's graph "
+                      "mode supports LibTorch 2.11, use that version or mode eager");
 }
 
 }  // namespace duet

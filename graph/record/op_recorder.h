@@ -1,10 +1,9 @@
 #pragma once
 
-#include "graph/record/program_writer.h"
-
 #include <functional>
 #include <mutex>
 #include <string>
+#include "graph/record/program_writer.h"
 
 namespace duet {
 

@@ -1,9 +1,7 @@
 #include "graph/record/op_rules.h"
-
+#include <algorithm>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
-
-#include <algorithm>
 
 namespace duet {
 
@@ -16,7 +14,8 @@ std::string full_name(const c10::OperatorHandle& op) {
 bool is_random(const c10::OperatorHandle& op) {
   const auto& arguments = op.schema().arguments();
   return op.hasTag(at::Tag::nondeterministic_seeded) ||
-         std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) { return a.name() == "generator"; });
+         std::any_of(arguments.begin(), arguments.end(),
+                     [](const c10::Argument& a) { return a.name() == "generator"; });
 }
 
 bool overwrites(const c10::OperatorHandle& op) {

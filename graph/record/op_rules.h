@@ -1,11 +1,10 @@
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-
 #include <optional>
 #include <string>
 #include <vector>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 // What a recording must know of ops beyond their schemas.
 

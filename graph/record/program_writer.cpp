@@ -1,13 +1,10 @@
 #include "graph/record/program_writer.h"
-
-#include "base/error.h"
-#include "graph/record/op_rules.h"
-
+#include <algorithm>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-
-#include <algorithm>
+#include "base/error.h"
+#include "graph/record/op_rules.h"
 
 namespace duet {
 
@@ -15,7 +12,9 @@ namespace {
 
 using Slot = StepProgram::Slot;
 
-bool writes(const c10::Argument& argument) { return argument.alias_info() != nullptr && argument.alias_info()->isWrite(); }
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
 
 void append_tensors(const c10::IValue& argument, std::vector<at::Tensor>& tensors) {
   if (argument.isTensor() && argument.toTensor().defined()) {

@@ -1,13 +1,11 @@
 #pragma once
 
-#include "core/step_observer.h"
-#include "graph/record/step_program.h"
-
-#include <ATen/core/stack.h>
-
 #include <string>
 #include <unordered_map>
 #include <vector>
+#include <ATen/core/stack.h>
+#include "core/step_observer.h"
+#include "graph/record/step_program.h"
 
 namespace duet {
 
@@ -22,7 +20,8 @@ class ProgramWriter {
   // Names the static inputs: a step that writes into them would not change the batches of later steps.
   void watch_inputs(const MicroBatches& micro_batches);
 
-  // A call that is about to run, with its arguments on top of the stack, and the same call afterwards, with its results.
+  // A call that is about to run, with its arguments on top of the stack, and the same call afterwards, with its
+  // results.
   struct Call {
     StepProgram::Op op;
     std::vector<at::Tensor> written;

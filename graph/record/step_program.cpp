@@ -1,8 +1,6 @@
 #include "graph/record/step_program.h"
-
-#include "graph/record/op_rules.h"
-
 #include <algorithm>
+#include "graph/record/op_rules.h"
 
 namespace duet {
 

@@ -1,12 +1,10 @@
 #pragma once
 
-#include "graph/record/value_table.h"
-
+#include <vector>
 #include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-
-#include <vector>
+#include "graph/record/value_table.h"
 
 namespace duet {
 

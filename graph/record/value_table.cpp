@@ -1,5 +1,4 @@
 #include "graph/record/value_table.h"
-
 #include <ATen/ops/empty.h>
 
 namespace duet {

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Storage.h>
-
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
 #include <vector>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 
 namespace duet {
 
@@ -17,8 +16,9 @@ namespace duet {
 class ValueTable {
  public:
   struct Storage {
-    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> weak;  // keeps the identity, not the memory: see OpRecorder
-    c10::Storage strong;         // set if the memory existed before the recording
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>
+        weak;             // keeps the identity, not the memory: see OpRecorder
+    c10::Storage strong;  // set if the memory existed before the recording
     std::size_t bytes = 0;
     c10::Device device = c10::kCPU;
     bool external = false;       // not produced by a recorded op: parameters, inputs, state, constants

@@ -1,14 +1,11 @@
 #include "graph/replay/cpu_program.h"
-
-#include "base/error.h"
-#include "graph/replay/program_text.h"
-
+#include <functional>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
-
-#include <functional>
+#include "base/error.h"
+#include "graph/replay/program_text.h"
 
 namespace duet {
 
@@ -35,8 +32,8 @@ void CpuProgram::execute_observed(const Instruction& instruction) {
 }
 
 void CpuProgram::execute(const Instruction& instruction) {
-  if (use_kernels_ && instruction.kernel != nullptr) {
-    instruction.kernel->run();
+  if (use_kernels_ && instruction.kernel.run) {
+    instruction.kernel.run();
   } else {
     run_op(instruction);
   }

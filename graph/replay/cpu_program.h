@@ -1,16 +1,37 @@
 #pragma once
 
-#include "base/batch.h"
-#include "graph/kernels/kernel_settings.h"
-#include "graph/record/step_program.h"
-#include "graph/replay/instruction.h"
-
-#include <ATen/core/stack.h>
-
 #include <string>
 #include <vector>
+#include <ATen/core/stack.h>
+#include "base/batch.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/kernel_settings.h"
+#include "graph/record/step_program.h"
 
 namespace duet {
+
+// One op of a CpuProgram, ready to run.
+struct Instruction {
+  enum class Kind {
+    kInPlace,  // changes its arguments
+    kOut,      // writes its results into given memory
+    kRebind,   // runs as it is; its results take the place of the recorded memory
+  };
+  struct Rebind {
+    int result;  // position among the op's results, lists flattened
+    int storage;
+    int value;  // what it was when it was recorded
+  };
+
+  Kind kind;
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> arguments;
+  std::vector<Rebind> rebinds;
+  bool grad_mode;
+  std::vector<int> releases;  // storages whose memory nobody reads from here on
+  std::size_t source;         // index of the op in the recording
+  BitexactKernel kernel;      // runs in place of the op if it may
+};
 
 // What CpuProgramBuilder makes out of a recording.
 struct CpuProgramParts {

@@ -1,13 +1,10 @@
 #include "graph/replay/cpu_program_builder.h"
-
+#include <algorithm>
+#include <ATen/core/enum_tag.h>
+#include <c10/core/Allocator.h>
 #include "graph/record/op_rules.h"
 #include "graph/replay/memory_plan.h"
 #include "graph/replay/out_variants.h"
-
-#include <ATen/core/enum_tag.h>
-#include <c10/core/Allocator.h>
-
-#include <algorithm>
 
 namespace duet {
 
@@ -59,9 +56,8 @@ void CpuProgramBuilder::mark_needed() {
     const StepProgram::Op& op = ops_[i];
     bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty();
     for (const int value : op.written) needed = needed || storage_needed[storage(value)];
-    for_each_value(op.results, [&](int value) {
-      needed = needed || (table_.made_by(i, value) && storage_needed[storage(value)]);
-    });
+    for_each_value(op.results,
+                   [&](int value) { needed = needed || (table_.made_by(i, value) && storage_needed[storage(value)]); });
     needed_[i] = needed;
     if (!needed) continue;
     for_each_value(op.arguments, [&](int value) { storage_needed[storage(value)] = true; });
@@ -178,7 +174,7 @@ void CpuProgramBuilder::compile_all() {
 
 void CpuProgramBuilder::compile(std::size_t index) {
   const StepProgram::Op& op = ops_[index];
-  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, nullptr};
+  Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, {}};
   for (const Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
   if (instruction.kind == Kind::kOut) {
     instruction.op = *find_out_variant(op.handle, c10::DispatchKey::CPU);

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "graph/graph_options.h"
-#include "graph/replay/cpu_program.h"
-
 #include <unordered_set>
 #include <vector>
+#include "graph/graph_options.h"
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
 
@@ -36,9 +35,9 @@ class CpuProgramBuilder {
   CpuProgramParts parts_;
   const std::vector<StepProgram::Op>& ops_ = parts_.recording.ops;
   const ValueTable& table_ = parts_.recording.table;
-  std::unordered_set<int> persistent_;    // storages of the results
-  std::vector<bool> needed_;              // by op
-  std::vector<Instruction::Kind> kinds_;  // by op
+  std::unordered_set<int> persistent_;                    // storages of the results
+  std::vector<bool> needed_;                              // by op
+  std::vector<Instruction::Kind> kinds_;                  // by op
   std::vector<std::pair<std::size_t, std::size_t>> use_;  // by storage: first and last op that touches it
 };
 

@@ -1,5 +1,4 @@
 #include "graph/replay/cpu_step.h"
-
 #include "graph/replay/cpu_program_builder.h"
 
 namespace duet {

@@ -1,11 +1,10 @@
 #pragma once
 
+#include <memory>
+#include <string>
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
 #include "graph/replay/cpu_program.h"
-
-#include <memory>
-#include <string>
 
 namespace duet {
 

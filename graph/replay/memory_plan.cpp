@@ -1,5 +1,4 @@
 #include "graph/replay/memory_plan.h"
-
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +8,8 @@ std::size_t plan_memory(std::vector<Block>& blocks, std::size_t alignment) {
   const auto rounded = [alignment](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
   std::vector<std::size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return blocks[a].bytes > blocks[b].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return blocks[a].bytes > blocks[b].bytes; });
 
   std::vector<const Block*> placed;  // by offset
   std::size_t arena = 0;

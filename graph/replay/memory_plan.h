@@ -13,8 +13,8 @@ struct Block {
   std::size_t offset = 0;  // result of plan_memory
 };
 
-// Gives every block an offset (a multiple of `alignment`) in one arena so that no two blocks in use at the same step overlap.
-// Largest first, each at the lowest offset that is free. Returns the arena's size in bytes.
+// Gives every block an offset (a multiple of `alignment`) in one arena so that no two blocks in use at the same step
+// overlap. Largest first, each at the lowest offset that is free. Returns the arena's size in bytes.
 std::size_t plan_memory(std::vector<Block>& blocks, std::size_t alignment);
 
 }  // namespace duet

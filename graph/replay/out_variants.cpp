@@ -1,5 +1,4 @@
 #include "graph/replay/out_variants.h"
-
 #include <unordered_map>
 #include <vector>
 
@@ -23,7 +22,8 @@ bool is_out_variant_of(const c10::FunctionSchema& candidate, const c10::Function
   const std::size_t inputs = base.arguments().size();
   if (arguments.size() != inputs + base.returns().size()) return false;
   for (std::size_t i = 0; i < inputs; ++i) {
-    if (arguments[i].name() != base.arguments()[i].name() || *arguments[i].type() != *base.arguments()[i].type()) return false;
+    if (arguments[i].name() != base.arguments()[i].name() || *arguments[i].type() != *base.arguments()[i].type())
+      return false;
     if (arguments[i].alias_info() != nullptr) return false;
   }
   for (std::size_t i = inputs; i < arguments.size(); ++i) {

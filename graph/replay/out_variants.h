@@ -1,8 +1,7 @@
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <optional>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 namespace duet {
 

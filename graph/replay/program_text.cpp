@@ -1,5 +1,4 @@
 #include "graph/replay/program_text.h"
-
 #include <sstream>
 
 namespace duet {
@@ -72,7 +71,7 @@ std::string program_text(const CpuProgramParts& program, const NamedTensors& nam
     out << (op.results.empty() ? "" : " = ") << instruction.op.operator_name() << "(";
     write_list(out, op.arguments.size(), [&](std::size_t a) { write_slot(out, op.arguments[a], value_text); });
     out << ")  # " << kind_text(instruction.kind);
-    if (instruction.kernel != nullptr) out << ", " << instruction.kernel->name();
+    if (instruction.kernel.run) out << ", " << instruction.kernel.name;
     out << "\n";
   }
   return out.str();

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "graph/replay/cpu_program.h"
-
 #include <string>
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
 

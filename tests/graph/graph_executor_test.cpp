@@ -1,15 +1,12 @@
+#include "graph/detail/graph_executor.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include <torch/torch.h>
 #include "base/error.h"
 #include "core/module_task.h"
-#include "graph/detail/graph_executor.h"
 #include "core/train_step.h"
-
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
-
-#include <torch/torch.h>
 
 // When a step may be captured, and that one which may not never trains on a frozen value. Each sabotage is run in both
 // modes: whatever graph mode makes of it, the weights must be those of eager.
@@ -18,8 +15,8 @@ namespace duet {
 namespace {
 
 using testing::expect_same_bits;
-using testing::ToyTask;
 using ::testing::HasSubstr;
+using testing::ToyTask;
 
 struct Net : torch::nn::Module {
   torch::nn::Linear a{16, 8}, b{8, 5};
@@ -61,12 +58,14 @@ void expect_eager_weights(const std::function<Loss()>& make_loss, const std::str
 }
 
 TEST(GraphExecutor, ItemInTheLossRunsEagerAndNamesTheOp) {
-  expect_eager_weights([] {
-    return Loss([](Net& net, const Batch& batch) {
-      const at::Tensor loss = plain_loss(net, batch);
-      return loss * (loss.item<double>() > 1.5 ? 2.0 : 1.0);
-    });
-  }, "_local_scalar_dense");
+  expect_eager_weights(
+      [] {
+        return Loss([](Net& net, const Batch& batch) {
+          const at::Tensor loss = plain_loss(net, batch);
+          return loss * (loss.item<double>() > 1.5 ? 2.0 : 1.0);
+        });
+      },
+      "_local_scalar_dense");
 }
 
 TEST(GraphExecutor, TheReasonNamesThePlaceInTheModel) {
@@ -81,20 +80,24 @@ TEST(GraphExecutor, TheReasonNamesThePlaceInTheModel) {
 }
 
 TEST(GraphExecutor, NonzeroRunsEager) {
-  expect_eager_weights([] {
-    return Loss([](Net& net, const Batch& batch) {
-      const at::Tensor logits = net.forward(batch["input"]);
-      return logits.index_select(0, (batch["target"] > 1).nonzero().flatten()).square().mean();
-    });
-  }, "nonzero");
+  expect_eager_weights(
+      [] {
+        return Loss([](Net& net, const Batch& batch) {
+          const at::Tensor logits = net.forward(batch["input"]);
+          return logits.index_select(0, (batch["target"] > 1).nonzero().flatten()).square().mean();
+        });
+      },
+      "nonzero");
 }
 
 TEST(GraphExecutor, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
-  expect_eager_weights([] {
-    return Loss([](Net& net, const Batch& batch) {
-      return net.forward(batch["input"]).index({batch["target"] > 1}).square().mean();
-    });
-  }, "aten::index");
+  expect_eager_weights(
+      [] {
+        return Loss([](Net& net, const Batch& batch) {
+          return net.forward(batch["input"]).index({batch["target"] > 1}).square().mean();
+        });
+      },
+      "aten::index");
 
   const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
     return net.forward(batch["input"]).index({batch["target"]}).square().mean();
@@ -104,18 +107,21 @@ TEST(GraphExecutor, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
 }
 
 TEST(GraphExecutor, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
-  expect_eager_weights([] {
-    auto factor = std::make_shared<double>(1.0);
-    return Loss([factor](Net& net, const Batch& batch) {
-      *factor *= 0.9;
-      return plain_loss(net, batch) * *factor;
-    });
-  }, "host value");
+  expect_eager_weights(
+      [] {
+        auto factor = std::make_shared<double>(1.0);
+        return Loss([factor](Net& net, const Batch& batch) {
+          *factor *= 0.9;
+          return plain_loss(net, batch) * *factor;
+        });
+      },
+      "host value");
 }
 
 TEST(GraphExecutor, ACapturedDoubleThatChangesLaterStopsTheRun) {
   auto factor = std::make_shared<double>(1.0);
-  const auto graph = trainer_for("graph", [factor](Net& net, const Batch& batch) { return plain_loss(net, batch) * *factor; });
+  const auto graph =
+      trainer_for("graph", [factor](Net& net, const Batch& batch) { return plain_loss(net, batch) * *factor; });
   for (int64_t n = 0; n < 8; ++n) graph->step(batch_at(n));
   *factor = 0.5;
   const auto keep_going = [&] {
@@ -219,10 +225,13 @@ TEST(GraphExecutor, GradientsOfAReplayAreThoseOfItsStep) {
 TEST(GraphExecutor, StrictThrowsBeforeTheStepChangesAnything) {
   GraphOptions strict;
   strict.fallback = Fallback::kStrict;
-  const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
-    const at::Tensor loss = plain_loss(net, batch);
-    return loss * loss.item<double>();
-  }, strict);
+  const auto graph = trainer_for(
+      "graph",
+      [](Net& net, const Batch& batch) {
+        const at::Tensor loss = plain_loss(net, batch);
+        return loss * loss.item<double>();
+      },
+      strict);
   graph->step(batch_at(0));
   const at::Tensor before = graph->task().named_parameters()[0].second.clone();
   EXPECT_THROW(graph->step(batch_at(1)), GraphError);
@@ -257,12 +266,15 @@ TEST(GraphExecutor, EveryHyperParameterTakesEffectAtTheNextStep) {
       const auto trainer = trainer_for(mode == "untouched" ? "eager" : mode, plain_loss);
       for (int64_t n = 0; n < 12; ++n) {
         if (n == 7 && mode != "untouched") {
-          trainer->hyper_parameters().set(0, name, name == "eps" ? 1e-2 : 0.5 * trainer->hyper_parameters().get(0, name));
+          trainer->hyper_parameters().set(0, name,
+                                          name == "eps" ? 1e-2 : 0.5 * trainer->hyper_parameters().get(0, name));
         }
         trainer->step(batch_at(n));
       }
-      if (mode == "untouched") unchanged = trainer->state_dict().tensor("model.a.weight");
-      else states[mode == "graph"] = trainer->state_dict();
+      if (mode == "untouched")
+        unchanged = trainer->state_dict().tensor("model.a.weight");
+      else
+        states[mode == "graph"] = trainer->state_dict();
     }
     expect_same_bits(states[0], states[1]);
     EXPECT_FALSE(testing::same_bits(unchanged, states[1].tensor("model.a.weight"))) << name << " had no effect";

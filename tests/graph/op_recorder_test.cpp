@@ -1,17 +1,13 @@
+#include "graph/record/op_recorder.h"
+#include <thread>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include <torch/torch.h>
 #include "base/error.h"
 #include "core/module_task.h"
-#include "graph/record/op_recorder.h"
 #include "graph/replay/cpu_program_builder.h"
-
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
-
-#include <torch/torch.h>
-
-#include <thread>
 
 // What a recording sees.
 
@@ -21,8 +17,8 @@ namespace {
 namespace F = torch::nn::functional;
 using at::Tensor;
 using testing::expect_same_bits;
-using testing::same_bits;
 using ::testing::HasSubstr;
+using testing::same_bits;
 
 struct Net : torch::nn::Module {
   torch::nn::Linear a{16, 8}, b{8, 5};
@@ -33,7 +29,9 @@ struct Net : torch::nn::Module {
   Tensor forward(const Tensor& x) { return b(torch::relu(a(x))); }
 };
 
-Tensor plain_loss(Net& net, const Batch& batch) { return F::cross_entropy(net.forward(batch["input"]), batch["target"]); }
+Tensor plain_loss(Net& net, const Batch& batch) {
+  return F::cross_entropy(net.forward(batch["input"]), batch["target"]);
+}
 
 Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
 
@@ -179,7 +177,8 @@ TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
     result = y.sum();
     (x * 3).exp();  // nobody reads it
     recorder.pause();
-    program = std::make_unique<CpuProgram>(CpuProgramBuilder(recorder.program(), {result, between}).build(Fuse::kExact));
+    program =
+        std::make_unique<CpuProgram>(CpuProgramBuilder(recorder.program(), {result, between}).build(Fuse::kExact));
   }
   ASSERT_EQ(program->segments(), 2U);
   EXPECT_EQ(program->op_count(), 4U);

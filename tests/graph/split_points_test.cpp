@@ -230,7 +230,7 @@ TEST(SplitPoints, AHookThatComesLaterIsCalledFromThenOn) {
 
 // An exponential mean of the weights in tensors that only the hook knows.
 TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
-  for (const bool with_host_points : {false, true}) {
+  for (const bool with_split_points : {false, true}) {
     NamedTensors means[2];
     StateDict states[2];
     for (const std::string mode : {"eager", "graph"}) {
@@ -246,7 +246,7 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
             mean[i].second.add_(at::rand_like(mean[i].second) * context.output.loss * 1e-3);
           }
         };
-        if (with_host_points) {
+        if (with_split_points) {
           hook.at_backward = [](TrainContext& context) { context.task.named_parameters()[0].second.mutable_grad().mul_(0.5); };
         }
       };

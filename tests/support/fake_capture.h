@@ -1,23 +1,21 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 #include "base/random.h"
 #include "graph/cuda/cuda_step.h"
 #include "graph/detail/capture_method.h"
 #include "graph/record/op_recorder.h"
 #include "graph/replay/cpu_program_builder.h"
 
-#include <algorithm>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
-// A device that captures on the CPU: between begin and end it writes down what is launched, and afterwards everything is
-// as if nothing had run.
+// A device that captures on the CPU: between begin and end it writes down what is launched, and afterwards everything
+// is as if nothing had run.
 
 namespace duet::testing {
 
@@ -28,7 +26,7 @@ struct FakeLog {
   std::vector<std::string> calls;
   bool on_stream = false;
   bool capturing = false;
-  std::string fail_at;  // "begin" or "end" ...
+  std::string fail_at;     // "begin" or "end" ...
   int fail_countdown = 0;  // ... and how many of these still succeed
 
   void add(const std::string& call) {
@@ -36,7 +34,8 @@ struct FakeLog {
     calls.push_back(call);
   }
   void fail_if_due(const std::string& call) {
-    if (call == fail_at && fail_countdown-- == 0) throw std::runtime_error("the fake refuses to " + call + "\nand more");
+    if (call == fail_at && fail_countdown-- == 0)
+      throw std::runtime_error("the fake refuses to " + call + "\nand more");
   }
   int count(const std::string& call) const { return static_cast<int>(std::count(calls.begin(), calls.end(), call)); }
 };
@@ -131,7 +130,8 @@ class FakeDevice : public CaptureDevice {
 inline CaptureMethod fake_method(const std::shared_ptr<FakeLog>& log) {
   const std::shared_ptr<CaptureDevice> device = std::make_shared<FakeDevice>(log);
   CaptureDevice* raw = device.get();  // the method owns the device
-  return {3, [raw](const MicroBatches& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); }, device};
+  return {3, [raw](const MicroBatches& example) { return std::make_unique<CudaStep>(example, raw->new_backend()); },
+          device};
 }
 
 }  // namespace duet::testing

@@ -1,18 +1,15 @@
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include "base/error.h"
 #include "base/random.h"
-#include "graph/detail/graph_executor.h"
 #include "core/train_step.h"
-
+#include "graph/detail/graph_executor.h"
 #include "tests/support/fake_capture.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 // Steps captured as device graphs, driven by a device that captures on the CPU.
 
@@ -20,14 +17,14 @@ namespace duet {
 namespace {
 
 using at::Tensor;
-using testing::FakeLog;
+using ::testing::ElementsAre;
 using testing::fake_method;
+using testing::FakeLog;
+using ::testing::HasSubstr;
 using testing::same_bits;
 using testing::ToyTask;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
-// Split points that change the gradients by a value read back, and a moving mean captured with the step.
+// Hooks at split points that change the gradients by a value read back, and a moving mean captured with the step.
 class TestObserver : public StepObserver {
  public:
   explicit TestObserver(bool splits = false) : splits_(splits) {}
@@ -117,7 +114,8 @@ Outcome run(const Setting& setting, bool captured) {
   for (int64_t n = 0; n < setting.steps; ++n) {
     const MicroBatches micro_batches = window_at(setting, n);
     step.begin(micro_batches);
-    const StepResult output = captured ? run_step(executor, micro_batches, observer) : step.run(micro_batches, observer);
+    const StepResult output =
+        captured ? run_step(executor, micro_batches, observer) : step.run(micro_batches, observer);
     step.end();
     outcome.losses.push_back(output.loss.item<double>());
     outcome.losses.push_back(output.grad_norm.item<double>());
@@ -149,7 +147,8 @@ Outcome expect_eager_bits(const Setting& setting) {
   for (std::size_t n = 0; n < eager.gradients.size(); ++n) {
     EXPECT_EQ(eager.gradients[n].size(), graph.gradients[n].size());
     for (std::size_t i = 0; i < std::min(eager.gradients[n].size(), graph.gradients[n].size()); ++i) {
-      EXPECT_TRUE(same_bits(eager.gradients[n][i].second, graph.gradients[n][i].second)) << eager.gradients[n][i].first << " at step " << n;
+      EXPECT_TRUE(same_bits(eager.gradients[n][i].second, graph.gradients[n][i].second))
+          << eager.gradients[n][i].first << " at step " << n;
     }
   }
   EXPECT_EQ(eager.backwards, graph.backwards);
@@ -230,7 +229,8 @@ TEST(CudaStep, ADeviceThatRefusesRunsEager) {
         const Outcome graph = expect_eager_bits(setting);
         ASSERT_EQ(graph.report.size(), 1U);
         EXPECT_EQ(graph.report[0].state, "eager");
-        EXPECT_THAT(graph.report[0].reason, HasSubstr("the device refused the capture (the fake refuses to " + call + ")"));
+        EXPECT_THAT(graph.report[0].reason,
+                    HasSubstr("the device refused the capture (the fake refuses to " + call + ")"));
         EXPECT_EQ(graph.report[0].eager_steps, 15);
         EXPECT_EQ(graph.log->count("abort"), 1);
         EXPECT_EQ(graph.log->count("replay 0"), 0);

@@ -1,18 +1,15 @@
+#include <cmath>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <ATen/Parallel.h>
 #include "core/module_task.h"
 #include "graph/kernels/bitexact_gelu_tanh.h"
-#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/bitexact_gemm_trial.h"
+#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/kernel_settings.h"
 #include "graph/kernels/trial_data.h"
-
-#include <cmath>
-
-#include "tests/support/trainer_runs.h"
 #include "tests/graph/step_cases.h"
+#include "tests/support/trainer_runs.h"
 
 // duet's own kernels give the bits they promise, are refused where they do not, and take an op's place only where they
 // may.
@@ -38,13 +35,13 @@ Tensor matrix(int64_t rows, int64_t columns, bool transposed) {
 }
 
 GemmTensors gemm(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed, char bias = ' ',
-                       TrialNumbers numbers = TrialNumbers::kPlain) {
+                 TrialNumbers numbers = TrialNumbers::kPlain) {
   const auto filled = [&](const Tensor& like, uint64_t seed) { return trial_tensor(like, numbers, seed); };
   GemmTensors t{filled(matrix(m, k, a_transposed), 1),
-                   filled(matrix(k, n, b_transposed), 2),
-                   filled(matrix(m, n, false), 3),
-                   {},
-                   {}};
+                filled(matrix(k, n, b_transposed), 2),
+                filled(matrix(m, n, false), 3),
+                {},
+                {}};
   if (bias == 'b') t.before = filled(torch::empty({n}), 4);
   if (bias == 'a') t.after = filled(torch::empty({n}), 5);
   return t;
@@ -137,8 +134,7 @@ void slightly_wrong(const Gemm& gemm, const GemmPart& part, float* scratch) {
 // Right but for the sign of NaN.
 void gives_another_nan(const Gemm& gemm, const GemmPart& part, float* scratch) {
   fast_gemm_kernel()(gemm, part, scratch);
-  for (int64_t i = 0; i < gemm.m * gemm.n; ++i)
-    gemm.c[i] = std::isnan(gemm.c[i]) ? std::nanf("") : gemm.c[i];
+  for (int64_t i = 0; i < gemm.m * gemm.n; ++i) gemm.c[i] = std::isnan(gemm.c[i]) ? std::nanf("") : gemm.c[i];
 }
 
 TEST(BitexactGemm, IsRefusedIfOneBitDiffers) {
@@ -250,7 +246,7 @@ struct Calls {
     kernels.of_call.resize(calls.size());
     pass(calls, kernels);
     std::vector<bool> result;
-    for (const auto& kernel : kernels.of_call) result.push_back(kernel != nullptr);
+    for (const BitexactKernel& kernel : kernels.of_call) result.push_back(kernel.run != nullptr);
     return result;
   }
   std::vector<std::unique_ptr<std::vector<c10::IValue>>> kept;
@@ -338,8 +334,7 @@ TEST(BitexactKernels, GiveTheBitsOfEagerWithOneThreadAndWithTwo) {
     const auto eager = trainer("eager", Fuse::kOff);
     const auto graph = trainer("graph", Fuse::kExact);
     for (uint64_t n = 0; n < 8; ++n) {
-      EXPECT_TRUE(same_bits(eager->step(rows(n)).loss, graph->step(rows(n)).loss))
-          << threads << " threads, step " << n;
+      EXPECT_TRUE(same_bits(eager->step(rows(n)).loss, graph->step(rows(n)).loss)) << threads << " threads, step " << n;
     }
     expect_same_bits(eager->state_dict(), graph->state_dict());
   }
