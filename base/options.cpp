@@ -79,9 +79,15 @@ std::string text_of(const OptionValue& value) {
       value);
 }
 
+std::vector<std::string> words_of(const OptionField& field) {
+  std::vector<std::string> words = field.choices;
+  std::erase(words, "");
+  return words;
+}
+
 std::string expected_of(const OptionField& field) {
   if (!field.expected.empty()) return field.expected;
-  if (!field.choices.empty()) return join(field.choices);
+  if (!field.choices.empty()) return join(words_of(field));
   const Range& range = field.range;
   std::string text = is_integer(field) ? "an integer" : "a number";
   if (std::isfinite(range.low) && std::isfinite(range.high)) {

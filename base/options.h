@@ -115,6 +115,8 @@ class OptionFields {
 std::string text_of(const OptionValue& value);
 // Throws as OptionFields::check does. `name` may be that of an element: "betas[0]".
 void check_option(const std::string& struct_name, const OptionField& field, const OptionValue& value);
+// Its choices, without the empty one that stands for none.
+std::vector<std::string> words_of(const OptionField& field);
 // "a number in [0, 1)"
 std::string expected_of(const OptionField& field);
 

@@ -46,7 +46,8 @@ std::unique_ptr<Task> encoder_decoder(ConfigNode& node, ModelContext& context) {
 }
 
 std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
-  auto options = read_options<GptOptions>(node);
+  GptOptions options;  // 0 is no size of a vocabulary, but may stand in a config
+  read_fields(node, GptOptions::fields(), &options, Ranges::kLeftToCaller);
   node.reject_unknown();
   const auto* text = dynamic_cast<const TextDataset*>(context.train_data);
   if (options.vocab_size == 0) {

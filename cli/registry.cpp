@@ -101,7 +101,7 @@ void check_dataset(ConfigNode node) {
   const auto& [factory, options] = find(datasets(), node, "dataset");
   if (!options) return;  // its keys may mean anything
   AnyOptions values = *options;
-  read_fields(node, values.fields(), values.mutable_data());
+  read_fields(node, values.fields(), values.mutable_data(), Ranges::kLeftToCaller);
   node.reject_unknown();
   node.located([&] { values.check(); });
   for (const char* key : {"path", "images", "labels"}) {

@@ -42,8 +42,7 @@ const OptionFields& CheckpointHookOptions::fields() {
     add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all").in(at_least(-1))
         .expects("at least 1, or -1 to keep all").also_keyed("max_keep_ckpts");
     add("save_last", &O::save_last, "saves when training ends or is stopped");
-    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"})
-        .expects("'greater' or 'less'; leave it out to decide by the metric's name");
+    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"});
     add("save_best", &O::save_best, "metric to keep the best of").called("auto, or the name of a metric");
     add.rule([](const O& o) {
       require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");

@@ -24,8 +24,7 @@ const OptionFields& EarlyStoppingHookOptions::fields() {
   using O = EarlyStoppingHookOptions;
   static const OptionFields kFields = OptionFields::of<O>("EarlyStoppingHook", [](const FieldAdder<O>& add) {
     add("monitor", &O::monitor, "metric that is watched").called("the name of a metric").needed();
-    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"})
-        .expects("'greater' or 'less'; leave it out to decide by the metric's name");
+    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"});
     add("min_delta", &O::min_delta, "least improvement that counts").in(at_least(0))
         .expects("a finite number >= 0, whichever is better");
     add("patience", &O::patience, "validations without improvement that end training").in(at_least(1));

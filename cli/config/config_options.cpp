@@ -48,11 +48,11 @@ void check_bounds(const ConfigNode& node, const std::string& key, const OptionFi
 void check_choice(const ConfigNode& node, const std::string& key, const OptionField& field, const std::string& value) {
   if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
   if (!field.expected.empty()) node.fail_value(key, field.expected);
-  node.fail_value(key, c10::str("one of ", join(field.choices), did_you_mean(value, field.choices)));
+  node.fail_value(key, c10::str("one of ", join(words_of(field)), did_you_mean(value, field.choices)));
 }
 
 template <class T>
-void read_value(const ConfigNode& node, const std::string& key, const OptionField& field, void* options) {
+void read_value(const ConfigNode& node, const std::string& key, const OptionField& field, void* options, Ranges ranges = Ranges::kLeftToCaller) {
   const std::optional<T> given = field.required ? node.need<T>(key) : node.find<T>(key);
   if (!given) {
     const OptionValue fallback = field.get(options);  // becomes part of the dump
@@ -60,7 +60,9 @@ void read_value(const ConfigNode& node, const std::string& key, const OptionFiel
     if (value != nullptr && fallback != OptionValue(std::string())) node.read<T>(key, *value);
     return;
   }
-  if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) check_bounds(node, key, field, static_cast<double>(*given));
+  if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+    if (ranges == Ranges::kChecked) check_bounds(node, key, field, static_cast<double>(*given));
+  }
   if constexpr (std::is_same_v<T, std::string>) check_choice(node, key, field, *given);
   field.set(options, *given);
 }
@@ -91,7 +93,7 @@ std::string key_in(const ConfigNode& node, const OptionField& field) {
   return field.other_key;
 }
 
-void read_field(const ConfigNode& beside, const OptionField& field, void* options) {
+void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
   if (field.by_hand) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
   const ConfigNode& node = is_set(section) ? section : beside;
@@ -100,8 +102,8 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
     case Kind::kBool: return read_value<bool>(node, key, field, options);
     case Kind::kInteger:
       if (field.type == "bytes") return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
-      return read_value<int64_t>(node, key, field, options);
-    case Kind::kNumber: return read_value<double>(node, key, field, options);
+      return read_value<int64_t>(node, key, field, options, ranges);
+    case Kind::kNumber: return read_value<double>(node, key, field, options, ranges);
     case Kind::kText: return read_value<std::string>(node, key, field, options);
     case Kind::kIntegers: return read_list<int64_t>(node, key, field, options);
     case Kind::kNumbers: return read_list<double>(node, key, field, options);
@@ -112,7 +114,7 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
 
 std::string type_text(const OptionField& field) {
   if (!field.type.empty()) return field.type;
-  if (!field.choices.empty() && field.kind == Kind::kText) return join(field.choices);
+  if (!field.choices.empty() && field.kind == Kind::kText) return join(words_of(field));
   switch (field.kind) {
     case Kind::kBool: return "true/false";
     case Kind::kInteger: return "integer";
@@ -147,8 +149,8 @@ std::string default_text(const OptionField& field, const void* options) {
 
 }  // namespace
 
-void read_fields(const ConfigNode& node, const OptionFields& fields, void* options) {
-  for (const OptionField& field : fields) read_field(node, field, options);
+void read_fields(const ConfigNode& node, const OptionFields& fields, void* options, Ranges ranges) {
+  for (const OptionField& field : fields) read_field(node, field, options, ranges);
 }
 
 std::vector<ConfigKey> keys_of(const OptionFields& fields, const void* options, const std::string& section) {

@@ -59,7 +59,9 @@ std::unique_ptr<H> without_options(ConfigNode& node, HookContext&) {
 
 template <class H, Described Options>
 std::unique_ptr<H> with_options(ConfigNode& node, HookContext&) {
-  return std::make_unique<H>(read_all_options<Options>(node));
+  const auto options = read_options<Options>(node);
+  node.reject_unknown();
+  return std::make_unique<H>(options);
 }
 
 }  // namespace duet

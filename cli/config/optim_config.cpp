@@ -52,17 +52,10 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
   return dtype;
 }
 
-template <Described Options>
-Options located_options(const ConfigNode& node) {
-  const auto options = read_options<Options>(node);
-  node.located([&] { check_options(options); });
-  return options;
-}
-
 // "dynamic" says what float16 does anyway and nothing to the others; a number or a map asks for scaling in any precision.
 std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::optional<at::ScalarType> amp) {
   const ConfigNode scale = node.child("loss_scale");
-  if (scale.kind() == ConfigNode::Kind::kMap) return located_options<LossScaleOptions>(scale);
+  if (scale.kind() == ConfigNode::Kind::kMap) return read_all_options<LossScaleOptions>(scale);
   const bool by_default = amp == at::kHalf;
   const std::string text = node.read<std::string>("loss_scale", "dynamic");
   if (text == "dynamic") return by_default ? std::optional<LossScaleOptions>(LossScaleOptions{}) : std::nullopt;

@@ -52,7 +52,7 @@ const OptionFields& RunConfig::fields() {
   static const OptionFields kFields = OptionFields::of<O>("RunConfig", [](const FieldAdder<O>& add) {
     add("work_dir", &O::work_dir, "where everything is written");
     add("mode", &O::mode, "how steps are run").one_of({"eager", "graph"});
-    add("seed", &O::seed, "of weights, data order and dropout").in(between(0, 9223372036854775807.0));
+    add("seed", &O::seed, "of weights, data order and dropout").in(between(0, 9.2e18));
     add("device", [](O& o) -> auto& { return o.trainer.device; }, "what it runs on").called("auto, cpu, cuda, cuda:<index>");
   });
   return kFields;

@@ -86,10 +86,10 @@ TEST_F(FashionMnistTest, RefusesOptionsOutOfRange) {
     change(options);
     expect_error<ConfigError>([&] { FashionMnist{options}; }, {"[FashionMnist]", part});
   };
-  expect("split 'val'", [](auto& o) { o.split = "val"; });
-  expect("num_classes 0", [](auto& o) { o.num_classes = 0; });
-  expect("limit -1", [](auto& o) { o.limit = -1; });
-  expect("std 0", [](auto& o) { o.std = 0; });
+  expect("split is 'val'", [](auto& o) { o.split = "val"; });
+  expect("num_classes is 0", [](auto& o) { o.num_classes = 0; });
+  expect("limit is -1", [](auto& o) { o.limit = -1; });
+  expect("std is 0", [](auto& o) { o.std = 0; });
 }
 
 TEST(FashionMnist, ReadsTheRealSet) {

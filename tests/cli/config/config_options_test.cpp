@@ -52,7 +52,11 @@ struct SampleOptions {
 };
 
 SampleOptions read(const std::string& text) {
-  return read_all_options<SampleOptions>(ConfigNode::parse_text(text, "c.yaml"));
+  const ConfigNode node = ConfigNode::parse_text(text, "c.yaml");
+  const auto options = read_options<SampleOptions>(node);
+  node.reject_unknown();
+  node.located([&] { check_options(options); });
+  return options;
 }
 
 const ConfigKey& key_of(const std::vector<ConfigKey>& keys, const std::string& path) {
@@ -117,6 +121,11 @@ TEST(ConfigOptions, NamesPlaceAndRangeOfNonsense) {
   bad("{x: 1, betas: [0.5, 1]}", {"[Sample] betas[1] is 1, expected a number in [0, 1)"});
   bad("{x: 1, n: 6}", {"c.yaml:1", "found n above few"});
   bad("{x: 1, y: 1}", {"unknown key 'y'"});
+}
+
+TEST(ConfigOptions, RangesMayBeLeftToTheCheckOfTheWhole) {
+  const ConfigNode node = ConfigNode::parse_text("{x: 1, n: 0}", "c.yaml");
+  expect_error<ConfigError>([&] { read_all_options<SampleOptions>(node); }, {"[Sample] n is 0, expected an integer >= 1"});
 }
 
 TEST(ConfigOptions, LinesTellTwoStructsApart) {

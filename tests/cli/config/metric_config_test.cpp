@@ -121,7 +121,7 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
   expect("evaluator: [{type: Acc}]", {"did you mean 'Accuracy'"});
   expect("evaluator: [Accuracy]", {"evaluator.0 is 'Accuracy'", "expected a map"});
   expect("evaluator: {type: Accuracy, topK: 5}", {"unknown key 'topK'", "did you mean 'topk'"});
-  expect("evaluator: {type: Accuracy, topk: 0}", {"c.yaml:2", "evaluator", "topk 0"});
+  expect("evaluator: {type: Accuracy, topk: 0}", {"c.yaml:2", "evaluator", "topk[0] is 0"});
   expect("evaluator: {type: IoUMetric}", {"evaluator", "num_classes"});
   expect("evaluator: {type: IoUMetric, num_classes: 3, iou_metrics: [mIou]}", {"'mIou'", "did you mean 'mIoU'"});
   expect("evaluator: {type: F1, num_classes: 3, average: makro}", {"'makro'", "did you mean 'macro'"});

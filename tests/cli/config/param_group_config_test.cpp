@@ -1,6 +1,7 @@
 #include "cli/config/param_group_config.h"
 #include "cli/config/run_config.h"
 #include "base/error.h"
+#include "optim/groups/detail/param_group_builder.h"
 #include <gtest/gtest.h>
 
 #include "tests/optim/groups/described_task.h"
