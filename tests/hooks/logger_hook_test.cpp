@@ -97,7 +97,7 @@ TEST_F(Logger, WritesEveryFieldToLineAndFile) {
   for (const char* part :
        {"step 2/25  epoch 1/2  lr 1.00e-01  loss 0.8  acc 0.75  log.time 3  grad_norm 1.25  decay 0.5  "
         "time 4.0 ms (data 2.0)  memory 120 MB  eta 1:02:03\n",
-        "model: 1 parameters (0.0 MiB), 0 trainable", "training ends at step 2"}) {
+        "model: 1 parameters (0.0 MiB), 1 trainable", "training ends at step 2"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in:\n" << text;
   }
   const std::vector<Json> lines = lines_of(log_file);

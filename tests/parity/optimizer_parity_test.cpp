@@ -91,7 +91,7 @@ TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
 std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
   const auto& [index, accumulate, clip] = info.param;
   const char* const clips[] = {"Plain", "Norm", "Value"};
-  return all_optimizers().at(index).type + std::to_string(index) + "x" + std::to_string(accumulate) + clips[static_cast<int>(clip)];
+  return all_optimizers().at(index).type() + std::to_string(index) + "x" + std::to_string(accumulate) + clips[static_cast<int>(clip)];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,

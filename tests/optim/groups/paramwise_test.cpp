@@ -153,11 +153,9 @@ TEST(Paramwise, RefusesRulesThatCouldNotTakeEffect) {
   options.flat_decay_mult = 0.0;  // asks for no kind of layer
   EXPECT_EQ(paramwise_groups(unknown, sgd(), options).size(), 1U);
 
-  OptimizerOptions plain = sgd();
-  plain.weight_decay.reset();
+  OptimizerOptions plain = SGD{.lr = 1.0, .momentum = 0.9};
   expect_error<ConfigError>([&] { paramwise_groups(unknown, plain, options); }, {"set the optimizer's weight_decay"});
-  plain.type = "AdamW";  // has one by default
-  plain.momentum.reset();
+  plain = AdamW{.lr = 1.0};  // has one by default
   EXPECT_EQ(numbers_of(paramwise_groups(unknown, plain, options), "norm.weight"), (Numbers{{"weight_decay", 0.0}}));
 }
 
