@@ -60,7 +60,7 @@ NamedTensors copy_of(const NamedTensors& tensors) {
 }
 
 // Tensor by tensor, so that one copy of the state is enough for a comparison.
-void exchange(NamedTensors& saved, const NamedTensors& live) {
+void swap_values(NamedTensors& saved, const NamedTensors& live) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < saved.size(); ++i) {
     if (same_bits(saved[i].second, live[i].second)) continue;
@@ -166,7 +166,7 @@ class Comparison {
   void run_replay(StepObserver& observer, std::string& difference) {
     try {
       replayed_ = beside_state(captured_.replay(step_, micro_batches_, observer));
-      exchange(saved_, live_);
+      swap_values(saved_, live_);
     } catch (const PeerError&) {
       throw;
     } catch (const std::exception& error) {
@@ -193,7 +193,7 @@ class Comparison {
   CapturedStep& captured_;
   TrainStep& step_;
   const MicroBatches& micro_batches_;
-  NamedTensors live_;
+  const NamedTensors live_;
   NamedTensors saved_;  // as it is now; after the replay, as that leaves it
   NamedTensors replayed_;
   RandomStates random_before_;
