@@ -39,9 +39,10 @@ NamedTensors train(const Case& c, const Launch& launch) {
   const std::shared_ptr<Communicator> ranks = init_distributed(options_of(launch));
   seed_all(0);
   TrainerOptions options;  // knows the ranks by itself
+  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
   options.loop.max_epochs = 2;
-  const auto trainer = make_trainer(c.mode, mlp_task().make(), options);
-  const auto samples = std::make_shared<TensorDataset>(numbered_samples(mlp_task(), 41));
+  const auto trainer = make_trainer(c.mode, partial_task().make(), options);
+  const auto samples = std::make_shared<TensorDataset>(numbered_samples(partial_task(), 41));
   const int64_t batch_size = kGlobalBatch / launch.world_size;
   std::unique_ptr<DataLoader> data;
   if (c.own_sampler) {
@@ -115,7 +116,7 @@ TEST(InitDistributed, AWarningTellsOfOptionsThatWereMadeBefore) {
     expect_no_error(run_processes(2, [](const Launch& launch) {
       TrainerOptions options;
       const auto ranks = init_distributed(options_of(launch));
-      make_trainer("eager", mlp_task().make(), options);
+      make_trainer("eager", partial_task().make(), options);
       return NamedTensors();
     }));
   });
@@ -126,7 +127,7 @@ TEST(InitDistributed, ANullCommunicatorIsAnError) {
   const auto results = run_processes(1, [](const Launch&) {
     TrainerOptions options;
     options.distributed.communicator = nullptr;
-    make_trainer("eager", mlp_task().make(), options);
+    make_trainer("eager", partial_task().make(), options);
     return NamedTensors();
   });
   EXPECT_EQ(results[0].exit_code, 2) << results[0].error;
