@@ -3,6 +3,7 @@ by the same operations; make_references.py writes it down.
 """
 
 import torch
+from torch.optim import lbfgs
 
 STEPS = 6
 CASES = {
@@ -36,6 +37,19 @@ def rosenbrock(x):
     gradient[:-1] += -2 * u - 400 * a * v
     gradient[1:] += 200 * v
     return (u * u + 100 * v * v).sum(), gradient
+
+
+cubic_interpolate = lbfgs._cubic_interpolate
+
+
+def interpolate_in_double(*numbers, bounds=None):
+    """torch interpolates in tensors of the parameters' type, duet in doubles: alike but for float32, where the rounding of the
+    step grows in Rosenbrock's valley until there is nothing left to compare. So both do it in doubles."""
+    numbers = [torch.as_tensor(number, dtype=torch.float64) for number in numbers]
+    return float(cubic_interpolate(*numbers, bounds=bounds))
+
+
+lbfgs._cubic_interpolate = interpolate_in_double
 
 
 def trajectory(function, options, dtype):
