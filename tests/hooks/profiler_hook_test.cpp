@@ -278,11 +278,11 @@ TEST(ProfilerHook, RefusesWhatCannotWork) {
   const auto refuse = [](const ProfilerHookOptions& options, const char* part) {
     expect_error<ConfigError>([&] { ProfilerHook hook(options); }, {"[ProfilerHook]", part});
   };
-  refuse({.skip_first = -1}, "skip_first -1");
-  refuse({.wait = -1}, "wait -1");
-  refuse({.warmup = -1}, "warmup -1");
-  refuse({.active = 0}, "active 0");
-  refuse({.repeat = -1}, "repeat -1");
+  refuse({.skip_first = -1}, "skip_first is -1");
+  refuse({.wait = -1}, "wait is -1");
+  refuse({.warmup = -1}, "warmup is -1");
+  refuse({.active = 0}, "active is 0");
+  refuse({.repeat = -1}, "repeat is -1");
 
   FakeRun run;
   ProfilerHook nowhere;
