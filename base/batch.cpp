@@ -1,5 +1,4 @@
 #include "base/batch.h"
-
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 
@@ -15,8 +14,8 @@ const at::Tensor& Batch::operator[](std::string_view name) const {
   }
   std::string known;
   for (const auto& item : items_) known += (known.empty() ? "" : ", ") + item.first;
-  throw DataError(c10::str("[Batch] there is no tensor '", name, "'; this batch holds: ",
-                           known.empty() ? "nothing" : known,
+  throw DataError(c10::str("[Batch] there is no tensor '", name,
+                           "'; this batch holds: ", known.empty() ? "nothing" : known,
                            "; name one of these in the task, or let the dataset yield it"));
 }
 
@@ -47,9 +46,8 @@ int64_t Batch::size() const {
 Batch Batch::to(at::Device device, bool non_blocking) const {
   Batch moved;
   for (const auto& [name, tensor] : items_) {
-    moved.items_.emplace_back(name, tensor.device() == device
-                                        ? tensor
-                                        : tensor.to(tensor.options().device(device), non_blocking));
+    moved.items_.emplace_back(
+        name, tensor.device() == device ? tensor : tensor.to(tensor.options().device(device), non_blocking));
   }
   return moved;
 }

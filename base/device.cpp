@@ -1,11 +1,9 @@
 #include "base/device.h"
-
+#include <string_view>
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/parse_number.h"
 #include "base/error.h"
-
-#include <string_view>
 
 namespace duet {
 

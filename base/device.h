@@ -1,8 +1,7 @@
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <string>
+#include <c10/core/Device.h>
 
 namespace duet {
 

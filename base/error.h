@@ -41,8 +41,8 @@ class SaveRefused : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// Another process of the group is lost, has failed, or does not answer: nothing is wrong with this one, and a restart of all
-// goes on from the last checkpoint.
+// Another process of the group is lost, has failed, or does not answer: nothing is wrong with this one, and a restart
+// of all goes on from the last checkpoint.
 class PeerError : public Error {
  public:
   explicit PeerError(const std::string& message) : Error(message, 6) {}
@@ -54,7 +54,8 @@ class GraphError : public Error {
   explicit GraphError(const std::string& message) : Error(message, 1) {}
 };
 
-// The loss or a gradient became infinite or NaN and the run was told to end then. The weights are those of the last good step.
+// The loss or a gradient became infinite or NaN and the run was told to end then. The weights are those of the last
+// good step.
 class NonFiniteError : public Error {
  public:
   explicit NonFiniteError(const std::string& message) : Error(message, 1) {}

@@ -1,11 +1,9 @@
 #include "base/log.h"
-
+#include <memory>
+#include <string>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-
-#include <memory>
-#include <string>
 
 namespace duet {
 

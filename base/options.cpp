@@ -1,12 +1,10 @@
 #include "base/options.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
-#include "base/error.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
 
 namespace duet {
 
@@ -36,16 +34,20 @@ std::string number_text(double value) {
 
 template <class Item>
 std::string item_text(const Item& item) {
-  if constexpr (std::is_same_v<Item, double>) return number_text(item);
-  else if constexpr (std::is_same_v<Item, int64_t>) return std::to_string(item);
-  else return item;
+  if constexpr (std::is_same_v<Item, double>)
+    return number_text(item);
+  else if constexpr (std::is_same_v<Item, int64_t>)
+    return std::to_string(item);
+  else
+    return item;
 }
 
 bool is_integer(const OptionField& field) {
   return field.kind == OptionField::Kind::kInteger || field.kind == OptionField::Kind::kIntegers;
 }
 
-void check_one(const std::string& struct_name, const OptionField& field, const std::string& place, const std::string& text, bool fits) {
+void check_one(const std::string& struct_name, const OptionField& field, const std::string& place,
+               const std::string& text, bool fits) {
   if (fits) return;
   throw ConfigError(c10::str("[", struct_name, "] ", place, " is ", text, ", expected ", expected_of(field)));
 }
@@ -58,7 +60,8 @@ void check_word(const std::string& struct_name, const OptionField& field, const 
   const auto& choices = field.choices;
   const bool known = choices.empty() || std::find(choices.begin(), choices.end(), word) != choices.end();
   if (known) return;
-  throw ConfigError(c10::str("[", struct_name, "] ", field.name, " is '", word, "', expected ", expected_of(field), did_you_mean(word, choices)));
+  throw ConfigError(c10::str("[", struct_name, "] ", field.name, " is '", word, "', expected ", expected_of(field),
+                             did_you_mean(word, choices)));
 }
 
 }  // namespace
@@ -67,9 +70,12 @@ std::string text_of(const OptionValue& value) {
   return std::visit(
       [](const auto& held) -> std::string {
         using T = std::decay_t<decltype(held)>;
-        if constexpr (std::is_same_v<T, std::monostate>) return "none";
-        else if constexpr (std::is_same_v<T, bool>) return held ? "true" : "false";
-        else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) return item_text(held);
+        if constexpr (std::is_same_v<T, std::monostate>)
+          return "none";
+        else if constexpr (std::is_same_v<T, bool>)
+          return held ? "true" : "false";
+        else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>)
+          return item_text(held);
         else {
           std::string text;
           for (const auto& item : held) text += (text.empty() ? "" : ", ") + item_text(item);
@@ -92,7 +98,8 @@ std::string expected_of(const OptionField& field) {
   std::string text = is_integer(field) ? "an integer" : "a number";
   if (std::isfinite(range.low) && std::isfinite(range.high)) {
     if (is_integer(field)) return c10::str(text, " from ", number_text(range.low), " to ", number_text(range.high));
-    return c10::str(text, " in ", range.above_low ? "(" : "[", range.low, ", ", range.high, range.below_high ? ")" : "]");
+    return c10::str(text, " in ", range.above_low ? "(" : "[", range.low, ", ", range.high,
+                    range.below_high ? ")" : "]");
   }
   if (std::isfinite(range.low)) text += c10::str(range.above_low ? " > " : " >= ", range.low);
   return text + (range.infinite ? " or inf" : "");

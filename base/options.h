@@ -12,13 +12,14 @@
 #include <variant>
 #include <vector>
 
-// An option is described once, beside its struct: name, type, range, unit, meaning. Checking a struct, reading it from a
-// config, `duet help` and comparing it over ranks follow from that. A struct with a description has a static fields().
+// An option is described once, beside its struct: name, type, range, unit, meaning. Checking a struct, reading it from
+// a config, `duet help` and comparing it over ranks follow from that. A struct with a description has a static
+// fields().
 namespace duet {
 
 // What a field holds; monostate: an optional one that holds nothing. An enum is the word for it.
-using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
-                                 std::vector<std::string>>;
+using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
+                                 std::vector<double>, std::vector<std::string>>;
 
 // The values that a number, or each number of a list, may have. NaN is in none.
 struct Range {
@@ -43,21 +44,21 @@ struct OptionField {
   std::string name;     // of the member
   std::string meaning;  // with its unit
   Kind kind = Kind::kOther;
-  bool optional = false;            // std::optional: may hold nothing
-  std::size_t count = 0;            // length of a list; 0: any
-  Range range{};                    // of numbers
+  bool optional = false;               // std::optional: may hold nothing
+  std::size_t count = 0;               // length of a list; 0: any
+  Range range{};                       // of numbers
   std::vector<std::string> choices{};  // of a text; empty: any
-  std::string expected{};           // in messages, instead of what the range says
-  std::string type{};               // in help, where the kind says too little
+  std::string expected{};              // in messages, instead of what the range says
+  std::string type{};                  // in help, where the kind says too little
 
   // What only configs have.
-  std::string key{};         // its name there
-  std::string other_key{};   // a second one
-  std::string section{};     // a map that the key may stand in, instead of beside the others
-  bool required = false;     // the key must be there
-  bool or_one = false;       // a single value may stand for a list of one
-  bool by_hand = false;      // whoever reads the config reads it: its form in YAML is another
-  std::string fallback{};    // its default there
+  std::string key{};        // its name there
+  std::string other_key{};  // a second one
+  std::string section{};    // a map that the key may stand in, instead of beside the others
+  bool required = false;    // the key must be there
+  bool or_one = false;      // a single value may stand for a list of one
+  bool by_hand = false;     // whoever reads the config reads it: its form in YAML is another
+  std::string fallback{};   // its default there
 
   // Empty for a key that configs have and the struct has not.
   std::function<OptionValue(const void* options)> get{};
@@ -99,8 +100,8 @@ class OptionFields {
   auto end() const { return fields_.end(); }
   const OptionField* find(const std::string& name) const;  // null if there is none
 
-  // Throws ConfigError "[<name>] <field> is <value>, expected <range>" for the first field out of its range, then what the
-  // rules throw.
+  // Throws ConfigError "[<name>] <field> is <value>, expected <range>" for the first field out of its range, then what
+  // the rules throw.
   void check(const void* options) const;
   // A line "<field>: <value>" for each, numbers with all their digits.
   std::string lines(const void* options) const;
@@ -134,23 +135,36 @@ struct ArrayLength<std::array<T, count>> : std::integral_constant<std::size_t, c
 template <class T>
 constexpr OptionField::Kind kind_of() {
   using Kind = OptionField::Kind;
-  if constexpr (IsOptional<T>::value) return kind_of<typename T::value_type>();
-  else if constexpr (std::is_same_v<T, bool>) return Kind::kBool;
-  else if constexpr (std::is_same_v<T, std::string> || std::is_enum_v<T>) return Kind::kText;
-  else if constexpr (std::is_integral_v<T>) return Kind::kInteger;
-  else if constexpr (std::is_floating_point_v<T>) return Kind::kNumber;
-  else if constexpr (std::is_same_v<T, std::vector<int64_t>>) return Kind::kIntegers;
-  else if constexpr (std::is_same_v<T, std::vector<std::string>>) return Kind::kTexts;
-  else return Kind::kNumbers;
+  if constexpr (IsOptional<T>::value)
+    return kind_of<typename T::value_type>();
+  else if constexpr (std::is_same_v<T, bool>)
+    return Kind::kBool;
+  else if constexpr (std::is_same_v<T, std::string> || std::is_enum_v<T>)
+    return Kind::kText;
+  else if constexpr (std::is_integral_v<T>)
+    return Kind::kInteger;
+  else if constexpr (std::is_floating_point_v<T>)
+    return Kind::kNumber;
+  else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return Kind::kIntegers;
+  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    return Kind::kTexts;
+  else
+    return Kind::kNumbers;
 }
 
 template <class T>
 OptionValue to_value(const T& member, const std::vector<std::string>& words) {
-  if constexpr (IsOptional<T>::value) return member ? to_value(*member, words) : OptionValue();
-  else if constexpr (std::is_enum_v<T>) return words.at(static_cast<std::size_t>(member));
-  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return static_cast<int64_t>(member);
-  else if constexpr (ArrayLength<T>::value > 0) return std::vector<double>(member.begin(), member.end());
-  else return member;
+  if constexpr (IsOptional<T>::value)
+    return member ? to_value(*member, words) : OptionValue();
+  else if constexpr (std::is_enum_v<T>)
+    return words.at(static_cast<std::size_t>(member));
+  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    return static_cast<int64_t>(member);
+  else if constexpr (ArrayLength<T>::value > 0)
+    return std::vector<double>(member.begin(), member.end());
+  else
+    return member;
 }
 
 std::size_t place_of(const std::string& word, const std::vector<std::string>& words);
@@ -176,12 +190,14 @@ void from_value(T& member, const OptionValue& value, const std::vector<std::stri
 template <class Options>
 class FieldAdder {
  public:
-  FieldAdder(std::vector<OptionField>& fields, std::vector<std::function<void(const void*)>>& rules) : fields_(fields), rules_(rules) {}
+  FieldAdder(std::vector<OptionField>& fields, std::vector<std::function<void(const void*)>>& rules)
+      : fields_(fields), rules_(rules) {}
 
-  // `member`: a pointer to it, or a function that gives a reference to it within the options. An enum's words are those of
-  // `words`, in the order of its values.
+  // `member`: a pointer to it, or a function that gives a reference to it within the options. An enum's words are those
+  // of `words`, in the order of its values.
   template <class Member>
-  OptionField& operator()(std::string name, Member member, std::string meaning, std::vector<std::string> words = {}) const {
+  OptionField& operator()(std::string name, Member member, std::string meaning,
+                          std::vector<std::string> words = {}) const {
     using T = std::remove_reference_t<std::invoke_result_t<Member, Options&>>;
     OptionField& field = this->field(std::move(name), std::move(meaning));
     field.kind = detail::kind_of<T>();
@@ -190,7 +206,8 @@ class FieldAdder {
     field.choices = words;
     field.get = [member, words](const void* options) {
       // The accessor takes no const options; it changes none.
-      return detail::to_value<T>(std::invoke(member, *const_cast<Options*>(static_cast<const Options*>(options))), words);
+      return detail::to_value<T>(std::invoke(member, *const_cast<Options*>(static_cast<const Options*>(options))),
+                                 words);
     };
     field.set = [member, words](void* options, const OptionValue& value) {
       detail::from_value<T>(std::invoke(member, *static_cast<Options*>(options)), value, words);
@@ -229,7 +246,9 @@ class AnyOptions {
  public:
   template <Described Options>
   explicit AnyOptions(Options options)
-      : fields_(&Options::fields()), values_(std::make_shared<Options>(std::move(options))), copy_([](const void* values) {
+      : fields_(&Options::fields()),
+        values_(std::make_shared<Options>(std::move(options))),
+        copy_([](const void* values) {
           return std::static_pointer_cast<void>(std::make_shared<Options>(*static_cast<const Options*>(values)));
         }) {}
   explicit AnyOptions(const OptionFields& no_fields) : fields_(&no_fields) {}

@@ -1,14 +1,12 @@
 #include "base/random.h"
-
-#include <ATen/Context.h>
-#include <c10/util/StringUtil.h>
-#include "base/device.h"
-#include "base/error.h"
-
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
+#include <ATen/Context.h>
+#include <c10/util/StringUtil.h>
+#include "base/device.h"
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "state_dict.h"
-
-#include <ATen/core/Tensor.h>
 #include <cstdint>
+#include <ATen/core/Tensor.h>
+#include "state_dict.h"
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "base/state_dict.h"
-
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -10,9 +9,7 @@ void StateDict::set(const std::string& name, at::Tensor tensor) { tensors_[name]
 
 void StateDict::set(const std::string& name, StateValue value) { values_[name] = std::move(value); }
 
-bool StateDict::has(const std::string& name) const {
-  return tensors_.count(name) != 0 || values_.count(name) != 0;
-}
+bool StateDict::has(const std::string& name) const { return tensors_.count(name) != 0 || values_.count(name) != 0; }
 
 const at::Tensor& StateDict::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
@@ -25,8 +22,8 @@ const at::Tensor& StateDict::tensor(const std::string& name) const {
 const StateValue& StateDict::value(const std::string& name, const char* expected) const {
   const auto found = values_.find(name);
   if (found == values_.end()) {
-    throw CheckpointError(c10::str("[StateDict] ", expected, " '", name,
-                                   "' is missing; the checkpoint belongs to another set-up"));
+    throw CheckpointError(
+        c10::str("[StateDict] ", expected, " '", name, "' is missing; the checkpoint belongs to another set-up"));
   }
   return found->second;
 }
@@ -36,8 +33,8 @@ namespace {
 template <class T>
 const T& typed(const StateValue& value, const std::string& name, const char* expected) {
   if (const T* typed_value = std::get_if<T>(&value)) return *typed_value;
-  throw CheckpointError(c10::str("[StateDict] '", name, "' is not ", expected,
-                                 "; the checkpoint was written by something else"));
+  throw CheckpointError(
+      c10::str("[StateDict] '", name, "' is not ", expected, "; the checkpoint was written by something else"));
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <variant>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

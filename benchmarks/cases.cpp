@@ -1,5 +1,4 @@
-#include "cases.h"
-
+#include "benchmarks/cases.h"
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include "cli/zoo/gpt.h"

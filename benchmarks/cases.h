@@ -1,11 +1,10 @@
 #pragma once
 
-#include "core/task.h"
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+#include "core/task.h"
 
 namespace duet::benchmarks {
 
@@ -14,7 +13,7 @@ struct Case {
   std::string name;  // benchmarks/peers/models.py has the same model under the same name
   std::function<std::unique_ptr<Task>()> task;
   std::function<Batch()> batch;
-  int64_t steps;   // per repetition: the same for all contestants, so that all see the same weights
+  int64_t steps;  // per repetition: the same for all contestants, so that all see the same weights
 };
 
 std::vector<Case> cases();

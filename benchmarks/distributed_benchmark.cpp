@@ -7,16 +7,6 @@
 // "waits" is the time in which a step waits for sums that are not there yet; what the ranks need for the sums alone
 // is the wait of one bucket that is started when backward has ended.
 
-#include "distributed/detail/connect.h"
-#include "core/task.h"
-#include "core/trainer.h"
-#include "distributed/detail/gradient_reducer.h"
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,9 +14,17 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
-
-#include "figures.h"
-#include "ranks.h"
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unistd.h>
+#include "benchmarks/figures.h"
+#include "benchmarks/ranks.h"
+#include "core/task.h"
+#include "core/trainer.h"
+#include "distributed/detail/connect.h"
+#include "distributed/detail/gradient_reducer.h"
 
 namespace duet::benchmarks {
 
@@ -147,8 +145,7 @@ Figures measure_own_reducer(const Case& c, const Size& size, const Launch& launc
     reducer.begin();
     reducer.arm();
   };
-  const Figures figures = measure_hand(
-      size, *task, begin, [&] { reducer.finish(); }, false);
+  const Figures figures = measure_hand(size, *task, begin, [&] { reducer.finish(); }, false);
   ranks->barrier();
   return figures;
 }
@@ -189,8 +186,7 @@ Figures measure_c10d_reducer(const Case& c, bool as_views, const Size& size, con
     if (!rebuilt) rebuilt = reducer.rebuild_buckets();
     reducer.prepare_for_backward({});
   };
-  const Figures figures = measure_hand(
-      size, *task, begin, [] {}, as_views);
+  const Figures figures = measure_hand(size, *task, begin, [] {}, as_views);
   group->barrier()->wait();
   return figures;
 }
@@ -226,9 +222,8 @@ constexpr int64_t kMB = int64_t{1} << 20;
 // The first row of several ranks has one bucket, which hides nothing.
 std::vector<Row> trainer_rows(const std::string& mode, const Size& size) {
   const auto row = [&](const std::string& name, int64_t world, int64_t bucket, int64_t first) {
-    return Row{mode + name, world, [=](const Launch& launch) {
-                 return measure_trainer({mode, bucket, first}, size, launch);
-               }};
+    return Row{mode + name, world,
+               [=](const Launch& launch) { return measure_trainer({mode, bucket, first}, size, launch); }};
   };
   return {row(", 1 process", 1, kMB, kMB), row(", 2 ranks, one bucket", 2, int64_t{1} << 40, int64_t{1} << 40),
           row(", 2 ranks, buckets of 25 MB, first 1 MB", 2, 25 * kMB, kMB),

@@ -1,5 +1,4 @@
-#include "hand_loop.h"
-
+#include "benchmarks/hand_loop.h"
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>

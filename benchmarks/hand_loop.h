@@ -1,9 +1,8 @@
 #pragma once
 
-#include "core/task.h"
-
 #include <memory>
 #include <vector>
+#include "core/task.h"
 
 namespace torch::optim {
 class AdamW;

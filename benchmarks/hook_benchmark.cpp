@@ -4,28 +4,25 @@
 //
 //   hook_benchmark [--repetitions N] [--steps N]
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
-#include "cli/zoo/gpt.h"
-#include "cli/zoo/mlp.h"
-#include "data/data_source.h"
-#include "base/log.h"
-#include "base/random.h"
-#include "eager/eager_trainer.h"
-#include "graph/graph_trainer.h"
-#include "hooks/default_hooks.h"
-
-#include <stdlib.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
-
-#include "figures.h"
-#include "flags.h"
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <stdlib.h>
+#include "base/log.h"
+#include "base/random.h"
+#include "benchmarks/figures.h"
+#include "benchmarks/flags.h"
+#include "cli/zoo/gpt.h"
+#include "cli/zoo/mlp.h"
+#include "data/data_source.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
+#include "hooks/default_hooks.h"
 
 namespace duet::benchmarks {
 

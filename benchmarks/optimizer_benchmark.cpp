@@ -7,9 +7,8 @@
 #include <ATen/core/grad_mode.h>
 #include <benchmark/benchmark.h>
 #include "base/log.h"
+#include "benchmarks/figures.h"
 #include "core/train_step.h"
-
-#include "figures.h"
 
 namespace duet::benchmarks {
 
@@ -130,7 +129,8 @@ void add_benchmarks() {
   add_ours("AdamW/duet, skip if not finite", [](TrainStepOptions& options) { options.non_finite = NonFinite::kSkip; });
   add_ours("AdamW/duet, loss scaling", [](TrainStepOptions& options) { options.loss_scale = LossScaleOptions{}; });
   for (const char* type : {"SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion"}) {
-    add_ours(std::string(type) + "/duet", [type](TrainStepOptions& options) { options.optimizer = OptimizerOptions::of_type(type); });
+    add_ours(std::string(type) + "/duet",
+             [type](TrainStepOptions& options) { options.optimizer = OptimizerOptions::of_type(type); });
   }
 }
 

@@ -9,12 +9,6 @@
 // is ahead is in an all-reduce without a partner; "joint" counts the time with both ranks in one, and its share in
 // backward. The first bucket has 1 MB. --trace keeps the traces of the last round for Perfetto.
 
-#include "distributed/detail/connect.h"
-#include "core/trainer.h"
-
-#include <ATen/record_function.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -22,9 +16,12 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include "figures.h"
-#include "ranks.h"
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include "benchmarks/figures.h"
+#include "benchmarks/ranks.h"
+#include "core/trainer.h"
+#include "distributed/detail/connect.h"
 
 namespace duet::benchmarks {
 

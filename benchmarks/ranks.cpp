@@ -1,23 +1,20 @@
-#include "ranks.h"
-
-#include "cli/zoo/mlp.h"
-#include "base/random.h"
-#include "core/task.h"
-#include "eager/eager_trainer.h"
-#include "graph/graph_trainer.h"
-
+#include "benchmarks/ranks.h"
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <c10/util/StringUtil.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <array>
-#include <cstdio>
-#include <cstring>
-#include <exception>
-#include <stdexcept>
+#include "base/random.h"
+#include "cli/zoo/mlp.h"
+#include "core/task.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
 
 namespace duet::benchmarks {
 

@@ -1,16 +1,14 @@
 #pragma once
 
-#include "base/batch.h"
-#include "distributed/init_distributed.h"
-#include "distributed/distributed_options.h"
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "flags.h"
+#include "base/batch.h"
+#include "benchmarks/flags.h"
+#include "distributed/distributed_options.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

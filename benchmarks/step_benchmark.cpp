@@ -4,25 +4,23 @@
 //
 // scripts/bench runs it with interleaved repetitions and prints the ratios.
 
-#include "cases.h"
-#include "hand_loop.h"
-
+#include <cmath>
+#include <map>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 #include "base/log.h"
 #include "base/random.h"
+#include "benchmarks/cases.h"
+#include "benchmarks/hand_loop.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
-
-#include <cmath>
-#include <map>
 
 namespace duet::benchmarks {
 
 namespace {
 
-// Past the capture, which is the second step, and the comparisons that follow it closely (replays 1, 3, 7, 15, 31, 63; then
-// 127, 255, ... and every 1024): the steps that are timed cost what those of a long run do, also where few are.
+// Past the capture, which is the second step, and the comparisons that follow it closely (replays 1, 3, 7, 15, 31, 63;
+// then 127, 255, ... and every 1024): the steps that are timed cost what those of a long run do, also where few are.
 constexpr int kWarmUp = 68;
 
 using Step = std::function<at::Tensor(const Batch&)>;

@@ -1,15 +1,4 @@
 #include "checkpoint/checkpoint.h"
-
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
-#include "checkpoint/detail/checkpoint_format.h"
-#include "base/error.h"
-#include "io/file_io.h"
-#include "io/safetensors.h"
-#include "base/detail/xxh3.h"
-#include "base/log.h"
-#include <torch/headeronly/version.h>
-
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
@@ -17,6 +6,15 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include <torch/headeronly/version.h>
+#include "base/detail/xxh3.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/detail/checkpoint_format.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
 
 namespace duet {
 
@@ -83,7 +81,8 @@ std::vector<TensorFile> tensor_files(const StateDict& state) {
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // Transformers reads no file without it
   std::vector<TensorFile> files;
   for (const std::string& file : files_for(names)) {
-    if (const auto prefix = prefix_of(file)) files.push_back({file, *prefix, encode_safetensors(by_file[file], metadata)});
+    if (const auto prefix = prefix_of(file))
+      files.push_back({file, *prefix, encode_safetensors(by_file[file], metadata)});
   }
   return files;
 }
@@ -300,7 +299,8 @@ std::optional<std::string> CheckpointStore::find_best() const {
   std::string name;
   std::error_code ignored;
   // Nothing but the name of a checkpoint: the file must not lead a reader elsewhere.
-  if (!(file >> name) || !parse_folder_name(name) || !fs::is_directory(root_ + "/" + name, ignored)) return std::nullopt;
+  if (!(file >> name) || !parse_folder_name(name) || !fs::is_directory(root_ + "/" + name, ignored))
+    return std::nullopt;
   return root_ + "/" + name;
 }
 

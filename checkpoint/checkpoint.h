@@ -1,13 +1,12 @@
 #pragma once
 
-#include "../base/error.h"
-#include "../base/state_dict.h"
-
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+#include "../base/error.h"
+#include "../base/state_dict.h"
 
 namespace duet {
 
@@ -44,9 +43,9 @@ struct Manifest {
 
 // Folders "step-<step>" under one root, each complete or absent: written as "step-N.tmp.<id>", manifest
 // last, every file synced, then renamed; "latest" names the newest. Tensors are safetensors files that any reader
-// opens: model.safetensors holds what lies under "model.", <hook>.safetensors what lies under "hooks.<hook>.weights." (an
-// average), state.safetensors the rest; state.json the single values.
-// One process at a time saves into a root (a second one gets a CheckpointError); any number may read.
+// opens: model.safetensors holds what lies under "model.", <hook>.safetensors what lies under "hooks.<hook>.weights."
+// (an average), state.safetensors the rest; state.json the single values. One process at a time saves into a root (a
+// second one gets a CheckpointError); any number may read.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string root, CheckpointOptions options = {});
@@ -65,16 +64,16 @@ class CheckpointStore {
   // Newest checkpoint that verifies; damaged ones are logged (file and key) and passed over.
   // Nothing if there is no checkpoint at all; CheckpointError if there are some and none verifies.
   std::optional<std::string> find_latest() const;
-  // Notes in the file "best" beside the checkpoints which folder is the best one. It is a pointer for people and scripts:
-  // failing to write it is logged.
+  // Notes in the file "best" beside the checkpoints which folder is the best one. It is a pointer for people and
+  // scripts: failing to write it is logged.
   void set_best(const std::string& name) const;
   // Path of the best checkpoint; nothing if none is noted or it is gone.
   std::optional<std::string> find_best() const;
   // Paths of all checkpoints, newest first, unverified.
   std::vector<std::string> list() const;
 
-  // The checkpoint folder that `path` means: itself, or the newest good one under a root, or under the root of a work_dir.
-  // Throws CheckpointError naming what is there instead.
+  // The checkpoint folder that `path` means: itself, or the newest good one under a root, or under the root of a
+  // work_dir. Throws CheckpointError naming what is there instead.
   static std::string find(const std::string& path);
   // Verifies and reads the checkpoint that find() gives. Tensors come back contiguous, on
   // the CPU. Throws CheckpointError naming file and key.

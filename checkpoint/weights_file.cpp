@@ -1,11 +1,4 @@
 #include "checkpoint/weights_file.h"
-
-#include <c10/util/StringUtil.h>
-#include "checkpoint/checkpoint.h"
-#include "base/error.h"
-#include "io/pt_file.h"
-#include "io/safetensors.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -13,6 +6,11 @@
 #include <set>
 #include <tuple>
 #include <variant>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
 
 namespace duet {
 

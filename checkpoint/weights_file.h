@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/state_dict.h"
-
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../base/state_dict.h"
 
 namespace duet {
 
@@ -16,8 +15,8 @@ struct NameRule {
 
 // Where weights come from, and what their names become.
 struct WeightsSource {
-  // A checkpoint step-N, a folder of them or a work_dir (the newest good one), a safetensors file, or a file of torch.save: a
-  // state_dict, or a dictionary that holds one as "state_dict", "model", "model_state_dict" or "module".
+  // A checkpoint step-N, a folder of them or a work_dir (the newest good one), a safetensors file, or a file of
+  // torch.save: a state_dict, or a dictionary that holds one as "state_dict", "model", "model_state_dict" or "module".
   std::string path;
   // "model"; in a checkpoint the name of a hook that keeps an average ("ema"); in a file of torch.save a key at its
   // top. mmengine puts its average where the weights are, so "ema" means these in its checkpoints.
@@ -33,8 +32,8 @@ struct WeightsSource {
 // out, ConfigError for a regular expression that is none.
 StateDict read_weights(const WeightsSource& source);
 
-// Of tensors with several names (tied weights: all of the same memory): every further name, and the first in alphabetical
-// order.
+// Of tensors with several names (tied weights: all of the same memory): every further name, and the first in
+// alphabetical order.
 std::map<std::string, std::string> further_names(const StateDict& weights);
 
 // Writes what Python reads, under a temporary name that is then renamed: "*.safetensors", in which a tied tensor has

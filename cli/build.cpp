@@ -1,22 +1,20 @@
 #include "cli/build.h"
-
+#include <algorithm>
 #include <c10/util/StringUtil.h>
-#include "cli/measure.h"
-#include "cli/ranks.h"
-#include "cli/registry.h"
-#include "distributed/communicator.h"
 #include "base/device.h"
-#include "data/distributed_sampler.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "cli/measure.h"
+#include "cli/ranks.h"
+#include "cli/registry.h"
 #include "core/weights_report.h"
+#include "data/distributed_sampler.h"
 #include "data/text_dataset.h"
+#include "distributed/communicator.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
-#include "optim/schedules/detail/schedule_curve.h"
-
-#include <algorithm>
+#include "optim/schedules/schedule_curve.h"
 
 namespace duet {
 
@@ -38,8 +36,8 @@ std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset,
     sampler = std::make_unique<EpochSampler>(dataset->size(), data.shuffle, config.seed);
   }
   const Communicator& ranks = config.communicator();
-  sampler = std::make_unique<DistributedSampler>(std::move(sampler), ranks.rank(), ranks.world_size(),
-                                                 data.loader.drop_last);
+  sampler =
+      std::make_unique<DistributedSampler>(std::move(sampler), ranks.rank(), ranks.world_size(), data.loader.drop_last);
   DataLoaderOptions options = data.loader;
   options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
   std::unique_ptr<DataLoader> loader;
@@ -140,8 +138,8 @@ void build_training_data(const RunConfig& config, Run& run) {
   const LoopOptions& loop = config.trainer.loop;
   if (loop.max_steps == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
     config.root.child("trainer").fail("max_steps", config.train->infinite
-                                                         ? "is missing; add it, since an infinite sampler has no epochs"
-                                                         : "and max_epochs are both missing; add one of them");
+                                                       ? "is missing; add it, since an infinite sampler has no epochs"
+                                                       : "and max_epochs are both missing; add one of them");
   }
   // These are not used here; a mistake in them would otherwise show when the training is done.
   for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "config/run_config.h"
-#include "registry.h"
-#include "../data/data_loader.h"
-#include "../core/trainer.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>
+#include "cli/config/run_config.h"
+#include "cli/registry.h"
+#include "core/trainer.h"
+#include "data/data_loader.h"
 
 namespace duet {
 
@@ -19,7 +18,7 @@ struct Run {
   std::unique_ptr<DataLoader> train, val, test;
   std::unique_ptr<BaseTrainer> trainer;
   GraphTrainer* graph = nullptr;  // `trainer` in graph mode
-  int64_t steps_per_epoch = 0;  // 0: unknown
+  int64_t steps_per_epoch = 0;    // 0: unknown
 };
 
 // Throws ConfigError if the config has no data.train.
@@ -53,8 +52,8 @@ HookContext hook_context(const RunConfig& config, const Run& run);
 void add_hooks(const RunConfig& config, const HookContext& context, Run& run);
 void add_hooks(const RunConfig& config, Run& run);
 
-// Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew. All processes
-// of the run call it together.
+// Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew. All
+// processes of the run call it together.
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 
 // Everything for `duet train`, built by all processes of the run together. Throws ConfigError if the config has no

@@ -2,18 +2,18 @@
 #include "cli/config/config_options.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/metric_config.h"
+#include "cli/registry.h"
+#include "cli/zoo/encoder_decoder.h"
+#include "cli/zoo/fashion_mnist.h"
+#include "cli/zoo/fashion_scenes.h"
 #include "cli/zoo/gpt.h"
 #include "cli/zoo/mlp.h"
 #include "cli/zoo/small_cnn.h"
-#include "cli/registry.h"
-#include "cli/zoo/encoder_decoder.h"
-#include "cli/zoo/fashion_scenes.h"
-#include "cli/zoo/fashion_mnist.h"
-#include "data/tensor_dataset.h"
-#include "data/text_dataset.h"
 #include "core/hook.h"
 #include "core/script_task.h"
 #include "core/task.h"
+#include "data/tensor_dataset.h"
+#include "data/text_dataset.h"
 
 namespace duet {
 
@@ -29,8 +29,8 @@ Options classifier_options(const ConfigNode& node, const ModelContext& context, 
   const auto options = read_all_options<Options>(node);
   const auto* images = dynamic_cast<const Images*>(context.train_data);
   if (images == nullptr || images->max_label() < options.num_classes) return options;
-  node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ", images->max_label(), background,
-                                    "; set at least ", images->max_label() + 1));
+  node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ",
+                                    images->max_label(), background, "; set at least ", images->max_label() + 1));
 }
 
 std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext& context) {
@@ -42,7 +42,8 @@ std::unique_ptr<Task> mlp(ConfigNode& node, ModelContext& context) {
 }
 
 std::unique_ptr<Task> encoder_decoder(ConfigNode& node, ModelContext& context) {
-  return make_encoder_decoder(classifier_options<EncoderDecoderOptions, FashionScenes>(node, context, " (0 is the background)"));
+  return make_encoder_decoder(
+      classifier_options<EncoderDecoderOptions, FashionScenes>(node, context, " (0 is the background)"));
 }
 
 std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
@@ -76,9 +77,11 @@ std::shared_ptr<const Dataset> dataset(ConfigNode& node) {
 struct SafetensorsOptions {
   std::string path;
   static const OptionFields& fields() {
-    static const OptionFields kFields = OptionFields::of<SafetensorsOptions>("Safetensors", [](const FieldAdder<SafetensorsOptions>& add) {
-      add("path", &SafetensorsOptions::path, "a safetensors file whose tensors have the samples as first dimension").needed();
-    });
+    static const OptionFields kFields =
+        OptionFields::of<SafetensorsOptions>("Safetensors", [](const FieldAdder<SafetensorsOptions>& add) {
+          add("path", &SafetensorsOptions::path, "a safetensors file whose tensors have the samples as first dimension")
+              .needed();
+        });
     return kFields;
   }
 };

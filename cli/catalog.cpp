@@ -1,18 +1,16 @@
 #include "cli/catalog.h"
-
+#include <algorithm>
+#include <utility>
 #include "base/detail/nearest.h"
-#include "core/priority.h"
-#include "hooks/default_hooks.h"
-#include "cli/config/optim_config.h"
 #include "cli/config/hook_config.h"
+#include "cli/config/optim_config.h"
 #include "cli/config/param_group_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
 #include "cli/optim_registry.h"
 #include "cli/registry.h"
-
-#include <algorithm>
-#include <utility>
+#include "core/priority.h"
+#include "hooks/default_hooks.h"
 
 namespace duet {
 
@@ -45,7 +43,8 @@ Keys keys_of_schedule(const std::string& type) {
   return keys;
 }
 
-ConfigKey key(const std::string& path, const std::string& type, const std::string& meaning, const std::string& fallback = "") {
+ConfigKey key(const std::string& path, const std::string& type, const std::string& meaning,
+              const std::string& fallback = "") {
   return {path, type, "", fallback, meaning};
 }
 
@@ -53,7 +52,8 @@ void add_optim_wrapper(Keys& keys) {
   const TrainerOptions trainer;
   add(keys, keys_of(optim_wrapper_fields(), &trainer, "optim_wrapper"));
   const std::string optimizer = "optim_wrapper.optimizer";
-  keys.push_back(key(optimizer + ".type", join(with(OptimizerOptions::built_in_types(), registered_optimizers())), "the optimizer", "AdamW"));
+  keys.push_back(key(optimizer + ".type", join(with(OptimizerOptions::built_in_types(), registered_optimizers())),
+                     "the optimizer", "AdamW"));
   add(keys, keys_of<AdamW>(optimizer));
   keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value", "what is clipped", "norm"));
   add(keys, keys_of<ClipNorm>("optim_wrapper.clip_grad"));
@@ -97,7 +97,8 @@ Keys keys_of_type(const TypeKind& kind, const std::string& type) {
   if (kind.name == "schedule") return keys_of_schedule(type);
   if (kind.name == "optimizer") {
     const Names& built_in = OptimizerOptions::built_in_types();
-    if (std::find(built_in.begin(), built_in.end(), type) == built_in.end()) return keys_of_any(options_of_optimizer(type));
+    if (std::find(built_in.begin(), built_in.end(), type) == built_in.end())
+      return keys_of_any(options_of_optimizer(type));
     const OptimizerOptions options = OptimizerOptions::of_type(type);
     return keys_of(options.fields(), options.data());
   }
@@ -123,7 +124,8 @@ Keys keys_of_config() {
   add(keys, keys_of<LoopOptions>("trainer"));
   add_optim_wrapper(keys);
   keys.push_back(key("param_scheduler", "list", "schedules of the optimizer's numbers"));
-  for (const char* name : {"evaluator", "val_evaluator", "test_evaluator"}) keys.push_back(key(name, "list", "metrics"));
+  for (const char* name : {"evaluator", "val_evaluator", "test_evaluator"})
+    keys.push_back(key(name, "list", "metrics"));
   add_default_hooks(keys);
   keys.push_back(key("custom_hooks", "list", "further hooks"));
   add(keys, keys_of<GraphOptions>("graph"));

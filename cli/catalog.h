@@ -1,9 +1,8 @@
 #pragma once
 
-#include "config/config_options.h"
-
 #include <string>
 #include <vector>
+#include "cli/config/config_options.h"
 
 namespace duet {
 
@@ -21,7 +20,8 @@ std::vector<TypeKind> type_kinds();
 // Further spellings of a kind's types, which lists leave out.
 std::vector<std::string> other_names(const TypeKind& kind);
 
-// The keys beside `type` that a type of this kind reads. Empty if it takes none, or was registered without a description.
+// The keys beside `type` that a type of this kind reads. Empty if it takes none, or was registered without a
+// description.
 std::vector<ConfigKey> keys_of_type(const TypeKind& kind, const std::string& type);
 
 // The keys of a whole config, but for those that belong to types.

@@ -1,20 +1,17 @@
 #include "cli/evaluation.h"
-
-#include "cli/ranks.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/weights_file.h"
-#include "core/weights_report.h"
-#include "distributed/communicator.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "hooks/ema_hook.h"
-#include "hooks/prediction_writer_hook.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <filesystem>
 #include <set>
 #include <system_error>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_file.h"
+#include "cli/ranks.h"
+#include "core/weights_report.h"
+#include "distributed/communicator.h"
+#include "hooks/ema_hook.h"
+#include "hooks/prediction_writer_hook.h"
 
 namespace duet {
 
@@ -41,12 +38,14 @@ void warn_of_unused_averages(const StateDict& checkpoint, BaseTrainer& trainer) 
   const StateDict hooks = checkpoint.part("hooks");
   for (const auto& [name, tensor] : hooks.tensors()) {
     const std::size_t end = name.find(".weights.");
-    if (end != std::string::npos && trainer.hooks().find(name.substr(0, end)) == nullptr) averages.insert(name.substr(0, end));
+    if (end != std::string::npos && trainer.hooks().find(name.substr(0, end)) == nullptr)
+      averages.insert(name.substr(0, end));
   }
   for (const std::string& name : averages) {
-    log_warning(c10::str("the checkpoint holds averages of the weights, '", name, "', but the config has no hook of that name: ",
-                         "the plain weights are used; add custom_hooks=[{type: EMAHook", name == "ema" ? "" : ", name: " + name,
-                         "}] to use the averages"));
+    log_warning(c10::str(
+        "the checkpoint holds averages of the weights, '", name,
+        "', but the config has no hook of that name: ", "the plain weights are used; add custom_hooks=[{type: EMAHook",
+        name == "ema" ? "" : ", name: " + name, "}] to use the averages"));
   }
 }
 

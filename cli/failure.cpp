@@ -1,14 +1,12 @@
 #include "cli/failure.h"
-
-#include <c10/util/Exception.h>
-#include "base/error.h"
-#include "base/detail/error_text.h"
-#include <nlohmann/json.hpp>
-
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <new>
+#include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
+#include "base/detail/error_text.h"
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,11 +1,9 @@
 #include "cli/libtorch_log.h"
-
+#include <cstdlib>
+#include <string>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include "base/log.h"
-
-#include <cstdlib>
-#include <string>
 
 namespace duet {
 

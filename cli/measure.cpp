@@ -1,11 +1,9 @@
 #include "cli/measure.h"
-
+#include <algorithm>
 #include <ATen/ops/stack.h>
 #include "base/detail/xxh3.h"
 #include "core/task.h"
 #include "core/trainer.h"
-
-#include <algorithm>
 
 namespace duet {
 
@@ -65,8 +63,8 @@ void MeasureHook::flush() {
   const double* values = losses.const_data_ptr<double>();
   target_.losses.insert(target_.losses.end(), values, values + losses.numel());
   if (device_runs_behind) {
-    const double mean = std::chrono::duration<double, std::micro>(now - block_start_).count() /
-                        static_cast<double>(pending_.size());
+    const double mean =
+        std::chrono::duration<double, std::micro>(now - block_start_).count() / static_cast<double>(pending_.size());
     std::fill(target_.step_us.end() - static_cast<std::ptrdiff_t>(pending_.size()), target_.step_us.end(), mean);
   }
   pending_.clear();

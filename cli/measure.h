@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../core/hook.h"
-#include "../base/detail/peak_memory.h"
-
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "base/detail/peak_memory.h"
+#include "core/hook.h"
 
 namespace duet {
 
@@ -19,7 +18,7 @@ std::string weights_hash(BaseTrainer& trainer);
 struct Measurements {
   std::vector<double> losses;
   std::vector<double> step_us;  // from before_train_iter to the end of the step
-  std::vector<double> data_us;    // waiting for its data
+  std::vector<double> data_us;  // waiting for its data
 };
 
 struct Spread {

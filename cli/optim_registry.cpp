@@ -1,13 +1,11 @@
 #include "cli/optim_registry.h"
-
+#include <algorithm>
+#include <map>
 #include <c10/util/StringUtil.h>
+#include "base/error.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/schedule_config.h"
 #include "cli/registry_table.h"
-#include "base/error.h"
-
-#include <algorithm>
-#include <map>
 
 namespace duet {
 
@@ -26,7 +24,8 @@ FactoryTable<ScheduleFactory>& schedules() {
 }  // namespace
 
 void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options) {
-  add_factory(optimizers(), "optimizer", name, std::move(factory), std::move(options), OptimizerOptions::built_in_types());
+  add_factory(optimizers(), "optimizer", name, std::move(factory), std::move(options),
+              OptimizerOptions::built_in_types());
 }
 
 void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options) {

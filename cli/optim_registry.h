@@ -1,18 +1,18 @@
 #pragma once
 
-#include "config/config.h"
-#include "../optim/optimizers/optimizer_kind.h"
-#include "../optim/schedules/schedule.h"
-
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../optim/optimizers/optimizer_kind.h"
+#include "../optim/schedules/schedule.h"
+#include "config/config.h"
 
 namespace duet {
 
-// Read their options from the node under `optim_wrapper.optimizer` or `param_scheduler`, where keys that they do not read
-// are errors. What a schedule has in any case (param_name, begin, end, by_epoch, convert_to_iter_based) is read already.
+// Read their options from the node under `optim_wrapper.optimizer` or `param_scheduler`, where keys that they do not
+// read are errors. What a schedule has in any case (param_name, begin, end, by_epoch, convert_to_iter_based) is read
+// already.
 using OptimizerFactory = std::function<OptimizerKind(ConfigNode&)>;
 using ScheduleFormulaFn = std::function<double(const ScheduleStep& at)>;
 using ScheduleFactory = std::function<ScheduleFormulaFn(ConfigNode&)>;

@@ -1,22 +1,20 @@
 #include "cli/ranks.h"
-
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_json.h"
-#include "cli/failure.h"
-#include "cli/libtorch_log.h"
-#include "distributed/detail/connect.h"
-#include "distributed/detail/same_on_all_ranks.h"
-#include "distributed/communicator.h"
-#include "base/device.h"
-#include "base/error.h"
-#include "base/log.h"
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
 #include <future>
 #include <iostream>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/device.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/config/config_json.h"
+#include "cli/failure.h"
+#include "cli/libtorch_log.h"
+#include "distributed/communicator.h"
+#include "distributed/detail/connect.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "config/run_config.h"
-#include "../distributed/init_distributed.h"
-
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+#include "cli/config/run_config.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

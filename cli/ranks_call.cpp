@@ -1,7 +1,6 @@
-#include "cli/ranks.h"
-
-#include "base/error.h"
 #include "base/detail/parse_number.h"
+#include "base/error.h"
+#include "cli/ranks.h"
 
 namespace duet {
 

@@ -1,19 +1,17 @@
 #include "cli/registry.h"
-
-#include <c10/util/StringUtil.h>
-#include "cli/config/hook_config.h"
-#include "cli/registry_table.h"
-#include "data/dataset.h"
-#include "base/error.h"
-#include "core/hook.h"
-#include "metrics/metric.h"
-#include "base/detail/nearest.h"
-#include "core/task.h"
-
 #include <filesystem>
 #include <map>
 #include <system_error>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "cli/config/hook_config.h"
+#include "cli/registry_table.h"
+#include "core/hook.h"
+#include "core/task.h"
+#include "data/dataset.h"
+#include "metrics/metric.h"
 
 namespace duet {
 
@@ -40,8 +38,10 @@ FactoryTable<MetricFactory>& metrics() {
 }
 
 template <class Factory>
-const Registered<Factory>& find(const FactoryTable<Factory>& table, const ConfigNode& node, const char* kind, const std::string& otherwise = "") {
-  const std::string type = otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
+const Registered<Factory>& find(const FactoryTable<Factory>& table, const ConfigNode& node, const char* kind,
+                                const std::string& otherwise = "") {
+  const std::string type =
+      otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
   const auto found = table.find(type);
   if (found != table.end()) return found->second;
   node.fail_value("type", c10::str("a registered ", kind, "; ", known_and_nearest(type, names_of(table))));

@@ -1,9 +1,5 @@
 #pragma once
 
-#include "config/config_options.h"
-#include "../core/hook.h"
-#include "../optim/schedules/schedule.h"
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +8,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include "../core/hook.h"
+#include "../optim/schedules/schedule.h"
+#include "config/config_options.h"
 
 namespace duet {
 
@@ -28,8 +27,8 @@ struct ModelContext {
 // What a hook may ask for while it is built.
 struct HookContext {
   const HookList& hooks;                     // those of the run so far
-  int64_t planned_steps = 0;               // of the whole run; 0: unknown
-  int64_t steps_per_epoch = 0;             // 0: unknown
+  int64_t planned_steps = 0;                 // of the whole run; 0: unknown
+  int64_t steps_per_epoch = 0;               // 0: unknown
   std::vector<ScheduleOptions> schedules{};  // param_scheduler, in steps where it is to be converted
   std::vector<std::string> metrics{};        // what a validation reports, in order; empty: there will be none
   bool validates = false;                    // there is data.val
@@ -54,7 +53,8 @@ using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
 using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
 
 // Make `type: <name>` known to the program. Call them before run_cli(). Throw ConfigError if the name is taken.
-// `options` describe the keys that the factory reads, for `duet help`: AnyOptions(MyOptions()). Without them it lists none.
+// `options` describe the keys that the factory reads, for `duet help`: AnyOptions(MyOptions()). Without them it lists
+// none.
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
 void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <c10/util/StringUtil.h>
-#include "../base/error.h"
-#include "../base/options.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/options.h"
 
 namespace duet {
 

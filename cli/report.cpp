@@ -1,15 +1,13 @@
 #include "cli/report.h"
-
-#include "cli/build.h"
-#include "base/error.h"
-#include "graph/graph_trainer.h"
-#include "hooks/stop_signal_hook.h"
-#include <nlohmann/json.hpp>
-
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "cli/build.h"
+#include "graph/graph_trainer.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "measure.h"
-#include "../graph/graph_options.h"
-#include <nlohmann/json_fwd.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+#include <nlohmann/json_fwd.hpp>
+#include "cli/measure.h"
+#include "graph/graph_options.h"
 
 namespace duet {
 
@@ -16,8 +15,8 @@ struct Run;
 // What `--json` of train and compare says about one mode.
 struct ModeReport {
   std::string mode;
-  int64_t steps = 0;  // finished, those before a resume included
-  Measurements measured;            // of this process
+  int64_t steps = 0;                 // finished, those before a resume included
+  Measurements measured;             // of this process
   std::optional<double> final_loss;  // of the latest step, which a finished run took from its checkpoint
   std::string weights_hash;
   int64_t peak_bytes = 0;
@@ -35,8 +34,8 @@ void check_writable(const std::string& path);
 // Writes `json` to `path`, if there is one. Throws ConfigError if that fails.
 void write_json(const std::string& path, const nlohmann::ordered_json& json);
 
-// Says that `command` was stopped by a signal (see StopSignals) with nothing to save. Returns its exit code: 128 and the
-// number of the signal, as shells have it.
+// Says that `command` was stopped by a signal (see StopSignals) with nothing to save. Returns its exit code: 128 and
+// the number of the signal, as shells have it.
 int report_stop(const std::string& command);
 
 // "1.25 GiB"

@@ -1,17 +1,4 @@
 #include "cli/run_cli.h"
-
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include "cli/commands/commands.h"
-#include "cli/config/load_from_config.h"
-#include "cli/failure.h"
-#include "cli/ranks.h"
-#include "cli/registry.h"
-#include "cli/torchrun.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -19,11 +6,21 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/config/load_from_config.h"
+#include "cli/failure.h"
+#include "cli/ranks.h"
+#include "cli/registry.h"
+#include "cli/torchrun.h"
 
 namespace duet {
 
-RunConfig load_run_config(const ConfigArguments& arguments, const std::string& load_from,
-                          const std::string& dry_run) {
+RunConfig load_run_config(const ConfigArguments& arguments, const std::string& load_from, const std::string& dry_run) {
   ConfigNode root = ConfigNode::parse_file(arguments.config);
   for (const std::string& assignment : arguments.overrides) root.override_with(assignment);
   if (!arguments.mode.empty()) root.override_with("mode=" + arguments.mode, "--mode");
@@ -59,7 +56,9 @@ Command alone(const std::string& name, Command command) {
 
 void add_config(CLI::App& command, ConfigArguments& arguments) {
   command.add_option("CONFIG", arguments.config, "YAML file")->required();
-  command.add_option("key=value", arguments.overrides, "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
+  command.add_option(
+      "key=value", arguments.overrides,
+      "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
   command.add_option("--json", arguments.json, "write the results to this file")->type_name("FILE");
 }
 
@@ -70,14 +69,18 @@ void add_mode(CLI::App& command, ConfigArguments& arguments) {
 }
 
 void add_checkpoint(CLI::App& command, EvalArguments& arguments) {
-  command.add_option("--checkpoint", arguments.checkpoint, "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest")
+  command
+      .add_option("--checkpoint", arguments.checkpoint,
+                  "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest")
       ->option_text("PATH");
 }
 
 // What a launcher's variables say; for processes that are started by hand.
 void add_launch(CLI::App& command, LaunchFlags& flags) {
   const auto add = [&](const char* name, auto& target, const char* text, const char* type) {
-    command.add_option(name, target, text)->option_text(type)->group("Processes (by default as torchrun, srun or mpirun say)");
+    command.add_option(name, target, text)
+        ->option_text(type)
+        ->group("Processes (by default as torchrun, srun or mpirun say)");
   };
   add("--rank", flags.rank, "this process among all of them, from 0", "N");
   add("--world-size", flags.world_size, "how many there are", "N");
@@ -91,7 +94,9 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
   add_config(*train, arguments.train);
   add_mode(*train, arguments.train);
   train
-      ->add_option("--resume", arguments.train.resume, "none (default), auto (newest good checkpoint; default when a launcher starts the run anew), a checkpoint, or a work_dir")
+      ->add_option("--resume", arguments.train.resume,
+                   "none (default), auto (newest good checkpoint; default when a launcher starts the run anew), a "
+                   "checkpoint, or a work_dir")
       ->option_text("auto|none|PATH");
   train
       ->add_option("--load-from", arguments.train.load_from,
@@ -110,7 +115,8 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
   add_launch(*eval, arguments.eval.launch);
   eval->callback([&] { chosen = [&] { return eval_command(arguments.eval); }; });
 
-  CLI::App* predict = app.add_subcommand("predict", "Write what a checkpoint predicts on data.predict, data.test or data.val");
+  CLI::App* predict =
+      app.add_subcommand("predict", "Write what a checkpoint predicts on data.predict, data.test or data.val");
   add_config(*predict, arguments.predict);
   add_mode(*predict, arguments.predict);
   add_checkpoint(*predict, arguments.predict);
@@ -127,7 +133,8 @@ void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen)
 }
 
 void add_explain(CLI::App& app, Arguments& arguments, Command& chosen) {
-  CLI::App* explain = app.add_subcommand("explain", "Show parameter groups, schedules and hooks of a config without training");
+  CLI::App* explain =
+      app.add_subcommand("explain", "Show parameter groups, schedules and hooks of a config without training");
   add_config(*explain, arguments.explain);
   add_mode(*explain, arguments.explain);
   explain->callback([&] { chosen = alone("explain", [&] { return explain_command(arguments.explain); }); });
@@ -139,10 +146,12 @@ void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
   inspect->add_option("--json", arguments.inspect.json, "write the list to this file")->type_name("FILE");
   inspect->callback([&] { chosen = alone("inspect", [&] { return inspect_command(arguments.inspect); }); });
 
-  CLI::App* export_ = app.add_subcommand("export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load");
+  CLI::App* export_ =
+      app.add_subcommand("export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load");
   export_->add_option("CHECKPOINT", arguments.export_.checkpoint, "checkpoint, or a file of weights")->required();
   export_->add_option("FILE", arguments.export_.file, "*.safetensors or *.pt")->required();
-  export_->add_option("--weights", arguments.export_.weights, "model (default), or the name of an average: ema")->option_text("model|ema");
+  export_->add_option("--weights", arguments.export_.weights, "model (default), or the name of an average: ema")
+      ->option_text("model|ema");
   export_->add_option("--json", arguments.export_.json, "write what was exported to this file")->type_name("FILE");
   export_->callback([&] { chosen = alone("export", [&] { return export_command(arguments.export_); }); });
 
@@ -177,8 +186,8 @@ void check_command(const CLI::App& app, int argc, char** argv) {
                         CLI::ExitCodes::ExtrasError);
 }
 
-// The words after the program's name, last one first as the parser takes them. A number behind --dry-run is joined to it:
-// the parser would take whatever stands there, such as the config.
+// The words after the program's name, last one first as the parser takes them. A number behind --dry-run is joined to
+// it: the parser would take whatever stands there, such as the config.
 std::vector<std::string> words_of(int argc, char** argv) {
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
@@ -214,8 +223,9 @@ int run_safely(const Command& command) {
 int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   const std::string word = argc >= 2 ? argv[1] : "";
   const auto known = app.get_subcommands({});
-  const bool is_for_one = word != "train" && word != "eval" &&
-                          std::any_of(known.begin(), known.end(), [&](const auto* command) { return command->get_name() == word; });
+  const bool is_for_one =
+      word != "train" && word != "eval" &&
+      std::any_of(known.begin(), known.end(), [&](const auto* command) { return command->get_name() == word; });
   const std::optional<Launch> launch = launch_in({argv + 1, argv + argc});
   const bool is_wrong = error.get_exit_code() != 0;  // --help ends the parser in the same way
   if (!is_wrong || is_for_one || !launch) return app.exit(error) == 0 ? 0 : 2;
@@ -228,9 +238,11 @@ int run_cli(int argc, char** argv) {
   CLI::App app("duet trains a LibTorch model op by op (eager) or as one captured graph, with the same result.", "duet");
   app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 6 another process of the run "
-             "was lost (a restart goes on from the last checkpoint), 75 stopped by a "
-             "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
+  app.footer(
+      "Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 6 another process of "
+      "the run "
+      "was lost (a restart goes on from the last checkpoint), 75 stopped by a "
+      "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
   Arguments arguments;
   Command chosen;
   add_training_commands(app, arguments, chosen);

@@ -1,16 +1,14 @@
 #include "cli/run_lock.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "base/log.h"
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <cctype>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <c10/util/StringUtil.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/log.h"
 
 namespace duet {
 

@@ -1,14 +1,12 @@
 #include "cli/scratch_folder.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "base/log.h"
-#include <stdlib.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <c10/util/StringUtil.h>
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/log.h"
 
 namespace duet {
 

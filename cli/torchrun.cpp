@@ -1,14 +1,12 @@
 #include "cli/torchrun.h"
-
-#include <ATen/Parallel.h>
-#include <dlfcn.h>
-#include "base/error.h"
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <unistd.h>
+#include "base/error.h"
 
 namespace duet {
 

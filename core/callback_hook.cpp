@@ -1,8 +1,6 @@
 #include "core/callback_hook.h"
-
-#include "base/error.h"
-
 #include <utility>
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "hook.h"
-
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
+#include "hook.h"
 
 namespace duet {
 

@@ -1,9 +1,5 @@
 #pragma once
 
-#include "priority.h"
-#include "../base/state_dict.h"
-#include "train_context.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +7,9 @@
 #include <typeinfo>
 #include <utility>
 #include <vector>
+#include "../base/state_dict.h"
+#include "priority.h"
+#include "train_context.h"
 
 namespace duet {
 
@@ -137,8 +136,8 @@ void Hook::note_inherited() {
 #undef DUET_NOTE
 }
 
-// The hook, knowing which points its type leaves empty. Whoever passes a std::unique_ptr<Hook> on uses it where the type
-// is still known.
+// The hook, knowing which points its type leaves empty. Whoever passes a std::unique_ptr<Hook> on uses it where the
+// type is still known.
 template <class H>
 std::unique_ptr<Hook> as_hook(std::unique_ptr<H> hook) {
   static_assert(std::is_base_of_v<Hook, H>, "as_hook takes a hook");

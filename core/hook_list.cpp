@@ -1,15 +1,4 @@
 #include "core/hook_list.h"
-
-#include <ATen/record_function.h>
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/detail/load_transaction.h"
-#include "base/error.h"
-#include "core/callback_hook.h"
-#include "core/detail/hook_span.h"
-#include "base/log.h"
-
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -17,6 +6,15 @@
 #include <stdexcept>
 #include <typeinfo>
 #include <utility>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/detail/load_transaction.h"
+#include "core/callback_hook.h"
+#include "core/detail/hook_span.h"
 
 namespace duet {
 
@@ -126,8 +124,9 @@ const char* to_string(HookPoint point) {
 
 void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
   require<ConfigError>(hook != nullptr, "[HookList] found no hook, expected one; give add() a hook");
-  require<ConfigError>(calls_ == 0, "[HookList] found a hook added from inside of a hook, expected a list that stays as it "
-                                    "is while it is called; add it before training");
+  require<ConfigError>(calls_ == 0,
+                       "[HookList] found a hook added from inside of a hook, expected a list that stays as it "
+                       "is while it is called; add it before training");
   const std::string name = hook->name();
   if (name.empty() || name.find('.') != std::string::npos) {
     throw ConfigError("[HookList] found hook name '" + name +

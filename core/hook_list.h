@@ -1,13 +1,12 @@
 #pragma once
 
-#include "hook.h"
-
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+#include "hook.h"
 
 namespace duet {
 
@@ -17,7 +16,8 @@ class LoadTransaction;
 struct HookPlace {
   std::string name;
   int priority = 0;
-  std::string reason;  // "priority LOW (70)", "priority 40 instead of its own NORMAL (50)", "priority 50; after ema, as it declares"
+  std::string reason;  // "priority LOW (70)", "priority 40 instead of its own NORMAL (50)", "priority 50; after ema, as
+                       // it declares"
 };
 
 // Owns the hooks of a trainer and calls them in one order at every point: by priority, ties by
@@ -67,10 +67,10 @@ class HookList : public Stateful {
   std::vector<Node> nodes() const;
   std::vector<Hook*> sorted() const;
 
-  std::vector<Entry> hooks_;   // in order of registration
-  std::vector<Hook*> order_;   // in calling order
-  int64_t step_ = 0;         // of the last call, for messages of in_step
-  int calls_ = 0;              // under way
+  std::vector<Entry> hooks_;  // in order of registration
+  std::vector<Hook*> order_;  // in calling order
+  int64_t step_ = 0;          // of the last call, for messages of in_step
+  int calls_ = 0;             // under way
 };
 
 }  // namespace duet

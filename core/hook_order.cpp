@@ -1,8 +1,7 @@
+#include <algorithm>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/hook_list.h"
-
-#include <algorithm>
 
 namespace duet {
 
@@ -21,7 +20,8 @@ std::vector<HookList::Node> HookList::nodes() const {
   for (const Entry& entry : hooks_) nodes.push_back({&entry, entry.hook->name(), {}, false});
   for (Node& node : nodes) {
     for (const std::string& wanted : node.entry->hook->after()) {
-      const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& other) { return other.name == wanted; });
+      const auto found =
+          std::find_if(nodes.begin(), nodes.end(), [&](const Node& other) { return other.name == wanted; });
       if (found != nodes.end()) node.predecessors.push_back(static_cast<std::size_t>(found - nodes.begin()));
     }
   }
@@ -82,7 +82,8 @@ std::vector<HookPlace> HookList::places(HookPoint point) const {
   const Node* previous = nullptr;
   for (const Hook* hook : order_) {
     if (!hook->uses(point)) continue;
-    const Node& node = *std::find_if(all.begin(), all.end(), [&](const Node& n) { return n.entry->hook.get() == hook; });
+    const Node& node =
+        *std::find_if(all.begin(), all.end(), [&](const Node& n) { return n.entry->hook.get() == hook; });
     const int priority = node.entry->priority;
     std::string reason = "priority " + priority_text(priority);
     if (priority != hook->priority()) reason += " instead of its own " + priority_text(hook->priority());

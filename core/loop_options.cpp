@@ -1,8 +1,6 @@
 #include "core/loop_options.h"
-
-#include "data/data_source.h"
-
 #include <algorithm>
+#include "data/data_source.h"
 
 namespace duet {
 
@@ -12,16 +10,26 @@ const OptionFields& LoopOptions::fields() {
     const char* const share = "integer, or fraction above 0.0 up to 1.0";
     add("max_steps", &O::max_steps, "steps that a run takes; 0: no limit").in(at_least(0));
     add("max_epochs", &O::max_epochs, "passes over the data; 0: no limit").in(at_least(0));
-    add("max_seconds", &O::max_seconds, "seconds that train() may take; 0: no limit").in(at_least(0))
+    add("max_seconds", &O::max_seconds, "seconds that train() may take; 0: no limit")
+        .in(at_least(0))
         .expects("seconds >= 0; 0 sets no limit")
-        .keyed("max_time").read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
+        .keyed("max_time")
+        .read_by_hand("time: seconds, 1h30m, or days:hours:minutes:seconds");
     add("accumulate", &O::accumulate, "micro-batches per step").in(at_least(1));
     add("val_interval", &O::val_interval, "steps between validations; 0: once per epoch").in(at_least(0));
     add("val_by_epoch", &O::val_by_epoch, "val_interval counts epochs");
-    add("limit_train_batches", &O::limit_train_batches, "micro-batches of an epoch; 0: all").in(at_least(0)).read_by_hand(share);
-    add("limit_val_batches", &O::limit_val_batches, "micro-batches of a validation; 0: all").in(at_least(0)).read_by_hand(share);
-    add("limit_test_batches", &O::limit_test_batches, "micro-batches of a test; 0: all").in(at_least(0)).read_by_hand(share);
-    add("limit_predict_batches", &O::limit_predict_batches, "micro-batches of a prediction; 0: all").in(at_least(0)).read_by_hand(share);
+    add("limit_train_batches", &O::limit_train_batches, "micro-batches of an epoch; 0: all")
+        .in(at_least(0))
+        .read_by_hand(share);
+    add("limit_val_batches", &O::limit_val_batches, "micro-batches of a validation; 0: all")
+        .in(at_least(0))
+        .read_by_hand(share);
+    add("limit_test_batches", &O::limit_test_batches, "micro-batches of a test; 0: all")
+        .in(at_least(0))
+        .read_by_hand(share);
+    add("limit_predict_batches", &O::limit_predict_batches, "micro-batches of a prediction; 0: all")
+        .in(at_least(0))
+        .read_by_hand(share);
     add.key("fast_dev_run", "true/false or integer", "a run of so many steps that only tries everything out");
   });
   return kFields;

@@ -1,16 +1,15 @@
 #pragma once
 
-#include "../base/options.h"
-
 #include <cstdint>
 #include <string>
+#include "../base/options.h"
 
 namespace duet {
 
 class DataSource;
 
 struct LoopOptions {
-  int64_t max_steps = 0;    // 0: no limit by steps
+  int64_t max_steps = 0;      // 0: no limit by steps
   int64_t max_epochs = 0;     // 0: no limit by epochs; one of the two limits must be set to call train()
   double max_seconds = 0;     // time that train() may take before it is interrupted, state saved; 0: no limit
   int64_t accumulate = 1;     // micro-batches per step; the last step of an epoch may have fewer
@@ -18,7 +17,7 @@ struct LoopOptions {
   bool val_by_epoch = false;  // val_interval counts epochs
   // Micro-batches of an epoch or a pass; 0: all.
   int64_t limit_train_batches = 0, limit_val_batches = 0, limit_test_batches = 0, limit_predict_batches = 0;
-  std::string work_dir{};     // where hooks write; empty: nowhere
+  std::string work_dir{};  // where hooks write; empty: nowhere
 
   static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.

@@ -1,14 +1,13 @@
 #pragma once
 
-#include "detail/tied_names.h"
-#include "task.h"
-
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include "task.h"
+#include "tied_names.h"
 
 namespace duet {
 
@@ -97,7 +96,8 @@ inline StepOutput to_step_output(at::Tensor loss) { return {std::move(loss), {}}
 
 // A Task from a module and its loss: loss(module&, batch) -> 0-dim tensor, or StepOutput with further values to log.
 // `weight(batch)` is the count that the loss is a mean over; without it the samples.
-template <class Holder, class Loss, class Module = typename decltype(shared_module(std::declval<Holder>()))::element_type>
+template <class Holder, class Loss,
+          class Module = typename decltype(shared_module(std::declval<Holder>()))::element_type>
 std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss,
                                               typename ModuleTask<Module>::WeightFn weight = nullptr)
   requires std::is_invocable_v<Loss, Module&, const Batch&>
@@ -119,7 +119,8 @@ std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forw
   const auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) {
     return to_step_output(loss(prediction, batch));
   };
-  return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), of_prediction, std::move(weight));
+  return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), of_prediction,
+                                              std::move(weight));
 }
 
 }  // namespace duet

@@ -1,7 +1,6 @@
 #include "core/priority.h"
-
-#include "base/detail/parse_number.h"
 #include <utility>
+#include "base/detail/parse_number.h"
 
 namespace duet {
 
@@ -9,9 +8,9 @@ namespace {
 
 const std::vector<std::pair<std::string, int>>& table() {
   static const std::vector<std::pair<std::string, int>> kTable = {
-      {"HIGHEST", kHighest},          {"VERY_HIGH", kVeryHigh}, {"HIGH", kHigh},
-      {"ABOVE_NORMAL", kAboveNormal}, {"NORMAL", kNormal},      {"BELOW_NORMAL", kBelowNormal},
-      {"LOW", kLow},                  {"VERY_LOW", kVeryLow},   {"LOWEST", kLowest}};
+      {"HIGHEST", kHighest}, {"VERY_HIGH", kVeryHigh},       {"HIGH", kHigh}, {"ABOVE_NORMAL", kAboveNormal},
+      {"NORMAL", kNormal},   {"BELOW_NORMAL", kBelowNormal}, {"LOW", kLow},   {"VERY_LOW", kVeryLow},
+      {"LOWEST", kLowest}};
   return kTable;
 }
 

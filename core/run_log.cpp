@@ -1,11 +1,9 @@
 #include "core/run_log.h"
-
+#include <algorithm>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/step_observer.h"
-
-#include <algorithm>
 
 namespace duet {
 

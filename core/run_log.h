@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,6 +7,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

@@ -1,19 +1,17 @@
 #include "core/script_task.h"
-
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/mse_loss.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "core/detail/counted_targets.h"
-#include "core/detail/script_forward.h"
-#include "core/detail/tied_names.h"
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include "base/error.h"
+#include "core/detail/counted_targets.h"
+#include "core/detail/script_forward.h"
+#include "core/tied_names.h"
 
 namespace duet {
 
@@ -74,7 +72,8 @@ class ScriptTask : public Task, public TiedNames {
  private:
   static torch::jit::Module load(const std::string& path) {
     if (!std::filesystem::is_regular_file(path)) {
-      throw ConfigError("[ScriptTask] there is no TorchScript file '" + path + "'; write one with torch.jit.save, or mend the path");
+      throw ConfigError("[ScriptTask] there is no TorchScript file '" + path +
+                        "'; write one with torch.jit.save, or mend the path");
     }
     try {
       return torch::jit::load(path);
@@ -106,11 +105,13 @@ class ScriptTask : public Task, public TiedNames {
     try {
       output = (*forward_)(std::move(inputs));
     } catch (const c10::Error& error) {
-      throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(error.what_without_backtrace()));
+      throw ConfigError("[ScriptTask] forward() of '" + options_.path +
+                        "' failed: " + first_lines(error.what_without_backtrace()));
     } catch (const std::exception& error) {
       throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(error.what()));
     }
-    if (output.isTuple() && !output.toTupleRef().elements().empty()) output = c10::IValue(output.toTupleRef().elements()[0]);
+    if (output.isTuple() && !output.toTupleRef().elements().empty())
+      output = c10::IValue(output.toTupleRef().elements()[0]);
     if (!output.isTensor()) {
       throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' returned " + output.tagKind() +
                         ", expected a tensor (or a tuple that begins with one)");
@@ -139,19 +140,20 @@ class ScriptTask : public Task, public TiedNames {
       check_shape(output.sizes() == target.sizes(), output, target, "equal shapes");
       return at::mse_loss(output, target);
     }
-    if (output.dim() == 3 && target.dim() == 2 && output.size(0) == target.size(0) && output.size(1) == target.size(1)) {
+    if (output.dim() == 3 && target.dim() == 2 && output.size(0) == target.size(0) &&
+        output.size(1) == target.size(1)) {
       return at::cross_entropy_loss(output.flatten(0, 1), target.flatten());  // [N, T, C]: language models
     }
-    check_shape(output.dim() >= 2 && output.dim() == target.dim() + 1 && output.size(0) == target.size(0), output, target,
-                "logits [N, C, ...] and classes [N, ...]");
+    check_shape(output.dim() >= 2 && output.dim() == target.dim() + 1 && output.size(0) == target.size(0), output,
+                target, "logits [N, C, ...] and classes [N, ...]");
     return at::cross_entropy_loss(output, target);
   }
 
   void check_shape(bool good, const at::Tensor& output, const at::Tensor& target, const char* expected) const {
     if (good) return;
-    throw ConfigError(c10::str("[ScriptTask] '", options_.path, "' gave an output of shape ", output.sizes(), " for a ", "'",
-                               options_.target, "' of shape ", target.sizes(), ", expected ", expected, " for loss ",
-                               options_.loss, "; set model.loss, model.inputs or model.target"));
+    throw ConfigError(c10::str("[ScriptTask] '", options_.path, "' gave an output of shape ", output.sizes(), " for a ",
+                               "'", options_.target, "' of shape ", target.sizes(), ", expected ", expected,
+                               " for loss ", options_.loss, "; set model.loss, model.inputs or model.target"));
   }
 
   ScriptTaskOptions options_;
@@ -161,6 +163,8 @@ class ScriptTask : public Task, public TiedNames {
 
 }  // namespace
 
-std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options) { return std::make_unique<ScriptTask>(options); }
+std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options) {
+  return std::make_unique<ScriptTask>(options);
+}
 
 }  // namespace duet

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "task.h"
-#include "../base/options.h"
-
 #include <memory>
 #include <string>
 #include <vector>
+#include "../base/options.h"
+#include "task.h"
 
 namespace duet {
 
@@ -13,8 +12,8 @@ struct ScriptTaskOptions {
   std::string path{};                 // file written by torch.jit.save; loading it runs code from that file
   std::vector<std::string> inputs{};  // batch tensors passed to forward(), in order; empty: all but `target`
   std::string target = "target";
-  // "cross_entropy" (logits [N, C, ...] or [N, T, C] against int64 classes), "mse", or "none": forward() takes the target as
-  // its last argument and returns the loss itself.
+  // "cross_entropy" (logits [N, C, ...] or [N, T, C] against int64 classes), "mse", or "none": forward() takes the
+  // target as its last argument and returns the loss itself.
   std::string loss = "cross_entropy";
   static const OptionFields& fields();
 };

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "../base/batch.h"
-
 #include <cstdint>
 #include <vector>
+#include "../base/batch.h"
 
 namespace duet {
 

@@ -1,5 +1,5 @@
-#include "base/error.h"
 #include "core/task.h"
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "../base/batch.h"
-#include "../optim/groups/model_info.h"
-
 #include <string>
 #include <vector>
+#include "../base/batch.h"
+#include "../optim/groups/model_info.h"
 
 namespace duet {
 

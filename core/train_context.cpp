@@ -1,8 +1,6 @@
 #include "core/train_context.h"
-
-#include "base/error.h"
-
 #include <algorithm>
+#include "base/error.h"
 
 namespace duet {
 
@@ -19,14 +17,16 @@ int64_t Progress::run_length() const {
 }
 
 const at::Tensor& CurrentStep::loss() const {
-  require<ConfigError>(result != nullptr, "[TrainContext] found no loss at this point, expected one inside of a step; "
-                                          "ask at after_backward, after_train_iter or between them");
+  require<ConfigError>(result != nullptr,
+                       "[TrainContext] found no loss at this point, expected one inside of a step; "
+                       "ask at after_backward, after_train_iter or between them");
   return result->loss;
 }
 
 std::vector<at::Tensor> CurrentStep::gradients() const {
-  require<ConfigError>(parameters != nullptr, "[TrainContext] found no parameters, expected those of a trainer; ask in "
-                                              "a hook that a trainer calls");
+  require<ConfigError>(parameters != nullptr,
+                       "[TrainContext] found no parameters, expected those of a trainer; ask in "
+                       "a hook that a trainer calls");
   std::vector<at::Tensor> gradients;
   for (const auto& [name, parameter] : *parameters) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());

@@ -1,18 +1,17 @@
 #pragma once
 
-#include "../base/batch.h"
-#include "../base/state_dict.h"
-#include "../metrics/metric.h"
-#include "run_log.h"
-#include "../distributed/communicator.h"
-#include "../optim/hyper_parameters.h"
-#include "step_observer.h"
-
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
+#include "../base/batch.h"
+#include "../base/state_dict.h"
+#include "../distributed/communicator.h"
+#include "../metrics/metric.h"
+#include "../optim/hyper_parameters.h"
+#include "run_log.h"
+#include "step_observer.h"
 
 namespace duet {
 
@@ -70,8 +69,8 @@ const char* to_string(RunOutcome outcome);
 struct RunControl {
   // Ends training after this step, or after the validation that runs now; after_train runs as usual.
   void request_stop(const std::string& reason) { stop(reason, RunOutcome::kStopped); }
-  // The same for a run that shall go on later (a signal, a time limit). A validation that runs now is abandoned, without
-  // after_val_epoch, and made up for by the resume; CheckpointHook saves.
+  // The same for a run that shall go on later (a signal, a time limit). A validation that runs now is abandoned,
+  // without after_val_epoch, and made up for by the resume; CheckpointHook saves.
   void interrupt(const std::string& reason) { stop(reason, RunOutcome::kInterrupted); }
 
   std::string stop_reason{};  // the first one; empty: none
@@ -88,12 +87,12 @@ struct RunControl {
 struct TrainContext {
   Task& task;
   HyperParameters& hyper_parameters;
-  std::function<StateDict()> checkpoint_state;  // all that a bit-exact resume needs; all ranks take it together
-  std::string mode{};      // "eager" or "graph"
-  std::string work_dir{};  // empty: nothing is written
+  std::function<StateDict()> checkpoint_state;       // all that a bit-exact resume needs; all ranks take it together
+  std::string mode{};                                // "eager" or "graph"
+  std::string work_dir{};                            // empty: nothing is written
   Communicator* communicator = one_process().get();  // the ranks that train together; never null
   bool is_main = true;                               // whether this is rank 0, which writes and logs for all
-  DataSource* data = nullptr;            // that train() reads; null in a loop of the user's own
+  DataSource* data = nullptr;                        // that train() reads; null in a loop of the user's own
 
   Progress progress{};
   CurrentStep step{};

@@ -1,5 +1,8 @@
 #include "core/train_step.h"
-
+#include <cmath>
+#include <functional>
+#include <set>
+#include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
@@ -11,11 +14,6 @@
 #include "core/detail/distributed_step.h"
 #include "optim/amp/autocast.h"
 #include "optim/detail/device_scalar.h"
-
-#include <cmath>
-#include <functional>
-#include <set>
-#include <utility>
 
 namespace duet {
 
@@ -36,7 +34,8 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
   for (const ParamGroup& group : groups) {
     for (const auto& [name, value] : group.parameters) {
       if (trainable.count(value.unsafeGetTensorImpl()) == 0) {
-        throw ConfigError("[TrainStep] group '" + group.name + "' holds '" + name + "', which is no trainable parameter of the "
+        throw ConfigError("[TrainStep] group '" + group.name + "' holds '" + name +
+                          "', which is no trainable parameter of the "
                           "task; let param_groups put only these into groups");
       }
       grouped.insert(value.unsafeGetTensorImpl());
@@ -44,7 +43,8 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
   }
   for (const auto& [name, value] : parameters) {
     if (grouped.count(value.unsafeGetTensorImpl()) == 0) {
-      throw ConfigError("[TrainStep] parameter '" + name + "' is in no group and would never be trained; let param_groups put it "
+      throw ConfigError("[TrainStep] parameter '" + name +
+                        "' is in no group and would never be trained; let param_groups put it "
                         "into one, or freeze it with requires_grad_(false)");
     }
   }
@@ -53,7 +53,8 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
 void check_closure_options(const TrainStepOptions& options) {
   const auto refuse = [&options](bool given, const char* what) {
     if (!given) return;
-    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type(), ", which evaluates the loss as ",
+    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type(),
+                               ", which evaluates the loss as ",
                                "often as it needs and takes the gradients as they are; leave it out"));
   };
   refuse(options.clip_grad.has_value(), "clip_grad");
@@ -98,8 +99,10 @@ TrainStep::~TrainStep() = default;
 void TrainStep::check_frozen() const {
   for (const auto& [name, value] : frozen_) {
     if (!value.requires_grad()) continue;
-    throw ConfigError("[TrainStep] parameter '" + name + "' was frozen when the trainer was made, so it is in no parameter group, but "
-                      "requires a gradient now; make the trainer while it is trainable, and freeze it then until it is to train");
+    throw ConfigError(
+        "[TrainStep] parameter '" + name +
+        "' was frozen when the trainer was made, so it is in no parameter group, but "
+        "requires a gradient now; make the trainer while it is trainable, and freeze it then until it is to train");
   }
 }
 
@@ -187,13 +190,14 @@ std::vector<at::Tensor> TrainStep::gradients() const {
     const at::Tensor& gradient = parameter.second.grad();
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided) {
-      throw ConfigError(c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(), ", expected a dense one; ",
-                                 "make its Embedding without sparse"));
+      throw ConfigError(c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(),
+                                 ", expected a dense one; ", "make its Embedding without sparse"));
     }
     gradients.push_back(gradient);
   }
-  require<ConfigError>(!gradients.empty(), "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
-                                           "compute it from them, or unfreeze some with requires_grad_(true)");
+  require<ConfigError>(!gradients.empty(),
+                       "[TrainStep] the loss gives no trainable parameter a gradient, expected at least one; "
+                       "compute it from them, or unfreeze some with requires_grad_(true)");
   return gradients;
 }
 
@@ -218,8 +222,9 @@ GradientCheck TrainStep::judge(StepResult& output) {
 StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& observer) {
   StepResult output;
   if (optimizer_->needs_closure()) {
-    require<ConfigError>(!observer.splits(), "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type() +
-                                               " evaluates the loss several times; remove the hook or use another optimizer");
+    require<ConfigError>(!observer.splits(),
+                         "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type() +
+                             " evaluates the loss several times; remove the hook or use another optimizer");
     step_with_closure(micro_batches, output);
     const at::NoGradGuard no_grad;
     if (distributed_) distributed_->after_step();
@@ -259,7 +264,8 @@ void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult&
 
 std::string TrainStep::why_not_captured() const {
   if (!optimizer_->needs_closure()) return {};
-  return options_.optimizer.type() + " evaluates the loss as often as its line search needs, which no capture can hold; use "
+  return options_.optimizer.type() +
+         " evaluates the loss as often as its line search needs, which no capture can hold; use "
          "EagerTrainer (mode: eager), or another optimizer";
 }
 
@@ -276,9 +282,10 @@ void TrainStep::raise_if_non_finite() {
     }
   }
   failed_.zero_();
-  throw NonFiniteError(c10::str("[TrainStep] ", where, " is not finite after ", applied(), " good steps, expected finite numbers; the ",
-                                "weights are those of the last good one. Lower the learning rate, clip gradients, look at ",
-                                "the data, or skip such steps with non_finite: skip"));
+  throw NonFiniteError(
+      c10::str("[TrainStep] ", where, " is not finite after ", applied(), " good steps, expected finite numbers; the ",
+               "weights are those of the last good one. Lower the learning rate, clip gradients, look at ",
+               "the data, or skip such steps with non_finite: skip"));
 }
 
 void TrainStep::end() {
@@ -338,7 +345,8 @@ StateDict TrainStep::state_dict() const {
 void TrainStep::load_state_dict(const StateDict& state) {
   const StateDict scaler = state.part("scaler");
   const bool saved = scaler.has("scale");
-  if (scaler_ && saved) GradScaler(*options_.loss_scale, device_).load_state_dict(scaler);  // throws before anything changes
+  if (scaler_ && saved)
+    GradScaler(*options_.loss_scale, device_).load_state_dict(scaler);  // throws before anything changes
   optimizer_->load_state_dict(state.without("scaler"));
   if (scaler_ && saved) scaler_->load_state_dict(scaler);
   if (saved != (scaler_ != nullptr)) {

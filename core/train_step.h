@@ -1,18 +1,17 @@
 #pragma once
 
-#include "step_observer.h"
-#include "task.h"
-#include "../base/state_dict.h"
-#include "../distributed/communicator.h"
-#include "../distributed/distributed_options.h"
-#include "../optim/hyper_parameters.h"
-#include "../optim/amp/grad_scaler.h"
-#include "../optim/gradient_check.h"
-#include "../optim/optimizers/optimizer.h"
-
 #include <functional>
 #include <memory>
 #include <optional>
+#include "../base/state_dict.h"
+#include "../distributed/communicator.h"
+#include "../distributed/distributed_options.h"
+#include "../optim/amp/grad_scaler.h"
+#include "../optim/gradient_check.h"
+#include "../optim/hyper_parameters.h"
+#include "../optim/optimizers/optimizer.h"
+#include "step_observer.h"
+#include "task.h"
 
 namespace duet {
 
@@ -25,8 +24,8 @@ enum class NonFinite {
 
 struct TrainStepOptions {
   OptimizerOptions optimizer;
-  std::optional<ClipGrad> clip_grad;         // ClipNorm or ClipValue; none: no clipping
-  std::optional<at::ScalarType> amp;           // bfloat16, float16: autocast; none: full precision
+  std::optional<ClipGrad> clip_grad;             // ClipNorm or ClipValue; none: no clipping
+  std::optional<at::ScalarType> amp;             // bfloat16, float16: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with float16, else no scaling
   NonFinite non_finite = NonFinite::kApply;
   // Puts the task's trainable parameters into groups, each into one; empty: one group.
@@ -39,26 +38,27 @@ struct TrainStepOptions {
 
 class DistributedStep;
 
-// The one step of both modes: forward and backward of each micro-batch, global norm, optimizer. run() is plain code over
-// tensors that reads nothing back to the host and holds no host number that may change: eager mode calls it, graph mode
-// records it.
+// The one step of both modes: forward and backward of each micro-batch, global norm, optimizer. run() is plain code
+// over tensors that reads nothing back to the host and holds no host number that may change: eager mode calls it, graph
+// mode records it.
 //
 // The gradient of a step is the weighted mean over its micro-batches on all ranks, equal to that of one big batch. The
 // weight scales the scalar loss; a single micro-batch in one process has no factor at all.
 class TrainStep : public HyperParameters, public Stateful {
  public:
-  // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold each.
-  // With several ranks, on all of them if their models differ.
+  // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold
+  // each. With several ranks, on all of them if their models differ.
   TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainStepOptions& options);
   ~TrainStep() override;
 
-  // Host side before a step: brings the hyper-parameters and the weights of the micro-batches to the device. Never captured.
+  // Host side before a step: brings the hyper-parameters and the weights of the micro-batches to the device. Never
+  // captured.
   void begin(const MicroBatches& micro_batches);
   StepResult run(const MicroBatches& micro_batches, StepObserver& observer);
   // Host side after a step, in whichever way it ran.
   void end();
-  // Host side at the end of training and before its state is saved: finds out what is still open and throws if that is an
-  // error.
+  // Host side at the end of training and before its state is saved: finds out what is still open and throws if that is
+  // an error.
   void settle();
 
   // Lets go of all gradients, so that backward makes new ones.
@@ -108,15 +108,15 @@ class TrainStep : public HyperParameters, public Stateful {
   at::Device device_;
   TrainStepOptions options_;
   NamedTensors parameters_;
-  NamedTensors frozen_;  // the task's others
+  NamedTensors frozen_;                 // the task's others
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process
-  std::vector<at::Tensor> factors_;  // weight / total of each micro-batch, 0-dim float32
-  at::Tensor failed_;                // kRaise: 1 since a step was not finite; float32 [1]
-  static constexpr int64_t kReadInterval = 50;  // steps between two looks at failed_ where a look costs a wait
-  bool checks_loss_ = false;         // non_finite was asked for
-  int64_t unread_steps_ = 0;       // since failed_ was last read
+  std::vector<at::Tensor> factors_;               // weight / total of each micro-batch, 0-dim float32
+  at::Tensor failed_;                             // kRaise: 1 since a step was not finite; float32 [1]
+  static constexpr int64_t kReadInterval = 50;    // steps between two looks at failed_ where a look costs a wait
+  bool checks_loss_ = false;                      // non_finite was asked for
+  int64_t unread_steps_ = 0;                      // since failed_ was last read
 };
 
 }  // namespace duet

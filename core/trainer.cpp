@@ -1,5 +1,7 @@
 #include "core/trainer.h"
-
+#include <algorithm>
+#include <chrono>
+#include <c10/util/StringUtil.h>
 #include "base/detail/checked_indices.h"
 #include "base/detail/error_text.h"
 #include "base/error.h"
@@ -15,11 +17,6 @@
 #include "core/detail/run_state.h"
 #include "core/detail/time_limit.h"
 #include "core/train_step.h"
-
-#include <c10/util/StringUtil.h>
-
-#include <algorithm>
-#include <chrono>
 
 namespace duet {
 
@@ -115,8 +112,8 @@ void BaseTrainer::end_epoch(DataSource* validation) {
   validate_if_due(validation, /*epoch_ends=*/true);
 }
 
-// Reads the next micro-batches, unless training stops. Only the ranks together know whether it does: what was read in vain
-// is given back.
+// Reads the next micro-batches, unless training stops. Only the ranks together know whether it does: what was read in
+// vain is given back.
 BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_batches) {
   ranks_->report("data");
   micro_batches = {};
@@ -167,7 +164,8 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   step_->begin(micro_batches);
   const StepPath path =
       ranks_->common_path(executor_->choose(micro_batches, *observer_), executor_->ranks_need_same_path());
-  result_ = with_checked_indices("step", progress.step, [&] { return executor_->run(path, micro_batches, *observer_); });
+  result_ =
+      with_checked_indices("step", progress.step, [&] { return executor_->run(path, micro_batches, *observer_); });
   step_->end();
   state_->loss = result_.loss;
   context_.step.result = &result_;

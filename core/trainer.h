@@ -1,12 +1,5 @@
 #pragma once
 
-#include "../data/data_source.h"
-#include "../metrics/metric.h"
-#include "hook_list.h"
-#include "step_executor.h"
-#include "train_context.h"
-#include "trainer_options.h"
-
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -15,6 +8,12 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include "../data/data_source.h"
+#include "../metrics/metric.h"
+#include "hook_list.h"
+#include "step_executor.h"
+#include "train_context.h"
+#include "trainer_options.h"
 
 namespace duet {
 
@@ -27,8 +26,9 @@ class RunState;
 class TimeLimit;
 class TrainStep;
 
-// The loop around the steps and its hook list, the same in both modes. A run is made of parts: TrainStep is what happens in
-// a step, the StepExecutor how it is run (the mode), RunState what a resume needs, the Evaluator passes over other data.
+// The loop around the steps and its hook list, the same in both modes. A run is made of parts: TrainStep is what
+// happens in a step, the StepExecutor how it is run (the mode), RunState what a resume needs, the Evaluator passes over
+// other data.
 class BaseTrainer : public Stateful {
  public:
   ~BaseTrainer() override;
@@ -62,8 +62,8 @@ class BaseTrainer : public Stateful {
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink = nullptr);
 
   // One step in a loop of your own, which decides when to end: limits are for hooks to read here, and a hook that
-  // asks to stop sets stop_reason(). `batches` are its micro-batches. The results stay on the device and are valid until
-  // the next step.
+  // asks to stop sets stop_reason(). `batches` are its micro-batches. The results stay on the device and are valid
+  // until the next step.
   //
   // The first step() opens a run: before_run and before_train, where schedules and checkpoints start. finish() closes
   // it: after_train and after_run, where the last checkpoint is saved. An error closes it too, as in train(), and the

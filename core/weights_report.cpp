@@ -1,15 +1,13 @@
 #include "core/weights_report.h"
-
-#include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "core/detail/tied_names.h"
-#include "core/task.h"
-#include "base/detail/tensor_compare.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include "base/detail/tensor_compare.h"
+#include "base/error.h"
+#include "core/task.h"
+#include "core/tied_names.h"
 
 namespace duet {
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/state_dict.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "../base/state_dict.h"
 
 namespace duet {
 

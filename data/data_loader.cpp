@@ -1,10 +1,4 @@
 #include "data/data_loader.h"
-
-#include <ATen/Context.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -14,6 +8,10 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -157,8 +155,9 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<S
   options_.validate();
   require<ConfigError>(dataset_ != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
   require<ConfigError>(sampler_ != nullptr, "[DataLoader] found no sampler, expected one; pass an EpochSampler");
-  require<ConfigError>(!options_.shuffle, "[DataLoader] found shuffle beside a sampler, expected one of them; the "
-                                          "sampler decides on the order: leave out shuffle, or the sampler");
+  require<ConfigError>(!options_.shuffle,
+                       "[DataLoader] found shuffle beside a sampler, expected one of them; the "
+                       "sampler decides on the order: leave out shuffle, or the sampler");
   const int64_t samples = sampler_->size();
   if (options_.drop_last && samples > 0 && samples < options_.batch_size) {
     throw ConfigError(c10::str("[DataLoader] found ", samples, " samples, expected at least batch_size ",

@@ -1,29 +1,29 @@
 #pragma once
 
+#include <memory>
 #include "data_source.h"
 #include "dataset.h"
 #include "distributed_sampler.h"
 
-#include <memory>
-
 namespace duet {
 
 struct DataLoaderOptions {
-  int64_t batch_size = 1;    // of one rank
-  bool shuffle = false;      // an order of its own for each epoch, drawn from `seed`
+  int64_t batch_size = 1;  // of one rank
+  bool shuffle = false;    // an order of its own for each epoch, drawn from `seed`
   uint64_t seed = 0;
-  int num_workers = 0;       // threads that read ahead; 0: read in next()
-  int prefetch = 2;          // batches ahead per worker
-  bool drop_last = false;    // leave out a last batch that is not full
-  bool pin_memory = false;   // page-locked host memory, for copies to a CUDA device
+  int num_workers = 0;      // threads that read ahead; 0: read in next()
+  int prefetch = 2;         // batches ahead per worker
+  bool drop_last = false;   // leave out a last batch that is not full
+  bool pin_memory = false;  // page-locked host memory, for copies to a CUDA device
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
 };
 
-// A DataSource over a dataset and a sampler, its own EpochSampler unless it is given one. Where several ranks train, each
-// reads its part of the order of its own sampler, as DistributedSampler cuts it; one that is given decides itself. Workers may finish in any order; batches come in the
-// sampler's, whatever their number. An exception of a worker is rethrown by the next() that would have given its batch.
+// A DataSource over a dataset and a sampler, its own EpochSampler unless it is given one. Where several ranks train,
+// each reads its part of the order of its own sampler, as DistributedSampler cuts it; one that is given decides itself.
+// Workers may finish in any order; batches come in the sampler's, whatever their number. An exception of a worker is
+// rethrown by the next() that would have given its batch.
 class DataLoader : public DataSource {
  public:
   DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options = {});

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/batch.h"
-#include "data_shard.h"
-#include "../base/state_dict.h"
-
 #include <cstdint>
 #include <optional>
+#include "../base/batch.h"
+#include "../base/state_dict.h"
+#include "data_shard.h"
 
 namespace duet {
 

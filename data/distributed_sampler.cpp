@@ -1,9 +1,7 @@
 #include "data/distributed_sampler.h"
-
+#include <algorithm>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-
-#include <algorithm>
 
 namespace duet {
 

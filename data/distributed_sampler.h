@@ -1,8 +1,7 @@
 #pragma once
 
-#include "sampler.h"
-
 #include <memory>
+#include "sampler.h"
 
 namespace duet {
 

@@ -1,13 +1,11 @@
 #include "data/sampler.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,14 +1,12 @@
 #include "data/tensor_dataset.h"
-
+#include <algorithm>
+#include <set>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <c10/util/StringUtil.h>
-#include "data/detail/dataset_check.h"
 #include "base/error.h"
+#include "data/detail/dataset_check.h"
 #include "io/safetensors.h"
-
-#include <algorithm>
-#include <set>
 
 namespace duet {
 

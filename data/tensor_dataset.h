@@ -1,10 +1,9 @@
 #pragma once
 
-#include "dataset.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "dataset.h"
 
 namespace duet {
 

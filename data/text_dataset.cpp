@@ -1,16 +1,14 @@
 #include "data/text_dataset.h"
-
-#include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
-#include "data/detail/dataset_check.h"
-#include "base/error.h"
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "data/detail/dataset_check.h"
 
 namespace duet {
 
@@ -21,7 +19,8 @@ const OptionFields& TextDatasetOptions::fields() {
     add("split", &O::split, "which part of the file").one_of({"train", "val", "all"});
     add("val_fraction", &O::val_fraction, "share of the file that is val").in(up_to_below(0, 1));
     add("context", &O::context, "characters per sample").in(at_least(1));
-    add("stride", &O::stride, "characters between the starts of two samples; 0: context").in(at_least(0))
+    add("stride", &O::stride, "characters between the starts of two samples; 0: context")
+        .in(at_least(0))
         .expects("0 (as context) or more");
   });
   return kFields;

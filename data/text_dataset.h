@@ -1,13 +1,12 @@
 #pragma once
 
-#include "../base/options.h"
-#include "dataset.h"
-
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+#include "../base/options.h"
+#include "dataset.h"
 
 namespace duet {
 

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <c10/util/StringUtil.h>
-#include "data_source.h"
-#include "../base/error.h"
-#include "../base/random.h"
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "../base/error.h"
+#include "../base/random.h"
+#include "data_source.h"
 
 namespace duet {
 
@@ -18,11 +17,13 @@ struct ExampleToBatch {
   std::string data = "image", target = "target";
 
   template <class Example>
-  requires requires(const Example& example) {
-    example.data.sizes();
-    example.target.sizes();
+    requires requires(const Example& example) {
+      example.data.sizes();
+      example.target.sizes();
+    }
+  Batch operator()(const Example& example) const {
+    return {{data, example.data}, {target, example.target}};
   }
-  Batch operator()(const Example& example) const { return {{data, example.data}, {target, example.target}}; }
 };
 
 struct TorchDataOptions {

@@ -1,14 +1,12 @@
 #include "distributed/communicator.h"
-
+#include <algorithm>
+#include <mutex>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
-#include "base/error.h"
 #include "base/detail/tensor_compare.h"
-
-#include <algorithm>
-#include <mutex>
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -11,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

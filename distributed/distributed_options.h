@@ -1,9 +1,8 @@
 #pragma once
 
-#include "../base/options.h"
-
 #include <cstdint>
 #include <memory>
+#include "../base/options.h"
 
 namespace duet {
 

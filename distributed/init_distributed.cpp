@@ -1,13 +1,11 @@
 #include "distributed/init_distributed.h"
-
+#include <mutex>
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
 #include "base/device.h"
 #include "base/error.h"
 #include "distributed/detail/connect.h"
 #include "distributed/distributed_options.h"
-
-#include <mutex>
 
 namespace duet {
 

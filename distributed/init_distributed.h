@@ -1,11 +1,10 @@
 #pragma once
 
-#include "communicator.h"
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include "communicator.h"
 
 namespace c10d {
 class ProcessGroup;

@@ -1,5 +1,4 @@
 #include "eager/eager_trainer.h"
-
 #include "core/train_step.h"
 
 namespace duet {
@@ -23,6 +22,7 @@ class EagerExecutor : public StepExecutor {
 }  // namespace
 
 EagerTrainer::EagerTrainer(std::unique_ptr<Task> task, const TrainerOptions& options)
-    : BaseTrainer(std::move(task), options, [](TrainStep& step, at::Device) { return std::make_unique<EagerExecutor>(step); }) {}
+    : BaseTrainer(std::move(task), options,
+                  [](TrainStep& step, at::Device) { return std::make_unique<EagerExecutor>(step); }) {}
 
 }  // namespace duet

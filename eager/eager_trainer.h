@@ -1,8 +1,7 @@
 #pragma once
 
-#include "../core/trainer.h"
-
 #include <memory>
+#include "../core/trainer.h"
 
 namespace duet {
 

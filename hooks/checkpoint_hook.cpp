@@ -1,20 +1,17 @@
 #include "hooks/checkpoint_hook.h"
-
-#include <c10/util/StringUtil.h>
-#include "core/detail/group_checkpoint.h"
-#include "distributed/communicator.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "metrics/detail/metric_rule.h"
-
-#include <unistd.h>
-
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <system_error>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/detail/group_checkpoint.h"
+#include "distributed/communicator.h"
+#include "metrics/detail/metric_rule.h"
 
 namespace duet {
 
@@ -36,13 +33,19 @@ void make_folder(const std::string& root, const std::string& work_dir) {
 const OptionFields& CheckpointHookOptions::fields() {
   using O = CheckpointHookOptions;
   static const OptionFields kFields = OptionFields::of<O>("CheckpointHook", [](const FieldAdder<O>& add) {
-    add("interval", &O::interval, "steps between saves; 0: only at the end").in(at_least(0))
-        .expects("steps >= 0; set 0 to save only at the end").read_by_hand("integer, at least 0", "500");
+    add("interval", &O::interval, "steps between saves; 0: only at the end")
+        .in(at_least(0))
+        .expects("steps >= 0; set 0 to save only at the end")
+        .read_by_hand("integer, at least 0", "500");
     add.key("by_epoch", "true/false", "interval counts epochs", "false");
-    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all").in(at_least(-1))
-        .expects("at least 1, or -1 to keep all").also_keyed("max_keep_ckpts");
+    add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all")
+        .in(at_least(-1))
+        .expects("at least 1, or -1 to keep all")
+        .also_keyed("max_keep_ckpts");
     add("save_last", &O::save_last, "saves when training ends or is stopped");
-    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"});
+    add("rule", &O::rule, "what is better; by default the metric's name says it")
+        .called("greater, less")
+        .one_of({"", "greater", "less"});
     add("save_best", &O::save_best, "metric to keep the best of").called("auto, or the name of a metric");
     add.rule([](const O& o) {
       require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../checkpoint/checkpoint.h"
-#include "../core/hook.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
+#include "../base/options.h"
+#include "../checkpoint/checkpoint.h"
+#include "../core/hook.h"
 
 namespace duet {
 
@@ -72,10 +71,10 @@ class CheckpointHook : public Hook {
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
   std::optional<Best> best_;
-  std::string auto_metric_;   // what "auto" was found to mean
+  std::string auto_metric_;    // what "auto" was found to mean
   int64_t refused_step_ = -1;  // whose state was not worth saving
-  int64_t saved_step_ = 0;  // nothing newer than this to save
-  bool failed_ = false;       // the last save
+  int64_t saved_step_ = 0;     // nothing newer than this to save
+  bool failed_ = false;        // the last save
 };
 
 }  // namespace duet

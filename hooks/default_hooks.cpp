@@ -1,17 +1,15 @@
 #include "hooks/default_hooks.h"
-
+#include <algorithm>
+#include <functional>
 #include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/detail/nearest.h"
 #include "core/trainer.h"
 #include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/detail/iter_timer_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "hooks/detail/runtime_info_hook.h"
-
-#include <algorithm>
-#include <functional>
+#include "hooks/param_scheduler_hook.h"
 
 namespace duet {
 
@@ -67,7 +65,8 @@ HookOverrides& HookOverrides::put(const std::string& key, std::unique_ptr<Hook> 
 
 void register_default_hook(BaseTrainer& trainer, const std::string& key, std::unique_ptr<Hook> hook,
                            std::optional<int> priority) {
-  require<ConfigError>(hook != nullptr, "[DefaultHooks] found no hook for '" + key + "', expected one; give one, or leave it out");
+  require<ConfigError>(hook != nullptr,
+                       "[DefaultHooks] found no hook for '" + key + "', expected one; give one, or leave it out");
   const auto& keys = default_hook_keys();
   const bool moved =
       priority && *priority != hook->priority() && std::find(keys.begin(), keys.end(), key) != keys.end();

@@ -1,17 +1,16 @@
 #pragma once
 
-#include "../core/hook.h"
-#include "checkpoint_hook.h"
-#include "logger_hook.h"
-#include "visualization_hook.h"
-#include "../optim/schedules/schedule.h"
-
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+#include "../core/hook.h"
+#include "../optim/schedules/schedule.h"
+#include "checkpoint_hook.h"
+#include "logger_hook.h"
+#include "visualization_hook.h"
 
 namespace duet {
 

@@ -1,12 +1,10 @@
 #include "hooks/early_stopping_hook.h"
-
+#include <cmath>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/detail/metric_rule.h"
-
-#include <cmath>
-#include <utility>
 
 namespace duet {
 
@@ -24,8 +22,11 @@ const OptionFields& EarlyStoppingHookOptions::fields() {
   using O = EarlyStoppingHookOptions;
   static const OptionFields kFields = OptionFields::of<O>("EarlyStoppingHook", [](const FieldAdder<O>& add) {
     add("monitor", &O::monitor, "metric that is watched").called("the name of a metric").needed();
-    add("rule", &O::rule, "what is better; by default the metric's name says it").called("greater, less").one_of({"", "greater", "less"});
-    add("min_delta", &O::min_delta, "least improvement that counts").in(at_least(0))
+    add("rule", &O::rule, "what is better; by default the metric's name says it")
+        .called("greater, less")
+        .one_of({"", "greater", "less"});
+    add("min_delta", &O::min_delta, "least improvement that counts")
+        .in(at_least(0))
         .expects("a finite number >= 0, whichever is better");
     add("patience", &O::patience, "validations without improvement that end training").in(at_least(1));
     add("strict", &O::strict, "a validation without the metric is an error");
@@ -33,7 +34,8 @@ const OptionFields& EarlyStoppingHookOptions::fields() {
     add("stopping_threshold", &O::stopping_threshold, "a better value ends training").in(Range().or_infinity());
     add("divergence_threshold", &O::divergence_threshold, "a worse value ends training").in(Range().or_infinity());
     add.rule([](const O& o) {
-      require<ConfigError>(!o.monitor.empty(), "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
+      require<ConfigError>(!o.monitor.empty(),
+                           "[EarlyStoppingHook] found no monitor, expected the name of a metric; set monitor");
       less_is_better("EarlyStoppingHook", o.monitor, o.rule);
     });
   });

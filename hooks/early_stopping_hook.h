@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
+#include "../base/options.h"
+#include "../core/hook.h"
 
 namespace duet {
 

@@ -1,15 +1,13 @@
 #include "hooks/ema_hook.h"
-
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
-
-#include <algorithm>
-#include <exception>
-#include <limits>
-#include <utility>
 
 namespace duet {
 
@@ -20,11 +18,14 @@ const OptionFields& EMAHookOptions::fields() {
     using A = WeightAverageOptions;
     add("ema_type", of(&A::type), "how weights are averaged");
     add("momentum", of(&A::momentum), "how much the new value counts, in (0, 1]");
-    add("gamma", of(&A::gamma), "of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps)").read_by_hand("integer", "100");
+    add("gamma", of(&A::gamma), "of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps)")
+        .read_by_hand("integer", "100");
     add("interval", of(&A::interval), "steps between averagings");
     add("update_buffers", &O::update_buffers, "averages floating-point buffers too");
     add("evaluate_on_ema", &O::evaluate_on_ema, "validation, test and prediction use the average");
-    add("begin_iter", &O::begin_iter, "applied step that averaging begins with").in(at_least(0)).also_keyed("start_iters");
+    add("begin_iter", &O::begin_iter, "applied step that averaging begins with")
+        .in(at_least(0))
+        .also_keyed("start_iters");
     add("begin_epoch", &O::begin_epoch, "likewise an epoch, the first being 1").in(at_least(0));
     add("name", &O::name, "of the state in a checkpoint; default ema, further ones ema_2, ...").read_by_hand("text");
     add.rule([](const O& o) {
@@ -60,7 +61,8 @@ void EMAHook::attach(TrainContext& context) {
     }
   };
   for (const auto& [name, tensor] : parameters) take(name, tensor, tensor.requires_grad(), /*is_weight=*/true);
-  for (const auto& [name, tensor] : context.task.named_buffers()) take(name, tensor, options_.update_buffers, /*is_weight=*/false);
+  for (const auto& [name, tensor] : context.task.named_buffers())
+    take(name, tensor, options_.update_buffers, /*is_weight=*/false);
   if (loaded_) install(*loaded_);
 }
 
@@ -70,14 +72,15 @@ void EMAHook::before_train(TrainContext& context) {
   loaded_.reset();
   if (options_.evaluate_on_ema) claim_evaluation(context);
   if (options_.begin_epoch > 0 && context.progress.steps_per_epoch <= 0) {
-    throw ConfigError(c10::str("[EMAHook] begin_epoch is ", options_.begin_epoch, ", but the length of an epoch is unknown, "
+    throw ConfigError(c10::str("[EMAHook] begin_epoch is ", options_.begin_epoch,
+                               ", but the length of an epoch is unknown, "
                                "expected one; count in steps with begin_iter"));
   }
   plan_start(context);
   const int64_t length = context.progress.run_length();
   if (length > 0 && average_->start() > length) {
-    log_warning(c10::str("[EMAHook] averaging begins with step ", average_->start(), ", but the run ends after ", length,
-                         ": the average will be a copy of the weights"));
+    log_warning(c10::str("[EMAHook] averaging begins with step ", average_->start(), ", but the run ends after ",
+                         length, ": the average will be a copy of the weights"));
   }
 }
 
@@ -145,8 +148,8 @@ void EMAHook::give_weights_back() const {
 
 void EMAHook::before_save_checkpoint(TrainContext&) { give_weights_back(); }
 
-// The trainer's state lends the live weights, which must be the model's own: reading it is no reason to refuse it in the
-// middle of a pass.
+// The trainer's state lends the live weights, which must be the model's own: reading it is no reason to refuse it in
+// the middle of a pass.
 StateDict EMAHook::state_dict() const {
   give_weights_back();
   if (!average_) return loaded_.value_or(StateDict());

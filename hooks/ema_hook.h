@@ -1,23 +1,23 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-#include "../optim/weight_average.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../base/options.h"
+#include "../core/hook.h"
+#include "../optim/weight_average.h"
 
 namespace duet {
 
 struct EMAHookOptions {
   WeightAverageOptions average{};
-  bool update_buffers = false;   // average floating-point buffers too; the others, and without it all, are taken as they are
-  int64_t begin_iter = 0;        // >= 0: the applied step that averaging begins with; until then the average follows
-  int64_t begin_epoch = 0;       // >= 0: likewise an epoch, the first being 1; not both
-  bool evaluate_on_ema = true;   // validation, test and prediction use the average
-  std::string name = "ema";      // of the state and of its file in a checkpoint: each hook of a run has its own
+  bool update_buffers =
+      false;                // average floating-point buffers too; the others, and without it all, are taken as they are
+  int64_t begin_iter = 0;   // >= 0: the applied step that averaging begins with; until then the average follows
+  int64_t begin_epoch = 0;  // >= 0: likewise an epoch, the first being 1; not both
+  bool evaluate_on_ema = true;  // validation, test and prediction use the average
+  std::string name = "ema";     // of the state and of its file in a checkpoint: each hook of a run has its own
 
   static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.
@@ -27,9 +27,9 @@ struct EMAHookOptions {
 // Keeps an average of the trainable weights, updated inside the step, and so captured with it. A step that is skipped
 // does not count. Frozen parameters are taken as they are.
 //
-// During validation, test and prediction the model holds the average, and its own weights again afterwards, however that
-// ends: a pass that throws outside of training leaves them to the next step, pass, save or load, or to the hook's end.
-// Taking the state gives them back at once; the next batch of a pass then brings the average in again.
+// During validation, test and prediction the model holds the average, and its own weights again afterwards, however
+// that ends: a pass that throws outside of training leaves them to the next step, pass, save or load, or to the hook's
+// end. Taking the state gives them back at once; the next batch of a pass then brings the average in again.
 //
 // In a checkpoint the average is a file of its own, ema.safetensors, with the names of model.safetensors. A checkpoint
 // without one starts it from the loaded weights.
@@ -42,7 +42,8 @@ class EMAHook : public Hook {
   std::string name() const override { return options_.name; }
   int priority() const override { return kNormal; }
 
-  // Throws ConfigError for begin_epoch without a known length of an epoch, and if another hook evaluates its average too.
+  // Throws ConfigError for begin_epoch without a known length of an epoch, and if another hook evaluates its average
+  // too.
   void before_train(TrainContext& context) override;
   void before_train_iter(TrainContext& context) override;
   void in_step(StepView& context) override;

@@ -1,11 +1,9 @@
 #include "hooks/empty_cache_hook.h"
-
+#include <utility>
 #include <c10/core/CachingDeviceAllocator.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "core/task.h"
-
-#include <utility>
 
 namespace duet {
 

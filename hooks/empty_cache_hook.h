@@ -1,9 +1,8 @@
 #pragma once
 
+#include <functional>
 #include "../base/options.h"
 #include "../core/hook.h"
-
-#include <functional>
 
 namespace duet {
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

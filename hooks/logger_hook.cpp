@@ -1,8 +1,9 @@
 #include "hooks/logger_hook.h"
-
+#include <algorithm>
+#include <cmath>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "io/file_io.h"
 #include "base/log.h"
 #include "hooks/detail/log_text.h"
 #include "hooks/detail/log_window.h"
@@ -10,10 +11,7 @@
 #include "hooks/detail/runtime_info_hook.h"
 #include "hooks/loggers/async_sink.h"
 #include "hooks/loggers/make_sink.h"
-
-#include <algorithm>
-#include <cmath>
-#include <utility>
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -43,9 +41,11 @@ const OptionFields& LoggerHookOptions::fields() {
     add("by_epoch", &O::by_epoch, "the interval counts from the beginning of each epoch");
     add("ignore_last", &O::ignore_last, "by_epoch: no line for the rest of an epoch that has had one");
     add("log_metric_by_epoch", &O::log_metric_by_epoch, "results of evaluations lie at their epoch, not at their step");
-    add("window_size", of(&LogWindowOptions::window_size), "steps that smoothed numbers are the mean of").in(at_least(1));
+    add("window_size", of(&LogWindowOptions::window_size), "steps that smoothed numbers are the mean of")
+        .in(at_least(1));
     add("mean_pattern", of(&LogWindowOptions::mean_pattern), "regular expression of the names that are smoothed");
-    add.key("custom_cfg", "list", "{data_src, method_name, window_size, log_name}: further numbers made of the last values");
+    add.key("custom_cfg", "list",
+            "{data_src, method_name, window_size, log_name}: further numbers made of the last values");
     add.key("sinks", "list of terminal, jsonl, tensorboard, wandb, or maps with such a type", "where lines go");
     add("file", &O::file, "of the sink jsonl; default <work_dir>/log.jsonl");
     add("progress", &O::progress, "a progress bar between lines");
@@ -89,9 +89,8 @@ void LoggerHook::listen(TrainContext& context) {
   if (sinks_->takes_images()) {
     image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
   }
-  listening_ = context.log.listen(std::move(image), [put](const std::string& name, const std::string& text) {
-    put("text", {{name, text}}, {});
-  });
+  listening_ = context.log.listen(
+      std::move(image), [put](const std::string& name, const std::string& text) { put("text", {{name, text}}, {}); });
 }
 
 void LoggerHook::emit(TrainContext& context, LogRecord record) {

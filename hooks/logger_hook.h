@@ -1,15 +1,14 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-#include "log_sink.h"
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+#include "../base/options.h"
+#include "../core/hook.h"
+#include "log_sink.h"
 
 namespace duet {
 
@@ -103,8 +102,8 @@ class LoggerHook : public Hook {
   void on_exception(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
-  // Takes the place of LoggerHookOptions::config, for one that is complete only once every hook was made. In force if the
-  // first run has not begun.
+  // Takes the place of LoggerHookOptions::config, for one that is complete only once every hook was made. In force if
+  // the first run has not begun.
   void set_config(std::string json) { options_.config = std::move(json); }
   // Waits until everything logged so far is written.
   void flush();

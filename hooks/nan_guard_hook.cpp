@@ -1,21 +1,19 @@
 #include "hooks/nan_guard_hook.h"
-
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
-#include "checkpoint/checkpoint.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint.h"
 #include "core/task.h"
 #include "hooks/detail/value_history.h"
-
-#include <algorithm>
-#include <cmath>
-#include <utility>
-#include <vector>
 
 namespace duet {
 

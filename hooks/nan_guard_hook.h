@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>
+#include "../base/options.h"
+#include "../core/hook.h"
 
 namespace duet {
 
@@ -54,8 +53,8 @@ class NaNGuardHook : public Hook {
 
   NaNGuardHookOptions options_;
   std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_
-  int64_t watch_start_ = 0;      // finished steps when this watch began
-  bool may_skip_ = false;        // steps may be skipped
+  int64_t watch_start_ = 0;                       // finished steps when this watch began
+  bool may_skip_ = false;                         // steps may be skipped
 };
 
 }  // namespace duet

@@ -1,11 +1,9 @@
 #include "hooks/param_scheduler_hook.h"
-
+#include <limits>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-
-#include <limits>
-#include <utility>
 
 namespace duet {
 

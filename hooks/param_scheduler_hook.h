@@ -1,14 +1,13 @@
 #pragma once
 
-#include "../core/hook.h"
-#include "../optim/schedules/plateau.h"
-#include "../optim/schedules/schedule.h"
-#include "../optim/schedules/detail/schedule_curve.h"
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
+#include "../core/hook.h"
+#include "../optim/schedules/plateau.h"
+#include "../optim/schedules/schedule.h"
+#include "../optim/schedules/schedule_curve.h"
 
 namespace duet {
 

@@ -1,28 +1,27 @@
 #include "hooks/prediction_writer_hook.h"
-
-#include <ATen/ops/cat.h>
-#include <ATen/ops/max.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "io/file_io.h"
-#include "io/safetensors.h"
-#include "base/log.h"
-#include "hooks/detail/output_folder.h"
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/max.h>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/detail/output_folder.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
 
 namespace duet {
 
 bool is_prediction_of_batch(const std::string& name) {
   static const std::string kStart = "batch-", kEnd = ".safetensors";
   if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() < kStart.size() + 6 + kEnd.size()) return false;
-  return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(kStart.size()), name.end() - static_cast<std::ptrdiff_t>(kEnd.size()),
+  return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(kStart.size()),
+                     name.end() - static_cast<std::ptrdiff_t>(kEnd.size()),
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 

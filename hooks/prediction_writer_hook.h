@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+#include "../base/options.h"
+#include "../core/hook.h"
 
 namespace duet {
 

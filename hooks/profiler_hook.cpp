@@ -1,15 +1,4 @@
 #include "hooks/profiler_hook.h"
-
-#include <ATen/record_function.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "core/detail/hook_span.h"
-#include "base/log.h"
-#include "core/task.h"
-#include "hooks/detail/output_folder.h"
-#include <torch/csrc/autograd/profiler_kineto.h>
-#include <torch/csrc/profiler/stubs/base.h>
-
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -17,6 +6,15 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/profiler/stubs/base.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/detail/hook_span.h"
+#include "core/task.h"
+#include "hooks/detail/output_folder.h"
 
 namespace duet {
 
@@ -216,8 +214,8 @@ void ProfilerHook::after_train_iter(TrainContext& context) {
   if (nvtx_) nvtx_->end_step();
   ++steps_;
   if (!trace_ || !ends_cycle(steps_ - 1)) return go_on(context);
-  // A span that the caller of step() holds may be open and belongs to the trace that ends here. It would be closed in the
-  // memory of that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
+  // A span that the caller of step() holds may be open and belongs to the trace that ends here. It would be closed in
+  // the memory of that trace, long freed, if another one began before; so the next cycle begins in before_train_iter.
   write_trace(context);
 }
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>
+#include "../base/options.h"
+#include "../core/hook.h"
 
 namespace duet {
 
@@ -33,8 +32,8 @@ class NvtxRanges;
 
 // Writes traces of some steps as <folder>/step-<first>-<last>.json, numbered as in the log, for chrome://tracing,
 // Perfetto or TensorBoard: operators, kernels, "hook:<name>:<point>" for every hook point and "ProfilerStep#<step>"
-// for every step, from the end of the one before. One that training ends in the middle of is written too, however it ends. Of several ranks
-// each writes its own: <folder>/step-<first>-<last>.rank-<rank>.json.
+// for every step, from the end of the one before. One that training ends in the middle of is written too, however it
+// ends. Of several ranks each writes its own: <folder>/step-<first>-<last>.rank-<rank>.json.
 class ProfilerHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -62,7 +61,7 @@ class ProfilerHook : public Hook {
 
   ProfilerHookOptions options_;
   std::string folder_;
-  int64_t steps_ = 0;           // of this run
+  int64_t steps_ = 0;             // of this run
   std::unique_ptr<Trace> trace_;  // while it warms up or records
   std::unique_ptr<NvtxRanges> nvtx_;
 };

@@ -1,12 +1,10 @@
 #include "hooks/stop_signal_hook.h"
-
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
 #include <csignal>
 #include <cstddef>
 #include <mutex>
+#include <unistd.h>
 
 namespace duet {
 
@@ -31,7 +29,7 @@ StopSignals::StopSignals() {
   const std::lock_guard<std::mutex> lock(guard);
   if (alive++ > 0) return;
   noted = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = duet_on_stop_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);

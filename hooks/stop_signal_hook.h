@@ -1,15 +1,14 @@
 #pragma once
 
-#include "../core/hook.h"
-
 #include <memory>
 #include <string>
+#include "../core/hook.h"
 
 namespace duet {
 
-// While one lives, the first SIGINT, SIGTERM or SIGUSR1 only leaves a note, and a second one ends the process at once with
-// 128 + its number, as shells report it. The last one to go gives the handlers back that were there before. Signals that
-// were ignored before (nohup) stay ignored.
+// While one lives, the first SIGINT, SIGTERM or SIGUSR1 only leaves a note, and a second one ends the process at once
+// with 128 + its number, as shells report it. The last one to go gives the handlers back that were there before.
+// Signals that were ignored before (nohup) stay ignored.
 class StopSignals {
  public:
   StopSignals();
@@ -23,9 +22,9 @@ class StopSignals {
   static std::string name(int signal);
 };
 
-// Interrupts training when a signal asks for it: after the step that runs, or between two batches of a validation, which
-// the resume then makes up for. The state is saved by CheckpointHook at the end, and BaseTrainer::outcome() is kInterrupted.
-// A signal that comes while the loop waits for data is seen after the step that the data was for.
+// Interrupts training when a signal asks for it: after the step that runs, or between two batches of a validation,
+// which the resume then makes up for. The state is saved by CheckpointHook at the end, and BaseTrainer::outcome() is
+// kInterrupted. A signal that comes while the loop waits for data is seen after the step that the data was for.
 class StopSignalHook : public Hook {
  public:
   std::string name() const override { return "stop_signal"; }

@@ -1,14 +1,12 @@
 #include "hooks/sync_buffers_hook.h"
-
+#include <map>
+#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/view_as_real.h>
-#include "distributed/communicator.h"
 #include "base/log.h"
 #include "core/task.h"
-
-#include <map>
-#include <vector>
+#include "distributed/communicator.h"
 
 namespace duet {
 

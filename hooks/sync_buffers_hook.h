@@ -1,8 +1,7 @@
 #pragma once
 
-#include "../core/hook.h"
-
 #include <cstdint>
+#include "../core/hook.h"
 
 namespace duet {
 

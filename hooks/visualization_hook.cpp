@@ -1,16 +1,14 @@
 #include "hooks/visualization_hook.h"
-
-#include <c10/util/StringUtil.h>
-#include "distributed/communicator.h"
-#include "base/error.h"
-#include "hooks/detail/sample_painter.h"
-#include "io/png.h"
-#include "base/log.h"
-#include "core/run_log.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/run_log.h"
+#include "distributed/communicator.h"
+#include "hooks/detail/sample_painter.h"
+#include "io/png.h"
 
 namespace duet {
 
@@ -21,7 +19,9 @@ const OptionFields& VisualizationHookOptions::fields() {
     using P = SamplePainterOptions;
     add("draw", &O::draw, "without it nothing happens");
     add("interval", &O::interval, "batches of a pass from one that is drawn to the next").in(at_least(1));
-    add("max_samples", &O::max_samples, "samples of such a batch; 0: all").in(at_least(0)).expects("0 (all) or a number of samples");
+    add("max_samples", &O::max_samples, "samples of such a batch; 0: all")
+        .in(at_least(0))
+        .expects("0 (all) or a number of samples");
     add("show", &O::show, "windows: refused");
     add("alpha", of(&P::alpha), "weight of the colours over the image, in [0, 1]");
     add("palette", of(&P::palette), "\"#rrggbb\" of class 0, 1, ...");
@@ -31,8 +31,10 @@ const OptionFields& VisualizationHookOptions::fields() {
     add("target", of(&P::target), "tensor of the batch");
     add("prediction", of(&P::prediction), "tensor of the outputs");
     add.rule([](const O& o) {
-      require<ConfigError>(!o.show, "[VisualizationHook] show is true, but pictures go to files and logs; set draw: true and look at "
-                                    "<work_dir>/vis_data");
+      require<ConfigError>(
+          !o.show,
+          "[VisualizationHook] show is true, but pictures go to files and logs; set draw: true and look at "
+          "<work_dir>/vis_data");
       o.paint.validate();
     });
   });

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../base/options.h"
-#include "../core/hook.h"
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+#include "../base/options.h"
+#include "../core/hook.h"
 
 namespace duet {
 
@@ -26,10 +25,10 @@ struct VisualizationHookOptions {
   // A picture of one sample of a batch, uint8 [height, width, 3] RGB on the CPU. Batch and outputs are on their device.
   using Painter = std::function<at::Tensor(const Batch& batch, const NamedTensors& outputs, int64_t sample)>;
 
-  bool draw = false;            // without it nothing happens
-  int64_t interval = 50;        // >= 1: draws the 50th, 100th, ... batch of a pass; counts those of all ranks
-  int64_t max_samples = 0;      // of such a batch; 0: all
-  bool show = false;            // windows: refused, there is none on a server
+  bool draw = false;        // without it nothing happens
+  int64_t interval = 50;    // >= 1: draws the 50th, 100th, ... batch of a pass; counts those of all ranks
+  int64_t max_samples = 0;  // of such a batch; 0: all
+  bool show = false;        // windows: refused, there is none on a server
   SamplePainterOptions paint{};
   Painter painter = nullptr;  // instead of the built-in one
 

@@ -1,11 +1,4 @@
 #include "io/file_io.h"
-
-#include <fcntl.h>
-#include <ftw.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +6,11 @@
 #include <random>
 #include <system_error>
 #include <utility>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace duet::file_io {
 
@@ -88,7 +86,7 @@ void FileWriter::finish() {
 FileReader::FileReader(std::string path)
     // Without O_NONBLOCK the open of a pipe would wait for a writer for ever.
     : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK, "cannot open") {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file_.get(), &status) != 0) throw IoError("cannot look at", path_, errno);
   if (S_ISDIR(status.st_mode)) throw IoError("cannot read", path_, EISDIR);
   if (!S_ISREG(status.st_mode)) throw IoError("cannot read (not a regular file)", path_, EINVAL);
@@ -134,7 +132,7 @@ void sync_folder(const std::string& folder) {
 }
 
 void create_folder(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) == 0) {
     if (!S_ISDIR(status.st_mode)) throw IoError("cannot create a folder at", path, ENOTDIR);
     return;

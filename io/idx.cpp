@@ -1,11 +1,4 @@
 #include "io/idx.h"
-
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,6 +8,11 @@
 #include <memory>
 #include <utility>
 #include <vector>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/StringUtil.h>
+#include <zlib.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -98,7 +96,8 @@ void read_type(const std::string& path, uint8_t code, Header& header) {
                                                                                 {0x0C, at::kInt},
                                                                                 {0x0D, at::kFloat},
                                                                                 {0x0E, at::kDouble}}};
-  const auto found = std::find_if(kTypes.begin(), kTypes.end(), [code](const auto& type) { return type.first == code; });
+  const auto found =
+      std::find_if(kTypes.begin(), kTypes.end(), [code](const auto& type) { return type.first == code; });
   if (found == kTypes.end()) {
     fail(path, c10::str("found type code ", static_cast<int>(code),
                         ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
@@ -198,8 +197,7 @@ at::Tensor read_idx(const std::string& path) {
   to_native(*payload, header.item_bytes);
   if (payload->empty()) return at::empty(header.shape, at::TensorOptions(header.dtype));
   Bytes* owned = payload.release();
-  return at::from_blob(
-      owned->data(), header.shape, [owned](void*) { delete owned; }, at::TensorOptions(header.dtype));
+  return at::from_blob(owned->data(), header.shape, [owned](void*) { delete owned; }, at::TensorOptions(header.dtype));
 }
 
 }  // namespace duet

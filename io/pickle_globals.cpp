@@ -1,6 +1,5 @@
-#include "io/pickle.h"
-
 #include <unordered_map>
+#include "io/pickle.h"
 
 namespace duet::pickle {
 

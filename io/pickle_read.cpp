@@ -1,12 +1,11 @@
-#include <c10/util/StringUtil.h>
-#include "io/malformed.h"
-#include "io/pickle.h"
-#include "io/pickle_stack.h"
-
 #include <bit>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "io/malformed.h"
+#include "io/pickle.h"
+#include "io/pickle_stack.h"
 
 namespace duet::pickle {
 
@@ -84,8 +83,7 @@ class Machine : private Stack {
         return push_long(number(4));
       case 'G':  // BINFLOAT
         return push(Value{.kind = Kind::kFloat, .number = big_endian_double(take(8))});
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -122,8 +120,7 @@ class Machine : private Stack {
         return push(Kind::kBytes, take(number(4)));
       case 0x8e:  // BINBYTES8
         return push(Kind::kBytes, take(number(8)));
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -148,8 +145,7 @@ class Machine : private Stack {
         return push(Kind::kTuple, pop_many(2));
       case 0x87:  // TUPLE3
         return push(Kind::kTuple, pop_many(3));
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -164,8 +160,7 @@ class Machine : private Stack {
         return add(Kind::kDict, pop_many(2));
       case 'u':  // SETITEMS
         return add(Kind::kDict, pop_to_mark());
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -194,8 +189,7 @@ class Machine : private Stack {
         return recall(number(1));
       case 'j':  // LONG_BINGET
         return recall(number(4));
-      default:
-        return false;
+      default: return false;
     }
   }
   bool recall(uint64_t index) {
@@ -214,8 +208,7 @@ class Machine : private Stack {
       case 0x95:  // FRAME
         number(8);
         return true;
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -243,8 +236,7 @@ class Machine : private Stack {
       }
       case 'Q':  // BINPERSID
         return push_storage(pop());
-      default:
-        return false;
+      default: return false;
     }
   }
 
@@ -294,10 +286,8 @@ class Machine : private Stack {
       case Role::kSubclass:  // function, type, arguments, state
         if (items.size() == 4) return reduce(items[0], items[2], depth + 1);
         break;
-      case Role::kOpaque:
-        return push(Kind::kOpaque, name);
-      default:
-        break;
+      case Role::kOpaque: return push(Kind::kOpaque, name);
+      default: break;
     }
     refuse("its pickle calls '" + name + "' with arguments that torch.save does not write");
   }

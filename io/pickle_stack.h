@@ -1,13 +1,12 @@
 #pragma once
 
-#include <c10/util/StringUtil.h>
-#include "io/malformed.h"
-#include "io/pickle.h"
-
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "io/malformed.h"
+#include "io/pickle.h"
 
 // Private to pickle_read.cpp.
 namespace duet::pickle {

@@ -1,7 +1,6 @@
-#include "io/pickle.h"
-
 #include <algorithm>
 #include <bit>
+#include "io/pickle.h"
 
 namespace duet::pickle {
 

@@ -1,5 +1,4 @@
 #include "io/plain_tensor.h"
-
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "io/safetensors.h"

@@ -1,10 +1,9 @@
 #include "io/png.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include <png.h>
 #include "base/error.h"
 #include "io/file_io.h"
-#include <png.h>
 
 namespace duet {
 

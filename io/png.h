@@ -1,9 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <string_view>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

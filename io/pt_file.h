@@ -1,9 +1,8 @@
 #pragma once
 
-#include "base/state_dict.h"
-
 #include <string>
 #include <vector>
+#include "base/state_dict.h"
 
 namespace duet {
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
@@ -8,11 +12,6 @@
 #include "io/pickle.h"
 #include "io/pt_file.h"
 #include "io/zip_archive.h"
-
-#include <algorithm>
-#include <optional>
-#include <unordered_map>
-#include <utility>
 
 namespace duet {
 
@@ -169,8 +168,7 @@ class Flattener {
       refuse("its pickle unfolds to far too many values");
     const Value& value = tree_[id];
     switch (value.kind) {
-      case Kind::kDict:
-        return visit_dict(value, name, depth);
+      case Kind::kDict: return visit_dict(value, name, depth);
       case Kind::kList:
       case Kind::kTuple:
         for (size_t i = 0; i < value.items.size(); ++i)
@@ -180,22 +178,16 @@ class Flattener {
         check_new(name);
         file_.state.set(name, build_tensor(tree_, value, name, storages_));
         return;
-      case Kind::kNone:
-        return;
-      case Kind::kBool:
-        return set(name, value.integer != 0);
-      case Kind::kInt:
-        return set(name, value.integer);
-      case Kind::kFloat:
-        return set(name, value.number);
+      case Kind::kNone: return;
+      case Kind::kBool: return set(name, value.integer != 0);
+      case Kind::kInt: return set(name, value.integer);
+      case Kind::kFloat: return set(name, value.number);
       case Kind::kText:
-      case Kind::kBytes:
-        return set(name, value.text);
+      case Kind::kBytes: return set(name, value.text);
       case Kind::kGlobal:
         if (pickle::role_of(value.text) == pickle::Role::kDtype) return set(name, value.text);
         break;
-      default:
-        break;
+      default: break;
     }
     file_.passed_over.push_back(name);
   }

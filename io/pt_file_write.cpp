@@ -1,18 +1,17 @@
+#include <bit>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <vector>
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/pickle.h"
 #include "io/plain_tensor.h"
 #include "io/pt_file.h"
 #include "io/zip_archive.h"
-
-#include <bit>
-#include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <tuple>
-#include <vector>
 
 namespace duet {
 
@@ -24,26 +23,16 @@ constexpr const char* kFolder = "archive";
 
 const char* storage_class(at::ScalarType type) {
   switch (type) {
-    case at::kDouble:
-      return "DoubleStorage";
-    case at::kFloat:
-      return "FloatStorage";
-    case at::kHalf:
-      return "HalfStorage";
-    case at::kBFloat16:
-      return "BFloat16Storage";
-    case at::kLong:
-      return "LongStorage";
-    case at::kInt:
-      return "IntStorage";
-    case at::kShort:
-      return "ShortStorage";
-    case at::kChar:
-      return "CharStorage";
-    case at::kByte:
-      return "ByteStorage";
-    default:
-      return "BoolStorage";  // plain_tensor() lets no other pass
+    case at::kDouble: return "DoubleStorage";
+    case at::kFloat: return "FloatStorage";
+    case at::kHalf: return "HalfStorage";
+    case at::kBFloat16: return "BFloat16Storage";
+    case at::kLong: return "LongStorage";
+    case at::kInt: return "IntStorage";
+    case at::kShort: return "ShortStorage";
+    case at::kChar: return "CharStorage";
+    case at::kByte: return "ByteStorage";
+    default: return "BoolStorage";  // plain_tensor() lets no other pass
   }
 }
 

@@ -1,17 +1,15 @@
 #include "io/safetensors.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "io/file_io.h"
-#include "io/plain_tensor.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "io/plain_tensor.h"
 
 namespace duet {
 

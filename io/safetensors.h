@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/batch.h"
-
 #include <cstdint>
 #include <map>
 #include <string>
+#include "base/batch.h"
 
 namespace duet {
 

@@ -1,15 +1,14 @@
-#include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "io/file_io.h"
-#include "io/safetensors.h"
-
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <vector>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
 
 namespace duet {
 
@@ -140,9 +139,8 @@ void check_metadata(const json& metadata) {
 void check_coverage(const std::vector<Entry>& entries, uint64_t data_bytes) {
   std::vector<const Entry*> order;
   for (const Entry& entry : entries) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
-    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
-  });
+  std::sort(order.begin(), order.end(),
+            [](const Entry* a, const Entry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
   uint64_t position = 0;
   for (const Entry* entry : order) {
     if (entry->begin != position) {
@@ -211,8 +209,8 @@ NamedTensors read_safetensors(const std::string& path) {
     }
     return tensors;
   } catch (const Malformed& error) {
-    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", error.what,
-                             "; write or download the file again"));
+    throw DataError(
+        c10::str("[safetensors] '", path, "' cannot be used: ", error.what, "; write or download the file again"));
   } catch (const file_io::IoError& error) {
     throw DataError(c10::str("[safetensors] ", error.what(), "; check the path"));
   }

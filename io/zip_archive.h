@@ -1,12 +1,11 @@
 #pragma once
 
-#include "io/file_io.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
+#include "io/file_io.h"
 
 // ZIP archives of entries that are stored as they are, which is how PyTorch packs its files. Sizes beyond 4 GiB and
 // more than 65 534 entries go by ZIP64. Private to core.

@@ -1,12 +1,11 @@
-#include <c10/util/StringUtil.h>
-#include "io/malformed.h"
-#include "io/zip_archive.h"
-#include <zlib.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
+#include <c10/util/StringUtil.h>
+#include <zlib.h>
+#include "io/malformed.h"
+#include "io/zip_archive.h"
 
 namespace duet::zip_archive {
 

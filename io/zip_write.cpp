@@ -1,7 +1,6 @@
-#include "io/zip_archive.h"
-#include <zlib.h>
-
 #include <algorithm>
+#include <zlib.h>
+#include "io/zip_archive.h"
 
 namespace duet::zip_archive {
 

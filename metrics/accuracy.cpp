@@ -1,17 +1,15 @@
 #include "metrics/accuracy.h"
-
+#include <algorithm>
+#include <utility>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
-#include "metrics/detail/class_fields.h"
 #include "base/error.h"
+#include "metrics/detail/class_fields.h"
 #include "metrics/detail/class_targets.h"
-
-#include <algorithm>
-#include <utility>
 
 namespace duet {
 
@@ -41,7 +39,8 @@ const OptionFields& AccuracyOptions::fields() {
     add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
     add_inputs(add);
     add.rule([](const O& o) {
-      if (o.topk.empty()) throw ConfigError("[Accuracy] found an empty topk, expected numbers such as 1 and 5; name one");
+      if (o.topk.empty())
+        throw ConfigError("[Accuracy] found an empty topk, expected numbers such as 1 and 5; name one");
       for (const int64_t k : o.topk) {
         if (std::count(o.topk.begin(), o.topk.end(), k) == 1) continue;
         throw ConfigError(c10::str("[Accuracy] found topk ", k, " twice, expected each number once; remove one"));

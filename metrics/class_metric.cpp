@@ -1,5 +1,7 @@
 #include "metrics/class_metric.h"
-
+#include <set>
+#include <tuple>
+#include <utility>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
@@ -8,10 +10,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "metrics/detail/class_targets.h"
-
-#include <set>
-#include <tuple>
-#include <utility>
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "metric.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "metric.h"
 
 namespace duet {
 

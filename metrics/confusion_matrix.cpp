@@ -1,13 +1,11 @@
 #include "metrics/confusion_matrix.h"
-
-#include "metrics/detail/class_fields.h"
-#include "base/error.h"
-#include "metrics/detail/text_table.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "metrics/detail/class_fields.h"
+#include "metrics/detail/text_table.h"
 
 namespace duet {
 
@@ -22,7 +20,8 @@ const OptionFields& ConfusionMatrixOptions::fields() {
   using O = ConfusionMatrixOptions;
   static const OptionFields kFields = OptionFields::of<O>("ConfusionMatrix", [](const FieldAdder<O>& add) {
     add_classes(add);
-    add("normalize", &O::normalize, "shares of each target, of each prediction, or of all; none: counts").one_of({"none", "true", "pred", "all"});
+    add("normalize", &O::normalize, "shares of each target, of each prediction, or of all; none: counts")
+        .one_of({"none", "true", "pred", "all"});
     add("flatten", &O::flatten, "also reports each cell");
   });
   return kFields;

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/options.h"
-#include "class_metric.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "../base/options.h"
+#include "class_metric.h"
 
 namespace duet {
 

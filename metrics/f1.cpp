@@ -1,13 +1,11 @@
 #include "metrics/f1.h"
-
-#include "metrics/detail/class_fields.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "metrics/detail/class_fields.h"
 
 namespace duet {
 
@@ -46,9 +44,12 @@ const OptionFields& F1Options::fields() {
   using O = F1Options;
   static const OptionFields kFields = OptionFields::of<O>("F1", [](const FieldAdder<O>& add) {
     add_classes(add);
-    add("average", &O::average, "over the classes; none: one value per class").one_of({"macro", "micro", "weighted", "none"}).one_or_list();
+    add("average", &O::average, "over the classes; none: one value per class")
+        .one_of({"macro", "micro", "weighted", "none"})
+        .one_or_list();
     add.rule([](const O& o) {
-      if (o.average.empty()) throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
+      if (o.average.empty())
+        throw ConfigError("[F1] found an empty average, expected macro, micro, weighted or none; name one");
       for (const std::string& name : o.average) {
         if (std::count(o.average.begin(), o.average.end(), name) == 1) continue;
         throw ConfigError("[F1] found average '" + name + "' twice, expected each once; remove one");

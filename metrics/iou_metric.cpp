@@ -1,15 +1,13 @@
 #include "metrics/iou_metric.h"
-
-#include <c10/util/StringUtil.h>
-#include "metrics/detail/class_fields.h"
-#include "base/error.h"
-#include "metrics/detail/text_table.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "metrics/detail/class_fields.h"
+#include "metrics/detail/text_table.h"
 
 namespace duet {
 
@@ -95,8 +93,7 @@ std::map<std::string, std::vector<double>> IoUMetric::by_class(const Matrix& mat
   }
   if (!options_.nan_to_num) return values;
   for (auto& [kind, list] : values) {
-    std::replace_if(
-        list.begin(), list.end(), [](double v) { return std::isnan(v); }, *options_.nan_to_num);
+    std::replace_if(list.begin(), list.end(), [](double v) { return std::isnan(v); }, *options_.nan_to_num);
   }
   return values;
 }

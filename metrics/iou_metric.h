@@ -1,13 +1,12 @@
 #pragma once
 
-#include "../base/options.h"
-#include "class_metric.h"
-
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../base/options.h"
+#include "class_metric.h"
 
 namespace duet {
 

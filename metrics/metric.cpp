@@ -1,9 +1,7 @@
 #include "metrics/metric.h"
-
+#include <optional>
 #include "base/error.h"
 #include "metrics/detail/metric_output.h"
-
-#include <optional>
 
 namespace duet {
 

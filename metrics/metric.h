@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../base/batch.h"
-#include "weighted_mean.h"
-
 #include <map>
 #include <string>
 #include <vector>
+#include "../base/batch.h"
+#include "weighted_mean.h"
 
 namespace duet {
 

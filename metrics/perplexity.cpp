@@ -1,9 +1,7 @@
 #include "metrics/perplexity.h"
-
-#include "metrics/detail/metric_output.h"
-
 #include <cmath>
 #include <utility>
+#include "metrics/detail/metric_output.h"
 
 namespace duet {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "metric.h"
-
 #include <string>
 #include <vector>
+#include "metric.h"
 
 namespace duet {
 

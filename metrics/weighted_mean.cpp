@@ -1,13 +1,11 @@
 #include "metrics/weighted_mean.h"
-
+#include <cmath>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-
-#include <cmath>
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <optional>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

@@ -1,5 +1,5 @@
 #include "optim/gradient_check.h"
-
+#include <cmath>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
@@ -10,8 +10,6 @@
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/stack.h>
 #include "optim/amp/grad_scaler.h"
-
-#include <cmath>
 
 namespace duet {
 
@@ -25,7 +23,7 @@ at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double p) {
 at::Tensor one_on(at::Device device) { return at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(device)); }
 
 GradientCheck clip_norm(const std::vector<at::Tensor>& gradients, const ClipNorm& clip, const at::Tensor& loss_scale,
-                          bool check_finite) {
+                        bool check_finite) {
   GradientCheck verdict;
   verdict.norm = total_norm(gradients, clip.norm_type);
   if (loss_scale.defined()) verdict.norm = verdict.norm / loss_scale.reshape({});
@@ -38,19 +36,20 @@ GradientCheck clip_norm(const std::vector<at::Tensor>& gradients, const ClipNorm
 
 // Unscales in place; 1 if a gradient is not finite.
 at::Tensor unscale(const std::vector<at::Tensor>& gradients, const at::Tensor& loss_scale) {
-  return find_non_finite(gradients, loss_scale.defined() ? at::reciprocal(loss_scale) : one_on(gradients.front().device()));
+  return find_non_finite(gradients,
+                         loss_scale.defined() ? at::reciprocal(loss_scale) : one_on(gradients.front().device()));
 }
 
 // Any other power of gradients that are finite, and scaled at that, soon overflows: it tells nothing of them.
 GradientCheck clip_other_norm(const std::vector<at::Tensor>& gradients, const ClipNorm& clip,
-                                const at::Tensor& loss_scale) {
+                              const at::Tensor& loss_scale) {
   const at::Tensor found_inf = unscale(gradients, loss_scale);
   GradientCheck verdict = clip_norm(gradients, clip, {}, /*check_finite=*/false);
   verdict.found_inf = found_inf;
   return verdict;
 }
 GradientCheck clip_value(const std::vector<at::Tensor>& gradients, double limit, const at::Tensor& loss_scale,
-                           bool check_finite) {
+                         bool check_finite) {
   GradientCheck verdict;
   if (check_finite || loss_scale.defined()) {
     verdict.found_inf = unscale(gradients, loss_scale);
@@ -78,13 +77,14 @@ const OptionFields& ClipValue::fields() {
 }
 
 GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
-                                const at::Tensor& loss_scale, bool check_finite) {
+                              const at::Tensor& loss_scale, bool check_finite) {
   if (const auto* by_value = clip ? std::get_if<ClipValue>(&*clip) : nullptr) {
     return clip_value(gradients, by_value->clip_value, loss_scale, check_finite);
   }
   if (const auto* norm = clip ? std::get_if<ClipNorm>(&*clip) : nullptr) {
     const bool other = norm->norm_type > 2 && std::isfinite(norm->norm_type) && (check_finite || loss_scale.defined());
-    return other ? clip_other_norm(gradients, *norm, loss_scale) : clip_norm(gradients, *norm, loss_scale, check_finite);
+    return other ? clip_other_norm(gradients, *norm, loss_scale)
+                 : clip_norm(gradients, *norm, loss_scale, check_finite);
   }
   GradientCheck verdict;
   verdict.grad_scale = loss_scale;

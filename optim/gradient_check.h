@@ -1,11 +1,10 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include "../base/options.h"
-
 #include <optional>
 #include <variant>
 #include <vector>
+#include <ATen/core/Tensor.h>
+#include "../base/options.h"
 
 namespace duet {
 
@@ -32,10 +31,10 @@ struct GradientCheck {
   at::Tensor norm;        // 0-dim: global norm of the unscaled gradients, before clipping
 };
 
-// Unscaling, the check for inf and NaN, and clipping, in torch's order and without a host read. Where the norm is known it
-// says whether all gradients are finite, and dividing by scale and clip factor is left to the optimizer's kernel; clipping by
-// value changes the gradients in place. `loss_scale`: float32 [1], or undefined.
+// Unscaling, the check for inf and NaN, and clipping, in torch's order and without a host read. Where the norm is known
+// it says whether all gradients are finite, and dividing by scale and clip factor is left to the optimizer's kernel;
+// clipping by value changes the gradients in place. `loss_scale`: float32 [1], or undefined.
 GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
-                                const at::Tensor& loss_scale, bool check_finite);
+                              const at::Tensor& loss_scale, bool check_finite);
 
 }  // namespace duet

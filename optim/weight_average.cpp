@@ -1,5 +1,6 @@
 #include "optim/weight_average.h"
-
+#include <limits>
+#include <map>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
@@ -7,11 +8,8 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
-#include "base/error.h"
 #include "base/detail/nearest.h"
-
-#include <limits>
-#include <map>
+#include "base/error.h"
 
 namespace duet {
 
@@ -38,7 +36,8 @@ const OptionFields& WeightAverageOptions::fields() {
     Range share = between(0, 1);
     share.above_low = true;
     add("type", &O::type, "how weights are averaged").one_of(types).expects("an average; known: " + join(types));
-    add("momentum", &O::momentum, "how much the new value counts").in(share)
+    add("momentum", &O::momentum, "how much the new value counts")
+        .in(share)
         .expects("a number in (0, 1]: how much the new value counts, usually little");
     add("gamma", &O::gamma, "of MomentumAnnealingEMA").in(at_least(1));
     add("interval", &O::interval, "steps between averagings").in(at_least(1));

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include "../base/options.h"
-#include "../base/batch.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
+#include "../base/batch.h"
+#include "../base/options.h"
 
 namespace duet {
 
@@ -33,7 +32,7 @@ class WeightAverage {
  public:
   struct Item {
     std::string name;
-    at::Tensor value;    // what is averaged; shared
+    at::Tensor value;  // what is averaged; shared
     at::Tensor average;
     bool is_weight = true;  // false: a buffer, which a skipped step changes too
   };
@@ -64,7 +63,7 @@ class WeightAverage {
   WeightAverageOptions options_;
   std::vector<Item> items_;
   int64_t start_ = 0;
-  at::Tensor start_on_device_;  // int64, 0-dim: it may change without another capture
+  at::Tensor start_on_device_;                // int64, 0-dim: it may change without another capture
   at::Tensor zero_, one_, momentum_, gamma_;  // float64, 0-dim
 };
 

@@ -1,10 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-
-#include <cstdint>
 
 namespace duet {
 

@@ -1,10 +1,8 @@
 #include "base/detail/device_copy.h"
-
+#include <algorithm>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-
-#include <algorithm>
 
 namespace duet {
 

@@ -1,9 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <c10/core/Stream.h>
 #include "base/batch.h"
-
-#include <optional>
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "base/detail/error_text.h"
-
 #include <c10/util/Exception.h>
 
 namespace duet {

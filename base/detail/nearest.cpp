@@ -1,12 +1,10 @@
 #include "base/detail/nearest.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <numeric>
 #include <utility>
+#include <c10/util/StringUtil.h>
 
 namespace duet {
 
@@ -60,7 +58,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 std::string misspelling_of(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string candidate = nearest(word, candidates);
-  const std::size_t slips = word.size() < 2 ? 0 : word.size() < 4 ? 1 : 2;  // more would leave too little of a short word
+  const std::size_t slips = word.size() < 2   ? 0
+                            : word.size() < 4 ? 1
+                                              : 2;  // more would leave too little of a short word
   return !candidate.empty() && edit_distance(word, candidate) <= slips ? candidate : std::string();
 }
 

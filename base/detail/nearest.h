@@ -7,8 +7,8 @@
 
 namespace duet {
 
-// The candidate with the smallest edit distance to `word`, case ignored, or that begins or ends with it; empty if none is
-// near: more slips than a third of the letters make another word of it.
+// The candidate with the smallest edit distance to `word`, case ignored, or that begins or ends with it; empty if none
+// is near: more slips than a third of the letters make another word of it.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // The candidate that is `word` but for a slip or two; empty if none is that near.

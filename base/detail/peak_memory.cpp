@@ -1,12 +1,10 @@
 #include "base/detail/peak_memory.h"
-
-#include <c10/core/CachingDeviceAllocator.h>
-#include <malloc.h>
-#include <sys/resource.h>
-
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <malloc.h>
+#include <sys/resource.h>
 
 namespace duet {
 

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
+#include <c10/core/Device.h>
 
 namespace duet {
 

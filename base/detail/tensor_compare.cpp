@@ -1,9 +1,7 @@
 #include "base/detail/tensor_compare.h"
-
-#include "base/detail/xxh3.h"
-
 #include <algorithm>
 #include <cstring>
+#include "base/detail/xxh3.h"
 
 namespace duet {
 

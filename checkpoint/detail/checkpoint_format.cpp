@@ -1,15 +1,13 @@
 #include "checkpoint/detail/checkpoint_format.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "base/detail/xxh3.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <set>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/detail/xxh3.h"
+#include "base/error.h"
 
 namespace duet::checkpoint_format {
 
@@ -37,7 +35,7 @@ T whole(const ordered_json& value) {
 }
 
 ordered_json to_json(const CheckpointTensor& tensor) {
-  return {{"name", tensor.name},   {"file", tensor.file},   {"dtype", tensor.dtype}, {"shape", tensor.shape},
+  return {{"name", tensor.name},     {"file", tensor.file},   {"dtype", tensor.dtype}, {"shape", tensor.shape},
           {"offset", tensor.offset}, {"bytes", tensor.bytes}, {"xxh3", tensor.xxh3}};
 }
 
@@ -84,7 +82,8 @@ constexpr std::string_view kTensorsSuffix = ".safetensors";
 // Whether a hook's weights may be called <hook>.safetensors: a plain name that no other file has.
 bool names_a_file(std::string_view hook) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; };
-  return !hook.empty() && hook.size() <= 64 && std::all_of(hook.begin(), hook.end(), plain) && hook != "model" && hook != "state";
+  return !hook.empty() && hook.size() <= 64 && std::all_of(hook.begin(), hook.end(), plain) && hook != "model" &&
+         hook != "state";
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "checkpoint/checkpoint.h"
-
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+#include "checkpoint/checkpoint.h"
 
 // What lies in a checkpoint folder, and the texts of its JSON files. Private to the checkpoint sources.
 namespace duet::checkpoint_format {
@@ -16,9 +15,9 @@ inline constexpr const char* kStateFile = "state.safetensors";
 inline constexpr const char* kValuesFile = "state.json";
 inline constexpr const char* kManifestFile = "manifest.json";
 
-// Which file holds a tensor follows from its name alone: "model.<name>" lies in kModelFile, "hooks.<hook>.weights.<name>",
-// a hook's copy of the weights, in "<hook>.safetensors", the rest in kStateFile. The first two lack the prefix there, so that
-// Python sees the module's names.
+// Which file holds a tensor follows from its name alone: "model.<name>" lies in kModelFile,
+// "hooks.<hook>.weights.<name>", a hook's copy of the weights, in "<hook>.safetensors", the rest in kStateFile. The
+// first two lack the prefix there, so that Python sees the module's names.
 struct TensorPlace {
   std::string file;
   std::string prefix;

@@ -1,15 +1,14 @@
-#include <c10/util/StringUtil.h>
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/detail/checkpoint_format.h"
-#include "base/error.h"
-#include "io/file_io.h"
-#include "io/safetensors.h"
-#include "base/detail/xxh3.h"
-#include "base/log.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <c10/util/StringUtil.h>
+#include "base/detail/xxh3.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/detail/checkpoint_format.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
 
 namespace duet {
 
@@ -113,7 +112,8 @@ Manifest read_manifest_in(const std::string& folder) {
   std::vector<std::string> tensors, found;
   for (const CheckpointTensor& tensor : manifest.tensors) {
     if (tensor.file != place_of(tensor.name).file) {
-      refuse(path, "tensor '" + tensor.name + "' is in '" + tensor.file + "', expected '" + place_of(tensor.name).file + "'");
+      refuse(path,
+             "tensor '" + tensor.name + "' is in '" + tensor.file + "', expected '" + place_of(tensor.name).file + "'");
     }
     tensors.push_back(tensor.name);
   }

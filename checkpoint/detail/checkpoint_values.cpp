@@ -1,11 +1,10 @@
-#include <c10/util/StringUtil.h>
-#include "checkpoint/detail/checkpoint_format.h"
-#include "base/error.h"
-
 #include <bit>
 #include <charconv>
 #include <cstdio>
+#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "checkpoint/detail/checkpoint_format.h"
 
 // state.json: {"name": {"int": 7}}, with the type in each value's key. A double has its bits beside the number, which
 // JSON cannot hold if it is NaN or infinite; a text that is not UTF-8 is written as the hex digits of its bytes.

@@ -1,9 +1,7 @@
 #include "checkpoint/detail/load_transaction.h"
-
-#include "base/log.h"
-
 #include <exception>
 #include <string>
+#include "base/log.h"
 
 namespace duet {
 

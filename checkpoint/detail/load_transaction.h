@@ -1,8 +1,7 @@
 #pragma once
 
-#include "base/state_dict.h"
-
 #include <vector>
+#include "base/state_dict.h"
 
 namespace duet {
 

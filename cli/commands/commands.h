@@ -1,12 +1,10 @@
 #pragma once
 
-#include "../config/run_config.h"
-
-#include "../../distributed/init_distributed.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "cli/config/run_config.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 
@@ -21,9 +19,9 @@ struct ConfigArguments {
 
 struct TrainArguments : ConfigArguments {
   LaunchFlags launch;
-  std::string resume;           // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
-  std::string load_from;        // weights to start from; empty: the config's load_from
-  std::string dry_run;          // steps of a dry run; empty: as the config says
+  std::string resume;     // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
+  std::string load_from;  // weights to start from; empty: the config's load_from
+  std::string dry_run;    // steps of a dry run; empty: as the config says
 };
 
 struct EvalArguments : ConfigArguments {

@@ -1,21 +1,20 @@
-#include <c10/util/StringUtil.h>
-#include "cli/build.h"
-#include "cli/commands/commands.h"
-#include "cli/report.h"
-#include "cli/scratch_folder.h"
-#include "base/device.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "core/task.h"
-#include "base/detail/tensor_compare.h"
-#include "hooks/stop_signal_hook.h"
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/detail/tensor_compare.h"
+#include "base/device.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/report.h"
+#include "cli/scratch_folder.h"
+#include "core/task.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 
@@ -29,7 +28,7 @@ struct Half {
 };
 
 struct Difference {
-  int64_t step = 0;  // finished steps when it was first seen; 0: the modes started apart
+  int64_t step = 0;    // finished steps when it was first seen; 0: the modes started apart
   std::string tensor;  // first that differs of the final weights and hooks, "loss", or "val/<metric>"
   std::optional<double> eager_loss, graph_loss;
 };
@@ -163,7 +162,7 @@ void print_table(const Half& eager, const Half& graph) {
     std::snprintf(text, sizeof text, format, value);
     return std::string(text);
   };
-  const auto times = [&](const char* label, std::vector<double> Measurements::*field, bool median) {
+  const auto times = [&](const char* label, std::vector<double> Measurements::* field, bool median) {
     const auto pick = [&](const Half& half) {
       const Spread s = spread(half.report.measured.*field);
       return number("%.1f us", median ? s.median : s.min);

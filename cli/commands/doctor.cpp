@@ -1,20 +1,19 @@
+#include <filesystem>
+#include <iostream>
+#include <thread>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <CLI/Version.hpp>
 #include <c10/util/StringUtil.h>
-#include "cli/commands/commands.h"
-#include "base/detail/nearest.h"
-#include "cli/report.h"
-#include "base/device.h"
-#include "cli/zoo/fashion_mnist.h"
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <iostream>
-#include <thread>
+#include "base/detail/nearest.h"
+#include "base/device.h"
+#include "cli/commands/commands.h"
+#include "cli/report.h"
+#include "cli/zoo/fashion_mnist.h"
 
 namespace duet {
 
@@ -25,8 +24,8 @@ using Json = nlohmann::ordered_json;
 std::vector<std::string> missing_dataset_files() {
   std::vector<std::string> missing;
   const std::string root = FashionMnistOptions{}.root;
-  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-                           "t10k-labels-idx1-ubyte"}) {
+  for (const char* name :
+       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
     const std::string path = root + "/" + name;
     if (!std::filesystem::exists(path + ".gz") && !std::filesystem::exists(path)) missing.push_back(path + ".gz");
   }
@@ -37,8 +36,8 @@ Json versions() {
   return {{"duet", DUET_VERSION},
           {"libtorch", TORCH_VERSION},
           {"compiler", __VERSION__},
-          {"nlohmann_json", c10::str(NLOHMANN_JSON_VERSION_MAJOR, ".", NLOHMANN_JSON_VERSION_MINOR, ".",
-                                     NLOHMANN_JSON_VERSION_PATCH)},
+          {"nlohmann_json",
+           c10::str(NLOHMANN_JSON_VERSION_MAJOR, ".", NLOHMANN_JSON_VERSION_MINOR, ".", NLOHMANN_JSON_VERSION_PATCH)},
           {"cli11", CLI11_VERSION},
           {"mkl", at::hasMKL() ? "yes" : "no"},
           {"onednn", at::hasMKLDNN() ? "yes" : "no"}};
@@ -48,7 +47,9 @@ Json machine() {
   const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES));
   std::error_code ignored;
   return {{"device", c10::str(parse_device("auto"))},
-          {"cuda", cuda_available() ? "available" : built_with_cuda() ? "no device is visible" : "not in this LibTorch"},
+          {"cuda", cuda_available()    ? "available"
+                   : built_with_cuda() ? "no device is visible"
+                                       : "not in this LibTorch"},
           {"cuda_devices", cuda_available() ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0},
           {"cpu", at::get_cpu_capability()},
           {"cores", std::thread::hardware_concurrency()},
@@ -68,11 +69,13 @@ std::vector<std::string> missing() {
         "the text /usr/share/common-licenses/GPL-3 that the Text dataset reads by default: set data.*.path");
   }
   if (!built_with_cuda()) {
-    list.emplace_back("CUDA: this LibTorch is built without it, so training runs on the CPU; for a GPU point DUET_TORCH at "
-                      "one with CUDA and build anew");
+    list.emplace_back(
+        "CUDA: this LibTorch is built without it, so training runs on the CPU; for a GPU point DUET_TORCH at "
+        "one with CUDA and build anew");
   } else if (!cuda_available()) {
-    list.emplace_back("a CUDA device: LibTorch has CUDA but sees no device, so training runs on the CPU; if there is a GPU, "
-                      "check its driver (nvidia-smi) and CUDA_VISIBLE_DEVICES");
+    list.emplace_back(
+        "a CUDA device: LibTorch has CUDA but sees no device, so training runs on the CPU; if there is a GPU, "
+        "check its driver (nvidia-smi) and CUDA_VISIBLE_DEVICES");
   }
   if (access(".", W_OK) != 0) list.emplace_back("write access to the current folder: set work_dir to another one");
   return list;

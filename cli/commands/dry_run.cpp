@@ -1,16 +1,14 @@
 #include "cli/commands/dry_run.h"
-
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
 #include "cli/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/scratch_folder.h"
 #include "distributed/communicator.h"
-#include "base/error.h"
 #include "hooks/stop_signal_hook.h"
-#include <nlohmann/json.hpp>
-
-#include <algorithm>
-#include <iostream>
 
 namespace duet {
 
@@ -48,8 +46,7 @@ RunConfig shortened(RunConfig config, const std::string& folder) {
   config = in_scratch(std::move(config), folder);
   LoopOptions& loop = config.trainer.loop;
   loop.max_seconds = 0;
-  if (loop.max_steps > 0)
-    loop.max_steps = std::max(loop.max_steps, config.dry_run + 1);  // the epoch comes to its end
+  if (loop.max_steps > 0) loop.max_steps = std::max(loop.max_steps, config.dry_run + 1);  // the epoch comes to its end
   loop.val_interval = 1;
   loop.val_by_epoch = true;
   // Not in place of them: a share that comes to no batch fails here too.

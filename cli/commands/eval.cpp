@@ -1,11 +1,10 @@
+#include <iostream>
+#include <nlohmann/json.hpp>
 #include "cli/commands/commands.h"
 #include "cli/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "distributed/communicator.h"
-#include <nlohmann/json.hpp>
-
-#include <iostream>
 
 namespace duet {
 

@@ -1,20 +1,19 @@
-#include <c10/util/StringUtil.h>
-#include "cli/build.h"
-#include "cli/commands/commands.h"
-#include "cli/commands/explain_hooks.h"
-#include "cli/report.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "hooks/stop_signal_hook.h"
-#include "optim/groups/paramwise.h"
-#include "optim/optimizers/optimizer_options.h"
-#include "optim/schedules/detail/schedule_curve.h"
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/explain_hooks.h"
+#include "cli/report.h"
+#include "hooks/stop_signal_hook.h"
+#include "optim/groups/paramwise.h"
+#include "optim/optimizers/optimizer_options.h"
+#include "optim/schedules/schedule_curve.h"
 
 namespace duet {
 
@@ -106,8 +105,7 @@ Json groups_json(const Explained& explained) {
 // Every number that changes, and the learning rate in any case.
 Json schedule_json(const Explained& explained) {
   const HyperParameters& numbers = explained.run.trainer->hyper_parameters();
-  const int64_t steps =
-      explained.length.steps > 0 ? std::min(explained.length.steps, kListedSteps) : kListedSteps;
+  const int64_t steps = explained.length.steps > 0 ? std::min(explained.length.steps, kListedSteps) : kListedSteps;
   auto table = schedule_table(explained.schedules, numbers, explained.length, steps);
   if (table.count("lr") == 0) {
     std::vector<double> rates;
@@ -184,8 +182,8 @@ std::vector<std::string> schedule_problems(const Explained& explained) {
         try {
           explained.config.trainer.optimizer.check_number(number, curve.at(step, initial));
         } catch (const ConfigError& error) {
-          problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at step ", step,
-                                      " in group ", group, ": ", error.what()));
+          problems.push_back(c10::str("param_scheduler leaves the range of ", number, " at step ", step, " in group ",
+                                      group, ": ", error.what()));
           break;
         }
       }

@@ -1,11 +1,9 @@
 #include "cli/commands/explain_hooks.h"
-
-#include "core/hook_list.h"
-#include "base/detail/nearest.h"
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
+#include "base/detail/nearest.h"
+#include "core/hook_list.h"
 
 namespace duet {
 

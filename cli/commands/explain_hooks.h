@@ -1,9 +1,8 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <string>
 #include <vector>
+#include <nlohmann/json_fwd.hpp>
 
 namespace duet {
 

@@ -1,13 +1,12 @@
-#include <c10/util/StringUtil.h>
-#include "cli/commands/commands.h"
-#include "cli/report.h"
-#include "checkpoint/weights_file.h"
-#include <nlohmann/json.hpp>
-
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <string>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "checkpoint/weights_file.h"
+#include "cli/commands/commands.h"
+#include "cli/report.h"
 
 namespace duet {
 

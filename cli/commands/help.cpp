@@ -1,12 +1,11 @@
+#include <algorithm>
+#include <iostream>
 #include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"
 #include "cli/registry.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
-#include <algorithm>
-#include <iostream>
 
 namespace duet {
 
@@ -34,7 +33,8 @@ void print_rows(const std::vector<Row>& rows) {
 
 void print_keys(const Keys& keys) {
   std::vector<Row> rows;
-  for (const ConfigKey& key : keys) rows.emplace_back(key.path, value_text(key) + (key.meaning.empty() ? "" : "  # " + key.meaning));
+  for (const ConfigKey& key : keys)
+    rows.emplace_back(key.path, value_text(key) + (key.meaning.empty() ? "" : "  # " + key.meaning));
   print_rows(rows);
 }
 
@@ -70,9 +70,12 @@ void print_overview() {
   std::vector<Row> rows;
   for (const TypeKind& kind : type_kinds()) rows.emplace_back(kind.name, join(kind.types));
   print_rows(rows);
-  std::cout << "\nduet help KEY lists what is below a key (duet help trainer), duet help TYPE what a type takes (duet help AdamW).\n"
-               "A file may build on others (_base_: FILE), read the environment (${env:NAME,default}) and be overridden on the\n"
-               "command line: key=value, ~key to delete one. `_delete_: true` in a map drops what its base holds there.\n";
+  std::cout
+      << "\nduet help KEY lists what is below a key (duet help trainer), duet help TYPE what a type takes (duet help "
+         "AdamW).\n"
+         "A file may build on others (_base_: FILE), read the environment (${env:NAME,default}) and be overridden on "
+         "the\n"
+         "command line: key=value, ~key to delete one. `_delete_: true` in a map drops what its base holds there.\n";
 }
 
 bool holds(const std::vector<std::string>& names, const std::string& name) {
@@ -120,7 +123,8 @@ int help_command(const HelpArguments& arguments) {
   if (arguments.topic.empty()) {
     print_overview();
   } else if (!print_topic(arguments.topic)) {
-    throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic, "', expected one of those that duet help lists",
+    throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic,
+                               "', expected one of those that duet help lists",
                                did_you_mean(arguments.topic, topics())));
   }
   std::cout.flush();

@@ -1,11 +1,10 @@
-#include "cli/commands/commands.h"
-#include "cli/report.h"
-#include "checkpoint/checkpoint.h"
-#include <nlohmann/json.hpp>
-
 #include <cstdio>
 #include <iostream>
 #include <sstream>
+#include <nlohmann/json.hpp>
+#include "checkpoint/checkpoint.h"
+#include "cli/commands/commands.h"
+#include "cli/report.h"
 
 namespace duet {
 

@@ -1,13 +1,12 @@
-#include <c10/util/StringUtil.h>
-#include "cli/commands/commands.h"
-#include "cli/torchrun.h"
-#include "base/error.h"
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <c10/util/StringUtil.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/torchrun.h"
 
 namespace duet {
 

@@ -1,18 +1,17 @@
-#include <c10/util/StringUtil.h>
-#include "cli/commands/commands.h"
-#include "cli/evaluation.h"
-#include "cli/report.h"
-#include "base/error.h"
-#include "hooks/prediction_writer_hook.h"
-#include <nlohmann/json.hpp>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <system_error>
 #include <utility>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/evaluation.h"
+#include "cli/report.h"
+#include "hooks/prediction_writer_hook.h"
 
 namespace duet {
 
@@ -46,8 +45,8 @@ void check_writable_folder(const std::string& folder) {
                     (failed ? " (" + failed.message() + ")" : "") + "; name another one with --output");
 }
 
-// Files of an earlier predict, with the time they were written: those that this one does not write anew would be taken for
-// its own, in another format, or of more batches.
+// Files of an earlier predict, with the time they were written: those that this one does not write anew would be taken
+// for its own, in another format, or of more batches.
 class EarlierPredictions {
  public:
   explicit EarlierPredictions(const std::string& folder) {

@@ -1,4 +1,13 @@
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <system_error>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/dry_run.h"
@@ -6,20 +15,10 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/run_lock.h"
-#include "checkpoint/checkpoint.h"
 #include "distributed/communicator.h"
-#include "base/error.h"
-#include "base/log.h"
 #include "graph/graph_trainer.h"
 #include "hooks/logger_hook.h"
 #include "hooks/stop_signal_hook.h"
-#include <nlohmann/json.hpp>
-
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <optional>
-#include <system_error>
 
 namespace duet {
 
@@ -30,7 +29,8 @@ constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
 std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
 [[noreturn]] void refuse_work_dir(const RunConfig& config) {
-  throw ConfigError("[duet] cannot write '" + config.work_dir + "/config.yaml', expected a writable folder; change work_dir");
+  throw ConfigError("[duet] cannot write '" + config.work_dir +
+                    "/config.yaml', expected a writable folder; change work_dir");
 }
 
 void make_work_dir(const RunConfig& config) {
@@ -112,8 +112,8 @@ void set_later_ones_aside(const std::string& root, int64_t step) {
     ++moved;
   }
   if (moved == 0) return;
-  log_warning(c10::str(moved, " checkpoints of steps after ", step, " are now in '", aside, "'; pass --resume ",
-                       aside, " to go on from them"));
+  log_warning(c10::str(moved, " checkpoints of steps after ", step, " are now in '", aside, "'; pass --resume ", aside,
+                       " to go on from them"));
 }
 
 // What --resume means here: a run that its launcher has started anew goes on from what it has saved.
@@ -135,13 +135,15 @@ std::string checkpoint_to_resume(const RunConfig& config, const std::string& fro
   std::error_code ignored;
   const std::string aside = checkpoint_root(config) + ".1";
   if (std::filesystem::exists(aside, ignored)) {
-    log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside + " to go on from them");
+    log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside +
+                " to go on from them");
   }
   return "";
 }
 
 // What a resumed run says, and does with the checkpoints that it does not go on from.
-void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path, const BaseTrainer& trainer) {
+void settle_resumed(const RunConfig& config, const std::string& from, const std::string& path,
+                    const BaseTrainer& trainer) {
   log_info(c10::str("resumed from '", path, "' after step ", trainer.progress().step));
   if (from != "auto" && !CheckpointStore(checkpoint_root(config)).list().empty()) {
     const auto parent = std::filesystem::weakly_canonical(path).parent_path();

@@ -1,11 +1,10 @@
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_data.h"
-#include "cli/config/foreign_keys.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <regex>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "cli/config/config_data.h"
+#include "cli/config/foreign_keys.h"
 
 namespace duet {
 
@@ -109,11 +108,12 @@ void ConfigNode::reject_unknown() const {
   if (data_->kind != Kind::kMap && data_->kind != Kind::kList) return;
   for (const auto& [key, item] : data_->items) {
     if (data_->kind == Kind::kMap && !data_->knows(key)) {
-      const std::string other_type =
-          item->outlived_at.empty() ? "" : c10::str("; the type beside it was changed at ", item->outlived_at, ": ", item->way_out);
+      const std::string other_type = item->outlived_at.empty() ? ""
+                                                               : c10::str("; the type beside it was changed at ",
+                                                                          item->outlived_at, ": ", item->way_out);
       throw ConfigError(c10::str("[Config] ", item->origin, ": unknown key '", key, "' in ",
-                                 data_->path.empty() ? "the config" : data_->path, "; ",
-                                 known_or_foreign(key, *data_), other_type));
+                                 data_->path.empty() ? "the config" : data_->path, "; ", known_or_foreign(key, *data_),
+                                 other_type));
     }
     if (!item->check_later) ConfigNode(item).reject_unknown();
   }

@@ -23,16 +23,19 @@ class ConfigNode {
 
   // A whole file, or a text that messages call `source`; the top must be a map.
   //
-  // `_base_: FILE` or `_base_: [FILE, ...]` at the top puts it over these files, named relative to its own folder; no two of
-  // them may have a top key in common. Maps merge, all else replaces; a map with `_delete_: true` replaces as well.
+  // `_base_: FILE` or `_base_: [FILE, ...]` at the top puts it over these files, named relative to its own folder; no
+  // two of them may have a top key in common. Maps merge, all else replaces; a map with `_delete_: true` replaces as
+  // well.
   //
-  // In values, `${env:NAME}` is the environment variable, `${env:NAME,default}` has a default (`oc.env` is the same), and
-  // `$${` stands for `${`. Where that is the whole value, it is read as a YAML scalar (a number, true, null), else as text.
+  // In values, `${env:NAME}` is the environment variable, `${env:NAME,default}` has a default (`oc.env` is the same),
+  // and
+  // `$${` stands for `${`. Where that is the whole value, it is read as a YAML scalar (a number, true, null), else as
+  // text.
   static ConfigNode parse_file(const std::string& path);
   static ConfigNode parse_text(const std::string& text, const std::string& source);
 
-  // Sets "model.channels.0=16": a dotted path (a word with dots of its own in quotes), list items by index (one past the end
-  // appends), the value read as YAML in place of what was there. Maps that are missing on the way are made.
+  // Sets "model.channels.0=16": a dotted path (a word with dots of its own in quotes), list items by index (one past
+  // the end appends), the value read as YAML in place of what was there. Maps that are missing on the way are made.
   // "~model.dropout" deletes what is there; "model._delete_=true" empties the map.
   void override_with(const std::string& assignment, const std::string& origin = "command line");
 
@@ -60,7 +63,7 @@ class ConfigNode {
   template <class T>
   std::optional<T> find(const std::string& key) const;  // nothing if absent or null
   template <class T>
-  T need(const std::string& key) const;                 // error if absent or null
+  T need(const std::string& key) const;  // error if absent or null
 
   // Numbers in [min, max].
   int64_t read_int(const std::string& key, int64_t fallback, int64_t min,

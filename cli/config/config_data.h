@@ -1,12 +1,11 @@
 #pragma once
 
-#include "config.h"
-
 #include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
+#include "cli/config/config.h"
 
 namespace duet {
 
@@ -62,12 +61,13 @@ void expand_environment(ConfigNode::Data& data);
 // The tree of a whole text; `source` is the file's path. Bases are not looked at: `_base_` is an entry like any other.
 std::shared_ptr<ConfigNode::Data> parse_yaml(const std::string& text, const std::string& source);
 // The tree of one value, at `path`; every node of it comes from `origin`.
-std::shared_ptr<ConfigNode::Data> parse_yaml_value(const std::string& text, const std::string& path, const std::string& origin);
+std::shared_ptr<ConfigNode::Data> parse_yaml_value(const std::string& text, const std::string& path,
+                                                   const std::string& origin);
 
 // `root` over the bases that it names, relative to the folder of `source`.
 std::shared_ptr<ConfigNode::Data> merge_bases(std::shared_ptr<ConfigNode::Data> root, const std::string& source);
 // Notes that `map` has another type from now on, in the keys that `keeps` says stay as they were.
-void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::string& key)>& keeps, const std::string& origin,
-                  const std::string& way_out);
+void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::string& key)>& keeps,
+                  const std::string& origin, const std::string& way_out);
 
 }  // namespace duet

@@ -1,7 +1,6 @@
+#include <algorithm>
 #include <c10/util/StringUtil.h>
 #include "cli/config/config_data.h"
-
-#include <algorithm>
 
 namespace duet {
 
@@ -65,7 +64,8 @@ bool holds_map(const Data& list) {
 // Whether all of it was written in one place.
 bool has_one_origin(const Data& data, const std::string& origin) {
   return std::all_of(data.items.begin(), data.items.end(), [&](const auto& item) {
-    return item.second->kind == Kind::kAbsent || (item.second->origin == origin && has_one_origin(*item.second, origin));
+    return item.second->kind == Kind::kAbsent ||
+           (item.second->origin == origin && has_one_origin(*item.second, origin));
   });
 }
 

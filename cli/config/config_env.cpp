@@ -1,11 +1,10 @@
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_data.h"
-#include "base/error.h"
-
 #include <cctype>
 #include <cstdlib>
 #include <regex>
 #include <string_view>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -19,8 +18,8 @@ constexpr int kMaxDepth = 16;
 
 struct Filled {
   std::string text;
-  bool quoted = false;       // a default in quotes: text, whatever it looks like
-  std::string environment;   // ", env A, env B unset"
+  bool quoted = false;      // a default in quotes: text, whatever it looks like
+  std::string environment;  // ", env A, env B unset"
 };
 
 // One pass over a value, from left to right.
@@ -60,7 +59,8 @@ class Filler {
       if (text[at] == '{') ++depth;
       if (text[at] == '}' && --depth == 0) return at;
     }
-    fail_at(data_, c10::str("has '", text.substr(begin), "' without a closing }, expected ${env:NAME} or ${env:NAME,default}; "
+    fail_at(data_, c10::str("has '", text.substr(begin),
+                            "' without a closing }, expected ${env:NAME} or ${env:NAME,default}; "
                             "write $${ for the characters ${"));
   }
 
@@ -74,8 +74,8 @@ class Filler {
     check_name(name, inside);
     if (const char* value = std::getenv(name.c_str())) return {value, false, ", env " + name};
     if (comma == std::string_view::npos) {
-      fail_at(data_, c10::str("asks for the environment variable ", name, ", which is not set; set it, or give a default as in ${env:",
-                              name, ",value}"));
+      fail_at(data_, c10::str("asks for the environment variable ", name,
+                              ", which is not set; set it, or give a default as in ${env:", name, ",value}"));
     }
     Filled filled = unquoted(inside.substr(comma + 1));
     filled.environment = ", env " + name + " unset" + filled.environment;
@@ -83,10 +83,12 @@ class Filler {
   }
 
   Filled unquoted(std::string_view text) {
-    if (++depth_ > kMaxDepth) fail_at(data_, c10::str("nests ${...} in more than ", kMaxDepth, " defaults, expected fewer"));
+    if (++depth_ > kMaxDepth)
+      fail_at(data_, c10::str("nests ${...} in more than ", kMaxDepth, " defaults, expected fewer"));
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
     while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-    const bool quoted = text.size() >= 2 && text.front() == text.back() && (text.front() == '\'' || text.front() == '"');
+    const bool quoted =
+        text.size() >= 2 && text.front() == text.back() && (text.front() == '\'' || text.front() == '"');
     Filled filled = fill(quoted ? text.substr(1, text.size() - 2) : text);
     filled.quoted = filled.quoted || quoted;
     --depth_;
@@ -100,7 +102,8 @@ class Filler {
   }
 
   [[noreturn]] void refuse(std::string_view inside) const {
-    fail_at(data_, c10::str("has '${", inside, "}', expected ${env:NAME} or ${env:NAME,default}, which are all that is filled in; "
+    fail_at(data_, c10::str("has '${", inside,
+                            "}', expected ${env:NAME} or ${env:NAME,default}, which are all that is filled in; "
                             "write $${ for the characters ${"));
   }
 
@@ -111,10 +114,12 @@ class Filler {
 // mmengine's variables, {{ fileDirname }}, {{ $NAME:default }} and {{ _base_.key }}, would be taken literally.
 void refuse_variables(const Data& data) {
   if (data.text.find("{{") == std::string::npos) return;
-  static const std::regex kVariable(R"(\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extname)|_base_\.[^{}]*|\$[^{}]*)\s*\}\})");
+  static const std::regex kVariable(
+      R"(\{\{\s*(file(Dirname|Basename|BasenameNoExtension|Extname)|_base_\.[^{}]*|\$[^{}]*)\s*\}\})");
   std::smatch found;
   if (!std::regex_search(data.text, found, kVariable)) return;
-  fail_at(data, c10::str("has '", found.str(), "', which is not filled in, expected ${env:NAME} or ${env:NAME,default} for what "
+  fail_at(data, c10::str("has '", found.str(),
+                         "', which is not filled in, expected ${env:NAME} or ${env:NAME,default} for what "
                          "differs between machines; a base's values are inherited with _base_: FILE"));
 }
 

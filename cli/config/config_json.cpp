@@ -1,10 +1,8 @@
 #include "cli/config/config_json.h"
-
-#include "base/detail/parse_number.h"
-#include "cli/config/config_data.h"
-
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include "base/detail/parse_number.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "config.h"
-
 #include <string>
+#include "cli/config/config.h"
 
 namespace duet {
 

@@ -1,10 +1,9 @@
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_data.h"
-#include "base/error.h"
-
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -41,8 +40,9 @@ std::shared_ptr<Data> merged(std::shared_ptr<Data> base, std::shared_ptr<Data> o
 void merge_map(Data& base, const Data& over) {
   const std::string type = type_of(over);
   if (!type.empty() && !type_of(base).empty() && type != type_of(base)) {
-    outlive_type(base, [&](const std::string& key) { return !over.get(key); }, over.get("type")->origin,
-                 "add _delete_: true there to take none of the base's keys");
+    outlive_type(
+        base, [&](const std::string& key) { return !over.get(key); }, over.get("type")->origin,
+        "add _delete_: true there to take none of the base's keys");
   }
   base.origin = over.origin;
   for (const auto& [key, value] : over.items) {
@@ -60,7 +60,8 @@ void merge_map(Data& base, const Data& over) {
 std::shared_ptr<Data> merged(std::shared_ptr<Data> base, std::shared_ptr<Data> over) {
   if (over->kind != Kind::kMap || over->replaces || base->is_unset()) return over;
   if (base->kind != Kind::kMap) {
-    fail_at(*over, c10::str("is a map here and ", describe(*base), " in its base (", base->origin, "), expected a map in both to merge "
+    fail_at(*over, c10::str("is a map here and ", describe(*base), " in its base (", base->origin,
+                            "), expected a map in both to merge "
                             "them; add _delete_: true to it to replace the base's"));
   }
   merge_map(*base, *over);
@@ -110,8 +111,10 @@ class BaseMerger {
     const std::string path = (fs::path(source).parent_path() / name.text).lexically_normal().string();
     check_no_circle(path, name);
     const std::optional<std::string> text = read_text(path);
-    if (!text) fail_at(name, c10::str("names '", path, "', which cannot be read, expected a YAML file; a path is relative to the "
-                                      "file that names it"));
+    if (!text)
+      fail_at(name, c10::str("names '", path,
+                             "', which cannot be read, expected a YAML file; a path is relative to the "
+                             "file that names it"));
     return merge(parse_yaml(*text, path), path);
   }
 
@@ -129,8 +132,9 @@ class BaseMerger {
   static void add_disjoint(Data& whole, const Data& base, const Data& name) {
     for (const auto& [key, value] : base.items) {
       if (const auto first = whole.get(key)) {
-        throw ConfigError(c10::str("[Config] ", value->origin, ": ", key, " is also in another base, at ", first->origin,
-                                   ", expected every key in one of the bases of ", name.origin, "; remove it from one, or let one "
+        throw ConfigError(c10::str("[Config] ", value->origin, ": ", key, " is also in another base, at ",
+                                   first->origin, ", expected every key in one of the bases of ", name.origin,
+                                   "; remove it from one, or let one "
                                    "build on the other"));
       }
       whole.items.emplace_back(key, value);

@@ -1,12 +1,10 @@
 #include "cli/config/config_options.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
-#include "cli/config/config_data.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -32,7 +30,8 @@ std::string bounds_text(const OptionField& field) {
   const Range& range = field.range;
   const double high = highest(field);
   std::string text = (range.above_low ? "above " : "of at least ") + number_text(range.low);
-  if (std::isfinite(high)) return text + " and at most " + (is_integer(field) ? c10::str(static_cast<int64_t>(high)) : number_text(high));
+  if (std::isfinite(high))
+    return text + " and at most " + (is_integer(field) ? c10::str(static_cast<int64_t>(high)) : number_text(high));
   return range.infinite ? text : text + " and below infinity";
 }
 
@@ -46,13 +45,15 @@ void check_bounds(const ConfigNode& node, const std::string& key, const OptionFi
 }
 
 void check_choice(const ConfigNode& node, const std::string& key, const OptionField& field, const std::string& value) {
-  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end()) return;
+  if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end())
+    return;
   if (!field.expected.empty()) node.fail_value(key, field.expected);
   node.fail_value(key, c10::str("one of ", join(words_of(field)), did_you_mean(value, field.choices)));
 }
 
 template <class T>
-void read_value(const ConfigNode& node, const std::string& key, const OptionField& field, void* options, Ranges ranges = Ranges::kLeftToCaller) {
+void read_value(const ConfigNode& node, const std::string& key, const OptionField& field, void* options,
+                Ranges ranges = Ranges::kLeftToCaller) {
   const std::optional<T> given = field.required ? node.need<T>(key) : node.find<T>(key);
   if (!given) {
     const OptionValue fallback = field.get(options);  // becomes part of the dump
@@ -78,7 +79,8 @@ void read_list(const ConfigNode& node, const std::string& key, const OptionField
   }
   if constexpr (std::is_same_v<Item, int64_t>) {
     for (const int64_t item : given.value_or(std::vector<int64_t>())) {
-      if (static_cast<double>(item) > field.range.high) node.fail(key, c10::str("holds ", item, ", expected at most ", number_text(field.range.high)));
+      if (static_cast<double>(item) > field.range.high)
+        node.fail(key, c10::str("holds ", item, ", expected at most ", number_text(field.range.high)));
     }
   }
   read_value<std::vector<Item>>(node, key, field, options);
@@ -133,7 +135,8 @@ std::string range_text(const OptionField& field) {
   if (field.kind == Kind::kOther || field.by_hand || !std::isfinite(range.low)) return "";
   const bool bounded = std::isfinite(range.high) && range.high < kMostOfInt;
   if (bounded && (range.above_low || range.below_high)) {
-    return c10::str("in ", range.above_low ? "(" : "[", number_text(range.low), ", ", number_text(range.high), range.below_high ? ")" : "]");
+    return c10::str("in ", range.above_low ? "(" : "[", number_text(range.low), ", ", number_text(range.high),
+                    range.below_high ? ")" : "]");
   }
   if (bounded) return number_text(range.low) + " to " + number_text(range.high);
   return (range.above_low ? "above " : "at least ") + number_text(range.low);
@@ -157,8 +160,8 @@ std::vector<ConfigKey> keys_of(const OptionFields& fields, const void* options, 
   std::vector<ConfigKey> keys;
   for (const OptionField& field : fields) {
     const std::string also = field.other_key.empty() ? "" : "; also called " + field.other_key;
-    keys.push_back({join_path(section, field.key), type_text(field), range_text(field), default_text(field, options), field.meaning + also,
-                    field.required});
+    keys.push_back({join_path(section, field.key), type_text(field), range_text(field), default_text(field, options),
+                    field.meaning + also, field.required});
   }
   return keys;
 }

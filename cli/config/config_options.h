@@ -1,15 +1,15 @@
 #pragma once
 
-#include "config.h"
-#include "../../base/options.h"
-
 #include <string>
 #include <vector>
+#include "../../base/options.h"
+#include "config.h"
 
 namespace duet {
 
 // Reads what `fields` describe from the map `node` into `options`, whose values are the defaults; null reads as absent.
-// Throws ConfigError with place and path for a value of another type or, unless the caller checks them, out of its range.
+// Throws ConfigError with place and path for a value of another type or, unless the caller checks them, out of its
+// range.
 enum class Ranges { kChecked, kLeftToCaller };
 void read_fields(const ConfigNode& node, const OptionFields& fields, void* options, Ranges ranges = Ranges::kChecked);
 

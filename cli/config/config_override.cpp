@@ -1,9 +1,8 @@
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_data.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -61,7 +60,8 @@ void set_path(Data& data, const std::string& path) {
 }
 
 void erase(Data& parent, const std::string& key, const std::string& origin) {
-  const auto found = std::find_if(parent.items.begin(), parent.items.end(), [&](const auto& item) { return item.first == key; });
+  const auto found =
+      std::find_if(parent.items.begin(), parent.items.end(), [&](const auto& item) { return item.first == key; });
   if (found == parent.items.end()) {
     std::vector<std::string> names;
     for (const auto& item : parent.items) names.push_back(item.first);
@@ -91,8 +91,9 @@ void delete_path(Data& root, const std::string& assignment, const std::string& o
 void note_other_type(Data& parent, const Data& value, const std::string& origin) {
   const auto old = parent.get("type");
   if (parent.kind != Kind::kMap || !old || old->kind != Kind::kValue || old->text == value.text) return;
-  outlive_type(parent, [](const std::string& key) { return key != "type"; }, origin,
-               c10::str("write ", parent.path, "={type: ", value.text, "} to replace the whole map"));
+  outlive_type(
+      parent, [](const std::string& key) { return key != "type"; }, origin,
+      c10::str("write ", parent.path, "={type: ", value.text, "} to replace the whole map"));
 }
 
 }  // namespace
@@ -103,7 +104,8 @@ void ConfigNode::override_with(const std::string& assignment, const std::string&
   const std::vector<std::string> words = split_path(assignment.substr(0, equals));
   if (equals == std::string::npos || words.empty()) refuse(origin, assignment);
   if (words[0] == "_base_") {
-    throw ConfigError(c10::str("[Config] ", origin, ": found '", assignment, "', expected _base_ in a file only; write a file that "
+    throw ConfigError(c10::str("[Config] ", origin, ": found '", assignment,
+                               "', expected _base_ in a file only; write a file that "
                                "names both"));
   }
   std::shared_ptr<Data> parent = data_;

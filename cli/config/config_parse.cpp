@@ -1,11 +1,10 @@
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_data.h"
-#include "base/error.h"
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
-
 #include <sstream>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+#include "base/error.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -66,18 +65,21 @@ class TreeBuilder {
     for (const auto& entry : node) {
       const std::string origin = at(entry.first.Mark());
       if (!entry.first.IsScalar()) {
-        throw ConfigError(c10::str("[Config] ", origin, ": found a key that is no plain word",
-                                   data.path.empty() ? "" : " in " + data.path, ", expected 'key: value'",
-                                   entry.first.IsMap() ? "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_" : ""));
+        throw ConfigError(c10::str(
+            "[Config] ", origin, ": found a key that is no plain word", data.path.empty() ? "" : " in " + data.path,
+            ", expected 'key: value'",
+            entry.first.IsMap() ? "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_" : ""));
       }
       const std::string key = entry.first.Scalar();
       const std::string path = join_path(data.path, key);
       if (key == "_base_" && depth > 0) {
-        throw ConfigError(c10::str("[Config] ", origin, ": found ", path, ", expected _base_ at the top of a file only; put ",
+        throw ConfigError(c10::str("[Config] ", origin, ": found ", path,
+                                   ", expected _base_ at the top of a file only; put ",
                                    "this map into a file of its own with its base"));
       }
       if (key == "<<") {
-        throw ConfigError(c10::str("[Config] ", origin, ": found the merge key ", path, ", which YAML 1.2 dropped; "
+        throw ConfigError(c10::str("[Config] ", origin, ": found the merge key ", path,
+                                   ", which YAML 1.2 dropped; "
                                    "write the merged keys out"));
       }
       if (const auto first = data.get(key)) {
@@ -137,7 +139,8 @@ void refuse_control_characters(const std::string& text, const std::string& sourc
 
 // mmengine's variables, written without quotes, are a map within a map to YAML.
 std::string hint_at_braces(const std::string& text) {
-  return text.find("{{") == std::string::npos ? "" : "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_";
+  return text.find("{{") == std::string::npos ? ""
+                                              : "; {{...}} is not filled in: write ${env:NAME}, or inherit with _base_";
 }
 
 // What is between ${ and } looks like a map to YAML where brackets or braces are open.
@@ -156,7 +159,8 @@ class DocumentMarks : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
   void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/, const std::string& /*value*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
   void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
                        YAML::EmitterStyle::value /*style*/) override {}
   void OnSequenceEnd() override {}
@@ -173,7 +177,8 @@ YAML::Node load(const std::string& text, const TreeBuilder& place) {
   while (documents.marks.size() < 2 && parser.HandleNextDocument(documents)) {
   }
   if (documents.marks.size() > 1) {
-    throw ConfigError(c10::str("[Config] ", place.at(documents.marks[1]), ": found at least 2 YAML documents, expected one; remove the ",
+    throw ConfigError(c10::str("[Config] ", place.at(documents.marks[1]),
+                               ": found at least 2 YAML documents, expected one; remove the ",
                                "'---' lines between them, or a comma at the start of a line", hint_at_braces(text)));
   }
   return YAML::Load(text);
@@ -191,8 +196,8 @@ std::shared_ptr<Data> parse_yaml(const std::string& text, const std::string& sou
   } catch (const YAML::Exception& error) {
     const std::string column = error.mark.line >= 0 ? c10::str(":", error.mark.column + 1) : "";
     throw ConfigError(c10::str("[Config] ", place.at(error.mark), column, ": this is not YAML: ", error.msg,
-                               "; check indentation, brackets and quotes up to there", hint_at_reference(text, error.mark.line),
-                               hint_at_braces(text)));
+                               "; check indentation, brackets and quotes up to there",
+                               hint_at_reference(text, error.mark.line), hint_at_braces(text)));
   }
   if (!document.IsMap()) {
     throw ConfigError(c10::str("[Config] ", source, ":1: the config is ", document.IsNull() ? "empty" : "no map",

@@ -1,12 +1,11 @@
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_data.h"
-#include "base/detail/nearest.h"
-#include "base/detail/parse_number.h"
-
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/detail/parse_number.h"
+#include "cli/config/config_data.h"
 
 namespace duet {
 
@@ -26,7 +25,8 @@ std::optional<Number> number_of(const std::string& text) {
   return parse_number<Number>(std::string_view(text).substr(text.size() > 1 && text[0] == '+' ? 1 : 0));
 }
 
-// One reader per type: the value, or nothing if the text is of another type; and what it is called in messages and help.
+// One reader per type: the value, or nothing if the text is of another type; and what it is called in messages and
+// help.
 template <class T>
 struct Reader;
 
@@ -186,8 +186,8 @@ int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   const int64_t by_default = text ? fallback : read<int64_t>(key, fallback);
   if (!text) return by_default;
   static const std::vector<std::pair<std::string, double>> kUnits = {
-      {"", 1}, {"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
-      {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0}, {"tib", 1099511627776.0}};
+      {"", 1},      {"b", 1},        {"kb", 1e3},        {"mb", 1e6},           {"gb", 1e9},
+      {"tb", 1e12}, {"kib", 1024.0}, {"mib", 1048576.0}, {"gib", 1073741824.0}, {"tib", 1099511627776.0}};
   const std::size_t digits = std::min(text->find_first_not_of("0123456789.+eE-"), text->size());
   std::string unit = lowered(text->substr(digits));
   unit.erase(0, std::min(unit.find_first_not_of(' '), unit.size()));

@@ -1,9 +1,7 @@
 #include "cli/config/distributed_config.h"
-
-#include "cli/config/config_options.h"
-
 #include <cmath>
 #include <limits>
+#include "cli/config/config_options.h"
 
 namespace duet {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "config.h"
-#include "../../distributed/init_distributed.h"
-#include "../../distributed/distributed_options.h"
+#include "cli/config/config.h"
+#include "distributed/distributed_options.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

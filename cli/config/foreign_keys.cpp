@@ -1,5 +1,4 @@
 #include "cli/config/foreign_keys.h"
-
 #include <map>
 
 namespace duet {
@@ -69,7 +68,8 @@ const std::map<std::string, std::string>& ways_out() {
       {"runner_type", "remove it: duet has one loop"},
       {"env_cfg", "remove it: duet sets up processes and backends itself"},
       {"launcher", "remove it: start several processes with duet launch, torchrun, srun or mpirun"},
-      {"strategy", "remove it: several processes train data parallel; start them with duet launch, torchrun, srun or mpirun"},
+      {"strategy",
+       "remove it: several processes train data parallel; start them with duet launch, torchrun, srun or mpirun"},
       {"devices", "remove it: start one process per device with duet launch, torchrun, srun or mpirun"},
       {"num_nodes", "remove it: start the processes with torchrun, srun or mpirun"},
       {"default_scope", "remove it: types are known by their plain names"},

@@ -1,19 +1,16 @@
 #include "cli/config/hook_config.h"
-
-#include "cli/config/metric_config.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "core/hook_list.h"
-#include "base/log.h"
-#include "base/detail/nearest.h"
-#include "core/trainer.h"
-#include "hooks/default_hooks.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/config/metric_config.h"
+#include "core/hook_list.h"
+#include "core/trainer.h"
+#include "hooks/default_hooks.h"
 
 namespace duet {
 
@@ -85,7 +82,8 @@ bool drives_schedules(const ConfigNode& hook, const std::string& otherwise) {
   return !hook.is_null() && hook.find<std::string>("type").value_or(otherwise) == "ParamSchedulerHook";
 }
 
-// Schedules would be without effect, and nothing would say so. A user's type in the place of the default one may drive them.
+// Schedules would be without effect, and nothing would say so. A user's type in the place of the default one may drive
+// them.
 void check_schedules_have_a_hook(const ConfigNode& root, const HookLists& lists) {
   if (root.child("param_scheduler").is_empty()) return;
   for (const std::string& key : all_keys(lists.default_hooks)) {
@@ -98,9 +96,10 @@ void check_schedules_have_a_hook(const ConfigNode& root, const HookLists& lists)
   const std::string type = place.is_null() ? "" : place.need<std::string>("type");
   if (!type.empty() && builtin_types().count(type) == 0) return;
   lists.default_hooks.fail(
-      "param_scheduler", c10::str("is ", type.empty() ? "null" : "of type " + type,
-                                  ", which would leave the schedules of param_scheduler without effect; remove one, or add a "
-                                  "ParamSchedulerHook"));
+      "param_scheduler",
+      c10::str("is ", type.empty() ? "null" : "of type " + type,
+               ", which would leave the schedules of param_scheduler without effect; remove one, or add a "
+               "ParamSchedulerHook"));
 }
 
 }  // namespace

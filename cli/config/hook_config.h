@@ -1,13 +1,12 @@
 #pragma once
 
-#include "config_options.h"
-#include "../registry.h"
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+#include "cli/config/config_options.h"
+#include "cli/registry.h"
 
 namespace duet {
 

@@ -61,7 +61,8 @@ std::unique_ptr<PredictionWriterHook> prediction_writer(ConfigNode& node, HookCo
 void register_custom_hook_types() {
   register_hook("EMAHook", ema, AnyOptions(EMAHookOptions()));
   register_hook("EarlyStoppingHook", early_stopping, AnyOptions(EarlyStoppingHookOptions()));
-  register_hook("EmptyCacheHook", with_options<EmptyCacheHook, EmptyCacheHookOptions>, AnyOptions(EmptyCacheHookOptions()));
+  register_hook("EmptyCacheHook", with_options<EmptyCacheHook, EmptyCacheHookOptions>,
+                AnyOptions(EmptyCacheHookOptions()));
   register_hook("SyncBuffersHook", without_options<SyncBuffersHook>);
   register_hook("NaNGuardHook", with_options<NaNGuardHook, NaNGuardHookOptions>, AnyOptions(NaNGuardHookOptions()));
   register_hook("ProfilerHook", profiler, AnyOptions(ProfilerHookOptions()));

@@ -1,11 +1,10 @@
-#include "cli/config/hook_config.h"
-
 #include "base/log.h"
+#include "cli/config/hook_config.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/detail/iter_timer_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "hooks/detail/runtime_info_hook.h"
+#include "hooks/param_scheduler_hook.h"
 #include "hooks/visualization_hook.h"
 
 namespace duet {
@@ -30,7 +29,9 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   const bool is_auto = options.save_best == "auto";
   options.save_best = best_metric(node, options.save_best, context);
   node.reject_unknown();
-  if (options.max_keep == 0) node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts", "is 0, expected at least 1, or -1 to keep all");
+  if (options.max_keep == 0)
+    node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts",
+              "is 0, expected at least 1, or -1 to keep all");
   options.validate();
   // The hook finds the same, and says so. The loss is named: to the hook it is what there is besides the metrics.
   if (is_auto && options.save_best != "loss") options.save_best = "auto";

@@ -1,10 +1,9 @@
-#include "cli/config/hook_config.h"
-#include "base/error.h"
-#include "base/detail/parse_number.h"
-#include "base/detail/nearest.h"
-#include "hooks/logger_hook.h"
-
 #include <algorithm>
+#include "base/detail/nearest.h"
+#include "base/detail/parse_number.h"
+#include "base/error.h"
+#include "cli/config/hook_config.h"
+#include "hooks/logger_hook.h"
 
 namespace duet {
 

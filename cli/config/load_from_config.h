@@ -1,9 +1,8 @@
 #pragma once
 
-#include "config_options.h"
-#include "../../checkpoint/weights_file.h"
-
 #include <optional>
+#include "checkpoint/weights_file.h"
+#include "cli/config/config_options.h"
 
 namespace duet {
 

@@ -1,15 +1,13 @@
 #include "cli/config/loop_config.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/detail/parse_number.h"
-#include "cli/config/config_options.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/detail/parse_number.h"
+#include "cli/config/config_options.h"
 
 namespace duet {
 

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "config.h"
-#include "../../data/data_source.h"
-#include "../../core/trainer.h"
-
 #include <cstdint>
 #include <string>
+#include "cli/config/config.h"
+#include "core/trainer.h"
+#include "data/data_source.h"
 
 namespace duet {
 
@@ -17,7 +16,8 @@ struct BatchLimit {
   double share = 0;   // 0: no share
   int64_t most = 0;   // what either comes to is cut to this; 0: it is not
 
-  // As a count, cut to `most`; 0: no limit. Throws ConfigError for a share of a number that is not known, or if it is not one batch.
+  // As a count, cut to `most`; 0: no limit. Throws ConfigError for a share of a number that is not known, or if it is
+  // not one batch.
   int64_t batches_of(const DataSource& data) const;
 
  private:

@@ -1,19 +1,17 @@
 #include "cli/config/metric_config.h"
-
+#include <algorithm>
+#include <map>
+#include <memory>
+#include "base/detail/nearest.h"
+#include "base/error.h"
 #include "cli/config/config_options.h"
 #include "cli/registry.h"
-#include "base/error.h"
+#include "core/trainer.h"
 #include "metrics/accuracy.h"
 #include "metrics/confusion_matrix.h"
 #include "metrics/f1.h"
 #include "metrics/iou_metric.h"
 #include "metrics/perplexity.h"
-#include "base/detail/nearest.h"
-#include "core/trainer.h"
-
-#include <algorithm>
-#include <map>
-#include <memory>
 
 namespace duet {
 
@@ -27,9 +25,10 @@ std::unique_ptr<Metric> with_options(ConfigNode& node) {
 struct PerplexityOptions {
   std::string loss = "loss";
   static const OptionFields& fields() {
-    static const OptionFields kFields = OptionFields::of<PerplexityOptions>("Perplexity", [](const FieldAdder<PerplexityOptions>& add) {
-      add("loss", &PerplexityOptions::loss, "the output that holds the mean negative log-likelihood");
-    });
+    static const OptionFields kFields =
+        OptionFields::of<PerplexityOptions>("Perplexity", [](const FieldAdder<PerplexityOptions>& add) {
+          add("loss", &PerplexityOptions::loss, "the output that holds the mean negative log-likelihood");
+        });
     return kFields;
   }
 };
@@ -85,7 +84,8 @@ std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& no
 // mistake of the config and not of the data.
 class ConfiguredMetric : public Metric {
  public:
-  ConfiguredMetric(std::unique_ptr<Metric> metric, ConfigNode node) : metric_(std::move(metric)), node_(std::move(node)) {}
+  ConfiguredMetric(std::unique_ptr<Metric> metric, ConfigNode node)
+      : metric_(std::move(metric)), node_(std::move(node)) {}
 
   std::vector<std::string> names() const override { return metric_->names(); }
   void reset() override { metric_->reset(); }
@@ -119,7 +119,8 @@ void register_builtin_metrics() {
   register_metric("Accuracy", with_options<Accuracy, AccuracyOptions>, AnyOptions(AccuracyOptions()));
   register_metric("IoUMetric", with_options<IoUMetric, IoUMetricOptions>, AnyOptions(IoUMetricOptions()));
   register_metric("F1", with_options<F1, F1Options>, AnyOptions(F1Options()));
-  register_metric("ConfusionMatrix", with_options<ConfusionMatrix, ConfusionMatrixOptions>, AnyOptions(ConfusionMatrixOptions()));
+  register_metric("ConfusionMatrix", with_options<ConfusionMatrix, ConfusionMatrixOptions>,
+                  AnyOptions(ConfusionMatrixOptions()));
   register_metric("Perplexity", perplexity, AnyOptions(PerplexityOptions()));
   register_metric("MeanLoss", mean_loss);
 }

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "config.h"
-
 #include <string>
 #include <vector>
+#include "cli/config/config.h"
 
 namespace duet {
 

@@ -1,14 +1,12 @@
 #include "cli/config/optim_config.h"
-
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_options.h"
-#include "cli/config/param_group_config.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "cli/config/config_options.h"
+#include "cli/config/param_group_config.h"
 
 namespace duet {
 
@@ -18,7 +16,8 @@ constexpr double kHuge = std::numeric_limits<double>::max();
 
 std::optional<ClipGrad> read_clip_grad(const ConfigNode& node) {
   if (!node.exists() || node.is_null()) return std::nullopt;
-  const std::string type = node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value"});
+  const std::string type =
+      node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value"});
   if (type == "value") return read_options<ClipValue>(node);
   return read_options<ClipNorm>(node);
 }
@@ -37,14 +36,16 @@ bool has_key(const ConfigNode& node, const std::string& key) {
 
 // mmengine's AmpOptimWrapper is `amp` under another name: float16 unless its `dtype` says otherwise.
 std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
-  const bool wrapper = node.read_choice("type", "OptimWrapper", {"OptimWrapper", "AmpOptimWrapper"}) == "AmpOptimWrapper";
+  const bool wrapper =
+      node.read_choice("type", "OptimWrapper", {"OptimWrapper", "AmpOptimWrapper"}) == "AmpOptimWrapper";
   if (!wrapper) {
     const std::string name = node.read<std::string>("amp", "off");
     return amp_type(node, "amp", name);
   }
   if (has_key(node, "amp")) {
-    node.fail("type", "is AmpOptimWrapper beside amp, expected one of the two; remove amp and name the precision as dtype, or "
-                      "remove type");
+    node.fail("type",
+              "is AmpOptimWrapper beside amp, expected one of the two; remove amp and name the precision as dtype, or "
+              "remove type");
   }
   const std::string name = node.read<std::string>("dtype", "float16");
   const auto dtype = amp_type(node, "dtype", name);
@@ -52,7 +53,8 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
   return dtype;
 }
 
-// "dynamic" says what float16 does anyway and nothing to the others; a number or a map asks for scaling in any precision.
+// "dynamic" says what float16 does anyway and nothing to the others; a number or a map asks for scaling in any
+// precision.
 std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::optional<at::ScalarType> amp) {
   const ConfigNode scale = node.child("loss_scale");
   if (scale.kind() == ConfigNode::Kind::kMap) return read_all_options<LossScaleOptions>(scale);
@@ -77,7 +79,8 @@ const OptionFields& optim_wrapper_fields() {
     add.key("dtype", "float16, bfloat16", "of an AmpOptimWrapper", "float16");
     add.key("loss_scale", "dynamic or number", "of float16; a map: how it moves", "dynamic");
     add("non_finite", &O::non_finite, "what a step with inf or NaN does", {"apply", "skip", "raise"});
-    add.key("constructor", join(registered_optim_wrapper_constructors()), "puts parameters into groups", "DefaultOptimWrapperConstructor");
+    add.key("constructor", join(registered_optim_wrapper_constructors()), "puts parameters into groups",
+            "DefaultOptimWrapperConstructor");
   });
   return kFields;
 }
@@ -91,8 +94,9 @@ void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {
   options.param_groups = read_param_groups(node);
   if (has_key(node, "accumulative_counts")) {
     const auto counts = node.need<int64_t>("accumulative_counts");
-    node.fail("accumulative_counts", c10::str("is ", counts, ", which is set for the whole loop here; write trainer: {accumulate: ",
-                                              counts, "} instead"));
+    node.fail("accumulative_counts",
+              c10::str("is ", counts, ", which is set for the whole loop here; write trainer: {accumulate: ", counts,
+                       "} instead"));
   }
   node.located([&] { options.step().validate(); });
 }

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "config.h"
-#include "../../core/trainer_options.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "cli/config/config.h"
+#include "core/trainer_options.h"
 
 namespace duet {
 

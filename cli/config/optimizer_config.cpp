@@ -9,7 +9,8 @@ OptimizerOptions read_optimizer(const ConfigNode& node) {
   for (const std::string& name : registered_optimizers()) types.push_back(name);
   const std::string type = node.read_choice("type", "AdamW", types);
   std::optional<OptimizerKind> own = make_optimizer_kind(node, type);
-  OptimizerOptions options = own ? OptimizerOptions(std::make_shared<const OptimizerKind>(std::move(*own))) : OptimizerOptions::of_type(type);
+  OptimizerOptions options =
+      own ? OptimizerOptions(std::make_shared<const OptimizerKind>(std::move(*own))) : OptimizerOptions::of_type(type);
   if (options.own_kind() == nullptr) read_fields(node, options.fields(), options.mutable_data());
   node.located([&] { options.validate(); });
   return options;

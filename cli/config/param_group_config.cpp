@@ -1,16 +1,14 @@
 #include "cli/config/param_group_config.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "cli/config/config_options.h"
-#include "base/detail/nearest.h"
-#include "optim/groups/layer_decay.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "cli/config/config_options.h"
+#include "optim/groups/layer_decay.h"
 
 namespace duet {
 

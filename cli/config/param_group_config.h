@@ -1,12 +1,11 @@
 #pragma once
 
-#include "config.h"
-#include "../../optim/groups/paramwise.h"
-
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../../optim/groups/paramwise.h"
+#include "config.h"
 
 namespace duet {
 

@@ -1,14 +1,12 @@
 #include "cli/config/run_config.h"
-
-#include <c10/util/StringUtil.h>
-#include "cli/config/config_options.h"
-#include "cli/config/distributed_config.h"
-#include "base/device.h"
-#include "base/error.h"
-#include "base/detail/nearest.h"
-
 #include <algorithm>
 #include <limits>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/device.h"
+#include "base/error.h"
+#include "cli/config/config_options.h"
+#include "cli/config/distributed_config.h"
 
 namespace duet {
 
@@ -53,7 +51,9 @@ const OptionFields& RunConfig::fields() {
     add("work_dir", &O::work_dir, "where everything is written");
     add("mode", &O::mode, "how steps are run").one_of({"eager", "graph"});
     add("seed", &O::seed, "of weights, data order and dropout").in(between(0, 9.2e18));
-    add("device", [](O& o) -> auto& { return o.trainer.device; }, "what it runs on").called("auto, cpu, cuda, cuda:<index>");
+    add(
+        "device", [](O& o) -> auto& { return o.trainer.device; }, "what it runs on")
+        .called("auto, cpu, cuda, cuda:<index>");
   });
   return kFields;
 }

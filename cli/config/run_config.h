@@ -1,20 +1,19 @@
 #pragma once
 
-#include "config.h"
-#include "hook_config.h"
-#include "loop_config.h"
-#include "load_from_config.h"
-#include "metric_config.h"
-#include "optim_config.h"
-#include "schedule_config.h"
-#include "../../distributed/init_distributed.h"
-#include "../../data/data_loader.h"
-#include "../../graph/graph_options.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+#include "cli/config/config.h"
+#include "cli/config/hook_config.h"
+#include "cli/config/load_from_config.h"
+#include "cli/config/loop_config.h"
+#include "cli/config/metric_config.h"
+#include "cli/config/optim_config.h"
+#include "cli/config/schedule_config.h"
+#include "data/data_loader.h"
+#include "distributed/init_distributed.h"
+#include "graph/graph_options.h"
 
 namespace duet {
 
@@ -39,12 +38,12 @@ struct RunConfig {
   std::optional<DataConfig> train, val, test, predict;
   TrainerOptions trainer;  // loop.work_dir and device included, loop's limits on batches not
   BatchLimits limits;
-  int64_t dry_run = 0;     // steps of a run that only tries everything out; 0: a real one
+  int64_t dry_run = 0;  // steps of a run that only tries everything out; 0: a real one
   GraphOptions graph;
   ConnectOptions connect;
-  Launch launch;           // of a command that several processes may run together
+  Launch launch;  // of a command that several processes may run together
   std::vector<ScheduleConfig> schedules;
-  HookLists hooks;  // checked when they are built
+  HookLists hooks;                         // checked when they are built
   std::vector<MetricConfig> metrics;       // evaluator
   std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
   bool scratch = false;                    // work_dir is thrown away after the run

@@ -1,14 +1,12 @@
 #include "cli/config/schedule_config.h"
-
+#include <map>
+#include <string>
 #include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
 #include "cli/config/config_options.h"
 #include "cli/config/metric_config.h"
 #include "cli/optim_registry.h"
-#include "base/detail/nearest.h"
-#include "optim/schedules/detail/schedule_curve.h"
-
-#include <map>
-#include <string>
+#include "optim/schedules/schedule_curve.h"
 
 namespace duet {
 
@@ -47,8 +45,9 @@ TypeName type_of(const ConfigNode& node) {
     known.push_back(name);
     all.push_back(name);
   }
-  node.fail_value("type", c10::str("a schedule; known: ", join(known),
-                                   ", each also with LR, Momentum or ParamScheduler at the end", did_you_mean(type, all)));
+  node.fail_value(
+      "type", c10::str("a schedule; known: ", join(known), ", each also with LR, Momentum or ParamScheduler at the end",
+                       did_you_mean(type, all)));
 }
 
 ScheduleConfig read_schedule(const ConfigNode& node) {
@@ -95,8 +94,7 @@ void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vec
   }
 }
 
-std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules,
-                                               int64_t steps_per_epoch) {
+std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t steps_per_epoch) {
   std::vector<ScheduleOptions> resolved;
   for (const ScheduleConfig& schedule : schedules) {
     if (schedule.options.by_epoch && steps_per_epoch <= 0) {

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "config.h"
-#include "../../optim/schedules/schedule.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "cli/config/config.h"
+#include "optim/schedules/schedule.h"
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <ATen/ops/cross_entropy_loss.h>
-#include "../../core/detail/counted_targets.h"
-#include "../../core/module_task.h"
-
 #include <memory>
+#include <ATen/ops/cross_entropy_loss.h>
+#include "core/detail/counted_targets.h"
+#include "core/module_task.h"
 
 namespace duet {
 

@@ -1,5 +1,6 @@
 #include "cli/zoo/encoder_decoder.h"
-
+#include <string>
+#include <utility>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/dropout.h>
@@ -10,17 +11,14 @@
 #include <ATen/ops/pixel_shuffle.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/upsample_nearest2d.h>
-#include "cli/zoo/model_options.h"
-#include "core/detail/counted_targets.h"
-#include "core/module_task.h"
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-
-#include <string>
-#include <utility>
+#include "cli/zoo/model_options.h"
+#include "core/detail/counted_targets.h"
+#include "core/module_task.h"
 
 namespace duet {
 
@@ -39,8 +37,8 @@ const OptionFields& EncoderDecoderOptions::fields() {
       require<ConfigError>(o.patch_size % 2 == 0,
                            c10::str("[EncoderDecoder] patch_size is ", o.patch_size, ", expected an even number"));
       if (!o.channels.empty() && o.channels.size() <= 4 && o.channels.size() == o.depths.size()) return;
-      throw ConfigError(c10::str("[EncoderDecoder] channels has ", o.channels.size(), " entries and depths ", o.depths.size(),
-                                 ", expected as many, 1 to 4: one for each stage"));
+      throw ConfigError(c10::str("[EncoderDecoder] channels has ", o.channels.size(), " entries and depths ",
+                                 o.depths.size(), ", expected as many, 1 to 4: one for each stage"));
     });
   });
   return kFields;

@@ -1,15 +1,13 @@
 #include "cli/zoo/fashion_mnist.h"
-
-#include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
-#include "data/detail/dataset_check.h"
-#include "base/error.h"
-#include "io/idx.h"
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "data/detail/dataset_check.h"
+#include "io/idx.h"
 
 namespace duet {
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../../base/options.h"
-#include "../../data/dataset.h"
-
 #include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "../../base/options.h"
+#include "../../data/dataset.h"
 
 namespace duet {
 

@@ -1,14 +1,12 @@
 #include "cli/zoo/fashion_scenes.h"
-
-#include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
-#include "data/detail/dataset_check.h"
-#include "cli/zoo/scene_canvas.h"
-#include "base/error.h"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "cli/zoo/scene_canvas.h"
+#include "data/detail/dataset_check.h"
 
 namespace duet {
 
@@ -32,10 +30,12 @@ const OptionFields& FashionScenesOptions::fields() {
     add("std", &O::std, "of the grey levels").in(above(0)).expects("a number above 0");
     add.rule([](const O& o) {
       if (o.size.size() != 2) {
-        throw ConfigError(c10::str("[FashionScenes] found size with ", o.size.size(), " numbers, expected height and width; correct 'size'"));
+        throw ConfigError(c10::str("[FashionScenes] found size with ", o.size.size(),
+                                   " numbers, expected height and width; correct 'size'"));
       }
       if (o.max_scale >= o.min_scale) return;
-      throw ConfigError(c10::str("[FashionScenes] max_scale is ", o.max_scale, ", expected ", o.min_scale, " (min_scale) to 16"));
+      throw ConfigError(
+          c10::str("[FashionScenes] max_scale is ", o.max_scale, ", expected ", o.min_scale, " (min_scale) to 16"));
     });
   });
   return kFields;

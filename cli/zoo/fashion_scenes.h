@@ -1,12 +1,11 @@
 #pragma once
 
-#include "../../base/options.h"
-#include "../../data/dataset.h"
-#include "fashion_mnist.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "../../base/options.h"
+#include "../../data/dataset.h"
+#include "fashion_mnist.h"
 
 namespace duet {
 
@@ -14,18 +13,18 @@ struct SceneCanvas;
 
 struct FashionScenesOptions {
   std::string root = "/usr/share/datasets/fashion-mnist";  // IDX files of Fashion-MNIST, or of any set of that form
-  std::string split = "train";             // whose images the scenes show; or "test"
-  int64_t length = 10000;                  // scenes
-  int64_t seed = 0;                        // other scenes of the same images
-  std::vector<int64_t> size = {64, 64};    // height and width of a scene
-  int64_t max_objects = 3;                 // a scene shows 1 to this many, later ones on top
-  double min_scale = 0.9, max_scale = 1.5;   // of an object, drawn for each
-  bool flip = true;                        // left and right, every other object
-  double threshold = 0.1;                  // an image's pixels above it are the object, of grey levels in [0, 1)
-  double noise = 0.05;                     // width of the uniform noise over a scene, >= 0
-  bool ignore_rim = false;                 // marks the pixels that touch an object as 255
-  bool normalize = true;                   // (x - mean) / std; else grey levels in [0, 1]
-  double mean = 0.325, std = 0.21;         // of scenes with the values above
+  std::string split = "train";                             // whose images the scenes show; or "test"
+  int64_t length = 10000;                                  // scenes
+  int64_t seed = 0;                                        // other scenes of the same images
+  std::vector<int64_t> size = {64, 64};                    // height and width of a scene
+  int64_t max_objects = 3;                                 // a scene shows 1 to this many, later ones on top
+  double min_scale = 0.9, max_scale = 1.5;                 // of an object, drawn for each
+  bool flip = true;                                        // left and right, every other object
+  double threshold = 0.1;           // an image's pixels above it are the object, of grey levels in [0, 1)
+  double noise = 0.05;              // width of the uniform noise over a scene, >= 0
+  bool ignore_rim = false;          // marks the pixels that touch an object as 255
+  bool normalize = true;            // (x - mean) / std; else grey levels in [0, 1]
+  double mean = 0.325, std = 0.21;  // of scenes with the values above
 
   static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.

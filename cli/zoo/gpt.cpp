@@ -1,21 +1,19 @@
 #include "cli/zoo/gpt.h"
-
+#include <cmath>
+#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include "cli/zoo/model_options.h"
-#include "core/detail/counted_targets.h"
-#include "core/module_task.h"
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
-
-#include <cmath>
-#include <vector>
+#include "cli/zoo/model_options.h"
+#include "core/detail/counted_targets.h"
+#include "core/module_task.h"
 
 namespace duet {
 
@@ -54,9 +52,8 @@ class Attention : public torch::nn::Module {
     const auto by_head = [&](const at::Tensor& part) {
       return part.view({samples, length, heads_, width / heads_}).transpose(1, 2);
     };
-    const at::Tensor mixed =
-        at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]), {},
-                                         is_training() ? dropout_ : 0.0, /*is_causal=*/true);
+    const at::Tensor mixed = at::scaled_dot_product_attention(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]),
+                                                              {}, is_training() ? dropout_ : 0.0, /*is_causal=*/true);
     return residual_dropout_->forward(out_->forward(mixed.transpose(1, 2).reshape({samples, length, width})));
   }
 
@@ -160,9 +157,7 @@ class GptTask : public Task {
     return {at::cross_entropy_loss(logits.flatten(0, 1), batch["target"].flatten()), {}};
   }
 
-  double weight(const Batch& batch) const override {
-    return static_cast<double>(counted_targets(batch["target"]));
-  }
+  double weight(const Batch& batch) const override { return static_cast<double>(counted_targets(batch["target"])); }
 
   NamedTensors predict(const Batch& batch) override { return {{"prediction", model_->forward(batch["input"])}}; }
 

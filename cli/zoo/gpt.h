@@ -1,9 +1,8 @@
 #pragma once
 
-#include "../../base/options.h"
-
 #include <cstdint>
 #include <memory>
+#include "../../base/options.h"
 
 namespace duet {
 
@@ -13,9 +12,9 @@ struct GptOptions {
   int64_t vocab_size = 0;  // in a config, 0 asks the training data; make_gpt needs the number
   int64_t n_layer = 4;
   int64_t n_head = 4;
-  int64_t n_embd = 128;    // a multiple of n_head
-  int64_t context = 64;    // longest sequence
-  double dropout = 0.1;    // after the embeddings, in attention, after each residual branch; in [0, 1)
+  int64_t n_embd = 128;  // a multiple of n_head
+  int64_t context = 64;  // longest sequence
+  double dropout = 0.1;  // after the embeddings, in attention, after each residual branch; in [0, 1)
 
   static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.

@@ -1,10 +1,9 @@
 #include "cli/zoo/mlp.h"
-
 #include <ATen/ops/relu.h>
-#include "cli/zoo/classifier.h"
-#include "cli/zoo/model_options.h"
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include "cli/zoo/classifier.h"
+#include "cli/zoo/model_options.h"
 
 namespace duet {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "../../base/error.h"
-#include "../../base/options.h"
+#include "base/error.h"
+#include "base/options.h"
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "cli/zoo/scene_canvas.h"
-
 #include <algorithm>
 #include <cmath>
 

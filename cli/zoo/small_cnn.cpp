@@ -1,13 +1,12 @@
 #include "cli/zoo/small_cnn.h"
-
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
-#include "cli/zoo/classifier.h"
-#include "cli/zoo/model_options.h"
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include "cli/zoo/classifier.h"
+#include "cli/zoo/model_options.h"
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "../../base/options.h"
-
 #include <cstdint>
 #include <memory>
 #include <vector>
+#include "../../base/options.h"
 
 namespace duet {
 
@@ -13,9 +12,9 @@ class Task;
 struct SmallCnnOptions {
   int64_t num_classes = 10;
   int64_t in_channels = 1;
-  int64_t image_size = 28;                 // height and width of the images
+  int64_t image_size = 28;                   // height and width of the images
   std::vector<int64_t> channels = {16, 32};  // one convolution block each; every block halves the image
-  double dropout = 0.1;                    // before the linear layer, in [0, 1)
+  double dropout = 0.1;                      // before the linear layer, in [0, 1)
 
   static const OptionFields& fields();
   // Throws ConfigError naming the field and its range.

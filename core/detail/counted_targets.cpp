@@ -1,10 +1,8 @@
 #include "core/detail/counted_targets.h"
-
+#include <algorithm>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/sum.h>
 #include <c10/core/ScalarType.h>
-
-#include <algorithm>
 
 namespace duet {
 

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 

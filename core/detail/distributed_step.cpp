@@ -1,12 +1,10 @@
 #include "core/detail/distributed_step.h"
-
+#include <iterator>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "core/train_step.h"
 #include "distributed/detail/layout_hash.h"
 #include "distributed/detail/same_model.h"
-#include "core/train_step.h"
-
-#include <iterator>
 
 namespace duet {
 
@@ -23,7 +21,7 @@ const DistributedOptions& with_same_model(Task& task, const DistributedOptions& 
 }  // namespace
 
 DistributedStep::DistributedStep(Task& task, const NamedTensors& parameters, const ParamGroups& groups,
-                                     at::Device device, const TrainStepOptions& options, const HyperParameters& numbers)
+                                 at::Device device, const TrainStepOptions& options, const HyperParameters& numbers)
     : task_(task),
       broadcasts_buffers_(options.distributed.broadcast_buffers),
       communicator_(with_same_model(task, options.distributed).communicator),

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "distributed/communicator.h"
-#include "core/task.h"
-#include "core/step_observer.h"
-#include "distributed/detail/buffer_broadcast.h"
-#include "distributed/distributed_options.h"
-#include "distributed/detail/gradient_reducer.h"
 #include "core/detail/same_settings.h"
+#include "core/step_observer.h"
+#include "core/task.h"
+#include "distributed/communicator.h"
+#include "distributed/detail/buffer_broadcast.h"
+#include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
+#include "distributed/distributed_options.h"
 
 namespace duet {
 
@@ -17,7 +17,7 @@ class DistributedStep {
  public:
   // Throws ConfigError on every rank if the ranks' models, options, groups or numbers differ.
   DistributedStep(Task& task, const NamedTensors& parameters, const ParamGroups& groups, at::Device device,
-                    const TrainStepOptions& options, const HyperParameters& numbers);
+                  const TrainStepOptions& options, const HyperParameters& numbers);
 
   // See TrainStep. A layout is the same on all ranks before the first step.
   uint64_t fingerprint() const;

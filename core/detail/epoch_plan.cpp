@@ -1,11 +1,8 @@
 #include "core/detail/epoch_plan.h"
-
+#include <algorithm>
+#include <c10/util/StringUtil.h>
 #include "base/log.h"
 #include "core/detail/rank_sync.h"
-
-#include <c10/util/StringUtil.h>
-
-#include <algorithm>
 
 namespace duet {
 
@@ -53,10 +50,11 @@ int64_t EpochPlan::next_micro_batches() const {
 }
 
 void EpochPlan::warn_of_other_epochs() const {
-  log_warning(c10::str("[BaseTrainer] the ", progress_.step, " steps so far are not those of epochs of ",
-                       progress_.steps_per_epoch, " steps, as they come from here on (another number of ranks, ",
-                       "batch_size, accumulate or limit, or steps outside of epochs): schedules and hooks that count in ",
-                       "epochs take all epochs for such; prefer to keep the global batch, or let them count in steps"));
+  log_warning(
+      c10::str("[BaseTrainer] the ", progress_.step, " steps so far are not those of epochs of ",
+               progress_.steps_per_epoch, " steps, as they come from here on (another number of ranks, ",
+               "batch_size, accumulate or limit, or steps outside of epochs): schedules and hooks that count in ",
+               "epochs take all epochs for such; prefer to keep the global batch, or let them count in steps"));
 }
 
 }  // namespace duet

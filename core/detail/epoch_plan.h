@@ -1,10 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include "core/loop_options.h"
 #include "core/train_context.h"
 #include "data/data_source.h"
-
-#include <cstdint>
 
 namespace duet {
 

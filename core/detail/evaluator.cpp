@@ -1,5 +1,7 @@
 #include "core/detail/evaluator.h"
-
+#include <optional>
+#include <utility>
+#include <ATen/core/grad_mode.h>
 #include "base/detail/checked_indices.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -7,11 +9,6 @@
 #include "core/detail/rank_sync.h"
 #include "core/detail/time_limit.h"
 #include "core/hook_list.h"
-
-#include <ATen/core/grad_mode.h>
-
-#include <optional>
-#include <utility>
 
 namespace duet {
 
@@ -21,10 +18,10 @@ struct PassPoints {
   HookPoint before, before_epoch, before_iter, after_iter, after_epoch, after;
 };
 
-constexpr PassPoints kVal = {HookPoint::kBeforeVal, HookPoint::kBeforeValEpoch, HookPoint::kBeforeValIter,
-                             HookPoint::kAfterValIter, HookPoint::kAfterValEpoch, HookPoint::kAfterVal};
-constexpr PassPoints kTest = {HookPoint::kBeforeTest, HookPoint::kBeforeTestEpoch, HookPoint::kBeforeTestIter,
-                              HookPoint::kAfterTestIter, HookPoint::kAfterTestEpoch, HookPoint::kAfterTest};
+constexpr PassPoints kVal = {HookPoint::kBeforeVal,    HookPoint::kBeforeValEpoch, HookPoint::kBeforeValIter,
+                             HookPoint::kAfterValIter, HookPoint::kAfterValEpoch,  HookPoint::kAfterVal};
+constexpr PassPoints kTest = {HookPoint::kBeforeTest,    HookPoint::kBeforeTestEpoch, HookPoint::kBeforeTestIter,
+                              HookPoint::kAfterTestIter, HookPoint::kAfterTestEpoch,  HookPoint::kAfterTest};
 constexpr PassPoints kPredict = {HookPoint::kBeforePredict,     HookPoint::kBeforePredictEpoch,
                                  HookPoint::kBeforePredictIter, HookPoint::kAfterPredictIter,
                                  HookPoint::kAfterPredictEpoch, HookPoint::kAfterPredict};
@@ -182,7 +179,12 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
     if (sink) sink(batch, outputs);
     return outputs;
   };
-  run({.name = "predict", .points = kPredict, .limit = limits_.prediction, .all_ranks_take_part = false, .visit = visit}, data);
+  run({.name = "predict",
+       .points = kPredict,
+       .limit = limits_.prediction,
+       .all_ranks_take_part = false,
+       .visit = visit},
+      data);
 }
 
 }  // namespace duet

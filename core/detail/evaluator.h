@@ -1,13 +1,12 @@
 #pragma once
 
-#include "core/train_context.h"
-#include "data/data_source.h"
-#include "metrics/metric.h"
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+#include "core/train_context.h"
+#include "data/data_source.h"
+#include "metrics/metric.h"
 
 namespace duet {
 
@@ -38,8 +37,8 @@ class Evaluator {
   // Its results are called "<prefix>/<name>", or "<name>" without a prefix.
   void add_metric(std::unique_ptr<Metric> metric, std::string prefix);
 
-  // Fills in context.evaluation.metrics; then calls `on_results`, before any hook sees them. A pass that was cut short has
-  // no results. Throws ConfigError if two metrics give results of one name.
+  // Fills in context.evaluation.metrics; then calls `on_results`, before any hook sees them. A pass that was cut short
+  // has no results. Throws ConfigError if two metrics give results of one name.
   void evaluate(DataSource& data, Kind kind, const std::function<void()>& on_results = {});
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink);
 

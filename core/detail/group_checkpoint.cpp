@@ -1,5 +1,4 @@
 #include "core/detail/group_checkpoint.h"
-
 #include "distributed/communicator.h"
 
 namespace duet {

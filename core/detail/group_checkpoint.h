@@ -1,10 +1,9 @@
 #pragma once
 
-#include "checkpoint/checkpoint.h"
-#include "core/train_context.h"
-
 #include <string>
 #include <vector>
+#include "checkpoint/checkpoint.h"
+#include "core/train_context.h"
 
 namespace duet {
 

@@ -1,14 +1,11 @@
 #include "core/detail/micro_batch_reader.h"
-
-#include "base/error.h"
-#include "base/log.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "base/log.h"
 
 namespace duet {
 
@@ -65,9 +62,10 @@ double MicroBatchReader::weight_of(const Batch& batch, int64_t step) const {
 
 void MicroBatchReader::warn_of_weightless(const MicroBatches& micro_batches, int64_t step) {
   if (micro_batches.weightless == 0 || std::exchange(warned_of_weightless_, true)) return;
-  log_warning(c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ", step,
-                       " have weight 0 and are left out, as all others of this kind will be; this is said once. If that ",
-                       "is not meant, check Task::weight and the data"));
+  log_warning(
+      c10::str("[BaseTrainer] ", micro_batches.weightless, " of the micro-batches of step ", step,
+               " have weight 0 and are left out, as all others of this kind will be; this is said once. If that ",
+               "is not meant, check Task::weight and the data"));
 }
 
 }  // namespace duet

@@ -1,12 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
 #include "base/detail/device_copy.h"
 #include "core/step_observer.h"
 #include "core/task.h"
 #include "data/data_source.h"
-
-#include <cstdint>
-#include <vector>
 
 namespace duet {
 

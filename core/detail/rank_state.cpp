@@ -1,17 +1,15 @@
-#include "checkpoint/detail/checkpoint_format.h"
-#include "distributed/detail/gather_state.h"
-#include "distributed/detail/text_difference.h"
-#include "base/detail/xxh3.h"
-#include "base/log.h"
-#include "base/random.h"
-#include "base/detail/tensor_compare.h"
 #include "core/detail/rank_state.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <set>
 #include <sstream>
+#include <c10/util/StringUtil.h>
+#include "base/detail/tensor_compare.h"
+#include "base/detail/xxh3.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "checkpoint/detail/checkpoint_format.h"
+#include "distributed/detail/gather_state.h"
+#include "distributed/detail/text_difference.h"
 
 namespace duet {
 
@@ -91,8 +89,9 @@ void add_rank_state(StateDict& state, Task& task, Communicator& ranks) {
 StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
   const bool as_many = is_of_as_many(saved, ranks);
   if (ranks.is_main() && !as_many && !saved.part("buffers_ranks").tensors().empty()) {
-    log_info("[Checkpoint] it was saved by another number of ranks, each with buffers of its own: those of rank 0 are "
-             "used everywhere");
+    log_info(
+        "[Checkpoint] it was saved by another number of ranks, each with buffers of its own: those of rank 0 are "
+        "used everywhere");
   }
   if (ranks.is_main()) return saved;
   StateDict own = saved.without("random");

@@ -1,10 +1,9 @@
 #pragma once
 
+#include <string>
 #include "base/state_dict.h"
 #include "core/task.h"
 #include "distributed/communicator.h"
-
-#include <string>
 
 namespace duet {
 
@@ -15,8 +14,8 @@ namespace duet {
 // state. All ranks call it.
 void add_rank_state(StateDict& state, Task& task, Communicator& ranks);
 
-// The state of this rank in what add_rank_state() made. Saved by another number of ranks, all take rank 0's buffers, and
-// the generators of all ranks but 0 are seeded from rank 0's seed, the step and the rank.
+// The state of this rank in what add_rank_state() made. Saved by another number of ranks, all take rank 0's buffers,
+// and the generators of all ranks but 0 are seeded from rank 0's seed, the step and the rank.
 StateDict own_rank_state(const StateDict& saved, const Communicator& ranks);
 
 struct DifferentRank {

@@ -1,5 +1,8 @@
 #include "core/detail/rank_sync.h"
-
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <c10/util/StringUtil.h>
 #include "base/detail/tensor_compare.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -7,12 +10,6 @@
 #include "core/detail/same_data.h"
 #include "core/train_step.h"
 #include "distributed/detail/text_difference.h"
-
-#include <c10/util/StringUtil.h>
-
-#include <algorithm>
-#include <string>
-#include <utility>
 
 namespace duet {
 
@@ -31,8 +28,9 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const StepReport& said = all[rank];
     if (said.place != all[own].place) {
-      throw ConfigError(c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ", ranks_.rank(),
-                                 " after step ", context_.progress.step, ", expected all at the same; give every rank ",
+      throw ConfigError(c10::str("[Distributed] rank ", rank, " is at another place of the loop than rank ",
+                                 ranks_.rank(), " after step ", context_.progress.step,
+                                 ", expected all at the same; give every rank ",
                                  "the same limits, intervals, validation data and hooks"));
     }
     if (said.stops && decision.stopping_rank < 0) {
@@ -45,7 +43,8 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
     decision.same_layout = decision.same_layout && said.fingerprint == all[0].fingerprint;
     decision.epoch_steps = std::max(decision.epoch_steps, said.epoch_steps);
   }
-  const bool unknown = std::any_of(all.begin(), all.end(), [](const StepReport& said) { return said.epoch_steps == 0; });
+  const bool unknown =
+      std::any_of(all.begin(), all.end(), [](const StepReport& said) { return said.epoch_steps == 0; });
   if (unknown) decision.epoch_steps = 0;
   return decision;
 }
@@ -53,8 +52,11 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
 StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   own.samples_elsewhere = 0;
   const int64_t samples = own.samples();
-  const StepDecision decision = exchange({.place = SyncPlace::kBeforeStep, .micro_batches = own.fetched(), .weight = own.total,
-                                          .samples = samples, .fingerprint = step_.fingerprint()});
+  const StepDecision decision = exchange({.place = SyncPlace::kBeforeStep,
+                                          .micro_batches = own.fetched(),
+                                          .weight = own.total,
+                                          .samples = samples,
+                                          .fingerprint = step_.fingerprint()});
   if (stops_count && decision.stopping_rank >= 0) {
     adopt_stop(decision);
     return decision;
@@ -70,7 +72,8 @@ StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
 void RankSync::adopt_stop(const StepDecision& decision) {
   stop_agreed_ = true;
   const std::string reason = ranks_.broadcast(context_.control.stop_reason, decision.stopping_rank);
-  if (context_.control.stop_reason.empty()) context_.control.request_stop(c10::str("rank ", decision.stopping_rank, ": ", reason));
+  if (context_.control.stop_reason.empty())
+    context_.control.request_stop(c10::str("rank ", decision.stopping_rank, ": ", reason));
   context_.control.stop_outcome = decision.stop_outcome;
 }
 
@@ -110,7 +113,8 @@ namespace {
 std::string first_batch_of(const MicroBatches& micro_batches) {
   std::string lines;
   if (micro_batches.batches.empty()) return lines;
-  for (const auto& [name, tensor] : micro_batches.batches.front().items()) lines += name + " " + bits_hash(tensor) + "\n";
+  for (const auto& [name, tensor] : micro_batches.batches.front().items())
+    lines += name + " " + bits_hash(tensor) + "\n";
   return lines;
 }
 
@@ -123,8 +127,9 @@ void RankSync::warn_of_same_batches(const MicroBatches& own) {
   const std::vector<std::string> all = ranks_.all_gather(first_batch_of(own));
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
   if (!same || all[0].empty() || !ranks_.is_main()) return;
-  log_warning("[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "
-              "meant. Give every rank its part of the data, a DataLoader by means of a DistributedSampler");
+  log_warning(
+      "[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "
+      "meant. Give every rank its part of the data, a DataLoader by means of a DistributedSampler");
 }
 
 void RankSync::end_run() {
@@ -142,7 +147,8 @@ void RankSync::warn_of_drift() {
   if (parameter.empty()) return;
   warned_of_drift_ = true;
   if (!ranks_.is_main()) return;
-  log_warning(c10::str("[Distributed] after step ", context_.progress.step, " parameter '", parameter, "' of rank ", rank,
+  log_warning(c10::str("[Distributed] after step ", context_.progress.step, " parameter '", parameter, "' of rank ",
+                       rank,
                        " has other values than that of rank 0: something but the steps writes to it, or the ranks' ",
                        "processors compute differently. Let hooks write the same on all ranks"));
 }

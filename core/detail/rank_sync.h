@@ -1,15 +1,13 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+#include <c10/util/ArrayRef.h>
 #include "core/step_executor.h"
 #include "core/train_context.h"
 #include "data/data_source.h"
 #include "distributed/communicator.h"
 #include "metrics/metric.h"
-
-#include <c10/util/ArrayRef.h>
-
-#include <cstdint>
-#include <vector>
 
 namespace duet {
 
@@ -26,8 +24,8 @@ struct StepReport {
   int64_t micro_batches = 0;  // read for the step; 0: its data are used up
   double weight = 0;          // of these together
   int64_t samples = 0;
-  uint64_t fingerprint = 0;   // TrainStep::fingerprint()
-  int64_t epoch_steps = 0;    // kAtStart: of an epoch; 0: unknown
+  uint64_t fingerprint = 0;  // TrainStep::fingerprint()
+  int64_t epoch_steps = 0;   // kAtStart: of an epoch; 0: unknown
 };
 
 // What all ranks do then; the same everywhere.
@@ -38,7 +36,8 @@ struct StepDecision {
   double total_weight = 0;
   int64_t samples = 0;
   bool same_layout = true;
-  int64_t epoch_steps = 0;  // the longest of all ranks, since an epoch is over when no rank has anything left; 0: unknown
+  int64_t epoch_steps =
+      0;  // the longest of all ranks, since an epoch is over when no rank has anything left; 0: unknown
 };
 
 // What a trainer and those of the other ranks tell each other and agree on, on the host, all at the same places. In one
@@ -71,8 +70,8 @@ class RankSync {
   void check_data(const DataSource& data, const char* what);
   void sum_metrics(const std::vector<Metric*>& metrics, at::Device device);
   void set_patient(bool patient) { ranks_.set_patient(patient); }
-  // Steps leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it holds
-  // those of rank 0, and gradients are means over different models. Told once.
+  // Steps leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
+  // holds those of rank 0, and gradients are means over different models. Told once.
   void warn_of_drift();
   void fail(const std::string& reason) { ranks_.fail(reason); }
   // Who is done with everything still waits for one whose last hooks fail.

@@ -1,13 +1,11 @@
 #include "core/detail/run_state.h"
-
+#include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/random.h"
 #include "checkpoint/detail/load_transaction.h"
-#include "core/detail/tied_names.h"
 #include "core/hook_list.h"
+#include "core/tied_names.h"
 #include "core/train_step.h"
-
-#include <c10/util/StringUtil.h>
 
 namespace duet {
 
@@ -116,8 +114,9 @@ void RunState::attach(DataSource& data) {
     const char* const way_out =
         "; train on the source that the state was saved with, or take its weights alone with load_weights()";
     if (is_empty(data.state_dict())) {
-      throw CheckpointError(c10::str("[BaseTrainer] found a data source that keeps no position, expected one that goes on ",
-                                     "where training stopped", way_out));
+      throw CheckpointError(
+          c10::str("[BaseTrainer] found a data source that keeps no position, expected one that goes on ",
+                   "where training stopped", way_out));
     }
     try {
       data.load_state_dict(position_);

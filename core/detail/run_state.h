@@ -1,27 +1,27 @@
 #pragma once
 
-#include "base/state_dict.h"
-#include "core/train_context.h"
-#include "data/data_source.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
+#include "base/state_dict.h"
+#include "core/train_context.h"
+#include "data/data_source.h"
 
 namespace duet {
 
 class HookList;
 class TrainStep;
 
-// Everything that a bit-exact resume needs: weights, optimizer, random numbers, hooks, the position in the data, counters
-// and the latest loss. A trainer's checkpoint is its state_dict().
+// Everything that a bit-exact resume needs: weights, optimizer, random numbers, hooks, the position in the data,
+// counters and the latest loss. A trainer's checkpoint is its state_dict().
 class RunState : public Stateful {
  public:
   RunState(TrainStep& step, HookList& hooks, TrainContext& context) : step_(step), hooks_(hooks), context_(context) {}
 
   // Its tensors are the live ones, not copies.
   StateDict state_dict() const override;
-  // Of this rank. Throws CheckpointError for a state that does not fit, hooks' parts included; then nothing has changed.
+  // Of this rank. Throws CheckpointError for a state that does not fit, hooks' parts included; then nothing has
+  // changed.
   void load_state_dict(const StateDict& state) override;
 
   // Parameters and buffers by the task's names; live.

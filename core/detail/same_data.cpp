@@ -1,14 +1,12 @@
 #include "core/detail/same_data.h"
-
-#include <c10/util/StringUtil.h>
-#include "distributed/detail/same_on_all_ranks.h"
-#include "base/error.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "distributed/communicator.h"
 #include "data/data_source.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

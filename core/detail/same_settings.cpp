@@ -1,17 +1,15 @@
 #include "core/detail/same_settings.h"
-
-#include <c10/util/StringUtil.h>
-#include "distributed/detail/same_on_all_ranks.h"
-#include "base/error.h"
-#include "distributed/detail/layout_hash.h"
-#include "optim/optimizers/optimizer_options.h"
-#include "core/train_step.h"
-
 #include <atomic>
 #include <bit>
 #include <charconv>
 #include <string_view>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "core/train_step.h"
+#include "distributed/detail/layout_hash.h"
+#include "distributed/detail/same_on_all_ranks.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 
@@ -105,8 +103,7 @@ void SameSettings::note(std::size_t group, const std::string& name, double value
 }
 
 // A curve is known by its values at 0, 1, 2, 4, 8, ... applied steps.
-void SameSettings::note(const std::string& name, const HyperParameters::Curve& curve,
-                        const HyperParameters& numbers) {
+void SameSettings::note(const std::string& name, const HyperParameters::Curve& curve, const HyperParameters& numbers) {
   constexpr int64_t kLast = int64_t{1} << 24;
   Lines lines;
   for (std::size_t group = 0; group < numbers.group_count(); ++group) {
@@ -136,7 +133,8 @@ void SameSettings::agree(const std::string& options, const HyperParameters& numb
   for (const auto& [name, values] : curves_) own += c10::str(name, " follows a curve: yes\n", values);
   check_same_on_all_ranks<ConfigError>(*ranks_, own, [](const RankDifference& found) {
     return c10::str("[Distributed] rank ", found.rank, " trains with other settings than rank 0 (", found.there,
-                    "; on rank 0 ", found.on_first, "), expected the same everywhere; give all ranks the same options, ",
+                    "; on rank 0 ", found.on_first,
+                    "), expected the same everywhere; give all ranks the same options, ",
                     "let hooks set numbers on all of them, and step trainers in the same order");
   });
   hash_ = hash_with(0, static_cast<uint64_t>(trainer_));

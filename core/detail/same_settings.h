@@ -1,14 +1,13 @@
 #pragma once
 
-#include "distributed/communicator.h"
-#include "optim/hyper_parameters.h"
-#include "optim/groups/param_group.h"
-
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include "distributed/communicator.h"
+#include "optim/groups/param_group.h"
+#include "optim/hyper_parameters.h"
 
 namespace duet {
 
@@ -37,7 +36,7 @@ class SameSettings {
   void agree(const std::string& options, const HyperParameters& numbers);
 
   std::shared_ptr<Communicator> ranks_;
-  int64_t trainer_;  // how many others rank 0 had made before
+  int64_t trainer_;                                            // how many others rank 0 had made before
   std::map<std::pair<std::size_t, std::string>, double> set_;  // numbers that follow no curve
   std::map<std::string, std::string> curves_;                  // name -> some of its values
   uint64_t hash_ = 0;

@@ -1,5 +1,9 @@
 #include "core/detail/script_forward.h"
-
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -10,12 +14,6 @@
 #include <torch/csrc/jit/passes/peephole.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
-
-#include <algorithm>
-#include <functional>
-#include <optional>
-#include <unordered_map>
-#include <utility>
 
 namespace duet {
 
@@ -71,12 +69,9 @@ bool is_host_type(const c10::Type& type) {
     case c10::TypeKind::NumberType:
     case c10::TypeKind::NoneType:
     case c10::TypeKind::StringType:
-    case c10::TypeKind::DeviceObjType:
-      return true;
-    case c10::TypeKind::ListType:
-      return is_host_type(*type.containedType(0));
-    default:
-      return false;
+    case c10::TypeKind::DeviceObjType: return true;
+    case c10::TypeKind::ListType: return is_host_type(*type.containedType(0));
+    default: return false;
   }
 }
 

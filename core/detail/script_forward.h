@@ -1,9 +1,8 @@
 #pragma once
 
+#include <vector>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
-
-#include <vector>
 
 namespace duet {
 

@@ -1,8 +1,7 @@
-#include "optim/groups/model_info.h"
-#include <torch/csrc/jit/api/module.h>
-
 #include <algorithm>
 #include <array>
+#include <torch/csrc/jit/api/module.h>
+#include "optim/groups/model_info.h"
 
 namespace duet {
 

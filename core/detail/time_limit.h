@@ -1,10 +1,8 @@
 #pragma once
 
-#include "core/train_context.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <chrono>
+#include <c10/util/StringUtil.h>
+#include "core/train_context.h"
 
 namespace duet {
 

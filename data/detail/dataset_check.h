@@ -1,10 +1,9 @@
 #pragma once
 
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <cstdint>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 

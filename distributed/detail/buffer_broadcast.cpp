@@ -1,16 +1,14 @@
 #include "distributed/detail/buffer_broadcast.h"
-
+#include <algorithm>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/collective_ops.h"
-#include "distributed/detail/same_on_all_ranks.h"
 #include "base/error.h"
+#include "distributed/detail/collective_ops.h"
 #include "distributed/detail/each_element_once.h"
 #include "distributed/detail/layout_hash.h"
-
-#include <algorithm>
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "base/batch.h"
-#include "distributed/communicator.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+#include "base/batch.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

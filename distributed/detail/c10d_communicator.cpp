@@ -1,14 +1,4 @@
 #include "distributed/detail/c10d_communicator.h"
-
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/unbind.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "base/detail/error_text.h"
-#include "base/log.h"
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -17,6 +7,14 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/unbind.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+#include "base/detail/error_text.h"
+#include "base/error.h"
+#include "base/log.h"
 
 namespace duet {
 
@@ -88,8 +86,7 @@ struct C10dCommunicator::DeviceEnd {
 };
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
-                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts,
-                                   at::Device place)
+                                   std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts, at::Device place)
     : rank_(host->getRank()),
       world_size_(host->getSize()),
       place_(place),

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "distributed/communicator.h"
-#include "distributed/detail/peer_watch.h"
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <chrono>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include "distributed/communicator.h"
+#include "distributed/detail/peer_watch.h"
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "distributed/detail/collective_ops.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 

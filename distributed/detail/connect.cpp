@@ -1,26 +1,23 @@
 #include "distributed/detail/connect.h"
-
-#include <c10/util/StringUtil.h>
-#include "distributed/detail/c10d_communicator.h"
-#include "distributed/detail/rendezvous.h"
-#include "distributed/detail/nccl_backend.h"
-#include "distributed/detail/rank_error.h"
-#include "base/error.h"
-#include "base/detail/error_text.h"
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <signal.h>
-
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <future>
 #include <stdexcept>
 #include <thread>
+#include <c10/util/StringUtil.h>
+#include <signal.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include "base/detail/error_text.h"
+#include "base/error.h"
+#include "distributed/detail/c10d_communicator.h"
+#include "distributed/detail/nccl_backend.h"
+#include "distributed/detail/rank_error.h"
+#include "distributed/detail/rendezvous.h"
 
 namespace duet {
 
@@ -93,7 +90,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const Launch& launch, const 
 
 // A rank that writes to one that has just ended shall get an error, not be killed silently.
 void ignore_broken_pipes() {
-  struct sigaction action {};
+  struct sigaction action{};
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
@@ -148,8 +145,7 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
     auto owner = std::make_shared<Owner>();
     owner->store = group.store;
     owner->communicator =
-        std::make_unique<C10dCommunicator>(host, tensors, std::move(group.watch), timeouts_of(options),
-                                           device);
+        std::make_unique<C10dCommunicator>(host, tensors, std::move(group.watch), timeouts_of(options), device);
     return {owner, owner->communicator.get()};
   } catch (const Error&) {
     throw;

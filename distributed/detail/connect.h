@@ -1,10 +1,9 @@
 #pragma once
 
-#include "distributed/init_distributed.h"
-
 #include <exception>
 #include <memory>
 #include <string>
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

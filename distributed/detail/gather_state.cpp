@@ -1,11 +1,9 @@
 #include "distributed/detail/gather_state.h"
-
-#include <ATen/ops/empty.h>
-#include <c10/util/StringUtil.h>
-
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 
 namespace duet {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "distributed/communicator.h"
-#include "base/state_dict.h"
-
 #include <vector>
+#include "base/state_dict.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "distributed/detail/gpu_identity.h"
-
 #include <ATen/cuda/CUDAContextLight.h>
 
 namespace duet {

@@ -1,20 +1,18 @@
 #include "distributed/detail/gradient_reducer.h"
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
-#include <c10/util/StringUtil.h>
-#include "distributed/detail/collective_ops.h"
-#include "distributed/detail/same_on_all_ranks.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "distributed/detail/layout_hash.h"
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
-
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "distributed/detail/collective_ops.h"
+#include "distributed/detail/layout_hash.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 
@@ -37,8 +35,8 @@ struct GradientReducer::Bucket {
   std::size_t waiting = 0;  // entries that are not ready
 };
 
-// Runs when autograd has added to a parameter's gradient: once in a backward, or more often where a node runs a backward
-// of its own (checkpointing) for a parameter that others use too.
+// Runs when autograd has added to a parameter's gradient: once in a backward, or more often where a node runs a
+// backward of its own (checkpointing) for a parameter that others use too.
 class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
  public:
   ReadyHook(GradientReducer& reducer, std::size_t entry) : reducer_(reducer), entry_(entry) {}
@@ -56,8 +54,7 @@ class GradientReducer::ReadyHook : public torch::autograd::FunctionPostHook {
 GradientReducer::GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
                                  const DistributedOptions& options)
     : communicator_(std::move(communicator)), options_(options) {
-  for (const auto& [name, parameter] : parameters)
-    entries_.push_back({.name = name, .parameter = parameter});
+  for (const auto& [name, parameter] : parameters) entries_.push_back({.name = name, .parameter = parameter});
 }
 
 GradientReducer::~GradientReducer() {
@@ -171,7 +168,8 @@ void GradientReducer::place_buckets() {
 
 // Buckets of different sizes would end the processes within Gloo.
 void GradientReducer::check_same_buckets() const {
-  communicator_->report("agreement on what trains");  // a rank that comes here alone waits for the others until the timeout
+  communicator_->report(
+      "agreement on what trains");  // a rank that comes here alone waits for the others until the timeout
   std::string own;
   for (const Entry& entry : entries_) own += entry.name + (entry.view.defined() ? ": trains\n" : ": frozen\n");
   check_same_on_all_ranks<ConfigError>(*communicator_, own, [](const RankDifference& found) {

@@ -1,14 +1,13 @@
 #pragma once
 
-#include "base/batch.h"
-#include "distributed/communicator.h"
-#include "distributed/distributed_options.h"
-
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+#include "base/batch.h"
+#include "distributed/communicator.h"
+#include "distributed/distributed_options.h"
 
 namespace duet {
 

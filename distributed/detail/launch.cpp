@@ -1,16 +1,13 @@
 #include "distributed/detail/launch.h"
-
-#include <unistd.h>
-
-#include <c10/util/StringUtil.h>
-#include "base/detail/parse_number.h"
-#include "base/error.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
 #include <utility>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include <unistd.h>
+#include "base/detail/parse_number.h"
+#include "base/error.h"
 
 namespace duet {
 

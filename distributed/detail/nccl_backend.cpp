@@ -1,12 +1,10 @@
 #include "distributed/detail/nccl_backend.h"
-
-#include "base/detail/error_text.h"
-#include "base/log.h"
-#include <stdlib.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-
 #include <atomic>
 #include <exception>
+#include <stdlib.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include "base/detail/error_text.h"
+#include "base/log.h"
 
 namespace duet {
 

@@ -1,5 +1,5 @@
-#include "distributed/detail/nccl_backend.h"
 #include "base/error.h"
+#include "distributed/detail/nccl_backend.h"
 
 namespace duet {
 

@@ -1,9 +1,7 @@
 #include "distributed/detail/own_gpus.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <cstddef>
 #include <map>
+#include <c10/util/StringUtil.h>
 
 namespace duet {
 

@@ -1,10 +1,4 @@
 #include "distributed/detail/peer_watch.h"
-
-#include <c10/util/StringUtil.h>
-#include <c10/util/thread_name.h>
-#include "distributed/detail/heartbeat_age.h"
-#include "distributed/detail/store_text.h"
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +8,10 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include <c10/util/thread_name.h>
+#include "distributed/detail/heartbeat_age.h"
+#include "distributed/detail/store_text.h"
 
 namespace duet {
 
@@ -22,10 +20,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kInterval = 100ms;  // between two heartbeats
+constexpr auto kInterval = 100ms;      // between two heartbeats
 constexpr auto kQuickInterval = 50ms;  // while somebody looks for what is wrong
-constexpr auto kLostAfter = 450ms;  // a rank without a heartbeat for that long is taken for dead or stopped
-constexpr auto kAnswer = 400ms;    // for a store that works
+constexpr auto kLostAfter = 450ms;     // a rank without a heartbeat for that long is taken for dead or stopped
+constexpr auto kAnswer = 400ms;        // for a store that works
 constexpr auto kGoodbye = 150ms;
 constexpr auto kLongestStay = 1500ms;
 
@@ -319,7 +317,7 @@ std::string PeerWatch::Shared::found() const {
     places += c10::str(", rank ", peer, " in ", entry.place());
     if (entry.changes) continue;
     lost += c10::str(lost.empty() ? "" : "; ", "rank ", peer,
-                       entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
+                     entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
   }
   if (!lost.empty()) return lost;
   return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);

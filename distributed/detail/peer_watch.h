@@ -1,12 +1,11 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace duet {
 
@@ -27,9 +26,10 @@ class PeerWatch {
   void report(const char* phase);
   // Whether the group has failed, or the rank that holds the store is lost (watch_for_waits); never waits.
   bool over() const;
-  // For waits that may be longer than `lost_after`, and for those that cannot look up, such as that of a GPU for another
-  // one: this object then writes the failure itself when the next rank had no heartbeat for that long, and calls
-  // `end_waits` once when the group has failed or the store was lost that long ago, in another thread. To be called once.
+  // For waits that may be longer than `lost_after`, and for those that cannot look up, such as that of a GPU for
+  // another one: this object then writes the failure itself when the next rank had no heartbeat for that long, and
+  // calls `end_waits` once when the group has failed or the store was lost that long ago, in another thread. To be
+  // called once.
   void watch_for_waits(std::function<void()> end_waits, std::chrono::milliseconds lost_after);
   // Tells the others that this rank failed.
   void fail(const std::string& reason);

@@ -1,8 +1,7 @@
 #include "distributed/detail/rank_error.h"
-
 #include <c10/util/StringUtil.h>
-#include "base/error.h"
 #include "base/detail/error_text.h"
+#include "base/error.h"
 
 namespace duet {
 
@@ -21,10 +20,10 @@ constexpr ErrorType error_type(char letter) {
 }
 
 // All of base/error.h, a derived type before its base. What is none of them has the letter 'e'.
-constexpr ErrorType kErrorTypes[] = {
-    error_type<SaveRefused>('r'), error_type<ConfigError>('c'), error_type<DataError>('d'),
-    error_type<CheckpointError>('k'), error_type<PeerError>('p'), error_type<GraphError>('g'),
-    error_type<NonFiniteError>('n')};
+constexpr ErrorType kErrorTypes[] = {error_type<SaveRefused>('r'),   error_type<ConfigError>('c'),
+                                     error_type<DataError>('d'),     error_type<CheckpointError>('k'),
+                                     error_type<PeerError>('p'),     error_type<GraphError>('g'),
+                                     error_type<NonFiniteError>('n')};
 
 }  // namespace
 

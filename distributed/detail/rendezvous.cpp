@@ -1,21 +1,19 @@
 #include "distributed/detail/rendezvous.h"
-
-#include <c10/util/StringUtil.h>
-#include "distributed/detail/gpu_identity.h"
-#include "distributed/detail/own_gpus.h"
-#include "distributed/detail/rank_error.h"
-#include "distributed/detail/round.h"
-#include "distributed/detail/store_text.h"
-#include "base/error.h"
-#include "base/detail/error_text.h"
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <unistd.h>
-
 #include <algorithm>
 #include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <unistd.h>
+#include "base/detail/error_text.h"
+#include "base/error.h"
+#include "distributed/detail/gpu_identity.h"
+#include "distributed/detail/own_gpus.h"
+#include "distributed/detail/rank_error.h"
+#include "distributed/detail/round.h"
+#include "distributed/detail/store_text.h"
 
 namespace duet {
 
@@ -181,8 +179,8 @@ class Rendezvous {
     return text_of(store_.get(kOutcome));
   }
 
-  // At the end of one that has failed: until all know why, but not for long, since some may be lost. Who holds the store
-  // stays in any case: one that comes late reads there what is wrong.
+  // At the end of one that has failed: until all know why, but not for long, since some may be lost. Who holds the
+  // store stays in any case: one that comes late reads there what is wrong.
   void leave() {
     set_text(store_, heard_key(launch_.rank), "1");
     std::vector<std::string> heard;

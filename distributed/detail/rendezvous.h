@@ -1,11 +1,10 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include "distributed/init_distributed.h"
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <chrono>
 #include <string>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include "distributed/init_distributed.h"
 
 namespace duet {
 
@@ -19,9 +18,9 @@ struct Participant {
 // part of the store that is this group's own: a prefix of keys that nobody used before. A launcher's store outlives the
 // processes, and says nothing of its own when it starts them again in another number.
 //
-// Throws on every rank: ConfigError if two say they are the same, differ in their world size or kind of device, or share
-// a GPU; an error of the type of the failure if one has failed; PeerError naming the missing ones if some do not come in
-// time. Private to distributed/.
+// Throws on every rank: ConfigError if two say they are the same, differ in their world size or kind of device, or
+// share a GPU; an error of the type of the failure if one has failed; PeerError naming the missing ones if some do not
+// come in time. Private to distributed/.
 std::string rendezvous(const Launch& launch, const Participant& self, const c10::intrusive_ptr<c10d::Store>& store,
                        std::chrono::milliseconds timeout);
 

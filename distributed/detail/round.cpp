@@ -1,10 +1,8 @@
 #include "distributed/detail/round.h"
-
-#include <c10/util/StringUtil.h>
-#include "distributed/detail/store_text.h"
-
 #include <random>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include "distributed/detail/store_text.h"
 
 namespace duet {
 

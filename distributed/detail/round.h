@@ -1,11 +1,10 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace duet {
 

@@ -1,10 +1,8 @@
-#include "distributed/communicator.h"
-
-#include "distributed/detail/rank_error.h"
-#include "base/error.h"
-
 #include <exception>
 #include <string>
+#include "base/error.h"
+#include "distributed/communicator.h"
+#include "distributed/detail/rank_error.h"
 
 namespace duet {
 

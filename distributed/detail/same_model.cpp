@@ -1,14 +1,12 @@
 #include "distributed/detail/same_model.h"
-
+#include <algorithm>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "distributed/detail/same_on_all_ranks.h"
+#include "base/detail/tensor_compare.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/detail/tensor_compare.h"
 #include "distributed/detail/each_element_once.h"
-
-#include <algorithm>
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

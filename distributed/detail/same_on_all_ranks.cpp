@@ -1,5 +1,4 @@
 #include "distributed/detail/same_on_all_ranks.h"
-
 #include <sstream>
 
 namespace duet {

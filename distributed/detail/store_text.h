@@ -1,13 +1,12 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace duet {
 

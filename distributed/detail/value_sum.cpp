@@ -1,15 +1,13 @@
 #include "distributed/detail/value_sum.h"
-
+#include <algorithm>
+#include <sstream>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
+#include "base/error.h"
 #include "distributed/detail/collective_ops.h"
 #include "distributed/detail/same_on_all_ranks.h"
-#include "base/error.h"
-
-#include <algorithm>
-#include <sstream>
 
 namespace duet {
 
@@ -69,8 +67,9 @@ NamedTensors ValueSum::finish() {
   NamedTensors sums;
   for (std::size_t i = 0; i < plan_.size(); ++i) {
     // Memory of its own: the next step changes values_.
-    sums.emplace_back(plan_[i].name, values_.select(0, static_cast<int64_t>(i))
-                                         .to(plan_[i].dtype, /*non_blocking=*/false, /*copy=*/true));
+    sums.emplace_back(
+        plan_[i].name,
+        values_.select(0, static_cast<int64_t>(i)).to(plan_[i].dtype, /*non_blocking=*/false, /*copy=*/true));
   }
   return sums;
 }

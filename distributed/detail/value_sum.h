@@ -1,11 +1,10 @@
 #pragma once
 
-#include "base/batch.h"
-#include "distributed/communicator.h"
-
 #include <memory>
 #include <string>
 #include <vector>
+#include "base/batch.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

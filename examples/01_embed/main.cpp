@@ -1,6 +1,6 @@
+#include <iostream>
 #include <duet/duet.h>
 #include <torch/torch.h>
-#include <iostream>
 
 struct Net : torch::nn::Module {
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(2, 32));

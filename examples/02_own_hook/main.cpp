@@ -4,10 +4,9 @@
 // run:      build/release/examples/02_own_hook
 // expected: lines "step 50, gradient norm 1.9" with a falling norm, then "stopped at step 650: ..." or so
 
+#include <iostream>
 #include <duet/duet.h>
 #include <torch/torch.h>
-
-#include <iostream>
 
 class StopWhenFlat : public duet::Hook {
  public:

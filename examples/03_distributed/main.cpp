@@ -1,7 +1,7 @@
 // One process: ./03_distributed     Four: torchrun --no-python --nproc-per-node 4 ./03_distributed     or mpirun, srun
+#include <iostream>
 #include <duet/duet.h>
 #include <torch/torch.h>
-#include <iostream>
 
 struct Net : torch::nn::Module {
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(2, 32));

@@ -1,7 +1,6 @@
 #include "hooks/detail/dist_sampler_seed_hook.h"
-
-#include "data/data_source.h"
 #include "base/log.h"
+#include "data/data_source.h"
 
 namespace duet {
 

@@ -1,11 +1,9 @@
 #include "hooks/detail/iter_timer_hook.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -24,7 +22,7 @@ IterTimerHook::IterTimerHook(int64_t window, std::function<double()> now)
   }
 }
 
-double IterTimerHook::mean(double Times::*field) const {
+double IterTimerHook::mean(double Times::* field) const {
   double sum = 0;
   for (const Times& times : times_) sum += times.*field;
   return times_.empty() ? 0 : sum / static_cast<double>(times_.size());

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "core/hook.h"
-
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <optional>
+#include "core/hook.h"
 
 namespace duet {
 
@@ -40,7 +39,7 @@ class IterTimerHook : public Hook {
     double step = 0;
     double data = 0;
   };
-  double mean(double Times::*field) const;
+  double mean(double Times::* field) const;
 
   std::size_t window_;
   std::function<double()> now_;

@@ -1,10 +1,8 @@
 #include "hooks/detail/log_text.h"
-
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <c10/util/StringUtil.h>
 
 namespace duet {
 

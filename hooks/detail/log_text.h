@@ -1,12 +1,11 @@
 #pragma once
 
-#include "core/train_context.h"
-#include "hooks/log_sink.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+#include "core/train_context.h"
+#include "hooks/log_sink.h"
 
 namespace duet {
 

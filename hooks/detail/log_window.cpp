@@ -1,17 +1,15 @@
 #include "hooks/detail/log_window.h"
-
+#include <algorithm>
+#include <numeric>
+#include <regex>
+#include <set>
+#include <tuple>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-
-#include <algorithm>
-#include <numeric>
-#include <regex>
-#include <set>
-#include <tuple>
 
 namespace duet {
 
@@ -102,8 +100,7 @@ void LogStatistic::validate() const {
 
 void LogWindowOptions::validate() const {
   if (window_size < 1) {
-    throw ConfigError(
-        c10::str("[LoggerHook] found window_size ", window_size, ", expected at least 1 step; raise it"));
+    throw ConfigError(c10::str("[LoggerHook] found window_size ", window_size, ", expected at least 1 step; raise it"));
   }
   try {
     const std::regex pattern(mean_pattern);

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include "base/state_dict.h"
-#include "hooks/detail/value_history.h"
-#include "hooks/logger_hook.h"
-
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+#include <ATen/core/Tensor.h>
+#include "base/state_dict.h"
+#include "hooks/detail/value_history.h"
+#include "hooks/logger_hook.h"
 
 namespace duet {
 

@@ -1,11 +1,9 @@
 #include "hooks/detail/model_summary.h"
-
+#include <algorithm>
+#include <vector>
 #include <c10/util/StringUtil.h>
 #include "core/task.h"
 #include "hooks/detail/log_text.h"
-
-#include <algorithm>
-#include <vector>
 
 namespace duet {
 

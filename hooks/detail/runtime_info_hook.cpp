@@ -1,16 +1,14 @@
 #include "hooks/detail/runtime_info_hook.h"
-
-#include <ATen/CPUGeneratorImpl.h>
-#include <c10/util/StringUtil.h>
-#include "distributed/communicator.h"
-#include "base/log.h"
-#include "base/detail/peak_memory.h"
-#include "core/task.h"
-#include <torch/headeronly/version.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/StringUtil.h>
+#include <torch/headeronly/version.h>
+#include "base/detail/peak_memory.h"
+#include "base/log.h"
+#include "core/task.h"
+#include "distributed/communicator.h"
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "core/hook.h"
-
 #include <memory>
 #include <optional>
 #include <string>
+#include "core/hook.h"
 
 namespace duet {
 

@@ -1,5 +1,8 @@
 #include "hooks/detail/sample_painter.h"
-
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
@@ -8,11 +11,6 @@
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <utility>
 
 namespace duet {
 

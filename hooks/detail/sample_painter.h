@@ -1,15 +1,14 @@
 #pragma once
 
-#include "hooks/visualization_hook.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "hooks/visualization_hook.h"
 
 namespace duet {
 
-// A picture of one sample, uint8 [height, width, 3] RGB on the CPU. Grey levels run from the image's smallest value to its
-// largest.
+// A picture of one sample, uint8 [height, width, 3] RGB on the CPU. Grey levels run from the image's smallest value to
+// its largest.
 //   regions: predictions [N, C, H, W] or class numbers [N, H, W]. Image, ground truth, prediction side by side, classes
 //   in their colours.
 //   classes: predictions [N, C] or class numbers [N]. The image in a green frame if the class is right and a red one if

@@ -1,13 +1,11 @@
 #include "hooks/detail/value_history.h"
-
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
-
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 
 namespace duet {
 

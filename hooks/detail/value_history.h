@@ -1,11 +1,10 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include "base/state_dict.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
+#include "base/state_dict.h"
 
 namespace duet {
 

@@ -1,8 +1,4 @@
 #include "hooks/loggers/async_sink.h"
-
-#include "base/log.h"
-#include <unistd.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
@@ -13,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <unistd.h>
+#include "base/log.h"
 
 namespace duet {
 
@@ -117,9 +115,7 @@ class AsyncSink::Worker::Open {
   std::vector<Worker*> workers_;
 };
 
-AsyncSink::Worker::Worker(std::vector<GuardedSink> sinks) : sinks_(std::move(sinks)) {
-  Open::instance().add(this);
-}
+AsyncSink::Worker::Worker(std::vector<GuardedSink> sinks) : sinks_(std::move(sinks)) { Open::instance().add(this); }
 
 AsyncSink::Worker::~Worker() {
   Open::instance().remove(this);

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "hooks/log_sink.h"
-
 #include <memory>
 #include <vector>
+#include "hooks/log_sink.h"
 
 namespace duet {
 

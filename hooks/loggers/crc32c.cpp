@@ -1,5 +1,4 @@
 #include "hooks/loggers/crc32c.h"
-
 #include <array>
 
 namespace duet {

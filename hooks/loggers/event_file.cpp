@@ -1,15 +1,13 @@
 #include "hooks/loggers/event_file.h"
-
-#include "base/error.h"
-#include "hooks/loggers/crc32c.h"
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <unistd.h>
+#include "base/error.h"
+#include "hooks/loggers/crc32c.h"
 
 namespace duet {
 

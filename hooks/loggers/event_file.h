@@ -1,12 +1,11 @@
 #pragma once
 
-#include "io/file_io.h"
-#include "hooks/loggers/protobuf_writer.h"
-
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+#include "hooks/loggers/protobuf_writer.h"
+#include "io/file_io.h"
 
 namespace duet {
 

@@ -1,17 +1,15 @@
 #include "hooks/loggers/jsonl_sink.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/error.h"
 
 namespace duet {
 

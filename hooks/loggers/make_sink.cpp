@@ -1,13 +1,11 @@
 #include "hooks/loggers/make_sink.h"
-
+#include <utility>
 #include "base/error.h"
 #include "hooks/logger_hook.h"
 #include "hooks/loggers/jsonl_sink.h"
 #include "hooks/loggers/tensorboard_sink.h"
 #include "hooks/loggers/terminal_sink.h"
 #include "hooks/loggers/wandb_sink.h"
-
-#include <utility>
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "hooks/loggers/protobuf_writer.h"
-
 #include <nlohmann/json.hpp>
 
 namespace duet {

@@ -1,12 +1,10 @@
 #include "hooks/loggers/tensorboard_sink.h"
-
-#include "base/error.h"
-#include "io/png.h"
-#include "hooks/loggers/event_file.h"
-
 #include <array>
 #include <cstdio>
 #include <utility>
+#include "base/error.h"
+#include "hooks/loggers/event_file.h"
+#include "io/png.h"
 
 namespace duet {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "hooks/log_sink.h"
-
 #include <memory>
 #include <string>
+#include "hooks/log_sink.h"
 
 namespace duet {
 
@@ -12,7 +11,8 @@ class EventFile;
 // Records as a TensorBoard event file. Numbers of train, val and test become charts under "kind/name" (float32, as
 // TensorBoard stores them), pictures and the values of a text record go under their own names, and start, stop and
 // error become texts. A run that goes on writes a new file that makes TensorBoard forget what the older ones say
-// about steps from there on; an evaluation on its own leaves them as they are. Every record is in the file when write() returns.
+// about steps from there on; an evaluation on its own leaves them as they are. Every record is in the file when write()
+// returns.
 class TensorBoardSink : public LogSink {
  public:
   // Creates the folder; ConfigError if that fails. The file comes with the first record.

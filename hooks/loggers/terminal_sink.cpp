@@ -1,11 +1,9 @@
 #include "hooks/loggers/terminal_sink.h"
-
-#include "base/log.h"
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
+#include <unistd.h>
+#include "base/log.h"
 
 namespace duet {
 

@@ -1,9 +1,8 @@
 #pragma once
 
-#include "hooks/log_sink.h"
-
 #include <cstddef>
 #include <string>
+#include "hooks/log_sink.h"
 
 namespace duet {
 

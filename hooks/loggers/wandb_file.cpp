@@ -1,10 +1,8 @@
 #include "hooks/loggers/wandb_file.h"
-
-#include "base/error.h"
-#include <zlib.h>
-
 #include <algorithm>
 #include <utility>
+#include <zlib.h>
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,17 +1,15 @@
 #include "hooks/loggers/wandb_sink.h"
-
-#include "base/error.h"
-#include "base/log.h"
-#include "hooks/loggers/wandb_file.h"
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/loggers/wandb_file.h"
 
 namespace duet {
 

@@ -1,5 +1,5 @@
 #include "metrics/detail/class_targets.h"
-
+#include <tuple>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/detail/metric_output.h"
-
-#include <tuple>
 
 namespace duet {
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/batch.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "base/batch.h"
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "metrics/detail/metric_output.h"
-
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "base/batch.h"
-
 #include <string>
+#include "base/batch.h"
 
 namespace duet {
 

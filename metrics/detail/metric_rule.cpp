@@ -1,12 +1,10 @@
 #include "metrics/detail/metric_rule.h"
-
-#include "base/error.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <string_view>
 #include <vector>
+#include "base/error.h"
 
 namespace duet {
 

@@ -1,5 +1,4 @@
 #include "metrics/detail/text_table.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,4 @@
 #include "optim/amp/autocast.h"
-
 #include <ATen/autocast_mode.h>
 
 namespace duet {

@@ -1,9 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
-
-#include <optional>
 
 namespace duet {
 

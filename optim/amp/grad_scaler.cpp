@@ -1,5 +1,7 @@
 #include "optim/amp/grad_scaler.h"
-
+#include <cmath>
+#include <limits>
+#include <map>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
@@ -7,17 +9,15 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 
-#include <cmath>
-#include <limits>
-#include <map>
-
 namespace duet {
 
 const OptionFields& LossScaleOptions::fields() {
   using O = LossScaleOptions;
   static const OptionFields kFields = OptionFields::of<O>("LossScaleOptions", [](const FieldAdder<O>& add) {
     constexpr double kSmallest = std::numeric_limits<float>::denorm_min(), kLargest = std::numeric_limits<float>::max();
-    add("init_scale", &O::init_scale, "scale of the loss at the start").in(between(kSmallest, kLargest)).expects("a float32 number > 0");
+    add("init_scale", &O::init_scale, "scale of the loss at the start")
+        .in(between(kSmallest, kLargest))
+        .expects("a float32 number > 0");
     add("growth_factor", &O::growth_factor, "of the scale after growth_interval finite steps").in(above(1));
     add("backoff_factor", &O::backoff_factor, "of the scale after a step with inf or NaN").in(inside(0, 1));
     add("growth_interval", &O::growth_interval, "steps").in(between(1, INT32_MAX)).expects("an integer >= 1");

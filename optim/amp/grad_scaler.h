@@ -1,17 +1,16 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
 #include "../../base/batch.h"
 #include "../../base/options.h"
 #include "../../base/state_dict.h"
-
-#include <cstdint>
-#include <vector>
 
 namespace duet {
 
 // Names and defaults of torch.amp.GradScaler.
 struct LossScaleOptions {
-  bool dynamic = true;           // false: init_scale for the whole run
+  bool dynamic = true;  // false: init_scale for the whole run
   double init_scale = 65536.0;
   double growth_factor = 2.0;
   double backoff_factor = 0.5;

@@ -1,5 +1,5 @@
 #include "optim/detail/device_hyper_parameters.h"
-
+#include <set>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -12,11 +12,10 @@
 #include "optim/detail/device_scalar.h"
 #include "optim/optimizers/detail/fused_kernels.h"
 
-#include <set>
-
 namespace duet {
 
-DeviceHyperParameters::DeviceHyperParameters(const std::vector<std::map<std::string, double>>& groups, at::Device device) {
+DeviceHyperParameters::DeviceHyperParameters(const std::vector<std::map<std::string, double>>& groups,
+                                             at::Device device) {
   const at::NoGradGuard no_grad;
   for (const auto& group : groups) {
     auto& names = index_.emplace_back();

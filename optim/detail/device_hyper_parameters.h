@@ -1,19 +1,18 @@
 #pragma once
 
-#include "base/batch.h"
-#include "optim/hyper_parameters.h"
-
 #include <map>
 #include <string>
 #include <vector>
+#include "base/batch.h"
+#include "optim/hyper_parameters.h"
 
 namespace duet {
 
-// The numbers of every group in one vector on the device, each also a 0-dim tensor with a fixed address, so that a captured
-// step sees every new value.
+// The numbers of every group in one vector on the device, each also a 0-dim tensor with a fixed address, so that a
+// captured step sees every new value.
 //
-// Numbers that follow a curve are looked up on the device: a table holds their values for the next applied steps, and how
-// many were applied the device itself counts. The host refills the table once per `kRows` steps.
+// Numbers that follow a curve are looked up on the device: a table holds their values for the next applied steps, and
+// how many were applied the device itself counts. The host refills the table once per `kRows` steps.
 class DeviceHyperParameters {
  public:
   static constexpr int64_t kRows = 256;
@@ -37,8 +36,9 @@ class DeviceHyperParameters {
   bool has_schedules() const { return !curves_.empty(); }
   bool is_scheduled(const std::string& name) const { return curves_.count(name) != 0; }
 
-  // Host side before a step: fills the table if it is used up. `applied()` may read the device. `counted`: advance() will
-  // be told a number that includes the step. A ConfigError of a curve is thrown before the step that needs the value.
+  // Host side before a step: fills the table if it is used up. `applied()` may read the device. `counted`: advance()
+  // will be told a number that includes the step. A ConfigError of a curve is thrown before the step that needs the
+  // value.
   void begin(const std::function<int64_t()>& applied, bool counted = false);
   // In the step: what follows a curve gets its value for `applied` (int64, one element).
   void advance(const at::Tensor& applied);
@@ -64,11 +64,11 @@ class DeviceHyperParameters {
   std::vector<double> host_;                               // what was set last
   std::vector<at::Tensor> scalars_;                        // views of values_
   at::Tensor values_;                                      // one element per number
-  mutable at::Tensor read_;                                // what they were found to be since the last step, on the host
+  mutable at::Tensor read_;  // what they were found to be since the last step, on the host
   std::map<std::string, HyperParameters::Curve> curves_;
-  at::Tensor table_;           // [kRows, numbers]: values at base_, base_ + 1, ... applied steps
-  at::Tensor base_;            // int64 [1]
-  at::Tensor held_;            // bool per number: advance() leaves it alone
+  at::Tensor table_;                              // [kRows, numbers]: values at base_, base_ + 1, ... applied steps
+  at::Tensor base_;                               // int64 [1]
+  at::Tensor held_;                               // bool per number: advance() leaves it alone
   std::map<std::size_t, std::string> set_since_;  // by position: the numbers that were set for the next step
   int64_t rows_left_ = 0;
 };

@@ -1,5 +1,4 @@
 #include "optim/detail/device_scalar.h"
-
 #include <ATen/ops/full.h>
 
 namespace duet {

@@ -4,7 +4,8 @@
 
 namespace duet {
 
-// A host number that the device reads: a 0-dim tensor with a fixed address, so that a captured step sees every new value.
+// A host number that the device reads: a 0-dim tensor with a fixed address, so that a captured step sees every new
+// value.
 at::Tensor make_device_scalar(double value, at::ScalarType dtype, at::Device device);
 
 // Writes outside any captured region; on the CPU a plain store, not a dispatched op. Float, double or int64.

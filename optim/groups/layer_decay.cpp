@@ -1,12 +1,10 @@
 #include "optim/groups/layer_decay.h"
-
+#include <algorithm>
+#include <cmath>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "optim/groups/detail/layer_depth.h"
 #include "optim/groups/detail/param_group_builder.h"
-
-#include <algorithm>
-#include <cmath>
 
 namespace duet {
 
@@ -54,7 +52,8 @@ Depth depth_of_backbone(const ModelInfo& model, const LayerDecayOptions& options
 
 Depth depth_of(const ModelInfo& model, const LayerDecayOptions& options, const std::string& any_name) {
   std::function<std::optional<LayerDepth>(const std::string&)> given = options.depth;
-  if (!given && model.layer_depth(any_name)) given = [&model](const std::string& name) { return model.layer_depth(name); };
+  if (!given && model.layer_depth(any_name))
+    given = [&model](const std::string& name) { return model.layer_depth(name); };
   if (!given) return depth_of_backbone(model, options);
   return [given](const std::string& name) {
     const std::optional<LayerDepth> depth = given(name);
@@ -81,7 +80,8 @@ const OptionFields& LayerDecayOptions::fields() {
   static const OptionFields kFields = OptionFields::of<O>("LayerDecayOptions", [](const FieldAdder<O>& add) {
     Range share = between(0, 1);
     share.above_low = true;
-    add("num_layers", &O::num_layers, "layers of the backbone; 0: unknown").in(between(0, 1 << 20))
+    add("num_layers", &O::num_layers, "layers of the backbone; 0: unknown")
+        .in(between(0, 1 << 20))
         .expects("at least 1, or 0 for unknown");
     add("decay_rate", &O::decay_rate, "of the learning rate from one layer to the one before").in(share).needed();
     add("decay_type", &O::decay_type, "stage_wise: for ConvNeXt").one_of({"layer_wise", "stage_wise"});
@@ -90,7 +90,8 @@ const OptionFields& LayerDecayOptions::fields() {
   return kFields;
 }
 
-ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const LayerDecayOptions& options) {
+ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
+                               const LayerDecayOptions& options) {
   options.validate();
   ParamGroupBuilder builder(optimizer, /*may_differ=*/true);
   const NamedTensors parameters = model.named_parameters();

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "model_info.h"
-#include "param_group.h"
-#include "../optimizers/optimizer.h"
-
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include "../optimizers/optimizer.h"
+#include "model_info.h"
+#include "param_group.h"
 
 namespace duet {
 
@@ -33,6 +32,7 @@ struct LayerDecayOptions {
 
 // One group per depth and weight decay, called "layer_3_decay" or "layer_3_no_decay", in the order of their first
 // parameters. Throws ConfigError if the depths of this model are not known, and says what to give.
-ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const LayerDecayOptions& options);
+ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
+                               const LayerDecayOptions& options);
 
 }  // namespace duet

@@ -1,5 +1,4 @@
 #include "optim/groups/model_info.h"
-
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>

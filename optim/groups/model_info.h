@@ -1,11 +1,10 @@
 #pragma once
 
-#include "../../base/batch.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../../base/batch.h"
 
 namespace torch::nn {
 class Module;
@@ -33,7 +32,7 @@ struct ModuleInfo {
 
 // Where a parameter stands in its model, for learning rates that fall with the distance from the output.
 struct LayerDepth {
-  int64_t id = 0;     // 0: the embedding ... count - 1: the head
+  int64_t id = 0;  // 0: the embedding ... count - 1: the head
   int64_t count = 0;
 };
 

@@ -1,14 +1,12 @@
 #include "optim/groups/paramwise.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "base/log.h"
-#include "base/detail/nearest.h"
-#include "optim/groups/detail/param_group_builder.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "optim/groups/detail/param_group_builder.h"
 
 namespace duet {
 
@@ -201,7 +199,8 @@ const OptionFields& ParamwiseOptions::fields() {
   return kFields;
 }
 
-ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options) {
+ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
+                             const ParamwiseOptions& options) {
   options.validate();
   check_possible(model, optimizer, options);
   ParamGroupBuilder builder(optimizer, options.bypass_duplicate);

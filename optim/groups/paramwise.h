@@ -1,13 +1,12 @@
 #pragma once
 
-#include "model_info.h"
-#include "param_group.h"
-#include "../optimizers/optimizer.h"
-
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include "../optimizers/optimizer.h"
+#include "model_info.h"
+#include "param_group.h"
 
 namespace duet {
 
@@ -50,6 +49,7 @@ struct ParamwiseOptions {
 
 // Groups of equal options, in the order of their first parameters. Throws ConfigError for options that cannot work with
 // this task or optimizer; warns of custom keys that fit no parameter, with near names.
-ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer, const ParamwiseOptions& options);
+ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
+                             const ParamwiseOptions& options);
 
 }  // namespace duet

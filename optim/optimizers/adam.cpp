@@ -20,9 +20,10 @@ const OptimizerKind kAdam = {
     .name = "Adam",
     .slots = slots<Adam>,
     .numbers = numbers_in,
-    .kernel = [](const KernelCall& call, const OptimizerOptions& options) {
-      fused_adam(call, options.as<Adam>().amsgrad, options.as<Adam>().maximize);
-    },
+    .kernel =
+        [](const KernelCall& call, const OptimizerOptions& options) {
+          fused_adam(call, options.as<Adam>().amsgrad, options.as<Adam>().maximize);
+        },
     .fused = true,
 };
 
@@ -31,9 +32,10 @@ const OptimizerKind kAdamw = {
     .name = "AdamW",
     .slots = slots<AdamW>,
     .numbers = numbers_in,
-    .kernel = [](const KernelCall& call, const OptimizerOptions& options) {
-      fused_adamw(call, options.as<AdamW>().amsgrad, options.as<AdamW>().maximize);
-    },
+    .kernel =
+        [](const KernelCall& call, const OptimizerOptions& options) {
+          fused_adamw(call, options.as<AdamW>().amsgrad, options.as<AdamW>().maximize);
+        },
     .fused = true,
 };
 

@@ -1,5 +1,4 @@
 #include "optim/optimizers/kernel_math.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
@@ -67,7 +66,8 @@ void add_scaled_(const Tensors& self, const Tensors& other, const at::Tensor& fa
   at::_foreach_addcmul_(self, other, repeated(cast_like(factor, self), self));
 }
 
-void add_quotient_(const Tensors& self, const Tensors& numerator, const Tensors& denominator, const at::Tensor& factor) {
+void add_quotient_(const Tensors& self, const Tensors& numerator, const Tensors& denominator,
+                   const at::Tensor& factor) {
   at::_foreach_addcdiv_(self, at::_foreach_mul(numerator, cast_like(factor, self)), denominator);
 }
 

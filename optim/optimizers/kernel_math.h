@@ -1,9 +1,8 @@
 #pragma once
 
-#include "kernel_call.h"
-
 #include <functional>
 #include <vector>
+#include "kernel_call.h"
 
 // The steps that optimizers over tensors have in common. Each rounds as torch.optim's single-tensor code does, with its
 // Python numbers as 0-dim tensors: `x.add(y, alpha=a)` becomes addcmul(x, y, a), which ATen computes alike.
@@ -13,8 +12,8 @@ using Tensors = std::vector<at::Tensor>;
 
 // Whether the parameters are float16 or bfloat16.
 bool is_narrow(const KernelCall& call);
-// Steps float32 copies of the call's tensors and writes them back, rounded once. In bfloat16 0.999 is 1: the arithmetic of a
-// moving average would stand still there.
+// Steps float32 copies of the call's tensors and writes them back, rounded once. In bfloat16 0.999 is 1: the arithmetic
+// of a moving average would stand still there.
 void step_in_float32(const KernelCall& call, const std::function<void(const KernelCall& wide)>& step);
 
 // A hyper-parameter in float64, for arithmetic between numbers.

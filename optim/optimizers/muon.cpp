@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_div.h>
@@ -15,19 +17,18 @@
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 
-#include <algorithm>
-#include <cmath>
-
 // Muon for matrices, AdamW for all else: a model always has biases, norms and other parameters that are no matrices.
-// One learning rate and one weight decay serve both. With adjust_lr_fn = "match_rms_adamw" the matrices' steps are as large
-// as AdamW's, so that a rate found for AdamW fits both; with "original" give the others a rate of their own (lr_mult).
+// One learning rate and one weight decay serve both. With adjust_lr_fn = "match_rms_adamw" the matrices' steps are as
+// large as AdamW's, so that a rate found for AdamW fits both; with "original" give the others a rate of their own
+// (lr_mult).
 namespace duet {
 
 namespace {
 
 using namespace kernel_math;
 
-constexpr double kAdamEps = 1e-8;  // torch.optim.AdamW's; `eps` is that of the orthogonalization, as in torch.optim.Muon
+constexpr double kAdamEps =
+    1e-8;  // torch.optim.AdamW's; `eps` is that of the orthogonalization, as in torch.optim.Muon
 
 bool is_matrix(const at::Tensor& parameter) { return parameter.dim() == 2; }
 bool is_no_matrix(const at::Tensor& parameter) { return !is_matrix(parameter); }
@@ -38,9 +39,9 @@ std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
           {.name = "exp_avg_sq", .kept = is_no_matrix}};
 }
 
-// The nearest matrix with orthonormal rows or columns, roughly: a quintic Newton-Schulz iteration in bfloat16 that brings
-// every singular value near 1. Needs a spectral norm of at most 1, which dividing by the Frobenius norm ensures; rows are
-// made the short side, since the iteration multiplies by rows * rows^T.
+// The nearest matrix with orthonormal rows or columns, roughly: a quintic Newton-Schulz iteration in bfloat16 that
+// brings every singular value near 1. Needs a spectral norm of at most 1, which dividing by the Frobenius norm ensures;
+// rows are made the short side, since the iteration multiplies by rows * rows^T.
 at::Tensor orthogonalized(const at::Tensor& matrix, const at::Tensor& eps, const Muon& options) {
   const auto [a, b, c] = options.ns_coefficients;
   const bool tall = matrix.size(0) > matrix.size(1);
@@ -107,9 +108,11 @@ void kernel(const KernelCall& call, const OptimizerOptions& options) {
 }
 
 void check(const OptimizerOptions& /*options*/, const NamedTensors& parameters) {
-  if (std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return is_matrix(item.second); })) return;
-  throw ConfigError("[Muon] found no parameter with two dimensions, expected at least one; all others are stepped by AdamW, so "
-                    "set type to AdamW");
+  if (std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return is_matrix(item.second); }))
+    return;
+  throw ConfigError(
+      "[Muon] found no parameter with two dimensions, expected at least one; all others are stepped by AdamW, so "
+      "set type to AdamW");
 }
 
 }  // namespace

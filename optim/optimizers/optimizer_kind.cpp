@@ -1,5 +1,4 @@
 #include "optim/optimizers/optimizer_kind.h"
-
 #include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_options.h"
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include "../../base/batch.h"
-#include "kernel_call.h"
-
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
+#include "../../base/batch.h"
+#include "kernel_call.h"
 
 namespace duet {
 
@@ -33,8 +32,8 @@ struct OptimizerKind {
   // Start values; "lr" is among them.
   std::function<std::map<std::string, double>(const OptimizerOptions& options)> numbers;
   // The step. Reads nothing to the host, uses no host number but the flags, and changes only parameters and state, so
-  // that it can be captured. The parameters of a call have one dtype and device and keep the same state; a step makes as
-  // many calls as it takes.
+  // that it can be captured. The parameters of a call have one dtype and device and keep the same state; a step makes
+  // as many calls as it takes.
   std::function<void(const KernelCall& call, const OptimizerOptions& options)> kernel;
   // Throws ConfigError for options or parameters that this optimizer cannot take; empty: takes all valid ones.
   std::function<void(const OptimizerOptions& options, const NamedTensors& parameters)> check{};

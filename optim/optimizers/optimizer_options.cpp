@@ -1,5 +1,4 @@
 #include "optim/optimizers/optimizer_options.h"
-
 #include <c10/util/StringUtil.h>
 #include "base/detail/nearest.h"
 #include "base/error.h"
@@ -13,8 +12,10 @@ namespace {
 template <class T>
 void add_common(const FieldAdder<T>& add) {
   add("lr", &T::lr, "learning rate").in(at_least(0));
-  if constexpr (requires { &T::weight_decay; }) add("weight_decay", &T::weight_decay, "share of a weight taken off per lr").in(at_least(0));
-  if constexpr (requires { &T::momentum; }) add("momentum", &T::momentum, "share of the last step that is kept").in(at_least(0));
+  if constexpr (requires { &T::weight_decay; })
+    add("weight_decay", &T::weight_decay, "share of a weight taken off per lr").in(at_least(0));
+  if constexpr (requires { &T::momentum; })
+    add("momentum", &T::momentum, "share of the last step that is kept").in(at_least(0));
   if constexpr (requires { &T::betas; }) {
     add("betas", &T::betas, "shares kept of the averages of the gradient and of its square").in(up_to_below(0, 1));
   }
@@ -33,15 +34,18 @@ OptionFields common_fields(const char* name) {
 
 void check_nesterov(const SGD& o) {
   if (!o.nesterov || (o.momentum > 0 && o.dampening == 0)) return;
-  throw ConfigError("[SGD] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or leave nesterov out");
+  throw ConfigError(
+      "[SGD] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or leave nesterov out");
 }
 
 void check_own(const OptimizerKind& kind, const OptimizerOptions& options) {
   if (kind.name.empty() || !kind.slots || !kind.numbers || !kind.kernel) {
-    throw ConfigError("[OptimizerOptions] found the kind '" + kind.name + "', expected one with name, slots, numbers and kernel");
+    throw ConfigError("[OptimizerOptions] found the kind '" + kind.name +
+                      "', expected one with name, slots, numbers and kernel");
   }
   if (kind.numbers(options).count("lr") != 0) return;
-  throw ConfigError("[OptimizerOptions] kind '" + kind.name + "' has no number lr, expected its start value among its numbers");
+  throw ConfigError("[OptimizerOptions] kind '" + kind.name +
+                    "' has no number lr, expected its start value among its numbers");
 }
 
 const OptionFields& no_fields() {
@@ -55,7 +59,8 @@ std::vector<OptimizerOptions> all_of() {
 }
 
 const std::vector<OptimizerOptions>& built_in() {
-  static const std::vector<OptimizerOptions> kAll = all_of<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>();
+  static const std::vector<OptimizerOptions> kAll =
+      all_of<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>();
   return kAll;
 }
 
@@ -85,7 +90,8 @@ const OptionFields& Adagrad::fields() {
   static const OptionFields kFields = OptionFields::of<Adagrad>("Adagrad", [](const FieldAdder<Adagrad>& add) {
     add_common(add);
     add("lr_decay", &Adagrad::lr_decay, "lr falls as 1 / (1 + steps * lr_decay)").in(at_least(0));
-    add("initial_accumulator_value", &Adagrad::initial_accumulator_value, "start of the sums of squares").in(at_least(0));
+    add("initial_accumulator_value", &Adagrad::initial_accumulator_value, "start of the sums of squares")
+        .in(at_least(0));
   });
   return kFields;
 }
@@ -141,8 +147,10 @@ const OptionFields& LBFGS::fields() {
   return kFields;
 }
 
-OptimizerOptions::OptimizerOptions(std::shared_ptr<const OptimizerKind> own) : AnyOptions(no_fields()), own_(std::move(own)) {
-  require<ConfigError>(own_ != nullptr, "[OptimizerOptions] found no kind, expected an optimizer; make an OptimizerKind");
+OptimizerOptions::OptimizerOptions(std::shared_ptr<const OptimizerKind> own)
+    : AnyOptions(no_fields()), own_(std::move(own)) {
+  require<ConfigError>(own_ != nullptr,
+                       "[OptimizerOptions] found no kind, expected an optimizer; make an OptimizerKind");
 }
 
 OptimizerOptions OptimizerOptions::of_type(const std::string& type) {
@@ -178,7 +186,8 @@ void OptimizerOptions::check_number(const std::string& name, double value) const
   const OptionField* known = fields().find(name == "beta1" || name == "beta2" ? "betas" : name);
   const OptionField& field = known != nullptr ? *known : kOther;
   if (field.range.holds(value)) return;
-  throw ConfigError(c10::str("[Optimizer] found ", name, " = ", value, " for ", type(), ", expected ", expected_of(field)));
+  throw ConfigError(
+      c10::str("[Optimizer] found ", name, " = ", value, " for ", type(), ", expected ", expected_of(field)));
 }
 
 }  // namespace duet

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "../../base/options.h"
-
 #include <array>
 #include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include "../../base/options.h"
 
 namespace duet {
 
@@ -150,7 +149,8 @@ class OptimizerOptions : public AnyOptions {
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
-  // Throws ConfigError if `value` is outside the range of the number `name` ("lr", "beta1", ...), which may change in a run.
+  // Throws ConfigError if `value` is outside the range of the number `name` ("lr", "beta1", ...), which may change in a
+  // run.
   void check_number(const std::string& name, double value) const;
 
  private:

@@ -23,8 +23,8 @@ std::vector<StateSlot> slots(const OptimizerOptions& /*options*/) {
   return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
 }
 
-// How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few steps it cannot (rho <= 5): they are
-// plain momentum steps.
+// How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few steps it cannot (rho <= 5): they
+// are plain momentum steps.
 struct Rectification {
   at::Tensor tractable;  // bool, 0-dim
   at::Tensor rect;       // 1 where not tractable

@@ -7,14 +7,17 @@ namespace duet {
 // torch.optim.SGD(fused=True)
 const OptimizerKind kSgd = {
     .name = "SGD",
-    .slots = [](const OptimizerOptions& options) {
-      return options.as<SGD>().momentum != 0 ? std::vector<StateSlot>{{"momentum_buffer"}} : std::vector<StateSlot>{};
-    },
+    .slots =
+        [](const OptimizerOptions& options) {
+          return options.as<SGD>().momentum != 0 ? std::vector<StateSlot>{{"momentum_buffer"}}
+                                                 : std::vector<StateSlot>{};
+        },
     .numbers = numbers_in,
-    .kernel = [](const KernelCall& call, const OptimizerOptions& options) {
-      const SGD& sgd = options.as<SGD>();
-      fused_sgd(call, sgd.nesterov, sgd.maximize);
-    },
+    .kernel =
+        [](const KernelCall& call, const OptimizerOptions& options) {
+          const SGD& sgd = options.as<SGD>();
+          fused_sgd(call, sgd.nesterov, sgd.maximize);
+        },
     .fused = true,
 };
 

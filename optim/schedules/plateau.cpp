@@ -1,5 +1,4 @@
 #include "optim/schedules/plateau.h"
-
 #include <algorithm>
 #include <limits>
 #include <utility>

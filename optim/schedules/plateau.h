@@ -1,9 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include "../../base/state_dict.h"
 #include "schedule.h"
-
-#include <cstdint>
 
 namespace duet {
 

@@ -1,12 +1,10 @@
 #include "optim/schedules/schedule.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-#include "optim/schedules/detail/schedule_formula.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "optim/schedules/detail/schedule_formula.h"
 
 namespace duet {
 
@@ -43,7 +41,9 @@ void add_interval(const Add& add) {
 void add_floor(const Add& add) {
   add("eta_min_ratio", &O::eta_min_ratio, "lowest value as a share of the initial one").in(between(0, 1));
   add("eta_min", &O::eta_min, "lowest value").in(at_least(0));
-  add.rule([](const O& o) { check(!o.eta_min_ratio || o.eta_min == 0, "eta_min", o.eta_min, "one of eta_min and eta_min_ratio, not both"); });
+  add.rule([](const O& o) {
+    check(!o.eta_min_ratio || o.eta_min == 0, "eta_min", o.eta_min, "one of eta_min and eta_min_ratio, not both");
+  });
 }
 
 OptionField& add_gamma(const Add& add) { return add("gamma", &O::gamma, "factor of one decay").in(above(0)); }
@@ -96,7 +96,7 @@ void add_cosine_restart(const Add& add) {
 
 // A member of a part of the options.
 template <class Part, class T>
-auto within(Part O::*part, T Part::*member) {
+auto within(Part O::* part, T Part::* member) {
   return [part, member](O& o) -> T& { return (o.*part).*member; };
 }
 
@@ -149,7 +149,8 @@ void add_plateau(const Add& add) {
   add("cooldown", of(&P::cooldown), "validations after a reduction that do not count").in(at_least(0));
   add("min_value", of(&P::min_value), "never reduced below").in(at_least(0)).also_keyed("min_lr");
   add("eps", of(&P::eps), "smaller reductions are left out").in(at_least(0));
-  add.rule([](const O& o) { check(!o.plateau.monitor.empty(), "monitor", "''", "the name of a metric, such as loss"); });
+  add.rule(
+      [](const O& o) { check(!o.plateau.monitor.empty(), "monitor", "''", "the name of a metric, such as loss"); });
 }
 
 const std::map<std::string, OptionFields>& all_fields() {
@@ -160,10 +161,17 @@ const std::map<std::string, OptionFields>& all_fields() {
     });
   };
   static const std::map<std::string, OptionFields> kFields = {
-      {"", fields([](const Add&) {})}, {"Constant", fields(add_constant)}, {"Linear", fields(add_linear)},
-      {"Polynomial", fields(add_polynomial)}, {"Step", fields(add_step)}, {"MultiStep", fields(add_multi_step)},
-      {"Exponential", fields([](const Add& add) { add_gamma(add).needed(); })}, {"Cosine", fields(add_cosine)},
-      {"CosineRestart", fields(add_cosine_restart)}, {"OneCycle", fields(add_one_cycle)}, {"WSD", fields(add_wsd)},
+      {"", fields([](const Add&) {})},
+      {"Constant", fields(add_constant)},
+      {"Linear", fields(add_linear)},
+      {"Polynomial", fields(add_polynomial)},
+      {"Step", fields(add_step)},
+      {"MultiStep", fields(add_multi_step)},
+      {"Exponential", fields([](const Add& add) { add_gamma(add).needed(); })},
+      {"Cosine", fields(add_cosine)},
+      {"CosineRestart", fields(add_cosine_restart)},
+      {"OneCycle", fields(add_one_cycle)},
+      {"WSD", fields(add_wsd)},
       {"ReduceOnPlateau", fields(add_plateau)}};
   return kFields;
 }

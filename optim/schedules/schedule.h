@@ -1,13 +1,12 @@
 #pragma once
 
-#include "../../base/options.h"
-
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
+#include "../../base/options.h"
 
 namespace duet {
 
@@ -98,8 +97,8 @@ struct ScheduleOptions {
   OneCycleOptions one_cycle = {};
   WsdOptions wsd = {};
   PlateauOptions plateau = {};
-  // A schedule of your own under a type name of its own: the value at a step, as a function of nothing else. It governs its
-  // interval alone and needs an end, its own or the run's.
+  // A schedule of your own under a type name of its own: the value at a step, as a function of nothing else. It governs
+  // its interval alone and needs an end, its own or the run's.
   std::function<double(const ScheduleStep& at)> formula = {};
 
   // What a schedule of this type has; the interval alone for one of your own.

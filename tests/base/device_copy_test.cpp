@@ -1,17 +1,15 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include "base/detail/device_copy.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
+#include <ATen/Functions.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-// The order of a copy on a stream of its own. The meta device, whose tensors hold no memory, stands in for a GPU: a guard
-// written here gives it streams and events that only write down what is asked of them.
+// The order of a copy on a stream of its own. The meta device, whose tensors hold no memory, stands in for a GPU: a
+// guard written here gives it streams and events that only write down what is asked of them.
 
 namespace duet {
 namespace {

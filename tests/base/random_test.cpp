@@ -1,10 +1,8 @@
 #include "base/random.h"
-
 #include <ATen/Functions.h>
+#include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
-#include <gtest/gtest.h>
-
 #include "tests/support/expect_error.h"
 
 namespace duet {

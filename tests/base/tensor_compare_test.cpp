@@ -1,9 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
 #include "base/detail/tensor_compare.h"
-
 #include <limits>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
 
 namespace duet {
 namespace {

@@ -1,6 +1,9 @@
 // Saves that do not end well: the process is killed, the disk is full, any system call fails.
-#include "checkpoint/checkpoint.h"
-#include "base/error.h"
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <random>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -10,13 +13,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <functional>
-#include <random>
-
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
@@ -271,11 +269,12 @@ TEST(CheckpointCrash, ReportsAFileThatMayNotGrow) {
   const TempDir folder;
   const StateDict big = big_state();  // made here: a forked child had better not start LibTorch's threads
   EXPECT_EQ(in_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{512 << 10, 512 << 10};
-    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    return save_what_does_not_fit(folder / "c", big, "File too large");
-  }), 0);
+              ::signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{512 << 10, 512 << 10};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              return save_what_does_not_fit(folder / "c", big, "File too large");
+            }),
+            0);
 }
 
 TEST(CheckpointCrash, ReportsAFullDisk) {

@@ -1,15 +1,12 @@
 #include "checkpoint/checkpoint.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include "io/safetensors.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "io/safetensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
@@ -69,18 +66,20 @@ TEST(CheckpointStore, SplitsTheModelFromTheRest) {
 
 TEST(CheckpointStore, GivesTheWeightsOfAHookAFileOfTheirOwn) {
   StateDict state = sample_state(1);
-  const std::vector<std::string> own = {"hooks.ema.weights.fc.weight", "hooks.ema.weights.fc.bias", "hooks.ema_2.weights.fc.weight"};
-  const std::vector<std::string> rest = {"hooks.ema.weights",        "hooks.ema.steps",        "hooks.model.weights.x",
-                                         "hooks.state.weights.x",    "hooks..weights.x",       "hooks.a/b.weights.x",
-                                         "hooks.a.b.weights.x",      "hooks.ema.weightsx.y",   "hooks." + std::string(65, 'a') + ".weights.x"};
+  const std::vector<std::string> own = {"hooks.ema.weights.fc.weight", "hooks.ema.weights.fc.bias",
+                                        "hooks.ema_2.weights.fc.weight"};
+  const std::vector<std::string> rest = {
+      "hooks.ema.weights",     "hooks.ema.steps",      "hooks.model.weights.x",
+      "hooks.state.weights.x", "hooks..weights.x",     "hooks.a/b.weights.x",
+      "hooks.a.b.weights.x",   "hooks.ema.weightsx.y", "hooks." + std::string(65, 'a') + ".weights.x"};
   for (const auto* names : {&own, &rest}) {
     for (const std::string& name : *names) state.set(name, at::full({3}, static_cast<double>(name.size())));
   }
   const TempDir folder;
   const std::string path = CheckpointStore(folder / "c").save(1, state);
   expect_same_state(state, CheckpointStore::load(path));
-  EXPECT_EQ(names_in(path), (Names{"ema.safetensors", "ema_2.safetensors", "manifest.json", "model.safetensors", "state.json",
-                                   "state.safetensors"}));
+  EXPECT_EQ(names_in(path), (Names{"ema.safetensors", "ema_2.safetensors", "manifest.json", "model.safetensors",
+                                   "state.json", "state.safetensors"}));
   EXPECT_EQ(read_safetensors(path + "/ema.safetensors").at(1).first, "fc.weight");
   EXPECT_EQ(read_safetensors(path + "/state.safetensors").size(), rest.size() + 1);
 }

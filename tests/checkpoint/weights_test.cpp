@@ -1,14 +1,12 @@
-#include "checkpoint/weights_file.h"
-#include "core/weights_report.h"
-
 #include <ATen/Functions.h>
-#include "checkpoint/checkpoint.h"
+#include <gtest/gtest.h>
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_file.h"
+#include "core/task.h"
+#include "core/weights_report.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
-#include "core/task.h"
-#include <gtest/gtest.h>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/pt_files.h"
 #include "tests/support/temp_dir.h"
@@ -65,11 +63,8 @@ TEST(ReadWeights, ReadsCheckpointsSafetensorsAndPythonsFilesAlike) {
   }
   expect_same_state(average, read_weights({checkpoint, "ema"}));
   expect_same_state(average, read_weights({checkpoint + "/ema.safetensors"}));
-  expect_error<CheckpointError>(
-      [&] {
-        read_weights({checkpoint, "swa"});
-      },
-      {"'swa'", "'model' or one of its averages: 'ema'"});
+  expect_error<CheckpointError>([&] { read_weights({checkpoint, "swa"}); },
+                                {"'swa'", "'model' or one of its averages: 'ema'"});
 }
 
 TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
@@ -81,11 +76,8 @@ TEST(ReadWeights, FindsTheStateDictInATrainingCheckpoint) {
   expect_same_tensor("weight", mmengine.tensor("weight"), fitting().tensor("weight"));
   expect_same_state(mmengine, read_weights({python_file("mmengine.pth"), "ema"}));
   EXPECT_TRUE(read_weights({python_file("mmengine.pth"), "ema_state_dict"}).has("module.bias"));
-  expect_error<CheckpointError>(
-      [&] {
-        read_weights({python_file("mmengine.pth"), "teacher"});
-      },
-      {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
+  expect_error<CheckpointError>([&] { read_weights({python_file("mmengine.pth"), "teacher"}); },
+                                {"'teacher'", "'ema_state_dict', 'optimizer', 'state_dict'"});
 }
 
 TEST(ReadWeights, TakesANameForAWrapperOnlyIfItIsOne) {

@@ -1,9 +1,8 @@
 #include "cli/catalog.h"
+#include <algorithm>
+#include <gtest/gtest.h>
 #include "cli/config/foreign_keys.h"
 #include "cli/registry.h"
-#include <gtest/gtest.h>
-
-#include <algorithm>
 
 // What `duet help` lists is what the code reads.
 
@@ -23,13 +22,35 @@ const TypeKind& kind_called(const std::vector<TypeKind>& kinds, const std::strin
 TEST(Catalog, HoldsTheKeysOfEverySection) {
   register_builtin_types();
   const std::vector<std::string> paths = paths_of(keys_of_config());
-  for (const char* path :
-       {"work_dir", "mode", "seed", "device", "model.type", "data.train.batch_size", "data.val.batch_size", "data.test.num_workers",
-        "trainer.max_steps", "trainer.accumulate", "optim_wrapper.amp", "optim_wrapper.dtype", "optim_wrapper.optimizer.lr",
-        "optim_wrapper.clip_grad.max_norm", "optim_wrapper.clip_grad.clip_value", "optim_wrapper.loss_scale",
-        "optim_wrapper.loss_scale.init_scale", "optim_wrapper.paramwise_cfg.custom_keys", "param_scheduler", "evaluator",
-        "custom_hooks", "load_from", "load_from.path", "load_from.strict", "load_from.prefix", "graph.cache_bytes", "graph.fuse",
-        "distributed.bucket_cap_mb", "distributed.timeout"}) {
+  for (const char* path : {"work_dir",
+                           "mode",
+                           "seed",
+                           "device",
+                           "model.type",
+                           "data.train.batch_size",
+                           "data.val.batch_size",
+                           "data.test.num_workers",
+                           "trainer.max_steps",
+                           "trainer.accumulate",
+                           "optim_wrapper.amp",
+                           "optim_wrapper.dtype",
+                           "optim_wrapper.optimizer.lr",
+                           "optim_wrapper.clip_grad.max_norm",
+                           "optim_wrapper.clip_grad.clip_value",
+                           "optim_wrapper.loss_scale",
+                           "optim_wrapper.loss_scale.init_scale",
+                           "optim_wrapper.paramwise_cfg.custom_keys",
+                           "param_scheduler",
+                           "evaluator",
+                           "custom_hooks",
+                           "load_from",
+                           "load_from.path",
+                           "load_from.strict",
+                           "load_from.prefix",
+                           "graph.cache_bytes",
+                           "graph.fuse",
+                           "distributed.bucket_cap_mb",
+                           "distributed.timeout"}) {
     EXPECT_NE(std::find(paths.begin(), paths.end(), path), paths.end()) << path;
   }
   for (const std::string& path : paths) EXPECT_EQ(std::count(paths.begin(), paths.end(), path), 1) << path;
@@ -48,11 +69,13 @@ TEST(Catalog, EveryTypeOfEveryKindCanBeAsked) {
 TEST(Catalog, TypesListTheirOwnKeys) {
   register_builtin_types();
   const std::vector<TypeKind> kinds = type_kinds();
-  const auto keys = [&](const char* kind, const char* type) { return paths_of(keys_of_type(kind_called(kinds, kind), type)); };
+  const auto keys = [&](const char* kind, const char* type) {
+    return paths_of(keys_of_type(kind_called(kinds, kind), type));
+  };
   EXPECT_EQ(keys("model", "torchscript"), (std::vector<std::string>{"path", "inputs", "target", "loss"}));
   EXPECT_EQ(keys("dataset", "Safetensors"), std::vector<std::string>{"path"});
-  EXPECT_EQ(keys("optimizer", "Adagrad"),
-            (std::vector<std::string>{"lr", "weight_decay", "eps", "maximize", "lr_decay", "initial_accumulator_value"}));
+  EXPECT_EQ(keys("optimizer", "Adagrad"), (std::vector<std::string>{"lr", "weight_decay", "eps", "maximize", "lr_decay",
+                                                                    "initial_accumulator_value"}));
   EXPECT_EQ(keys("constructor", "LearningRateDecayOptimizerConstructor"),
             (std::vector<std::string>{"num_layers", "decay_rate", "decay_type", "strict_names"}));
   const std::vector<std::string> multi_step = keys("schedule", "MultiStep");
@@ -72,7 +95,8 @@ TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
   EXPECT_EQ(type_of(keys, "optim_wrapper.amp"), "off, bf16, fp16");
   EXPECT_EQ(type_of(keys, "optim_wrapper.dtype"), "float16, bfloat16");
   EXPECT_EQ(type_of(keys, "graph.fuse"), "exact, off");
-  EXPECT_NE(type_of(keys, "optim_wrapper.constructor").find("LearningRateDecayOptimizerConstructor"), std::string::npos);
+  EXPECT_NE(type_of(keys, "optim_wrapper.constructor").find("LearningRateDecayOptimizerConstructor"),
+            std::string::npos);
   EXPECT_EQ(type_of(keys, "trainer.limit_val_batches"), "integer, or fraction above 0.0 up to 1.0");
   EXPECT_EQ(type_of(keys, "load_from"), "path");
   EXPECT_EQ(type_of(keys, "data.train.batch_size"), "integer, per process");
@@ -89,21 +113,48 @@ TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
     paths.push_back("default_hooks.logger." + key);
   }
   const std::string calls = "duet calls it ";
-  for (const char* key :
-       {"max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "precision",
-        "limit_train_batches", "limit_predict_batches", "check_val_every_n_epoch", "val_check_interval", "log_every_n_steps",
-        "enable_checkpointing", "enable_progress_bar", "callbacks", "logger", "accelerator", "train_cfg", "max_iters",
-        "train_dataloader", "val_dataloader", "test_dataloader", "optimizer", "randomness", "visualizer", "vis_backends",
-        "learning_rate", "gradient_accumulation_steps", "max_grad_norm", "num_train_epochs", "output_dir",
-        "find_unused_parameters", "model_wrapper_cfg", "ddp_bucket_cap_mb"}) {
+  for (const char* key : {"max_epochs",
+                          "max_steps",
+                          "accumulate_grad_batches",
+                          "gradient_clip_val",
+                          "gradient_clip_algorithm",
+                          "precision",
+                          "limit_train_batches",
+                          "limit_predict_batches",
+                          "check_val_every_n_epoch",
+                          "val_check_interval",
+                          "log_every_n_steps",
+                          "enable_checkpointing",
+                          "enable_progress_bar",
+                          "callbacks",
+                          "logger",
+                          "accelerator",
+                          "train_cfg",
+                          "max_iters",
+                          "train_dataloader",
+                          "val_dataloader",
+                          "test_dataloader",
+                          "optimizer",
+                          "randomness",
+                          "visualizer",
+                          "vis_backends",
+                          "learning_rate",
+                          "gradient_accumulation_steps",
+                          "max_grad_norm",
+                          "num_train_epochs",
+                          "output_dir",
+                          "find_unused_parameters",
+                          "model_wrapper_cfg",
+                          "ddp_bucket_cap_mb"}) {
     const std::string text = foreign_key(key);
     ASSERT_EQ(text.rfind(calls, 0), 0U) << key << ": " << text;
     const std::string path = text.substr(calls.size(), text.find_first_of(" ,;", calls.size()) - calls.size());
-    EXPECT_TRUE(std::any_of(paths.begin(), paths.end(), [&](const std::string& known) {
-      return known == path || known.rfind(path + ".", 0) == 0;
-    })) << key << ": " << text;
+    EXPECT_TRUE(std::any_of(paths.begin(), paths.end(),
+                            [&](const std::string& known) { return known == path || known.rfind(path + ".", 0) == 0; }))
+        << key << ": " << text;
   }
-  for (const char* key : {"val_cfg", "test_cfg", "resume", "runner_type", "env_cfg", "launcher", "devices", "num_nodes"}) {
+  for (const char* key :
+       {"val_cfg", "test_cfg", "resume", "runner_type", "env_cfg", "launcher", "devices", "num_nodes"}) {
     EXPECT_EQ(foreign_key(key).rfind("remove it", 0), 0U) << key;
   }
   for (const char* key : {"trainer", "optim_wrapper", "x"}) EXPECT_EQ(foreign_key(key), "") << key;

@@ -1,11 +1,8 @@
 #include "cli/zoo/fashion_mnist.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <filesystem>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/temp_dir.h"

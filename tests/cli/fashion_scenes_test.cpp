@@ -1,15 +1,12 @@
 #include "cli/zoo/fashion_scenes.h"
-
-#include <ATen/ops/cat.h>
-#include <ATen/ops/equal.h>
-#include "data/data_loader.h"
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <memory>
 #include <thread>
-
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "data/data_loader.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/temp_dir.h"

@@ -1,19 +1,18 @@
+#include <cmath>
+#include <set>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "base/random.h"
 #include "cli/zoo/gpt.h"
 #include "cli/zoo/mlp.h"
 #include "cli/zoo/small_cnn.h"
-#include "base/error.h"
-#include "base/random.h"
 #include "core/task.h"
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <set>
 
 namespace duet {
 namespace {

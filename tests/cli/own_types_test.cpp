@@ -1,12 +1,11 @@
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
 #include "cli/optim_registry.h"
-#include "base/error.h"
 #include "optim/groups/detail/param_group_builder.h"
-#include "optim/schedules/detail/schedule_curve.h"
-#include <gtest/gtest.h>
-
+#include "optim/schedules/schedule_curve.h"
 #include "tests/support/expect_error.h"
 
 // Optimizers and schedules that a program registers are named in configs like the built-in ones.
@@ -23,13 +22,16 @@ void register_once() {
     const double memory = node.need<double>("memory");
     OptimizerKind kind;
     kind.slots = [](const OptimizerOptions&) { return std::vector<StateSlot>{}; };
-    kind.numbers = [=](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", lr}, {"memory", memory}}; };
+    kind.numbers = [=](const OptimizerOptions&) {
+      return std::map<std::string, double>{{"lr", lr}, {"memory", memory}};
+    };
     kind.kernel = [](const KernelCall&, const OptimizerOptions&) {};
     return kind;
   });
   register_schedule("Halves", [](ConfigNode& node) {
     const int64_t every = node.read_int("every", 10, 1);
-    return [every](const ScheduleStep& at) { return at.taken_over / static_cast<double>(int64_t{1} << (at.s / every)); };
+    return
+        [every](const ScheduleStep& at) { return at.taken_over / static_cast<double>(int64_t{1} << (at.s / every)); };
   });
 }
 
@@ -46,7 +48,9 @@ TEST(OwnTypes, AnOptimizerReadsItsOwnKeys) {
   expect_error<ConfigError>([] { parse_run_config(config("optim_wrapper:\n  optimizer: {type: SignDescent}\n"), "c"); },
                             {"c.yaml:4: optim_wrapper.optimizer.memory is missing"});
   expect_error<ConfigError>(
-      [] { parse_run_config(config("optim_wrapper:\n  optimizer: {type: SignDescent, memory: 1, betas: [1, 2]}\n"), "c"); },
+      [] {
+        parse_run_config(config("optim_wrapper:\n  optimizer: {type: SignDescent, memory: 1, betas: [1, 2]}\n"), "c");
+      },
       {"c.yaml:4: unknown key 'betas' in optim_wrapper.optimizer", "known: type, lr, memory"});
   expect_error<ConfigError>([] { parse_run_config(config("optim_wrapper: {optimizer: {type: SignDecent}}\n"), "c"); },
                             {"did you mean 'SignDescent'"});
@@ -64,7 +68,8 @@ TEST(OwnTypes, AScheduleReadsItsOwnKeysBesideTheCommonOnes) {
   EXPECT_EQ(curve.at(20, 8.0), 2.0);
   expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halves, evry: 5}]\n"), "c"); },
                             {"unknown key 'evry' in param_scheduler.0", "did you mean 'every'"});
-  expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halfs}]\n"), "c"); }, {"did you mean 'Halves'"});
+  expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halfs}]\n"), "c"); },
+                            {"did you mean 'Halves'"});
   expect_error<ConfigError>([] { parse_run_config(config("param_scheduler: [{type: Halves, every: 0}]\n"), "c"); },
                             {"param_scheduler.0.every is 0"});
 }

@@ -1,10 +1,8 @@
 #include "cli/ranks.h"
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/own_gpus.h"
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include "tests/support/expect_error.h"
 
 namespace duet {

@@ -1,19 +1,17 @@
+#include <cmath>
+#include <set>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
-#include "cli/zoo/encoder_decoder.h"
-#include "cli/registry.h"
-#include "cli/zoo/fashion_scenes.h"
-#include "data/dataset.h"
+#include <gtest/gtest.h>
 #include "base/error.h"
+#include "cli/registry.h"
+#include "cli/zoo/encoder_decoder.h"
+#include "cli/zoo/fashion_scenes.h"
 #include "core/hook.h"
 #include "core/hook_list.h"
 #include "core/task.h"
+#include "data/dataset.h"
 #include "optim/groups/layer_decay.h"
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <set>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/temp_dir.h"
@@ -161,11 +159,8 @@ TEST(EncoderDecoder, RefusesOptionsAndImagesThatDoNotFit) {
   refuse([](auto& o) { o.drop_path = 1; }, "drop_path is 1");
   refuse([](auto& o) { o.dropout = std::nan(""); }, "dropout is nan");
   const auto task = make_encoder_decoder(small_model());
-  expect_error<ConfigError>(
-      [&] {
-        task->predict({{"image", at::randn({1, 1, 16, 20})}});
-      },
-      {"[1, 1, 16, 20]", "multiples of 8"});
+  expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 1, 16, 20})}}); },
+                            {"[1, 1, 16, 20]", "multiples of 8"});
   expect_error<ConfigError>([&] { task->predict({{"image", at::randn({1, 3, 16, 16})}}); }, {"[N, 1, H, W]"});
 }
 

@@ -1,11 +1,9 @@
 // Three steps in both modes through the installed package: the losses are the same numbers and fall.
 
+#include <cstdio>
 #include <duet/duet.h>
-
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
-
-#include <cstdio>
 
 namespace {
 
@@ -30,6 +28,7 @@ std::vector<double> losses() {
 int main() {
   const std::vector<double> eager = losses<duet::EagerTrainer>();
   const std::vector<double> graph = losses<duet::GraphTrainer>();
-  std::printf("eager %.9g %.9g %.9g\ngraph %.9g %.9g %.9g\n", eager[0], eager[1], eager[2], graph[0], graph[1], graph[2]);
+  std::printf("eager %.9g %.9g %.9g\ngraph %.9g %.9g %.9g\n", eager[0], eager[1], eager[2], graph[0], graph[1],
+              graph[2]);
   return eager == graph && eager[2] < eager[0] ? 0 : 1;
 }

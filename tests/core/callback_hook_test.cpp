@@ -1,9 +1,7 @@
 #include "core/callback_hook.h"
-
 #include <ATen/TensorOperators.h>
-#include "core/hook_list.h"
 #include <gmock/gmock.h>
-
+#include "core/hook_list.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -1,13 +1,10 @@
 #include "core/hook_list.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 

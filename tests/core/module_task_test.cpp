@@ -1,9 +1,7 @@
-#include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
 #include "core/module_task.h"
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
-
 #include "tests/support/trainer_runs.h"
 
 namespace duet {
@@ -25,7 +23,8 @@ std::unique_ptr<Task> masked_task(bool counts_tokens) {
 
 Batch tokens(const std::vector<float>& y, const std::vector<float>& mask) {
   const auto rows = static_cast<int64_t>(y.size());
-  return {{"one", at::ones({rows, 1})}, {"y", at::tensor(y).view({rows, 1})}, {"mask", at::tensor(mask).view({rows, 1})}};
+  return {
+      {"one", at::ones({rows, 1})}, {"y", at::tensor(y).view({rows, 1})}, {"mask", at::tensor(mask).view({rows, 1})}};
 }
 
 class ModuleTaskWeight : public ::testing::TestWithParam<std::string> {};
@@ -42,7 +41,8 @@ TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, ModuleTaskWeight, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, ModuleTaskWeight, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace duet

@@ -1,16 +1,13 @@
 #include "core/train_step.h"
-
-#include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
-#include "base/error.h"
-#include "optim/amp/autocast.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>
-
+#include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "tests/support/autocast_state.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 
@@ -67,9 +64,14 @@ TrainStepOptions sgd(double lr, std::optional<ClipGrad> clip = {}) {
   return options;
 }
 
-Tensor rows(int64_t columns) { return at::div(at::sub(at::remainder(at::mul(at::arange(12 * columns, at::kFloat), 7), 23), 11), 8).reshape({12, columns}); }
+Tensor rows(int64_t columns) {
+  return at::div(at::sub(at::remainder(at::mul(at::arange(12 * columns, at::kFloat), 7), 23), 11), 8)
+      .reshape({12, columns});
+}
 
-double largest_difference(const Tensor& a, const Tensor& b) { return at::max(at::abs(at::sub(a.detach(), b.detach()))).item<double>(); }
+double largest_difference(const Tensor& a, const Tensor& b) {
+  return at::max(at::abs(at::sub(a.detach(), b.detach()))).item<double>();
+}
 
 std::vector<Batch> split(const NamedTensors& tensors, const std::vector<int64_t>& sizes) {
   std::vector<Batch> batches;
@@ -90,7 +92,8 @@ TEST(TrainStep, UnevenMicroBatchesEqualOneBigBatch) {
     return StepOutput{at::mse_loss(predicted, batch["y"]), {{"mean", predicted.mean()}, {"first", batch["x"].mean()}}};
   };
   std::vector<Tensor> weights, losses, means, gradients;
-  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{{12}, {4, 4, 4}, {5, 4, 3}, {1, 11}, {7, 2, 1, 1, 1}}) {
+  for (const std::vector<int64_t>& sizes :
+       std::vector<std::vector<int64_t>>{{12}, {4, 4, 4}, {5, 4, 3}, {1, 11}, {7, 2, 1, 1, 1}}) {
     auto task = std::make_unique<LambdaTask>(loss);
     const LambdaTask& lent = *task;
     TrainStep rule(std::move(task), at::kCPU, sgd(1.0));
@@ -153,7 +156,8 @@ TEST(TrainStep, ClippingScalesToTheNorm) {
     double type, norm, max_norm;
   };
   const double inf = std::numeric_limits<double>::infinity();
-  for (const Case& c : {Case{2, 5, 1}, Case{1, 7, 0.5}, Case{inf, 4, 2}, Case{3, std::cbrt(91.0), 1}, Case{2, 5, 100}, Case{2, 5, 5.01}}) {
+  for (const Case& c : {Case{2, 5, 1}, Case{1, 7, 0.5}, Case{inf, 4, 2}, Case{3, std::cbrt(91.0), 1}, Case{2, 5, 100},
+                        Case{2, 5, 5.01}}) {
     SCOPED_TRACE(std::to_string(c.type) + " " + std::to_string(c.max_norm));
     auto task = std::make_unique<LambdaTask>(linear_loss(gradient));
     const LambdaTask& lent = *task;
@@ -166,7 +170,8 @@ TEST(TrainStep, ClippingScalesToTheNorm) {
     const Tensor clipped = at::mul(gradient, factor);
     EXPECT_LE(largest_difference(lent.values, at::sub(before, clipped)), 1e-6);
     EXPECT_LE(largest_difference(lent.values.grad(), clipped), 2e-6);
-    if (c.max_norm > c.norm) expect_same_tensor("weight", lent.values, at::sub(before, gradient));  // not a bit is touched
+    if (c.max_norm > c.norm)
+      expect_same_tensor("weight", lent.values, at::sub(before, gradient));  // not a bit is touched
   }
 }
 
@@ -176,7 +181,8 @@ TEST(TrainStep, TheNormIsThatOfTheWholeWindow) {
   };
   TrainStep rule(std::make_unique<LambdaTask>(loss), at::kCPU, sgd(0.1, ClipNorm{1.0, 2.0}));
   const std::vector<Batch> batches = {{{"x", at::full({3}, 1.0)}}, {{"x", at::full({1}, 5.0)}}};
-  EXPECT_NEAR(run(rule, window_of(batches)).grad_norm.item<double>(), 2 * std::sqrt(12.0), 1e-5);  // (3 * 1 + 1 * 5) / 4
+  EXPECT_NEAR(run(rule, window_of(batches)).grad_norm.item<double>(), 2 * std::sqrt(12.0),
+              1e-5);  // (3 * 1 + 1 * 5) / 4
 }
 
 TEST(TrainStep, ANanGradientShowsInTheNorm) {
@@ -199,18 +205,22 @@ TEST(TrainStep, ALossThatCannotBeTrainedOnIsRefused) {
     expect_error<ConfigError>([&] { run(rule, window_of({kOne})); }, parts);
     expect_same_tensor("weight", before, lent.values);
   };
-  expect_refused([](const Tensor& w, const Batch&) { return StepOutput{at::mul(w, 2), {}}; }, {"Float[3, 4]", "take its mean"});
+  expect_refused([](const Tensor& w, const Batch&) { return StepOutput{at::mul(w, 2), {}}; },
+                 {"Float[3, 4]", "take its mean"});
   expect_refused([](const Tensor&, const Batch&) { return StepOutput{}; }, {"no loss"});
   expect_refused([](const Tensor& w, const Batch&) { return StepOutput{w.detach().sum(), {}}; }, {"[Task]", "loss"});
   expect_refused([](const Tensor& w, const Batch&) { return StepOutput{w.sum().to(at::kLong), {}}; }, {"Long"});
-  expect_refused([](const Tensor& w, const Batch&) {
-    const at::NoGradGuard no_grad;
-    return StepOutput{w.sum(), {}};
-  }, {"[Task]", "loss"});
+  expect_refused(
+      [](const Tensor& w, const Batch&) {
+        const at::NoGradGuard no_grad;
+        return StepOutput{w.sum(), {}};
+      },
+      {"[Task]", "loss"});
 }
 
 TEST(TrainStep, ALossOfOneElementIsANumber) {
-  auto task = std::make_unique<LambdaTask>([](const Tensor& w, const Batch&) { return StepOutput{w.sum().reshape({1, 1}), {}}; });
+  auto task = std::make_unique<LambdaTask>(
+      [](const Tensor& w, const Batch&) { return StepOutput{w.sum().reshape({1, 1}), {}}; });
   TrainStep rule(std::move(task), at::kCPU, sgd(1.0));
   EXPECT_EQ(run(rule, window_of({kOne})).loss.dim(), 0);
   EXPECT_EQ(run(rule, window_of({kOne, kOne})).loss.dim(), 0);
@@ -256,7 +266,8 @@ TEST(TrainStep, OptionsAndTasksThatCannotWorkAreRefused) {
   const auto expect_field = [](const std::string& field, const TrainStepOptions& options) {
     expect_error<ConfigError>([&] { options.validate(); }, {field});
   };
-  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()}) expect_field("max_norm", sgd(0.1, ClipNorm{bad, 2.0}));
+  for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()})
+    expect_field("max_norm", sgd(0.1, ClipNorm{bad, 2.0}));
   for (const double bad : {0.5, -1.0, nan}) expect_field("norm_type", sgd(0.1, ClipNorm{1.0, bad}));
   TrainStepOptions half = sgd(0.1);
   half.amp = at::kDouble;
@@ -266,15 +277,9 @@ TEST(TrainStep, OptionsAndTasksThatCannotWorkAreRefused) {
   expect_error<ConfigError>([] { TrainStep(nullptr, at::kCPU, TrainStepOptions()); }, {"task is null"});
   auto frozen = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
   frozen->values.requires_grad_(false);
-  expect_error<ConfigError>([&] { TrainStep(std::move(frozen), at::kCPU, TrainStepOptions()); }, {"no parameter that requires a gradient"});
+  expect_error<ConfigError>([&] { TrainStep(std::move(frozen), at::kCPU, TrainStepOptions()); },
+                            {"no parameter that requires a gradient"});
 }
-
-struct AutocastState {
-  bool enabled = at::autocast::is_autocast_enabled(at::kCPU);
-  at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
-  bool cache = at::autocast::is_autocast_cache_enabled();
-  bool operator==(const AutocastState&) const = default;
-};
 
 StepOutput sum_loss(const Tensor& weight, const Batch& batch) { return {at::mul(weight, batch["x"]).sum(), {}}; }
 
@@ -298,12 +303,14 @@ TEST(TrainStep, AParameterThatIsUnfrozenLaterIsNotSilentlyLeftOut) {
 TEST(TrainStep, AnStepWithoutDenseGradientsIsRefused) {
   for (const std::optional<ClipGrad>& clip : {std::optional<ClipGrad>(), {ClipNorm{}}}) {
     const Tensor other = at::ones({1}).requires_grad_(true);
-    TrainStep none(std::make_unique<LambdaTask>([&](const Tensor&, const Batch&) { return StepOutput{other.sum(), {}}; }), at::kCPU,
-                sgd(0.1, clip));
+    TrainStep none(
+        std::make_unique<LambdaTask>([&](const Tensor&, const Batch&) { return StepOutput{other.sum(), {}}; }),
+        at::kCPU, sgd(0.1, clip));
     expect_error<ConfigError>([&] { run(none, window_of_value(1)); }, {"no trainable parameter", "gradient"});
     TrainStep sparse(std::make_unique<LambdaTask>([](const Tensor& weight, const Batch&) {
-      return StepOutput{at::embedding(weight, at::arange(2), -1, false, /*sparse=*/true).sum(), {}};
-    }), at::kCPU, sgd(0.1, clip));
+                       return StepOutput{at::embedding(weight, at::arange(2), -1, false, /*sparse=*/true).sum(), {}};
+                     }),
+                     at::kCPU, sgd(0.1, clip));
     expect_error<ConfigError>([&] { run(sparse, window_of_value(1)); }, {"'weight'", "Sparse", "dense"});
   }
 }
@@ -351,31 +358,10 @@ TEST(TrainStep, ANumberTakenBackFromItsScheduleStays) {
   }
 }
 
-TEST(AutocastGuard, RestoresWhatItFoundAlsoOnAThrow) {
-  const AutocastState outside;
-  try {
-    const AutocastGuard guard(at::kCPU, at::kBFloat16);
-    const AutocastState inside;
-    EXPECT_TRUE(inside.enabled);
-    EXPECT_EQ(inside.dtype, at::kBFloat16);
-    EXPECT_FALSE(inside.cache);
-    {
-      const AutocastGuard nothing(at::kCPU, std::nullopt);
-      EXPECT_TRUE(AutocastState() == inside);
-      const AutocastGuard nested(at::kCPU, at::kHalf);
-      EXPECT_EQ(AutocastState().dtype, at::kHalf);
-    }
-    EXPECT_TRUE(AutocastState() == inside);
-    throw std::runtime_error("from within");
-  } catch (const std::runtime_error&) {
-  }
-  EXPECT_TRUE(AutocastState() == outside);
-}
-
 TEST(TrainStep, Bf16RunsTheForwardInBf16AndNothingElse) {
   TrainStepOptions options = sgd(1.0);
   options.amp = at::kBFloat16;
-  const AutocastState outside;
+  const testing::AutocastState outside;
   bool fails = false;
   auto task = std::make_unique<LambdaTask>([&fails](const Tensor& weight, const Batch& batch) {
     const Tensor y = at::matmul(batch["x"], weight.t());
@@ -389,10 +375,10 @@ TEST(TrainStep, Bf16RunsTheForwardInBf16AndNothingElse) {
   const StepResult output = run(rule, window_of({batch, batch}));
   EXPECT_EQ(output.loss.scalar_type(), at::kFloat);
   EXPECT_EQ(lent.values.grad().scalar_type(), at::kFloat);
-  EXPECT_TRUE(AutocastState() == outside);
+  EXPECT_TRUE(testing::AutocastState() == outside);
   fails = true;
   EXPECT_THROW(run(rule, window_of({batch})), std::runtime_error);
-  EXPECT_TRUE(AutocastState() == outside);
+  EXPECT_TRUE(testing::AutocastState() == outside);
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
+#include <csignal>
 #include <gmock/gmock.h>
-
-#include "checkpoint/checkpoint.h"
 #include "base/error.h"
-#include "metrics/accuracy.h"
+#include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/stop_signal_hook.h"
-
-#include <csignal>
-
+#include "metrics/accuracy.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
@@ -89,8 +86,7 @@ TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
 
 TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
   const TempDir folder;
-  const auto trainer =
-      trainer_for(mode(), {.max_steps = 100, .max_seconds = 1e-9, .work_dir = folder.path().string()});
+  const auto trainer = trainer_for(mode(), {.max_steps = 100, .max_seconds = 1e-9, .work_dir = folder.path().string()});
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
   trainer->train(*loader(12));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);
@@ -148,8 +144,12 @@ TEST_P(TrainerEnd, AFinishedRunCanBeExtended) {
 }
 
 TEST_P(TrainerEnd, LimitsCountMicroBatches) {
-  const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = 2, .limit_train_batches = 3,
-                                            .limit_val_batches = 2, .limit_test_batches = 1, .limit_predict_batches = 3});
+  const auto trainer = trainer_for(mode(), {.max_epochs = 2,
+                                            .accumulate = 2,
+                                            .limit_train_batches = 3,
+                                            .limit_val_batches = 2,
+                                            .limit_test_batches = 1,
+                                            .limit_predict_batches = 3});
   std::map<std::string, int> counts;
   add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
     ++counts[point];
@@ -207,7 +207,7 @@ TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
 }
 
 TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
-  struct sigaction before {};
+  struct sigaction before{};
   sigaction(SIGTERM, nullptr, &before);
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const auto trainer = trainer_for(mode(), {.max_steps = 10});
@@ -222,7 +222,7 @@ TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
     trainer->train(*loader(30));  // the signal belonged to the run before
     EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
   }
-  struct sigaction after {};
+  struct sigaction after{};
   sigaction(SIGTERM, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
 }

@@ -1,13 +1,10 @@
-#include <gtest/gtest.h>
-
-#include "core/callback_hook.h"
-#include "hooks/param_scheduler_hook.h"
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
-
+#include <gtest/gtest.h>
+#include "core/callback_hook.h"
+#include "hooks/param_scheduler_hook.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/temp_dir.h"

@@ -1,8 +1,6 @@
-#include <gtest/gtest.h>
-
 #include <ATen/Functions.h>
+#include <gtest/gtest.h>
 #include "base/error.h"
-
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
@@ -63,7 +61,8 @@ TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
     std::vector<StateDict> states;
     const auto whole = trainer_for(mode(), loop);
     whole->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext& context) {
-      if (point == "after_train_iter" || point == "after_train_epoch") states.push_back(copy_of(context.checkpoint_state()));
+      if (point == "after_train_iter" || point == "after_train_epoch")
+        states.push_back(copy_of(context.checkpoint_state()));
     }));
     whole->train(*loader(10));
     const StateDict last = whole->state_dict();
@@ -73,7 +72,8 @@ TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
         SCOPED_TRACE(other_mode + " from state " + std::to_string(i) + " of accumulate " + std::to_string(accumulate));
         const auto resumed = trainer_for(other_mode, loop);
         Names calls;
-        resumed->add_hook(std::make_unique<EveryPointHook>("save", [&](const std::string& point, TrainContext&) { calls.push_back(point); }));
+        resumed->add_hook(std::make_unique<EveryPointHook>(
+            "save", [&](const std::string& point, TrainContext&) { calls.push_back(point); }));
         seed_all(1000 + i);
         const auto data = loader(10, 4);
         if (i % 2 == 1) resumed->step(testing::mlp_task().batch(3, 5));  // what it did before must not count
@@ -120,7 +120,8 @@ TEST_P(TrainerResume, AStateOfAnotherModelIsRefusedAndChangesNothing) {
   expect_refused(StateDict(), {"trainer.step"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerResume, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerResume, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace duet

@@ -1,11 +1,8 @@
+#include <filesystem>
+#include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
 #include "base/error.h"
-
-#include <filesystem>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
@@ -177,7 +174,8 @@ TEST_P(TrainerSave, APositionInAnotherKindOfSourceIsRefusedInWords) {
   EXPECT_EQ(target->progress().step, 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerSave, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerSave, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace duet

@@ -1,31 +1,28 @@
+#include <filesystem>
+#include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
-#include "checkpoint/checkpoint.h"
 #include "base/error.h"
+#include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/param_scheduler_hook.h"
-
-#include <filesystem>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 
-// A loop of the user's own, in both modes: step() opens a run and finish() closes it, so that hooks work there as they do
-// in train().
+// A loop of the user's own, in both modes: step() opens a run and finish() closes it, so that hooks work there as they
+// do in train().
 
 namespace duet {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::EveryPointHook;
 using testing::loader;
 using testing::Names;
 using testing::recorder;
 using testing::trainer_for;
-using ::testing::ElementsAre;
 
 Batch batch(uint64_t seed) { return testing::mlp_task().batch(4, seed); }
 
@@ -216,7 +213,8 @@ TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   EXPECT_TRUE(loaded->result().log.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TrainerStep, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, TrainerStep, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace duet

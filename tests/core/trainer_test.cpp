@@ -1,38 +1,35 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include <limits>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "data/data_loader.h"
 #include "data/tensor_dataset.h"
-#include "base/error.h"
-
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
-
-#include <limits>
 
 // The loop, in both modes: which hooks run when, where it ends, what an error does.
 
 namespace duet {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::EveryPointHook;
+using ::testing::HasSubstr;
 using testing::loader;
 using testing::make_trainer;
 using testing::Names;
 using testing::recorder;
 using testing::trainer_for;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 Names operator+(Names a, const Names& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-const Names kStep = {"before_train_iter",    "after_backward", "before_optimizer_step",
-                       "after_optimizer_step", "after_train_iter"};
+const Names kStep = {"before_train_iter", "after_backward", "before_optimizer_step", "after_optimizer_step",
+                     "after_train_iter"};
 
 Names pass_of(const std::string& what, int64_t batches) {
   Names names = {"before_" + what, "before_" + what + "_epoch"};
@@ -63,7 +60,8 @@ TEST_P(Trainer, HooksRunInOneOrder) {
       }
       expected = expected + Names{"after_train", "after_run"};
 
-      const auto trainer = trainer_for(mode(), {.max_epochs = 2, .accumulate = accumulate, .val_interval = val_interval});
+      const auto trainer =
+          trainer_for(mode(), {.max_epochs = 2, .accumulate = accumulate, .val_interval = val_interval});
       Names calls;
       trainer->add_hook(recorder(calls));
       trainer->train(*loader(10), loader(4).get());
@@ -79,10 +77,10 @@ TEST_P(Trainer, TheSmallestRunInFull) {
   Names calls;
   trainer->add_hook(recorder(calls));
   trainer->train(*loader(2), loader(2).get());
-  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "after_backward",
-                                 "before_optimizer_step", "after_optimizer_step", "after_train_iter", "after_train_epoch",
-                                 "before_val", "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch",
-                                 "after_val", "after_train", "after_run"));
+  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter",
+                                 "after_backward", "before_optimizer_step", "after_optimizer_step", "after_train_iter",
+                                 "after_train_epoch", "before_val", "before_val_epoch", "before_val_iter",
+                                 "after_val_iter", "after_val_epoch", "after_val", "after_train", "after_run"));
 }
 
 TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
@@ -142,7 +140,8 @@ TEST_P(Trainer, StopsAtTheFirstLimit) {
   struct Limit {
     int64_t max_steps, max_epochs, steps, epochs;
   };
-  for (const Limit& limit : {Limit{7, 0, 7, 1}, Limit{0, 2, 10, 2}, Limit{7, 2, 7, 1}, Limit{70, 2, 10, 2}, Limit{10, 0, 10, 2}, Limit{5, 3, 5, 1}}) {
+  for (const Limit& limit : {Limit{7, 0, 7, 1}, Limit{0, 2, 10, 2}, Limit{7, 2, 7, 1}, Limit{70, 2, 10, 2},
+                             Limit{10, 0, 10, 2}, Limit{5, 3, 5, 1}}) {
     SCOPED_TRACE(std::to_string(limit.max_steps) + " " + std::to_string(limit.max_epochs));
     const auto trainer = trainer_for(mode(), {.max_steps = limit.max_steps, .max_epochs = limit.max_epochs});
     Names calls;
@@ -240,8 +239,8 @@ TEST_P(Trainer, TheFirstErrorIsTheOneThatComesOut) {
   DataLoader data(std::make_shared<TensorDataset>(all.items()), std::make_unique<EpochSampler>(4, false, 0), {});
   expect_error<std::runtime_error>([&] { trainer->train(data); }, {"no forward"});
   EXPECT_EQ(error, "no forward");
-  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter", "on_exception",
-                                 "after_train", "after_run"));
+  EXPECT_THAT(calls, ElementsAre("before_run", "before_train", "before_train_epoch", "before_train_iter",
+                                 "on_exception", "after_train", "after_run"));
   EXPECT_EQ(trainer->progress().step, 0);
 }
 
@@ -340,7 +339,8 @@ TEST_P(Trainer, AStepAfterAnEvaluationTrains) {
   expect_same_state(states[0], states[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Trainer, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, Trainer, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace duet

@@ -1,13 +1,10 @@
 #include "data/data_loader.h"
-
-#include <ATen/ops/tensor.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
-
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

@@ -1,11 +1,8 @@
 #include "data/sampler.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

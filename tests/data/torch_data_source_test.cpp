@@ -1,10 +1,7 @@
-#include <torch/data.h>
-
 #include "data/torch_data_source.h"
-
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
-
+#include <torch/data.h>
 #include "tests/support/expect_error.h"
 
 namespace duet {

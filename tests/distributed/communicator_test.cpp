@@ -1,11 +1,9 @@
-#include <gtest/gtest.h>
-
-#include <ATen/ATen.h>
-#include "checkpoint/checkpoint.h"
 #include "distributed/communicator.h"
-#include "distributed/detail/rank_error.h"
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
 #include "base/error.h"
-
+#include "checkpoint/checkpoint.h"
+#include "distributed/detail/rank_error.h"
 #include "tests/support/ranks.h"
 
 namespace duet {
@@ -287,8 +285,8 @@ TEST(Together, ThrowsTheSameTypeOnAllRanks) {
   });
   expect_no_error(results);
   for (const auto& result : results)
-    EXPECT_TRUE(
-        at::equal(result.at("types"), at::tensor({0, 2, 3, 4, 10, 11, 12, 1}, at::kFloat).to(result.at("types").dtype())));
+    EXPECT_TRUE(at::equal(result.at("types"),
+                          at::tensor({0, 2, 3, 4, 10, 11, 12, 1}, at::kFloat).to(result.at("types").dtype())));
 }
 
 template <class E>

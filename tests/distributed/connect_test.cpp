@@ -1,20 +1,17 @@
-#include <gtest/gtest.h>
-
-#include <ATen/ATen.h>
 #include "distributed/detail/connect.h"
-#include "base/error.h"
+#include <chrono>
+#include <limits>
+#include <thread>
+#include <ATen/ATen.h>
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <sys/socket.h>
-#include <arpa/inet.h>
 #include <unistd.h>
-
-#include <chrono>
-#include <limits>
-#include <thread>
-
+#include "base/error.h"
 #include "tests/support/ranks.h"
 
 namespace duet {

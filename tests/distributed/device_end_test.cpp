@@ -1,17 +1,15 @@
-#include "distributed/detail/c10d_communicator.h"
-#include "base/error.h"
-#include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <unistd.h>
-
 #include <condition_variable>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
+#include "base/error.h"
+#include "distributed/detail/c10d_communicator.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"
 
@@ -83,8 +81,8 @@ Rank connected(const Launch& launch, std::chrono::milliseconds silence = 2s) {
   rank.device = c10::make_intrusive<StuckDevice>(own, size);
   auto watch = std::make_unique<PeerWatch>(c10::make_intrusive<c10d::PrefixStore>("watch", client(launch, false)),
                                            launch.rank, launch.world_size, 0);
-  rank.communicator =
-      std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch), CommunicatorTimeouts{60s, silence});
+  rank.communicator = std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch),
+                                                         CommunicatorTimeouts{60s, silence});
   rank.communicator->barrier();
   return rank;
 }

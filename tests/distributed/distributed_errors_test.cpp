@@ -1,13 +1,10 @@
-#include <gtest/gtest.h>
-
-#include <ATen/ATen.h>
-#include "base/error.h"
-#include "core/module_task.h"
-#include <torch/torch.h>
-
 #include <cmath>
 #include <limits>
-
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include "base/error.h"
+#include "core/module_task.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -79,17 +76,17 @@ TEST_P(DistributedErrors, OtherNamesAreLogged) {
 }
 
 TEST(DistributedErrorsLater, OtherNamesAreLoggedInALaterStep) {
-  expect_told(
-      run_ranks(2,
-                [](const Ranks& ranks) {
-                  Training run{.steps = 6};
-                  run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t step) {
-                    const at::Tensor loss = (mean * model.a + mean * model.b).sum();
-                    return StepOutput{loss, {{ranks->rank() == 1 && step == 3 ? "mistake" : "error", loss.detach()}}};
-                  };
-                  return train(run, ranks);
-                }),
-      2, "logs other names than in the first step");
+  expect_told(run_ranks(2,
+                        [](const Ranks& ranks) {
+                          Training run{.steps = 6};
+                          run.loss = [&](TwoWeights& model, const at::Tensor& mean, int64_t step) {
+                            const at::Tensor loss = (mean * model.a + mean * model.b).sum();
+                            return StepOutput{loss,
+                                              {{ranks->rank() == 1 && step == 3 ? "mistake" : "error", loss.detach()}}};
+                          };
+                          return train(run, ranks);
+                        }),
+              2, "logs other names than in the first step");
 }
 
 Training with_b_on_rank_0_alone(const std::string& mode, const Ranks& ranks, int64_t from) {

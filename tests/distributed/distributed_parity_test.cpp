@@ -1,11 +1,8 @@
-#include <gtest/gtest.h>
-
-#include "core/module_task.h"
-#include <torch/torch.h>
-
 #include <cmath>
 #include <utility>
-
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include "core/module_task.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

@@ -1,16 +1,13 @@
-#include <gtest/gtest.h>
-
-#include <c10/util/StringUtil.h>
-#include "core/detail/group_checkpoint.h"
-#include "base/error.h"
-#include "core/callback_hook.h"
-#include <signal.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <iostream>
 #include <stdexcept>
-
+#include <c10/util/StringUtil.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "core/callback_hook.h"
+#include "core/detail/group_checkpoint.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"
@@ -109,8 +106,7 @@ void expect_named(const std::vector<RankResult>& results, const Fault& fault) {
       continue;
     }
     EXPECT_EQ(other.exit_code, 6) << other.error;
-    const std::string failed =
-        fault.how == "throws" ? " failed in step " : " is dead or stopped, last seen in step ";
+    const std::string failed = fault.how == "throws" ? " failed in step " : " is dead or stopped, last seen in step ";
     EXPECT_NE(other.error.find(c10::str("rank ", fault.rank, failed)), std::string::npos) << other.error;
     EXPECT_NE(other.error.find("(" + fault.phase + ")"), std::string::npos) << other.error;
     EXPECT_EQ(other.error.find("the disk is on fire") != std::string::npos, fault.how == "throws") << other.error;

@@ -1,12 +1,9 @@
-#include <gtest/gtest.h>
-
-#include "distributed/detail/connect.h"
-#include "base/error.h"
-
 #include <chrono>
 #include <stdexcept>
 #include <thread>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "distributed/detail/connect.h"
 #include "tests/support/ranks.h"
 
 // A rank that cannot train says so before the ranks have connected.

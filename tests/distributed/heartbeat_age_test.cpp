@@ -1,6 +1,5 @@
-#include <gtest/gtest.h>
-
 #include "distributed/detail/heartbeat_age.h"
+#include <gtest/gtest.h>
 
 namespace duet {
 namespace {

@@ -1,12 +1,10 @@
+#include <algorithm>
+#include <filesystem>
+#include <set>
 #include <ATen/ops/zeros.h>
 #include "hooks/default_hooks.h"
 #include "hooks/prediction_writer_hook.h"
 #include "hooks/profiler_hook.h"
-
-#include <algorithm>
-#include <filesystem>
-#include <set>
-
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

@@ -1,5 +1,7 @@
+#include <algorithm>
+#include <limits>
 #include <ATen/ATen.h>
-#include "metrics/accuracy.h"
+#include <gtest/gtest.h>
 #include "core/callback_hook.h"
 #include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/early_stopping_hook.h"
@@ -7,11 +9,7 @@
 #include "hooks/nan_guard_hook.h"
 #include "hooks/param_scheduler_hook.h"
 #include "hooks/sync_buffers_hook.h"
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <limits>
-
+#include "metrics/accuracy.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

@@ -1,11 +1,8 @@
 #include "distributed/init_distributed.h"
-
+#include <cstdlib>
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "distributed/distributed_options.h"
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
@@ -46,15 +43,17 @@ NamedTensors train(const Case& c, const Launch& launch) {
   const int64_t batch_size = kGlobalBatch / launch.world_size;
   std::unique_ptr<DataLoader> data;
   if (c.own_sampler) {
-    data = std::make_unique<DataLoader>(samples, DataLoaderOptions{.batch_size = batch_size, .shuffle = true, .seed = 3,
+    data = std::make_unique<DataLoader>(samples, DataLoaderOptions{.batch_size = batch_size,
+                                                                   .shuffle = true,
+                                                                   .seed = 3,
                                                                    .num_workers = c.num_workers,
                                                                    .drop_last = c.drop_last});
   } else {
     auto sampler = std::make_unique<DistributedSampler>(std::make_unique<EpochSampler>(41, true, 3), launch.rank,
                                                         launch.world_size, c.drop_last);
-    data = std::make_unique<DataLoader>(samples, std::move(sampler),
-                                        DataLoaderOptions{.batch_size = batch_size, .num_workers = c.num_workers,
-                                                          .drop_last = c.drop_last});
+    data = std::make_unique<DataLoader>(
+        samples, std::move(sampler),
+        DataLoaderOptions{.batch_size = batch_size, .num_workers = c.num_workers, .drop_last = c.drop_last});
   }
   trainer->train(*data);
   trainer->validate(*data);

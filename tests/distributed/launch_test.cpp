@@ -1,12 +1,9 @@
-#include <gtest/gtest.h>
-
 #include "distributed/detail/launch.h"
-#include "base/error.h"
-
 #include <map>
 #include <sstream>
 #include <string>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

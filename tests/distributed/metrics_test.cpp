@@ -1,14 +1,11 @@
+#include <cmath>
+#include <ATen/ops/scalar_tensor.h>
+#include <gtest/gtest.h>
 #include "metrics/accuracy.h"
 #include "metrics/confusion_matrix.h"
 #include "metrics/f1.h"
 #include "metrics/iou_metric.h"
 #include "metrics/perplexity.h"
-
-#include <ATen/ops/scalar_tensor.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

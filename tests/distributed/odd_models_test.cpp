@@ -1,16 +1,13 @@
-#include <gtest/gtest.h>
-
-#include <ATen/ATen.h>
-#include "base/error.h"
-#include "core/module_task.h"
-#include "graph/graph_trainer.h"
-#include "core/callback_hook.h"
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <functional>
 #include <string>
-
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include "base/error.h"
+#include "core/callback_hook.h"
+#include "core/module_task.h"
+#include "graph/graph_trainer.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"
@@ -84,8 +81,7 @@ struct Masked : Layers {
 
 NamedTensors classified(int64_t samples) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
-  return {{"x", torch::randn({samples, 16}, generator)},
-          {"t", torch::randint(5, {samples}, generator, torch::kInt64)}};
+  return {{"x", torch::randn({samples, 16}, generator)}, {"t", torch::randint(5, {samples}, generator, torch::kInt64)}};
 }
 
 Batch batch_of(const NamedTensors& samples) {
@@ -229,11 +225,11 @@ TEST_P(DistributedSettings, AllLabelsOfAnStepAreIgnored) {
 
 TEST_P(DistributedSettings, OptionsDiffer) {
   const std::vector<std::pair<std::string, std::function<void(TrainerOptions&)>>> cases = {
-      {"lr of group 0: 0.25; on rank 0 lr of group 0: 0.001", [](TrainerOptions& o) { o.optimizer = AdamW{.lr = 0.25}; }},
+      {"lr of group 0: 0.25; on rank 0 lr of group 0: 0.001",
+       [](TrainerOptions& o) { o.optimizer = AdamW{.lr = 0.25}; }},
       {"optimizer: SGD; on rank 0 optimizer: AdamW", [](TrainerOptions& o) { o.optimizer = SGD{}; }},
       {"clip_grad: on; on rank 0 clip_grad: off", [](TrainerOptions& o) { o.clip_grad = ClipNorm{}; }},
-      {"bucket_bytes: 1; on rank 0 bucket_bytes: 26214400",
-       [](TrainerOptions& o) { o.distributed.bucket_bytes = 1; }}};
+      {"bucket_bytes: 1; on rank 0 bucket_bytes: 26214400", [](TrainerOptions& o) { o.distributed.bucket_bytes = 1; }}};
   for (const auto& [text, change] : cases) {
     expect_all(run_ranks(2,
                          [&](const Ranks& ranks) {

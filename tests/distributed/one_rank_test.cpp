@@ -1,13 +1,10 @@
-#include <gtest/gtest.h>
-
+#include <csignal>
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
 #include "base/error.h"
 #include "core/hook.h"
 #include "core/module_task.h"
-#include <torch/torch.h>
-
-#include <csignal>
-
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"
@@ -159,11 +156,13 @@ TEST_P(OneRank, MayHaveABufferOfAnotherShapeBetweenSteps) {
     options.optimizer = SGD{.lr = 0.1};
     options.distributed.communicator = ranks;
     const auto model = std::make_shared<Growing>();
-    const auto trainer = make_trainer(GetParam(), make_task(model, [](Growing& net, const Batch& batch) {
-                                        if (net.cache.numel() != 2) net.cache.set_data(torch::zeros({2}));
-                                        net.cache.add_(1);
-                                        return (batch["x"] * net.weight + net.bias).mean();
-                                      }),
+    const auto trainer = make_trainer(GetParam(),
+                                      make_task(model,
+                                                [](Growing& net, const Batch& batch) {
+                                                  if (net.cache.numel() != 2) net.cache.set_data(torch::zeros({2}));
+                                                  net.cache.add_(1);
+                                                  return (batch["x"] * net.weight + net.bias).mean();
+                                                }),
                                       options);
     for (int64_t step = 0; step < 6; ++step) {
       trainer->step(Batch{{"x", torch::ones({2})}});
@@ -179,17 +178,16 @@ TEST_P(OneRank, MayHaveABufferOfAnotherShapeBetweenSteps) {
 // store.
 TEST(OneRankEager, IsStoppedWhileTheOthersArePatient) {
   for (const std::size_t stopped : {0, 1}) {
-    const auto results = run_ranks(
-        3,
-        [&](const Ranks& ranks) {
-          ranks->set_running(true);
-          ranks->set_patient(true);
-          ranks->barrier();
-          if (ranks->rank() == static_cast<int64_t>(stopped)) raise(SIGSTOP);
-          ranks->barrier();
-          return NamedTensors();
-        },
-        {.start_timeout = 200, .timeout = 2});
+    const auto results = run_ranks(3,
+                                   [&](const Ranks& ranks) {
+                                     ranks->set_running(true);
+                                     ranks->set_patient(true);
+                                     ranks->barrier();
+                                     if (ranks->rank() == static_cast<int64_t>(stopped)) raise(SIGSTOP);
+                                     ranks->barrier();
+                                     return NamedTensors();
+                                   },
+                                   {.start_timeout = 200, .timeout = 2});
     for (std::size_t rank = 0; rank < 3; ++rank) {
       if (rank == stopped) continue;
       EXPECT_EQ(results[rank].exit_code, 6);

@@ -1,10 +1,8 @@
+#include <string>
 #include <ATen/ops/scalar_tensor.h>
+#include <gtest/gtest.h>
 #include "base/device.h"
 #include "graph/graph_trainer.h"
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

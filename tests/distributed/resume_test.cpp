@@ -1,12 +1,10 @@
+#include <algorithm>
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 #include "checkpoint/checkpoint.h"
 #include "core/callback_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/sync_buffers_hook.h"
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"
@@ -179,7 +177,8 @@ TEST(DistributedResume, ReadsEverySampleOnceAtAnotherWorldSize) {
       std::sort(seen.begin(), seen.end());
       ASSERT_EQ(seen.size(), static_cast<std::size_t>(kSamples)) << world << " ranks, " << mode;
       for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
-      EXPECT_LE(testing::largest_difference(unbroken.front(), after.front(), "seen"), 1e-6) << world << " ranks, " << mode;
+      EXPECT_LE(testing::largest_difference(unbroken.front(), after.front(), "seen"), 1e-6)
+          << world << " ranks, " << mode;
     }
   }
 }

@@ -1,8 +1,4 @@
 #include "distributed/detail/round.h"
-#include "distributed/detail/store_text.h"
-#include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-
 #include <algorithm>
 #include <future>
 #include <random>
@@ -10,6 +6,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include "distributed/detail/store_text.h"
 
 // Ranks that find each other in a store which earlier rounds have left things in.
 

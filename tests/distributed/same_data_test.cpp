@@ -1,14 +1,11 @@
-#include <gtest/gtest.h>
-
-#include <ATen/ATen.h>
-#include "base/error.h"
-#include "core/module_task.h"
-#include "core/callback_hook.h"
-#include <torch/torch.h>
-
 #include <functional>
 #include <string>
-
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include "base/error.h"
+#include "core/callback_hook.h"
+#include "core/module_task.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

@@ -1,11 +1,10 @@
 // Reads each file of a list and writes what it holds to another: convert_weights LIST, lines "FROM TO".
-#include "checkpoint/weights_file.h"
-#include "base/error.h"
-#include "io/pt_file.h"
-#include "io/safetensors.h"
-
 #include <fstream>
 #include <iostream>
+#include "base/error.h"
+#include "checkpoint/weights_file.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -1,9 +1,7 @@
-#include <gtest/gtest.h>
-
 #include "graph/replay/memory_plan.h"
-
 #include <algorithm>
 #include <random>
+#include <gtest/gtest.h>
 
 namespace duet {
 namespace {

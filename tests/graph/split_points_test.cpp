@@ -1,16 +1,13 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include <functional>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "core/hook.h"
-
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
-
-#include <functional>
 
 // The code of hooks inside a step: at split points between kernels, and captured.
 
@@ -19,8 +16,8 @@ namespace {
 
 using at::Tensor;
 using testing::expect_same_bits;
-using testing::same_bits;
 using ::testing::HasSubstr;
+using testing::same_bits;
 
 Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
 
@@ -141,7 +138,8 @@ TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
     setting.clip = clip;
     setting.fill = [](LambdaHook& hook) {
       hook.at_backward = [](TrainContext& context) {
-        for (const auto& item : context.task.named_parameters()) item.second.mutable_grad().mul_(0.5).add_(at::randn_like(item.second) * 0.1);
+        for (const auto& item : context.task.named_parameters())
+          item.second.mutable_grad().mul_(0.5).add_(at::randn_like(item.second) * 0.1);
       };
       hook.at_optimizer = [](TrainContext& context) {
         const at::NoGradGuard no_grad;
@@ -172,7 +170,8 @@ TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
   Setting setting;
   setting.fill = [](LambdaHook& hook) {
     hook.at_backward = [](TrainContext& context) {
-      for (const auto& item : context.task.named_parameters()) item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
+      for (const auto& item : context.task.named_parameters())
+        item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
     };
   };
   const Outcome graph = expect_eager_weights(setting);
@@ -247,7 +246,9 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
           }
         };
         if (with_split_points) {
-          hook.at_backward = [](TrainContext& context) { context.task.named_parameters()[0].second.mutable_grad().mul_(0.5); };
+          hook.at_backward = [](TrainContext& context) {
+            context.task.named_parameters()[0].second.mutable_grad().mul_(0.5);
+          };
         }
       };
       const Outcome outcome = run(mode, setting);

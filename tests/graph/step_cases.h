@@ -1,12 +1,10 @@
 #pragma once
 
-#include "base/batch.h"
-
-#include <torch/torch.h>
-
 #include <functional>
 #include <string>
 #include <vector>
+#include <torch/torch.h>
+#include "base/batch.h"
 
 // What real models do inside a step, each as one small loss over a model of its own.
 

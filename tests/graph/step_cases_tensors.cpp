@@ -84,7 +84,8 @@ void add_tensor_cases(Cases& add) {
       const Tensor order = torch::tensor({4, 3, 2, 1, 0});
       const Tensor logits = n.b(n.a(batch["x"])).index_select(1, order);
       return F::cross_entropy(logits, batch["target"], F::CrossEntropyFuncOptions().weight(weights)) *
-             torch::scalar_tensor(1.5) + torch::tensor(0.25);
+                 torch::scalar_tensor(1.5) +
+             torch::tensor(0.25);
     };
   });
   add("HostConstantsChangedInPlace", [](Model& m) -> Loss {
@@ -153,16 +154,15 @@ void add_tensor_cases(Cases& add) {
     Base n(m);
     return [n](const Batch& batch) mutable -> Tensor {
       const Tensor h = n.a(batch["x"]);
-      return F::cross_entropy(n.b(h.cumsum(1) + h.logcumsumexp(0) + std::get<0>(h.cummax(1))),
-                              batch["target"]);
+      return F::cross_entropy(n.b(h.cumsum(1) + h.logcumsumexp(0) + std::get<0>(h.cummax(1))), batch["target"]);
     };
   });
   add("SortTopkExtremes", [](Model& m) -> Loss {
     Base n(m);
     return [n](const Batch& batch) mutable -> Tensor {
       const Tensor h = n.a(batch["x"]);
-      Tensor y = std::get<0>(h.sort(1, true)) + std::get<0>(h.topk(1, 1)) + std::get<0>(h.max(1, true)) + h.amin(1, true) +
-                 std::get<0>(h.kthvalue(3, 1, true)) + std::get<0>(h.median(1, true));
+      Tensor y = std::get<0>(h.sort(1, true)) + std::get<0>(h.topk(1, 1)) + std::get<0>(h.max(1, true)) +
+                 h.amin(1, true) + std::get<0>(h.kthvalue(3, 1, true)) + std::get<0>(h.median(1, true));
       y = y + h.gather(1, std::get<1>(h.sort(1))) * h.argmax(1, true).to(at::kFloat);
       return F::cross_entropy(n.b(y), batch["target"]);
     };
@@ -193,26 +193,37 @@ void add_tensor_cases(Cases& add) {
   });
   add("Spectrum", [](Model& m) -> Loss {
     Base n(m);
-    return [n](const Batch& batch) mutable -> Tensor { return at::fft_rfft(n.a(batch["x"])).abs().mean() + n.b(n.a(batch["x"])).square().mean(); };
+    return [n](const Batch& batch) mutable -> Tensor {
+      return at::fft_rfft(n.a(batch["x"])).abs().mean() + n.b(n.a(batch["x"])).square().mean();
+    };
   });
-  add("LazyConjugate", [](Model& m) -> Loss {
-    Base n(m);
-    return [n](const Batch& batch) mutable -> Tensor {
-      const Tensor y = at::fft_rfft(n.b(n.a(batch["x"])));
-      return at::real(y * y.conj()).mean();
-    };
-  }, vectors, 1, "conjugate");
-  add("CumulativeProduct", [](Model& m) -> Loss {
-    Base n(m);
-    return [n](const Batch& batch) mutable -> Tensor { return n.b(n.a(batch["x"])).cumprod(1).square().mean(); };
-  }, vectors, 1, "_local_scalar_dense");
-  add("InputChangedInPlace", [](Model& m) -> Loss {
-    Base n(m);
-    return [n](const Batch& batch) mutable -> Tensor {
-      batch["x"].mul_(0.5);
-      return F::cross_entropy(n.b(n.a(batch["x"])), batch["target"]);
-    };
-  }, vectors, 1, "the batch tensor 'x'");
+  add(
+      "LazyConjugate",
+      [](Model& m) -> Loss {
+        Base n(m);
+        return [n](const Batch& batch) mutable -> Tensor {
+          const Tensor y = at::fft_rfft(n.b(n.a(batch["x"])));
+          return at::real(y * y.conj()).mean();
+        };
+      },
+      vectors, 1, "conjugate");
+  add(
+      "CumulativeProduct",
+      [](Model& m) -> Loss {
+        Base n(m);
+        return [n](const Batch& batch) mutable -> Tensor { return n.b(n.a(batch["x"])).cumprod(1).square().mean(); };
+      },
+      vectors, 1, "_local_scalar_dense");
+  add(
+      "InputChangedInPlace",
+      [](Model& m) -> Loss {
+        Base n(m);
+        return [n](const Batch& batch) mutable -> Tensor {
+          batch["x"].mul_(0.5);
+          return F::cross_entropy(n.b(n.a(batch["x"])), batch["target"]);
+        };
+      },
+      vectors, 1, "the batch tensor 'x'");
 
   add("MasksOfFixedShape", [](Model& m) -> Loss {
     Base n(m);
@@ -220,10 +231,11 @@ void add_tensor_cases(Cases& add) {
       Tensor h = n.a(batch["x"]) * 1;
       const Tensor mask = batch["x"].narrow(1, 0, 8) > 0.5;
       h.index_put_({mask}, torch::tensor(0.25F));
-      h = h.masked_scatter(mask.logical_not(), h.detach().flip(0)) + torch::bucketize(h.detach(), torch::linspace(-1, 1, 5)).to(at::kFloat);
+      h = h.masked_scatter(mask.logical_not(), h.detach().flip(0)) +
+          torch::bucketize(h.detach(), torch::linspace(-1, 1, 5)).to(at::kFloat);
       h = h + torch::histc(h.detach(), 8, -2, 2) * 0.01;
-      return F::cross_entropy(n.b(h), batch["target"]) + torch::cdist(h, h.flip(0)).mean() + torch::kron(h[0], h[1]).mean() +
-             torch::trapezoid(h, -1).mean() + torch::renorm(h, 2, 0, 1.0).mean();
+      return F::cross_entropy(n.b(h), batch["target"]) + torch::cdist(h, h.flip(0)).mean() +
+             torch::kron(h[0], h[1]).mean() + torch::trapezoid(h, -1).mean() + torch::renorm(h, 2, 0, 1.0).mean();
     };
   });
   add("FilledPieceByPiece", [](Model& m) -> Loss {
@@ -245,7 +257,8 @@ void add_tensor_cases(Cases& add) {
     Base n(m);
     return [n, w](const Batch& batch) mutable -> Tensor {
       const Tensor z = torch::view_as_complex(n.a(batch["x"]).view({8, 4, 2}));
-      return torch::view_as_real(torch::complex(torch::real(z), torch::imag(z))).square().mean() + n.b(n.a(batch["x"])).mean() + w.square().sum();
+      return torch::view_as_real(torch::complex(torch::real(z), torch::imag(z))).square().mean() +
+             n.b(n.a(batch["x"])).mean() + w.square().sum();
     };
   });
 }

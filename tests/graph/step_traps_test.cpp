@@ -1,14 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "base/error.h"
-#include "core/module_task.h"
-
-#include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
-
 #include <torch/script.h>
 #include <torch/torch.h>
+#include "base/error.h"
+#include "core/module_task.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 // Steps that look like any other and would be replayed wrongly. In both modes the state must be the same.
 
@@ -27,7 +24,7 @@ struct Outcome {
 };
 
 Outcome run_steps(const std::string& mode, const std::function<std::unique_ptr<Task>()>& make,
-        const std::function<void(BaseTrainer&, int64_t)>& before = nullptr) {
+                  const std::function<void(BaseTrainer&, int64_t)>& before = nullptr) {
   seed_all(5);
   const auto trainer = testing::make_trainer(mode, make());
   for (int64_t n = 0; n < 20; ++n) {
@@ -102,7 +99,8 @@ TEST(StepTraps, BranchesThatTakeTurnsAreCapturedEach) {
     using ModuleTask<TwoHeads>::ModuleTask;
     StepOutput training_step(const Batch& batch) override {
       torch::nn::Linear& head = use_left ? module().left : module().right;
-      return {torch::nn::functional::cross_entropy(head(torch::tanh(module().body(batch["input"]))), batch["target"]), {}};
+      return {torch::nn::functional::cross_entropy(head(torch::tanh(module().body(batch["input"]))), batch["target"]),
+              {}};
     }
     std::string graph_key() const override { return use_left ? "left" : "right"; }
     bool use_left = true;
@@ -166,7 +164,8 @@ TEST(StepTraps, PackedSequencesRunEagerWithTheReason) {
   const auto make = []() -> std::unique_ptr<Task> {
     return make_task(std::make_shared<Packed>(), [](Packed& net, const Batch& batch) {
       const at::Tensor lengths = batch["target"] + 1;
-      const auto packed = torch::nn::utils::rnn::pack_padded_sequence(batch["input"].view({-1, 8, 2}), lengths, true, false);
+      const auto packed =
+          torch::nn::utils::rnn::pack_padded_sequence(batch["input"].view({-1, 8, 2}), lengths, true, false);
       return std::get<1>(net.gru->forward_with_packed_input(packed)).square().mean();
     });
   };

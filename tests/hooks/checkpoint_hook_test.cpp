@@ -1,14 +1,11 @@
 #include "hooks/checkpoint_hook.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <set>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
@@ -275,16 +272,14 @@ TEST_F(Checkpoint, RefusesBadOptionsAndUnknownMetrics) {
   expect_error<ConfigError>([] { CheckpointHook({.interval = -1}); }, {"interval is -1", ">= 0"});
   expect_error<ConfigError>([] { CheckpointHook({.max_keep = 0}); }, {"max_keep is 0", "at least 1"});
   expect_error<ConfigError>([] { CheckpointHook({.rule = "more"}); }, {"rule is 'more'", "greater"});
-  expect_error<ConfigError>([] { CheckpointHook({.save_best = "score"}); }, {"[CheckpointHook]", "'score'", "set rule"});
+  expect_error<ConfigError>([] { CheckpointHook({.save_best = "score"}); },
+                            {"[CheckpointHook]", "'score'", "set rule"});
   EXPECT_NO_THROW(CheckpointHook({.save_best = "score", .rule = "less"}));
   CheckpointHook hook({.save_best = "accuracyy"});
   hook.before_train(run.context);
   train(hook, 1);
-  expect_error<ConfigError>(
-      [&] {
-        run.validation(hook, {{"accuracy", 1}, {"loss", 1}});
-      },
-      {"'accuracyy'", "accuracy, loss"});
+  expect_error<ConfigError>([&] { run.validation(hook, {{"accuracy", 1}, {"loss", 1}}); },
+                            {"'accuracyy'", "accuracy, loss"});
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 #include "hooks/default_hooks.h"
-
-#include "base/error.h"
-#include "hooks/detail/iter_timer_hook.h"
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "hooks/detail/iter_timer_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/temp_dir.h"

@@ -1,10 +1,7 @@
 #include "hooks/early_stopping_hook.h"
-
-#include "core/callback_hook.h"
-#include <gmock/gmock.h>
-
 #include <limits>
-
+#include <gmock/gmock.h>
+#include "core/callback_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
@@ -97,11 +94,8 @@ TEST(EarlyStoppingHook, NamesTheMetricsThereAreIfTheMonitorIsMisspelt) {
   FakeRun run;
   run.context.control.outcome = RunOutcome::kRunning;
   EarlyStoppingHook hook(watching("top_acuracy"));
-  expect_error<ConfigError>(
-      [&] {
-        run.validation(hook, {{"accuracy", 0.5}, {"loss", 1}});
-      },
-      {"'top_acuracy'", "accuracy, loss"});
+  expect_error<ConfigError>([&] { run.validation(hook, {{"accuracy", 0.5}, {"loss", 1}}); },
+                            {"'top_acuracy'", "accuracy, loss"});
   EarlyStoppingHookOptions lenient = watching("top_acuracy", 1);
   lenient.strict = false;
   EarlyStoppingHook patient(lenient);

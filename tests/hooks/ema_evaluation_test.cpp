@@ -1,13 +1,10 @@
-#include "hooks/ema_hook.h"
-
-#include "checkpoint/checkpoint.h"
-#include "base/error.h"
-#include "hooks/checkpoint_hook.h"
-
 #include <gtest/gtest.h>
-
-#include "tests/support/temp_dir.h"
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/ema_hook.h"
 #include "tests/hooks/ema_runs.h"
+#include "tests/support/temp_dir.h"
 
 // What evaluation sees of an average, and that the weights come back.
 
@@ -156,7 +153,8 @@ TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   EMASetting setup;
   setup.options.loop = {.max_steps = 6, .val_interval = 3, .work_dir = folder.path().string()};
   const auto trainer = make(mode(), setup);
-  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));
+  trainer->add_hook(
+      std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));
   std::map<int64_t, StateDict> weights;
   trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
     if (point == "before_val") weights[context.progress.step] = copy_of(trainer->weights());
@@ -169,7 +167,8 @@ TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   EXPECT_FALSE(equal(saved.part("hooks.ema.weights"), saved.part("model")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, EMAEvaluation, ::testing::Values("eager", "graph"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, EMAEvaluation, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace duet

@@ -1,20 +1,16 @@
 #include "hooks/ema_hook.h"
-
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include "checkpoint/checkpoint.h"
-#include "io/safetensors.h"
-
-#include <gmock/gmock.h>
-
 #include <cmath>
 #include <functional>
-
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include "checkpoint/checkpoint.h"
+#include "io/safetensors.h"
+#include "tests/hooks/ema_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"
-#include "tests/hooks/ema_runs.h"
 
 namespace duet {
 namespace {
@@ -54,7 +50,8 @@ class ScriptedTask : public FakeTask {
 
 TEST(EMAHook, EqualsThatOfMmengine) {
   for (const EmaGolden& golden : kGolden) {
-    SCOPED_TRACE(c10::str(golden.type, ", interval ", golden.interval, ", begin ", golden.begin, ", buffers ", golden.update_buffers));
+    SCOPED_TRACE(c10::str(golden.type, ", interval ", golden.interval, ", begin ", golden.begin, ", buffers ",
+                          golden.update_buffers));
     ScriptedTask task;
     task.set(0);
     FakeHyperParameters numbers;
@@ -72,9 +69,11 @@ TEST(EMAHook, EqualsThatOfMmengine) {
       hook.in_step(inside);
       if (step != kRecorded[row]) continue;
       const StateDict average = hook.state_dict().part("weights");
-      const at::Tensor seen = at::cat({average.tensor("weight"), average.tensor("norm.running_mean"), average.tensor("norm.running_var")});
+      const at::Tensor seen =
+          at::cat({average.tensor("weight"), average.tensor("norm.running_mean"), average.tensor("norm.running_var")});
       for (int64_t i = 0; i < seen.numel(); ++i) {
-        EXPECT_NEAR(seen[i].item<double>(), golden.rows[row][i], 2e-7 * std::max(1.0, std::abs(golden.rows[row][i]))) << "step " << step;
+        EXPECT_NEAR(seen[i].item<double>(), golden.rows[row][i], 2e-7 * std::max(1.0, std::abs(golden.rows[row][i])))
+            << "step " << step;
       }
       EXPECT_EQ(average.tensor("norm.num_batches_tracked").item<int64_t>(), step);
       ++row;
@@ -106,7 +105,8 @@ TEST_P(EMA, AveragesTheWeightsOfEveryStep) {
     }
   }
   const StateDict average = average_of(*trainer);
-  for (const auto& [name, tensor] : expected) EXPECT_TRUE(at::allclose(average.tensor(name).to(at::kDouble), tensor, 1e-5, 1e-7)) << name;
+  for (const auto& [name, tensor] : expected)
+    EXPECT_TRUE(at::allclose(average.tensor(name).to(at::kDouble), tensor, 1e-5, 1e-7)) << name;
   if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
     EXPECT_GE(graph->replays(), 25);
   }
@@ -161,11 +161,13 @@ TEST_P(EMA, ASkippedStepLeavesAveragedBuffersFinite) {
 }
 
 TEST_P(EMA, ResumesInTheMiddle) {
-  const std::vector<WeightAverageOptions> kinds = {
-      {.momentum = 0.1}, {.type = "MomentumAnnealingEMA", .interval = 3}, {.type = "StochasticWeightAverage", .interval = 2}};
+  const std::vector<WeightAverageOptions> kinds = {{.momentum = 0.1},
+                                                   {.type = "MomentumAnnealingEMA", .interval = 3},
+                                                   {.type = "StochasticWeightAverage", .interval = 2}};
   for (const WeightAverageOptions& kind : kinds) {
     for (const int64_t begin : {0, 9}) {
-      const EMASetting setup{.ema = {.average = kind, .update_buffers = true, .begin_iter = begin}, .task = testing::cnn_task()};
+      const EMASetting setup{.ema = {.average = kind, .update_buffers = true, .begin_iter = begin},
+                             .task = testing::cnn_task()};
       const auto unbroken = make(mode(), setup);
       steps(*unbroken, 0, 14, setup.task);
       const TempDir folder;
@@ -228,7 +230,8 @@ TEST_P(EMA, SeveralAveragesLiveSideBySide) {
   const auto alone = make(mode(), fast);
   steps(*alone, 0, 8);
   const auto both = make(mode(), fast);
-  both->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.average = {.momentum = 0.01}, .evaluate_on_ema = false, .name = "slow"}));
+  both->add_hook(std::make_unique<EMAHook>(
+      EMAHookOptions{.average = {.momentum = 0.01}, .evaluate_on_ema = false, .name = "slow"}));
   steps(*both, 0, 4);
   const TempDir folder;
   const std::string path = both->save(folder.path().string());
@@ -269,12 +272,16 @@ TEST_P(EMA, LeavesFrozenParametersOut) {
   EXPECT_FALSE(same_bits(average.tensor("used.weight"), weights.tensor("used.weight")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, EMA, ::testing::Values("eager", "graph"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, EMA, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(EMAHook, GivesTheSameBitsInBothModes) {
   for (const ToyTask& task : testing::all_toy_tasks()) {
     for (const char* type : {"ExponentialMovingAverage", "MomentumAnnealingEMA", "StochasticWeightAverage"}) {
-      EMASetting setup{.ema = {.average = {.type = type, .momentum = 0.1, .gamma = 5, .interval = 2}, .update_buffers = true, .begin_iter = 3}, .task = task};
+      EMASetting setup{.ema = {.average = {.type = type, .momentum = 0.1, .gamma = 5, .interval = 2},
+                               .update_buffers = true,
+                               .begin_iter = 3},
+                       .task = task};
       setup.options.non_finite = NonFinite::kSkip;
       const auto eager = make("eager", setup);
       steps(*eager, 0, 16, task);

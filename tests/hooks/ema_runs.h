@@ -1,11 +1,9 @@
 #pragma once
 
-#include "hooks/ema_hook.h"
-
-#include "tests/support/loop_runs.h"
-
 #include <memory>
 #include <string>
+#include "hooks/ema_hook.h"
+#include "tests/support/loop_runs.h"
 
 // Runs of toy models with an EMAHook, for its tests.
 

@@ -1,9 +1,7 @@
 #include "hooks/empty_cache_hook.h"
-
 #include <c10/core/CachingDeviceAllocator.h>
-#include "base/device.h"
 #include <gmock/gmock.h>
-
+#include "base/device.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
@@ -100,7 +98,9 @@ TEST_P(EmptyCache, FreesOnlyWhatNobodyUses) {
     if (with_hook) trainer->add_hook(std::make_unique<EmptyCacheHook>(EmptyCacheHookOptions{.after_iter = true}));
     c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(at::kCUDA);
     for (uint64_t n = 0; n < 8; ++n) {
-      { const at::Tensor unused = at::empty({64 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA)); }
+      {
+        const at::Tensor unused = at::empty({64 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA));
+      }
       const int64_t before = allocator.getDeviceStats(0).reserved_bytes[0].current;
       trainer->step(testing::cnn_task().batch(8, n));
       const int64_t after = allocator.getDeviceStats(0).reserved_bytes[0].current;

@@ -1,10 +1,7 @@
 #include "hooks/detail/iter_timer_hook.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 

@@ -1,12 +1,9 @@
 #include "hooks/detail/log_window.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 

@@ -1,18 +1,14 @@
 #include "hooks/logger_hook.h"
-
-#include "base/error.h"
-#include "base/log.h"
-#include <gtest/gtest.h>
-
-#include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/log.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"

@@ -1,21 +1,18 @@
-#include "hooks/logger_hook.h"
-
-#include <ATen/record_function.h>
-#include "base/error.h"
-#include "base/log.h"
-#include "hooks/checkpoint_hook.h"
-#include "hooks/detail/iter_timer_hook.h"
-#include "hooks/param_scheduler_hook.h"
-#include "hooks/detail/runtime_info_hook.h"
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <thread>
-
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/detail/iter_timer_hook.h"
+#include "hooks/detail/runtime_info_hook.h"
+#include "hooks/logger_hook.h"
+#include "hooks/param_scheduler_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
@@ -142,8 +139,7 @@ TEST_P(LoggerRun, WritesTheSameLinesAfterAResumeInTheOtherMode) {
                                 {"loss", "max", kGlobalWindow, "max"}};
     return logger;
   };
-  const auto train = [&](const std::string& of_mode, int64_t steps, const std::string& file,
-                         const std::string& from) {
+  const auto train = [&](const std::string& of_mode, int64_t steps, const std::string& file, const std::string& from) {
     auto run = trainer(of_mode, steps);
     add_schedule(*run);
     run->add_hook(std::make_unique<LoggerHook>(options(file)));

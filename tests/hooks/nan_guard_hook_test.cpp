@@ -1,14 +1,11 @@
 #include "hooks/nan_guard_hook.h"
-
-#include <ATen/record_function.h>
-#include "checkpoint/checkpoint.h"
-#include "hooks/checkpoint_hook.h"
-#include <gmock/gmock.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-
+#include <ATen/record_function.h>
+#include <gmock/gmock.h>
+#include "checkpoint/checkpoint.h"
+#include "hooks/checkpoint_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -1,13 +1,10 @@
 #include "hooks/param_scheduler_hook.h"
-
-#include "base/error.h"
-#include "base/log.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <fstream>
 #include <sstream>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "base/log.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/temp_dir.h"
@@ -243,11 +240,8 @@ TEST(ParamSchedulerHook, NamesTheMetricThatAPlateauMisses) {
   ParamSchedulerHook hook({{.type = "ReduceOnPlateau", .plateau = {.monitor = "accuracy", .rule = "greater"}}});
   run.validation(hook, {{"loss", 1}});  // before training nothing is due
   hook.before_train(run.context);
-  expect_error<ConfigError>(
-      [&] {
-        run.validation(hook, {{"loss", 1}, {"error", 2}});
-      },
-      {"no metric 'accuracy'", "error, loss", "monitor"});
+  expect_error<ConfigError>([&] { run.validation(hook, {{"loss", 1}, {"error", 2}}); },
+                            {"no metric 'accuracy'", "error, loss", "monitor"});
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
 #include "hooks/prediction_writer_hook.h"
-
-#include "io/safetensors.h"
-#include "core/callback_hook.h"
-#include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
-
 #include <filesystem>
 #include <fstream>
-
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include "core/callback_hook.h"
+#include "io/safetensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
@@ -157,27 +154,18 @@ TEST_F(Outputs, ThatDoNotFitAreRefused) {
   PredictionWriterHook hook({.folder = folder.path().string()});
   hook.before_predict_epoch(run.context);
   batch(hook, {{"mask", at::ones({2, 3})}});
-  expect_error<DataError>(
-      [&] {
-        batch(hook, {{"mask", at::ones({2, 4})}});
-      },
-      {"'mask'", "[2, 4]", "[2, 3]", "per_batch"});
+  expect_error<DataError>([&] { batch(hook, {{"mask", at::ones({2, 4})}}); },
+                          {"'mask'", "[2, 4]", "[2, 3]", "per_batch"});
   expect_error<DataError>([&] { batch(hook, {{"mask", at::ones({2, 3}, at::kLong)}}); }, {"Long"});
   expect_error<DataError>([&] { batch(hook, {{"other", at::ones({2, 3})}}); }, {"other outputs than the first"});
   PredictionWriterHook misspelt({.folder = folder.path().string(), .keys = {"logit"}});
   misspelt.before_predict_epoch(run.context);
-  expect_error<ConfigError>(
-      [&] {
-        batch(misspelt, {{"logits", at::ones({2, 3})}, {"mask", at::ones({2})}});
-      },
-      {"'logit'", "logits, mask", "keys"});
+  expect_error<ConfigError>([&] { batch(misspelt, {{"logits", at::ones({2, 3})}, {"mask", at::ones({2})}}); },
+                            {"'logit'", "logits, mask", "keys"});
   PredictionWriterHook classes({.folder = folder.path().string(), .format = "jsonl"});
   classes.before_predict_epoch(run.context);
-  expect_error<DataError>(
-      [&] {
-        batch(classes, {{"prediction", at::ones({2, 3, 4})}});
-      },
-      {"[2, 3, 4]", "[samples, classes]"});
+  expect_error<DataError>([&] { batch(classes, {{"prediction", at::ones({2, 3, 4})}}); },
+                          {"[2, 3, 4]", "[samples, classes]"});
   expect_error<ConfigError>([&] { batch(classes, {{"logits", at::ones({2, 3})}}); }, {"class_key"});
 }
 

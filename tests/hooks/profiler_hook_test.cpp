@@ -1,19 +1,16 @@
 #include "hooks/profiler_hook.h"
-
-#include "base/device.h"
-#include "core/callback_hook.h"
-#include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
-#include <torch/csrc/autograd/profiler_kineto.h>
-#include <torch/csrc/profiler/stubs/base.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
-
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/profiler/stubs/base.h>
+#include "base/device.h"
+#include "core/callback_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -1,11 +1,8 @@
 #include "hooks/detail/sample_painter.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <array>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

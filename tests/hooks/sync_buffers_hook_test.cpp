@@ -1,11 +1,8 @@
 #include "hooks/sync_buffers_hook.h"
-
-#include <ATen/TensorOperators.h>
-#include <gmock/gmock.h>
-
 #include <barrier>
 #include <thread>
-
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
@@ -25,17 +22,18 @@ struct Meeting {
 class Rank : public testing::FakeCommunicator {
  public:
   Rank(Meeting& meeting, int64_t rank)
-      : FakeCommunicator(rank, kRanks,
-                         [&meeting, rank](const at::Tensor& values) {
-                           exchange(meeting, rank, values);
-                           values.copy_(meeting.values[0] + meeting.values[1] + meeting.values[2]);
-                           meeting.barrier.arrive_and_wait();
-                         },
-                         [&meeting, rank](const at::Tensor& values, int64_t root) {
-                           exchange(meeting, rank, values);
-                           values.copy_(meeting.values[root]);
-                           meeting.barrier.arrive_and_wait();
-                         }) {}
+      : FakeCommunicator(
+            rank, kRanks,
+            [&meeting, rank](const at::Tensor& values) {
+              exchange(meeting, rank, values);
+              values.copy_(meeting.values[0] + meeting.values[1] + meeting.values[2]);
+              meeting.barrier.arrive_and_wait();
+            },
+            [&meeting, rank](const at::Tensor& values, int64_t root) {
+              exchange(meeting, rank, values);
+              values.copy_(meeting.values[root]);
+              meeting.barrier.arrive_and_wait();
+            }) {}
 
  private:
   static void exchange(Meeting& meeting, int64_t rank, const at::Tensor& values) {
@@ -109,8 +107,9 @@ TEST(SyncBuffersHook, TakesTheMeanOverProcessesAndWholeNumbersFromTheFirst) {
 class Others : public testing::FakeCommunicator {
  public:
   Others()
-      : FakeCommunicator(0, kRanks, [](const at::Tensor& values) { values.mul_(kRanks).add_(3); },
-                         [](const at::Tensor& /*values*/, int64_t root) { EXPECT_EQ(root, 0); }) {}
+      : FakeCommunicator(
+            0, kRanks, [](const at::Tensor& values) { values.mul_(kRanks).add_(3); },
+            [](const at::Tensor& /*values*/, int64_t root) { EXPECT_EQ(root, 0); }) {}
 };
 
 TEST(SyncBuffersHook, IsDoneOnceForTheSameStep) {

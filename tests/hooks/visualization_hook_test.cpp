@@ -1,13 +1,10 @@
 #include "hooks/visualization_hook.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include "io/png.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "io/png.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"

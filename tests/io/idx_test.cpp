@@ -1,12 +1,9 @@
 #include "io/idx.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <fstream>
 #include <iterator>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/temp_dir.h"

@@ -1,13 +1,10 @@
 #include "io/png.h"
-
+#include <fstream>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
-#include "base/error.h"
 #include <gtest/gtest.h>
-
-#include <fstream>
-
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 

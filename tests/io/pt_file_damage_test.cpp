@@ -1,15 +1,12 @@
-#include "io/pt_file.h"
-
-#include "base/error.h"
-#include "io/zip_archive.h"
-#include <gtest/gtest.h>
-#include <zlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <random>
-
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include "base/error.h"
+#include "io/pt_file.h"
+#include "io/zip_archive.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/pt_files.h"
 #include "tests/support/temp_dir.h"
@@ -77,27 +74,13 @@ class Damage {
     const size_t at = static_cast<size_t>(below(bytes.size()));
     const size_t count = std::min<size_t>(bytes.size() - at, 1 + static_cast<size_t>(below(64)));
     switch (below(7)) {
-      case 0:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
-        return;
-      case 1:
-        bytes[at] = static_cast<char>(random_());
-        return;
-      case 2:
-        std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), count, '\0');
-        return;
-      case 3:
-        bytes.erase(at, count);
-        return;
-      case 4:
-        bytes.insert(at, bytes.substr(static_cast<size_t>(below(bytes.size())), count));
-        return;
-      case 5:
-        bytes.resize(at);
-        return;
-      default:
-        bytes[at] = "\0\1\x7f\x80\xff(.R"[below(8)];
-        return;
+      case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8))); return;
+      case 1: bytes[at] = static_cast<char>(random_()); return;
+      case 2: std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), count, '\0'); return;
+      case 3: bytes.erase(at, count); return;
+      case 4: bytes.insert(at, bytes.substr(static_cast<size_t>(below(bytes.size())), count)); return;
+      case 5: bytes.resize(at); return;
+      default: bytes[at] = "\0\1\x7f\x80\xff(.R"[below(8)]; return;
     }
   }
 

@@ -1,12 +1,9 @@
 #include "io/pt_file.h"
-
+#include <filesystem>
 #include <ATen/Functions.h>
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "io/zip_archive.h"
-#include <gtest/gtest.h>
-
-#include <filesystem>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/pt_files.h"
 #include "tests/support/temp_dir.h"

@@ -1,16 +1,13 @@
 #include "io/safetensors.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"

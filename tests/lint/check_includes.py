@@ -30,18 +30,10 @@ MAY_INCLUDE = {
     "hooks": (*BELOW_CORE, "core"),
 }
 # (including file, included file): what breaks the rule today. The list may only shrink.
-NOT_YET: set[tuple[str, str]] = {
-    ("core/module_task.h", "core/detail/tied_names.h"),
-    ("distributed/detail/value_sum.h", "core/step_observer.h"),
-    ("hooks/logger_hook.h", "hooks/detail/log_window.h"),
-    ("hooks/nan_guard_hook.h", "hooks/detail/value_history.h"),
-    ("hooks/param_scheduler_hook.h", "optim/schedules/detail/schedule_curve.h"),
-    ("hooks/visualization_hook.h", "hooks/detail/sample_painter.h"),
-    ("optim/optimizers/kernel_call.h", "optim/detail/device_hyper_parameters.h"),
-}
+NOT_YET: set[tuple[str, str]] = set()
 # Public, though duet.h leaves them out: they cost what torch/torch.h costs.
 OPT_IN = ("data/torch_data_source.h",)
-MAX_PUBLIC_HEADERS = 86  # 45 is the aim; lower this as headers go
+MAX_PUBLIC_HEADERS = 80  # 45 is the aim; lower this as headers go
 MAX_LINES = 400
 
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b")

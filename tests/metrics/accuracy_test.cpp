@@ -1,12 +1,9 @@
 #include "metrics/accuracy.h"
-
+#include <cmath>
 #include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
-#include "base/error.h"
 #include <gtest/gtest.h>
-
-#include <cmath>
-
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

@@ -1,20 +1,17 @@
 #include "metrics/class_metric.h"
-
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
 #include <ATen/Functions.h>
 #include <ATen/record_function.h>
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "metrics/accuracy.h"
 #include "metrics/confusion_matrix.h"
 #include "metrics/f1.h"
 #include "metrics/iou_metric.h"
 #include "metrics/perplexity.h"
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <memory>
-#include <set>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 
@@ -192,9 +189,7 @@ TEST(ClassMetric, RefusesWhatDoesNotFit) {
   F1 metric({.num_classes = 3});
   expect_error<DataError>([&] { add(metric, 4, {0}, {0}); }, {"[F1]", "[1, 4]", "set num_classes: 4"});
   expect_error<DataError>(
-      [&] {
-        metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1);
-      },
+      [&] { metric.add({{"target", at::zeros({2}, at::kLong)}}, {{"prediction", at::ones({2})}}, 1); },
       {"[F1]", "one logit x per sample", "stack"});
   EXPECT_TRUE(metric.compute().empty());
 
@@ -260,7 +255,8 @@ TEST(ClassMetric, CountsASampleWithNaNScoresAsWrongAndAsNoClass) {
   F1 f1({.num_classes = 3, .average = {"micro", "none"}});
   Accuracy top1, top2({.topk = {1, 2}});
   ConfusionMatrix confusion({.num_classes = 3, .flatten = true});
-  // Targets 0 0 1 2 and one that does not count; the second 0 has no score at all, the 1 a single NaN that is not its own.
+  // Targets 0 0 1 2 and one that does not count; the second 0 has no score at all, the 1 a single NaN that is not its
+  // own.
   at::Tensor scores = at::one_hot(at::tensor({0, 0, 1, 2, 0}, at::kLong), 3).to(at::kFloat);
   scores[1].fill_(NAN);
   scores[2][0] = NAN;

@@ -1,14 +1,13 @@
-#include <ATen/Functions.h>
-#include "metrics/accuracy.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/f1.h"
-#include "metrics/iou_metric.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "metrics/accuracy.h"
+#include "metrics/confusion_matrix.h"
+#include "metrics/f1.h"
+#include "metrics/iou_metric.h"
 
 namespace duet {
 namespace {

@@ -1,8 +1,6 @@
 #include "metrics/detail/metric_rule.h"
-
-#include "base/error.h"
 #include <gtest/gtest.h>
-
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

@@ -1,15 +1,12 @@
 #include "metrics/metric.h"
-
-#include <ATen/Functions.h>
-#include <c10/core/InferenceMode.h>
-#include "base/error.h"
-#include "metrics/perplexity.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <string>
 #include <vector>
-
+#include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "metrics/perplexity.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

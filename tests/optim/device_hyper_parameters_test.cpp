@@ -1,13 +1,11 @@
 #include "optim/detail/device_hyper_parameters.h"
-
+#include <map>
+#include <string>
+#include <vector>
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
-
-#include <map>
-#include <string>
-#include <vector>
 
 namespace duet {
 namespace {

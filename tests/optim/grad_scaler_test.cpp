@@ -1,11 +1,8 @@
 #include "optim/amp/grad_scaler.h"
-
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <limits>
-
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/torch_reference.h"
 #include "tests/support/trainer_runs.h"
@@ -41,7 +38,8 @@ class SlopeTask : public Task {
  public:
   SlopeTask() {
     for (std::size_t i = 0; i < kShapes.size(); ++i) {
-      weights.emplace_back("w" + std::to_string(i), table(kShapes[i], 5 * static_cast<int64_t>(i), 3, 13, 6, 16).requires_grad_(true));
+      weights.emplace_back("w" + std::to_string(i),
+                           table(kShapes[i], 5 * static_cast<int64_t>(i), 3, 13, 6, 16).requires_grad_(true));
     }
   }
   NamedTensors named_parameters() const override { return weights; }
@@ -142,13 +140,15 @@ std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ScalerGolden,
-                         ::testing::Combine(::testing::Values("eager", "graph"), ::testing::Values("AdamW", "SGD", "RMSprop"),
+                         ::testing::Combine(::testing::Values("eager", "graph"),
+                                            ::testing::Values("AdamW", "SGD", "RMSprop"),
                                             ::testing::Values<int64_t>(1, 2, 5)),
                          name_of);
 
 class NonFiniteSteps : public ::testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteSteps, ::testing::Values("eager", "graph"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Modes, NonFiniteSteps, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
 
 // What is left out must be as if it had never been there: weights, optimizer, schedule.
 TEST_P(NonFiniteSteps, ASkippedStepLeavesNoTrace) {
@@ -163,7 +163,8 @@ TEST_P(NonFiniteSteps, ASkippedStepLeavesNoTrace) {
       if (clip == 2) options.clip_grad = ClipValue{0.25};
       const auto trained = [&](bool with_bad_steps) {
         auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
-        trainer->hyper_parameters().set_schedule("lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
+        trainer->hyper_parameters().set_schedule(
+            "lr", [](std::size_t, int64_t applied) { return 0.01 / (1.0 + static_cast<double>(applied)); });
         for (int64_t step = 0; step < 12; ++step) {
           if (with_bad_steps && step % 3 == 1) trainer->step(slopes(step + 100, step % 5));
           if (with_bad_steps && step == 6) trainer->step(slopes(step, 2, std::nan("")));
@@ -186,7 +187,8 @@ TEST_P(NonFiniteSteps, RaisingLeavesTheWeightsOfTheLastGoodStep) {
     auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
     for (int64_t step = 0; step < 6; ++step) trainer->step(slopes(step));
     const Tensor before = trainer->weights().tensor("w1").clone();
-    expect_error<NonFiniteError>([&] { trainer->step(slopes(6, 3)); }, {"'w3'", "after 6 good steps", "non_finite: skip"});
+    expect_error<NonFiniteError>([&] { trainer->step(slopes(6, 3)); },
+                                 {"'w3'", "after 6 good steps", "non_finite: skip"});
     EXPECT_TRUE(same_bits(before, trainer->weights().tensor("w1")));
     EXPECT_EQ(trainer->progress().step, 6);
     trainer->step(slopes(6));  // the caller may go on
@@ -231,7 +233,8 @@ TEST_P(NonFiniteSteps, AResumeContinuesScaleAndSkips) {
   run(*whole, 0, 30);
   auto first = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
   run(*first, 0, 17);
-  auto second = testing::make_trainer(GetParam() == "eager" ? "graph" : "eager", std::make_unique<SlopeTask>(), options);
+  auto second =
+      testing::make_trainer(GetParam() == "eager" ? "graph" : "eager", std::make_unique<SlopeTask>(), options);
   second->load_state_dict(first->state_dict());
   run(*second, 17, 30);
   testing::expect_same_bits(whole->state_dict(), second->state_dict());

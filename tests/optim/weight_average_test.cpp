@@ -1,15 +1,12 @@
 #include "optim/weight_average.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
-
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {
@@ -36,7 +33,8 @@ std::vector<double> averaged(const WeightAverageOptions& options, int64_t steps,
 }
 
 // The definition: sum of new values with weights that the rest of the run shrinks.
-std::vector<double> closed_form(const std::function<double(int64_t steps)>& weight, int64_t steps, int64_t start, int64_t interval) {
+std::vector<double> closed_form(const std::function<double(int64_t steps)>& weight, int64_t steps, int64_t start,
+                                int64_t interval) {
   std::vector<double> expected;
   for (int64_t now = 1; now <= steps; ++now) {
     double sum = now <= start ? value_of_step(now) : 0, left = 1;
@@ -65,7 +63,8 @@ TEST(WeightAverage, EqualsItsClosedFormInFloat64) {
         }
       };
       check("ExponentialMovingAverage", [](int64_t) { return 0.03; });
-      check("MomentumAnnealingEMA", [](int64_t steps) { return std::max(0.03, 20.0 / (20 + static_cast<double>(steps))); });
+      check("MomentumAnnealingEMA",
+            [](int64_t steps) { return std::max(0.03, 20.0 / (20 + static_cast<double>(steps))); });
       check("StochasticWeightAverage", [&](int64_t steps) { return 1.0 / static_cast<double>(steps / interval + 1); });
     }
   }

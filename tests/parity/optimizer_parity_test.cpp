@@ -1,16 +1,15 @@
+#include <cmath>
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "base/random.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
-// Every optimizer, with all of its numbers moving, gives the same bits in both modes, and a replay sees every new number.
+// Every optimizer, with all of its numbers moving, gives the same bits in both modes, and a replay sees every new
+// number.
 
 namespace duet {
 namespace {
@@ -49,7 +48,8 @@ void move_numbers(HyperParameters& numbers) {
   for (const char* name : {"lr", "weight_decay", "momentum", "beta1", "beta2"}) {
     if (!numbers.has(0, name)) continue;
     const double base = numbers.get(0, name);
-    numbers.set_schedule(name, [base](std::size_t, int64_t applied) { return base * (1 - 0.02 * static_cast<double>(applied % 10)); });
+    numbers.set_schedule(
+        name, [base](std::size_t, int64_t applied) { return base * (1 - 0.02 * static_cast<double>(applied % 10)); });
   }
 }
 
@@ -91,7 +91,8 @@ TEST_P(OptimizerParity, GraphGivesTheBitsOfEager) {
 std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
   const auto& [index, accumulate, clip] = info.param;
   const char* const clips[] = {"Plain", "Norm", "Value"};
-  return all_optimizers().at(index).type() + std::to_string(index) + "x" + std::to_string(accumulate) + clips[static_cast<int>(clip)];
+  return all_optimizers().at(index).type() + std::to_string(index) + "x" + std::to_string(accumulate) +
+         clips[static_cast<int>(clip)];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
@@ -127,7 +128,8 @@ TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
       expect_same_bits(states[0], states[1]);
       expect_same_bits(states[2], states[3]);
       bool differ = false;
-      for (const auto& [key, tensor] : states[1].tensors()) differ = differ || !testing::same_bits(tensor, states[3].tensor(key));
+      for (const auto& [key, tensor] : states[1].tensors())
+        differ = differ || !testing::same_bits(tensor, states[3].tensor(key));
       EXPECT_TRUE(differ) << name << " had no effect";
     }
   }

@@ -2,18 +2,18 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/rsub.h>
+#include <gtest/gtest.h>
 #include "base/error.h"
 #include "hooks/param_scheduler_hook.h"
 #include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
-#include "optim/schedules/detail/schedule_curve.h"
-#include <gtest/gtest.h>
-
+#include "optim/schedules/schedule_curve.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"
 
-// An optimizer and a schedule of somebody's own: what the built-in ones do with the same formulas, and the same bits in both modes.
+// An optimizer and a schedule of somebody's own: what the built-in ones do with the same formulas, and the same bits in
+// both modes.
 
 namespace duet {
 namespace {
@@ -43,7 +43,8 @@ std::shared_ptr<const OptimizerKind> own_lion(double lr, std::array<double, 2> m
 
 OptimizerOptions own_options() { return own_lion(2e-3, {0.9, 0.99}); }
 
-StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, const TrainerOptions& base, int64_t accumulate) {
+StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, const TrainerOptions& base,
+                  int64_t accumulate) {
   const ToyTask task = testing::cnn_task();
   TrainerOptions options = base;
   options.optimizer = optimizer;
@@ -51,7 +52,8 @@ StateDict trained(const std::string& mode, const OptimizerOptions& optimizer, co
   GraphOptions strict;
   strict.fallback = Fallback::kStrict;
   const auto trainer = testing::make_trainer(mode, task.make(), options, strict);
-  trainer->hyper_parameters().set_schedule("lr", [](std::size_t, int64_t applied) { return 2e-3 / static_cast<double>(applied + 1); });
+  trainer->hyper_parameters().set_schedule(
+      "lr", [](std::size_t, int64_t applied) { return 2e-3 / static_cast<double>(applied + 1); });
   for (int64_t n = 0; n < 12; ++n) {
     std::vector<Batch> micro_batches;
     for (int64_t i = 0; i < accumulate; ++i) micro_batches.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
@@ -75,7 +77,8 @@ TEST(OwnOptimizer, GraphGivesTheBitsOfEager) {
       if (accumulate > 1) options.clip_grad = ClipNorm{.max_norm = 0.5};
       options.amp = amp;
       options.non_finite = NonFinite::kSkip;
-      expect_same_bits(trained("eager", own_options(), options, accumulate), trained("graph", own_options(), options, accumulate));
+      expect_same_bits(trained("eager", own_options(), options, accumulate),
+                       trained("graph", own_options(), options, accumulate));
     }
   }
 }
@@ -142,8 +145,9 @@ TEST(OwnSchedule, GivesTheValuesOfItsFormula) {
 }
 
 TEST(OwnSchedule, GovernsAloneAndKnowsItsLength) {
-  expect_error<ConfigError>([] { validate_schedules({own_schedule(0, 10), {.type = "Constant", .begin = 5}}, {20, 0}); },
-                            {"OwnLinear from step 0 overlapping", "OwnLinear to govern"});
+  expect_error<ConfigError>(
+      [] { validate_schedules({own_schedule(0, 10), {.type = "Constant", .begin = 5}}, {20, 0}); },
+      {"OwnLinear from step 0 overlapping", "OwnLinear to govern"});
   expect_error<ConfigError>([] { validate_schedules({own_schedule(0, -1)}, {0, 0}); }, {"OwnLinear without an end"});
   validate_schedules({own_schedule(0, -1)}, {20, 0});
   ScheduleOptions taken = own_schedule(0, 10);
@@ -154,19 +158,22 @@ TEST(OwnSchedule, GovernsAloneAndKnowsItsLength) {
 TEST(OwnSchedule, GraphGivesTheBitsOfEager) {
   for (const int64_t accumulate : {1, 4}) {
     std::vector<StateDict> weights;
-    for (const auto& [mode, own] : std::vector<std::pair<std::string, bool>>{{"eager", true}, {"graph", true}, {"eager", false}}) {
+    for (const auto& [mode, own] :
+         std::vector<std::pair<std::string, bool>>{{"eager", true}, {"graph", true}, {"eager", false}}) {
       LoopOptions loop;
       loop.max_steps = 12;
       loop.accumulate = accumulate;
       const auto trainer = testing::trainer_for(mode, loop);
-      if (own) trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{own_schedule(2, -1)}));
+      if (own)
+        trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{own_schedule(2, -1)}));
       const auto data = testing::loader(40);
       trainer->train(*data);
       weights.push_back(trainer->weights());
     }
     expect_same_bits(weights[0], weights[1]);
     bool same = true;
-    for (const auto& [name, tensor] : weights[0].tensors()) same = same && testing::same_bits(tensor, weights[2].tensor(name));
+    for (const auto& [name, tensor] : weights[0].tensors())
+      same = same && testing::same_bits(tensor, weights[2].tensor(name));
     EXPECT_FALSE(same) << "the schedule had no effect";
   }
 }

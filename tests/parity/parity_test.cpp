@@ -1,9 +1,7 @@
 #include <gtest/gtest.h>
-
 #include "base/random.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
-
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -84,12 +82,12 @@ TEST_P(Parity, GraphGivesTheBitsOfEager) {
   for (const SignatureReport& report : captured.report()) EXPECT_NE(report.state, "eager") << report.reason;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, Parity,
-    ::testing::Combine(::testing::Range<std::size_t>(0, 5), ::testing::Range<std::size_t>(0, 7)),
-    [](const auto& info) {
-      return testing::all_toy_tasks()[std::get<0>(info.param)].name + settings()[std::get<1>(info.param)].name;
-    });
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, 5), ::testing::Range<std::size_t>(0, 7)),
+                         [](const auto& info) {
+                           return testing::all_toy_tasks()[std::get<0>(info.param)].name +
+                                  settings()[std::get<1>(info.param)].name;
+                         });
 
 }  // namespace
 }  // namespace duet

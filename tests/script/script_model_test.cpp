@@ -1,20 +1,17 @@
-#include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
-#include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include "io/safetensors.h"
-#include "core/script_task.h"
-#include "base/random.h"
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
-
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+#include "base/random.h"
+#include "core/script_task.h"
+#include "io/safetensors.h"
 #include "tests/script/script_runs.h"
 #include "tests/support/torch_reference.h"
 
@@ -116,9 +113,10 @@ TEST_P(ScriptModel, TrainsAsInPythonUnderBf16) {
   expect_replayed(*trainer, 17);
 }
 
-// Against a Python that leaves the factor to the fused kernel, as duet does, all steps agree. clip_grad_norm_ scales the
-// gradients first, which rounds them once more. That moves a weight by lr * 2^-24 in the first step, and enough to turn the sign
-// of gradients near zero in the next, each of which moves Adam's step by lr: from the fourth loss on there is nothing to compare.
+// Against a Python that leaves the factor to the fused kernel, as duet does, all steps agree. clip_grad_norm_ scales
+// the gradients first, which rounds them once more. That moves a weight by lr * 2^-24 in the first step, and enough to
+// turn the sign of gradients near zero in the next, each of which moves Adam's step by lr: from the fourth loss on
+// there is nothing to compare.
 TEST_P(ScriptModel, ClipsAsInPython) {
   TrainerOptions options = adamw();
   options.clip_grad = ClipNorm{1.0, 2.0};

@@ -1,10 +1,8 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <vector>
-
+#include <gtest/gtest.h>
 #include "tests/support/trainer_runs.h"
 
 namespace duet::testing {

@@ -1,22 +1,19 @@
-#include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include "base/error.h"
 #include "core/script_task.h"
-#include "base/random.h"
-#include <torch/csrc/jit/api/module.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
-
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include "base/error.h"
+#include "base/random.h"
+#include "tests/script/script_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
-#include "tests/script/script_runs.h"
 #include "tests/support/torch_reference.h"
 
 namespace duet {

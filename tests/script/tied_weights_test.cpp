@@ -1,24 +1,21 @@
-#include <gtest/gtest.h>
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include "checkpoint/weights_file.h"
-#include "core/weights_report.h"
-#include "base/error.h"
-#include "io/pt_file.h"
-#include "io/safetensors.h"
-#include "core/script_task.h"
-#include "core/detail/tied_names.h"
-#include <torch/csrc/jit/api/module.h>
-
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include "base/error.h"
+#include "checkpoint/weights_file.h"
+#include "core/script_task.h"
+#include "core/tied_names.h"
+#include "core/weights_report.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
+#include "tests/script/script_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
-#include "tests/script/script_runs.h"
 
 namespace duet {
 namespace {
@@ -47,8 +44,9 @@ class TiedWeights : public ::testing::Test {
     torch::jit::Module module("__torch__.Model");
     module.register_module("embedding", layer("Embedding", tied, scale));
     module.register_module("head", layer("Head", tied, scale));
-    module.define("def forward(self, x):\n"
-                  "  return (x.matmul(self.embedding.weight) * self.head.scale).tanh().matmul(self.head.weight.t())\n");
+    module.define(
+        "def forward(self, x):\n"
+        "  return (x.matmul(self.embedding.weight) * self.head.scale).tanh().matmul(self.head.weight.t())\n");
     module.save(model_);
   }
 
@@ -141,10 +139,9 @@ class TiedFiles : public TiedWeights {
 };
 
 TEST_F(TiedFiles, AreTakenUnderAnyOfTheNames) {
-  for (const StateDict& weights :
-       {named({"embedding.weight", "embedding.scale"}), named({"head.weight", "head.scale"}),
-        named({"head.weight", "embedding.scale"}),
-        named({"embedding.weight", "embedding.scale", "head.weight", "head.scale"})}) {
+  for (const StateDict& weights : {named({"embedding.weight", "embedding.scale"}), named({"head.weight", "head.scale"}),
+                                   named({"head.weight", "embedding.scale"}),
+                                   named({"embedding.weight", "embedding.scale", "head.weight", "head.scale"})}) {
     const auto model = task();
     const WeightsReport report = load_matching_weights(*model, weights, /*strict=*/true);
     EXPECT_EQ(report.loaded, 2);

@@ -1,11 +1,10 @@
 #pragma once
 
-#include "distributed/communicator.h"
-
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
+#include "distributed/communicator.h"
 
 namespace duet::testing {
 

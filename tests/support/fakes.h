@@ -1,18 +1,17 @@
 #pragma once
 
-#include <ATen/Functions.h>
-#include "base/error.h"
-#include "core/hook.h"
-#include "core/task.h"
-#include "core/train_context.h"
-#include "core/trainer.h"
-
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+#include <ATen/Functions.h>
+#include "base/error.h"
+#include "core/hook.h"
+#include "core/task.h"
+#include "core/train_context.h"
+#include "core/trainer.h"
 
 namespace duet {
 
@@ -138,9 +137,8 @@ struct FakeRun {
 class FakeTrainer : public BaseTrainer {
  public:
   explicit FakeTrainer(LoopOptions loop)
-      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop)), [](TrainStep& step, at::Device) {
-          return std::make_unique<IndexAsLoss>(step);
-        }) {}
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop)),
+                    [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
   class IndexAsLoss : public StepExecutor {

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <zlib.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include <zlib.h>
 
 namespace duet {
 

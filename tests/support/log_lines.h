@@ -1,14 +1,13 @@
 #pragma once
 
-#include "hooks/log_sink.h"
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include "hooks/log_sink.h"
 
 namespace duet::testing {
 

@@ -1,15 +1,13 @@
 #pragma once
 
-#include "data/data_loader.h"
-#include "data/tensor_dataset.h"
-
-#include "tests/support/toy_tasks.h"
-#include "tests/support/trainer_runs.h"
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+#include "data/data_loader.h"
+#include "data/tensor_dataset.h"
+#include "tests/support/toy_tasks.h"
+#include "tests/support/trainer_runs.h"
 
 // A small run of the loop and a hook that sees all of it.
 
@@ -39,7 +37,8 @@ class EveryPointHook : public Hook {
 };
 
 inline std::unique_ptr<Hook> recorder(Names& calls, const std::string& name = "recorder") {
-  return std::make_unique<EveryPointHook>(name, [&calls](const std::string& point, TrainContext&) { calls.push_back(point); });
+  return std::make_unique<EveryPointHook>(
+      name, [&calls](const std::string& point, TrainContext&) { calls.push_back(point); });
 }
 
 // Samples of the toy perceptron, in batches of 2.
@@ -47,10 +46,12 @@ inline std::unique_ptr<DataLoader> loader(int64_t samples, uint64_t seed = 4, bo
   const Batch all = mlp_task().batch(samples, 9);
   DataLoaderOptions options;
   options.batch_size = 2;
-  return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(all.items()), std::make_unique<EpochSampler>(samples, shuffle, seed), options);
+  return std::make_unique<DataLoader>(std::make_shared<TensorDataset>(all.items()),
+                                      std::make_unique<EpochSampler>(samples, shuffle, seed), options);
 }
 
-inline std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const LoopOptions& loop, const std::string& optimizer = "AdamW") {
+inline std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const LoopOptions& loop,
+                                                const std::string& optimizer = "AdamW") {
   TrainerOptions options;
   options.loop = loop;
   options.optimizer = OptimizerOptions::of_type(optimizer);

@@ -5,15 +5,16 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-
 #include "tests/support/sample_state.h"
 
 namespace duet {
 
-// A file that make_pt_files.py wrote with Python: beside the sources, or where DUET_TESTS says that a copy of tests/ is.
+// A file that make_pt_files.py wrote with Python: beside the sources, or where DUET_TESTS says that a copy of tests/
+// is.
 inline std::string python_file(const std::string& name) {
   const char* copy = std::getenv("DUET_TESTS");
-  const auto tests = copy != nullptr ? std::filesystem::path(copy) : std::filesystem::path(__FILE__).parent_path() / "..";
+  const auto tests =
+      copy != nullptr ? std::filesystem::path(copy) : std::filesystem::path(__FILE__).parent_path() / "..";
   return (tests / "io/pt_files" / name).string();
 }
 

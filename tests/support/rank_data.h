@@ -1,14 +1,12 @@
 #pragma once
 
+#include <memory>
+#include <utility>
 #include <ATen/ops/arange.h>
-#include "distributed/communicator.h"
 #include "data/data_loader.h"
 #include "data/distributed_sampler.h"
 #include "data/tensor_dataset.h"
-
-#include <memory>
-#include <utility>
-
+#include "distributed/communicator.h"
 #include "tests/support/toy_tasks.h"
 
 // Data that ranks share out.

@@ -1,18 +1,4 @@
 #include "tests/support/ranks.h"
-
-#include <gtest/gtest.h>
-
-#include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
-#include <arpa/inet.h>
-#include <c10/util/Exception.h>
-#include "base/error.h"
-#include "io/safetensors.h"
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -21,7 +7,17 @@
 #include <random>
 #include <sstream>
 #include <stdexcept>
-
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <arpa/inet.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "io/safetensors.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/trainer_runs.h"
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "base/batch.h"
-#include "distributed/detail/connect.h"
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+#include "base/batch.h"
+#include "distributed/detail/connect.h"
 
 namespace duet::testing {
 

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <ATen/Functions.h>
-#include "base/state_dict.h"
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/state_dict.h"
 
 namespace duet {
 

@@ -1,14 +1,13 @@
 #pragma once
 
-#include "base/state_dict.h"
-#include "io/safetensors.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include "base/state_dict.h"
+#include "io/safetensors.h"
 
-// Numbers that depend on the CPU (its kernels, its BLAS) are not stored: the Python torch in .venv computes them on this
-// machine, in this environment, right before the tests (CTest fixtures), and they lie in the build folder.
+// Numbers that depend on the CPU (its kernels, its BLAS) are not stored: the Python torch in .venv computes them on
+// this machine, in this environment, right before the tests (CTest fixtures), and they lie in the build folder.
 
 namespace duet::testing {
 

@@ -1,8 +1,6 @@
 #include "tests/support/toy_tasks.h"
-
-#include "core/module_task.h"
-
 #include <torch/torch.h>
+#include "core/module_task.h"
 
 namespace duet::testing {
 
@@ -27,7 +25,8 @@ struct Mlp : torch::nn::Module {
 };
 
 struct Cnn : torch::nn::Module {
-  torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 6, 3).padding(1).bias(false)}, conv2{torch::nn::Conv2dOptions(6, 8, 3)};
+  torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 6, 3).padding(1).bias(false)},
+      conv2{torch::nn::Conv2dOptions(6, 8, 3)};
   torch::nn::BatchNorm2d norm{6};
   torch::nn::Linear head{8 * 3 * 3, 5};
   Cnn() {
@@ -91,8 +90,7 @@ template <class Module>
 std::function<std::unique_ptr<Task>()> classifier() {
   return []() -> std::unique_ptr<Task> {
     return make_task(
-        std::make_shared<Module>(),
-        [](Module& module, const Batch& batch) { return module.forward(batch["input"]); },
+        std::make_shared<Module>(), [](Module& module, const Batch& batch) { return module.forward(batch["input"]); },
         [](const Tensor& prediction, const Batch& batch) {
           Tensor logits = prediction, target = batch["target"];
           if (logits.dim() == 3) logits = logits.flatten(0, 1), target = target.flatten();
@@ -114,7 +112,8 @@ Batch images(int64_t size, uint64_t seed) {
 
 Batch sequences(int64_t size, uint64_t seed) {
   at::Generator g = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return {{"input", torch::randint(11, {size, 8}, g, torch::kInt64)}, {"target", torch::randint(11, {size, 8}, g, torch::kInt64)}};
+  return {{"input", torch::randint(11, {size, 8}, g, torch::kInt64)},
+          {"target", torch::randint(11, {size, 8}, g, torch::kInt64)}};
 }
 
 Batch sentences(int64_t size, uint64_t seed) {

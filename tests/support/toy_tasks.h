@@ -1,15 +1,15 @@
 #pragma once
 
-#include "core/task.h"
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+#include "core/task.h"
 
 namespace duet::testing {
 
-// Small models that together use what real ones use. Each is deterministic given the default generator's seed at its making.
+// Small models that together use what real ones use. Each is deterministic given the default generator's seed at its
+// making.
 struct ToyTask {
   std::string name;
   std::function<std::unique_ptr<Task>()> make;
@@ -17,11 +17,11 @@ struct ToyTask {
   std::function<Batch(int64_t size, uint64_t seed)> batch;
 };
 
-ToyTask mlp_task();         // linear, gelu, dropout
-ToyTask cnn_task();         // convolution, batch norm, pooling, dropout, linear
-ToyTask attention_task();   // embedding, layer norm, causal attention, dropout, tied weights
-ToyTask lstm_task();        // embedding, LSTM
-ToyTask partial_task();     // a frozen and an unused parameter
+ToyTask mlp_task();        // linear, gelu, dropout
+ToyTask cnn_task();        // convolution, batch norm, pooling, dropout, linear
+ToyTask attention_task();  // embedding, layer norm, causal attention, dropout, tied weights
+ToyTask lstm_task();       // embedding, LSTM
+ToyTask partial_task();    // a frozen and an unused parameter
 const std::vector<ToyTask>& all_toy_tasks();
 
 }  // namespace duet::testing

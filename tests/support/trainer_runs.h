@@ -1,21 +1,19 @@
 #pragma once
 
+#include <cstring>
+#include <memory>
+#include <string>
 #include <gtest/gtest.h>
-
 #include "base/random.h"
 #include "core/trainer.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 
-#include <cstring>
-#include <memory>
-#include <string>
-
 namespace duet::testing {
 
 // A trainer of either mode from one description, with the default generator seeded first.
-inline std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, std::unique_ptr<Task> task, TrainerOptions options = {},
-                                                 const GraphOptions& graph = {}) {
+inline std::unique_ptr<BaseTrainer> make_trainer(const std::string& mode, std::unique_ptr<Task> task,
+                                                 TrainerOptions options = {}, const GraphOptions& graph = {}) {
   options.device = "cpu";
   if (mode == "eager") return std::make_unique<EagerTrainer>(std::move(task), options);
   return std::make_unique<GraphTrainer>(std::move(task), options, graph);

@@ -1,12 +1,10 @@
 #include "optim/groups/detail/layer_depth.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/detail/parse_number.h"
-#include "base/error.h"
-
 #include <array>
 #include <optional>
 #include <string_view>
+#include <c10/util/StringUtil.h>
+#include "base/detail/parse_number.h"
+#include "base/error.h"
 
 namespace duet {
 

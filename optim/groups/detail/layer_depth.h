@@ -1,9 +1,8 @@
 #pragma once
 
-#include "optim/groups/model_info.h"
-
 #include <cstdint>
 #include <string>
+#include "optim/groups/model_info.h"
 
 namespace duet {
 

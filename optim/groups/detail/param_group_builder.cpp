@@ -1,12 +1,10 @@
 #include "optim/groups/detail/param_group_builder.h"
-
+#include <algorithm>
 #include <c10/util/StringUtil.h>
+#include "base/detail/nearest.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/detail/nearest.h"
 #include "optim/optimizers/optimizer_kind.h"
-
-#include <algorithm>
 
 namespace duet {
 
@@ -43,8 +41,8 @@ void ParamGroupBuilder::check(const std::string& parameter, const std::map<std::
     if (base_.count(name) == 0) {
       std::vector<std::string> known;
       for (const auto& entry : base_) known.push_back(entry.first);
-      throw ConfigError(c10::str("[ParamGroups] found ", name, " = ", value, " for '", parameter, "', but ", optimizer_.type(),
-                                 " has no such number; ", known_and_nearest(name, known)));
+      throw ConfigError(c10::str("[ParamGroups] found ", name, " = ", value, " for '", parameter, "', but ",
+                                 optimizer_.type(), " has no such number; ", known_and_nearest(name, known)));
     }
     optimizer_.check_number(name, value);
   }

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "optim/groups/param_group.h"
-#include "optim/optimizers/optimizer.h"
-
 #include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
+#include "optim/groups/param_group.h"
+#include "optim/optimizers/optimizer.h"
 
 namespace duet {
 

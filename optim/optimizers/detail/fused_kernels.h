@@ -2,9 +2,9 @@
 
 #include "optim/optimizers/kernel_call.h"
 
-// ATen's fused optimizer kernels with their numbers as tensors: a captured step then sees every new value. On the CPU each is
-// one operator, duet::fused_*_, that reads the tensors when it runs; on CUDA ATen's own, whose numbers but lr are frozen by a
-// capture and therefore belong to its key.
+// ATen's fused optimizer kernels with their numbers as tensors: a captured step then sees every new value. On the CPU
+// each is one operator, duet::fused_*_, that reads the tensors when it runs; on CUDA ATen's own, whose numbers but lr
+// are frozen by a capture and therefore belong to its key.
 
 namespace duet {
 

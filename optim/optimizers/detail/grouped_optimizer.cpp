@@ -1,5 +1,7 @@
 #include "optim/optimizers/detail/grouped_optimizer.h"
-
+#include <bit>
+#include <map>
+#include <string>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
@@ -7,10 +9,6 @@
 #include "base/error.h"
 #include "optim/detail/device_scalar.h"
 #include "optim/optimizers/optimizer_options.h"
-
-#include <bit>
-#include <map>
-#include <string>
 
 namespace duet {
 
@@ -23,8 +21,8 @@ void check_parameter(const std::string& name, const at::Tensor& value) {
   }
   // The fused kernels walk memory: parameter, gradient and state must share one dense layout.
   if (!value.is_non_overlapping_and_dense()) {
-    throw ConfigError(c10::str("[Optimizer] parameter '", name, "' has strides ", value.strides(), " for sizes ", value.sizes(),
-                               ", expected dense memory; make it contiguous()"));
+    throw ConfigError(c10::str("[Optimizer] parameter '", name, "' has strides ", value.strides(), " for sizes ",
+                               value.sizes(), ", expected dense memory; make it contiguous()"));
   }
 }
 
@@ -36,7 +34,8 @@ NamedTensors all_parameters(const ParamGroups& groups) {
       check_parameter(name, value);
       const auto [known, is_new] = names.emplace(value.unsafeGetTensorImpl(), name);
       if (!is_new) {
-        throw ConfigError("[Optimizer] parameter '" + name + "' is the same tensor as '" + known->second + "' in the groups, expected each once; "
+        throw ConfigError("[Optimizer] parameter '" + name + "' is the same tensor as '" + known->second +
+                          "' in the groups, expected each once; "
                           "leave out one of them, as duet::each_once() does for tied weights");
       }
       all.emplace_back(name, value);
@@ -70,8 +69,8 @@ std::vector<std::map<std::string, double>> numbers_of(const OptimizerKind& kind,
 
 }  // namespace
 
-GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options, const ParamGroups& groups,
-                                   bool may_skip)
+GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options,
+                                   const ParamGroups& groups, bool may_skip)
     : kind_(kind),
       options_(options),
       configured_(numbers_of(kind, options, groups)),
@@ -108,7 +107,8 @@ void GroupedOptimizer::check_number(std::size_t group, const std::string& name, 
   numbers_.tensor(group, name);  // throws for a name that is not there
   options_.check_number(name, value);
   if (name == "momentum" && value != 0 && slots_.empty()) {
-    throw ConfigError(c10::str("[Optimizer] found momentum = ", value, " for an SGD that was made without momentum and has no "
+    throw ConfigError(c10::str("[Optimizer] found momentum = ", value,
+                               " for an SGD that was made without momentum and has no "
                                "buffers for it; give SGD::momentum a small value from the start"));
   }
 }
@@ -120,8 +120,10 @@ void GroupedOptimizer::set(std::size_t group, const std::string& name, double va
 
 void GroupedOptimizer::set_schedule(const std::string& name, Curve curve) {
   if (!applied_.is_cpu() && kind_.fused && name != "lr") {
-    throw ConfigError(c10::str("[Optimizer] found a schedule of ", name, " for ", kind_.name, " on ", applied_.device(), ", where its kernel "
-                               "takes only lr from the device; schedule lr alone, or set ", name, " between steps where it changes"));
+    throw ConfigError(c10::str("[Optimizer] found a schedule of ", name, " for ", kind_.name, " on ", applied_.device(),
+                               ", where its kernel "
+                               "takes only lr from the device; schedule lr alone, or set ",
+                               name, " between steps where it changes"));
   }
   const int64_t now = applied();
   for (std::size_t group = 0; group < group_count(); ++group) {
@@ -171,7 +173,8 @@ NamedTensors GroupedOptimizer::mutable_state() const {
   NamedTensors tensors;
   for (const Parameter& parameter : parameters_) {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (parameter.state[slot].defined()) tensors.emplace_back(slots_[slot].name + "." + parameter.name, parameter.state[slot]);
+      if (parameter.state[slot].defined())
+        tensors.emplace_back(slots_[slot].name + "." + parameter.name, parameter.state[slot]);
     }
   }
   for (std::size_t i = 0; i < counters_.size(); ++i) tensors.emplace_back("step." + std::to_string(i), counters_[i]);

@@ -1,20 +1,21 @@
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 
-#include <map>
-#include <string>
-#include <vector>
-
 namespace duet {
 
-// What all optimizers share: groups and their numbers, state tensors per parameter, step counts, which parameters take part
-// in a step (those with a gradient, as in torch.optim), skipped steps, and the state in a checkpoint. A kind adds its kernel.
+// What all optimizers share: groups and their numbers, state tensors per parameter, step counts, which parameters take
+// part in a step (those with a gradient, as in torch.optim), skipped steps, and the state in a checkpoint. A kind adds
+// its kernel.
 class GroupedOptimizer : public Optimizer {
  public:
-  GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options, const ParamGroups& groups, bool may_skip);
+  GroupedOptimizer(const OptimizerKind& kind, const OptimizerOptions& options, const ParamGroups& groups,
+                   bool may_skip);
 
   std::size_t group_count() const override { return numbers_.group_count(); }
   std::vector<std::string> names() const override { return numbers_.names(); }
@@ -71,8 +72,8 @@ class GroupedOptimizer : public Optimizer {
   std::vector<Parameter> parameters_;
   bool may_skip_;
 
-  // One step counter for all parameters that were stepped equally often: normally a single one. The host only knows which
-  // were stepped at all.
+  // One step counter for all parameters that were stepped equally often: normally a single one. The host only knows
+  // which were stepped at all.
   std::vector<at::Tensor> counters_;
   std::vector<bool> started_;
   at::Tensor applied_;
@@ -80,7 +81,7 @@ class GroupedOptimizer : public Optimizer {
 
   std::vector<bool> planned_;  // which parameters had a gradient when calls_ was made
   std::vector<Call> calls_;
-  int64_t plan_version_ = 0;   // changes whenever a recorded step would no longer be right
+  int64_t plan_version_ = 0;  // changes whenever a recorded step would no longer be right
 };
 
 }  // namespace duet

@@ -12,9 +12,13 @@ namespace duet {
 
 namespace {
 
-std::string group_key(std::size_t group, const std::string& name) { return c10::str("param_groups.", group, ".", name); }
+std::string group_key(std::size_t group, const std::string& name) {
+  return c10::str("param_groups.", group, ".", name);
+}
 std::string kept_key(std::size_t group, const std::string& name) { return c10::str("kept.", group, ".", name); }
-std::string configured_key(std::size_t group, const std::string& name) { return c10::str("configured.", group, ".", name); }
+std::string configured_key(std::size_t group, const std::string& name) {
+  return c10::str("configured.", group, ".", name);
+}
 
 }  // namespace
 
@@ -59,21 +63,24 @@ void GroupedOptimizer::check_fits(const StateDict& state) const {
   const StateDict own = state_dict();
   for (const auto& entry : own.values()) {
     if (!state.has(entry.first)) {
-      throw CheckpointError("[Optimizer] the state has no '" + entry.first + "', expected the same parameter groups; use the "
+      throw CheckpointError("[Optimizer] the state has no '" + entry.first +
+                            "', expected the same parameter groups; use the "
                             "groups that it was saved with, or load the weights alone");
     }
     if (std::holds_alternative<double>(entry.second)) state.number(entry.first);
     if (std::holds_alternative<bool>(entry.second)) state.flag(entry.first);
   }
   if (state.has(group_key(group_count(), "lr"))) {
-    throw CheckpointError(c10::str("[Optimizer] the state has more than this optimizer's ", group_count(), " parameter groups; ",
+    throw CheckpointError(c10::str("[Optimizer] the state has more than this optimizer's ", group_count(),
+                                   " parameter groups; ",
                                    "use the groups that it was saved with, or load the weights alone"));
   }
   state.integer("applied_steps");
   for (const auto& [name, tensor] : own.tensors()) check_state("optimizer." + name, state.tensor(name), tensor);
   for (const auto& entry : state.tensors()) {
     if (!own.has(entry.first)) {
-      throw CheckpointError("[Optimizer] found '" + entry.first + "', which this optimizer does not keep; load the state "
+      throw CheckpointError("[Optimizer] found '" + entry.first +
+                            "', which this optimizer does not keep; load the state "
                             "into an optimizer of the type and options that it was saved from");
     }
   }
@@ -85,8 +92,9 @@ void GroupedOptimizer::warn_of_other_numbers(const StateDict& state) const {
       const double saved = state.number(configured_key(group, name));
       if (saved == value) continue;
       const std::string where = group_count() == 1 ? "" : c10::str(" of group ", group, " ", group_names_[group]);
-      log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved, ", this run is configured with ",
-                           value, "; that of the state is used. Load the weights alone to start with other numbers"));
+      log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved,
+                           ", this run is configured with ", value,
+                           "; that of the state is used. Load the weights alone to start with other numbers"));
     }
   }
 }

@@ -1,18 +1,17 @@
+#include <algorithm>
+#include <tuple>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
 #include "optim/optimizers/detail/grouped_optimizer.h"
 
-#include <algorithm>
-#include <tuple>
-
 // Which kernel calls a step makes, and the step.
 
 namespace duet {
 
-// A parameter without a gradient is left alone and its step does not count, as in torch.optim. Parameters that part ways
-// then need counters of their own.
+// A parameter without a gradient is left alone and its step does not count, as in torch.optim. Parameters that part
+// ways then need counters of their own.
 void GroupedOptimizer::split_counters(const std::vector<bool>& has_gradient) {
   const std::size_t count = counters_.size();
   for (std::size_t counter = 0; counter < count; ++counter) {
@@ -117,7 +116,8 @@ void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& foun
   const bool first = std::any_of(calls_.begin(), calls_.end(), [](const Call& call) { return call.tensors.first; });
   if (!first) return;
   for (Call& call : calls_) call.tensors.first = false;
-  for (std::size_t counter = 0; counter < stepped.size(); ++counter) started_[counter] = started_[counter] || stepped[counter];
+  for (std::size_t counter = 0; counter < stepped.size(); ++counter)
+    started_[counter] = started_[counter] || stepped[counter];
   if (!applied_.is_cpu()) ++plan_version_;  // CUDA's SGD kernel is told by the host that it is the first step
 }
 
@@ -138,8 +138,8 @@ void GroupedOptimizer::run(Call& call, const at::Tensor& grad_scale, const at::T
   std::fill(tensors.gradients.begin(), tensors.gradients.end(), at::Tensor());
 }
 
-// Kernels over tensors know neither scale nor skipping: gradients are divided before, and in a skipped step everything is put
-// back after.
+// Kernels over tensors know neither scale nor skipping: gradients are divided before, and in a skipped step everything
+// is put back after.
 void GroupedOptimizer::run_unfused(Call& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   KernelCall& tensors = call.tensors;
   if (grad_scale.defined()) {

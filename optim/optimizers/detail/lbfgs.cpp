@@ -1,5 +1,5 @@
 #include "optim/optimizers/detail/lbfgs.h"
-
+#include <cmath>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -9,8 +9,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "optim/optimizers/detail/line_search.h"
-
-#include <cmath>
 
 namespace duet {
 
@@ -24,8 +22,8 @@ void check_parameters(const NamedTensors& parameters) {
   const auto& [first_name, first] = parameters.front();
   for (const auto& [name, value] : parameters) {
     if (value.scalar_type() == first.scalar_type() && value.device() == first.device()) continue;
-    throw ConfigError(c10::str("[LBFGS] parameter '", name, "' is ", value.scalar_type(), " on ", value.device(), ", but '",
-                               first_name, "' is ", first.scalar_type(), " on ", first.device(),
+    throw ConfigError(c10::str("[LBFGS] parameter '", name, "' is ", value.scalar_type(), " on ", value.device(),
+                               ", but '", first_name, "' is ", first.scalar_type(), " on ", first.device(),
                                "; expected one dtype and one device for all"));
   }
 }
@@ -38,7 +36,8 @@ Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
       lr_(options.lr),
       configured_lr_(lr_) {
   if (groups.size() != 1 || !groups.front().numbers.empty()) {
-    throw ConfigError(c10::str("[LBFGS] found ", groups.size(), " parameter groups with numbers of their own, expected one without: "
+    throw ConfigError(c10::str("[LBFGS] found ", groups.size(),
+                               " parameter groups with numbers of their own, expected one without: "
                                "it steps all parameters as one vector; leave paramwise settings out"));
   }
   parameters_ = groups.front().parameters;
@@ -46,7 +45,8 @@ Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
   applied_steps_ = at::full({1}, 0, at::TensorOptions().dtype(at::kLong).device(parameters_.front().second.device()));
 }
 
-// torch keeps most of its scalars as 0-dim tensors of the parameters' dtype: float32 numbers round after every operation.
+// torch keeps most of its scalars as 0-dim tensors of the parameters' dtype: float32 numbers round after every
+// operation.
 double Lbfgs::rounded(double value) const {
   return parameters_.front().second.scalar_type() == at::kDouble ? value : static_cast<float>(value);
 }
@@ -55,8 +55,9 @@ at::Tensor Lbfgs::flat_gradient() const {
   std::vector<at::Tensor> parts;
   for (const auto& entry : parameters_) {
     const at::Tensor& gradient = entry.second.grad();
-    parts.push_back(gradient.defined() ? gradient.reshape(-1)
-                                       : at::zeros({entry.second.numel()}, entry.second.options().requires_grad(false)));
+    parts.push_back(gradient.defined()
+                        ? gradient.reshape(-1)
+                        : at::zeros({entry.second.numel()}, entry.second.options().requires_grad(false)));
   }
   return at::cat(parts);
 }
@@ -96,8 +97,9 @@ at::Tensor Lbfgs::step_with(const Closure& closure) {
 }
 
 void Lbfgs::step(const at::Tensor& /*grad_scale*/, const at::Tensor& /*found_inf*/) {
-  throw ConfigError("[LBFGS] found a step without closure, expected step_with(closure): one step evaluates the loss several "
-                    "times. Use EagerTrainer without gradient scaling, or another optimizer");
+  throw ConfigError(
+      "[LBFGS] found a step without closure, expected step_with(closure): one step evaluates the loss several "
+      "times. Use EagerTrainer without gradient scaling, or another optimizer");
 }
 
 // The first direction is the gradient itself, whose length says nothing about how far to go.

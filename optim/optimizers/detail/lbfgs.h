@@ -1,13 +1,12 @@
 #pragma once
 
-#include "optim/optimizers/optimizer.h"
-
 #include <deque>
+#include "optim/optimizers/optimizer.h"
 
 namespace duet {
 
-// The method of torch.optim.LBFGS. One step evaluates loss and gradients up to max_eval times, at places that depend on the
-// values it finds: it reads them on the host, so it runs eager only.
+// The method of torch.optim.LBFGS. One step evaluates loss and gradients up to max_eval times, at places that depend on
+// the values it finds: it reads them on the host, so it runs eager only.
 class Lbfgs : public Optimizer {
  public:
   // Throws ConfigError for more than one group, or parameters of more than one dtype or device.

@@ -4,7 +4,8 @@
 #include "base/log.h"
 #include "optim/optimizers/detail/lbfgs.h"
 
-// The learning rate of an LBFGS, and what it keeps in a checkpoint: torch's state under "state.", where lists have numbers.
+// The learning rate of an LBFGS, and what it keeps in a checkpoint: torch's state under "state.", where lists have
+// numbers.
 
 namespace duet {
 
@@ -105,7 +106,8 @@ Lbfgs::Memory Lbfgs::loaded_memory(const StateDict& state) const {
 
 void Lbfgs::load_state_dict(const StateDict& state) {
   if (state.text("kind") != "LBFGS") {
-    throw CheckpointError("[LBFGS] found the state of " + state.text("kind") + ", expected that of LBFGS; use the optimizer that "
+    throw CheckpointError("[LBFGS] found the state of " + state.text("kind") +
+                          ", expected that of LBFGS; use the optimizer that "
                           "it was saved from, or load the weights alone");
   }
   const int64_t applied = state.integer("applied_steps");
@@ -113,7 +115,8 @@ void Lbfgs::load_state_dict(const StateDict& state) {
   const double lr = state.number("param_groups.0.lr");
   memory_ = loaded_memory(state);
   if (saved != configured_lr_) {
-    log_warning(c10::str("[LBFGS] the state was trained with lr = ", saved, ", this run is configured with ", configured_lr_,
+    log_warning(c10::str("[LBFGS] the state was trained with lr = ", saved, ", this run is configured with ",
+                         configured_lr_,
                          "; that of the state is used. Load the weights alone to start with other numbers"));
   }
   applied_ = applied;

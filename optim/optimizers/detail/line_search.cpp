@@ -1,5 +1,4 @@
 #include "optim/optimizers/detail/line_search.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -63,7 +62,8 @@ class Search {
     LinePoint previous = start_;
     LinePoint point = evaluate(first_step);
     for (; iterations_ < search_.max_evaluations; ++iterations_) {
-      if (falls_too_little(point) || (iterations_ > 1 && point.loss >= previous.loss)) return take_bracket(previous, point);
+      if (falls_too_little(point) || (iterations_ > 1 && point.loss >= previous.loss))
+        return take_bracket(previous, point);
       if (is_flat(point)) {
         done_ = true;
         ends_[0] = std::move(point);

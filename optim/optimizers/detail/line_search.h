@@ -1,8 +1,7 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <functional>
+#include <ATen/core/Tensor.h>
 
 namespace duet {
 
@@ -26,8 +25,8 @@ struct LineSearchResult {
   int64_t evaluations = 0;
 };
 
-// Looks for a step that satisfies the strong Wolfe conditions, by the method of torch.optim.LBFGS: brackets such a step, then
-// closes in by cubic interpolation. Returns the best point found, also if none satisfies them.
+// Looks for a step that satisfies the strong Wolfe conditions, by the method of torch.optim.LBFGS: brackets such a
+// step, then closes in by cubic interpolation. Returns the best point found, also if none satisfies them.
 LineSearchResult strong_wolfe(const LineSearch& search, const LinePoint& start, double first_step);
 
 }  // namespace duet

@@ -1,12 +1,10 @@
 #include "optim/schedules/detail/schedule_formula.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -136,7 +134,8 @@ constexpr std::array kFormulas = {
 }  // namespace
 
 const ScheduleFormula& schedule_formula(const ScheduleOptions& options) {
-  static constexpr ScheduleFormula kOwn{"", true, false, [](const Options& o, const Step& at) { return o.formula(at); }};
+  static constexpr ScheduleFormula kOwn{"", true, false,
+                                        [](const Options& o, const Step& at) { return o.formula(at); }};
   if (options.formula) return kOwn;
   const std::string& type = options.type;
   const auto found = std::find_if(kFormulas.begin(), kFormulas.end(), [&](const auto& f) { return type == f.type; });

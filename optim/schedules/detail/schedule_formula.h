@@ -1,10 +1,9 @@
 #pragma once
 
-#include "optim/schedules/schedule.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "optim/schedules/schedule.h"
 
 namespace duet {
 

@@ -1,11 +1,9 @@
 #include "optim/schedules/detail/schedule_piece.h"
-
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -82,8 +80,7 @@ ScheduleOptions in_steps(const ScheduleOptions& schedule, int64_t steps_per_epoc
 }
 
 SchedulePiece lay_over(const ScheduleOptions& schedule, const ScheduleRun& run) {
-  SchedulePiece piece{.options = in_steps(schedule, run.steps_per_epoch),
-                      .formula = &schedule_formula(schedule)};
+  SchedulePiece piece{.options = in_steps(schedule, run.steps_per_epoch), .formula = &schedule_formula(schedule)};
   const ScheduleOptions& options = piece.options;
   piece.unit = options.by_epoch ? run.steps_per_epoch : 1;
   piece.begin = options.begin * piece.unit;

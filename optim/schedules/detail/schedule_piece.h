@@ -1,11 +1,10 @@
 #pragma once
 
-#include "optim/schedules/detail/schedule_curve.h"
-#include "optim/schedules/detail/schedule_formula.h"
-
 #include <cstdint>
 #include <string>
 #include <vector>
+#include "optim/schedules/detail/schedule_formula.h"
+#include "optim/schedules/schedule_curve.h"
 
 namespace duet {
 

@@ -1,11 +1,9 @@
-#include "cli/config/config.h"
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "cli/config/config.h"
 #include "tests/support/temp_dir.h"
 
 // Bases, environment variables and overrides: what the resolved config holds, and where each value came from.
@@ -24,7 +22,8 @@ std::string error_of(Action action) {
 }
 
 void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
 // Files below a folder that is the working directory for the time of a test, so that origins are short.
@@ -130,7 +129,8 @@ TEST_F(ConfigBase, NullReplacesAMapAndIsReplacedByOne) {
 TEST_F(ConfigBase, AMapOverAValueIsRefusedWithTheWayOut) {
   write("base.yaml", "scale: dynamic\nl: [1]\n");
   write("c.yaml", "_base_: base.yaml\nscale: {init: 1}\n");
-  expect_contains(load_error("c.yaml"), {"c.yaml:2: scale is a map", "'dynamic' in its base (base.yaml:1)", "_delete_: true"});
+  expect_contains(load_error("c.yaml"),
+                  {"c.yaml:2: scale is a map", "'dynamic' in its base (base.yaml:1)", "_delete_: true"});
   write("d.yaml", "_base_: base.yaml\nl: {x: 1}\n");
   expect_contains(load_error("d.yaml"), {"d.yaml:2: l is a map", "a list of 1"});
 }
@@ -208,9 +208,11 @@ TEST_F(ConfigBase, OverridesComeLast) {
 }
 
 TEST(ConfigEnvironment, AWholeValueIsReadAsAScalar) {
-  const EnvironmentVariable lr("DUET_LR", "1e-2"), on("DUET_ON", "off"), none("DUET_NONE", "null"), word("DUET_WORD", " a b ");
+  const EnvironmentVariable lr("DUET_LR", "1e-2"), on("DUET_ON", "off"), none("DUET_NONE", "null"),
+      word("DUET_WORD", " a b ");
   const ConfigNode c = ConfigNode::parse_text(
-      "lr: ${env:DUET_LR}\nin: {lr: \"${oc.env:DUET_LR}\"}\non: ${env:DUET_ON}\nnone: ${env:DUET_NONE}\nword: ${env:DUET_WORD}\n"
+      "lr: ${env:DUET_LR}\nin: {lr: \"${oc.env:DUET_LR}\"}\non: ${env:DUET_ON}\nnone: ${env:DUET_NONE}\nword: "
+      "${env:DUET_WORD}\n"
       "l: [\"${env:DUET_LR}\", 2]\n",
       "c.yaml");
   EXPECT_EQ(c.read<double>("lr", 0), 0.01);
@@ -220,12 +222,14 @@ TEST(ConfigEnvironment, AWholeValueIsReadAsAScalar) {
   EXPECT_EQ(c.read<std::string>("word", ""), "a b");
   EXPECT_EQ(c.read<std::vector<double>>("l", {}), (std::vector<double>{0.01, 2}));
   EXPECT_EQ(c.child("lr").origin(), "c.yaml:1, env DUET_LR");
-  expect_contains(c.dump(), {"lr: 1e-2  # c.yaml:1, env DUET_LR", "- 1e-2  # c.yaml:6, env DUET_LR\n  - 2  # c.yaml:6"});
+  expect_contains(c.dump(),
+                  {"lr: 1e-2  # c.yaml:1, env DUET_LR", "- 1e-2  # c.yaml:6, env DUET_LR\n  - 2  # c.yaml:6"});
 }
 
 TEST(ConfigEnvironment, InsideOtherTextItIsText) {
   const EnvironmentVariable rank("DUET_RANK", "3"), home("DUET_HOME", "/h");
-  const ConfigNode c = ConfigNode::parse_text("dir: ${env:DUET_HOME}/run_${env:DUET_RANK}\nn: 1${env:DUET_RANK}\n", "c.yaml");
+  const ConfigNode c =
+      ConfigNode::parse_text("dir: ${env:DUET_HOME}/run_${env:DUET_RANK}\nn: 1${env:DUET_RANK}\n", "c.yaml");
   EXPECT_EQ(c.read<std::string>("dir", ""), "/h/run_3");
   EXPECT_EQ(c.child("dir").origin(), "c.yaml:1, env DUET_HOME, env DUET_RANK");
   expect_contains(error_of([&] { c.read<int64_t>("n", 0); }), {"c.yaml:2, env DUET_RANK: n is '13'"});
@@ -258,7 +262,8 @@ TEST(ConfigEnvironment, AnEmptyVariableIsEmptyText) {
 TEST(ConfigEnvironment, NothingElseIsExpanded) {
   const EnvironmentVariable value("DUET_VALUE", "${env:HOME} $HOME");
   const ConfigNode c = ConfigNode::parse_text(
-      "home: $HOME\ntilde: ~/x\nescaped: $${env:HOME}\ntwice: $$\nkey: {'${env:HOME}': 1}\nvalue: ${env:DUET_VALUE}\n", "c.yaml");
+      "home: $HOME\ntilde: ~/x\nescaped: $${env:HOME}\ntwice: $$\nkey: {'${env:HOME}': 1}\nvalue: ${env:DUET_VALUE}\n",
+      "c.yaml");
   EXPECT_EQ(c.read<std::string>("home", ""), "$HOME");
   EXPECT_EQ(c.read<std::string>("tilde", ""), "~/x");
   EXPECT_EQ(c.read<std::string>("escaped", ""), "${env:HOME}");
@@ -276,7 +281,8 @@ TEST(ConfigEnvironment, MistakesNameThePlaceAndTheWayOut) {
   const auto failure = [](const std::string& text) {
     return error_of([&] { ConfigNode::parse_text("a:\n  b: " + text + "\n", "c.yaml"); });
   };
-  expect_contains(failure("${env:DUET_UNSET}"), {"c.yaml:2: a.b", "DUET_UNSET, which is not set", "${env:DUET_UNSET,value}"});
+  expect_contains(failure("${env:DUET_UNSET}"),
+                  {"c.yaml:2: a.b", "DUET_UNSET, which is not set", "${env:DUET_UNSET,value}"});
   expect_contains(failure("x${env:DUET_UNSET}y"), {"c.yaml:2: a.b", "DUET_UNSET, which is not set"});
   expect_contains(failure("${work_dir}"), {"c.yaml:2: a.b has '${work_dir}'", "${env:NAME}", "$${"});
   expect_contains(failure("${env:}"), {"a.b has '${env:}'"});
@@ -311,7 +317,8 @@ TEST(ConfigOverride, DeletesKeysAndItems) {
   EXPECT_EQ(c.list("l").at(1).read<int64_t>("n", 0), 2);
   EXPECT_EQ(c.list("l").at(1).child("n").path(), "l.1.n");
   EXPECT_EQ(c.child("m").keys(), std::vector<std::string>{"z"});
-  expect_contains(error_of([&] { c.override_with("~a.yy"); }), {"command line: there is no a.yy to delete", "did you mean 'y'"});
+  expect_contains(error_of([&] { c.override_with("~a.yy"); }),
+                  {"command line: there is no a.yy to delete", "did you mean 'y'"});
   expect_contains(error_of([&] { c.override_with("~b.c"); }), {"there is no b to delete"});
   expect_contains(error_of([&] { c.override_with("~l.7"); }), {"there is no l.7 to delete"});
   for (const char* bad : {"~", "~a.", "~a..y", "_delete_=true", "m._delete_=false"}) {

@@ -1,5 +1,4 @@
 #include "cli/config/config_json.h"
-
 #include <gtest/gtest.h>
 
 namespace duet {

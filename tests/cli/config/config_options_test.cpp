@@ -1,7 +1,6 @@
 #include "cli/config/config_options.h"
-#include "base/error.h"
 #include <gtest/gtest.h>
-
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 // One description is read, checked, shown and compared.
@@ -45,7 +44,9 @@ struct SampleOptions {
       add("sizes", &O::sizes, "widths").one_or_list();
       add("x", &O::x, "must be given").needed();
       add.key("amount", "integer or fraction", "read by hand", "auto");
-      add.rule([](const O& o) { if (o.n == o.few + 1) throw ConfigError("[Sample] found n above few, expected less"); });
+      add.rule([](const O& o) {
+        if (o.n == o.few + 1) throw ConfigError("[Sample] found n above few, expected less");
+      });
     });
     return kFields;
   }
@@ -93,7 +94,8 @@ TEST(ConfigOptions, HelpHoldsTypesDefaultsRangesAndChoices) {
 }
 
 TEST(ConfigOptions, ReadsWhatIsThereAndLeavesTheRest) {
-  const SampleOptions o = read("{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
+  const SampleOptions o =
+      read("{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
   EXPECT_EQ(o.n, 7);
   EXPECT_EQ(o.few, 5);
   EXPECT_EQ(o.mode, Mode::kGraph);
@@ -125,7 +127,8 @@ TEST(ConfigOptions, NamesPlaceAndRangeOfNonsense) {
 
 TEST(ConfigOptions, RangesMayBeLeftToTheCheckOfTheWhole) {
   const ConfigNode node = ConfigNode::parse_text("{x: 1, n: 0}", "c.yaml");
-  expect_error<ConfigError>([&] { read_all_options<SampleOptions>(node); }, {"[Sample] n is 0, expected an integer >= 1"});
+  expect_error<ConfigError>([&] { read_all_options<SampleOptions>(node); },
+                            {"[Sample] n is 0, expected an integer >= 1"});
 }
 
 TEST(ConfigOptions, LinesTellTwoStructsApart) {

@@ -1,8 +1,7 @@
-#include "cli/config/config_data.h"
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <random>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "cli/config/config_data.h"
 
 // What dump() writes reads back as the same tree.
 
@@ -17,7 +16,8 @@ class RandomTree {
   std::string map(int depth) {
     std::string text;
     const int count = below(5);
-    for (int i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + quoted(std::to_string(i) + any_text()) + ": " + value(depth + 1);
+    for (int i = 0; i < count; ++i)
+      text += (i == 0 ? "" : ", ") + quoted(std::to_string(i) + any_text()) + ": " + value(depth + 1);
     return "{" + text + "}";
   }
 
@@ -26,9 +26,10 @@ class RandomTree {
 
   std::string any_text() {
     static const std::vector<std::string> kParts = {
-        "a",  "B7", " ",  "  ", ":",  ": ", "#",  " #", "-",   "- ",  "'",  "\"", "\\", "[", "]",    "{",   "}",   ",",    "&",
-        "*",  "!",  "|",  ">",  "%",  "@",  "`",  "~",  "null", "yes", "on", "1",  ".5", "e", "$",    "$$",  "${",  "${env:A}", "$${",
-        "\t", "\n", "é", "中", "\x01", "\x7f", "?", "=", "<<", "---", "...", "/"};
+        "a",  "B7",   " ",   "  ",   ":",    ": ", "#", " #", "-",   "- ",  "'",        "\"",  "\\",
+        "[",  "]",    "{",   "}",    ",",    "&",  "*", "!",  "|",   ">",   "%",        "@",   "`",
+        "~",  "null", "yes", "on",   "1",    ".5", "e", "$",  "$$",  "${",  "${env:A}", "$${", "\t",
+        "\n", "é",    "中",  "\x01", "\x7f", "?",  "=", "<<", "---", "...", "/"};
     std::string text;
     for (int i = below(4); i > 0; --i) text += kParts[static_cast<std::size_t>(below(static_cast<int>(kParts.size())))];
     return text;
@@ -62,7 +63,8 @@ class RandomTree {
   }
 
   std::string value(int depth) {
-    static const std::vector<std::string> kPlain = {"null", "~", "true", "off", "1", "-3", "1.0e-3", "-.inf", "abc", "a b", "a/b.c"};
+    static const std::vector<std::string> kPlain = {"null",   "~",     "true", "off", "1",    "-3",
+                                                    "1.0e-3", "-.inf", "abc",  "a b", "a/b.c"};
     const int choice = below(depth > 4 ? 4 : 8);
     if (choice < 2) return kPlain[static_cast<std::size_t>(below(static_cast<int>(kPlain.size())))];
     if (choice < 4) return quoted_value(any_text());
@@ -98,14 +100,16 @@ TEST(ConfigRoundTrip, RandomTreesReadBackAsTheyWere) {
 
 // Overrides give the values of one list or map several origins, which are written as blocks.
 TEST(ConfigRoundTrip, ValuesOfSeveralOriginsReadBackToo) {
-  ConfigNode c = ConfigNode::parse_text("l: [1, [2, 3], {a: [4]}]\nm:\n  - x\n  - y\nn: {k: [[1, 2], [3]]}\n", "c.yaml");
+  ConfigNode c =
+      ConfigNode::parse_text("l: [1, [2, 3], {a: [4]}]\nm:\n  - x\n  - y\nn: {k: [[1, 2], [3]]}\n", "c.yaml");
   for (const char* word : {"l.1.0=7", "l.2.a.1=8", "n.k.1.0=9", "m.2=z"}) c.override_with(word);
   const std::string text = c.dump();
   const ConfigNode again = ConfigNode::parse_text(text, "again.yaml");
   EXPECT_EQ(again.dump().find("null"), std::string::npos);
   EXPECT_EQ(again.read<std::vector<std::string>>("m", {}), (std::vector<std::string>{"x", "y", "z"})) << text;
   EXPECT_EQ(again.list("l").at(2).read<std::vector<int64_t>>("a", {}), (std::vector<int64_t>{4, 8})) << text;
-  for (const char* part : {"- 7  # command line", "- 3  # c.yaml:1", "- x  # c.yaml:3", "- z  # command line", "- 9  # command line"}) {
+  for (const char* part :
+       {"- 7  # command line", "- 3  # c.yaml:1", "- x  # c.yaml:3", "- z  # command line", "- 9  # command line"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
   }
   EXPECT_EQ(ConfigNode::parse_text(text, "x").list("l").size(), 3U);
@@ -116,8 +120,19 @@ TEST(ConfigRoundTrip, NoSlipOfThePenBreaksTheReader) {
   const std::string good =
       "model: {_delete_: true, a: \"${env:DUET_UNSET,1}\", b: [1, 2]}\nl: [{x: \"${env:DUET_UNSET,q}\"}, 2]\n"
       "v: $${env:A}\nn: {k: ~}\nw: 'a b'\n";
-  const std::vector<std::string> parts = {"_base_: ", "_delete_: true", "${", "}", "$", "env:", ",", "{", "[", "]", ":", "\n", " ",
-                                          "- ", "'", "\"", "null", "~", "#", "&a ", "*a", "!x ", "<<: ", "---\n", "...\n", "? "};
+  const std::vector<std::string> parts = {"_base_: ", "_delete_: true",
+                                          "${",       "}",
+                                          "$",        "env:",
+                                          ",",        "{",
+                                          "[",        "]",
+                                          ":",        "\n",
+                                          " ",        "- ",
+                                          "'",        "\"",
+                                          "null",     "~",
+                                          "#",        "&a ",
+                                          "*a",       "!x ",
+                                          "<<: ",     "---\n",
+                                          "...\n",    "? "};
   std::mt19937 random(5);
   int read = 0;
   for (int i = 0; i < 4000; ++i) {
@@ -134,7 +149,8 @@ TEST(ConfigRoundTrip, NoSlipOfThePenBreaksTheReader) {
       const std::string dumped = ConfigNode::parse_text(text, "slip.yaml").dump();
       ++read;
       if (dumped.empty()) continue;
-      ASSERT_EQ(ConfigNode::parse_text(dumped, "dumped.yaml").keys(), ConfigNode::parse_text(text, "slip.yaml").keys()) << text;
+      ASSERT_EQ(ConfigNode::parse_text(dumped, "dumped.yaml").keys(), ConfigNode::parse_text(text, "slip.yaml").keys())
+          << text;
     } catch (const ConfigError& error) {
       ASSERT_EQ(std::string(error.what()).find("dumped.yaml"), std::string::npos) << error.what() << "\n" << text;
     }

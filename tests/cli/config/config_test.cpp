@@ -1,10 +1,9 @@
 #include "cli/config/config.h"
-#include "base/detail/nearest.h"
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cstdio>
 #include <fstream>
+#include <gtest/gtest.h>
+#include "base/detail/nearest.h"
+#include "base/error.h"
 
 namespace duet {
 namespace {
@@ -73,7 +72,7 @@ TEST(Config, AMissingKeyNamesTheUnknownOneThatLooksLikeIt) {
             "[Config] c.yaml:2: found key 'modle', but model is missing; did you mean 'model'?");
   expect_contains(missing("Path: x\n", "path"), {"found key 'Path'"});
   expect_contains(missing("data: x\ntrainer: y\n", "model"), {"model is missing; add it"});  // nothing is near
-  expect_contains(missing("known: x\n", "know"), {"know is missing; add it"});                // that one has its own use
+  expect_contains(missing("known: x\n", "know"), {"know is missing; add it"});               // that one has its own use
   expect_contains(missing("ab: x\n", "lr"), {"lr is missing; add it"});
 }
 
@@ -94,7 +93,8 @@ TEST(Config, TypeErrorsNameLinePathAndValue) {
 
 TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
   const auto shown = [](const std::string& value) {
-    const std::string error = error_of([&] { ConfigNode::parse_text("v: " + value + "\n", "c.yaml").fail_value("v", "x"); });
+    const std::string error =
+        error_of([&] { ConfigNode::parse_text("v: " + value + "\n", "c.yaml").fail_value("v", "x"); });
     const std::string head = "[Config] c.yaml:1: v is ", tail = ", expected x";
     if (error.size() < head.size() + tail.size()) return error;
     return error.substr(head.size(), error.size() - head.size() - tail.size());
@@ -127,7 +127,8 @@ TEST(Config, RangesAndChoices) {
   constexpr double kSmallest = std::numeric_limits<double>::min(), kLargest = std::numeric_limits<double>::max();
   EXPECT_EQ(error_of([&] { c.read_number("n", 1, kSmallest, kLargest); }),
             "[Config] c.yaml:1: n is 0, expected a number above 0 and below infinity");
-  EXPECT_EQ(error_of([&] { c.read_number("n", 1, 0.1); }), "[Config] c.yaml:1: n is 0, expected a number of at least 0.1");
+  EXPECT_EQ(error_of([&] { c.read_number("n", 1, 0.1); }),
+            "[Config] c.yaml:1: n is 0, expected a number of at least 0.1");
   EXPECT_EQ(c.read_bytes("size", 0), int64_t{2} << 30);
   EXPECT_EQ(c.read_bytes("none", 12), 12);
   expect_contains(error_of([&] { c.read_bytes("bad", 0); }), {"c.yaml:5: bad is '2 apples'"});
@@ -153,7 +154,8 @@ TEST(Config, KeysOfOtherTrainersAreTranslated) {
   EXPECT_EQ(message("train_dataloader: {}\n"),
             "[Config] c.yaml:1: unknown key 'train_dataloader' in the config; known: data, trainer, val_evaluator; "
             "duet calls it data.train");
-  expect_contains(message("trainer: {max_steps: 5}\n"), {"unknown key 'max_steps' in trainer", "duet calls it trainer.max_steps"});
+  expect_contains(message("trainer: {max_steps: 5}\n"),
+                  {"unknown key 'max_steps' in trainer", "duet calls it trainer.max_steps"});
   expect_contains(message("max_epochs: 5\n"), {"duet calls it trainer.max_epochs"});
   expect_contains(message("env_cfg: {}\n"), {"remove it"});
   EXPECT_EQ(message("trainer: {max_epochs: 5}\nval_evaluator: {}\n"), "");  // duet's own
@@ -162,7 +164,9 @@ TEST(Config, KeysOfOtherTrainersAreTranslated) {
 }
 
 TEST(Config, VariablesOfMmengineAreRefused) {
-  const auto message = [](const std::string& text) { return error_of([&] { ConfigNode::parse_text(text, "c.yaml"); }); };
+  const auto message = [](const std::string& text) {
+    return error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });
+  };
   expect_contains(message("x: 1\nwork_dir: runs/{{ fileBasenameNoExtension }}\n"),
                   {"c.yaml:2: work_dir has '{{ fileBasenameNoExtension }}'", "${env:NAME}", "_base_: FILE"});
   expect_contains(message("lr: '{{_base_.optim.lr}}'\n"), {"c.yaml:1: lr has '{{_base_.optim.lr}}'"});
@@ -275,7 +279,7 @@ TEST(Nearest, FindsTheClosestWord) {
   EXPECT_EQ(nearest("lerning_rate", {"momentum", "learning_rate", "lr"}), "learning_rate");
   EXPECT_EQ(nearest("ADAMW", {"SGD", "AdamW"}), "AdamW");
   EXPECT_EQ(nearest("x", {}), "");
-  EXPECT_EQ(nearest("Acc", {"IoU", "Accuracy"}), "Accuracy");   // begins with it
+  EXPECT_EQ(nearest("Acc", {"IoU", "Accuracy"}), "Accuracy");    // begins with it
   EXPECT_EQ(nearest("mIoU", {"loss", "val/mIoU"}), "val/mIoU");  // ends with it
   EXPECT_EQ(nearest("max", {"greater", "less"}), "");            // another word
   EXPECT_EQ(nearest("lrr", {"lr"}), "lr");

@@ -1,12 +1,10 @@
+#include <algorithm>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "cli/build.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
-#include "base/error.h"
 #include "hooks/default_hooks.h"
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
 #include "tests/support/expect_error.h"
 
 namespace duet {
@@ -102,12 +100,15 @@ TEST(HookConfig, SchedulesNeedAHookThatDrivesThem) {
   const std::string schedule = "param_scheduler: {type: Cosine}\n";
   expect_error<ConfigError>([&] { build(schedule + "default_hooks: {param_scheduler: {type: EmptyCacheHook}}"); },
                             {"c.yaml:5: default_hooks.param_scheduler is of type EmptyCacheHook", "without effect"});
-  expect_error<ConfigError>([&] { build(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: EMAHook}]"); },
-                            {"default_hooks.param_scheduler is null", "without effect"});
+  expect_error<ConfigError>(
+      [&] { build(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: EMAHook}]"); },
+      {"default_hooks.param_scheduler is null", "without effect"});
   // Elsewhere in either list, or a type of the user's in its place.
-  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: ParamSchedulerHook}]").size(),
+  EXPECT_EQ(
+      order(schedule + "default_hooks: {param_scheduler: null}\ncustom_hooks: [{type: ParamSchedulerHook}]").size(),
+      kDefault.size());
+  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null, mine: {type: ParamSchedulerHook}}").size(),
             kDefault.size());
-  EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: null, mine: {type: ParamSchedulerHook}}").size(), kDefault.size());
   EXPECT_EQ(order(schedule + "default_hooks: {param_scheduler: {type: OwnHook}}").size(), kDefault.size());
   EXPECT_EQ(order("default_hooks: {param_scheduler: {type: EmptyCacheHook}}").size(), kDefault.size());
 }

@@ -1,11 +1,9 @@
 #include "cli/config/metric_config.h"
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
-#include "base/error.h"
 #include "metrics/metric.h"
-#include <gtest/gtest.h>
-
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 

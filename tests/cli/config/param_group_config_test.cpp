@@ -1,9 +1,8 @@
 #include "cli/config/param_group_config.h"
-#include "cli/config/run_config.h"
-#include "base/error.h"
-#include "optim/groups/detail/param_group_builder.h"
 #include <gtest/gtest.h>
-
+#include "base/error.h"
+#include "cli/config/run_config.h"
+#include "optim/groups/detail/param_group_builder.h"
 #include "tests/optim/groups/described_task.h"
 #include "tests/support/expect_error.h"
 

@@ -1,13 +1,12 @@
-#include "cli/build.h"
 #include "cli/config/run_config.h"
-#include "cli/registry.h"
-#include "base/error.h"
-#include "core/task.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <ostream>
 #include <random>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "cli/build.h"
+#include "cli/registry.h"
+#include "core/task.h"
 
 namespace duet {
 namespace {
@@ -86,7 +85,9 @@ TEST(RunConfig, SmallestConfigHasDefaults) {
 }
 
 TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
-  const auto seconds = [](const std::string& time) { return parse({"trainer.max_time=" + time}).trainer.loop.max_seconds; };
+  const auto seconds = [](const std::string& time) {
+    return parse({"trainer.max_time=" + time}).trainer.loop.max_seconds;
+  };
   EXPECT_EQ(seconds("null"), 0);
   EXPECT_EQ(seconds("90"), 90);
   EXPECT_EQ(seconds("0.5"), 0.5);
@@ -98,8 +99,9 @@ TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
   EXPECT_EQ(seconds("01:00:00:30"), 86400 + 30);
   EXPECT_EQ(seconds("'12:30:05'"), 12 * 3600 + 30 * 60 + 5);
 
-  const RunConfig c = parse({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
-                             "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
+  const RunConfig c =
+      parse({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
+             "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
   EXPECT_TRUE(c.trainer.loop.val_by_epoch);
   EXPECT_EQ(c.limits.train.count, 5);
   EXPECT_EQ(c.limits.val.share, 0.25);
@@ -206,7 +208,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.optimizer={type: LBFGS, betas: [0.9, 0.99]}", {"unknown key 'betas'"}},
         {"optim_wrapper.optimizer={type: RMSprop, alpha: 1}", {"optim_wrapper.optimizer", "alpha is 1", "in [0, 1)"}},
         {"optim_wrapper.optimizer={type: Lion, eps: 1}", {"unknown key 'eps'"}},
-        {"optim_wrapper.optimizer={type: SGD, nesterov: true}", {"optim_wrapper.optimizer", "nesterov", "momentum > 0"}},
+        {"optim_wrapper.optimizer={type: SGD, nesterov: true}",
+         {"optim_wrapper.optimizer", "nesterov", "momentum > 0"}},
         {"optim_wrapper.optimizer.lr=abc", {"optim_wrapper.optimizer.lr is 'abc', expected a number"}},
         {"optim_wrapper.optimizer.lr='0.1'", {"optimizer.lr is '0.1'"}},
         {"optim_wrapper.optimizer.lr=-1", {"optimizer.lr is -1"}},
@@ -231,7 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.loss_scale={growth: 2}", {"unknown key 'growth' in optim_wrapper.loss_scale"}},
         {"optim_wrapper.non_finite=ignore", {"non_finite is 'ignore'", "apply, skip, raise"}},
         {"optim_wrapper.accumulative_counts=4", {"accumulative_counts is 4", "trainer: {accumulate: 4}"}},
-        {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: -1}}}", {"custom_keys.norm.decay_mult is -1", "at least 0"}},
+        {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: -1}}}",
+         {"custom_keys.norm.decay_mult is -1", "at least 0"}},
         {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "expected a registered one"}},
         {"optim_wrapper.type=AmpOptimWrapper", {"optim_wrapper.type", "beside amp", "dtype"}},
         {"optim_wrapper={type: AmpOptimWrapper, dtype: off}", {"optim_wrapper.dtype", "float16 or bfloat16"}},
@@ -363,7 +367,8 @@ TEST(Build, RefusesRunsThatCannotStart) {
 TEST(RunConfig, SaysHowProcessesTrainTogether) {
   const std::string text =
       "model: {type: SmallCnn}\ndata: {train: {type: FashionMnist}}\n"
-      "distributed: {bucket_cap_mb: 0.5, first_bucket_mb: 2, find_unused_parameters: true, broadcast_buffers: false, timeout: 7}\n";
+      "distributed: {bucket_cap_mb: 0.5, first_bucket_mb: 2, find_unused_parameters: true, broadcast_buffers: false, "
+      "timeout: 7}\n";
   const RunConfig config = parse_run_config(ConfigNode::parse_text(text, "test"), "test");
   EXPECT_EQ(config.trainer.distributed.bucket_bytes, 512 * 1024);
   EXPECT_EQ(config.trainer.distributed.first_bucket_bytes, 2 * 1024 * 1024);

@@ -1,11 +1,8 @@
 #include "cli/config/schedule_config.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cmath>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

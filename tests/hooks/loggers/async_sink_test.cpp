@@ -1,12 +1,4 @@
 #include "hooks/loggers/async_sink.h"
-
-#include "base/log.h"
-#include "hooks/loggers/jsonl_sink.h"
-#include "hooks/loggers/terminal_sink.h"
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,7 +7,12 @@
 #include <sstream>
 #include <stdexcept>
 #include <thread>
-
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "hooks/loggers/jsonl_sink.h"
+#include "hooks/loggers/terminal_sink.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
 

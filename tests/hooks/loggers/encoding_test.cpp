@@ -1,6 +1,6 @@
+#include <gtest/gtest.h>
 #include "hooks/loggers/crc32c.h"
 #include "hooks/loggers/protobuf_writer.h"
-#include <gtest/gtest.h>
 
 namespace duet {
 namespace {

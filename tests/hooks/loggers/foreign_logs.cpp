@@ -1,16 +1,15 @@
 // Writes logs through the sinks and, beside them, what a reader must find. foreign/read_logs.py opens them.
-#include <ATen/ops/randint.h>
-#include "hooks/loggers/tensorboard_sink.h"
-#include "hooks/loggers/wandb_sink.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
+#include <ATen/ops/randint.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include "hooks/loggers/tensorboard_sink.h"
+#include "hooks/loggers/wandb_sink.h"
 
 namespace duet {
 namespace {

@@ -1,16 +1,13 @@
 // What the files say is checked by foreign/read_logs.py with TensorBoard itself.
 #include "hooks/loggers/tensorboard_sink.h"
-
-#include <ATen/ops/zeros.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
-
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_dir.h"
@@ -97,7 +94,8 @@ TEST(TensorBoardSink, StartsASessionForARunAfterAnEvaluation) {
   const TempDir dir;
   {
     TensorBoardSink sink(dir.path().string());
-    for (const char* kind : {"test", "start", "train", "start"}) sink.write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
+    for (const char* kind : {"test", "start", "train", "start"})
+      sink.write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
   }
   std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};

@@ -1,13 +1,10 @@
 // What the files say is checked by foreign/read_logs.py with wandb's own reader.
 #include "hooks/loggers/wandb_sink.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <regex>
 #include <set>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_dir.h"

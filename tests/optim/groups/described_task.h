@@ -1,10 +1,9 @@
 #pragma once
 
-#include <ATen/ops/zeros.h>
-#include "core/task.h"
-
 #include <optional>
 #include <utility>
+#include <ATen/ops/zeros.h>
+#include "core/task.h"
 
 namespace duet::testing {
 

@@ -1,21 +1,17 @@
-#include "base/error.h"
 #include "optim/groups/layer_decay.h"
-#include "optim/groups/detail/layer_depth.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
-
-#include "tests/support/expect_error.h"
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "optim/groups/detail/layer_depth.h"
 #include "tests/optim/groups/described_task.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {
 
 using testing::DescribedTask;
 
-OptimizerOptions adamw() {
-  return AdamW{.lr = 1.0, .weight_decay = 0.05};
-}
+OptimizerOptions adamw() { return AdamW{.lr = 1.0, .weight_decay = 0.05}; }
 
 double rate_of(const ParamGroups& groups, const std::string& group) {
   for (const ParamGroup& candidate : groups) {

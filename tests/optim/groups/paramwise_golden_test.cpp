@@ -1,12 +1,11 @@
-#include "core/module_task.h"
-#include "optim/groups/layer_decay.h"
-#include "optim/groups/paramwise.h"
+#include <algorithm>
+#include <sstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>
-
-#include <algorithm>
-#include <sstream>
+#include "core/module_task.h"
+#include "optim/groups/layer_decay.h"
+#include "optim/groups/paramwise.h"
 
 namespace duet {
 namespace {

@@ -1,18 +1,16 @@
-#include "base/error.h"
-#include "base/log.h"
-#include "core/module_task.h"
-#include "eager/eager_trainer.h"
 #include "optim/groups/paramwise.h"
+#include <cmath>
+#include <limits>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/torch.h>
-
-#include <cmath>
-#include <limits>
-
-#include "tests/support/expect_error.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "core/module_task.h"
+#include "eager/eager_trainer.h"
 #include "tests/optim/groups/described_task.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {
@@ -22,9 +20,7 @@ using testing::DescribedTask;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-OptimizerOptions sgd() {
-  return SGD{.lr = 0.1, .weight_decay = 0.5, .momentum = 0.9};
-}
+OptimizerOptions sgd() { return SGD{.lr = 0.1, .weight_decay = 0.5, .momentum = 0.9}; }
 
 // A backbone with a norm, and a head.
 DescribedTask segmentor() {

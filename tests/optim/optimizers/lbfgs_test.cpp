@@ -1,12 +1,10 @@
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include "base/error.h"
-#include "optim/optimizers/optimizer.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
-
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "optim/optimizers/optimizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/torch_reference.h"
@@ -62,7 +60,8 @@ LossAndGradient rosenbrock(const at::Tensor& x) {
 
 class Problem {
  public:
-  Problem(const std::string& function, at::ScalarType dtype) : function_(function == "quadratic" ? quadratic : rosenbrock) {
+  Problem(const std::string& function, at::ScalarType dtype)
+      : function_(function == "quadratic" ? quadratic : rosenbrock) {
     const at::Tensor start = (at::arange(10, dtype) * 7).remainder(11).sub(5) / 8;
     parameters = {{"a", start.slice(0, 0, 6).reshape({2, 3}).clone().requires_grad_(true)},
                   {"b", start.slice(0, 6).clone().requires_grad_(true)}};
@@ -93,8 +92,8 @@ class Problem {
 };
 
 // Of the largest weight. Both compute on this machine by the same operations, but for the line search's scalars between
-// tensors, which round in float32 there and in doubles here. Rosenbrock's valley, whose curvatures differ by a factor of 2 500,
-// lets such a rounding grow before it is forgotten.
+// tensors, which round in float32 there and in doubles here. Rosenbrock's valley, whose curvatures differ by a factor
+// of 2 500, lets such a rounding grow before it is forgotten.
 double tolerance_of(const Golden& golden) {
   if (golden.wide) return 1e-12;
   return golden.function == "rosenbrock" ? 5e-3 : 1e-6;
@@ -115,7 +114,8 @@ TEST_P(LbfgsTrajectory, IsThatOfTorchOptim) {
     const double loss = problem.step(*optimizer);
     EXPECT_NEAR(loss, expected_loss, tolerance_of(golden) * std::max(1.0, expected_loss));
     const at::Tensor weights = expected.slice(0, 1);
-    const double difference = (problem.weights() - weights).abs().max().item<double>() / weights.abs().max().item<double>();
+    const double difference =
+        (problem.weights() - weights).abs().max().item<double>() / weights.abs().max().item<double>();
     worst = std::max(worst, difference);
   }
   EXPECT_LE(worst, tolerance_of(golden));
@@ -182,9 +182,8 @@ TEST(Lbfgs, WhatItCannotDoIsNamed) {
   expect_error<ConfigError>([&] { Optimizer::create(LBFGS{}, mixed); }, {"'b'", "Double"});
   const ParamGroups two = {{"", {problem.parameters[0]}, {}}, {"", {problem.parameters[1]}, {}}};
   expect_error<ConfigError>([&] { Optimizer::create(LBFGS{}, two); }, {"2 parameter groups"});
-  expect_error<CheckpointError>([&] {
-    optimizer->load_state_dict(Optimizer::create(SGD{}, problem.parameters)->state_dict());
-  }, {"SGD"});
+  expect_error<CheckpointError>(
+      [&] { optimizer->load_state_dict(Optimizer::create(SGD{}, problem.parameters)->state_dict()); }, {"SGD"});
 }
 
 TEST(Lbfgs, AStateThatDoesNotFitChangesNothing) {

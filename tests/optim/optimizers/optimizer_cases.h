@@ -1,22 +1,21 @@
 #pragma once
 
-#include "optim/optimizers/optimizer.h"
-
-#include <ATen/Functions.h>
-#include <c10/util/accumulate.h>
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
+#include <ATen/Functions.h>
+#include <c10/util/accumulate.h>
+#include <gtest/gtest.h>
+#include "optim/optimizers/optimizer.h"
 
 // Parameters and gradients as in optimizer_reference.py: formulas without rounding.
 
 namespace duet::testing {
 
-inline at::Tensor formula(const std::vector<int64_t>& sizes, int64_t factor, int64_t shift, int64_t modulus, int64_t divisor) {
+inline at::Tensor formula(const std::vector<int64_t>& sizes, int64_t factor, int64_t shift, int64_t modulus,
+                          int64_t divisor) {
   std::vector<float> values;
   for (int64_t i = 0; i < c10::multiply_integers(sizes); ++i) {
     values.push_back(static_cast<float>((i * factor + shift) % modulus - modulus / 2) / static_cast<float>(divisor));

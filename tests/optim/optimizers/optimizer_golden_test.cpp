@@ -1,14 +1,12 @@
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
 #include "base/log.h"
 #include "optim/optimizers/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-
+#include "tests/optim/optimizers/optimizer_cases.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/torch_reference.h"
-#include "tests/optim/optimizers/optimizer_cases.h"
 
 // Every optimizer and its flags against torch.optim, over 300 steps.
 

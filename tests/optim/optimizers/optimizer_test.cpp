@@ -1,22 +1,20 @@
 #include "optim/optimizers/optimizer.h"
-
-#include <ATen/TensorOperators.h>
-#include "base/error.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
-
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "tests/optim/optimizers/optimizer_cases.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
-#include "tests/optim/optimizers/optimizer_cases.h"
 
 namespace duet::testing {
 namespace {
 
 using at::Tensor;
 
-const std::vector<std::string> kTypes = {"SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Muon"};
+const std::vector<std::string> kTypes = {"SGD",   "Adam",  "AdamW", "Adagrad", "RMSprop",
+                                         "NAdam", "RAdam", "Lion",  "Muon"};
 
 // With momentum where it is an option, so that every type keeps something.
 OptimizerOptions options_of(const std::string& type) {
@@ -34,7 +32,8 @@ StateDict copy_of(const StateDict& state) {
 }
 
 class EveryOptimizer : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Type, EveryOptimizer, ::testing::ValuesIn(kTypes), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Type, EveryOptimizer, ::testing::ValuesIn(kTypes),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(EveryOptimizer, GradScaleDividesTheGradients) {
   std::vector<float> results[2];
@@ -66,7 +65,8 @@ std::vector<float> state_values(const Optimizer& optimizer) {
 
 TEST_P(EveryOptimizer, ASkippedStepChangesNothing) {
   const NamedTensors parameters = initial_parameters();
-  const auto optimizer = Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
+  const auto optimizer =
+      Optimizer::create(options_of(GetParam()), ParamGroups{{"", parameters, {}}}, /*may_skip=*/true);
   const auto step = [&](int64_t number, double found_inf) {
     for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].second.mutable_grad() = gradient_of(p, number);
     if (found_inf == 1) parameters[0].second.mutable_grad().fill_(std::numeric_limits<float>::infinity());
@@ -131,7 +131,8 @@ TEST_P(EveryOptimizer, ParametersOfSeveralDtypesAreSteppedTogether) {
     }
     const auto optimizer = Optimizer::create(options_of(GetParam()), parameters);
     for (int64_t step = 0; step < 3; ++step) {
-      for (const auto& item : parameters) item.second.mutable_grad() = formula({4, 5}, 5, step, 13, 16).to(item.second.scalar_type());
+      for (const auto& item : parameters)
+        item.second.mutable_grad() = formula({4, 5}, 5, step, 13, 16).to(item.second.scalar_type());
       step_optimizer(*optimizer);
     }
     return parameters;
@@ -198,10 +199,14 @@ TEST(Optimizer, DefaultsAreThoseOfTorch) {
   expect_numbers("AdamW", {{"lr", 1e-3}, {"weight_decay", 1e-2}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   expect_numbers("Adagrad", {{"lr", 1e-2}, {"weight_decay", 0}, {"lr_decay", 0}, {"eps", 1e-10}});
   expect_numbers("RMSprop", {{"lr", 1e-2}, {"weight_decay", 0}, {"alpha", 0.99}, {"eps", 1e-8}});
-  expect_numbers("NAdam", {{"lr", 2e-3}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"momentum_decay", 4e-3}});
+  expect_numbers(
+      "NAdam",
+      {{"lr", 2e-3}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"momentum_decay", 4e-3}});
   expect_numbers("RAdam", {{"lr", 1e-3}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   expect_numbers("Lion", {{"lr", 1e-4}, {"weight_decay", 0}, {"beta1", 0.9}, {"beta2", 0.99}});
-  expect_numbers("Muon", {{"lr", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.95}, {"eps", 1e-7}, {"beta1", 0.9}, {"beta2", 0.999}});
+  expect_numbers(
+      "Muon",
+      {{"lr", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.95}, {"eps", 1e-7}, {"beta1", 0.9}, {"beta2", 0.999}});
 }
 
 // Without a buffer it could not take effect.
@@ -299,7 +304,8 @@ TEST(Optimizer, ACopyOfOptionsIsItsOwn) {
 
 TEST(Optimizer, ParametersItCannotTrainAreNamed) {
   const auto expect_refused = [](const Tensor& tensor, const std::string& part) {
-    expect_error<ConfigError>([&] { Optimizer::create({}, {{"good", at::ones({2})}, {"bad", tensor}}); }, {"'bad'", part});
+    expect_error<ConfigError>([&] { Optimizer::create({}, {{"good", at::ones({2})}, {"bad", tensor}}); },
+                              {"'bad'", part});
   };
   expect_refused(at::ones({2}, at::kLong), "Long");
   expect_refused(at::ones({1}).expand({4}), "strides");
@@ -322,8 +328,10 @@ TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
   };
   const auto without = [&](const std::string& left_out) {
     StateDict state;
-    for (const auto& [name, tensor] : good.tensors()) if (name != left_out) state.set(name, tensor);
-    for (const auto& [name, value] : good.values()) if (name != left_out) state.set(name, value);
+    for (const auto& [name, tensor] : good.tensors())
+      if (name != left_out) state.set(name, tensor);
+    for (const auto& [name, value] : good.values())
+      if (name != left_out) state.set(name, value);
     return state;
   };
   for (const auto& entry : good.tensors()) {
@@ -339,7 +347,8 @@ TEST_P(EveryOptimizer, AStateThatDoesNotFitChangesNothing) {
   more.set("state.p0.unknown", at::zeros({2}));
   expect_refused(more, "state.p0.unknown");
   const std::string other_type = GetParam() == "SGD" ? "Adam" : "SGD";
-  expect_refused(Optimizer::create(OptimizerOptions::of_type(other_type), initial_parameters())->state_dict(), other_type);
+  expect_refused(Optimizer::create(OptimizerOptions::of_type(other_type), initial_parameters())->state_dict(),
+                 other_type);
 }
 
 }  // namespace

@@ -1,10 +1,7 @@
-#include "optim/schedules/detail/schedule_curve.h"
-
-#include "base/error.h"
-#include <gtest/gtest.h>
-
+#include "optim/schedules/schedule_curve.h"
 #include <cmath>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 
@@ -111,11 +108,8 @@ TEST(ScheduleCurve, FindsTheNumbersThatAParamNameStandsFor) {
             (Names{{"beta1", "momentum"}, {"lr", "lr"}}));
   numbers.give(1, "momentum", 0.8);
   EXPECT_EQ(scheduled_numbers(momentum, numbers), (Names{{"beta1", "momentum"}, {"momentum", "momentum"}}));
-  expect_error<ConfigError>(
-      [&] {
-        scheduled_numbers({{.param_name = "momentum"}, {.param_name = "beta1"}}, numbers);
-      },
-      {"momentum", "beta1", "same number"});
+  expect_error<ConfigError>([&] { scheduled_numbers({{.param_name = "momentum"}, {.param_name = "beta1"}}, numbers); },
+                            {"momentum", "beta1", "same number"});
 }
 
 TEST(ScheduleCurve, ListsTheValuesOfEveryStepAndGroup) {

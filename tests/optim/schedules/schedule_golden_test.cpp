@@ -1,14 +1,12 @@
-#include "optim/schedules/plateau.h"
-#include "optim/schedules/detail/schedule_curve.h"
-
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 #include <string>
 #include <vector>
+#include <gtest/gtest.h>
+#include "optim/schedules/plateau.h"
+#include "optim/schedules/schedule_curve.h"
 
 namespace duet {
 namespace {

@@ -1,12 +1,10 @@
-#include "optim/schedules/detail/schedule_curve.h"
-
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
 #include <random>
+#include <gtest/gtest.h>
+#include "optim/schedules/schedule_curve.h"
 
 // The same schedules written the other way: each value from the one before.
 

@@ -1,12 +1,9 @@
 #include "optim/schedules/schedule.h"
-
-#include "base/error.h"
-#include "optim/schedules/detail/schedule_curve.h"
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
-
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "optim/schedules/schedule_curve.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

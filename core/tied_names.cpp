@@ -1,8 +1,7 @@
-#include "core/detail/tied_names.h"
-#include "core/task.h"
-
+#include "core/tied_names.h"
 #include <unordered_map>
 #include <utility>
+#include "core/task.h"
 
 namespace duet {
 

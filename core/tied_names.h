@@ -1,9 +1,8 @@
 #pragma once
 
-#include "base/batch.h"
-
 #include <map>
 #include <string>
+#include "../base/batch.h"
 
 namespace duet {
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include "optim/hyper_parameters.h"
-#include "optim/schedules/schedule.h"
-
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+#include "../hyper_parameters.h"
+#include "schedule.h"
 
 namespace duet {
 

@@ -1,11 +1,9 @@
-#include "optim/schedules/detail/schedule_curve.h"
-
+#include "optim/schedules/schedule_curve.h"
+#include <algorithm>
+#include <limits>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "optim/schedules/detail/schedule_piece.h"
-
-#include <algorithm>
-#include <limits>
 
 namespace duet {
 
