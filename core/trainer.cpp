@@ -1,6 +1,5 @@
 #include "core/trainer.h"
 #include <algorithm>
-#include <chrono>
 #include <c10/util/StringUtil.h>
 #include "base/detail/checked_indices.h"
 #include "base/detail/error_text.h"
@@ -112,18 +111,19 @@ void BaseTrainer::end_epoch(DataSource* validation) {
   validate_if_due(validation, /*epoch_ends=*/true);
 }
 
-// Reads the next micro-batches, unless training stops. Only the ranks together know whether it does: what was read in
-// vain is given back.
+// Reads the next micro-batches, unless training stops. Of several ranks only all together know whether it does: one
+// that has read already goes back.
 BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_batches) {
   ranks_->report("data");
   micro_batches = {};
+  const bool stops = !context_.control.stop_reason.empty();
   const StateDict before = ranks_->is_alone() ? StateDict() : data.state_dict();
-  if (context_.control.stop_reason.empty()) {
-    const auto start = std::chrono::steady_clock::now();
+  if (!stops) {
     micro_batches = reader_->read(data, epochs_->next_micro_batches(), context_.progress.step);
-    context_.step.data_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    context_.step.data_seconds = reader_->seconds();
   }
-  const StepDecision decision = ranks_->before_step(micro_batches, /*stops_count=*/true);
+  // Alone, what was read before a stop came is still trained on.
+  const StepDecision decision = ranks_->before_step(micro_batches, /*stops_count=*/stops || !ranks_->is_alone());
   if (decision.stopping_rank < 0) return decision.has_data ? Turn::kStep : Turn::kExhausted;
   const bool has_position = !before.tensors().empty() || !before.values().empty();
   if (has_position) data.load_state_dict(before);
@@ -306,8 +306,8 @@ StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
 void BaseTrainer::load_state_dict(const StateDict& state) {
   state_->load_state_dict(own_rank_state(state, step_->communicator()));
   result_ = {state_->loss, {}, {}};
-  executor_->state_replaced();
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
+  executor_->state_replaced();
 }
 
 // The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.

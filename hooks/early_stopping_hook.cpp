@@ -14,8 +14,6 @@ std::string threshold_text(const char* relation, double threshold) {
   return c10::str(" is ", relation, " ", threshold);
 }
 
-bool is_nan(const std::optional<double>& value) { return value && std::isnan(*value); }
-
 }  // namespace
 
 const OptionFields& EarlyStoppingHookOptions::fields() {

@@ -53,7 +53,8 @@ CheckpointTensor to_tensor(const ordered_json& json) {
 
 Manifest to_manifest(const ordered_json& json) {
   Manifest manifest;
-  manifest.step = whole<int64_t>(json.at(json.contains("step") ? "step" : "update"));  // named so before 0.2
+  manifest.step =
+      whole<int64_t>(json.at(json.contains("step") ? "step" : "update"));  // named so before the first release
   manifest.created = json.at("created").get<std::string>();
   manifest.torch_version = json.at("torch_version").get<std::string>();
   manifest.duet_version = json.at("duet_version").get<std::string>();

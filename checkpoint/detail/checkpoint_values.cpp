@@ -93,7 +93,7 @@ std::string encode_values(const std::map<std::string, StateValue>& values) {
 
 namespace {
 
-// Checkpoints from before 0.2 say "update" where it is "step" now.
+// Checkpoints from before the first release say "update" where it is "step" now.
 std::string present_name(const std::string& name) {
   static const std::map<std::string, std::string> kFormerNames = {
       {"trainer.update", "trainer.step"},

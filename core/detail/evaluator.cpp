@@ -102,7 +102,8 @@ void Evaluator::run(const Pass& pass, DataSource& data) {
   const at::NoGradGuard no_grad;
   const PassScope scope(context);
   int64_t& index = context.evaluation.batch_index;
-  data.set_shard(context.communicator->rank(), context.communicator->world_size());
+  // A prediction may be one rank's own affair, over all of its data.
+  if (pass.all_ranks_take_part) data.set_shard(context.communicator->rank(), context.communicator->world_size());
   hooks.call(pass.points.before, context);
   hooks.call(pass.points.before_epoch, context);
   data.start_epoch(0);

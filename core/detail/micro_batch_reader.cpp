@@ -1,5 +1,6 @@
 #include "core/detail/micro_batch_reader.h"
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -27,12 +28,14 @@ bool is_on(at::Device device, const Batch& batch) {
 }  // namespace
 
 MicroBatches MicroBatchReader::read(DataSource& data, int64_t count, int64_t step) {
+  const auto start = std::chrono::steady_clock::now();
   std::vector<Batch> batches;
   while (static_cast<int64_t>(batches.size()) < count) {
     std::optional<Batch> batch = data.next();
     if (!batch) break;
     batches.push_back(std::move(*batch));
   }
+  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return prepare(std::move(batches), step);
 }
 

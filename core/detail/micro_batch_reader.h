@@ -22,6 +22,9 @@ class MicroBatchReader {
   // Throws DataError for a weight that is no count, or a tensor that requires a gradient.
   MicroBatches prepare(std::vector<Batch> batches, int64_t step);
 
+  // That the last read() waited for the data.
+  double seconds() const { return seconds_; }
+
   at::Device device() const { return device_; }
   Batch to_device(const Batch& batch) { return copy_.to_device(batch); }
 
@@ -32,6 +35,7 @@ class MicroBatchReader {
   Task& task_;
   at::Device device_;
   DeviceCopy copy_;
+  double seconds_ = 0;
   bool warned_of_weightless_ = false;
 };
 

@@ -16,6 +16,16 @@ namespace duet {
 RankSync::RankSync(TrainStep& step, TrainContext& context)
     : step_(step), context_(context), ranks_(step.communicator()) {}
 
+namespace {
+
+StepReport report_at(SyncPlace place) {
+  StepReport report{};
+  report.place = place;
+  return report;
+}
+
+}  // namespace
+
 StepDecision RankSync::exchange(StepReport report) {
   report.stops = !context_.control.stop_reason.empty();
   report.interrupted = context_.control.stop_outcome == RunOutcome::kInterrupted;
@@ -52,11 +62,12 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
 StepDecision RankSync::before_step(MicroBatches& own, bool stops_count) {
   own.samples_elsewhere = 0;
   const int64_t samples = own.samples();
-  const StepDecision decision = exchange({.place = SyncPlace::kBeforeStep,
-                                          .micro_batches = own.fetched(),
-                                          .weight = own.total,
-                                          .samples = samples,
-                                          .fingerprint = step_.fingerprint()});
+  StepReport report = report_at(SyncPlace::kBeforeStep);
+  report.micro_batches = own.fetched();
+  report.weight = own.total;
+  report.samples = samples;
+  report.fingerprint = step_.fingerprint();
+  const StepDecision decision = exchange(report);
   if (stops_count && decision.stopping_rank >= 0) {
     adopt_stop(decision);
     return decision;
@@ -79,7 +90,7 @@ void RankSync::adopt_stop(const StepDecision& decision) {
 
 void RankSync::agree_on_stop() {
   if (stop_agreed_ || is_alone()) return;
-  const StepDecision decision = exchange({.place = SyncPlace::kBetweenSteps});
+  const StepDecision decision = exchange(report_at(SyncPlace::kBetweenSteps));
   if (decision.stopping_rank >= 0) adopt_stop(decision);
 }
 
@@ -88,8 +99,12 @@ StepPath RankSync::common_path(StepPath own, bool ranks_need_same_path) {
   if (!same_layout_) return StepPath::kEager;
   if (!ranks_need_same_path) return own;
   const std::vector<StepPath> all = ranks_.gather(own);
-  const bool same = std::all_of(all.begin(), all.end(), [own](StepPath path) { return path == own; });
-  return same ? own : StepPath::kEager;
+  const auto each = [&all](auto is) { return std::all_of(all.begin(), all.end(), is); };
+  if (each([own](StepPath path) { return path == own; })) return own;
+  // Where one rank has a reason to compare, all do: else it would never come to it.
+  const bool replays =
+      each([](StepPath path) { return path == StepPath::kReplay || path == StepPath::kReplayAndCompare; });
+  return replays ? StepPath::kReplayAndCompare : StepPath::kEager;
 }
 
 void RankSync::start_run() {
@@ -98,12 +113,15 @@ void RankSync::start_run() {
 }
 
 int64_t RankSync::agree_on_epoch(int64_t steps) {
-  return exchange({.place = SyncPlace::kAtStart, .epoch_steps = steps}).epoch_steps;
+  ranks_.set_running(false);  // a rank may have prepared for long
+  StepReport report = report_at(SyncPlace::kAtStart);
+  report.epoch_steps = steps;
+  return exchange(report).epoch_steps;
 }
 
 void RankSync::check_data(const DataSource& data, const char* what) {
   if (is_alone()) return;
-  exchange({.place = SyncPlace::kBeforeData});
+  exchange(report_at(SyncPlace::kBeforeData));
   check_same_data(data, ranks_, what);
 }
 

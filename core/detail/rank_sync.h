@@ -16,16 +16,16 @@ class TrainStep;
 // Where in the loop a rank gives its report. Ranks at different places have different limits, intervals or hooks.
 enum class SyncPlace : int32_t { kBeforeStep, kBetweenSteps, kAtStart, kBeforeData };
 
-// What one rank tells the others.
+// What one rank tells the others. Without initializers: it is copied byte by byte.
 struct StepReport {
-  SyncPlace place = SyncPlace::kBetweenSteps;
-  bool stops = false;         // a hook here wants to end training ...
-  bool interrupted = false;   // ... and to go on later
-  int64_t micro_batches = 0;  // read for the step; 0: its data are used up
-  double weight = 0;          // of these together
-  int64_t samples = 0;
-  uint64_t fingerprint = 0;  // TrainStep::fingerprint()
-  int64_t epoch_steps = 0;   // kAtStart: of an epoch; 0: unknown
+  SyncPlace place;
+  bool stops;             // a hook here wants to end training ...
+  bool interrupted;       // ... and to go on later
+  int64_t micro_batches;  // read for the step; 0: its data are used up
+  double weight;          // of these together
+  int64_t samples;
+  uint64_t fingerprint;  // TrainStep::fingerprint()
+  int64_t epoch_steps;   // kAtStart: of an epoch; 0: unknown
 };
 
 // What all ranks do then; the same everywhere.

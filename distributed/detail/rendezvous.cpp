@@ -114,14 +114,20 @@ class Rendezvous {
   void join() {
     const std::string key = hello_key(launch_.rank);
     if (store_.add(key + "/count", 1) > 1) {
+      // The group may be complete already: it must not be disturbed, and this process is no part of it.
       set_first(store_, kOutcome, packed_config_error(twice_text(launch_)));
-    } else {
-      set_text(store_, key, own_.text());
-      if (launch_.rank == 0) set_first(store_, kOutcome, judge());
+      refuse(packed_config_error(twice_text(launch_)));
     }
+    set_text(store_, key, own_.text());
+    if (launch_.rank == 0) set_first(store_, kOutcome, judge());
     std::string outcome = await_outcome();
     if (outcome == together_text(own_.world_size)) return;
     if (outcome.starts_with(together_text(""))) outcome = packed_config_error(other_world_text(outcome));
+    refuse(outcome);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& outcome) {
     try {
       leave();
     } catch (const std::exception&) {
@@ -130,7 +136,6 @@ class Rendezvous {
     throw_packed(outcome);
   }
 
- private:
   // Rank 0's: the outcome, unless somebody else finds one before.
   std::string judge() {
     std::vector<Hello> all;

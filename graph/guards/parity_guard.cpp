@@ -125,6 +125,10 @@ class ExchangeOnce {
   Communicator* ranks_;
 };
 
+bool takes_part_once(const TrainStep& step) {
+  return step.parameters().front().second.is_cpu() && !step.communicator().is_alone();
+}
+
 // One step, several times from one snapshot.
 class Comparison {
  public:
@@ -136,7 +140,7 @@ class Comparison {
         saved_(copy_of(live_)),
         random_before_(captured),
         // A device graph exchanges by itself: there all ranks compare at the same step.
-        ranks_(step.parameters().front().second.is_cpu() ? &step.communicator() : nullptr) {}
+        ranks_(takes_part_once(step) ? &step.communicator() : nullptr) {}
 
   // The replay, then the eager run, whose results stay in place.
   ParityResult compare(StepObserver& observer) {

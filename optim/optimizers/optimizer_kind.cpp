@@ -1,8 +1,13 @@
 #include "optim/optimizers/optimizer_kind.h"
+#include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
+
+const at::Tensor& KernelCall::number(const char* name) const { return numbers->tensor(group, name); }
+
+double KernelCall::host_number(const char* name) const { return numbers->get(group, name); }
 
 const OptimizerKind* find_optimizer_kind(const std::string& name) {
   for (const OptimizerKind* kind : {&kSgd, &kAdam, &kAdamw, &kAdagrad, &kRmsprop, &kNadam, &kRadam, &kLion, &kMuon}) {

@@ -182,7 +182,11 @@ void OptimizerOptions::validate() const {
 }
 
 void OptimizerOptions::check_number(const std::string& name, double value) const {
-  static const OptionField kOther{.kind = OptionField::Kind::kNumber, .range = at_least(0)};
+  static const OptionField kOther = [] {
+    OptionField any;
+    any.kind = OptionField::Kind::kNumber;
+    return any.in(at_least(0));
+  }();
   const OptionField* known = fields().find(name == "beta1" || name == "beta2" ? "betas" : name);
   const OptionField& field = known != nullptr ? *known : kOther;
   if (field.range.holds(value)) return;
