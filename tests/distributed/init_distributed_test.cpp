@@ -36,7 +36,7 @@ NamedTensors train(const Case& c, const Launch& launch) {
   const std::shared_ptr<Communicator> ranks = init_distributed(options_of(launch));
   seed_all(0);
   TrainerOptions options;  // knows the ranks by itself
-  options.optimizer = {.type = "SGD", .lr = 0.05, .momentum = 0.9};
+  options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
   options.loop.max_epochs = 2;
   const auto trainer = make_trainer(c.mode, partial_task().make(), options);
   const auto samples = std::make_shared<TensorDataset>(numbered_samples(partial_task(), 41));
