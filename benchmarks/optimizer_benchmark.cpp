@@ -67,7 +67,7 @@ class Stopwatch : public StepObserver {
 
 void ours(benchmark::State& state, const TrainStepOptions& options) {
   TrainStep rule(std::make_unique<LinearTask>(), at::kCPU, options);
-  MicroBatches window{{Batch{{"x", at::zeros({1})}}}, {1}, 1};
+  MicroBatches micro_batches{{Batch{{"x", at::zeros({1})}}}, {1}, 1};
   Stopwatch stopwatch;
   for ([[maybe_unused]] auto _ : state) {
     rule.begin(micro_batches);

@@ -161,7 +161,7 @@ def check_inheritance(checks):
     checks.later(CONFIG, r"found no key or type 'trainr', .*did you mean 'trainer'", "help", "trainr")
     checks.later(CONFIG, r"found no key or type 'Adm', .*did you mean 'Adam'", "help", "Adm")
     checks.later(0, r"max_steps +integer, at least 0", "help", "trainer")
-    checks.later(0, r"type AdamW:.*betas +list of numbers; default \[0\.9, 0\.999\]", "help", "AdamW")
+    checks.later(0, r"type AdamW:.*betas +list of numbers, in \[0, 1\); default \[0\.9, 0\.999\]", "help", "AdamW")
 
 
 def check_checkpoints(checks):

@@ -149,9 +149,11 @@ TEST(Paramwise, RefusesRulesThatCouldNotTakeEffect) {
   options.flat_decay_mult = 0.0;  // asks for no kind of layer
   EXPECT_EQ(paramwise_groups(unknown, sgd(), options).size(), 1U);
 
-  OptimizerOptions plain = SGD{.lr = 1.0, .momentum = 0.9};
-  expect_error<ConfigError>([&] { paramwise_groups(unknown, plain, options); }, {"set the optimizer's weight_decay"});
-  plain = AdamW{.lr = 1.0};  // has one by default
+  expect_error<ConfigError>([&] { paramwise_groups(unknown, LBFGS{}, options); }, {"set the optimizer's weight_decay"});
+  ::testing::internal::CaptureStderr();
+  paramwise_groups(unknown, SGD{.lr = 1.0, .momentum = 0.9}, options);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("set the optimizer's weight_decay"));
+  const OptimizerOptions plain = AdamW{.lr = 1.0};  // has one by default
   EXPECT_EQ(numbers_of(paramwise_groups(unknown, plain, options), "norm.weight"), (Numbers{{"weight_decay", 0.0}}));
 }
 
