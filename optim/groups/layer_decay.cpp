@@ -84,7 +84,9 @@ const OptionFields& LayerDecayOptions::fields() {
         .in(between(0, 1 << 20))
         .expects("at least 1, or 0 for unknown");
     add("decay_rate", &O::decay_rate, "of the learning rate from one layer to the one before").in(share).needed();
-    add("decay_type", &O::decay_type, "stage_wise: for ConvNeXt").one_of({"layer_wise", "stage_wise"}).expects("layer_wise or stage_wise");
+    add("decay_type", &O::decay_type, "stage_wise: for ConvNeXt")
+        .one_of({"layer_wise", "stage_wise"})
+        .expects("layer_wise or stage_wise");
     add("strict_names", &O::strict_names, "takes pos_embed and cls_token by their full names only");
   });
   return kFields;
