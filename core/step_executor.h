@@ -20,7 +20,7 @@ class StepExecutor {
   virtual const char* mode() const = 0;
   // Decides how the next step runs. Changes no weight; every path is a real step with the same result.
   virtual StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
-  // `path` is what choose() said for this step, or kEager, which always works.
+  // `path` is what choose() said for this step, kReplayAndCompare instead of kReplay, or kEager, which always works.
   virtual StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) = 0;
   // Whether ranks must all take the same path, since collectives are part of what is captured.
   virtual bool ranks_need_same_path() const { return false; }

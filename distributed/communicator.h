@@ -107,7 +107,8 @@ std::vector<Report> Communicator::gather(const Report& report) {
   std::memcpy(words.data(), &report, sizeof(Report));
   const std::vector<std::vector<double>> rows = all_gather(words);
   std::vector<Report> all(rows.size());
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) std::memcpy(&all[rank], rows[rank].data(), sizeof(Report));
+  for (std::size_t rank = 0; rank < rows.size(); ++rank)
+    std::memcpy(static_cast<void*>(&all[rank]), rows[rank].data(), sizeof(Report));
   return all;
 }
 
