@@ -140,14 +140,14 @@ def read_run(path):
         if kind == "run":
             run.update(id=record.run.run_id, project=record.run.project, name=record.run.display_name)
             run.update(start=record.run.start_time.seconds)
-            run["config"].update(values_of(record.run.config.step))
+            run["config"].update(values_of(record.run.config.update))
         elif kind == "config":
-            run["config"].update(values_of(record.config.step))
+            run["config"].update(values_of(record.config.update))
         elif kind == "history":
             run["rows"].append(values_of(record.history.item))
             check("step of a row", record.history.step.num, run["rows"][-1]["_step"])
         elif kind == "summary":
-            run["summary"].update(values_of(record.summary.step))
+            run["summary"].update(values_of(record.summary.update))
         elif kind == "output_raw":
             run["lines"].append(record.output_raw.line)
         elif kind == "exit":
