@@ -31,6 +31,8 @@ const std::map<std::string, std::string>& other_names() {
       {"accelerator", "device"},
       {"default_root_dir", "work_dir"},
       {"seed_everything", "seed"},
+      // duet itself, before the first release
+      {"max_updates", "trainer.max_steps"},
       // mmengine's Runner
       {"train_cfg", "trainer"},
       {"max_iters", "trainer.max_steps"},

@@ -186,19 +186,12 @@ const OptionFields& ParamwiseOptions::fields() {
   using O = ParamwiseOptions;
   static const OptionFields kFields = OptionFields::of<O>("ParamwiseOptions", [](const FieldAdder<O>& add) {
     add.key("custom_keys", "map", "part of a name: {lr_mult, decay_mult, numbers of the optimizer}");
-    const char* const finite = "a finite number >= 0";
-    add("norm_decay_mult", &O::norm_decay_mult, "of the weight decay of norms").in(at_least(0)).expects(finite);
-    add("bias_lr_mult", &O::bias_lr_mult, "of the learning rate of biases").in(at_least(0)).expects(finite);
-    add("bias_decay_mult", &O::bias_decay_mult, "of the weight decay of biases").in(at_least(0)).expects(finite);
-    add("dwconv_decay_mult", &O::dwconv_decay_mult, "of the weight decay of depthwise convolutions")
-        .in(at_least(0))
-        .expects(finite);
-    add("flat_decay_mult", &O::flat_decay_mult, "of the weight decay of 1-d parameters")
-        .in(at_least(0))
-        .expects(finite);
-    add("dcn_offset_lr_mult", &O::dcn_offset_lr_mult, "of the learning rate of offset convolutions")
-        .in(at_least(0))
-        .expects(finite);
+    add("norm_decay_mult", &O::norm_decay_mult, "of the weight decay of norms").in(at_least(0));
+    add("bias_lr_mult", &O::bias_lr_mult, "of the learning rate of biases").in(at_least(0));
+    add("bias_decay_mult", &O::bias_decay_mult, "of the weight decay of biases").in(at_least(0));
+    add("dwconv_decay_mult", &O::dwconv_decay_mult, "of the weight decay of depthwise convolutions").in(at_least(0));
+    add("flat_decay_mult", &O::flat_decay_mult, "of the weight decay of 1-d parameters").in(at_least(0));
+    add("dcn_offset_lr_mult", &O::dcn_offset_lr_mult, "of the learning rate of offset convolutions").in(at_least(0));
     add("bypass_duplicate", &O::bypass_duplicate, "no warning of tied parameters");
     add("compose", &O::compose, "the other rules multiply what a custom key gives");
     add.rule(check_custom_keys);

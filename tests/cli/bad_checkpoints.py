@@ -21,7 +21,7 @@ from bad_input import TEXT, Checks
 from bad_input_cases import CHECKPOINT, CONFIG
 
 MLP = "model={type: Mlp}"  # without buffers: a run with a learning rate of zero leaves all of it as it was
-PT_FILES = pathlib.Path(__file__).resolve().parent.parent / "core" / "files" / "pt_files"
+PT_FILES = pathlib.Path(__file__).resolve().parent.parent / "io" / "pt_files"
 
 
 def make_good(checks):

@@ -155,7 +155,7 @@ TEST(EncoderDecoder, RefusesOptionsAndImagesThatDoNotFit) {
       },
       "channels has 5");
   refuse([](auto& o) { o.depths = {1, 1}; }, "depths 2");
-  refuse([](auto& o) { o.channels = {4, 0, 4}; }, "channels is 0");
+  refuse([](auto& o) { o.channels = {4, 0, 4}; }, "channels[1] is 0");
   refuse([](auto& o) { o.drop_path = 1; }, "drop_path is 1");
   refuse([](auto& o) { o.dropout = std::nan(""); }, "dropout is nan");
   const auto task = make_encoder_decoder(small_model());

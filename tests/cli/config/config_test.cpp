@@ -154,8 +154,8 @@ TEST(Config, KeysOfOtherTrainersAreTranslated) {
   EXPECT_EQ(message("train_dataloader: {}\n"),
             "[Config] c.yaml:1: unknown key 'train_dataloader' in the config; known: data, trainer, val_evaluator; "
             "duet calls it data.train");
-  expect_contains(message("trainer: {max_steps: 5}\n"),
-                  {"unknown key 'max_steps' in trainer", "duet calls it trainer.max_steps"});
+  expect_contains(message("trainer: {max_updates: 5}\n"),
+                  {"unknown key 'max_updates' in trainer", "duet calls it trainer.max_steps"});
   expect_contains(message("max_epochs: 5\n"), {"duet calls it trainer.max_epochs"});
   expect_contains(message("env_cfg: {}\n"), {"remove it"});
   EXPECT_EQ(message("trainer: {max_epochs: 5}\nval_evaluator: {}\n"), "");  // duet's own

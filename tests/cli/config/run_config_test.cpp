@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"data.train.sampler=random", {"data.train.sampler", "default, infinite"}},
         {"data.val.sampler=infinite", {"data.val.sampler", "must end"}},
         {"trainer=[]", {"trainer is a list"}},
-        {"trainer.max_updtes=3", {"unknown key 'max_updtes' in trainer", "did you mean 'max_steps'"}},
+        {"trainer.max_stps=3", {"unknown key 'max_stps' in trainer", "did you mean 'max_steps'"}},
         {"trainer.max_epochs=-2", {"trainer.max_epochs is -2"}},
         {"trainer.accumulate=0", {"trainer.accumulate is 0"}},
         {"trainer.accumulate=1e3", {"trainer.accumulate is 1e3", "an integer"}},

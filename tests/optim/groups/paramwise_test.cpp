@@ -124,7 +124,7 @@ TEST(Paramwise, RefusesWhatCannotWork) {
   };
   ParamwiseOptions options;
   options.norm_decay_mult = -0.5;
-  refuses(options, {"norm_decay_mult is -0.5, expected a finite number >= 0"});
+  refuses(options, {"norm_decay_mult is -0.5, expected a number >= 0"});
   options = {};
   options.bias_lr_mult = std::numeric_limits<double>::infinity();
   refuses(options, {"bias_lr_mult is inf"});
