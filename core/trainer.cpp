@@ -244,7 +244,11 @@ void BaseTrainer::finish() {
   if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
 }
 
-const StepResult& BaseTrainer::step(const Batch& batch) { return step(std::vector<Batch>{batch}); }
+const StepResult& BaseTrainer::step(const Batch& batch) {
+  std::vector<Batch> batches;
+  batches.push_back(batch);  // a braced list would copy it twice
+  return step(std::move(batches));
+}
 
 const StepResult& BaseTrainer::step(std::vector<Batch> batches) {
   require<DataError>(!batches.empty(), "[BaseTrainer] step() got no micro-batch; give at least one");
