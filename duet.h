@@ -4,32 +4,21 @@
 
 // base: the words all share
 #include "base/batch.h"       // Batch: named tensors of a micro-batch
-#include "base/device.h"      // parse_device
+#include "base/device.h"      // parse_device; seed_all, random_state
 #include "base/error.h"       // Error and its kinds
 #include "base/log.h"         // log_info and its like
 #include "base/options.h"     // OptionFields: an options struct described once
-#include "base/random.h"      // seed_all, random_state
 #include "base/state_dict.h"  // StateDict, Stateful
 
 // data: from samples to batches
-#include "data/data_loader.h"          // DataLoader: prefetching, ordered, resumable, each rank its part
-#include "data/data_shard.h"           // DataShard: the part of it that one rank reads
-#include "data/data_source.h"          // DataSource: whatever yields micro-batches
-#include "data/dataset.h"              // Dataset: indexed samples
-#include "data/distributed_sampler.h"  // each rank its share of the samples
-#include "data/sampler.h"              // EpochSampler, InfiniteSampler
-#include "data/tensor_dataset.h"       // samples from tensors or a safetensors file
-#include "data/text_dataset.h"         // characters of a text file
+#include "data/data_loader.h"  // DataLoader: prefetching, ordered, resumable, each rank its part
+#include "data/data_source.h"  // DataSource: whatever yields micro-batches; DataShard: the part of one rank
+#include "data/dataset.h"      // Dataset: indexed samples, of tensors or the characters of a text file
+#include "data/sampler.h"      // EpochSampler, InfiniteSampler; DistributedSampler: each rank its share
 
 // metrics: figures over an evaluation
-#include "metrics/accuracy.h"          // Accuracy, top-k
-#include "metrics/class_metric.h"      // ClassMetric: what follows from a confusion matrix
-#include "metrics/confusion_matrix.h"  // ConfusionMatrix: which classes are taken for which
-#include "metrics/f1.h"                // F1: macro, micro, weighted, per class
-#include "metrics/iou_metric.h"        // IoUMetric: mIoU, mDice, mFscore
-#include "metrics/metric.h"            // Metric, MeanLoss
-#include "metrics/perplexity.h"        // Perplexity: exp of the mean loss
-#include "metrics/weighted_mean.h"     // WeightedMean: what MeanLoss and Perplexity sum
+#include "metrics/class_metric.h"  // over classes: Accuracy, ConfusionMatrix, F1, IoUMetric, and ClassMetric for your own
+#include "metrics/metric.h"        // Metric, MeanLoss, Perplexity
 
 // checkpoint: states and weights on disk
 #include "checkpoint/checkpoint.h"    // CheckpointStore: atomic, verified save and load

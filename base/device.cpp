@@ -1,8 +1,12 @@
 #include "base/device.h"
+#include <mutex>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 #include <ATen/Context.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {
@@ -43,6 +47,81 @@ c10::Device parse_device(const std::string& text) {
   }
   if (index >= cuda_count()) refuse(text);
   return cuda_device(index);
+}
+
+namespace {
+
+// The generators of this machine, by the names of their states.
+std::vector<std::pair<std::string, at::Generator>> generators() {
+  std::vector<std::pair<std::string, at::Generator>> all;
+  all.emplace_back("cpu", at::globalContext().defaultGenerator(at::kCPU));
+  if (!cuda_available()) return all;
+  const auto count = static_cast<int>(at::detail::getCUDAHooks().deviceCount());
+  for (int i = 0; i < count; ++i) {
+    const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(i));
+    all.emplace_back("cuda." + std::to_string(i), at::globalContext().defaultGenerator(device));
+  }
+  return all;
+}
+
+at::Tensor state_of(at::Generator& generator) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_state_of(at::Generator& generator, const at::Tensor& state) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace
+
+void seed_all(uint64_t seed) { at::manual_seed(seed); }
+
+uint64_t default_seed() { return at::globalContext().defaultGenerator(at::kCPU).current_seed(); }
+
+uint64_t rank_seed(uint64_t seed, int64_t rank) { return seed + static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL; }
+
+StateDict random_state() {
+  StateDict state;
+  for (auto& [name, generator] : generators()) state.set(name, state_of(generator));
+  return state;
+}
+
+void set_random_state(const StateDict& state) {
+  auto all = generators();
+  // A checkpoint of a machine with fewer devices says nothing about the others: those keep their state.
+  std::erase_if(all, [&](const auto& entry) { return entry.first != "cpu" && !state.has(entry.first); });
+  for (auto& [name, generator] : all) {  // all checks before the first change
+    const at::Tensor& wanted = state.tensor(name);
+    const at::Tensor present = state_of(generator);
+    if (wanted.scalar_type() != present.scalar_type() || wanted.sizes() != present.sizes()) {
+      throw CheckpointError(c10::str("[Random] state of generator '", name, "': found ", wanted.scalar_type(), " ",
+                                     wanted.sizes(), ", expected ", present.scalar_type(), " ", present.sizes(),
+                                     "; resume with the LibTorch version that wrote the checkpoint"));
+    }
+  }
+  for (auto& [name, generator] : all) {
+    try {
+      set_state_of(generator, state.tensor(name).cpu().contiguous());
+    } catch (const c10::Error& error) {
+      throw CheckpointError(c10::str("[Random] state of generator '", name, "': found that LibTorch refuses it (",
+                                     error.what_without_backtrace(), "), expected one of this version; the ",
+                                     "checkpoint is damaged or was written by another version"));
+    }
+  }
+}
+
+CpuSeedGuard::CpuSeedGuard(uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  before_ = state_of(generator);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+CpuSeedGuard::~CpuSeedGuard() {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  set_state_of(generator, before_);
 }
 
 }  // namespace duet

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include "state_dict.h"
 
 namespace duet {
 
@@ -13,5 +16,31 @@ bool cuda_available();
 
 // Whether this LibTorch is one with CUDA, be there a device or not.
 bool built_with_cuda();
+
+// Seeds the default generators of the CPU and of every CUDA device, as torch.manual_seed does.
+void seed_all(uint64_t seed);
+
+// What the CPU's default generator was seeded with.
+uint64_t default_seed();
+// A seed for rank `rank` of a group that was given `seed`; `seed` itself for rank 0.
+uint64_t rank_seed(uint64_t seed, int64_t rank);
+
+// State of the default generators: "cpu", and "cuda.<index>" for the devices there are.
+StateDict random_state();
+// Throws CheckpointError if a generator is missing in `state`.
+void set_random_state(const StateDict& state);
+
+// While it lives, the CPU's default generator starts from `seed`; after that it goes on as if nothing was drawn. For
+// foreign code that can draw from that generator only. Not for two threads at once.
+class CpuSeedGuard {
+ public:
+  explicit CpuSeedGuard(uint64_t seed);
+  ~CpuSeedGuard();
+  CpuSeedGuard(const CpuSeedGuard&) = delete;
+  CpuSeedGuard& operator=(const CpuSeedGuard&) = delete;
+
+ private:
+  at::Tensor before_;
+};
 
 }  // namespace duet

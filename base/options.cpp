@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

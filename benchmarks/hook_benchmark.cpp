@@ -13,8 +13,8 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <stdlib.h>
+#include "base/device.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "benchmarks/figures.h"
 #include "benchmarks/flags.h"
 #include "cli/zoo/gpt.h"

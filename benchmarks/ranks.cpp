@@ -10,7 +10,7 @@
 #include <c10/util/StringUtil.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/random.h"
+#include "base/device.h"
 #include "cli/zoo/mlp.h"
 #include "core/task.h"
 #include "eager/eager_trainer.h"

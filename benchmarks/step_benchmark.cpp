@@ -8,8 +8,8 @@
 #include <map>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
+#include "base/device.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "benchmarks/cases.h"
 #include "benchmarks/hand_loop.h"
 #include "eager/eager_trainer.h"

@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <torch/headeronly/version.h>
-#include "base/detail/xxh3.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/detail/checkpoint_format.h"

@@ -12,8 +12,7 @@
 #include "core/hook.h"
 #include "core/script_task.h"
 #include "core/task.h"
-#include "data/tensor_dataset.h"
-#include "data/text_dataset.h"
+#include "data/dataset.h"
 
 namespace duet {
 

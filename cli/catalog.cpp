@@ -1,7 +1,7 @@
 #include "cli/catalog.h"
 #include <algorithm>
 #include <utility>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/param_group_config.h"

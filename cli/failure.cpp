@@ -5,7 +5,7 @@
 #include <new>
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

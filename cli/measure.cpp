@@ -1,7 +1,7 @@
 #include "cli/measure.h"
 #include <algorithm>
 #include <ATen/ops/stack.h>
-#include "base/detail/xxh3.h"
+#include "base/detail/bits.h"
 #include "core/task.h"
 #include "core/trainer.h"
 

@@ -1,4 +1,4 @@
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/ranks.h"
 

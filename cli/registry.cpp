@@ -4,7 +4,7 @@
 #include <system_error>
 #include <vector>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/hook_config.h"
 #include "cli/registry_table.h"

@@ -9,7 +9,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/config/load_from_config.h"

@@ -1,6 +1,6 @@
 #include "core/priority.h"
 #include <utility>
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 
 namespace duet {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <c10/util/StringUtil.h>
 #include "base/detail/checked_indices.h"
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
+#include "base/device.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"

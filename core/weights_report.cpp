@@ -4,7 +4,7 @@
 #include <set>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "core/task.h"
 #include "core/tied_names.h"

@@ -15,15 +15,18 @@
 
 namespace duet {
 
-void DataLoaderOptions::validate() const {
-  const auto check = [](const char* field, int64_t value, int64_t low, int64_t high) {
-    if (value >= low && value <= high) return;
-    throw ConfigError(c10::str("[DataLoader] found ", field, " ", value, ", expected ", low, " to ", high, "; set '",
-                               field, "' within that range"));
-  };
-  check("batch_size", batch_size, 1, INT32_MAX);
-  check("num_workers", num_workers, 0, 256);
-  check("prefetch", prefetch, 1, 1024);
+const OptionFields& DataLoaderOptions::fields() {
+  using O = DataLoaderOptions;
+  static const OptionFields kFields = OptionFields::of<O>("DataLoader", [](const FieldAdder<O>& add) {
+    add("batch_size", &O::batch_size, "samples of a micro-batch, of one rank").in(between(1, INT32_MAX));
+    add("shuffle", &O::shuffle, "an order of its own for each epoch");
+    add("seed", &O::seed, "of that order");
+    add("num_workers", &O::num_workers, "threads that read ahead; 0: read in next()").in(between(0, 256));
+    add("prefetch", &O::prefetch, "batches ahead per worker").in(between(1, 1024));
+    add("drop_last", &O::drop_last, "leaves out a last batch that is not full");
+    add("pin_memory", &O::pin_memory, "page-locked memory, for copies to a GPU");
+  });
+  return kFields;
 }
 
 // Threads that read batches in any order; take() gives them in the order of submit(). Only the consumer
@@ -131,7 +134,7 @@ class DataLoader::Workers {
 namespace {
 
 std::unique_ptr<DistributedSampler> sampler_of(const Dataset* dataset, const DataLoaderOptions& options) {
-  options.validate();
+  check_options(options);
   require<ConfigError>(dataset != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
   return std::make_unique<DistributedSampler>(
       std::make_unique<EpochSampler>(dataset->size(), options.shuffle, options.seed), 0, 1, options.drop_last);
@@ -152,7 +155,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<Sampler> sampler,
                        DataLoaderOptions options)
     : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
-  options_.validate();
+  check_options(options_);
   require<ConfigError>(dataset_ != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
   require<ConfigError>(sampler_ != nullptr, "[DataLoader] found no sampler, expected one; pass an EpochSampler");
   require<ConfigError>(!options_.shuffle,

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <memory>
+#include "../base/options.h"
 #include "data_source.h"
 #include "dataset.h"
-#include "distributed_sampler.h"
+#include "sampler.h"
 
 namespace duet {
 
@@ -16,8 +17,7 @@ struct DataLoaderOptions {
   bool drop_last = false;   // leave out a last batch that is not full
   bool pin_memory = false;  // page-locked host memory, for copies to a CUDA device
 
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
+  static const OptionFields& fields();
 };
 
 // A DataSource over a dataset and a sampler, its own EpochSampler unless it is given one. Where several ranks train,

@@ -2,11 +2,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include "../base/batch.h"
 #include "../base/state_dict.h"
-#include "data_shard.h"
 
 namespace duet {
+
+// One rank's part of data that several ranks read together.
+struct DataShard {
+  int64_t rank = 0, world_size = 1;
+  std::string order{};  // what must be alike on all ranks, a line for each thing: "batch_size: 16\n"
+};
 
 // Micro-batches for a trainer. state_dict() is the position after the last batch that next() gave out:
 // a source that loads it goes on with the very next batch.

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 #include "../base/batch.h"
+#include "../base/options.h"
 
 namespace duet {
 
@@ -13,6 +17,64 @@ class Dataset {
   virtual int64_t size() const = 0;
   // The samples at `indices` stacked to one batch on the CPU. Throws DataError that names the bad sample.
   virtual Batch get(const std::vector<int64_t>& indices) const = 0;
+
+ protected:
+  // Throws DataError unless all of `indices` lie in [0, size). `who` is the dataset's class.
+  static void check_indices(const char* who, const std::vector<int64_t>& indices, int64_t size);
+};
+
+// Samples that lie in memory: row i of every tensor is sample i.
+// Yields each tensor's rows under its name, [N, ...], dtype unchanged.
+class TensorDataset : public Dataset {
+ public:
+  // Tensors of any dtype and device, kept on the CPU without gradient. Throws DataError naming the tensor unless there
+  // is at least one, names differ, and all have the same number of rows, which is not 0.
+  explicit TensorDataset(const NamedTensors& tensors);
+
+  // The tensors of a safetensors file. Throws DataError naming the file.
+  static TensorDataset from_file(const std::string& path);
+
+  int64_t size() const override { return tensors_.front().second.size(0); }
+  Batch get(const std::vector<int64_t>& indices) const override;
+
+ private:
+  NamedTensors tensors_;
+};
+
+struct TextDatasetOptions {
+  std::string path = "/usr/share/common-licenses/GPL-3";
+  std::string split = "train";  // the file without its last val_fraction; "val": that part; "all"
+  double val_fraction = 0.1;    // in [0, 1)
+  int64_t context = 64;         // characters per sample
+  int64_t stride = 0;           // characters between the starts of two samples; 0: context
+
+  static const OptionFields& fields();
+};
+
+// Windows of a text file, one token per byte. Yields "input" int64 [N, context] and "target" int64 [N, context],
+// which is the input one character later. Tokens number the distinct bytes of the whole file in their order, so that
+// all splits share one vocabulary.
+class TextDataset : public Dataset {
+ public:
+  // Throws ConfigError for bad options, DataError if the file cannot be read or the split is shorter than one sample.
+  explicit TextDataset(TextDatasetOptions options = {});
+
+  int64_t size() const override { return size_; }
+  Batch get(const std::vector<int64_t>& indices) const override;
+
+  int64_t vocab_size() const { return static_cast<int64_t>(vocabulary_.size()); }
+  const std::string& vocabulary() const { return vocabulary_; }  // the byte of each token
+  // Tokens of `text`; throws DataError naming the first byte that is not in the vocabulary.
+  std::vector<int64_t> encode(std::string_view text) const;
+  // Text of `tokens`; throws DataError naming the first that is not in [0, vocab_size()).
+  std::string decode(const std::vector<int64_t>& tokens) const;
+
+ private:
+  TextDatasetOptions options_;
+  std::string vocabulary_;
+  std::array<int16_t, 256> token_of_{};  // the token of each byte, -1 for none
+  std::vector<uint8_t> tokens_;          // of the split; a byte is enough for at most 256 tokens
+  int64_t size_ = 0;
 };
 
 }  // namespace duet

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "../base/device.h"
 #include "../base/error.h"
-#include "../base/random.h"
 #include "data_source.h"
 
 namespace duet {

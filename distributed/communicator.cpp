@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 
 namespace duet {

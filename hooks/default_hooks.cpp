@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/trainer.h"

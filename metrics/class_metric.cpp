@@ -1,17 +1,223 @@
 #include "metrics/class_metric.h"
+#include <algorithm>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "metrics/detail/class_targets.h"
+#include "base/log.h"
+#include "metrics/detail/class_fields.h"
 
 namespace duet {
+
+namespace {
+
+// How metrics over classes find their input.
+struct ClassInput {
+  std::string who;  // names the metric in messages
+  std::string target, prediction;
+  int64_t ignore_index = -100;
+};
+
+// What one micro-batch gives such a metric, all on the device of the scores. Nothing is read back: targets that are no
+// class are marked.
+struct ClassTargets {
+  at::Tensor scores;                 // [N, classes, ...], no gradients
+  at::Tensor target;                 // int64 [N, ...]
+  at::Tensor counted, ignored, bad;  // bool [N, ...]; one of the three is true
+};
+
+void check_scores(const ClassInput& input, const at::Tensor& scores) {
+  if (scores.is_complex() || scores.scalar_type() == at::kBool || scores.dim() == 0) {
+    throw DataError(c10::str("[", input.who, "] found '", input.prediction, "' ", scores.scalar_type(), " ",
+                             scores.sizes(), ", expected real scores [N, classes, ...]; return the logits"));
+  }
+  if (scores.dim() > 1 && scores.size(1) > 1) return;
+  throw DataError(c10::str("[", input.who, "] found '", input.prediction, "' ", scores.scalar_type(), " ",
+                           scores.sizes(),
+                           ", expected scores [N, classes, ...] of two classes or more; for one logit x per sample "
+                           "return stack({0 * x, x}, 1)"));
+}
+
+void check_target(const ClassInput& input, const at::Tensor& target, const at::Tensor& scores) {
+  if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
+    throw DataError(c10::str("[", input.who, "] found '", input.target, "' ", target.scalar_type(), " ", target.sizes(),
+                             ", expected class numbers, int64 [N, ...]; convert it in the dataset"));
+  }
+  std::vector<int64_t> expected = scores.sizes().vec();
+  expected.erase(expected.begin() + 1);
+  if (target.sizes() == at::IntArrayRef(expected)) return;
+  throw DataError(c10::str("[", input.who, "] found '", input.target, "' of shape ", target.sizes(), ", expected ",
+                           at::IntArrayRef(expected), " to match '", input.prediction, "' ", scores.sizes(),
+                           "; give one class number per prediction"));
+}
+
+ClassTargets class_targets(const ClassInput& input, const Batch& batch, const NamedTensors& outputs) {
+  const at::Tensor& scores = metric_output(input.who, outputs, input.prediction);
+  check_scores(input, scores);
+  check_target(input, batch[input.target], scores);
+  ClassTargets found;
+  found.scores = scores.detach();
+  found.target = batch[input.target].to(scores.device(), at::kLong, /*non_blocking=*/true);
+  found.ignored = found.target.eq(input.ignore_index);
+  const at::Tensor outside = found.target.lt(0).logical_or_(found.target.ge(scores.size(1)));
+  found.bad = outside.logical_and(found.ignored.logical_not());
+  found.counted = found.ignored.logical_or(found.bad).logical_not_();
+  return found;
+}
+
+// The lowest and highest of the bad targets so far, 0 where there are none: int64 [2], for the message below.
+at::Tensor bad_range(const at::Tensor& so_far, const ClassTargets& targets) {
+  if (targets.target.numel() == 0) return so_far;
+  const auto [low, high] = at::aminmax(targets.target.mul(targets.bad));
+  if (!so_far.defined()) return at::stack({low, high});
+  return at::stack({at::minimum(so_far[0], low), at::maximum(so_far[1], high)});
+}
+
+// Samples that count and whose scores hold a NaN, given the largest score of each, which then is one: bool [N, ...].
+// There is no class that a broken model predicts, so that they are wrong.
+at::Tensor unscored(const ClassTargets& targets, const at::Tensor& largest) {
+  return largest.ne(largest).logical_and_(targets.counted);
+}
+
+void warn_of_unscored(const ClassInput& input, int64_t count) {
+  if (count == 0) return;
+  log_warning(c10::str("[", input.who, "] found NaN in the '", input.prediction, "' of ", count,
+                       " samples, which count as wrong, expected numbers; look for the weights or inputs that are not "
+                       "finite"));
+}
+
+void check_targets(const ClassInput& input, int64_t classes, int64_t count, const at::Tensor& range) {
+  if (count == 0) return;
+  std::string where;
+  if (range.defined()) {
+    const at::Tensor both = range.cpu();
+    const int64_t* ends = both.const_data_ptr<int64_t>();
+    const int64_t one = ends[0] < 0 ? ends[0] : ends[1];
+    if (one != 0) where = c10::str(" (", one, " is one of them)");  // 0: they are another rank's
+  }
+  throw DataError(c10::str("[", input.who, "] found ", count, " class numbers in '", input.target,
+                           "' that do not exist", where, ", expected 0 to ",
+                           classes > 0 ? std::to_string(classes - 1) : "classes - 1", ", or ignore_index ",
+                           input.ignore_index, " where nothing counts; correct the labels, or set ignore_index"));
+}
+
+ClassInput input_of(const AccuracyOptions& options) {
+  return {"Accuracy", options.target, options.prediction, options.ignore_index};
+}
+
+// How many classes come before the target, [N, ...].
+at::Tensor rank_of_target(const ClassTargets& found) {
+  const int64_t classes = found.scores.size(1);
+  const at::Tensor target = found.target.clamp(0, classes - 1).unsqueeze(1);
+  const at::Tensor own = found.scores.gather(1, target);
+  std::vector<int64_t> along(found.scores.dim(), 1);
+  along[1] = classes;
+  const at::Tensor index = at::arange(classes, target.options()).view(along);
+  const at::Tensor tied_before = found.scores.eq(own).logical_and_(index.lt(target));
+  return found.scores.le(own).logical_not_().logical_or_(tied_before).sum(1);
+}
+
+}  // namespace
+
+const OptionFields& AccuracyOptions::fields() {
+  using O = AccuracyOptions;
+  static const OptionFields kFields = OptionFields::of<O>("Accuracy", [](const FieldAdder<O>& add) {
+    add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
+    add_inputs(add);
+    add.rule([](const O& o) {
+      if (o.topk.empty())
+        throw ConfigError("[Accuracy] found an empty topk, expected numbers such as 1 and 5; name one");
+      for (const int64_t k : o.topk) {
+        if (std::count(o.topk.begin(), o.topk.end(), k) == 1) continue;
+        throw ConfigError(c10::str("[Accuracy] found topk ", k, " twice, expected each number once; remove one"));
+      }
+    });
+  });
+  return kFields;
+}
+
+Accuracy::Accuracy(AccuracyOptions options) : options_(std::move(options)) { check_options(options_); }
+
+std::vector<std::string> Accuracy::names() const {
+  if (options_.topk == std::vector<int64_t>{1}) return {"accuracy"};
+  std::vector<std::string> names;
+  for (const int64_t k : options_.topk) names.push_back(c10::str("accuracy/top", k));
+  return names;
+}
+
+void Accuracy::begin(at::Device device) {
+  if (counts_.defined()) return;
+  const auto size = static_cast<int64_t>(options_.topk.size()) + 3;
+  counts_ = at::zeros({size}, at::TensorOptions(at::kLong).device(device));
+}
+
+void Accuracy::reset() {
+  counts_.reset();
+  bad_range_.reset();
+}
+
+void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
+  const c10::InferenceMode no_inference(false);  // the counts are changed in place
+  const at::NoGradGuard no_grad;
+  const ClassTargets found = class_targets(input_of(options_), batch, outputs);
+  classes_ = found.scores.size(1);
+  const int64_t largest = *std::max_element(options_.topk.begin(), options_.topk.end());
+  if (largest > classes_) {
+    throw DataError(c10::str("[Accuracy] found '", options_.prediction, "' of ", classes_,
+                             " classes, expected at least ", largest, " for topk ", largest, "; correct topk"));
+  }
+  begin(found.scores.device());
+  std::vector<at::Tensor> parts;
+  at::Tensor broken;
+  if (largest == 1) {
+    const auto [best, chosen] = found.scores.max(1);
+    broken = unscored(found, best);
+    const at::Tensor right = chosen.eq(found.target).logical_and_(found.counted);
+    parts.push_back(right.logical_and_(broken.logical_not()).sum());
+  } else {
+    broken = unscored(found, found.scores.amax(1));
+    const at::Tensor rank = rank_of_target(found);
+    const at::Tensor may_be_right = found.counted.logical_and(broken.logical_not());
+    for (const int64_t k : options_.topk) parts.push_back(rank.lt(k).logical_and_(may_be_right).sum());
+  }
+  parts.push_back(found.counted.sum());
+  parts.push_back(found.bad.sum());
+  parts.push_back(broken.sum());
+  counts_.add_(at::stack(parts));
+  bad_range_ = bad_range(bad_range_, found);
+}
+
+MetricValues Accuracy::compute() const {
+  if (!counts_.defined()) return {};
+  const at::Tensor host = counts_.cpu();
+  const int64_t* counts = host.const_data_ptr<int64_t>();
+  const std::size_t size = options_.topk.size();
+  check_targets(input_of(options_), classes_, counts[size + 1], bad_range_);
+  warn_of_unscored(input_of(options_), counts[size + 2]);
+  MetricValues values;
+  const std::vector<std::string> results = names();
+  for (std::size_t i = 0; i < size; ++i) {
+    values[results[i]] = static_cast<double>(counts[i]) / static_cast<double>(counts[size]);
+  }
+  return values;
+}
+
+std::vector<at::Tensor> Accuracy::sums(at::Device device) {
+  begin(device);
+  return {counts_};
+}
 
 namespace {
 
@@ -54,19 +260,13 @@ int64_t ClassMetric::Matrix::of_prediction(int64_t c) const {
   return sum;
 }
 
-int64_t ClassMetric::Matrix::of_none() const { return of_prediction(classes); }
-
 int64_t ClassMetric::Matrix::correct() const {
   int64_t sum = 0;
   for (int64_t c = 0; c < classes; ++c) sum += at(c, c);
   return sum;
 }
 
-int64_t ClassMetric::Matrix::total() const {
-  int64_t sum = 0;
-  for (const int64_t count : counts) sum += count;
-  return sum;
-}
+int64_t ClassMetric::Matrix::total() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 
 ClassMetric::ClassMetric(std::string who, ClassOptions options) : who_(std::move(who)), options_(std::move(options)) {
   check(who_, options_);

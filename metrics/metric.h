@@ -1,12 +1,33 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+#include <ATen/core/Tensor.h>
 #include "../base/batch.h"
-#include "weighted_mean.h"
 
 namespace duet {
+
+// A weighted mean of losses, summed in double on their device.
+class WeightedMean {
+ public:
+  void reset();
+  // Throws DataError that begins with [who] unless `loss` is one floating-point value and `weight` 0 or more. A loss of
+  // weight 0 is a mean over nothing and left out, NaN or not.
+  void add(const char* who, const std::string& name, const at::Tensor& loss, double weight);
+  // Nothing without weight. Reads the device.
+  std::optional<double> value() const;
+  // Whether something was added, be it of weight 0.
+  bool started() const { return sum_.defined(); }
+  // Sum and weight, as Metric::sums().
+  std::vector<at::Tensor> sums(at::Device device);
+
+ private:
+  void begin(at::Device device);
+
+  at::Tensor sum_, weight_;
+};
 
 using MetricValues = std::map<std::string, double>;
 
@@ -43,6 +64,24 @@ class MeanLoss : public Metric {
   std::vector<at::Tensor> sums(at::Device device) override { return mean_.sums(device); }
 
  private:
+  WeightedMean mean_;
+};
+
+// exp of the mean loss, weighted by Task::weight: per token, if the task's weight counts tokens. Reported as
+// "perplexity"; infinite where exp overflows.
+class Perplexity : public Metric {
+ public:
+  // `loss`: the output that holds a micro-batch's mean negative log-likelihood (natural logarithm).
+  explicit Perplexity(std::string loss = "loss");
+
+  std::vector<std::string> names() const override { return {"perplexity"}; }
+  void reset() override { mean_.reset(); }
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
+  MetricValues compute() const override;
+  std::vector<at::Tensor> sums(at::Device device) override { return mean_.sums(device); }
+
+ private:
+  std::string loss_;
   WeightedMean mean_;
 };
 

@@ -8,7 +8,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

@@ -6,7 +6,7 @@
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
-#include "base/detail/xxh3.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 
 namespace duet::checkpoint_format {

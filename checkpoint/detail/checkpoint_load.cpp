@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <map>
 #include <c10/util/StringUtil.h>
-#include "base/detail/xxh3.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"

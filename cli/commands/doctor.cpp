@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 #include <unistd.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "cli/commands/commands.h"
 #include "cli/report.h"

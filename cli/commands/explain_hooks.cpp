@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "core/hook_list.h"
 
 namespace duet {

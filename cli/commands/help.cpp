@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <iostream>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"

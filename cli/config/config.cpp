@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <regex>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
 #include "cli/config/foreign_keys.h"

@@ -1,7 +1,7 @@
 #include "cli/config/config_json.h"
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "cli/config/config_data.h"
 
 namespace duet {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "cli/config/config_data.h"
 
 namespace duet {

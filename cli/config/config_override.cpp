@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
 

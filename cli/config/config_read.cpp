@@ -3,8 +3,7 @@
 #include <cmath>
 #include <type_traits>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "cli/config/config_data.h"
 
 namespace duet {

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/config/metric_config.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
-#include "base/detail/nearest.h"
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/hook_config.h"
 #include "hooks/logger_hook.h"

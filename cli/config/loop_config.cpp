@@ -6,7 +6,7 @@
 #include <sstream>
 #include <vector>
 #include <c10/util/StringUtil.h>
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "cli/config/config_options.h"
 
 namespace duet {

@@ -2,16 +2,13 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
-#include "metrics/accuracy.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/f1.h"
-#include "metrics/iou_metric.h"
-#include "metrics/perplexity.h"
+#include "metrics/class_metric.h"
+#include "metrics/metric.h"
 
 namespace duet {
 

@@ -3,7 +3,7 @@
 #include <limits>
 #include <string>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
 #include "cli/config/param_group_config.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
 #include "optim/groups/layer_decay.h"

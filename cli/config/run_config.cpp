@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"

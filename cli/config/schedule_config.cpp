@@ -2,7 +2,7 @@
 #include <map>
 #include <string>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "cli/config/config_options.h"
 #include "cli/config/metric_config.h"
 #include "cli/optim_registry.h"

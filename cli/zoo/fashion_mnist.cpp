@@ -6,7 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "data/detail/dataset_check.h"
 #include "io/idx.h"
 
 namespace duet {

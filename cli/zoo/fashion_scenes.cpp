@@ -6,7 +6,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "cli/zoo/scene_canvas.h"
-#include "data/detail/dataset_check.h"
 
 namespace duet {
 

@@ -3,10 +3,9 @@
 #include <set>
 #include <sstream>
 #include <c10/util/StringUtil.h>
-#include "base/detail/tensor_compare.h"
-#include "base/detail/xxh3.h"
+#include "base/detail/bits.h"
+#include "base/device.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "distributed/detail/gather_state.h"
 #include "distributed/detail/text_difference.h"

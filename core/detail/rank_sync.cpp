@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 #include <c10/util/StringUtil.h>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/rank_state.h"

@@ -1,7 +1,7 @@
 #include "core/detail/run_state.h"
 #include <c10/util/StringUtil.h>
+#include "base/device.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "checkpoint/detail/load_transaction.h"
 #include "core/hook_list.h"
 #include "core/tied_names.h"

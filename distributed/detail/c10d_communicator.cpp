@@ -12,7 +12,7 @@
 #include <ATen/ops/unbind.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 

@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "distributed/detail/c10d_communicator.h"
 #include "distributed/detail/nccl_backend.h"

@@ -6,7 +6,7 @@
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

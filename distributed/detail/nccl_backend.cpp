@@ -3,7 +3,7 @@
 #include <exception>
 #include <stdlib.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 #include "base/log.h"
 
 namespace duet {

@@ -1,6 +1,6 @@
 #include "distributed/detail/rank_error.h"
 #include <c10/util/StringUtil.h>
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

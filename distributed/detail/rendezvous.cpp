@@ -7,7 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <unistd.h>
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "distributed/detail/gpu_identity.h"
 #include "distributed/detail/own_gpus.h"

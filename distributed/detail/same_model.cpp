@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/detail/each_element_once.h"

@@ -1,5 +1,5 @@
 #include "graph/cuda/cuda_step.h"
-#include "base/detail/error_text.h"
+#include "base/detail/text.h"
 
 namespace duet {
 

@@ -2,11 +2,11 @@
 #include <unordered_set>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
-#include "base/detail/error_text.h"
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
+#include "base/detail/text.h"
+#include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "distributed/communicator.h"
 
 namespace duet {

@@ -8,7 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "graph/kernels/kernel_threads.h"
 #include "graph/kernels/trial_data.h"
 

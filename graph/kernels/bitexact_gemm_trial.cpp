@@ -11,7 +11,7 @@
 #include <ATen/ops/mm.h>
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
-#include "base/detail/tensor_compare.h"
+#include "base/detail/bits.h"
 #include "base/log.h"
 #include "graph/kernels/kernel_settings.h"
 #include "graph/kernels/trial_data.h"

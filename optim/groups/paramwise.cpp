@@ -3,7 +3,7 @@
 #include <cmath>
 #include <set>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/groups/detail/param_group_builder.h"

@@ -1,6 +1,6 @@
 #include "optim/optimizers/optimizer_options.h"
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "optim/optimizers/optimizer_kind.h"
 

@@ -1,4 +1,3 @@
-#include "base/random.h"
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/device.h"

@@ -1,7 +1,7 @@
-#include "base/detail/tensor_compare.h"
 #include <limits>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include "base/detail/bits.h"
 
 namespace duet {
 namespace {

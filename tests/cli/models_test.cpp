@@ -7,8 +7,8 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
+#include "base/device.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "cli/zoo/gpt.h"
 #include "cli/zoo/mlp.h"
 #include "cli/zoo/small_cnn.h"

@@ -4,7 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/stop_signal_hook.h"
-#include "metrics/accuracy.h"
+#include "metrics/class_metric.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"

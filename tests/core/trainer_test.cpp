@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "data/data_loader.h"
-#include "data/tensor_dataset.h"
+#include "data/dataset.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"

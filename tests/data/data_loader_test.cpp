@@ -201,9 +201,9 @@ TEST(DataLoader, RefusesOptionsOutOfRange) {
   const auto make = [](DataLoaderOptions options, int64_t size = 10) {
     DataLoader(std::make_shared<Numbers>(size), std::make_unique<EpochSampler>(size, true, 0), options);
   };
-  expect_error<ConfigError>([&] { make({.batch_size = 0}); }, {"[DataLoader]", "batch_size 0"});
-  expect_error<ConfigError>([&] { make({.num_workers = -1}); }, {"num_workers -1"});
-  expect_error<ConfigError>([&] { make({.prefetch = 0}); }, {"prefetch 0"});
+  expect_error<ConfigError>([&] { make({.batch_size = 0}); }, {"[DataLoader]", "batch_size is 0"});
+  expect_error<ConfigError>([&] { make({.num_workers = -1}); }, {"num_workers is -1"});
+  expect_error<ConfigError>([&] { make({.prefetch = 0}); }, {"prefetch is 0"});
   expect_error<ConfigError>([&] { make({.batch_size = 11, .drop_last = true}); }, {"10 samples", "drop_last"});
   expect_error<ConfigError>([&] { DataLoader(nullptr, std::make_unique<EpochSampler>(1, true, 0), {}); });
   expect_error<ConfigError>([&] { DataLoader(std::make_shared<Numbers>(1), nullptr, {}); });

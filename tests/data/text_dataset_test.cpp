@@ -1,7 +1,7 @@
-#include "data/text_dataset.h"
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "data/dataset.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 

@@ -9,7 +9,7 @@
 #include "hooks/nan_guard_hook.h"
 #include "hooks/param_scheduler_hook.h"
 #include "hooks/sync_buffers_hook.h"
-#include "metrics/accuracy.h"
+#include "metrics/class_metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

@@ -1,11 +1,8 @@
 #include <cmath>
 #include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>
-#include "metrics/accuracy.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/f1.h"
-#include "metrics/iou_metric.h"
-#include "metrics/perplexity.h"
+#include "metrics/class_metric.h"
+#include "metrics/metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

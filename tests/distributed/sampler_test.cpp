@@ -1,11 +1,11 @@
+#include "data/sampler.h"
 #include <algorithm>
 #include <random>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "data/data_loader.h"
-#include "data/distributed_sampler.h"
-#include "data/tensor_dataset.h"
+#include "data/dataset.h"
 
 namespace duet {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/detail/peak_memory.h"
-#include "base/random.h"
+#include "base/device.h"
 #include "hooks/detail/model_summary.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"

@@ -1,9 +1,9 @@
-#include "metrics/accuracy.h"
 #include <cmath>
 #include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "metrics/class_metric.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

@@ -7,11 +7,7 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "metrics/accuracy.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/f1.h"
-#include "metrics/iou_metric.h"
-#include "metrics/perplexity.h"
+#include "metrics/metric.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/log_lines.h"
 

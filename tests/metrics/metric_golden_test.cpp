@@ -4,10 +4,7 @@
 #include <vector>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
-#include "metrics/accuracy.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/f1.h"
-#include "metrics/iou_metric.h"
+#include "metrics/class_metric.h"
 
 namespace duet {
 namespace {

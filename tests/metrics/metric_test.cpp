@@ -6,7 +6,6 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "metrics/perplexity.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

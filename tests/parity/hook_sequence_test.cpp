@@ -6,7 +6,7 @@
 #include "hooks/ema_hook.h"
 #include "hooks/param_scheduler_hook.h"
 #include "hooks/stop_signal_hook.h"
-#include "metrics/accuracy.h"
+#include "metrics/class_metric.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"
 

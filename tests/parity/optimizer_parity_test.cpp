@@ -1,7 +1,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
+#include "base/device.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "tests/support/expect_error.h"

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include "base/random.h"
+#include "base/device.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "tests/support/toy_tasks.h"

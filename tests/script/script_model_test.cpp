@@ -9,7 +9,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include "base/random.h"
+#include "base/device.h"
 #include "core/script_task.h"
 #include "io/safetensors.h"
 #include "tests/script/script_runs.h"

@@ -9,8 +9,8 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
+#include "base/device.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "tests/script/script_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"

@@ -8,7 +8,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
-#include "base/random.h"
+#include "base/device.h"
 #include "graph/cuda/cuda_step.h"
 #include "graph/detail/capture_method.h"
 #include "graph/record/op_recorder.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 #include "data/data_loader.h"
-#include "data/tensor_dataset.h"
+#include "data/dataset.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 

@@ -4,8 +4,8 @@
 #include <utility>
 #include <ATen/ops/arange.h>
 #include "data/data_loader.h"
-#include "data/distributed_sampler.h"
-#include "data/tensor_dataset.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
 #include "distributed/communicator.h"
 #include "tests/support/toy_tasks.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 #include <gtest/gtest.h>
-#include "base/random.h"
+#include "base/device.h"
 #include "core/trainer.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"

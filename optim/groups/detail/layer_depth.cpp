@@ -3,7 +3,7 @@
 #include <optional>
 #include <string_view>
 #include <c10/util/StringUtil.h>
-#include "base/detail/parse_number.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

@@ -1,7 +1,7 @@
 #include "optim/groups/detail/param_group_builder.h"
 #include <algorithm>
 #include <c10/util/StringUtil.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/optimizers/optimizer_kind.h"

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <fstream>
 #include <gtest/gtest.h>
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {

@@ -2,8 +2,8 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include "base/device.h"
 #include "base/error.h"
-#include "base/random.h"
 #include "core/train_step.h"
 #include "graph/detail/graph_executor.h"
 #include "tests/support/fake_capture.h"

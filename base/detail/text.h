@@ -1,8 +1,12 @@
 #pragma once
 
+#include <charconv>
 #include <cstddef>
+#include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace duet {
@@ -25,5 +29,33 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 // "known: a, b, c; did you mean 'b'?"
 std::string known_and_nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// All of `text` as a number, in digits as C++ writes them; nothing if it is none or has no room in the type.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Errors as text and as values.
+
+// The first line of an error's text, without LibTorch's stack trace. For the part in brackets of an error of our own.
+std::string first_line(const std::exception& error);
+
+// The text of any exception, LibTorch's without their stack trace. `error` is not null.
+std::string text_of(const std::exception_ptr& error);
+
+// What `call` throws; null if it returns.
+template <class Call>
+std::exception_ptr caught(const Call& call) {
+  try {
+    call();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
 
 }  // namespace duet

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <string>
 #include "base/batch.h"
 
@@ -14,5 +16,21 @@ std::string bits_hash(const at::Tensor& values);
 // Name of the first tensor, in the order of the lists, whose name or bits differ or that only one list has; empty if
 // none does.
 std::string first_difference(const NamedTensors& a, const NamedTensors& b);
+
+// XXH3-128 of bytes that arrive in pieces. hex() prints it as the tool xxh128sum does.
+class Xxh3 {
+ public:
+  Xxh3();
+  ~Xxh3();
+
+  void update(const void* data, size_t bytes);
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string xxh3_hex(const void* data, size_t bytes);
 
 }  // namespace duet

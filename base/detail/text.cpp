@@ -1,9 +1,10 @@
-#include "base/detail/nearest.h"
+#include "base/detail/text.h"
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <numeric>
 #include <utility>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
 namespace duet {
@@ -88,6 +89,30 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 std::string known_and_nearest(std::string_view word, const std::vector<std::string>& candidates) {
   return c10::str("known: ", join(candidates), did_you_mean(word, candidates));
+}
+
+namespace {
+
+std::string without_backtrace(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+std::string first_line(const std::exception& error) {
+  const std::string text = without_backtrace(error);
+  return text.substr(0, text.find('\n'));
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return without_backtrace(known);
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
 }
 
 }  // namespace duet

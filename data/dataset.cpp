@@ -1,16 +1,64 @@
-#include "data/text_dataset.h"
+#include "data/dataset.h"
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <utility>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "data/detail/dataset_check.h"
+#include "io/safetensors.h"
 
 namespace duet {
+
+void Dataset::check_indices(const char* who, const std::vector<int64_t>& indices, int64_t size) {
+  for (const int64_t index : indices) {
+    if (index >= 0 && index < size) continue;
+    throw DataError(c10::str("[", who, "] found sample index ", index, ", expected 0 to ", size - 1,
+                             "; build the sampler with this dataset's size()"));
+  }
+}
+
+TensorDataset::TensorDataset(const NamedTensors& tensors) {
+  require<DataError>(!tensors.empty(), "[TensorDataset] found no tensor, expected at least one; pass some");
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    require<DataError>(names.insert(name).second,
+                       "[TensorDataset] found two tensors '" + name + "', expected one; rename one");
+    require<DataError>(tensor.defined(), "[TensorDataset] tensor '" + name + "': found it undefined; give it a value");
+    if (tensor.dim() == 0 || tensor.size(0) == 0) {
+      throw DataError(c10::str("[TensorDataset] tensor '", name, "': found shape ", tensor.sizes(),
+                               ", expected one row per sample; leave it out or give it rows"));
+    }
+    const auto& [first_name, first] = tensors.front();
+    if (tensor.size(0) != first.size(0)) {
+      throw DataError(c10::str("[TensorDataset] tensor '", name, "': found ", tensor.size(0), " rows, expected ",
+                               first.size(0), " as in '", first_name, "'; give all the same number of samples"));
+    }
+    tensors_.emplace_back(name, tensor.detach().cpu().contiguous());
+  }
+}
+
+TensorDataset TensorDataset::from_file(const std::string& path) {
+  const NamedTensors tensors = read_safetensors(path);
+  try {
+    return TensorDataset(tensors);
+  } catch (const DataError& error) {
+    throw DataError("[TensorDataset] file '" + path + "': " + error.what());
+  }
+}
+
+Batch TensorDataset::get(const std::vector<int64_t>& indices) const {
+  check_indices("TensorDataset", indices, size());
+  const at::Tensor index = at::empty({static_cast<int64_t>(indices.size())}, at::TensorOptions(at::kLong));
+  std::copy(indices.begin(), indices.end(), index.mutable_data_ptr<int64_t>());
+  Batch batch;
+  for (const auto& [name, tensor] : tensors_) batch.set(name, at::index_select(tensor, 0, index));
+  return batch;
+}
 
 const OptionFields& TextDatasetOptions::fields() {
   using O = TextDatasetOptions;
@@ -44,7 +92,7 @@ std::string read_text(const std::string& path) {
 }  // namespace
 
 TextDataset::TextDataset(TextDatasetOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
   if (options_.stride == 0) options_.stride = options_.context;
   const std::string text = read_text(options_.path);
 
