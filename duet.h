@@ -49,20 +49,11 @@
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
-#include "core/callback_hook.h"  // CallbackHook: lambdas at any point, as one hook
-#include "core/hook.h"           // Hook: the points of a run
-#include "core/hook_list.h"      // HookList: their order
-#include "core/loop_options.h"   // LoopOptions: limits, accumulation, validation
-#include "core/module_task.h"    // make_task: a Task from a module and a loss function
-#include "core/priority.h"       // Priority: names and numbers of a hook's place
-#include "core/run_log.h"        // RunLog: how a value gets into the log
-#include "core/script_task.h"    // a TorchScript file as a Task
-#include "core/step_executor.h"  // StepExecutor: how a step is run
-#include "core/step_observer.h"  // MicroBatches, StepResult, StepObserver: what goes into a step, comes out, acts inside
-#include "core/task.h"           // Task: what you write
-#include "core/tied_names.h"     // tied weights: one tensor, several names
+#include "core/hook.h"             // Hook: the points of a run
+#include "core/hook_list.h"        // HookList: their order
+#include "core/script_task.h"      // a TorchScript file as a Task
+#include "core/task.h"             // Task: what you write
 #include "core/train_context.h"    // TrainContext: what a hook sees
-#include "core/train_step.h"       // TrainStep: the one step of both modes
 #include "core/trainer.h"          // BaseTrainer: the loop
 #include "core/trainer_options.h"  // TrainerOptions: what either trainer is built from
 #include "core/weights_report.h"   // loading what fits, and what did not

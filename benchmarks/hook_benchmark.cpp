@@ -97,7 +97,8 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   TrainerOptions options;
   options.optimizer = AdamW{};
   options.device = "cpu";
-  options.loop = {.max_steps = kWarmUp + steps, .work_dir = work_dir};
+  options.loop = {.max_steps = kWarmUp + steps};
+  options.work_dir = work_dir;
   std::unique_ptr<BaseTrainer> trainer;
   if (mode == "graph") {
     trainer = std::make_unique<GraphTrainer>(model.task(), options);

@@ -8,7 +8,7 @@
 #include <benchmark/benchmark.h>
 #include "base/log.h"
 #include "benchmarks/figures.h"
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 
 namespace duet::benchmarks {
 
@@ -65,7 +65,7 @@ class Stopwatch : public StepObserver {
   double begin_ = 0;
 };
 
-void ours(benchmark::State& state, const TrainStepOptions& options) {
+void ours(benchmark::State& state, const TrainerOptions& options) {
   TrainStep rule(std::make_unique<LinearTask>(), at::kCPU, options);
   MicroBatches micro_batches{{Batch{{"x", at::zeros({1})}}}, {1}, 1};
   Stopwatch stopwatch;
@@ -115,8 +115,8 @@ void add(const std::string& name, Body body) {
   benchmark::RegisterBenchmark(name.c_str(), body)->Iterations(60)->UseManualTime()->Unit(benchmark::kMillisecond);
 }
 
-void add_ours(const std::string& name, const std::function<void(TrainStepOptions&)>& change) {
-  TrainStepOptions options;
+void add_ours(const std::string& name, const std::function<void(TrainerOptions&)>& change) {
+  TrainerOptions options;
   options.param_groups = six_groups;
   change(options);
   add(name, [options](benchmark::State& state) { ours(state, options); });
@@ -124,13 +124,13 @@ void add_ours(const std::string& name, const std::function<void(TrainStepOptions
 
 void add_benchmarks() {
   add("AdamW/bare fused calls", bare);
-  add_ours("AdamW/duet", [](TrainStepOptions&) {});
-  add_ours("AdamW/duet, norm clipping", [](TrainStepOptions& options) { options.clip_grad = ClipNorm{}; });
-  add_ours("AdamW/duet, skip if not finite", [](TrainStepOptions& options) { options.non_finite = NonFinite::kSkip; });
-  add_ours("AdamW/duet, loss scaling", [](TrainStepOptions& options) { options.loss_scale = LossScaleOptions{}; });
+  add_ours("AdamW/duet", [](TrainerOptions&) {});
+  add_ours("AdamW/duet, norm clipping", [](TrainerOptions& options) { options.clip_grad = ClipNorm{}; });
+  add_ours("AdamW/duet, skip if not finite", [](TrainerOptions& options) { options.non_finite = NonFinite::kSkip; });
+  add_ours("AdamW/duet, loss scaling", [](TrainerOptions& options) { options.loss_scale = LossScaleOptions{}; });
   for (const char* type : {"SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion"}) {
     add_ours(std::string(type) + "/duet",
-             [type](TrainStepOptions& options) { options.optimizer = OptimizerOptions::of_type(type); });
+             [type](TrainerOptions& options) { options.optimizer = OptimizerOptions::of_type(type); });
   }
 }
 

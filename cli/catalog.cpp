@@ -9,7 +9,7 @@
 #include "cli/config/schedule_config.h"
 #include "cli/optim_registry.h"
 #include "cli/registry.h"
-#include "core/priority.h"
+#include "core/hook.h"
 #include "hooks/default_hooks.h"
 
 namespace duet {

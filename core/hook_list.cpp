@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/detail/load_transaction.h"
-#include "core/callback_hook.h"
 #include "core/detail/hook_span.h"
+#include "core/hook.h"
 
 namespace duet {
 
@@ -228,6 +228,88 @@ void HookList::load_into(LoadTransaction& parts, const StateDict& state) {
       log_warning("[HookList] the checkpoint holds state of hook '" + name + "', which this run does not have");
     }
   }
+}
+
+std::vector<const HookList::Entry*> HookList::predecessors(const Entry& entry) const {
+  std::vector<const Entry*> found;
+  for (const std::string& wanted : entry.hook->after()) {
+    for (const Entry& other : hooks_) {
+      if (other.hook->name() == wanted) found.push_back(&other);
+    }
+  }
+  return found;
+}
+
+namespace {
+
+// Every hook that is left waits for another one, so walking from any of them ends in the circle.
+template <class Entry, class WaitsFor>
+[[noreturn]] void refuse_circle(const Entry* entry, const WaitsFor& waits_for) {
+  std::vector<const Entry*> path;
+  for (; std::find(path.begin(), path.end(), entry) == path.end(); entry = waits_for(*entry)) path.push_back(entry);
+  path.erase(path.begin(), std::find(path.begin(), path.end(), entry));
+  path.push_back(entry);
+  std::vector<std::string> names;
+  for (const Entry* one : path) names.push_back(one->hook->name());
+  throw ConfigError("[HookList] found the circle " + c10::Join(" after ", names) +
+                    ", expected an order; remove one of these names from its hook's after()");
+}
+
+}  // namespace
+
+// Repeatedly the hook of lowest (priority, registration) whose predecessors are placed.
+std::vector<Hook*> HookList::sorted() const {
+  std::vector<Hook*> order;
+  const auto placed = [&](const Entry* e) {
+    return std::find(order.begin(), order.end(), e->hook.get()) != order.end();
+  };
+  const auto waits_for = [&](const Entry& entry) -> const Entry* {
+    const std::vector<const Entry*> before = predecessors(entry);
+    const auto found = std::find_if_not(before.begin(), before.end(), placed);
+    return found == before.end() ? nullptr : *found;
+  };
+  while (order.size() < hooks_.size()) {
+    const Entry* next = nullptr;
+    const Entry* waiting = nullptr;
+    for (const Entry& entry : hooks_) {
+      if (placed(&entry)) continue;
+      if (waits_for(entry) != nullptr) {
+        if (waiting == nullptr) waiting = &entry;
+      } else if (next == nullptr || entry.priority < next->priority) {
+        next = &entry;
+      }
+    }
+    if (next == nullptr) refuse_circle(waiting, waits_for);
+    order.push_back(next->hook.get());
+  }
+  return order;
+}
+
+std::vector<HookPlace> HookList::places(HookPoint point) const {
+  std::vector<HookPlace> places;
+  const Entry* previous = nullptr;
+  for (const Hook* hook : order_) {
+    if (!hook->uses(point)) continue;
+    const Entry& entry =
+        *std::find_if(hooks_.begin(), hooks_.end(), [&](const Entry& e) { return e.hook.get() == hook; });
+    std::string reason = "priority " + priority_text(entry.priority);
+    if (entry.priority != hook->priority()) reason += " instead of its own " + priority_text(hook->priority());
+    std::vector<std::string> before;
+    for (const Entry* other : predecessors(entry)) before.push_back(other->hook->name());
+    if (!before.empty()) reason += "; after " + c10::Join(", ", before) + ", as it declares";
+    const bool tie = previous != nullptr && previous->priority == entry.priority && previous < &entry;
+    if (tie) reason += "; added after " + previous->hook->name();
+    places.push_back({hook->name(), entry.priority, reason});
+    previous = &entry;
+  }
+  return places;
+}
+
+int HookList::priority_of(const std::string& name) const {
+  for (const Entry& entry : hooks_) {
+    if (entry.hook->name() == name) return entry.priority;
+  }
+  throw ConfigError("[HookList] found no hook '" + name + "', expected one of this list; see order()");
 }
 
 }  // namespace duet

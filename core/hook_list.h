@@ -63,8 +63,7 @@ class HookList : public Stateful {
     std::unique_ptr<Hook> hook;
     int priority = 0;
   };
-  struct Node;
-  std::vector<Node> nodes() const;
+  std::vector<const Entry*> predecessors(const Entry& entry) const;  // that its after() names
   std::vector<Hook*> sorted() const;
 
   std::vector<Entry> hooks_;  // in order of registration

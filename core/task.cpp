@@ -1,4 +1,10 @@
 #include "core/task.h"
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/ScalarType.h>
 #include "base/error.h"
 
 namespace duet {
@@ -12,6 +18,49 @@ NamedTensors Task::validation_step(const Batch& batch) {
 
 NamedTensors Task::predict(const Batch& /*batch*/) {
   throw ConfigError("[Task] this task has no predict(); override it, or give make_task a prediction function");
+}
+
+namespace {
+
+// The name of each tensor's first item. Undefined tensors are all one object and are not tied by that.
+class FirstNames {
+ public:
+  // The first name of this tensor: `name` itself if there was none before.
+  const std::string& of(const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return name;
+    return names_.try_emplace(tensor.unsafeGetTensorImpl(), name).first->second;
+  }
+
+ private:
+  std::unordered_map<const void*, std::string> names_;
+};
+
+}  // namespace
+
+NamedTensors each_once(NamedTensors items) {
+  FirstNames first;
+  std::erase_if(items, [&](const auto& item) { return first.of(item.first, item.second) != item.first; });
+  return items;
+}
+
+std::map<std::string, std::string> further_names(const NamedTensors& items) {
+  FirstNames first;
+  std::map<std::string, std::string> further;
+  for (const auto& [name, tensor] : items) {
+    const std::string& own = first.of(name, tensor);
+    if (own != name) further.emplace(name, own);
+  }
+  return further;
+}
+
+int64_t counted_targets(const at::Tensor& target, int64_t ignore_index) {
+  if (!c10::isIntegralType(target.scalar_type(), /*includeBool=*/false)) return target.numel();
+  // The common case, in every step: without operators, which would cost more than the count.
+  if (target.is_cpu() && target.is_contiguous() && target.scalar_type() == at::kLong) {
+    const auto* const first = target.const_data_ptr<int64_t>();
+    return target.numel() - std::count(first, first + target.numel(), ignore_index);
+  }
+  return target.ne(ignore_index).sum().item<int64_t>();
 }
 
 }  // namespace duet

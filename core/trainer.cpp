@@ -1,42 +1,63 @@
 #include "core/trainer.h"
 #include <algorithm>
 #include <c10/util/StringUtil.h>
-#include "base/detail/checked_indices.h"
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"
-#include "core/detail/group_checkpoint.h"
-#include "core/detail/hook_observer.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_state.h"
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
-#include "core/detail/time_limit.h"
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 
 namespace duet {
 
+// Lets the hooks of a trainer act inside its steps.
+class HookObserver : public StepObserver {
+ public:
+  HookObserver(HookList& hooks, TrainContext& context) : hooks_(hooks), context_(context) {}
+
+  bool splits() const override {
+    return hooks_.uses(HookPoint::kAfterBackward) || hooks_.uses(HookPoint::kBeforeOptimizerStep);
+  }
+  int64_t version() const override { return static_cast<int64_t>(hooks_.size()); }
+  void after_backward(const StepView& view) override { call(HookPoint::kAfterBackward, view); }
+  void before_optimizer_step(const StepView& view) override { call(HookPoint::kBeforeOptimizerStep, view); }
+  void in_step(StepView& view) override {
+    if (hooks_.uses(HookPoint::kInStep)) hooks_.in_step(view);
+  }
+
+ private:
+  void call(HookPoint point, const StepView& view) {
+    if (!hooks_.uses(point)) return;
+    context_.step.result = &view.output;
+    hooks_.call(point, context_);
+    context_.step.result = nullptr;
+  }
+
+  HookList& hooks_;
+  TrainContext& context_;
+};
+
 BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const MakeExecutor& make_executor)
     : options_((options.validate(), options.loop)),
-      step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options.step())),
+      step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options)),
       context_{.task = step_->task(),
                .hyper_parameters = *step_,
                .checkpoint_state = [this] { return checkpoint_state(); },
-               .work_dir = options_.work_dir,
+               .work_dir = options.work_dir,
                .communicator = &step_->communicator()},
       ranks_(std::make_unique<RankSync>(*step_, context_)),
       state_(std::make_unique<RunState>(*step_, hooks_, context_)),
-      epochs_(std::make_unique<EpochPlan>(options_, context_.progress)),
+      epochs_(std::make_unique<EpochPlan>(options_, context_)),
       reader_(std::make_unique<MicroBatchReader>(step_->task(), step_->device())),
-      time_limit_(std::make_unique<TimeLimit>(options_.max_seconds)),
+      evaluator_(
+          std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *epochs_}, options_)),
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
       executor_(make_executor(*step_, step_->device())) {
-  evaluator_ = std::make_unique<Evaluator>(
-      Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *time_limit_},
-      Evaluator::Limits{options_.limit_val_batches, options_.limit_test_batches, options_.limit_predict_batches});
   context_.mode = executor_->mode();
   context_.is_main = ranks_->is_main();
   context_.step.parameters = &step_->parameters();
@@ -173,7 +194,7 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
   ++progress.step;
   ++progress.step_in_epoch;
-  time_limit_->check(context_.control);
+  epochs_->check_time();
   ranks_->report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
   ranks_->step_done();
@@ -198,7 +219,7 @@ void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
 
 void BaseTrainer::open_run() {
   run_ = Run::kOpen;
-  time_limit_->start();
+  epochs_->start_clock();
   ranks_->start_run();
   context_.control = {};
   context_.control.outcome = RunOutcome::kRunning;
@@ -210,7 +231,7 @@ void BaseTrainer::open_run() {
 std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   if (run_ == Run::kClosed) return error;
   run_ = Run::kClosed;
-  time_limit_->stop();
+  epochs_->stop_clock();
   RunControl& control = context_.control;
   control.outcome = !control.stop_reason.empty() ? control.stop_outcome : RunOutcome::kFinished;
   const auto fail = [&](const std::exception_ptr& found) {

@@ -11,7 +11,7 @@
 #include "../data/data_source.h"
 #include "../metrics/metric.h"
 #include "hook_list.h"
-#include "step_executor.h"
+#include "task.h"
 #include "train_context.h"
 #include "trainer_options.h"
 
@@ -23,7 +23,7 @@ class HookObserver;
 class MicroBatchReader;
 class RankSync;
 class RunState;
-class TimeLimit;
+class StepExecutor;
 class TrainStep;
 
 // The loop around the steps and its hook list, the same in both modes. A run is made of parts: TrainStep is what
@@ -140,7 +140,6 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<RunState> state_;
   std::unique_ptr<EpochPlan> epochs_;
   std::unique_ptr<MicroBatchReader> reader_;
-  std::unique_ptr<TimeLimit> time_limit_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<HookObserver> observer_;
   std::unique_ptr<StepExecutor> executor_;  // goes first: what it captured refers to the others

@@ -1,10 +1,42 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
-#include "loop_options.h"
-#include "train_step.h"
+#include "../base/options.h"
+#include "../distributed/distributed_options.h"
+#include "../optim/amp/grad_scaler.h"
+#include "../optim/gradient_check.h"
+#include "../optim/groups/param_group.h"
+#include "../optim/optimizers/optimizer_options.h"
 
 namespace duet {
+
+class DataSource;
+class Task;
+
+struct LoopOptions {
+  int64_t max_steps = 0;      // 0: no limit by steps
+  int64_t max_epochs = 0;     // 0: no limit by epochs; one of the two limits must be set to call train()
+  double max_seconds = 0;     // time that train() may take before it is interrupted, state saved; 0: no limit
+  int64_t accumulate = 1;     // micro-batches per step; the last step of an epoch may have fewer
+  int64_t val_interval = 0;   // steps between validations, and one after the run's last; 0: once per epoch
+  bool val_by_epoch = false;  // val_interval counts epochs
+  // Micro-batches of an epoch or a pass; 0: all.
+  int64_t limit_train_batches = 0, limit_val_batches = 0, limit_test_batches = 0, limit_predict_batches = 0;
+
+  static const OptionFields& fields();
+  // Steps that an epoch of `data` takes; 0: unknown.
+  int64_t steps_per_epoch(const DataSource& data) const;
+};
+
+// What happens to a step whose loss or gradients are not finite. It is decided before weights or state change.
+enum class NonFinite {
+  kApply,  // nothing is looked at, as in a plain loop; with loss scaling: kSkip
+  kSkip,   // the step changes nothing and does not count for schedules, EMA and optimizer
+  kRaise,  // likewise, no later step is applied either, and the run ends with NonFiniteError
+};
 
 // What either trainer is built from.
 struct TrainerOptions {
@@ -13,18 +45,16 @@ struct TrainerOptions {
   std::optional<at::ScalarType> amp{};           // at::kBFloat16, at::kHalf: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling
   NonFinite non_finite = NonFinite::kApply;      // what a step with inf or NaN does
-  // Puts parameters into groups with numbers of their own; empty: one group.
+  // Puts the task's trainable parameters into groups with numbers of their own, each into one; empty: one group.
   std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
   LoopOptions loop{};
+  std::string work_dir{};            // where hooks write; empty: nowhere
   DistributedOptions distributed{};  // several processes that train one model; none: this one alone
   std::string device = "auto";       // see parse_device; "auto" and "cuda" leave it to init_distributed()
 
   // Throws ConfigError naming the field and its range.
   void validate() const;
   at::Device resolved_device() const;
-  TrainStepOptions step() const {
-    return {optimizer, clip_grad, amp, loss_scale, non_finite, param_groups, distributed};
-  }
 };
 
 }  // namespace duet

@@ -7,7 +7,6 @@
 #include "base/detail/bits.h"
 #include "base/error.h"
 #include "core/task.h"
-#include "core/tied_names.h"
 
 namespace duet {
 
@@ -33,7 +32,7 @@ struct Copy {
 // The further names of each tensor, by the one that the task gives.
 std::map<std::string, std::vector<std::string>> further_names_of(const Task& task) {
   std::map<std::string, std::vector<std::string>> names;
-  for (const auto& [further, own] : tied_names_of(task)) names[own].push_back(further);
+  for (const auto& [further, own] : task.tied_names()) names[own].push_back(further);
   return names;
 }
 

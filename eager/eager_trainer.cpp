@@ -1,5 +1,5 @@
 #include "eager/eager_trainer.h"
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 
 namespace duet {
 

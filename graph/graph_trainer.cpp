@@ -1,5 +1,5 @@
 #include "graph/graph_trainer.h"
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
 
 namespace duet {

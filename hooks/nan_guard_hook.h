@@ -26,7 +26,7 @@ struct NaNGuardHookOptions {
 // SaveRefused ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as
 // `action` says.
 //
-// This hook finds out; it does not change what a step does. TrainStepOptions::non_finite does that: with its kSkip or
+// This hook finds out; it does not change what a step does. TrainerOptions::non_finite does that: with its kSkip or
 // kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook: it
 // then looks at nothing but what is saved.
 class NaNGuardHook : public Hook {

@@ -5,7 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "core/run_log.h"
+#include "core/train_context.h"
 #include "distributed/communicator.h"
 #include "hooks/detail/sample_painter.h"
 #include "io/png.h"

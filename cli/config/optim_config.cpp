@@ -98,7 +98,7 @@ void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {
               c10::str("is ", counts, ", which is set for the whole loop here; write trainer: {accumulate: ", counts,
                        "} instead"));
   }
-  node.located([&] { options.step().validate(); });
+  node.located([&] { options.validate(); });
 }
 
 }  // namespace duet

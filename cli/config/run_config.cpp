@@ -83,7 +83,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.trainer.loop = loop.loop;
   config.limits = loop.limits;
   config.dry_run = loop.dry_run;
-  config.trainer.loop.work_dir = config.work_dir;
+  config.trainer.work_dir = config.work_dir;
   read_optim_wrapper(root.child("optim_wrapper"), config.trainer);
   config.schedules = read_schedules(root);
   config.metrics = read_metrics(root);
@@ -99,7 +99,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
 }
 
 RunConfig in_scratch(RunConfig config, const std::string& folder) {
-  config.work_dir = config.trainer.loop.work_dir = folder;
+  config.work_dir = config.trainer.work_dir = folder;
   config.scratch = true;
   return config;
 }

@@ -36,7 +36,7 @@ struct RunConfig {
   ConfigNode model;  // checked when the model is built
   std::optional<LoadFromConfig> load_from;
   std::optional<DataConfig> train, val, test, predict;
-  TrainerOptions trainer;  // loop.work_dir and device included, loop's limits on batches not
+  TrainerOptions trainer;  // work_dir and device included, loop's limits on batches not
   BatchLimits limits;
   int64_t dry_run = 0;  // steps of a run that only tries everything out; 0: a real one
   GraphOptions graph;

@@ -2,8 +2,7 @@
 
 #include <memory>
 #include <ATen/ops/cross_entropy_loss.h>
-#include "core/detail/counted_targets.h"
-#include "core/module_task.h"
+#include "core/task.h"
 
 namespace duet {
 

@@ -12,8 +12,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include "cli/zoo/model_options.h"
-#include "core/detail/counted_targets.h"
-#include "core/module_task.h"
+#include "core/task.h"
 
 namespace duet {
 

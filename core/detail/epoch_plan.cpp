@@ -49,6 +49,13 @@ int64_t EpochPlan::next_micro_batches() const {
   return std::min(options_.accumulate, limit - progress_.step_in_epoch * options_.accumulate);
 }
 
+void EpochPlan::check_time() {
+  const double limit = options_.max_seconds;
+  if (limit <= 0 || !started_) return;
+  const std::chrono::duration<double> passed = Clock::now() - *started_;
+  if (passed.count() >= limit) control_.interrupt(c10::str("the time limit of ", limit, " s is reached"));
+}
+
 void EpochPlan::warn_of_other_epochs() const {
   log_warning(
       c10::str("[BaseTrainer] the ", progress_.step, " steps so far are not those of epochs of ",

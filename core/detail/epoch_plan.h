@@ -1,19 +1,22 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include "core/loop_options.h"
+#include <optional>
 #include "core/train_context.h"
+#include "core/trainer_options.h"
 #include "data/data_source.h"
 
 namespace duet {
 
 class RankSync;
 
-// How many steps an epoch takes and where the epochs of a run lie, all ranks alike. A resumed run may be in an epoch
-// whose first steps took other numbers of samples than those to come.
+// How many steps an epoch takes, where the epochs of a run lie, all ranks alike, and when a limit is reached. A resumed
+// run may be in an epoch whose first steps took other numbers of samples than those to come.
 class EpochPlan {
  public:
-  EpochPlan(const LoopOptions& options, Progress& progress) : options_(options), progress_(progress) {}
+  EpochPlan(const LoopOptions& options, TrainContext& context)
+      : options_(options), progress_(context.progress), control_(context.control) {}
 
   // Before the run opens.
   void make(const DataSource& data, RankSync& ranks);
@@ -26,13 +29,22 @@ class EpochPlan {
   // Micro-batches that the next step reads.
   int64_t next_micro_batches() const;
 
+  // LoopOptions::max_seconds: interrupts a run that takes longer.
+  void start_clock() { started_ = Clock::now(); }
+  void stop_clock() { started_.reset(); }
+  void check_time();
+
  private:
+  using Clock = std::chrono::steady_clock;
+
   int64_t steps_left(const DataSource& data) const;
   void warn_of_other_epochs() const;
 
   const LoopOptions& options_;
   Progress& progress_;
+  RunControl& control_;
   int64_t length_ = 0;  // steps of the epoch that runs now; 0: unknown
+  std::optional<Clock::time_point> started_;
 };
 
 }  // namespace duet

@@ -2,12 +2,11 @@
 #include <optional>
 #include <utility>
 #include <ATen/core/grad_mode.h>
-#include "base/detail/checked_indices.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/epoch_plan.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
-#include "core/detail/time_limit.h"
 #include "core/hook_list.h"
 
 namespace duet {
@@ -98,7 +97,7 @@ void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
 }
 
 void Evaluator::run(const Pass& pass, DataSource& data) {
-  auto& [hooks, context, reader, ranks, time_limit] = parts_;
+  auto& [hooks, context, reader, ranks, epochs] = parts_;
   const at::NoGradGuard no_grad;
   const PassScope scope(context);
   int64_t& index = context.evaluation.batch_index;
@@ -151,7 +150,7 @@ void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()
   context.evaluation.metrics.clear();
   context.evaluation.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
-    parts_.time_limit.check(context.control);
+    parts_.epochs.check_time();
     NamedTensors outputs = context.task.validation_step(batch);
     const double weight = context.task.weight(host);  // without a wait for the device
     mean_loss.add(batch, outputs, weight);
@@ -161,7 +160,7 @@ void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()
   const bool test = kind == Kind::kTest;
   const Pass pass{.name = test ? "test" : "validation",
                   .points = test ? kTest : kVal,
-                  .limit = test ? limits_.test : limits_.validation,
+                  .limit = test ? options_.limit_test_batches : options_.limit_val_batches,
                   .all_ranks_take_part = true,
                   .visit = visit,
                   .finish = [&] {
@@ -182,7 +181,7 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
   };
   run({.name = "predict",
        .points = kPredict,
-       .limit = limits_.prediction,
+       .limit = options_.limit_predict_batches,
        .all_ranks_take_part = false,
        .visit = visit},
       data);

@@ -10,29 +10,27 @@
 
 namespace duet {
 
+struct LoopOptions;
+class EpochPlan;
 class HookList;
 class MicroBatchReader;
 class RankSync;
-class TimeLimit;
 
 // Passes over data that change no weight: validation, test, prediction. Each calls its hooks, leaves out what a limit
 // cuts off, and stops in the middle where the run is interrupted.
 class Evaluator {
  public:
   enum class Kind { kValidation, kTest };
-  struct Limits {
-    int64_t validation = 0, test = 0, prediction = 0;  // batches; 0: all
-  };
   // What it works with; all must outlive it.
   struct Parts {
     HookList& hooks;
     TrainContext& context;
     MicroBatchReader& reader;
     RankSync& ranks;
-    TimeLimit& time_limit;
+    EpochPlan& epochs;
   };
 
-  Evaluator(Parts parts, Limits limits) : parts_(parts), limits_(limits) {}
+  Evaluator(Parts parts, const LoopOptions& options) : parts_(parts), options_(options) {}
 
   // Its results are called "<prefix>/<name>", or "<name>" without a prefix.
   void add_metric(std::unique_ptr<Metric> metric, std::string prefix);
@@ -53,7 +51,7 @@ class Evaluator {
   void collect(MeanLoss& mean_loss);
 
   Parts parts_;
-  Limits limits_;
+  const LoopOptions& options_;
   std::vector<NamedMetric> metrics_;
 };
 

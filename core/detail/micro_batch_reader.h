@@ -1,13 +1,47 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
-#include "base/detail/device_copy.h"
-#include "core/step_observer.h"
+#include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+#include "base/batch.h"
+#include "base/error.h"
+#include "core/detail/train_step.h"
 #include "core/task.h"
 #include "data/data_source.h"
 
 namespace duet {
+
+// Runs the model. On the CPU LibTorch finds labels and tokens out of range; the same op may not look in another mode.
+// Private to the trainer.
+template <class Call>
+auto with_checked_indices(const char* what, int64_t number, Call call) {
+  try {
+    return call();
+  } catch (const c10::IndexError& error) {
+    throw DataError(c10::str("[BaseTrainer] in ", what, " ", number, ": ", error.what_without_backtrace(),
+                             " Expected labels and tokens that the model has a place for; correct the data, or the "
+                             "model's num_classes or vocab_size"));
+  }
+}
+
+// Moves batches to one device. Where the device has streams, host tensors are copied on a stream of their own, so that
+// the copies of the next step run beside the kernels of this one; the stream that is current waits for them, the host
+// does not. From memory that is not page-locked a copy holds the host up, but no longer behind the kernels before it.
+// Private to the trainer.
+class DeviceCopy {
+ public:
+  explicit DeviceCopy(at::Device device) : device_(device) {}
+
+  // `batch` on the device, ready for the current stream; tensors that are there already are shared.
+  Batch to_device(const Batch& batch);
+
+ private:
+  at::Device device_;
+  std::optional<c10::Stream> stream_;  // taken at the first copy: a trainer that never copies needs none
+};
 
 // From a data source to the micro-batches of a step: reads them, asks the task for their weights and brings them to the
 // device.

@@ -7,6 +7,7 @@
 #include "base/device.h"
 #include "base/log.h"
 #include "checkpoint/detail/checkpoint_format.h"
+#include "distributed/communicator.h"
 #include "distributed/detail/gather_state.h"
 #include "distributed/detail/text_difference.h"
 
@@ -102,6 +103,14 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
   const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks.rank()));
   for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
   return own;
+}
+
+std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const std::vector<std::string>& keep,
+                            CheckpointRank rank) {
+  const StateDict state = context.checkpoint_state();
+  std::string path;
+  run_on_main(*context.communicator, [&] { path = store.save(context.progress.step, state, keep, rank); });
+  return context.communicator->broadcast(path);
 }
 
 }  // namespace duet

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 #include "base/state_dict.h"
+#include "checkpoint/checkpoint.h"
 #include "core/task.h"
+#include "core/train_context.h"
 #include "distributed/communicator.h"
 
 namespace duet {
@@ -24,5 +27,10 @@ struct DifferentRank {
 };
 // All ranks call it.
 DifferentRank find_rank_with_other_weights(Task& task, Communicator& ranks);
+
+// Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
+// an error of one, CheckpointError or SaveRefused, is thrown on all.
+std::string save_checkpoint(CheckpointStore& store, const TrainContext& context,
+                            const std::vector<std::string>& keep = {}, CheckpointRank rank = CheckpointRank::kAny);
 
 }  // namespace duet

@@ -1,15 +1,17 @@
 #include "core/detail/rank_sync.h"
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/rank_state.h"
-#include "core/detail/same_data.h"
-#include "core/train_step.h"
-#include "distributed/detail/text_difference.h"
+#include "core/detail/train_step.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 
@@ -119,10 +121,46 @@ int64_t RankSync::agree_on_epoch(int64_t steps) {
   return exchange(report).epoch_steps;
 }
 
+namespace {
+
+constexpr const char* kNotShared = "not shared";
+
+std::string part(int64_t rank, int64_t world_size) { return c10::str("that of rank ", rank, " of ", world_size); }
+
+// Every part once; which rank takes which does not matter.
+void check_parts(const std::vector<std::string>& parts, const char* what) {
+  const auto count = static_cast<int64_t>(parts.size());
+  std::map<std::string, int64_t> readers;  // -1: nobody so far
+  for (int64_t rank = 0; rank < count; ++rank) readers[part(rank, count)] = -1;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    std::string found = parts[static_cast<std::size_t>(rank)];
+    const auto known = readers.find(found);
+    if (known != readers.end()) {
+      const int64_t other = std::exchange(known->second, rank);
+      if (other < 0) continue;
+      found += c10::str(", as of rank ", other);
+    }
+    throw ConfigError(c10::str("[Distributed] the part of the ", what, " data that rank ", rank, " reads is: ", found,
+                               ", expected one of ", count, " that no other rank reads; leave the ",
+                               "sampler to the DataLoader, or give every rank a DistributedSampler of its own rank()"));
+  }
+}
+
+}  // namespace
+
 void RankSync::check_data(const DataSource& data, const char* what) {
   if (is_alone()) return;
   exchange(report_at(SyncPlace::kBeforeData));
-  check_same_data(data, ranks_, what);
+  const std::optional<DataShard> own = data.shard();
+  std::vector<std::string> parts = ranks_.all_gather(own ? part(own->rank, own->world_size) : kNotShared);
+  if (std::all_of(parts.begin(), parts.end(), [](const std::string& text) { return text == kNotShared; })) return;
+  check_parts(parts, what);
+  check_same_on_all_ranks<ConfigError>(ranks_, own->order, [&](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " reads the ", what, " data otherwise than rank 0 (",
+                    found.there, "; on rank 0 ", found.on_first, "), expected the same samples in the same ",
+                    "order, of which each rank takes its part; give all ranks the same dataset, seed and ",
+                    "batch size, and load the same checkpoint on all");
+  });
 }
 
 namespace {
@@ -183,18 +221,6 @@ std::string sums_text(const Metric& metric, const std::vector<at::Tensor>& sums)
   return text;
 }
 
-// Sums of different tensors would be of nothing, or wait for each other for ever.
-void check_same_sums(Communicator& ranks, const std::string& own) {
-  const std::vector<std::string> all = ranks.all_gather(own);
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const auto [first, other] = first_different_lines(all[0], all[rank]);
-    throw ConfigError(c10::str("[Metric] found other sums on rank ", rank, " than on rank 0 (", other, "; on rank 0 ",
-                               first, "), expected tensors of the same types and shapes everywhere, zeros on a rank ",
-                               "without samples; give all ranks the same metrics, and correct Metric::sums()"));
-  }
-}
-
 }  // namespace
 
 void RankSync::sum_metrics(const std::vector<Metric*>& metrics, at::Device device) {
@@ -206,7 +232,12 @@ void RankSync::sum_metrics(const std::vector<Metric*>& metrics, at::Device devic
     text += sums_text(*metric, sums);
     parts.insert(parts.end(), sums.begin(), sums.end());
   }
-  check_same_sums(ranks_, text);
+  // Sums of different tensors would be of nothing, or wait for each other for ever.
+  check_same_on_all_ranks<ConfigError>(ranks_, text, [](const RankDifference& found) {
+    return c10::str("[Metric] found other sums on rank ", found.rank, " than on rank 0 (", found.there, "; on rank 0 ",
+                    found.on_first, "), expected tensors of the same types and shapes everywhere, zeros on a rank ",
+                    "without samples; give all ranks the same metrics, and correct Metric::sums()");
+  });
   for (at::Tensor& part : parts) {
     const at::Tensor sums = part.contiguous();
     ranks_.start_sum(sums);

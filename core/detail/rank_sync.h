@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 #include <c10/util/ArrayRef.h>
-#include "core/step_executor.h"
+#include "core/detail/train_step.h"
 #include "core/train_context.h"
 #include "data/data_source.h"
 #include "distributed/communicator.h"
@@ -66,7 +66,9 @@ class RankSync {
   // Of an epoch, or what is left of it; 0: unknown on some rank.
   int64_t agree_on_epoch(int64_t steps);
 
-  // That what the ranks are about to read are parts of the same data. `what` it is: "training".
+  // That what the ranks are about to read are parts of the same data, each rank its own: with other seeds, batch sizes
+  // or ranks some samples would come twice and others never. `what` it is: "training". Throws ConfigError on all ranks.
+  // Where no rank's source has a share each may hold what it likes.
   void check_data(const DataSource& data, const char* what);
   void sum_metrics(const std::vector<Metric*>& metrics, at::Device device);
   void set_patient(bool patient) { ranks_.set_patient(patient); }

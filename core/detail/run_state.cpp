@@ -3,9 +3,9 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "checkpoint/detail/load_transaction.h"
+#include "core/detail/train_step.h"
 #include "core/hook_list.h"
-#include "core/tied_names.h"
-#include "core/train_step.h"
+#include "core/task.h"
 
 namespace duet {
 
@@ -26,7 +26,7 @@ StateDict RunState::state_dict() const {
   const Progress& progress = context_.progress;
   StateDict state;
   state.put("model", weights());
-  for (const auto& [further, own] : tied_names_of(step_.task())) state.set("tied." + further, own);
+  for (const auto& [further, own] : step_.task().tied_names()) state.set("tied." + further, own);
   state.put("optimizer", step_.state_dict());
   state.put("random", random_state());
   state.put("hooks", hooks_.state_dict());

@@ -2,7 +2,7 @@
 
 #include <string>
 #include <vector>
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include "graph/detail/static_inputs.h"
 #include "graph/record/step_program.h"
 

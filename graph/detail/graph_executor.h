@@ -2,7 +2,7 @@
 
 #include <string>
 #include <vector>
-#include "core/step_executor.h"
+#include "core/detail/train_step.h"
 #include "graph/detail/capture_method.h"
 #include "graph/detail/signature_cache.h"
 #include "graph/guards/address_ledger.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
-#include "core/step_observer.h"
+#include "core/detail/train_step.h"
 
 namespace duet {
 

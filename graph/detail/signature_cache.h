@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
 #include "graph/guards/verify_schedule.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/step_observer.h"
+#include "core/detail/train_step.h"
 
 namespace duet {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <string>
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include "graph/detail/captured_step.h"
 
 namespace duet {

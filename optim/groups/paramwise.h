@@ -10,7 +10,7 @@
 
 namespace duet {
 
-// How a constructor of parameter groups is given to TrainStepOptions::param_groups.
+// How a constructor of parameter groups is given to TrainerOptions::param_groups.
 using ParamGroupsFn = std::function<ParamGroups(const ModelInfo&, const OptimizerOptions&)>;
 
 // Options of the parameters whose full name holds a key.

@@ -1,4 +1,3 @@
-#include "base/detail/device_copy.h"
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -7,6 +6,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include "core/detail/micro_batch_reader.h"
 
 // The order of a copy on a stream of its own. The meta device, whose tensors hold no memory, stands in for a GPU: a
 // guard written here gives it streams and events that only write down what is asked of them.

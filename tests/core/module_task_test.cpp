@@ -1,7 +1,7 @@
-#include "core/module_task.h"
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include "core/task.h"
 #include "tests/support/trainer_runs.h"
 
 namespace duet {

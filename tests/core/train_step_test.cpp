@@ -1,4 +1,4 @@
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -57,8 +57,8 @@ StepResult run(TrainStep& rule, const MicroBatches& micro_batches) {
   return output;
 }
 
-TrainStepOptions sgd(double lr, std::optional<ClipGrad> clip = {}) {
-  TrainStepOptions options;
+TrainerOptions sgd(double lr, std::optional<ClipGrad> clip = {}) {
+  TrainerOptions options;
   options.optimizer = SGD{.lr = lr};
   options.clip_grad = clip;
   return options;
@@ -238,7 +238,7 @@ TEST(TrainStep, GradientsOfTheLastStepDoNotCount) {
 TEST(TrainStep, TheKeyHoldsWhatAReplayWouldFreeze) {
   auto task = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
   LambdaTask& lent = *task;
-  TrainStepOptions options;
+  TrainerOptions options;
   TrainStep rule(std::move(task), at::kCPU, options);
   const auto key = [&rule] {
     std::vector<int64_t> key;
@@ -263,21 +263,21 @@ TEST(TrainStep, TheKeyHoldsWhatAReplayWouldFreeze) {
 
 TEST(TrainStep, OptionsAndTasksThatCannotWorkAreRefused) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto expect_field = [](const std::string& field, const TrainStepOptions& options) {
+  const auto expect_field = [](const std::string& field, const TrainerOptions& options) {
     expect_error<ConfigError>([&] { options.validate(); }, {field});
   };
   for (const double bad : {0.0, -1.0, nan, std::numeric_limits<double>::infinity()})
     expect_field("max_norm", sgd(0.1, ClipNorm{bad, 2.0}));
   for (const double bad : {0.5, -1.0, nan}) expect_field("norm_type", sgd(0.1, ClipNorm{1.0, bad}));
-  TrainStepOptions half = sgd(0.1);
+  TrainerOptions half = sgd(0.1);
   half.amp = at::kDouble;
   expect_field("amp", half);
   expect_field("clip_value", sgd(0.1, ClipValue{0}));
   expect_field("lr", sgd(-1));
-  expect_error<ConfigError>([] { TrainStep(nullptr, at::kCPU, TrainStepOptions()); }, {"task is null"});
+  expect_error<ConfigError>([] { TrainStep(nullptr, at::kCPU, TrainerOptions()); }, {"task is null"});
   auto frozen = std::make_unique<LambdaTask>(linear_loss(at::ones({3, 4})));
   frozen->values.requires_grad_(false);
-  expect_error<ConfigError>([&] { TrainStep(std::move(frozen), at::kCPU, TrainStepOptions()); },
+  expect_error<ConfigError>([&] { TrainStep(std::move(frozen), at::kCPU, TrainerOptions()); },
                             {"no parameter that requires a gradient"});
 }
 
@@ -321,7 +321,7 @@ TEST(TrainStep, AHighNormOfScaledGradientsIsThatOfTheUnscaledOnes) {
   for (const bool scaled : {false, true}) {
     auto task = std::make_unique<LambdaTask>(sum_loss);
     const LambdaTask& lent = *task;
-    TrainStepOptions options = sgd(0.1, ClipNorm{.max_norm = 1, .norm_type = 8});
+    TrainerOptions options = sgd(0.1, ClipNorm{.max_norm = 1, .norm_type = 8});
     if (scaled) options.loss_scale = LossScaleOptions{};
     TrainStep rule(std::move(task), at::kCPU, options);
     EXPECT_NEAR(run(rule, window_of_value(3)).grad_norm.item<double>(), 3 * std::pow(12, 0.125), 1e-5);
@@ -335,7 +335,7 @@ TEST(TrainStep, AHighNormOfScaledGradientsIsThatOfTheUnscaledOnes) {
 
 TEST(TrainStep, AScheduleThatLeavesTheRangeIsRefusedAtTheStepThatWouldUseIt) {
   auto task = std::make_unique<LambdaTask>(sum_loss);
-  TrainStepOptions options;
+  TrainerOptions options;
   options.optimizer = AdamW{.lr = 0.1};
   TrainStep rule(std::move(task), at::kCPU, options);
   rule.set_schedule("beta1", [](std::size_t, int64_t applied) { return 0.5 + 0.125 * static_cast<double>(applied); });
@@ -359,7 +359,7 @@ TEST(TrainStep, ANumberTakenBackFromItsScheduleStays) {
 }
 
 TEST(TrainStep, Bf16RunsTheForwardInBf16AndNothingElse) {
-  TrainStepOptions options = sgd(1.0);
+  TrainerOptions options = sgd(1.0);
   options.amp = at::kBFloat16;
   const testing::AutocastState outside;
   bool fails = false;

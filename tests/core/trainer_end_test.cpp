@@ -86,7 +86,7 @@ TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
 
 TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
   const TempDir folder;
-  const auto trainer = trainer_for(mode(), {.max_steps = 100, .max_seconds = 1e-9, .work_dir = folder.path().string()});
+  const auto trainer = trainer_for(mode(), {.max_steps = 100, .max_seconds = 1e-9}, "AdamW", folder.path().string());
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
   trainer->train(*loader(12));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <numbers>
 #include <gtest/gtest.h>
-#include "core/callback_hook.h"
+#include "core/hook.h"
 #include "hooks/param_scheduler_hook.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"

@@ -32,7 +32,7 @@ class TrainerStep : public ::testing::TestWithParam<std::string> {
 
   // Twelve steps in all, with a schedule over them and a checkpoint after every fifth.
   std::unique_ptr<BaseTrainer> scheduled(const std::string& work_dir) const {
-    auto trainer = trainer_for(mode(), {.max_steps = 12, .work_dir = work_dir});
+    auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", work_dir);
     trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{
         {.type = "Linear", .end = 4, .start_factor = 0.25}, {.type = "Cosine", .begin = 4}}));
     trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5, .max_keep = -1}));

@@ -2,7 +2,7 @@
 #include <utility>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
-#include "core/module_task.h"
+#include "core/task.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "core/callback_hook.h"
-#include "core/detail/group_checkpoint.h"
+#include "core/detail/rank_state.h"
+#include "core/hook.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"

@@ -27,7 +27,8 @@ class DistributedFiles : public ::testing::TestWithParam<const char*> {
     seed_all(3);
     const testing::ToyTask task = testing::mlp_task();
     TrainerOptions options;
-    options.loop = {.max_steps = kSteps, .val_interval = 9, .work_dir = folder};
+    options.loop = {.max_steps = kSteps, .val_interval = 9};
+    options.work_dir = folder;
     options.distributed = {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1};  // four buckets
     const auto trainer = testing::make_trainer(GetParam(), task.make(), options);
     DefaultHooksOptions hooks;

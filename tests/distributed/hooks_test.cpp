@@ -2,7 +2,7 @@
 #include <limits>
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include "core/callback_hook.h"
+#include "core/hook.h"
 #include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"

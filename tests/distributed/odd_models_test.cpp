@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "base/error.h"
-#include "core/callback_hook.h"
-#include "core/module_task.h"
+#include "core/hook.h"
+#include "core/task.h"
 #include "graph/graph_trainer.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

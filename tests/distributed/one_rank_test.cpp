@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 #include "base/error.h"
 #include "core/hook.h"
-#include "core/module_task.h"
+#include "core/task.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"

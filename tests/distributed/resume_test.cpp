@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include "checkpoint/checkpoint.h"
-#include "core/callback_hook.h"
+#include "core/hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/sync_buffers_hook.h"
 #include "tests/support/rank_data.h"

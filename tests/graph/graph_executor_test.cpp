@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "base/error.h"
-#include "core/module_task.h"
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
+#include "core/task.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include "base/error.h"
-#include "core/module_task.h"
+#include "core/task.h"
 #include "graph/replay/cpu_program_builder.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"

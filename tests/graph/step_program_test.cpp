@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include "core/module_task.h"
+#include "core/task.h"
 #include "tests/graph/step_cases.h"
 #include "tests/support/trainer_runs.h"
 

@@ -3,7 +3,7 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 #include "base/error.h"
-#include "core/module_task.h"
+#include "core/task.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 

@@ -13,9 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-LoopOptions limit(int64_t steps, std::string work_dir = "") {
-  return {.max_steps = steps, .work_dir = std::move(work_dir)};
-}
+LoopOptions limit(int64_t steps) { return {.max_steps = steps}; }
 
 const Names kAll = {"runtime_info", "timer",           "sampler_seed", "visualization",
                     "logger",       "param_scheduler", "checkpoint"};
@@ -106,7 +104,7 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
                                        .param_scheduler = {{.type = "Polynomial", .end = 11}},
                                        .checkpoint = {.interval = 2, .max_keep = -1}};
   const auto make = [&](int64_t steps) {
-    auto trainer = std::make_unique<FakeTrainer>(limit(steps, folder / "run"));
+    auto trainer = std::make_unique<FakeTrainer>(limit(steps), folder / "run");
     register_default_hooks(*trainer, options);
     return trainer;
   };

@@ -1,7 +1,7 @@
 #include "hooks/early_stopping_hook.h"
 #include <limits>
 #include <gmock/gmock.h>
-#include "core/callback_hook.h"
+#include "core/hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -151,7 +151,8 @@ TEST_P(EMAEvaluation, AStateTakenInTheMiddleOfAPassHoldsTheWeights) {
 TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   const TempDir folder;
   EMASetting setup;
-  setup.options.loop = {.max_steps = 6, .val_interval = 3, .work_dir = folder.path().string()};
+  setup.options.loop = {.max_steps = 6, .val_interval = 3};
+  setup.options.work_dir = folder.path().string();
   const auto trainer = make(mode(), setup);
   trainer->add_hook(
       std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));

@@ -38,7 +38,7 @@ class LoggerRun : public ::testing::TestWithParam<const char*> {
   const std::string mode = GetParam();
 
   std::unique_ptr<BaseTrainer> trainer(const std::string& of_mode, int64_t steps) {
-    auto made = trainer_for(of_mode, {.max_steps = steps, .work_dir = folder / "run"});
+    auto made = trainer_for(of_mode, {.max_steps = steps}, "AdamW", folder / "run");
     made->add_hook(std::make_unique<RuntimeInfoHook>());
     made->add_hook(std::make_unique<IterTimerHook>());
     return made;
@@ -107,7 +107,7 @@ std::unique_ptr<at::ObserverContext> count_read(const at::RecordFunction& call) 
 TEST_P(LoggerRun, ReadsNothingFromTheDeviceBetweenLines) {
   // Reads of the steps (first, last].
   const auto reads_of = [&](bool hooks, int64_t first, int64_t last) {
-    const auto run = trainer_for(mode, {.max_steps = 220, .work_dir = folder / "run"});
+    const auto run = trainer_for(mode, {.max_steps = 220}, "AdamW", folder / "run");
     add_schedule(*run);  // looks its numbers up on the device
     if (hooks) {
       run->add_hook(std::make_unique<RuntimeInfoHook>());
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, LoggerRun, ::testing::Values("eager", "graph"));
 
 TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
   const TempDir folder;
-  FakeTrainer run({.max_steps = 4, .work_dir = folder / "run"});
+  FakeTrainer run({.max_steps = 4}, folder / "run");
   LoggerHookOptions options{.interval = 2};
   options.sinks = {{"tensorboard"}, {"wandb"}, {.type = "jsonl", .file = folder / "own.jsonl"}};
   run.add_hook(std::make_unique<LoggerHook>(options));
@@ -225,7 +225,7 @@ TEST(LoggerSinks, OpenTheirPlacesInTheWorkDir) {
 
 TEST(LoggerSinks, GiveWandbWhatTheRunWasConfiguredWith) {
   const TempDir folder;
-  FakeTrainer run({.max_steps = 2, .work_dir = folder / "run"});
+  FakeTrainer run({.max_steps = 2}, folder / "run");
   auto logger = std::make_unique<LoggerHook>(LoggerHookOptions{.sinks = {{"wandb"}}});
   logger->set_config(R"({"optimizer":{"lr":0.125},"seed":7})");
   run.add_hook(std::move(logger));

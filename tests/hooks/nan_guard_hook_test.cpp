@@ -45,7 +45,7 @@ class NaNGuard : public ::testing::TestWithParam<const char*> {
     GraphOptions graph;
     graph.fallback = Fallback::kStrict;
     graph.verify_interval = 2;
-    options.loop.work_dir = folder_.path().string();
+    options.work_dir = folder_.path().string();
     seed_all(3);
     return testing::make_trainer(GetParam(), mlp_task().make(), options, graph);
   }

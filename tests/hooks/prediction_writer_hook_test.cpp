@@ -3,7 +3,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
-#include "core/callback_hook.h"
+#include "core/hook.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
@@ -35,9 +35,7 @@ Names files(const std::string& folder) {
 class PredictionWriter : public ::testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<BaseTrainer> trainer(const PredictionWriterHookOptions& options, const std::string& work_dir) {
-    LoopOptions loop;
-    loop.work_dir = work_dir;
-    auto trainer = testing::trainer_for(GetParam(), loop);
+    auto trainer = testing::trainer_for(GetParam(), {}, "AdamW", work_dir);
     trainer->add_hook(std::make_unique<PredictionWriterHook>(options));
     return trainer;
   }

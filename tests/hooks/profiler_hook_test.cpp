@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/csrc/profiler/stubs/base.h>
 #include "base/device.h"
-#include "core/callback_hook.h"
+#include "core/hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
@@ -34,7 +34,7 @@ class Profiler : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<BaseTrainer> make(const ProfilerHookOptions& options) {
     TrainerOptions trainer_options;
-    trainer_options.loop.work_dir = folder_.path().string();
+    trainer_options.work_dir = folder_.path().string();
     seed_all(3);
     GraphOptions graph;
     graph.verify_interval = 0;  // a check runs the step's operators once more

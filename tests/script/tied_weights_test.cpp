@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "checkpoint/weights_file.h"
 #include "core/script_task.h"
-#include "core/tied_names.h"
+#include "core/task.h"
 #include "core/weights_report.h"
 #include "io/pt_file.h"
 #include "io/safetensors.h"
@@ -81,7 +81,7 @@ TEST_F(TiedWeights, AreNamedOnceByTheFirstOfTheirNames) {
   EXPECT_EQ(names_of(model->named_buffers()), std::vector<std::string>{"embedding.scale"});
   const std::map<std::string, std::string> further = {{"head.weight", "embedding.weight"},
                                                       {"head.scale", "embedding.scale"}};
-  EXPECT_EQ(tied_names_of(*model), further);
+  EXPECT_EQ(model->tied_names(), further);
 }
 
 TEST_F(TiedWeights, TrainAlikeInBothModesAndContinueInTheOther) {

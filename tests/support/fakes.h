@@ -8,6 +8,7 @@
 #include <vector>
 #include <ATen/Functions.h>
 #include "base/error.h"
+#include "core/detail/train_step.h"
 #include "core/hook.h"
 #include "core/task.h"
 #include "core/train_context.h"
@@ -136,8 +137,8 @@ struct FakeRun {
 // Steps op by op on a FakeTask; the loss that it reports is the index of the step.
 class FakeTrainer : public BaseTrainer {
  public:
-  explicit FakeTrainer(LoopOptions loop)
-      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop)),
+  explicit FakeTrainer(LoopOptions loop, std::string work_dir = "")
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir)),
                     [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
@@ -157,10 +158,11 @@ class FakeTrainer : public BaseTrainer {
     int64_t steps_ = 0;
   };
 
-  static TrainerOptions sgd(LoopOptions loop) {
+  static TrainerOptions sgd(const LoopOptions& loop, std::string work_dir) {
     TrainerOptions options;
     options.optimizer = SGD{.lr = 0.1};
-    options.loop = std::move(loop);
+    options.loop = loop;
+    options.work_dir = std::move(work_dir);
     options.device = "cpu";
     return options;
   }

@@ -51,9 +51,11 @@ inline std::unique_ptr<DataLoader> loader(int64_t samples, uint64_t seed = 4, bo
 }
 
 inline std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const LoopOptions& loop,
-                                                const std::string& optimizer = "AdamW") {
+                                                const std::string& optimizer = "AdamW",
+                                                const std::string& work_dir = "") {
   TrainerOptions options;
   options.loop = loop;
+  options.work_dir = work_dir;
   options.optimizer = OptimizerOptions::of_type(optimizer);
   options.optimizer.set("lr", 1e-2);
   seed_all(21);

@@ -1,6 +1,6 @@
 #include "tests/support/toy_tasks.h"
 #include <torch/torch.h>
-#include "core/module_task.h"
+#include "core/task.h"
 
 namespace duet::testing {
 

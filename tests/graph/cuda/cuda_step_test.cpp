@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
 #include "tests/support/fake_capture.h"
 #include "tests/support/fake_communicator.h"
@@ -66,8 +66,8 @@ struct Setting {
   std::shared_ptr<Communicator> ranks = one_process();
 };
 
-TrainStepOptions options_of(const Setting& setting) {
-  TrainStepOptions options;
+TrainerOptions options_of(const Setting& setting) {
+  TrainerOptions options;
   options.optimizer = OptimizerOptions::of_type(setting.optimizer);
   options.optimizer.set("lr", 1e-2);
   if (setting.optimizer == "SGD") options.optimizer.set("momentum", 0.9);

@@ -2,7 +2,7 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include "core/module_task.h"
+#include "core/task.h"
 #include "graph/kernels/bitexact_gelu_tanh.h"
 #include "graph/kernels/bitexact_gemm_trial.h"
 #include "graph/kernels/bitexact_kernel.h"

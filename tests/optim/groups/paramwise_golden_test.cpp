@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>
-#include "core/module_task.h"
+#include "core/task.h"
 #include "optim/groups/layer_decay.h"
 #include "optim/groups/paramwise.h"
 

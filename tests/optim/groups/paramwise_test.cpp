@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "core/module_task.h"
+#include "core/task.h"
 #include "eager/eager_trainer.h"
 #include "tests/optim/groups/described_task.h"
 #include "tests/support/expect_error.h"

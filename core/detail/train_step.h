@@ -1,39 +1,54 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include "../base/state_dict.h"
-#include "../distributed/communicator.h"
-#include "../distributed/distributed_options.h"
-#include "../optim/amp/grad_scaler.h"
-#include "../optim/gradient_check.h"
-#include "../optim/hyper_parameters.h"
-#include "../optim/optimizers/optimizer.h"
-#include "step_observer.h"
-#include "task.h"
+#include <vector>
+#include "base/state_dict.h"
+#include "core/task.h"
+#include "core/train_context.h"
+#include "core/trainer_options.h"
+#include "optim/optimizers/optimizer.h"
 
 namespace duet {
 
-// What happens to a step whose loss or gradients are not finite. It is decided before weights or state change.
-enum class NonFinite {
-  kApply,  // nothing is looked at, as in a plain loop; with loss scaling: kSkip
-  kSkip,   // the step changes nothing and does not count for schedules, EMA and optimizer
-  kRaise,  // likewise, no later step is applied either, and the run ends with NonFiniteError
+// Who acts inside a step, and where. At the two split points ordinary host code runs between kernels; in_step adds
+// tensor code that is captured with the step.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  // Whether anybody acts at a split point: a captured step is then cut there.
+  virtual bool splits() const { return false; }
+  // Changes when the set of those who act inside steps changes.
+  virtual int64_t version() const { return 0; }
+  virtual void after_backward(const StepView&) {}
+  virtual void before_optimizer_step(const StepView&) {}
+  virtual void in_step(StepView&) {}
 };
 
-struct TrainStepOptions {
-  OptimizerOptions optimizer;
-  std::optional<ClipGrad> clip_grad;             // ClipNorm or ClipValue; none: no clipping
-  std::optional<at::ScalarType> amp;             // bfloat16, float16: autocast; none: full precision
-  std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with float16, else no scaling
-  NonFinite non_finite = NonFinite::kApply;
-  // Puts the task's trainable parameters into groups, each into one; empty: one group.
-  std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
-  DistributedOptions distributed{};
+// How one step is run.
+enum class StepPath {
+  kEager,             // op by op
+  kRecord,            // op by op, while it is recorded for later replays
+  kReplay,            // the recording
+  kReplayAndCompare,  // the recording and op by op, from one snapshot, compared bit by bit
+};
 
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
+// Runs TrainStep::run(): a mode is which executor the trainer has. Called between TrainStep::begin() and end().
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+  // "eager" or "graph".
+  virtual const char* mode() const = 0;
+  // Decides how the next step runs. Changes no weight; every path is a real step with the same result.
+  virtual StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
+  // `path` is what choose() said for this step, kReplayAndCompare instead of kReplay, or kEager, which always works.
+  virtual StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) = 0;
+  // Whether ranks must all take the same path, since collectives are part of what is captured.
+  virtual bool ranks_need_same_path() const { return false; }
+  // The host numbers of the step (TrainStep::append_key) were replaced, by a load.
+  virtual void state_replaced() {}
 };
 
 class DistributedStep;
@@ -48,7 +63,7 @@ class TrainStep : public HyperParameters, public Stateful {
  public:
   // Moves the task to `device`. Throws ConfigError if the task has no trainable parameter or the groups do not hold
   // each. With several ranks, on all of them if their models differ.
-  TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainStepOptions& options);
+  TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainerOptions& options);
   ~TrainStep() override;
 
   // Host side before a step: brings the hyper-parameters and the weights of the micro-batches to the device. Never
@@ -106,7 +121,7 @@ class TrainStep : public HyperParameters, public Stateful {
 
   std::unique_ptr<Task> task_;
   at::Device device_;
-  TrainStepOptions options_;
+  TrainerOptions options_;
   NamedTensors parameters_;
   NamedTensors frozen_;                 // the task's others
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling

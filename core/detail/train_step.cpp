@@ -1,4 +1,4 @@
-#include "core/train_step.h"
+#include "core/detail/train_step.h"
 #include <cmath>
 #include <functional>
 #include <set>
@@ -50,10 +50,10 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
   }
 }
 
-void check_closure_options(const TrainStepOptions& options) {
+void check_closure_options(const TrainerOptions& options) {
   const auto refuse = [&options](bool given, const char* what) {
     if (!given) return;
-    throw ConfigError(c10::str("[TrainStepOptions] found ", what, " beside ", options.optimizer.type(),
+    throw ConfigError(c10::str("[TrainerOptions] found ", what, " beside ", options.optimizer.type(),
                                ", which evaluates the loss as ",
                                "often as it needs and takes the gradients as they are; leave it out"));
   };
@@ -64,7 +64,7 @@ void check_closure_options(const TrainStepOptions& options) {
 
 }  // namespace
 
-TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainStepOptions& options)
+TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const TrainerOptions& options)
     : task_(std::move(task)), device_(device), options_(options) {
   require<ConfigError>(task_ != nullptr, "[TrainStep] the task is null; make one with make_task(module, loss_fn)");
   options_.validate();
