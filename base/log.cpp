@@ -29,24 +29,14 @@ std::string& prefix() {
 }
 
 spdlog::level::level_enum level_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-  }
-  return spdlog::level::info;
+  using namespace spdlog::level;
+  static constexpr level_enum kLevels[] = {debug, info, warn, err};
+  return kLevels[static_cast<int>(level)];
 }
 
 }  // namespace
 
-void log(LogLevel level, std::string_view message) {
-  if (prefix().empty()) {
-    logger().log(level_of(level), message);
-  } else {
-    logger().log(level_of(level), prefix() + std::string(message));
-  }
-}
+void log(LogLevel level, std::string_view message) { logger().log(level_of(level), prefix() + std::string(message)); }
 
 void set_log_prefix(std::string_view text) { prefix() = text; }
 

@@ -46,22 +46,18 @@ bool is_integer(const OptionField& field) {
   return field.kind == OptionField::Kind::kInteger || field.kind == OptionField::Kind::kIntegers;
 }
 
-void check_one(const std::string& struct_name, const OptionField& field, const std::string& place,
-               const std::string& text, bool fits) {
-  if (fits) return;
-  throw ConfigError(c10::str("[", struct_name, "] ", place, " is ", text, ", expected ", expected_of(field)));
-}
-
-void check_number(const std::string& struct_name, const OptionField& field, const std::string& place, double value) {
-  check_one(struct_name, field, place, c10::str(value), field.range.holds(value));
-}
-
-void check_word(const std::string& struct_name, const OptionField& field, const std::string& word) {
-  const auto& choices = field.choices;
-  const bool known = choices.empty() || std::find(choices.begin(), choices.end(), word) != choices.end();
-  if (known) return;
-  throw ConfigError(c10::str("[", struct_name, "] ", field.name, " is '", word, "', expected ", expected_of(field),
-                             did_you_mean(word, choices)));
+// `place`: the field, or an element of it.
+template <class Item>
+void check_item(const std::string& struct_name, const OptionField& field, const std::string& place, const Item& item) {
+  if constexpr (std::is_same_v<Item, std::string>) {
+    const auto& choices = field.choices;
+    if (choices.empty() || std::find(choices.begin(), choices.end(), item) != choices.end()) return;
+    throw ConfigError(c10::str("[", struct_name, "] ", field.name, " is '", item, "', expected ", expected_of(field),
+                               did_you_mean(item, choices)));
+  } else {
+    if (field.range.holds(static_cast<double>(item))) return;
+    throw ConfigError(c10::str("[", struct_name, "] ", place, " is ", item, ", expected ", expected_of(field)));
+  }
 }
 
 }  // namespace
@@ -106,21 +102,16 @@ std::string expected_of(const OptionField& field) {
 }
 
 void check_option(const std::string& struct_name, const OptionField& field, const OptionValue& value) {
-  const auto check_all = [&](const auto& numbers) {
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      check_number(struct_name, field, c10::str(field.name, "[", i, "]"), static_cast<double>(numbers[i]));
+  const auto check = [&](const auto& held) {
+    using T = std::decay_t<decltype(held)>;
+    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, std::string>) {
+      check_item(struct_name, field, field.name, held);
+    } else if constexpr (!std::is_same_v<T, bool> && !std::is_same_v<T, std::monostate>) {
+      for (std::size_t i = 0; i < held.size(); ++i)
+        check_item(struct_name, field, c10::str(field.name, "[", i, "]"), held[i]);
     }
   };
-  if (const auto* number = std::get_if<int64_t>(&value)) {
-    check_one(struct_name, field, field.name, std::to_string(*number), field.range.holds(static_cast<double>(*number)));
-  }
-  if (const auto* number = std::get_if<double>(&value)) check_number(struct_name, field, field.name, *number);
-  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value)) check_all(*numbers);
-  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) check_all(*numbers);
-  if (const auto* word = std::get_if<std::string>(&value)) check_word(struct_name, field, *word);
-  if (const auto* words = std::get_if<std::vector<std::string>>(&value)) {
-    for (const std::string& word : *words) check_word(struct_name, field, word);
-  }
+  std::visit(check, value);
 }
 
 const OptionField* OptionFields::find(const std::string& name) const {

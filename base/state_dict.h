@@ -17,6 +17,7 @@ class StateDict {
   void set(const std::string& name, at::Tensor tensor);
   void set(const std::string& name, StateValue value);
 
+  bool empty() const { return tensors_.empty() && values_.empty(); }
   bool has(const std::string& name) const;
   const at::Tensor& tensor(const std::string& name) const;
   bool flag(const std::string& name) const;

@@ -7,18 +7,21 @@ namespace duet {
 
 namespace {
 
-const std::vector<std::pair<std::string, int>>& table() {
-  static const std::vector<std::pair<std::string, int>> kTable = {
-      {"HIGHEST", kHighest}, {"VERY_HIGH", kVeryHigh},       {"HIGH", kHigh}, {"ABOVE_NORMAL", kAboveNormal},
-      {"NORMAL", kNormal},   {"BELOW_NORMAL", kBelowNormal}, {"LOW", kLow},   {"VERY_LOW", kVeryLow},
-      {"LOWEST", kLowest}};
-  return kTable;
+constexpr std::pair<const char*, int> kPriorities[] = {
+    {"HIGHEST", kHighest}, {"VERY_HIGH", kVeryHigh},       {"HIGH", kHigh}, {"ABOVE_NORMAL", kAboveNormal},
+    {"NORMAL", kNormal},   {"BELOW_NORMAL", kBelowNormal}, {"LOW", kLow},   {"VERY_LOW", kVeryLow},
+    {"LOWEST", kLowest}};
+
+void require_callback(bool given, HookPoint point, const std::string& name) {
+  if (given) return;
+  throw ConfigError("[CallbackHook] found no callback for " + std::string(to_string(point)) + " of '" + name +
+                    "', expected something to call; give one");
 }
 
 }  // namespace
 
 std::optional<int> parse_priority(const std::string& text) {
-  for (const auto& [name, number] : table()) {
+  for (const auto& [name, number] : kPriorities) {
     if (name == text) return number;
   }
   const std::optional<int> number = parse_number<int>(text);
@@ -26,19 +29,16 @@ std::optional<int> parse_priority(const std::string& text) {
 }
 
 std::string priority_text(int priority) {
-  for (const auto& [name, number] : table()) {
-    if (number == priority) return name + " (" + std::to_string(priority) + ")";
+  for (const auto& [name, number] : kPriorities) {
+    if (number == priority) return std::string(name) + " (" + std::to_string(priority) + ")";
   }
   return std::to_string(priority);
 }
 
-const std::vector<std::string>& priority_names() {
-  static const std::vector<std::string> kNames = [] {
-    std::vector<std::string> names;
-    for (const auto& entry : table()) names.push_back(entry.first);
-    return names;
-  }();
-  return kNames;
+std::vector<std::string> priority_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : kPriorities) names.emplace_back(entry.first);
+  return names;
 }
 
 CallbackHook::CallbackHook(std::string name, int priority, std::vector<std::string> after)
@@ -51,20 +51,14 @@ CallbackHook& CallbackHook::on(HookPoint point, Callback callback) {
   require<ConfigError>(
       point != HookPoint::kInStep && point != HookPoint::kCount,
       "[CallbackHook] found in_step in on(), expected a point that takes a TrainContext; use on_step()");
-  if (!callback) {
-    throw ConfigError("[CallbackHook] found no callback for " + std::string(to_string(point)) + " of '" + name_ +
-                      "', expected something to call; give one");
-  }
+  require_callback(callback != nullptr, point, name_);
   callbacks_[point].push_back(std::move(callback));
   set_used(point, true);
   return *this;
 }
 
 CallbackHook& CallbackHook::on_step(StepCallback callback) {
-  if (!callback) {
-    throw ConfigError("[CallbackHook] found no callback for in_step of '" + name_ +
-                      "', expected something to call; give one");
-  }
+  require_callback(callback != nullptr, HookPoint::kInStep, name_);
   step_callbacks_.push_back(std::move(callback));
   set_used(HookPoint::kInStep, true);
   return *this;

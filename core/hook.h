@@ -32,7 +32,7 @@ enum Priority : int {
 std::optional<int> parse_priority(const std::string& text);
 // "NORMAL (50)", or "65" for a number without a name.
 std::string priority_text(int priority);
-const std::vector<std::string>& priority_names();
+std::vector<std::string> priority_names();
 
 // Every point of a run that takes a TrainContext, as X(enumerator of HookPoint, member of Hook). The one place that
 // spells them: the enum, Hook's members, their names, CallbackHook and the tests are made from it.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -72,18 +73,6 @@ void with_place(const Body& body, const Where& where) {
     throw std::runtime_error(where() + error.what());
   }
 }
-
-// Counts calls under way, during which the list must stay as it is.
-class Calling {
- public:
-  explicit Calling(int& depth) : depth_(depth) { ++depth_; }
-  ~Calling() { --depth_; }
-  Calling(const Calling&) = delete;
-  Calling& operator=(const Calling&) = delete;
-
- private:
-  int& depth_;
-};
 
 // A span "hook:<name>:<point>" for profilers; next to nothing without one.
 class Traced {
@@ -153,7 +142,8 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
 void HookList::call(HookPoint point, TrainContext& context) {
   const Member member = kPoints.at(static_cast<std::size_t>(point)).member;
   require<ConfigError>(member != nullptr, "[HookList] found in_step in call(); use HookList::in_step()");
-  const Calling calling(calls_);
+  ++calls_;
+  const auto done = c10::make_scope_exit([this] { --calls_; });
   step_ = context.progress.step;
   std::exception_ptr first;
   for (Hook* hook : order_) {
@@ -170,7 +160,8 @@ void HookList::call(HookPoint point, TrainContext& context) {
 }
 
 void HookList::in_step(StepView& context) {
-  const Calling calling(calls_);
+  ++calls_;
+  const auto done = c10::make_scope_exit([this] { --calls_; });
   for (Hook* hook : order_) {
     if (!hook->uses(HookPoint::kInStep)) continue;
     with_place([&] { hook->in_step(context); }, [&] { return place(*hook, HookPoint::kInStep, step_); });

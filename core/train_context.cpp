@@ -1,5 +1,6 @@
 #include "core/train_context.h"
 #include <algorithm>
+#include <array>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -40,15 +41,13 @@ void RunLog::put_results(const StepResult& result) {
 
 void RunLog::image(const std::string& name, const at::Tensor& pixels) const {
   for (const auto& one : listeners_) {
-    const auto listener = one.lock();
-    if (listener && listener->image) listener->image(name, pixels);
+    if (const auto listener = one.lock(); listener && listener->image) listener->image(name, pixels);
   }
 }
 
 void RunLog::text(const std::string& name, const std::string& text) const {
   for (const auto& one : listeners_) {
-    const auto listener = one.lock();
-    if (listener && listener->text) listener->text(name, text);
+    if (const auto listener = one.lock(); listener && listener->text) listener->text(name, text);
   }
 }
 
@@ -97,15 +96,8 @@ std::vector<at::Tensor> CurrentStep::gradients() const {
 }
 
 const char* to_string(RunOutcome outcome) {
-  switch (outcome) {
-    case RunOutcome::kNone: return "none";
-    case RunOutcome::kRunning: return "running";
-    case RunOutcome::kFinished: return "finished";
-    case RunOutcome::kStopped: return "stopped";
-    case RunOutcome::kInterrupted: return "interrupted";
-    case RunOutcome::kFailed: return "failed";
-  }
-  return "";
+  static constexpr std::array kNames = {"none", "running", "finished", "stopped", "interrupted", "failed"};
+  return kNames.at(static_cast<std::size_t>(outcome));
 }
 
 void RunControl::stop(const std::string& reason, RunOutcome how) {

@@ -1,5 +1,6 @@
 #include "core/trainer.h"
 #include <algorithm>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/device.h"
@@ -8,7 +9,6 @@
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"
 #include "core/detail/micro_batch_reader.h"
-#include "core/detail/rank_state.h"
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
 #include "core/detail/train_step.h"
@@ -146,31 +146,9 @@ BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_b
   // Alone, what was read before a stop came is still trained on.
   const StepDecision decision = ranks_->before_step(micro_batches, /*stops_count=*/stops || !ranks_->is_alone());
   if (decision.stopping_rank < 0) return decision.has_data ? Turn::kStep : Turn::kExhausted;
-  const bool has_position = !before.tensors().empty() || !before.values().empty();
-  if (has_position) data.load_state_dict(before);
+  if (!before.empty()) data.load_state_dict(before);
   return Turn::kStop;
 }
-
-namespace {
-
-// What a step lends to hooks is taken back however it ends.
-class StepScope {
- public:
-  StepScope(TrainContext& context, const MicroBatches& micro_batches) : context_(context) {
-    context_.step.micro_batches = &micro_batches;
-  }
-  ~StepScope() {
-    context_.step.result = nullptr;
-    context_.step.micro_batches = nullptr;
-  }
-  StepScope(const StepScope&) = delete;
-  StepScope& operator=(const StepScope&) = delete;
-
- private:
-  TrainContext& context_;
-};
-
-}  // namespace
 
 void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   Progress& progress = context_.progress;
@@ -179,7 +157,11 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
                              " have weight 0, expected a count > 0 in one of them; check Task::weight and the data"));
   }
   ranks_->report("step");
-  const StepScope scope(context_, micro_batches);
+  context_.step.micro_batches = &micro_batches;
+  const auto taken_back = c10::make_scope_exit([this] {
+    context_.step.result = nullptr;
+    context_.step.micro_batches = nullptr;
+  });
   context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
   step_->begin(micro_batches);

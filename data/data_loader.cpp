@@ -1,10 +1,11 @@
 #include "data/data_loader.h"
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <sstream>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -36,15 +37,10 @@ class DataLoader::Workers {
   using Read = std::function<Batch(const std::vector<int64_t>&)>;
 
   Workers(int count, size_t capacity, Read read) : capacity_(capacity), read_(std::move(read)) {
-    try {
-      for (int i = 0; i < count; ++i) threads_.emplace_back([this] { run(); });
-    } catch (...) {  // the system is out of threads: those that run must end before their members do
-      stop();
-      throw;
-    }
+    for (int i = 0; i < count; ++i) threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
   }
 
-  ~Workers() { stop(); }
+  ~Workers() { clear(); }  // no thread begins with another batch
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
@@ -53,10 +49,8 @@ class DataLoader::Workers {
   bool full() const { return submitted_.size() >= capacity_; }
 
   void submit(std::vector<int64_t> indices, StateDict position) {
-    auto job = std::make_shared<Job>();
-    job->indices = std::move(indices);
-    job->position = std::move(position);
-    submitted_.push_back(job);
+    Job job([this, indices = std::move(indices)] { return read_(indices); });
+    submitted_.emplace_back(job.get_future(), std::move(position));
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       waiting_.push_back(std::move(job));
@@ -66,14 +60,9 @@ class DataLoader::Workers {
 
   // The batch submitted first and the sampler's state after it. Rethrows what reading it threw.
   std::pair<Batch, StateDict> take() {
-    const std::shared_ptr<Job> job = std::move(submitted_.front());
+    auto [batch, position] = std::move(submitted_.front());
     submitted_.pop_front();
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      job_done_.wait(lock, [&] { return job->done; });
-    }
-    if (job->error) std::rethrow_exception(job->error);
-    return {std::move(job->batch), std::move(job->position)};
+    return {batch.get(), std::move(position)};
   }
 
   // Forgets what was submitted. A batch being read now ends in its job, which nobody takes.
@@ -84,51 +73,26 @@ class DataLoader::Workers {
   }
 
  private:
-  struct Job {
-    std::vector<int64_t> indices;
-    StateDict position;
-    Batch batch;
-    std::exception_ptr error;
-    bool done = false;
-  };
+  using Job = std::packaged_task<Batch()>;
 
-  void run() {
+  void run(const std::stop_token& stop) {
     std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      job_added_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-      if (stopping_) return;
-      const std::shared_ptr<Job> job = std::move(waiting_.front());
+    while (job_added_.wait(lock, stop, [this] { return !waiting_.empty(); }) && !stop.stop_requested()) {
+      Job job = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      try {
-        job->batch = read_(job->indices);
-      } catch (...) {
-        job->error = std::current_exception();
-      }
+      job();
       lock.lock();
-      job->done = true;
-      job_done_.notify_one();
     }
-  }
-
-  void stop() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    job_added_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
   }
 
   const size_t capacity_;
   const Read read_;
-  std::deque<std::shared_ptr<Job>> submitted_;  // the consumer's, in its order
-  std::mutex mutex_;                            // guards waiting_, stopping_ and Job::done
-  std::condition_variable job_added_, job_done_;
-  std::deque<std::shared_ptr<Job>> waiting_;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::deque<std::pair<std::future<Batch>, StateDict>> submitted_;  // the consumer's, in its order
+  std::mutex mutex_;                                                // guards waiting_
+  std::condition_variable_any job_added_;
+  std::deque<Job> waiting_;
+  std::vector<std::jthread> threads_;  // last: they end before what they use
 };
 
 namespace {

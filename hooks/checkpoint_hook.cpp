@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "core/detail/rank_state.h"
+#include "core/detail/run_state.h"
 #include "distributed/communicator.h"
 #include "metrics/detail/metric_rule.h"
 

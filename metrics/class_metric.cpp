@@ -23,50 +23,44 @@ namespace duet {
 
 namespace {
 
-// How metrics over classes find their input.
-struct ClassInput {
-  std::string who;  // names the metric in messages
-  std::string target, prediction;
-  int64_t ignore_index = -100;
-};
-
-// What one micro-batch gives such a metric, all on the device of the scores. Nothing is read back: targets that are no
-// class are marked.
+// What one micro-batch gives a metric over classes, all on the device of the scores. Nothing is read back: targets that
+// are no class are marked.
 struct ClassTargets {
   at::Tensor scores;                 // [N, classes, ...], no gradients
   at::Tensor target;                 // int64 [N, ...]
   at::Tensor counted, ignored, bad;  // bool [N, ...]; one of the three is true
 };
 
-void check_scores(const ClassInput& input, const at::Tensor& scores) {
+void check_scores(const std::string& who, const ClassOptions& input, const at::Tensor& scores) {
   if (scores.is_complex() || scores.scalar_type() == at::kBool || scores.dim() == 0) {
-    throw DataError(c10::str("[", input.who, "] found '", input.prediction, "' ", scores.scalar_type(), " ",
-                             scores.sizes(), ", expected real scores [N, classes, ...]; return the logits"));
+    throw DataError(c10::str("[", who, "] found '", input.prediction, "' ", scores.scalar_type(), " ", scores.sizes(),
+                             ", expected real scores [N, classes, ...]; return the logits"));
   }
   if (scores.dim() > 1 && scores.size(1) > 1) return;
-  throw DataError(c10::str("[", input.who, "] found '", input.prediction, "' ", scores.scalar_type(), " ",
-                           scores.sizes(),
+  throw DataError(c10::str("[", who, "] found '", input.prediction, "' ", scores.scalar_type(), " ", scores.sizes(),
                            ", expected scores [N, classes, ...] of two classes or more; for one logit x per sample "
                            "return stack({0 * x, x}, 1)"));
 }
 
-void check_target(const ClassInput& input, const at::Tensor& target, const at::Tensor& scores) {
+void check_target(const std::string& who, const ClassOptions& input, const at::Tensor& target,
+                  const at::Tensor& scores) {
   if (!at::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
-    throw DataError(c10::str("[", input.who, "] found '", input.target, "' ", target.scalar_type(), " ", target.sizes(),
+    throw DataError(c10::str("[", who, "] found '", input.target, "' ", target.scalar_type(), " ", target.sizes(),
                              ", expected class numbers, int64 [N, ...]; convert it in the dataset"));
   }
   std::vector<int64_t> expected = scores.sizes().vec();
   expected.erase(expected.begin() + 1);
   if (target.sizes() == at::IntArrayRef(expected)) return;
-  throw DataError(c10::str("[", input.who, "] found '", input.target, "' of shape ", target.sizes(), ", expected ",
+  throw DataError(c10::str("[", who, "] found '", input.target, "' of shape ", target.sizes(), ", expected ",
                            at::IntArrayRef(expected), " to match '", input.prediction, "' ", scores.sizes(),
                            "; give one class number per prediction"));
 }
 
-ClassTargets class_targets(const ClassInput& input, const Batch& batch, const NamedTensors& outputs) {
-  const at::Tensor& scores = metric_output(input.who, outputs, input.prediction);
-  check_scores(input, scores);
-  check_target(input, batch[input.target], scores);
+ClassTargets class_targets(const std::string& who, const ClassOptions& input, const Batch& batch,
+                           const NamedTensors& outputs) {
+  const at::Tensor& scores = metric_output(who, outputs, input.prediction);
+  check_scores(who, input, scores);
+  check_target(who, input, batch[input.target], scores);
   ClassTargets found;
   found.scores = scores.detach();
   found.target = batch[input.target].to(scores.device(), at::kLong, /*non_blocking=*/true);
@@ -91,14 +85,15 @@ at::Tensor unscored(const ClassTargets& targets, const at::Tensor& largest) {
   return largest.ne(largest).logical_and_(targets.counted);
 }
 
-void warn_of_unscored(const ClassInput& input, int64_t count) {
+void warn_of_unscored(const std::string& who, const ClassOptions& input, int64_t count) {
   if (count == 0) return;
-  log_warning(c10::str("[", input.who, "] found NaN in the '", input.prediction, "' of ", count,
+  log_warning(c10::str("[", who, "] found NaN in the '", input.prediction, "' of ", count,
                        " samples, which count as wrong, expected numbers; look for the weights or inputs that are not "
                        "finite"));
 }
 
-void check_targets(const ClassInput& input, int64_t classes, int64_t count, const at::Tensor& range) {
+void check_targets(const std::string& who, const ClassOptions& input, int64_t classes, int64_t count,
+                   const at::Tensor& range) {
   if (count == 0) return;
   std::string where;
   if (range.defined()) {
@@ -107,14 +102,10 @@ void check_targets(const ClassInput& input, int64_t classes, int64_t count, cons
     const int64_t one = ends[0] < 0 ? ends[0] : ends[1];
     if (one != 0) where = c10::str(" (", one, " is one of them)");  // 0: they are another rank's
   }
-  throw DataError(c10::str("[", input.who, "] found ", count, " class numbers in '", input.target,
-                           "' that do not exist", where, ", expected 0 to ",
-                           classes > 0 ? std::to_string(classes - 1) : "classes - 1", ", or ignore_index ",
-                           input.ignore_index, " where nothing counts; correct the labels, or set ignore_index"));
-}
-
-ClassInput input_of(const AccuracyOptions& options) {
-  return {"Accuracy", options.target, options.prediction, options.ignore_index};
+  throw DataError(c10::str("[", who, "] found ", count, " class numbers in '", input.target, "' that do not exist",
+                           where, ", expected 0 to ", classes > 0 ? std::to_string(classes - 1) : "classes - 1",
+                           ", or ignore_index ", input.ignore_index,
+                           " where nothing counts; correct the labels, or set ignore_index"));
 }
 
 // How many classes come before the target, [N, ...].
@@ -148,7 +139,11 @@ const OptionFields& AccuracyOptions::fields() {
   return kFields;
 }
 
-Accuracy::Accuracy(AccuracyOptions options) : options_(std::move(options)) { check_options(options_); }
+Accuracy::Accuracy(AccuracyOptions options)
+    : options_(std::move(options)),
+      inputs_{.ignore_index = options_.ignore_index, .target = options_.target, .prediction = options_.prediction} {
+  check_options(options_);
+}
 
 std::vector<std::string> Accuracy::names() const {
   if (options_.topk == std::vector<int64_t>{1}) return {"accuracy"};
@@ -171,7 +166,7 @@ void Accuracy::reset() {
 void Accuracy::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
   const c10::InferenceMode no_inference(false);  // the counts are changed in place
   const at::NoGradGuard no_grad;
-  const ClassTargets found = class_targets(input_of(options_), batch, outputs);
+  const ClassTargets found = class_targets("Accuracy", inputs_, batch, outputs);
   classes_ = found.scores.size(1);
   const int64_t largest = *std::max_element(options_.topk.begin(), options_.topk.end());
   if (largest > classes_) {
@@ -204,8 +199,8 @@ MetricValues Accuracy::compute() const {
   const at::Tensor host = counts_.cpu();
   const int64_t* counts = host.const_data_ptr<int64_t>();
   const std::size_t size = options_.topk.size();
-  check_targets(input_of(options_), classes_, counts[size + 1], bad_range_);
-  warn_of_unscored(input_of(options_), counts[size + 2]);
+  check_targets("Accuracy", inputs_, classes_, counts[size + 1], bad_range_);
+  warn_of_unscored("Accuracy", inputs_, counts[size + 2]);
   MetricValues values;
   const std::vector<std::string> results = names();
   for (std::size_t i = 0; i < size; ++i) {
@@ -220,10 +215,6 @@ std::vector<at::Tensor> Accuracy::sums(at::Device device) {
 }
 
 namespace {
-
-ClassInput input_of(const std::string& who, const ClassOptions& options) {
-  return {who, options.target, options.prediction, options.ignore_index};
-}
 
 void check(const std::string& who, const ClassOptions& options) {
   constexpr int64_t kMost = 1 << 14;  // a matrix of 2 GiB
@@ -289,7 +280,7 @@ void ClassMetric::reset() {
 void ClassMetric::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
   const c10::InferenceMode no_inference(false);  // the counts are changed in place
   const at::NoGradGuard no_grad;
-  const ClassTargets found = class_targets(input_of(who_, options_), batch, outputs);
+  const ClassTargets found = class_targets(who_, options_, batch, outputs);
   const int64_t classes = options_.num_classes;
   if (found.scores.size(1) != classes) {
     throw DataError(c10::str("[", who_, "] found '", options_.prediction, "' ", found.scores.sizes(), ", expected ",
@@ -312,9 +303,9 @@ ClassMetric::Matrix ClassMetric::matrix() const {
   const at::Tensor host = counts_.cpu();
   const int64_t* counts = host.const_data_ptr<int64_t>();
   const int64_t size = matrix.classes * (matrix.classes + 1);
-  check_targets(input_of(who_, options_), matrix.classes, counts[size + 1], bad_range_);
+  check_targets(who_, options_, matrix.classes, counts[size + 1], bad_range_);
   matrix.counts.assign(counts, counts + size);
-  if (!std::exchange(warned_, true)) warn_of_unscored(input_of(who_, options_), matrix.of_none());
+  if (!std::exchange(warned_, true)) warn_of_unscored(who_, options_, matrix.of_none());
   return matrix;
 }
 

@@ -10,6 +10,15 @@
 
 namespace duet {
 
+// What every metric over classes asks for.
+struct ClassOptions {
+  int64_t num_classes = 0;                 // required: the second size of the prediction
+  int64_t ignore_index = -100;             // targets of this number do not count, as in cross entropy
+  std::string target = "target";           // of the batch: class numbers [N, ...]
+  std::string prediction = "prediction";   // of the outputs: scores [N, classes, ...]; the largest is the prediction
+  std::vector<std::string> class_names{};  // for tables and results per class; empty: 0, 1, ...
+};
+
 struct AccuracyOptions {
   std::vector<int64_t> topk = {1};        // right if the target is among the k largest scores
   int64_t ignore_index = -100;            // targets of this number do not count, as in cross entropy
@@ -37,18 +46,10 @@ class Accuracy : public Metric {
   void begin(at::Device device);
 
   AccuracyOptions options_;
+  ClassOptions inputs_;
   at::Tensor counts_;  // int64: right ones for each k, counted ones, bad targets, those with NaN
   at::Tensor bad_range_;
   int64_t classes_ = 0;
-};
-
-// What every metric over classes asks for.
-struct ClassOptions {
-  int64_t num_classes = 0;                 // required: the second size of the prediction
-  int64_t ignore_index = -100;             // targets of this number do not count, as in cross entropy
-  std::string target = "target";           // of the batch: class numbers [N, ...]
-  std::string prediction = "prediction";   // of the outputs: scores [N, classes, ...]; the largest is the prediction
-  std::vector<std::string> class_names{};  // for tables and results per class; empty: 0, 1, ...
 };
 
 // What a metric needs that follows from the confusion matrix: it is counted on the device, exactly, in int64. A sample

@@ -3,31 +3,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include "../base/batch.h"
 
 namespace duet {
-
-// A weighted mean of losses, summed in double on their device.
-class WeightedMean {
- public:
-  void reset();
-  // Throws DataError that begins with [who] unless `loss` is one floating-point value and `weight` 0 or more. A loss of
-  // weight 0 is a mean over nothing and left out, NaN or not.
-  void add(const char* who, const std::string& name, const at::Tensor& loss, double weight);
-  // Nothing without weight. Reads the device.
-  std::optional<double> value() const;
-  // Whether something was added, be it of weight 0.
-  bool started() const { return sum_.defined(); }
-  // Sum and weight, as Metric::sums().
-  std::vector<at::Tensor> sums(at::Device device);
-
- private:
-  void begin(at::Device device);
-
-  at::Tensor sum_, weight_;
-};
 
 using MetricValues = std::map<std::string, double>;
 
@@ -54,35 +35,43 @@ class Metric {
   virtual std::string text() const { return {}; }
 };
 
-// Mean of "loss", weighted by Task::weight. Reported as "loss".
+// Mean of "loss", weighted by Task::weight and summed in double on its device. Reported as "loss".
 class MeanLoss : public Metric {
  public:
+  MeanLoss() : MeanLoss("MeanLoss", "loss") {}
+
   std::vector<std::string> names() const override { return {"loss"}; }
-  void reset() override { mean_.reset(); }
+  void reset() override;
+  // A loss of weight 0 is a mean over nothing and left out, NaN or not.
   void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
-  std::vector<at::Tensor> sums(at::Device device) override { return mean_.sums(device); }
+  std::vector<at::Tensor> sums(at::Device device) override;
+
+ protected:
+  // `who` begins messages; `loss` is the output that is meant.
+  MeanLoss(std::string who, std::string loss) : who_(std::move(who)), loss_(std::move(loss)) {}
+
+  // Nothing without weight. Reads the device.
+  std::optional<double> mean() const;
+  // Whether something was added, be it of weight 0.
+  bool started() const { return sum_.defined(); }
 
  private:
-  WeightedMean mean_;
+  void begin(at::Device device);
+
+  std::string who_, loss_;
+  at::Tensor sum_, weight_;
 };
 
 // exp of the mean loss, weighted by Task::weight: per token, if the task's weight counts tokens. Reported as
 // "perplexity"; infinite where exp overflows.
-class Perplexity : public Metric {
+class Perplexity : public MeanLoss {
  public:
   // `loss`: the output that holds a micro-batch's mean negative log-likelihood (natural logarithm).
-  explicit Perplexity(std::string loss = "loss");
+  explicit Perplexity(std::string loss = "loss") : MeanLoss("Perplexity", std::move(loss)) {}
 
   std::vector<std::string> names() const override { return {"perplexity"}; }
-  void reset() override { mean_.reset(); }
-  void add(const Batch& batch, const NamedTensors& outputs, double weight) override;
   MetricValues compute() const override;
-  std::vector<at::Tensor> sums(at::Device device) override { return mean_.sums(device); }
-
- private:
-  std::string loss_;
-  WeightedMean mean_;
 };
 
 }  // namespace duet

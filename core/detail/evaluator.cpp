@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/epoch_plan.h"
@@ -24,25 +25,6 @@ constexpr PassPoints kTest = {HookPoint::kBeforeTest,    HookPoint::kBeforeTestE
 constexpr PassPoints kPredict = {HookPoint::kBeforePredict,     HookPoint::kBeforePredictEpoch,
                                  HookPoint::kBeforePredictIter, HookPoint::kAfterPredictIter,
                                  HookPoint::kAfterPredictEpoch, HookPoint::kAfterPredict};
-
-// What a pass lends to hooks is taken back and the model trains again, however the pass ends.
-class PassScope {
- public:
-  explicit PassScope(TrainContext& context) : context_(context) {
-    context_.task.train(false);
-    context_.evaluation.batch_index = 0;
-  }
-  ~PassScope() {
-    context_.evaluation.batch = nullptr;
-    context_.evaluation.outputs = nullptr;
-    context_.task.train(true);
-  }
-  PassScope(const PassScope&) = delete;
-  PassScope& operator=(const PassScope&) = delete;
-
- private:
-  TrainContext& context_;
-};
 
 // A run that is interrupted does not wait for the end of a pass.
 bool interrupted(const RunControl& control) {
@@ -99,8 +81,14 @@ void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
 void Evaluator::run(const Pass& pass, DataSource& data) {
   auto& [hooks, context, reader, ranks, epochs] = parts_;
   const at::NoGradGuard no_grad;
-  const PassScope scope(context);
   int64_t& index = context.evaluation.batch_index;
+  index = 0;
+  context.task.train(false);
+  const auto taken_back = c10::make_scope_exit([&context = context] {
+    context.evaluation.batch = nullptr;
+    context.evaluation.outputs = nullptr;
+    context.task.train(true);
+  });
   // A prediction may be one rank's own affair, over all of its data.
   if (pass.all_ranks_take_part) data.set_shard(context.communicator->rank(), context.communicator->world_size());
   hooks.call(pass.points.before, context);

@@ -9,7 +9,7 @@
 #include "base/detail/bits.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/detail/rank_state.h"
+#include "core/detail/run_state.h"
 #include "core/detail/train_step.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
@@ -199,12 +199,14 @@ void RankSync::end_run() {
 
 void RankSync::warn_of_drift() {
   if (ranks_.world_size() == 1 || warned_of_drift_) return;
-  const auto [rank, parameter] = find_rank_with_other_weights(step_.task(), ranks_);
-  if (parameter.empty()) return;
+  std::string lines;
+  for (const auto& [name, tensor] : step_.task().named_parameters()) lines += name + " " + bits_hash(tensor) + "\n";
+  const std::optional<RankDifference> found = first_difference(ranks_.all_gather(lines));
+  if (!found) return;
   warned_of_drift_ = true;
   if (!ranks_.is_main()) return;
-  log_warning(c10::str("[Distributed] after step ", context_.progress.step, " parameter '", parameter, "' of rank ",
-                       rank,
+  log_warning(c10::str("[Distributed] after step ", context_.progress.step, " parameter '",
+                       found->there.substr(0, found->there.rfind(' ')), "' of rank ", found->rank,
                        " has other values than that of rank 0: something but the steps writes to it, or the ranks' ",
                        "processors compute differently. Let hooks write the same on all ranks"));
 }

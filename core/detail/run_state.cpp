@@ -1,11 +1,17 @@
 #include "core/detail/run_state.h"
+#include <algorithm>
+#include <set>
+#include <sstream>
 #include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/detail/checkpoint_format.h"
 #include "checkpoint/detail/load_transaction.h"
 #include "core/detail/train_step.h"
 #include "core/hook_list.h"
-#include "core/task.h"
+#include "distributed/detail/gather_state.h"
 
 namespace duet {
 
@@ -17,8 +23,6 @@ class RandomState : public Stateful {
   StateDict state_dict() const override { return random_state(); }
   void load_state_dict(const StateDict& state) override { set_random_state(state); }
 };
-
-bool is_empty(const StateDict& state) { return state.tensors().empty() && state.values().empty(); }
 
 }  // namespace
 
@@ -110,10 +114,10 @@ void RunState::load_counters(const StateDict& state) {
 
 void RunState::attach(DataSource& data) {
   data.set_shard(step_.communicator().rank(), step_.communicator().world_size());
-  if (!is_empty(position_)) {
+  if (!position_.empty()) {
     const char* const way_out =
         "; train on the source that the state was saved with, or take its weights alone with load_weights()";
-    if (is_empty(data.state_dict())) {
+    if (data.state_dict().empty()) {
       throw CheckpointError(
           c10::str("[BaseTrainer] found a data source that keeps no position, expected one that goes on ",
                    "where training stopped", way_out));
@@ -135,6 +139,94 @@ void RunState::release() {
   data_ = nullptr;
   context_.data = nullptr;
   if (data != nullptr) position_ = data->state_dict();
+}
+
+namespace {
+
+// The model's buffers, and those in the averages of hooks, by their names in a trainer's state; on the host.
+StateDict buffers_in(const StateDict& state, Task& task) {
+  std::set<std::string> names;
+  for (const auto& item : task.named_buffers()) names.insert(item.first);
+  StateDict found;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const std::string prefix = checkpoint_format::place_of(name).prefix;
+    const bool is_buffer = !prefix.empty() && names.count(name.substr(prefix.size())) != 0;
+    if (is_buffer) found.set(name, tensor.detach().cpu().contiguous());
+  }
+  return found;
+}
+
+// Those of `own` that differ from rank 0's, found by their hashes.
+StateDict unlike_main(const StateDict& own, Communicator& ranks) {
+  const auto line_of = [](const std::string& name, const at::Tensor& tensor) {
+    return c10::str(bits_hash(tensor), " ", tensor.scalar_type(), tensor.sizes(), " ", name);
+  };
+  std::string lines;
+  for (const auto& [name, tensor] : own.tensors()) lines += line_of(name, tensor) + "\n";
+  std::istringstream main(ranks.broadcast(lines));
+  std::set<std::string> of_main;
+  for (std::string line; std::getline(main, line);) of_main.insert(line);
+  StateDict differing;
+  for (const auto& [name, tensor] : own.tensors()) {
+    if (of_main.count(line_of(name, tensor)) == 0) differing.set(name, tensor);
+  }
+  return differing;
+}
+
+bool is_of_as_many(const StateDict& saved, const Communicator& ranks) {
+  const auto has = [&](int64_t rank) { return saved.has(c10::str("random_ranks.", rank, ".cpu")); };
+  return has(ranks.world_size() - 1) && !has(ranks.world_size());
+}
+
+StateDict new_random_state(const StateDict& saved, int64_t rank) {
+  const auto step = static_cast<uint64_t>(saved.integer("trainer.step"));
+  const StateDict present = random_state();
+  set_random_state(saved.part("random"));
+  seed_all(rank_seed(default_seed() + step, rank));
+  StateDict own = random_state();
+  set_random_state(present);
+  return own;
+}
+
+}  // namespace
+
+void add_rank_state(StateDict& state, Task& task, Communicator& ranks) {
+  if (ranks.is_alone()) return;
+  StateDict own;
+  own.put("random", random_state());
+  own.put("buffers", unlike_main(buffers_in(state, task), ranks));
+  const std::vector<StateDict> all = gather_state(ranks, own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    state.put(c10::str("random_ranks.", rank), all[rank].part("random"));
+    state.put(c10::str("buffers_ranks.", rank), all[rank].part("buffers"));
+  }
+}
+
+StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
+  const bool as_many = is_of_as_many(saved, ranks);
+  if (ranks.is_main() && !as_many && !saved.part("buffers_ranks").tensors().empty()) {
+    log_info(
+        "[Checkpoint] it was saved by another number of ranks, each with buffers of its own: those of rank 0 are "
+        "used everywhere");
+  }
+  if (ranks.is_main()) return saved;
+  StateDict own = saved.without("random");
+  if (!as_many) {
+    own.put("random", new_random_state(saved, ranks.rank()));
+    return own;
+  }
+  own.put("random", saved.part(c10::str("random_ranks.", ranks.rank())));
+  const StateDict buffers = saved.part(c10::str("buffers_ranks.", ranks.rank()));
+  for (const auto& [name, tensor] : buffers.tensors()) own.set(name, tensor);
+  return own;
+}
+
+std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const std::vector<std::string>& keep,
+                            CheckpointRank rank) {
+  const StateDict state = context.checkpoint_state();
+  std::string path;
+  run_on_main(*context.communicator, [&] { path = store.save(context.progress.step, state, keep, rank); });
+  return context.communicator->broadcast(path);
 }
 
 }  // namespace duet

@@ -19,18 +19,10 @@ namespace duet {
 
 namespace {
 
-NamedTensors trainable(const NamedTensors& parameters) {
-  NamedTensors result;
-  for (const auto& [name, tensor] : parameters) {
-    if (tensor.requires_grad()) result.emplace_back(name, tensor);
-  }
-  return result;
-}
-
 void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
   std::set<const void*> trainable;
   for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());
-  std::set<const void*> grouped;
+  std::set<const void*> left = trainable;
   for (const ParamGroup& group : groups) {
     for (const auto& [name, value] : group.parameters) {
       if (trainable.count(value.unsafeGetTensorImpl()) == 0) {
@@ -38,15 +30,14 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
                           "', which is no trainable parameter of the "
                           "task; let param_groups put only these into groups");
       }
-      grouped.insert(value.unsafeGetTensorImpl());
+      left.erase(value.unsafeGetTensorImpl());
     }
   }
   for (const auto& [name, value] : parameters) {
-    if (grouped.count(value.unsafeGetTensorImpl()) == 0) {
-      throw ConfigError("[TrainStep] parameter '" + name +
-                        "' is in no group and would never be trained; let param_groups put it "
-                        "into one, or freeze it with requires_grad_(false)");
-    }
+    if (left.count(value.unsafeGetTensorImpl()) == 0) continue;
+    throw ConfigError("[TrainStep] parameter '" + name +
+                      "' is in no group and would never be trained; let param_groups put it "
+                      "into one, or freeze it with requires_grad_(false)");
   }
 }
 
@@ -69,10 +60,8 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   require<ConfigError>(task_ != nullptr, "[TrainStep] the task is null; make one with make_task(module, loss_fn)");
   options_.validate();
   task_->to(device_);
-  const NamedTensors all = task_->named_parameters();
-  parameters_ = trainable(all);
-  for (const auto& parameter : all) {
-    if (!parameter.second.requires_grad()) frozen_.push_back(parameter);
+  for (auto& parameter : task_->named_parameters()) {
+    (parameter.second.requires_grad() ? parameters_ : frozen_).push_back(std::move(parameter));
   }
   require<ConfigError>(!parameters_.empty(),
                        "[TrainStep] the task has no parameter that requires a gradient; register the module's "

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "core/detail/rank_state.h"
+#include "core/detail/run_state.h"
 #include "core/hook.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
