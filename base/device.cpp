@@ -55,11 +55,8 @@ namespace {
 std::vector<std::pair<std::string, at::Generator>> generators() {
   std::vector<std::pair<std::string, at::Generator>> all;
   all.emplace_back("cpu", at::globalContext().defaultGenerator(at::kCPU));
-  if (!cuda_available()) return all;
-  const auto count = static_cast<int>(at::detail::getCUDAHooks().deviceCount());
-  for (int i = 0; i < count; ++i) {
-    const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(i));
-    all.emplace_back("cuda." + std::to_string(i), at::globalContext().defaultGenerator(device));
+  for (int i = 0; i < cuda_count(); ++i) {
+    all.emplace_back("cuda." + std::to_string(i), at::globalContext().defaultGenerator(cuda_device(i)));
   }
   return all;
 }

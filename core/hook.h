@@ -99,14 +99,11 @@ const char* to_string(HookPoint point);
 //   after_run
 //
 // before_val, before_val_epoch, before_val_iter, after_val_iter, after_val_epoch, after_val surround a validation; test
-// and predict have the like. before_save_checkpoint comes before the trainer's whole state is taken,
-// after_load_checkpoint after one was loaded. BaseTrainer::step() in a loop of the user's own has the same points but
-// those of epochs; finish() ends it.
+// and predict have the like. BaseTrainer::step() in a loop of the user's own has the same points but those of epochs;
+// finish() ends it.
 //
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured step there. What
-// it changes in place (a gradient, a weight) counts; reading a value there costs a sync. At after_backward gradients
-// are as they are before clipping, still multiplied by the loss scale if there is one; at before_optimizer_step their
-// norm is known and they are not scaled yet (the optimizer's kernel does it).
+// it changes in place (a gradient, a weight) counts; reading a value there costs a sync.
 class Hook : public Stateful {
  public:
   // Names the hook's state in a checkpoint, and the hook in messages. Unique within a list.

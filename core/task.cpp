@@ -43,12 +43,14 @@ NamedTensors each_once(NamedTensors items) {
   return items;
 }
 
-std::map<std::string, std::string> further_names(const NamedTensors& items) {
+std::map<std::string, std::string> further_names(const NamedTensors& parameters, const NamedTensors& buffers) {
   FirstNames first;
   std::map<std::string, std::string> further;
-  for (const auto& [name, tensor] : items) {
-    const std::string& own = first.of(name, tensor);
-    if (own != name) further.emplace(name, own);
+  for (const NamedTensors* items : {&parameters, &buffers}) {
+    for (const auto& [name, tensor] : *items) {
+      const std::string& own = first.of(name, tensor);
+      if (own != name) further.emplace(name, own);
+    }
   }
   return further;
 }

@@ -58,8 +58,8 @@ class Task : public ModelInfo {
 // The items without those whose tensor has come before under another name.
 NamedTensors each_once(NamedTensors items);
 
-// Every name that each_once() leaves out, and the one under which it gives that tensor.
-std::map<std::string, std::string> further_names(const NamedTensors& items);
+// Every name that each_once() leaves out of either, and the one under which it gives that tensor.
+std::map<std::string, std::string> further_names(const NamedTensors& parameters, const NamedTensors& buffers);
 
 // How many elements of `target` the mean in at::cross_entropy_loss is taken over: class indices but for `ignore_index`,
 // and all elements of anything else. Waits for the device where `target` is not on the host.
@@ -98,9 +98,7 @@ class ModuleTask : public Task {
   NamedTensors named_parameters() const override { return items_of(module_->named_parameters()); }
   NamedTensors named_buffers() const override { return items_of(module_->named_buffers()); }
   std::map<std::string, std::string> tied_names() const override {
-    std::map<std::string, std::string> names = further_names(all_items_of(module_->named_parameters()));
-    names.merge(further_names(all_items_of(module_->named_buffers())));
-    return names;
+    return further_names(all_items_of(module_->named_parameters()), all_items_of(module_->named_buffers()));
   }
   void train(bool on) override { module_->train(on); }
   void to(at::Device device) override { module_->to(device); }

@@ -6,7 +6,6 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "distributed/detail/layout_hash.h"
-#include "distributed/detail/same_model.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
@@ -123,23 +122,11 @@ void SameSettings::agree(const std::string& options, const HyperParameters& numb
   hash_ = hash_with(0, static_cast<uint64_t>(trainer_));
 }
 
-namespace {
-
-// Before anything is built on the values.
-const DistributedOptions& with_same_model(Task& task, const DistributedOptions& options) {
-  NamedTensors all = task.named_parameters();
-  for (auto& item : task.named_buffers()) all.push_back(std::move(item));
-  make_same_model(all, *options.communicator);
-  return options;
-}
-
-}  // namespace
-
 DistributedStep::DistributedStep(Task& task, const NamedTensors& parameters, const ParamGroups& groups,
                                  at::Device device, const TrainerOptions& options, const HyperParameters& numbers)
     : task_(task),
       broadcasts_buffers_(options.distributed.broadcast_buffers),
-      communicator_(with_same_model(task, options.distributed).communicator),
+      communicator_(options.distributed.communicator),
       settings_(communicator_, options, groups, numbers),
       gradients_(parameters, communicator_, options.distributed),
       values_(communicator_, device),

@@ -50,7 +50,7 @@ class SameSettings {
 // prepare(): eager mode runs it, graph mode records it.
 class DistributedStep {
  public:
-  // Throws ConfigError on every rank if the ranks' models, options, groups or numbers differ.
+  // The ranks have the same model. Throws ConfigError on every rank if their options, groups or numbers differ.
   DistributedStep(Task& task, const NamedTensors& parameters, const ParamGroups& groups, at::Device device,
                   const TrainerOptions& options, const HyperParameters& numbers);
 
@@ -71,8 +71,6 @@ class DistributedStep {
   // Gradients and `output` are the sums over all ranks then. On a rank without a micro-batch nothing came before.
   void after_backward(StepResult& output, bool has_batch);
   void after_step();
-
-  Communicator& communicator() { return *communicator_; }
 
  private:
   Task& task_;

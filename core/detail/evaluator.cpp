@@ -14,17 +14,15 @@ namespace duet {
 
 namespace {
 
-struct PassPoints {
-  HookPoint before, before_epoch, before_iter, after_iter, after_epoch, after;
-};
+// The points of a validation, a test and a prediction stand in one order in DUET_HOOK_POINTS.
+enum Place { kBefore, kAfter, kBeforeEpoch, kAfterEpoch, kBeforeIter, kAfterIter };
 
-constexpr PassPoints kVal = {HookPoint::kBeforeVal,    HookPoint::kBeforeValEpoch, HookPoint::kBeforeValIter,
-                             HookPoint::kAfterValIter, HookPoint::kAfterValEpoch,  HookPoint::kAfterVal};
-constexpr PassPoints kTest = {HookPoint::kBeforeTest,    HookPoint::kBeforeTestEpoch, HookPoint::kBeforeTestIter,
-                              HookPoint::kAfterTestIter, HookPoint::kAfterTestEpoch,  HookPoint::kAfterTest};
-constexpr PassPoints kPredict = {HookPoint::kBeforePredict,     HookPoint::kBeforePredictEpoch,
-                                 HookPoint::kBeforePredictIter, HookPoint::kAfterPredictIter,
-                                 HookPoint::kAfterPredictEpoch, HookPoint::kAfterPredict};
+constexpr HookPoint point_of(HookPoint before, Place place) {
+  return static_cast<HookPoint>(static_cast<int>(before) + place);
+}
+static_assert(point_of(HookPoint::kBeforeVal, kAfterIter) == HookPoint::kAfterValIter);
+static_assert(point_of(HookPoint::kBeforeTest, kAfterIter) == HookPoint::kAfterTestIter);
+static_assert(point_of(HookPoint::kBeforePredict, kAfterIter) == HookPoint::kAfterPredictIter);
 
 // A run that is interrupted does not wait for the end of a pass.
 bool interrupted(const RunControl& control) {
@@ -43,31 +41,13 @@ void publish_table(const std::string& prefix, const Metric& metric, const RunLog
   log_info((prefix.empty() ? "" : prefix + ":") + "\n" + table);
 }
 
-// The first result in the metric's own order; empty if it has none.
-std::string first_of(const std::string& prefix, const Metric& metric, const MetricValues& part) {
-  for (const std::string& name : metric.names()) {
-    if (part.count(name) != 0) return full_name(prefix, name);
-  }
-  return {};
-}
-
-void merge_results(const std::string& prefix, const MetricValues& part, MetricValues& all) {
-  for (const auto& [name, value] : part) {
-    const std::string full = full_name(prefix, name);
-    if (!all.emplace(full, value).second) {
-      throw ConfigError("[BaseTrainer] two metrics report '" + full +
-                        "', expected different names; give one of them a prefix in add_metric()");
-    }
-  }
-}
-
 }  // namespace
 
 // What a pass calls: `visit` for every batch, on the device and as it came, and `finish` when all were seen.
 struct Evaluator::Pass {
   const char* name;
-  const PassPoints& points;
-  int64_t limit;  // batches; 0: all
+  HookPoint before;  // its first point
+  int64_t limit;     // batches; 0: all
   bool all_ranks_take_part;
   std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;
   std::function<void()> finish = [] {};
@@ -81,6 +61,7 @@ void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
 void Evaluator::run(const Pass& pass, DataSource& data) {
   auto& [hooks, context, reader, ranks, epochs] = parts_;
   const at::NoGradGuard no_grad;
+  const auto tell = [&](Place place) { parts_.hooks.call(point_of(pass.before, place), parts_.context); };
   int64_t& index = context.evaluation.batch_index;
   index = 0;
   context.task.train(false);
@@ -91,8 +72,8 @@ void Evaluator::run(const Pass& pass, DataSource& data) {
   });
   // A prediction may be one rank's own affair, over all of its data.
   if (pass.all_ranks_take_part) data.set_shard(context.communicator->rank(), context.communicator->world_size());
-  hooks.call(pass.points.before, context);
-  hooks.call(pass.points.before_epoch, context);
+  tell(kBefore);
+  tell(kBeforeEpoch);
   data.start_epoch(0);
   if (pass.all_ranks_take_part) ranks.check_data(data, pass.name);
   for (; !interrupted(context.control) && (pass.limit == 0 || index < pass.limit); ++index) {
@@ -100,20 +81,20 @@ void Evaluator::run(const Pass& pass, DataSource& data) {
     if (!host) break;
     const Batch batch = reader.to_device(*host);
     context.evaluation.batch = &batch;
-    hooks.call(pass.points.before_iter, context);
+    tell(kBeforeIter);
     const NamedTensors outputs =
         with_checked_indices("evaluation batch", index, [&] { return pass.visit(batch, *host); });
     context.evaluation.outputs = &outputs;
-    hooks.call(pass.points.after_iter, context);
+    tell(kAfterIter);
     context.evaluation.outputs = nullptr;
     context.evaluation.batch = nullptr;
   }
   if (pass.all_ranks_take_part && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
   if (!interrupted(context.control)) {
     pass.finish();
-    hooks.call(pass.points.after_epoch, context);
+    tell(kAfterEpoch);
   }
-  hooks.call(pass.points.after, context);
+  tell(kAfter);
 }
 
 void Evaluator::collect(MeanLoss& mean_loss) {
@@ -124,8 +105,14 @@ void Evaluator::collect(MeanLoss& mean_loss) {
   MetricValues all = mean_loss.compute();
   for (const auto& [prefix, metric] : metrics_) {
     const MetricValues part = metric->compute();
-    if (evaluation.first_metric.empty()) evaluation.first_metric = first_of(prefix, *metric, part);
-    merge_results(prefix, part, all);
+    for (const std::string& name : metric->names()) {
+      if (evaluation.first_metric.empty() && part.count(name) != 0) evaluation.first_metric = full_name(prefix, name);
+    }
+    for (const auto& [name, value] : part) {
+      require<ConfigError>(all.emplace(full_name(prefix, name), value).second,
+                           "[BaseTrainer] two metrics report '" + full_name(prefix, name) +
+                               "', expected different names; give one of them a prefix in add_metric()");
+    }
     publish_table(prefix, *metric, parts_.context.log);
   }
   evaluation.metrics = std::move(all);
@@ -147,7 +134,7 @@ void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()
   };
   const bool test = kind == Kind::kTest;
   const Pass pass{.name = test ? "test" : "validation",
-                  .points = test ? kTest : kVal,
+                  .before = test ? HookPoint::kBeforeTest : HookPoint::kBeforeVal,
                   .limit = test ? options_.limit_test_batches : options_.limit_val_batches,
                   .all_ranks_take_part = true,
                   .visit = visit,
@@ -168,7 +155,7 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
     return outputs;
   };
   run({.name = "predict",
-       .points = kPredict,
+       .before = HookPoint::kBeforePredict,
        .limit = options_.limit_predict_batches,
        .all_ranks_take_part = false,
        .visit = visit},

@@ -37,6 +37,7 @@ StepDecision RankSync::exchange(StepReport report) {
 StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
   const auto own = static_cast<std::size_t>(ranks_.rank());
   StepDecision decision;
+  bool unknown_epoch = false;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const StepReport& said = all[rank];
     if (said.place != all[own].place) {
@@ -54,10 +55,9 @@ StepDecision RankSync::decide(c10::ArrayRef<StepReport> all) const {
     decision.samples += said.samples;
     decision.same_layout = decision.same_layout && said.fingerprint == all[0].fingerprint;
     decision.epoch_steps = std::max(decision.epoch_steps, said.epoch_steps);
+    unknown_epoch = unknown_epoch || said.epoch_steps == 0;
   }
-  const bool unknown =
-      std::any_of(all.begin(), all.end(), [](const StepReport& said) { return said.epoch_steps == 0; });
-  if (unknown) decision.epoch_steps = 0;
+  if (unknown_epoch) decision.epoch_steps = 0;
   return decision;
 }
 
@@ -181,8 +181,7 @@ void RankSync::warn_of_same_batches(const MicroBatches& own) {
   if (std::exchange(compared_first_batches_, true) || ranks_.world_size() == 1) return;
   if (context_.data != nullptr && context_.data->shard()) return;
   const std::vector<std::string> all = ranks_.all_gather(first_batch_of(own));
-  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& text) { return text == all[0]; });
-  if (!same || all[0].empty() || !ranks_.is_main()) return;
+  if (first_difference(all) || all[0].empty() || !ranks_.is_main()) return;
   log_warning(
       "[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "
       "meant. Give every rank its part of the data, a DataLoader by means of a DistributedSampler");

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
+#include "distributed/detail/same_model.h"
 #include "optim/amp/autocast.h"
 #include "optim/detail/device_scalar.h"
 
@@ -73,11 +74,13 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   ParamGroups groups = {{"", parameters_, {}}};
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
   check_groups(groups, parameters_);
-  const bool may_skip = options_.non_finite != NonFinite::kApply;
-  optimizer_ = Optimizer::create(options_.optimizer, groups, may_skip);
+  optimizer_ = Optimizer::create(options_.optimizer, groups, /*may_skip=*/options_.non_finite != NonFinite::kApply);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   if (!communicator().is_alone()) {
+    NamedTensors all = task_->named_parameters();
+    for (auto& buffer : task_->named_buffers()) all.push_back(std::move(buffer));
+    make_same_model(all, communicator());
     distributed_ = std::make_unique<DistributedStep>(*task_, parameters_, groups, device_, options_, *optimizer_);
   }
 }
