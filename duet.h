@@ -49,13 +49,13 @@
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
-#include "core/hook.h"             // Hook: the points of a run
+#include "core/hook.h"             // Hook: the points of a run; CallbackHook; priorities
 #include "core/hook_list.h"        // HookList: their order
 #include "core/script_task.h"      // a TorchScript file as a Task
-#include "core/task.h"             // Task: what you write
-#include "core/train_context.h"    // TrainContext: what a hook sees
+#include "core/task.h"             // Task: what you write; make_task from a module and a loss function
+#include "core/train_context.h"    // TrainContext: what a hook sees; RunLog; MicroBatches, StepResult
 #include "core/trainer.h"          // BaseTrainer: the loop
-#include "core/trainer_options.h"  // TrainerOptions: what either trainer is built from
+#include "core/trainer_options.h"  // TrainerOptions, LoopOptions: what either trainer is built from
 #include "core/weights_report.h"   // loading what fits, and what did not
 
 // the two modes

@@ -10,11 +10,11 @@
 #include "../optim/gradient_check.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_options.h"
+#include "task.h"
 
 namespace duet {
 
 class DataSource;
-class Task;
 
 struct LoopOptions {
   int64_t max_steps = 0;      // 0: no limit by steps
