@@ -49,8 +49,7 @@
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
-#include "core/hook.h"             // Hook: the points of a run; CallbackHook; priorities
-#include "core/hook_list.h"        // HookList: their order
+#include "core/hook.h"             // Hook: the points of a run; HookList: their order; CallbackHook
 #include "core/script_task.h"      // a TorchScript file as a Task
 #include "core/task.h"             // Task: what you write; make_task from a module and a loss function
 #include "core/train_context.h"    // TrainContext: what a hook sees; RunLog; MicroBatches, StepResult

@@ -43,4 +43,8 @@ class CpuSeedGuard {
   at::Tensor before_;
 };
 
+// Most memory in use since reset_peak_bytes(): of the process on the CPU, of LibTorch's allocator on a GPU.
+int64_t peak_bytes(at::Device device);
+void reset_peak_bytes(at::Device device);
+
 }  // namespace duet

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
-#include "base/detail/peak_memory.h"
+#include "base/device.h"
 #include "core/hook.h"
 
 namespace duet {

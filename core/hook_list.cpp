@@ -1,4 +1,3 @@
-#include "core/hook_list.h"
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -14,7 +13,6 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/detail/load_transaction.h"
-#include "core/detail/hook_span.h"
 #include "core/hook.h"
 
 namespace duet {
@@ -104,7 +102,7 @@ std::string place(const Hook& hook, HookPoint point, int64_t step) {
 
 }  // namespace
 
-void end_hook_span() { Traced::end_innermost(); }
+void HookList::end_span() { Traced::end_innermost(); }
 
 const char* to_string(HookPoint point) {
   const auto index = static_cast<std::size_t>(point);

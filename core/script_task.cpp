@@ -24,6 +24,7 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "core/task.h"
 #include "optim/groups/model_info.h"
@@ -289,13 +290,8 @@ class ScriptTask : public Task {
     for (const std::string& name : options_.inputs) inputs.emplace_back(item(batch, name));
     if (options_.loss == "none" && batch.contains(options_.target)) inputs.emplace_back(batch[options_.target]);
     c10::IValue output;
-    try {
-      output = (*forward_)(std::move(inputs));
-    } catch (const c10::Error& error) {
-      throw ConfigError("[ScriptTask] forward() of '" + options_.path +
-                        "' failed: " + first_lines(error.what_without_backtrace()));
-    } catch (const std::exception& error) {
-      throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(error.what()));
+    if (const auto error = caught([&] { output = (*forward_)(std::move(inputs)); })) {
+      throw ConfigError("[ScriptTask] forward() of '" + options_.path + "' failed: " + first_lines(text_of(error)));
     }
     if (output.isTuple() && !output.toTupleRef().elements().empty())
       output = c10::IValue(output.toTupleRef().elements()[0]);

@@ -10,7 +10,7 @@
 #include <vector>
 #include "../data/data_source.h"
 #include "../metrics/metric.h"
-#include "hook_list.h"
+#include "hook.h"
 #include "task.h"
 #include "train_context.h"
 #include "trainer_options.h"

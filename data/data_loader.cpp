@@ -4,7 +4,6 @@
 #include <functional>
 #include <future>
 #include <mutex>
-#include <sstream>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -192,20 +191,6 @@ int64_t DataLoader::batches_left() const {
   return samples < 0 ? samples : batches_of(samples) + ahead;
 }
 
-namespace {
-
-// A line for each single value: "epoch: 3".
-std::string lines_of(const StateDict& state) {
-  std::ostringstream lines;
-  lines << std::boolalpha;
-  for (const auto& [name, value] : state.values()) {
-    std::visit([&, &key = name](const auto& content) { lines << key << ": " << content << "\n"; }, value);
-  }
-  return lines.str();
-}
-
-}  // namespace
-
 void DataLoader::set_shard(int64_t rank, int64_t world_size) {
   if (own_sampler_ == nullptr || own_sampler_->reads(rank, world_size)) return;
   own_sampler_->set_shard(rank, world_size);
@@ -217,7 +202,12 @@ void DataLoader::set_shard(int64_t rank, int64_t world_size) {
 // The position is that of the batches given out, however far a rank's workers have read ahead.
 std::optional<DataShard> DataLoader::shard() const {
   std::optional<DataShard> share = sampler_->shard();
-  if (share) share->order += c10::str("batch_size: ", options_.batch_size, "\n", lines_of(position_));
+  if (!share) return share;
+  share->order += c10::str("batch_size: ", options_.batch_size, "\n");
+  for (const auto& [name, value] : position_.values()) {
+    const OptionValue option = std::visit([](const auto& held) { return OptionValue(held); }, value);
+    share->order += name + ": " + text_of(option) + "\n";
+  }
   return share;
 }
 

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
-#include "metrics/detail/metric_rule.h"
+#include "metrics/metric.h"
 
 namespace duet {
 

@@ -4,7 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "metrics/detail/metric_rule.h"
+#include "metrics/metric.h"
 
 namespace duet {
 

@@ -12,7 +12,7 @@
 #include <torch/csrc/profiler/stubs/base.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "core/detail/hook_span.h"
+#include "core/hook.h"
 #include "core/task.h"
 #include "hooks/detail/output_folder.h"
 
@@ -106,7 +106,7 @@ NvtxRanges::~NvtxRanges() {
 
 void NvtxRanges::begin_step(int64_t step) {
   end_step();
-  end_hook_span();
+  HookList::end_span();
   stubs().rangePush(c10::str("step ", step).c_str());
   in_step_ = true;
 }
@@ -114,7 +114,7 @@ void NvtxRanges::begin_step(int64_t step) {
 void NvtxRanges::end_step() {
   if (!in_step_) return;
   in_step_ = false;
-  end_hook_span();
+  HookList::end_span();
   stubs().rangePop();
 }
 
@@ -159,7 +159,7 @@ struct ProfilerHook::Trace {
   }
   // Steps begin and end in the middle of a hook point. Its span must not lie across theirs.
   void end_step() {
-    end_hook_span();
+    HookList::end_span();
     step_range.reset();
   }
 

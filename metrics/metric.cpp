@@ -1,5 +1,10 @@
 #include "metrics/metric.h"
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
+#include <string_view>
+#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -77,6 +82,80 @@ std::vector<at::Tensor> MeanLoss::sums(at::Device device) {
 MetricValues Perplexity::compute() const {
   if (!started()) return {};
   return {{"perplexity", std::exp(mean().value_or(std::nan("")))}};
+}
+
+namespace {
+
+// mmengine's keys, found anywhere in a name, and those of our own metrics.
+constexpr std::array<std::string_view, 15> kGreater = {"acc", "top",   "ar@",    "auc",    "precision",
+                                                       "map", "mdice", "miou",   "macc",   "aacc",
+                                                       "iou", "dice",  "fscore", "recall", "f1"};
+constexpr std::array<std::string_view, 3> kLess = {"loss", "error", "perplexity"};
+// Too short to be looked for inside of words.
+constexpr std::array<std::string_view, 5> kGreaterWords = {"r2", "psnr", "ssim", "bleu", "ap"};
+constexpr std::array<std::string_view, 11> kLessWords = {"losses", "err", "mae", "mse",   "rmse", "mape",
+                                                         "nll",    "ppl", "wer", "brier", "fid"};
+
+enum class Rule { kUnknown, kGreater, kLess, kBoth };
+
+Rule rule_of(bool greater, bool less) {
+  if (greater && less) return Rule::kBoth;
+  return greater ? Rule::kGreater : less ? Rule::kLess : Rule::kUnknown;
+}
+
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> words = {""};
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '@') {
+      words.back() += c;
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  return words;
+}
+
+template <class Keys>
+bool has(const Keys& keys, const std::string& word) {
+  return std::find(keys.begin(), keys.end(), word) != keys.end();
+}
+
+template <class Keys>
+bool holds(const Keys& keys, const std::string& name) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](std::string_view key) { return name.find(key) != std::string::npos; });
+}
+
+// Whole words first: "mape" is no mAP, "top1_error" no accuracy.
+Rule infer(const std::string& name) {
+  bool greater = false, less = false;
+  for (const std::string& word : words_of(name)) {
+    greater = greater || has(kGreater, word) || has(kGreaterWords, word);
+    less = less || has(kLess, word) || has(kLessWords, word);
+  }
+  const Rule by_words = rule_of(greater, less);
+  return by_words != Rule::kUnknown ? by_words : rule_of(holds(kGreater, name), holds(kLess, name));
+}
+
+Rule infer_from_path(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const Rule last = infer(name.substr(name.rfind('/') + 1));
+  return last != Rule::kUnknown ? last : infer(name);
+}
+
+}  // namespace
+
+bool less_is_better(const std::string& who, const std::string& metric, const std::string& rule) {
+  if (rule == "less" || rule == "greater") return rule == "less";
+  if (!rule.empty()) {
+    throw ConfigError("[" + who + "] found rule '" + rule +
+                      "', expected 'greater' or 'less'; leave it out to decide by the metric's name");
+  }
+  const Rule inferred = infer_from_path(metric);
+  if (inferred == Rule::kLess || inferred == Rule::kGreater) return inferred == Rule::kLess;
+  throw ConfigError("[" + who + "] found metric '" + metric + "', whose name says " +
+                    (inferred == Rule::kBoth ? "both that more and that less of it is better" : "not what is better") +
+                    ", expected a name like accuracy, mIoU or loss; set rule to greater or less");
 }
 
 }  // namespace duet

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include "base/detail/text.h"
-#include "core/hook_list.h"
+#include "core/hook.h"
 
 namespace duet {
 

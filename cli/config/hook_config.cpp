@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/config/metric_config.h"
-#include "core/hook_list.h"
+#include "core/hook.h"
 #include "core/trainer.h"
 #include "hooks/default_hooks.h"
 

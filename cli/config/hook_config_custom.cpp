@@ -1,7 +1,7 @@
 #include <c10/util/StringUtil.h>
 #include "cli/config/config_options.h"
 #include "cli/config/hook_config.h"
-#include "core/hook_list.h"
+#include "core/hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/empty_cache_hook.h"

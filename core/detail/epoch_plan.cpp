@@ -19,10 +19,9 @@ void EpochPlan::forget() {
 
 // Sources that only estimate their length are taken by their word: a resumed run must plan what the unbroken one did.
 void EpochPlan::make(const DataSource& data, RankSync& ranks) {
+  forget();
   const int64_t length = ranks.agree_on_epoch(options_.steps_per_epoch(data));
-  progress_.steps_per_epoch = length;
-  progress_.epoch_offset = 0;
-  length_ = length;
+  progress_.steps_per_epoch = length_ = length;
   if (length <= 0) return;
   const int64_t left = ranks.agree_on_epoch(steps_left(data) + 1) - 1;
   if (left < 0) return;

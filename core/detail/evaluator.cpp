@@ -8,7 +8,7 @@
 #include "core/detail/epoch_plan.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
-#include "core/hook_list.h"
+#include "core/hook.h"
 
 namespace duet {
 

@@ -10,7 +10,7 @@
 #include "checkpoint/detail/checkpoint_format.h"
 #include "checkpoint/detail/load_transaction.h"
 #include "core/detail/train_step.h"
-#include "core/hook_list.h"
+#include "core/hook.h"
 #include "distributed/detail/gather_state.h"
 
 namespace duet {

@@ -5,7 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
 #include <torch/headeronly/version.h>
-#include "base/detail/peak_memory.h"
+#include "base/device.h"
 #include "base/log.h"
 #include "core/task.h"
 #include "distributed/communicator.h"

@@ -8,7 +8,6 @@
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/fashion_scenes.h"
 #include "core/hook.h"
-#include "core/hook_list.h"
 #include "core/task.h"
 #include "data/dataset.h"
 #include "optim/groups/layer_decay.h"

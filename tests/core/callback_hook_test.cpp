@@ -1,7 +1,6 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include "core/hook.h"
-#include "core/hook_list.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -1,10 +1,10 @@
-#include "core/hook_list.h"
 #include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "core/hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 

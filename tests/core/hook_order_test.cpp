@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "core/hook_list.h"
+#include "core/hook.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

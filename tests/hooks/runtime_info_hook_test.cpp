@@ -2,7 +2,6 @@
 #include <cmath>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
-#include "base/detail/peak_memory.h"
 #include "base/device.h"
 #include "hooks/detail/model_summary.h"
 #include "tests/support/fakes.h"

@@ -1,6 +1,6 @@
-#include "metrics/detail/metric_rule.h"
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "metrics/metric.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {
