@@ -220,7 +220,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
     error = found;
     control.outcome = RunOutcome::kFailed;
     if (control.error.empty()) control.error = text_of(error);
-    ranks_->fail(text_of(error));
+    step_->communicator().fail(text_of(error));
   };
   const auto tell = [&](HookPoint point) {
     const std::exception_ptr another = caught([&] { hooks_.call(point, context_); });
@@ -248,9 +248,7 @@ void BaseTrainer::finish() {
 }
 
 const StepResult& BaseTrainer::step(const Batch& batch) {
-  std::vector<Batch> batches;
-  batches.push_back(batch);  // a braced list would copy it twice
-  return step(std::move(batches));
+  return step(std::vector<Batch>(1, batch));  // a braced list would copy it twice
 }
 
 const StepResult& BaseTrainer::step(std::vector<Batch> batches) {

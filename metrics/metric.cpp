@@ -115,26 +115,15 @@ std::vector<std::string> words_of(const std::string& name) {
   return words;
 }
 
-template <class Keys>
-bool has(const Keys& keys, const std::string& word) {
-  return std::find(keys.begin(), keys.end(), word) != keys.end();
-}
-
-template <class Keys>
-bool holds(const Keys& keys, const std::string& name) {
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](std::string_view key) { return name.find(key) != std::string::npos; });
-}
-
 // Whole words first: "mape" is no mAP, "top1_error" no accuracy.
 Rule infer(const std::string& name) {
-  bool greater = false, less = false;
-  for (const std::string& word : words_of(name)) {
-    greater = greater || has(kGreater, word) || has(kGreaterWords, word);
-    less = less || has(kLess, word) || has(kLessWords, word);
-  }
-  const Rule by_words = rule_of(greater, less);
-  return by_words != Rule::kUnknown ? by_words : rule_of(holds(kGreater, name), holds(kLess, name));
+  const std::vector<std::string> words = words_of(name);
+  const auto is_word = [&](std::string_view key) { return std::ranges::find(words, key) != words.end(); };
+  const auto is_part = [&](std::string_view key) { return name.find(key) != std::string::npos; };
+  const Rule by_words = rule_of(std::ranges::any_of(kGreater, is_word) || std::ranges::any_of(kGreaterWords, is_word),
+                                std::ranges::any_of(kLess, is_word) || std::ranges::any_of(kLessWords, is_word));
+  if (by_words != Rule::kUnknown) return by_words;
+  return rule_of(std::ranges::any_of(kGreater, is_part), std::ranges::any_of(kLess, is_part));
 }
 
 Rule infer_from_path(std::string name) {

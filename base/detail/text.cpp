@@ -68,12 +68,11 @@ std::string misspelling_of(std::string_view word, const std::vector<std::string>
 std::vector<std::string> nearest_names(std::string_view word, std::vector<std::string> candidates, std::size_t count) {
   std::sort(candidates.begin(), candidates.end());
   candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-  std::vector<std::pair<std::size_t, std::string>> ranked;
-  for (std::string& candidate : candidates) ranked.emplace_back(edit_distance(word, candidate), std::move(candidate));
-  std::sort(ranked.begin(), ranked.end());
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min(count, ranked.size()); ++i) names.push_back(std::move(ranked[i].second));
-  return names;
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(word, a) < edit_distance(word, b);
+  });
+  candidates.resize(std::min(count, candidates.size()));
+  return candidates;
 }
 
 std::string join(const std::vector<std::string>& words) {

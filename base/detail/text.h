@@ -39,8 +39,6 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
-// Errors as text and as values.
-
 // The first line of an error's text, without LibTorch's stack trace. For the part in brackets of an error of our own.
 std::string first_line(const std::exception& error);
 

@@ -143,21 +143,10 @@ void DistributedStep::recheck() {
   if (broadcasts_buffers_) buffers_.recheck();
 }
 
-namespace {
-
-// The loss first. Empty on a rank without a micro-batch.
-NamedTensors values_of(const StepResult& result) {
-  NamedTensors values;
-  if (!result.loss.defined()) return values;
-  values.emplace_back("loss", result.loss);
-  values.insert(values.end(), result.log.begin(), result.log.end());
-  return values;
-}
-
-}  // namespace
-
 void DistributedStep::before_last_backward(const StepResult& share) {
-  values_.start(values_of(share));
+  NamedTensors values = {{"loss", share.loss}};
+  values.insert(values.end(), share.log.begin(), share.log.end());
+  values_.start(values);
   gradients_.arm();
 }
 

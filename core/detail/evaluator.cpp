@@ -143,9 +143,9 @@ void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()
                     if (on_results) on_results();
                   }};
   parts_.ranks.report(pass.name);
-  parts_.ranks.set_patient(true);  // ranks come to the end of their shards at different times
+  context.communicator->set_patient(true);  // ranks come to the end of their shards at different times
   run(pass, data);
-  parts_.ranks.set_patient(false);
+  context.communicator->set_patient(false);
 }
 
 void Evaluator::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {

@@ -15,7 +15,6 @@
 namespace duet {
 
 // Runs the model. On the CPU LibTorch finds labels and tokens out of range; the same op may not look in another mode.
-// Private to the trainer.
 template <class Call>
 auto with_checked_indices(const char* what, int64_t number, Call call) {
   try {
@@ -30,7 +29,6 @@ auto with_checked_indices(const char* what, int64_t number, Call call) {
 // Moves batches to one device. Where the device has streams, host tensors are copied on a stream of their own, so that
 // the copies of the next step run beside the kernels of this one; the stream that is current waits for them, the host
 // does not. From memory that is not page-locked a copy holds the host up, but no longer behind the kernels before it.
-// Private to the trainer.
 class DeviceCopy {
  public:
   explicit DeviceCopy(at::Device device) : device_(device) {}

@@ -163,24 +163,15 @@ void RankSync::check_data(const DataSource& data, const char* what) {
   });
 }
 
-namespace {
-
-// A line for each tensor; empty if there is none.
-std::string first_batch_of(const MicroBatches& micro_batches) {
-  std::string lines;
-  if (micro_batches.batches.empty()) return lines;
-  for (const auto& [name, tensor] : micro_batches.batches.front().items())
-    lines += name + " " + bits_hash(tensor) + "\n";
-  return lines;
-}
-
-}  // namespace
-
 // Once: whoever forgets to share out the data trains all ranks on the same.
 void RankSync::warn_of_same_batches(const MicroBatches& own) {
   if (std::exchange(compared_first_batches_, true) || ranks_.world_size() == 1) return;
   if (context_.data != nullptr && context_.data->shard()) return;
-  const std::vector<std::string> all = ranks_.all_gather(first_batch_of(own));
+  std::string hashes;
+  if (!own.batches.empty()) {
+    for (const auto& [name, tensor] : own.batches.front().items()) hashes += name + " " + bits_hash(tensor) + "\n";
+  }
+  const std::vector<std::string> all = ranks_.all_gather(hashes);
   if (first_difference(all) || all[0].empty() || !ranks_.is_main()) return;
   log_warning(
       "[Distributed] all ranks begin with the same micro-batch: they train on the same samples, unless that is "
@@ -210,28 +201,16 @@ void RankSync::warn_of_drift() {
                        "processors compute differently. Let hooks write the same on all ranks"));
 }
 
-namespace {
-
-// One line for each tensor that a metric wants summed: "accuracy: Double [2]".
-std::string sums_text(const Metric& metric, const std::vector<at::Tensor>& sums) {
-  const std::vector<std::string> names = metric.names();
-  std::string text;
-  for (const at::Tensor& part : sums) {
-    text += c10::str(names.empty() ? "a metric" : names.front(), ": ", part.scalar_type(), " ", part.sizes(), "\n");
-  }
-  return text;
-}
-
-}  // namespace
-
 void RankSync::sum_metrics(const std::vector<Metric*>& metrics, at::Device device) {
   if (is_alone()) return;  // sums() moves its tensors to the device
   std::vector<at::Tensor> parts;
-  std::string text;
+  std::string text;  // a line for each tensor: "accuracy: Double [2]"
   for (Metric* metric : metrics) {
-    const std::vector<at::Tensor> sums = metric->sums(device);
-    text += sums_text(*metric, sums);
-    parts.insert(parts.end(), sums.begin(), sums.end());
+    const std::vector<std::string> names = metric->names();
+    for (at::Tensor& part : metric->sums(device)) {
+      text += c10::str(names.empty() ? "a metric" : names.front(), ": ", part.scalar_type(), " ", part.sizes(), "\n");
+      parts.push_back(std::move(part));
+    }
   }
   // Sums of different tensors would be of nothing, or wait for each other for ever.
   check_same_on_all_ranks<ConfigError>(ranks_, text, [](const RankDifference& found) {

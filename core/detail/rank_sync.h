@@ -71,11 +71,9 @@ class RankSync {
   // Where no rank's source has a share each may hold what it likes.
   void check_data(const DataSource& data, const char* what);
   void sum_metrics(const std::vector<Metric*>& metrics, at::Device device);
-  void set_patient(bool patient) { ranks_.set_patient(patient); }
   // Steps leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
   // holds those of rank 0, and gradients are means over different models. Told once.
   void warn_of_drift();
-  void fail(const std::string& reason) { ranks_.fail(reason); }
   // Who is done with everything still waits for one whose last hooks fail.
   void end_run();
 
