@@ -179,4 +179,8 @@ void replace_file(const std::string& path, uint64_t bytes, const std::function<v
   sync_folder(parent_of(path));
 }
 
+void replace_file(const std::string& path, const std::string& text) {
+  replace_file(path, text.size(), [&](FileWriter& file) { file.write(text.data(), text.size()); });
+}
+
 }  // namespace duet::file_io

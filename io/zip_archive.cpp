@@ -1,11 +1,10 @@
+#include "io/zip_archive.h"
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
 #include <c10/util/StringUtil.h>
 #include <zlib.h>
-#include "io/malformed.h"
-#include "io/zip_archive.h"
 
 namespace duet::zip_archive {
 
@@ -19,7 +18,8 @@ constexpr uint64_t kEndBytes = 22, kLocatorBytes = 20, kZip64EndBytes = 56, kLoc
 constexpr uint64_t kMaxComment = 0xffff;
 constexpr uint64_t kMaxDirectory = 100'000'000, kMaxEntries = 1'000'000;
 constexpr uint16_t kEncrypted = 1;
-constexpr size_t kChunk = size_t{1} << 20;  // hashed while it is in the cache
+constexpr uint32_t kNoNumber32 = 0xffffffff;  // stands for a number that ZIP64 has elsewhere
+constexpr size_t kChunk = size_t{1} << 20;    // hashed while it is in the cache
 
 // Fields one after the other; never beyond the end.
 class Fields {
@@ -65,7 +65,7 @@ void read_zip64_numbers(std::string_view extra, Entry& entry) {
     Fields field(fields.text(bytes));
     if (id != 1) continue;
     for (uint64_t* number : {&entry.unpacked, &entry.bytes, &entry.header}) {
-      if (*number == 0xffffffff) *number = field.u64();
+      if (*number == kNoNumber32) *number = field.u64();
     }
   }
 }
@@ -85,7 +85,7 @@ Entry parse_entry(Fields& fields) {
   entry.header = fields.u32();
   entry.name = fields.text(name_bytes);
   const std::string_view extra = fields.text(extra_bytes);
-  const bool is_zip64 = entry.bytes == 0xffffffff || entry.unpacked == 0xffffffff || entry.header == 0xffffffff;
+  const bool is_zip64 = entry.bytes == kNoNumber32 || entry.unpacked == kNoNumber32 || entry.header == kNoNumber32;
   if (is_zip64) read_zip64_numbers(extra, entry);
   fields.text(comment_bytes);
   return entry;
@@ -109,7 +109,8 @@ Reader::Directory Reader::find_directory() const {
     directory.bytes = record.u32();
     directory.offset = record.u32();
     if (record.u16() != comment) continue;
-    const bool is_zip64 = directory.count == 0xffff || directory.bytes == 0xffffffff || directory.offset == 0xffffffff;
+    const bool is_zip64 =
+        directory.count == 0xffff || directory.bytes == kNoNumber32 || directory.offset == kNoNumber32;
     return is_zip64 ? read_zip64(file_.size() - tail_bytes + at) : directory;
   }
   throw MalformedFile{"it has no ZIP directory at its end: it is cut off or of another format"};
@@ -191,6 +192,130 @@ void Reader::read(const Entry& entry, void* data) const {
   }
   if (crc != entry.crc)
     throw MalformedFile{"entry '" + entry.name + "' changed after it was written (its CRC does not match)"};
+}
+
+namespace {
+
+constexpr uint64_t kAlignment = 64;  // of the bytes of each part, as torch.save has it
+constexpr uint64_t kPaddingHeader = 4;
+constexpr uint16_t kUtf8Names = 0x0800;
+constexpr uint16_t kDate = 0x21;  // 1980-01-01, the earliest there is: no clock goes into the file
+
+// Little-endian fields one after the other.
+class Record {
+ public:
+  Record& u16(uint16_t value) { return number(value); }
+  Record& u32(uint32_t value) { return number(value); }
+  Record& u64(uint64_t value) { return number(value); }
+  Record& text(const std::string& text) {
+    bytes_ += text;
+    return *this;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  template <class T>
+  Record& number(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+
+  std::string bytes_;
+};
+
+struct Placed {
+  const Part* part = nullptr;
+  uint64_t header = 0;  // offset
+  uint32_t crc = 0;
+  bool large = false;  // needs ZIP64
+  std::string local;   // header, name and padding
+};
+
+uint32_t crc_of(const Part& part) {
+  return static_cast<uint32_t>(
+      ::crc32_z(::crc32_z(0, nullptr, 0), static_cast<const unsigned char*>(part.data), part.bytes));
+}
+
+// What the local header and the directory say alike.
+Record& common_fields(Record& record, const Placed& placed) {
+  const uint32_t bytes = placed.large ? kNoNumber32 : static_cast<uint32_t>(placed.part->bytes);
+  return record.u16(kUtf8Names)
+      .u16(0)
+      .u16(0)
+      .u16(kDate)
+      .u32(placed.crc)
+      .u32(bytes)
+      .u32(bytes)
+      .u16(static_cast<uint16_t>(placed.part->name.size()));
+}
+
+std::string local_header(const Placed& placed) {
+  Record extra;
+  if (placed.large) extra.u16(1).u16(16).u64(placed.part->bytes).u64(placed.part->bytes);
+  const uint64_t end = placed.header + kLocalBytes + placed.part->name.size() + extra.bytes().size() + kPaddingHeader;
+  const uint64_t padding = (kAlignment - end % kAlignment) % kAlignment;
+  extra.u16(0x4246).u16(static_cast<uint16_t>(padding)).text(std::string(padding, 'Z'));  // "FB", as PyTorch pads
+  Record record;
+  record.u32(kLocalHeader).u16(placed.large ? 45 : 20);
+  common_fields(record, placed).u16(static_cast<uint16_t>(extra.bytes().size()));
+  return record.text(placed.part->name).text(extra.bytes()).bytes();
+}
+
+std::string directory_entry(const Placed& placed, uint64_t zip64_from) {
+  const bool far = placed.header >= zip64_from;
+  Record extra;
+  if (placed.large || far) {
+    extra.u16(1).u16(static_cast<uint16_t>((placed.large ? 16 : 0) + (far ? 8 : 0)));
+    if (placed.large) extra.u64(placed.part->bytes).u64(placed.part->bytes);
+    if (far) extra.u64(placed.header);
+  }
+  const uint16_t version = placed.large || far ? 45 : 20;
+  Record record;
+  record.u32(kDirectoryHeader).u16(version).u16(version);
+  common_fields(record, placed).u16(static_cast<uint16_t>(extra.bytes().size()));
+  record.u16(0).u16(0).u16(0).u32(0);  // comment, disk, attributes
+  record.u32(far ? kNoNumber32 : static_cast<uint32_t>(placed.header));
+  return record.text(placed.part->name).text(extra.bytes()).bytes();
+}
+
+std::string end_records(uint64_t count, uint64_t directory, uint64_t directory_bytes) {
+  Record record;
+  record.u32(kZip64End).u64(44).u16(45).u16(45).u32(0).u32(0);
+  record.u64(count).u64(count).u64(directory_bytes).u64(directory);
+  record.u32(kZip64Locator).u32(0).u64(directory + directory_bytes).u32(1);
+  const auto small_count = static_cast<uint16_t>(std::min<uint64_t>(count, 0xffff));
+  record.u32(kEnd).u16(0).u16(0).u16(small_count).u16(small_count);
+  record.u32(static_cast<uint32_t>(std::min<uint64_t>(directory_bytes, kNoNumber32)));
+  record.u32(static_cast<uint32_t>(std::min<uint64_t>(directory, kNoNumber32)));
+  return record.u16(0).bytes();
+}
+
+}  // namespace
+
+void write(const std::string& path, const std::vector<Part>& parts, uint64_t zip64_from) {
+  std::vector<Placed> placed;
+  uint64_t position = 0;
+  for (const Part& part : parts) {
+    Placed next;
+    next.part = &part;
+    next.header = position;
+    next.crc = crc_of(part);
+    next.large = part.bytes >= zip64_from;
+    next.local = local_header(next);
+    position += next.local.size() + part.bytes;
+    placed.push_back(std::move(next));
+  }
+  std::string end;
+  for (const Placed& part : placed) end += directory_entry(part, zip64_from);
+  end += end_records(placed.size(), position, end.size());
+
+  file_io::replace_file(path, position + end.size(), [&](file_io::FileWriter& file) {
+    for (const Placed& part : placed) {
+      file.write(part.local.data(), part.local.size());
+      file.write(part.part->data, part.part->bytes);
+    }
+    file.write(end.data(), end.size());
+  });
 }
 
 }  // namespace duet::zip_archive
