@@ -1,61 +1,112 @@
 #include <algorithm>
-#include <filesystem>
+#include <ctime>
 #include <map>
+#include <memory>
 #include <c10/util/StringUtil.h>
+#include <torch/headeronly/version.h>
 #include "base/detail/xxh3.h"
-#include "base/error.h"
-#include "base/log.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
 #include "io/safetensors.h"
 
-namespace duet {
+namespace duet::checkpoint_format {
 
-namespace fs = std::filesystem;
-using namespace checkpoint_format;
 using file_io::FileReader;
-using file_io::IoError;
+using file_io::FileWriter;
 
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 20;
+constexpr size_t kChunk = size_t{1} << 20;        // hashed and read or written while it is in the cache
 constexpr uint64_t kMaxText = uint64_t{1} << 30;  // of a JSON file
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw CheckpointError(c10::str("[CheckpointStore] '", path, "': ", what, "; use another checkpoint"));
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
-// Says which, if there is one.
-std::optional<std::string> newest_in(const std::string& root) {
-  std::optional<std::string> latest = CheckpointStore(root).find_latest();
-  if (latest) log_info("the newest good checkpoint in '" + root + "' is '" + *latest + "'");
-  return latest;
+// The tensors of one file, and what goes into it.
+struct TensorFile {
+  std::string name, prefix;
+  SafetensorsImage image;
+};
+
+std::vector<TensorFile> tensor_files(const StateDict& state) {
+  std::map<std::string, NamedTensors> by_file;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const TensorPlace place = place_of(name);
+    by_file[place.file].emplace_back(name.substr(place.prefix.size()), tensor);
+    names.push_back(name);
+  }
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // Transformers reads no file without it
+  std::vector<TensorFile> files;
+  for (const std::string& file : files_for(names)) {
+    if (const auto prefix = prefix_of(file))
+      files.push_back({file, *prefix, encode_safetensors(by_file[file], metadata)});
+  }
+  return files;
 }
 
-// The folder that `path` means: itself, or the newest good checkpoint in it if it is a root or a work_dir.
-std::string find_folder(const std::string& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    throw CheckpointError(c10::str("[CheckpointStore] '", path, error ? "': " + error.message() : "' does not exist",
-                                   "; name a folder step-N or the root above it"));
-  }
-  if (!fs::is_directory(path, error)) {
-    throw CheckpointError("[CheckpointStore] '" + path + "' is a file, expected a folder step-N; name the folder");
-  }
-  if (fs::exists(path + "/" + kManifestFile, error)) return path;
-  const fs::path folder(path);
-  const fs::path plain = folder.has_filename() ? folder : folder.parent_path();  // without '/' at its end
-  if (!parse_folder_name(plain.filename().string())) {
-    if (const auto latest = newest_in(plain.string())) return *latest;
-    const std::string root = CheckpointStore::root_of(plain.string());
-    if (fs::is_directory(root, error)) {
-      if (const auto latest = newest_in(root)) return *latest;
+// Writes a file and notes its hashes in the manifest.
+void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) {
+  const SafetensorsImage& image = file.image;
+  Xxh3 whole;
+  whole.update(image.header.data(), image.header.size());
+  out.write(image.header.data(), image.header.size());
+  uint64_t offset = image.header.size();
+  for (const auto& [name, tensor] : image.payload) {
+    const auto* data = static_cast<const char*>(tensor.const_data_ptr());
+    const size_t bytes = tensor.nbytes();
+    Xxh3 own;
+    for (size_t done = 0; done < bytes; done += kChunk) {
+      const size_t count = std::min(kChunk, bytes - done);
+      own.update(data + done, count);
+      whole.update(data + done, count);
+      out.write(data + done, count);
     }
+    manifest.tensors.push_back({file.prefix + name, file.name, safetensors_dtype(tensor.scalar_type()),
+                                tensor.sizes().vec(), offset, bytes, own.hex()});
+    offset += bytes;
   }
-  throw CheckpointError("[CheckpointStore] '" + path + "' holds neither " + kManifestFile +
-                        " nor folders step-N: it is no checkpoint or its save never ended; use another one");
+  out.finish();
+  manifest.files.push_back({file.name, offset, whole.hex()});
 }
+
+}  // namespace
+
+void write_folder(const std::string& folder, int64_t step, const StateDict& state) {
+  const std::vector<TensorFile> files = tensor_files(state);
+  const std::string values = encode_values(state.values());
+
+  file_io::create_folder(folder);
+  std::vector<std::unique_ptr<FileWriter>> writers;
+  for (const TensorFile& file : files) {
+    writers.push_back(std::make_unique<FileWriter>(folder + "/" + file.name, file.image.bytes));
+  }
+  FileWriter values_file(folder + "/" + kValuesFile, values.size());
+
+  Manifest manifest;
+  manifest.step = step;
+  manifest.torch_version = TORCH_VERSION;
+  manifest.duet_version = DUET_VERSION;
+  manifest.created = utc_now();
+  for (std::size_t i = 0; i < files.size(); ++i) write_tensors(files[i], *writers[i], manifest);
+  values_file.write(values.data(), values.size());
+  values_file.finish();
+  manifest.files.push_back({kValuesFile, values.size(), xxh3_hex(values.data(), values.size())});
+
+  const std::string text = encode_manifest(manifest);
+  FileWriter manifest_file(folder + "/" + kManifestFile, text.size());
+  manifest_file.write(text.data(), text.size());
+  manifest_file.finish();
+  file_io::sync_folder(folder);
+}
+
+namespace {
 
 // Hashes bytes [from, to) into one or two hashes.
 void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<char>& buffer, Xxh3& whole, Xxh3* own) {
@@ -100,11 +151,12 @@ void verify_file(const std::string& folder, const CheckpointFile& listed, std::v
   }
 }
 
-Manifest read_manifest_in(const std::string& folder) {
+}  // namespace
+
+Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;
   Manifest manifest = decode_manifest(file_io::read_text(path, kMaxText), path);
-  const fs::path name = fs::path(folder).has_filename() ? fs::path(folder) : fs::path(folder).parent_path();
-  const auto parsed = parse_folder_name(name.filename().string());
+  const auto parsed = parse_folder_name(name_of(folder));
   if (parsed && parsed->step != manifest.step) {
     refuse(path, c10::str("the manifest is that of step ", manifest.step));
   }
@@ -126,12 +178,14 @@ Manifest read_manifest_in(const std::string& folder) {
 }
 
 Manifest verify_folder(const std::string& folder) {
-  Manifest manifest = read_manifest_in(folder);
+  Manifest manifest = read_manifest(folder);
   std::map<std::string, std::vector<CheckpointTensor>> tensors;
   for (const CheckpointTensor& tensor : manifest.tensors) tensors[tensor.file].push_back(tensor);
   for (const CheckpointFile& file : manifest.files) verify_file(folder, file, tensors[file.name]);
   return manifest;
 }
+
+namespace {
 
 // What was read must be what was verified: the file may have changed in between.
 void check_tensor(const std::string& path, const std::string& name, const at::Tensor& tensor,
@@ -144,6 +198,8 @@ void check_tensor(const std::string& path, const std::string& name, const at::Te
                     expected.xxh3 == xxh3_hex(tensor.const_data_ptr(), tensor.nbytes());
   if (!same) refuse(path, "tensor '" + name + "' is not the one that the manifest lists");
 }
+
+}  // namespace
 
 StateDict load_folder(const std::string& folder) {
   const Manifest manifest = verify_folder(folder);
@@ -170,34 +226,4 @@ StateDict load_folder(const std::string& folder) {
   return state;
 }
 
-// Runs `call`; errors of the layers below become CheckpointErrors.
-template <class Call>
-auto as_checkpoint_error(Call call) {
-  try {
-    return call();
-  } catch (const IoError& error) {
-    throw CheckpointError(c10::str("[CheckpointStore] ", error.what(), "; use another checkpoint"));
-  } catch (const DataError& error) {
-    throw CheckpointError(error.what());
-  }
-}
-
-}  // namespace
-
-std::string CheckpointStore::find(const std::string& path) {
-  return as_checkpoint_error([&] { return find_folder(path); });
-}
-
-StateDict CheckpointStore::load(const std::string& path) {
-  return as_checkpoint_error([&] { return load_folder(find_folder(path)); });
-}
-
-Manifest CheckpointStore::verify(const std::string& path) {
-  return as_checkpoint_error([&] { return verify_folder(find_folder(path)); });
-}
-
-Manifest CheckpointStore::read_manifest(const std::string& path) {
-  return as_checkpoint_error([&] { return read_manifest_in(find_folder(path)); });
-}
-
-}  // namespace duet
+}  // namespace duet::checkpoint_format
