@@ -4,7 +4,7 @@
 #include "core/step_observer.h"
 #include "core/task.h"
 #include "distributed/communicator.h"
-#include "distributed/detail/buffer_broadcast.h"
+#include "distributed/detail/broadcast.h"
 #include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
 #include "distributed/distributed_options.h"

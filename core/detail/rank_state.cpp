@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "checkpoint/detail/checkpoint_format.h"
-#include "distributed/detail/gather_state.h"
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

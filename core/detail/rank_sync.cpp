@@ -9,7 +9,7 @@
 #include "core/detail/rank_state.h"
 #include "core/detail/same_data.h"
 #include "core/train_step.h"
-#include "distributed/detail/text_difference.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

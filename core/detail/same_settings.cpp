@@ -7,7 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/train_step.h"
-#include "distributed/detail/layout_hash.h"
+#include "distributed/detail/same_on_all_ranks.h"
 #include "distributed/detail/same_on_all_ranks.h"
 #include "optim/optimizers/optimizer_options.h"
 

@@ -1,4 +1,3 @@
-#include "distributed/detail/launch.h"
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 #include "base/detail/parse_number.h"
 #include "base/error.h"
+#include "distributed/detail/connect.h"
 
 namespace duet {
 

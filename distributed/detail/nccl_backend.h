@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -10,5 +11,9 @@ namespace duet {
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                     int world_size, at::Device device,
                                                     std::chrono::milliseconds timeout);
+
+// What tells this GPU from any other, on whatever machine and under whatever index: "GPU-" and its UUID, as nvidia-smi
+// -L shows it. Empty for another device, and where CUDA does not answer: whoever uses it next will hear why.
+std::string gpu_identity(c10::Device device);
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-#include "distributed/detail/heartbeat_age.h"
+#include "distributed/detail/peer_watch.h"
 #include <gtest/gtest.h>
 
 namespace duet {

@@ -1,4 +1,4 @@
-#include "distributed/detail/launch.h"
+#include "distributed/detail/connect.h"
 #include <map>
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-#include "distributed/detail/round.h"
+#include "distributed/detail/rendezvous.h"
 #include <algorithm>
 #include <future>
 #include <random>
