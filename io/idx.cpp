@@ -1,6 +1,5 @@
 #include "io/idx.h"
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -50,17 +49,21 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Reads up to `size` bytes and returns how many there were before the end of the file.
-  size_t read(uint8_t* target, size_t size) {
-    constexpr size_t kMost = size_t{1} << 28;  // gzread counts in int
-    size_t done = 0;
-    while (done < size) {
-      const int got = gzread(file_, target + done, static_cast<unsigned>(std::min(size - done, kMost)));
+  // Up to `size` bytes: fewer at the end of the file. Memory grows with the bytes that really come: a damaged header
+  // cannot ask for more.
+  Bytes read(uint64_t size) {
+    constexpr uint64_t kStep = uint64_t{1} << 20, kMost = uint64_t{1} << 28;  // gzread counts in int
+    Bytes bytes;
+    while (bytes.size() < size) {
+      const size_t done = bytes.size();
+      const uint64_t wanted = std::min({size - done, std::max<uint64_t>(kStep, done), kMost});
+      bytes.resize(done + static_cast<size_t>(wanted));
+      const int got = gzread(file_, bytes.data() + done, static_cast<unsigned>(wanted));
       check_stream();
+      bytes.resize(done + static_cast<size_t>(std::max(got, 0)));
       if (got <= 0) break;
-      done += static_cast<size_t>(got);
     }
-    return done;
+    return bytes;
   }
 
   // Whether the file holds the data as it is. Known after the first read.
@@ -89,45 +92,42 @@ struct Header {
   uint64_t bytes = 0;  // of the header itself
 };
 
-void read_type(const std::string& path, uint8_t code, Header& header) {
-  static constexpr std::array<std::pair<uint8_t, at::ScalarType>, 6> kTypes = {{{0x08, at::kByte},
-                                                                                {0x09, at::kChar},
-                                                                                {0x0B, at::kShort},
-                                                                                {0x0C, at::kInt},
-                                                                                {0x0D, at::kFloat},
-                                                                                {0x0E, at::kDouble}}};
-  const auto found =
-      std::find_if(kTypes.begin(), kTypes.end(), [code](const auto& type) { return type.first == code; });
-  if (found == kTypes.end()) {
-    fail(path, c10::str("found type code ", static_cast<int>(code),
-                        ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
+at::ScalarType type_of(const std::string& path, uint8_t code) {
+  switch (code) {
+    case 0x08: return at::kByte;
+    case 0x09: return at::kChar;
+    case 0x0B: return at::kShort;
+    case 0x0C: return at::kInt;
+    case 0x0D: return at::kFloat;
+    case 0x0E: return at::kDouble;
+    default: break;
   }
-  header.dtype = found->second;
-  header.item_bytes = c10::elementSize(header.dtype);
+  fail(path, c10::str("found type code ", static_cast<int>(code),
+                      ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
 }
 
 Header read_header(const std::string& path, Source& source) {
-  std::array<uint8_t, 4> magic{};
-  const size_t got = source.read(magic.data(), magic.size());
-  if (got < magic.size()) {
-    fail(path, c10::str("found ", got, " bytes, expected at least the 4 of the magic number; the file is truncated"));
+  const Bytes magic = source.read(4);
+  if (magic.size() < 4) {
+    fail(path, c10::str("found ", magic.size(),
+                        " bytes, expected at least the 4 of the magic number; the file is truncated"));
   }
   if (magic[0] != 0 || magic[1] != 0) {
     fail(path, c10::str("found first bytes ", static_cast<int>(magic[0]), " ", static_cast<int>(magic[1]),
                         ", expected 0 0; this is not an IDX file"));
   }
   Header header;
-  read_type(path, magic[2], header);
+  header.dtype = type_of(path, magic[2]);
+  header.item_bytes = c10::elementSize(header.dtype);
   const int dims = magic[3];
   if (dims < 1 || dims > kMaxDims) {
     fail(path, c10::str("found ", dims, " dimensions, expected 1 to ", kMaxDims, "; this is not an IDX file"));
   }
-  Bytes raw(static_cast<size_t>(dims) * 4);
-  header.bytes = magic.size() + raw.size();
-  const size_t dim_bytes = source.read(raw.data(), raw.size());
-  if (dim_bytes < raw.size()) {
-    fail(path, c10::str("found ", magic.size() + dim_bytes, " bytes, expected a header of ", header.bytes, " for ",
-                        dims, " dimensions; the file is truncated"));
+  const Bytes raw = source.read(4 * static_cast<uint64_t>(dims));
+  header.bytes = 4 + 4 * static_cast<uint64_t>(dims);
+  if (4 + raw.size() < header.bytes) {
+    fail(path, c10::str("found ", 4 + raw.size(), " bytes, expected a header of ", header.bytes, " for ", dims,
+                        " dimensions; the file is truncated"));
   }
   uint64_t count = 1, extent = header.item_bytes;  // extent: with 1 for each 0, which bounds the strides too
   for (int d = 0; d < dims; ++d) {
@@ -149,22 +149,13 @@ std::string expected_bytes(const Header& header) {
                   c10::Join("x", header.shape), " values of ", header.item_bytes, " bytes)");
 }
 
-// Memory grows with the bytes that really come: a damaged header cannot ask for more.
 Bytes read_payload(const std::string& path, Source& source, const Header& header) {
-  constexpr uint64_t kStep = uint64_t{1} << 20;
-  Bytes payload;
-  while (payload.size() < header.payload_bytes) {
-    const size_t done = payload.size();
-    const uint64_t step = std::max<uint64_t>(kStep, done);
-    payload.resize(done + static_cast<size_t>(std::min<uint64_t>(header.payload_bytes - done, step)));
-    const size_t got = source.read(payload.data() + done, payload.size() - done);
-    if (done + got < payload.size()) {
-      fail(path, c10::str("found ", header.bytes + done + got, " bytes, ", expected_bytes(header),
-                          "; the file is truncated, fetch or install it again"));
-    }
+  Bytes payload = source.read(header.payload_bytes);
+  if (payload.size() < header.payload_bytes) {
+    fail(path, c10::str("found ", header.bytes + payload.size(), " bytes, ", expected_bytes(header),
+                        "; the file is truncated, fetch or install it again"));
   }
-  uint8_t extra = 0;
-  if (source.read(&extra, 1) != 0) {
+  if (!source.read(1).empty()) {
     fail(path, c10::str("found more bytes than its header tells, ", expected_bytes(header),
                         "; the file is damaged, fetch or install it again"));
   }

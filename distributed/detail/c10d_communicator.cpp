@@ -213,10 +213,8 @@ std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) 
 }
 
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
-  if (root < 0 || root >= world_size()) {
-    throw ConfigError(
-        c10::str("[Communicator] broadcast from rank ", root, ", expected a rank from 0 to ", world_size() - 1));
-  }
+  require<ConfigError>(root >= 0 && root < world_size(), c10::str("[Communicator] broadcast from rank ", root,
+                                                                  ", expected a rank from 0 to ", world_size() - 1));
   auto all = gather_texts(kBroadcast, rank() == root ? bytes : std::string(), static_cast<double>(root));
   return std::move(all[static_cast<std::size_t>(root)]);
 }

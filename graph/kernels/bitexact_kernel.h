@@ -9,6 +9,19 @@
 
 namespace duet {
 
+// What decides how LibTorch's CPU kernels round: kernels that were compared under other settings may not be used.
+struct KernelSettings {
+  int threads = 0;
+  int precision = 0;               // of float products: a user may allow bfloat16 or TF32 in them
+  bool flushes_denormals = false;  // of the calling thread, which other threads need not share
+  bool operator==(const KernelSettings&) const = default;
+};
+KernelSettings kernel_settings();
+
+// Runs task(0) ... task(count - 1) and returns when all are done: on the threads that LibTorch computes with
+// (OpenMP's), or one after the other if this LibTorch has none. A task must not throw.
+void run_tasks(int64_t count, const std::function<void(int64_t)>& task);
+
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 struct BitexactKernel {
   std::function<void()> run;  // empty: ATen's own kernel is to run

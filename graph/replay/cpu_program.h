@@ -5,7 +5,6 @@
 #include <ATen/core/stack.h>
 #include "base/batch.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/kernel_settings.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
