@@ -5,6 +5,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <c10/util/StringUtil.h>
 
 namespace duet {
 
@@ -14,6 +15,12 @@ struct MalformedFile {
   std::string what;
   std::string way_out = "write or download the file again";
 };
+
+// Throws MalformedFile of the parts put together if `holds` is false.
+template <class... Parts>
+void expect_file(bool holds, const Parts&... what) {
+  if (!holds) throw MalformedFile{c10::str(what...)};
+}
 
 }  // namespace duet
 

@@ -25,6 +25,11 @@ constexpr int kMaxDims = 16;
   throw DataError(c10::str("[read_idx] file '", path, "': ", what));
 }
 
+template <class... Parts>
+void check(const std::string& path, bool holds, const Parts&... what) {
+  if (!holds) fail(path, c10::str(what...));
+}
+
 // `path`, or its twin with or without ".gz" if that is the one that exists.
 std::string existing_file(const std::string& path) {
   std::error_code ignored;
@@ -40,10 +45,8 @@ std::string existing_file(const std::string& path) {
 class Source {
  public:
   explicit Source(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
-    if (file_ == nullptr) {
-      fail(path, c10::str("found that it cannot be opened (", std::strerror(errno), "), expected a readable file; ",
-                          "check its permissions"));
-    }
+    check(path, file_ != nullptr, "found that it cannot be opened (", std::strerror(errno),
+          "), expected a readable file; ", "check its permissions");
   }
   ~Source() { gzclose_r(file_); }
   Source(const Source&) = delete;
@@ -108,36 +111,28 @@ at::ScalarType type_of(const std::string& path, uint8_t code) {
 
 Header read_header(const std::string& path, Source& source) {
   const Bytes magic = source.read(4);
-  if (magic.size() < 4) {
-    fail(path, c10::str("found ", magic.size(),
-                        " bytes, expected at least the 4 of the magic number; the file is truncated"));
-  }
-  if (magic[0] != 0 || magic[1] != 0) {
-    fail(path, c10::str("found first bytes ", static_cast<int>(magic[0]), " ", static_cast<int>(magic[1]),
-                        ", expected 0 0; this is not an IDX file"));
-  }
+  check(path, magic.size() == 4, "found ", magic.size(),
+        " bytes, expected at least the 4 of the magic number; the file is truncated");
+  check(path, magic[0] == 0 && magic[1] == 0, "found first bytes ", static_cast<int>(magic[0]), " ",
+        static_cast<int>(magic[1]), ", expected 0 0; this is not an IDX file");
   Header header;
   header.dtype = type_of(path, magic[2]);
   header.item_bytes = c10::elementSize(header.dtype);
   const int dims = magic[3];
-  if (dims < 1 || dims > kMaxDims) {
-    fail(path, c10::str("found ", dims, " dimensions, expected 1 to ", kMaxDims, "; this is not an IDX file"));
-  }
+  check(path, dims >= 1 && dims <= kMaxDims, "found ", dims, " dimensions, expected 1 to ", kMaxDims,
+        "; this is not an IDX file");
   const Bytes raw = source.read(4 * static_cast<uint64_t>(dims));
   header.bytes = 4 + 4 * static_cast<uint64_t>(dims);
-  if (4 + raw.size() < header.bytes) {
-    fail(path, c10::str("found ", 4 + raw.size(), " bytes, expected a header of ", header.bytes, " for ", dims,
-                        " dimensions; the file is truncated"));
-  }
+  check(path, 4 + raw.size() == header.bytes, "found ", 4 + raw.size(), " bytes, expected a header of ", header.bytes,
+        " for ", dims, " dimensions; the file is truncated");
   uint64_t count = 1, extent = header.item_bytes;  // extent: with 1 for each 0, which bounds the strides too
   for (int d = 0; d < dims; ++d) {
     const uint8_t* b = raw.data() + 4 * d;
     const uint64_t size = uint64_t{b[0]} << 24 | uint64_t{b[1]} << 16 | uint64_t{b[2]} << 8 | uint64_t{b[3]};
     header.shape.push_back(static_cast<int64_t>(size));
-    if (__builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent) || extent > uint64_t{INT64_MAX}) {
-      fail(path, c10::str("found dimensions up to ", c10::Join("x", header.shape),
-                          " that no memory can hold, expected real ones; the header is damaged"));
-    }
+    const bool overflows = __builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent);
+    check(path, !overflows && extent <= uint64_t{INT64_MAX}, "found dimensions up to ", c10::Join("x", header.shape),
+          " that no memory can hold, expected real ones; the header is damaged");
     count *= size;
   }
   header.payload_bytes = count * header.item_bytes;
@@ -151,14 +146,10 @@ std::string expected_bytes(const Header& header) {
 
 Bytes read_payload(const std::string& path, Source& source, const Header& header) {
   Bytes payload = source.read(header.payload_bytes);
-  if (payload.size() < header.payload_bytes) {
-    fail(path, c10::str("found ", header.bytes + payload.size(), " bytes, ", expected_bytes(header),
-                        "; the file is truncated, fetch or install it again"));
-  }
-  if (!source.read(1).empty()) {
-    fail(path, c10::str("found more bytes than its header tells, ", expected_bytes(header),
-                        "; the file is damaged, fetch or install it again"));
-  }
+  check(path, payload.size() == header.payload_bytes, "found ", header.bytes + payload.size(), " bytes, ",
+        expected_bytes(header), "; the file is truncated, fetch or install it again");
+  check(path, source.read(1).empty(), "found more bytes than its header tells, ", expected_bytes(header),
+        "; the file is damaged, fetch or install it again");
   return payload;
 }
 
@@ -180,10 +171,8 @@ at::Tensor read_idx(const std::string& path) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(file, error);
   // A plain file tells its length beforehand; a gzip one tells it while it is read.
-  if (!error && source.plain() && size != header.bytes + header.payload_bytes) {
-    fail(file, c10::str("found ", size, " bytes, ", expected_bytes(header),
-                        "; the file is truncated or damaged, fetch or install it again"));
-  }
+  check(file, error || !source.plain() || size == header.bytes + header.payload_bytes, "found ", size, " bytes, ",
+        expected_bytes(header), "; the file is truncated or damaged, fetch or install it again");
   auto payload = std::make_unique<Bytes>(read_payload(file, source, header));
   to_native(*payload, header.item_bytes);
   if (payload->empty()) return at::empty(header.shape, at::TensorOptions(header.dtype));

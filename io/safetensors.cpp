@@ -179,33 +179,26 @@ Entry parse_entry(const std::string& name, const json& value, uint64_t data_byte
   const json& type = field(value, "dtype", name);
   const auto* const dtype = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
                                          [&](const FileType& known) { return type == known.safetensors; });
-  if (dtype == std::end(kFileTypes)) {
-    throw MalformedFile{c10::str("tensor '", name, "' has dtype ",
-                                 type.dump(-1, ' ', true, json::error_handler_t::replace),
-                                 ", expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL")};
-  }
+  expect_file(dtype != std::end(kFileTypes), "tensor '", name, "' has dtype ",
+              type.dump(-1, ' ', true, json::error_handler_t::replace),
+              ", expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
   entry.dtype = dtype->type;
 
   const std::vector<uint64_t> shape = numbers(field(value, "shape", name), "shape", name);
   if (shape.size() > kMaxDims) throw MalformedFile{"tensor '" + name + "' has more than 64 dimensions"};
   for (const uint64_t extent : shape) {
-    if (extent > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      throw MalformedFile{"tensor '" + name + "': its shape is beyond any memory"};
-    }
+    expect_file(extent <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), "tensor '", name,
+                "': its shape is beyond any memory");
     entry.shape.push_back(static_cast<int64_t>(extent));
   }
 
   const std::vector<uint64_t> range = numbers(field(value, "data_offsets", name), "data_offsets", name);
-  if (range.size() != 2 || range[0] > range[1] || range[1] > data_bytes) {
-    throw MalformedFile{
-        c10::str("tensor '", name, "': data_offsets do not lie within the ", data_bytes, " data bytes")};
-  }
+  expect_file(range.size() == 2 && range[0] <= range[1] && range[1] <= data_bytes, "tensor '", name,
+              "': data_offsets do not lie within the ", data_bytes, " data bytes");
   entry.begin = range[0];
   entry.end = range[1];
-  if (entry.end - entry.begin != bytes_of(entry)) {
-    throw MalformedFile{c10::str("tensor '", name, "': data_offsets span ", entry.end - entry.begin,
-                                 " bytes but its shape and dtype take ", bytes_of(entry))};
-  }
+  expect_file(entry.end - entry.begin == bytes_of(entry), "tensor '", name, "': data_offsets span ",
+              entry.end - entry.begin, " bytes but its shape and dtype take ", bytes_of(entry));
   return entry;
 }
 
@@ -225,15 +218,11 @@ void check_coverage(const std::vector<Entry>& entries, uint64_t data_bytes) {
             [](const Entry* a, const Entry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
   uint64_t position = 0;
   for (const Entry* entry : order) {
-    if (entry->begin != position) {
-      throw MalformedFile{c10::str("tensor '", entry->name, "' starts at data byte ", entry->begin, ", expected ",
-                                   position, ": data must have neither holes nor overlaps")};
-    }
+    expect_file(entry->begin == position, "tensor '", entry->name, "' starts at data byte ", entry->begin,
+                ", expected ", position, ": data must have neither holes nor overlaps");
     position = entry->end;
   }
-  if (position != data_bytes) {
-    throw MalformedFile{c10::str("its tensors take ", position, " data bytes but the file has ", data_bytes)};
-  }
+  expect_file(position == data_bytes, "its tensors take ", position, " data bytes but the file has ", data_bytes);
 }
 
 // The checked header; `data_start` is where the data begins.
@@ -242,10 +231,8 @@ std::vector<Entry> read_header(const file_io::FileReader& file, uint64_t& data_s
   if (file.size() < sizeof length)
     throw MalformedFile{c10::str("it has ", file.size(), " bytes, expected at least 10")};
   file.read(0, &length, sizeof length);
-  if (length > kMaxHeader || length > file.size() - sizeof length) {
-    throw MalformedFile{c10::str("its header should have ", length, " bytes, more than ",
-                                 length > kMaxHeader ? "the 100 MB that the format allows" : "the file holds")};
-  }
+  expect_file(length <= kMaxHeader && length <= file.size() - sizeof length, "its header should have ", length,
+              " bytes, more than ", length > kMaxHeader ? "the 100 MB that the format allows" : "the file holds");
   std::string text(length, '\0');
   file.read(sizeof length, text.data(), length);
   if (text.empty() || text[0] != '{') throw MalformedFile{"its header does not start with '{'"};

@@ -49,8 +49,7 @@ class Fields {
 };
 
 std::string read_range(const file_io::FileReader& file, uint64_t offset, uint64_t bytes) {
-  if (offset > file.size() || bytes > file.size() - offset)
-    throw MalformedFile{"its ZIP directory points beyond its end"};
+  expect_file(offset <= file.size() && bytes <= file.size() - offset, "its ZIP directory points beyond its end");
   std::string text(bytes, '\0');
   file.read(offset, text.data(), bytes);
   return text;
@@ -134,28 +133,22 @@ Reader::Directory Reader::read_zip64(uint64_t end_record) const {
 }
 
 void Reader::read_entries(const Directory& directory) {
-  if (directory.bytes > kMaxDirectory || directory.count > kMaxEntries) {
-    throw MalformedFile{c10::str("its ZIP directory lists ", directory.count, " entries in ", directory.bytes,
-                                 " bytes, expected at most ", kMaxEntries, " in ", kMaxDirectory)};
-  }
+  expect_file(directory.bytes <= kMaxDirectory && directory.count <= kMaxEntries, "its ZIP directory lists ",
+              directory.count, " entries in ", directory.bytes, " bytes, expected at most ", kMaxEntries, " in ",
+              kMaxDirectory);
   const std::string text = read_range(file_, directory.offset, directory.bytes);
   Fields fields(text);
   uint64_t total = 0;
   while (!fields.empty()) {
     Entry entry = parse_entry(fields);
-    if (entry.bytes > file_.size() - total) {
-      throw MalformedFile{
-          c10::str("entry '", entry.name, "' should have ", entry.bytes, " bytes, more than the file holds")};
-    }
+    expect_file(entry.bytes <= file_.size() - total, "entry '", entry.name, "' should have ", entry.bytes,
+                " bytes, more than the file holds");
     total += entry.bytes;
-    if (!by_name_.emplace(entry.name, entries_.size()).second) {
-      throw MalformedFile{"it has two entries '" + entry.name + "'"};
-    }
+    expect_file(by_name_.emplace(entry.name, entries_.size()).second, "it has two entries '", entry.name, "'");
     entries_.push_back(std::move(entry));
   }
-  if (entries_.size() != directory.count) {
-    throw MalformedFile{c10::str("its ZIP directory holds ", entries_.size(), " entries, expected ", directory.count)};
-  }
+  expect_file(entries_.size() == directory.count, "its ZIP directory holds ", entries_.size(), " entries, expected ",
+              directory.count);
 }
 
 const Entry* Reader::find(const std::string& name) const {
@@ -173,13 +166,11 @@ void Reader::read(const Entry& entry, void* data) const {
   const bool is_header = fields.u32() == kLocalHeader;
   fields.text(22);
   const uint64_t name_bytes = fields.u16(), extra_bytes = fields.u16();
-  if (!is_header || read_range(file_, entry.header + kLocalBytes, name_bytes) != entry.name) {
-    throw MalformedFile{"entry '" + entry.name + "' is not where the ZIP directory says"};
-  }
+  expect_file(is_header && read_range(file_, entry.header + kLocalBytes, name_bytes) == entry.name, "entry '",
+              entry.name, "' is not where the ZIP directory says");
   uint64_t from = entry.header + kLocalBytes + name_bytes + extra_bytes;
-  if (from > file_.size() || entry.bytes > file_.size() - from) {
-    throw MalformedFile{"entry '" + entry.name + "' reaches beyond the end of the file"};
-  }
+  expect_file(from <= file_.size() && entry.bytes <= file_.size() - from, "entry '", entry.name,
+              "' reaches beyond the end of the file");
   auto* next = static_cast<unsigned char*>(data);
   uLong crc = ::crc32(0, nullptr, 0);
   for (uint64_t left = entry.bytes; left > 0;) {
@@ -190,8 +181,7 @@ void Reader::read(const Entry& entry, void* data) const {
     from += count;
     left -= count;
   }
-  if (crc != entry.crc)
-    throw MalformedFile{"entry '" + entry.name + "' changed after it was written (its CRC does not match)"};
+  expect_file(crc == entry.crc, "entry '", entry.name, "' changed after it was written (its CRC does not match)");
 }
 
 namespace {

@@ -122,9 +122,7 @@ void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<
 void verify_file(const std::string& folder, const CheckpointFile& listed, std::vector<CheckpointTensor> tensors) {
   const std::string path = folder + "/" + listed.name;
   const FileReader file(path);
-  if (file.size() != listed.bytes) {
-    refuse(path, c10::str("found ", file.size(), " bytes, expected ", listed.bytes));
-  }
+  check(path, file.size() == listed.bytes, "found ", file.size(), " bytes, expected ", listed.bytes);
   std::sort(tensors.begin(), tensors.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
   });
@@ -132,23 +130,20 @@ void verify_file(const std::string& folder, const CheckpointFile& listed, std::v
   Xxh3 whole;
   uint64_t position = 0;
   for (const CheckpointTensor& tensor : tensors) {
-    if (tensor.offset < position || tensor.offset > listed.bytes || tensor.bytes > listed.bytes - tensor.offset) {
-      refuse(path, "tensor '" + tensor.name + "' has no place of its own in the file");
-    }
+    check(path,
+          tensor.offset >= position && tensor.offset <= listed.bytes && tensor.bytes <= listed.bytes - tensor.offset,
+          "tensor '", tensor.name, "' has no place of its own in the file");
     const uint64_t end = tensor.offset + tensor.bytes;
     Xxh3 own;
     hash_range(file, position, tensor.offset, buffer, whole, nullptr);
     hash_range(file, tensor.offset, end, buffer, whole, &own);
-    if (own.hex() != tensor.xxh3) {
-      refuse(path, c10::str("tensor '", tensor.name, "' changed after it was saved (bytes ", tensor.offset, " to ", end,
-                            ")"));
-    }
+    check(path, own.hex() == tensor.xxh3, "tensor '", tensor.name, "' changed after it was saved (bytes ",
+          tensor.offset, " to ", end, ")");
     position = end;
   }
   hash_range(file, position, listed.bytes, buffer, whole, nullptr);
-  if (whole.hex() != listed.xxh3) {
-    refuse(path, tensors.empty() ? "the file changed after it was saved" : "its header changed after it was saved");
-  }
+  check(path, whole.hex() == listed.xxh3,
+        tensors.empty() ? "the file changed after it was saved" : "its header changed after it was saved");
 }
 
 }  // namespace
@@ -157,23 +152,17 @@ Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;
   Manifest manifest = decode_manifest(file_io::read_text(path, kMaxText), path);
   const auto parsed = parse_folder_name(name_of(folder));
-  if (parsed && parsed->step != manifest.step) {
-    refuse(path, c10::str("the manifest is that of step ", manifest.step));
-  }
+  check(path, !parsed || parsed->step == manifest.step, "the manifest is that of step ", manifest.step);
   // Exactly these: a manifest must not lead a reader to files elsewhere.
   std::vector<std::string> tensors, found;
   for (const CheckpointTensor& tensor : manifest.tensors) {
-    if (tensor.file != place_of(tensor.name).file) {
-      refuse(path,
-             "tensor '" + tensor.name + "' is in '" + tensor.file + "', expected '" + place_of(tensor.name).file + "'");
-    }
+    check(path, tensor.file == place_of(tensor.name).file, "tensor '", tensor.name, "' is in '", tensor.file,
+          "', expected '", place_of(tensor.name).file, "'");
     tensors.push_back(tensor.name);
   }
   for (const CheckpointFile& file : manifest.files) found.push_back(file.name);
   const std::vector<std::string> expected = files_for(tensors);
-  if (found != expected) {
-    refuse(path, c10::str("found the files ", c10::Join(", ", found), ", expected ", c10::Join(", ", expected)));
-  }
+  check(path, found == expected, "found the files ", c10::Join(", ", found), ", expected ", c10::Join(", ", expected));
   return manifest;
 }
 
@@ -191,12 +180,12 @@ namespace {
 void check_tensor(const std::string& path, const std::string& name, const at::Tensor& tensor,
                   const std::map<std::string, const CheckpointTensor*>& listed) {
   const auto found = listed.find(name);
-  if (found == listed.end()) refuse(path, "the manifest does not know tensor '" + name + "'");
+  check(path, found != listed.end(), "the manifest does not know tensor '", name, "'");
   const CheckpointTensor& expected = *found->second;
   const bool same = expected.dtype == safetensors_dtype(tensor.scalar_type()) &&
                     expected.shape == tensor.sizes().vec() &&
                     expected.xxh3 == xxh3_hex(tensor.const_data_ptr(), tensor.nbytes());
-  if (!same) refuse(path, "tensor '" + name + "' is not the one that the manifest lists");
+  check(path, same, "tensor '", name, "' is not the one that the manifest lists");
 }
 
 }  // namespace
@@ -216,12 +205,11 @@ StateDict load_folder(const std::string& folder) {
       state.set(*prefix + name, tensor);
     }
   }
-  if (state.tensors().size() != manifest.tensors.size()) refuse(folder, "tensors of the manifest are missing");
+  check(folder, state.tensors().size() == manifest.tensors.size(), "tensors of the manifest are missing");
 
   const std::string path = folder + "/" + kValuesFile;
   const std::string text = file_io::read_text(path, kMaxText);
-  const bool same = xxh3_hex(text.data(), text.size()) == manifest.files.back().xxh3;
-  if (!same) refuse(path, "the file changed while it was read");
+  check(path, xxh3_hex(text.data(), text.size()) == manifest.files.back().xxh3, "the file changed while it was read");
   for (const auto& [name, value] : decode_values(text, path)) state.set(name, value);
   return state;
 }

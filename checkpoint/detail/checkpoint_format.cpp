@@ -172,13 +172,12 @@ Manifest decode_manifest(const std::string& text, const std::string& path) {
   constexpr size_t kTail = kHashKey.size() + kHexDigits + kEnd.size();
   const size_t body = text.size() < kTail ? 0 : text.size() - kTail;
   const std::string tail = c10::str(kHashKey, xxh3_hex(text.data(), body), kEnd);
-  if (body == 0 || text.compare(body, kTail, tail) != 0) refuse(path, "the manifest does not match its own hash");
+  check(path, body > 0 && text.compare(body, kTail, tail) == 0, "the manifest does not match its own hash");
   try {
     const ordered_json json = ordered_json::parse(text);
     const auto format = whole<int64_t>(json.at("format"));
-    if (format != kFormat) {
-      refuse(path, c10::str("found format ", format, ", expected ", kFormat, "; read it with the duet that wrote it"));
-    }
+    check(path, format == kFormat, "found format ", format, ", expected ", kFormat,
+          "; read it with the duet that wrote it");
     return to_manifest(json);
   } catch (const ordered_json::exception& error) {
     refuse(path, c10::str("the manifest is not as expected: ", error.what()));

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include <c10/util/StringUtil.h>
 #include "checkpoint/checkpoint.h"
 
 // What lies in a checkpoint folder, and the texts of its JSON files.
@@ -12,6 +13,10 @@ namespace duet::checkpoint_format {
 
 // Throws CheckpointError: `what` is wrong with `path`.
 [[noreturn]] void refuse(const std::string& path, const std::string& what);
+template <class... Parts>
+void check(const std::string& path, bool holds, const Parts&... what) {
+  if (!holds) refuse(path, c10::str(what...));
+}
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kStateFile = "state.safetensors";
