@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -30,23 +31,6 @@ void try_to_remove(const std::string& path) {
     log_warning(c10::str("[CheckpointStore] ", error.what()));
   }
 }
-
-// The folder of this path, if there is one, goes at the end of the scope: it was renamed by then, or the save failed.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (fs::exists(path_, ignored)) try_to_remove(path_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // What lies in the folder; nothing if it does not exist.
 std::vector<std::string> names_in(const std::string& folder) {
@@ -153,9 +137,13 @@ std::string CheckpointStore::save(int64_t step, const StateDict& state, const st
     file_io::create_folder(root_);
     const file_io::FolderLock lock(root_);
     clean_up();
-    const TemporaryFolder folder(target + ".tmp." + file_io::random_id());
-    write_folder(folder.path(), step, state);
-    commit(folder.path(), target, root_);
+    const std::string folder = target + ".tmp." + file_io::random_id();
+    const auto leave_none = c10::make_scope_exit([&] {  // it was renamed by then, or the save failed
+      std::error_code ignored;
+      if (fs::exists(folder, ignored)) try_to_remove(folder);
+    });
+    write_folder(folder, step, state);
+    commit(folder, target, root_);
 
     good_.insert(name);
     std::set<std::string> kept = {name};

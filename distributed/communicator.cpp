@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/error_text.h"
 #include "base/detail/tensor_compare.h"
@@ -196,24 +197,9 @@ void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
   }
 }
 
-namespace {
-
-// What rank 0 does alone, such as writing a large checkpoint, may take longer than a step.
-class Patience {
- public:
-  explicit Patience(Communicator& ranks) : ranks_(ranks) { ranks_.set_patient(true); }
-  ~Patience() { ranks_.set_patient(false); }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
-
- private:
-  Communicator& ranks_;
-};
-
-}  // namespace
-
 void run_on_main(Communicator& ranks, const std::function<void()>& call) {
-  const Patience patience(ranks);
+  ranks.set_patient(true);  // such as for writing a large checkpoint
+  const auto impatient = c10::make_scope_exit([&] { ranks.set_patient(false); });
   run_on_all_ranks(ranks, [&] {
     if (ranks.is_main()) call();
   });

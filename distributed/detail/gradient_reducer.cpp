@@ -31,6 +31,7 @@ struct GradientReducer::Entry {
 struct GradientReducer::Bucket {
   at::Tensor flat;
   std::vector<std::size_t> entries;
+  int64_t bytes = 0;
   std::size_t waiting = 0;  // entries that are not ready
 };
 
@@ -94,22 +95,17 @@ void GradientReducer::begin() {
 void GradientReducer::make_buckets() {
   buckets_.clear();
   std::map<at::ScalarType, std::size_t> open;  // the bucket that each dtype fills
-  std::vector<int64_t> bytes;
   for (std::size_t i = entries_.size(); i-- > 0;) {
     Entry& entry = entries_[i];
     entry.view = at::Tensor();
     if (!entry.parameter.requires_grad()) continue;
     const auto [slot, is_new] = open.try_emplace(entry.parameter.scalar_type(), buckets_.size());
     const int64_t limit = slot->second == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
-    const bool is_full = !is_new && bytes[slot->second] >= limit;
-    if (is_full) slot->second = buckets_.size();
-    if (is_new || is_full) {
-      buckets_.emplace_back();
-      bytes.push_back(0);
-    }
+    if (!is_new && buckets_[slot->second].bytes >= limit) slot->second = buckets_.size();
+    if (slot->second == buckets_.size()) buckets_.emplace_back();
     entry.bucket = slot->second;
     buckets_[entry.bucket].entries.push_back(i);
-    bytes[entry.bucket] += static_cast<int64_t>(entry.parameter.nbytes());
+    buckets_[entry.bucket].bytes += static_cast<int64_t>(entry.parameter.nbytes());
   }
   place_buckets();
   check_same_buckets();
@@ -174,18 +170,6 @@ void GradientReducer::add_hooks() {
   }
 }
 
-int64_t GradientReducer::gradient_bytes() const {
-  int64_t bytes = 0;
-  for (const Entry& entry : entries_)
-    bytes += entry.parameter.requires_grad() ? static_cast<int64_t>(entry.parameter.nbytes()) : 0;
-  return bytes;
-}
-
-void GradientReducer::arm() {
-  has_batch_ = true;
-  armed_ = true;
-}
-
 // Only a backward tells how often it comes here: what is not known yet is taken at its end, so the first one starts
 // nothing.
 void GradientReducer::touched(std::size_t index) {
@@ -231,8 +215,7 @@ void GradientReducer::start_full_buckets() {
 }
 
 void GradientReducer::finish() {
-  armed_ = false;
-  const bool has_batch = std::exchange(has_batch_, false);
+  const bool has_batch = std::exchange(armed_, false);
   const at::NoGradGuard no_grad;
   fill_missing(has_batch);
   for (Entry& entry : entries_) entry.usual = std::max(entry.usual, entry.touches);

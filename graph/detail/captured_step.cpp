@@ -27,34 +27,32 @@ at::Tensor span_of(const at::Tensor& tensor) {
   return tensor.detach().as_strided({elements}, {1});
 }
 
-}  // namespace
-
-void StaticInputs::copy_to(const MicroBatches& micro_batches) const {
+// Calls visit(own, other) for each tensor of the two, which have the same layout.
+template <class Visit>
+void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit visit) {
   const at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < micro_batches.batches.size(); ++b) {
-    const NamedTensors& from = micro_batches_.batches[b].items();
-    const NamedTensors& to = micro_batches.batches[b].items();
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      if (from[i].second.is_non_overlapping_and_dense()) to[i].second.detach().copy_(from[i].second);
-    }
+  for (std::size_t b = 0; b < own.batches.size(); ++b) {
+    const NamedTensors& left = own.batches[b].items();
+    for (std::size_t i = 0; i < left.size(); ++i) visit(left[i].second, others.batches[b].items()[i].second);
   }
 }
 
+}  // namespace
+
+void StaticInputs::copy_to(const MicroBatches& micro_batches) const {
+  for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& own, const at::Tensor& batch) {
+    if (own.is_non_overlapping_and_dense()) batch.detach().copy_(own);
+  });
+}
+
 void StaticInputs::fill(const MicroBatches& micro_batches) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < micro_batches.batches.size(); ++b) {
-    const NamedTensors& from = micro_batches.batches[b].items();
-    const NamedTensors& to = micro_batches_.batches[b].items();
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      const at::Tensor& source = from[i].second;
-      const at::Tensor& target = to[i].second;
-      if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
-        std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
-      } else {
-        span_of(target).copy_(span_of(source), /*non_blocking=*/true);
-      }
+  for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& target, const at::Tensor& source) {
+    if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
+      std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
+    } else {
+      span_of(target).copy_(span_of(source), /*non_blocking=*/true);
     }
-  }
+  });
 }
 
 int64_t StaticInputs::bytes() const {
@@ -86,7 +84,7 @@ class RecordingObserver : public StepObserver {
     if (!inner_.splits()) return;
     std::vector<const void*> addresses;
     for (const auto& parameter : view.parameters) addresses.push_back(address(parameter.second.grad()));
-    recorder_.mark_split(point);
+    recorder_.add_split(point);
     recorder_.pause();
     call();
     recorder_.resume();

@@ -90,15 +90,6 @@ void compute_as_aten(const GemmTensors& t) {
   if (t.after.defined()) out.add_(t.after);
 }
 
-GemmTensors trial_tensors(const GemmTensors& like, TrialNumbers numbers, uint64_t round) {
-  uint64_t seed = 5 * round;
-  const auto trial = [&](const at::Tensor& tensor) {
-    ++seed;
-    return tensor.defined() ? trial_tensor(tensor, numbers, seed) : tensor;
-  };
-  return {trial(like.a), trial(like.b), trial(like.out), trial(like.before), trial(like.after)};
-}
-
 // The same gemm on the same numbers, with memory of its own for the result.
 struct Trial {
   GemmTensors theirs, ours;
@@ -115,7 +106,12 @@ void zero_most_rows(const at::Tensor& a) {
 }
 
 Trial make_trial(const GemmTensors& like, TrialNumbers numbers, uint64_t round) {
-  const GemmTensors theirs = trial_tensors(like, numbers, round);
+  uint64_t seed = 5 * round;
+  const auto trial = [&](const at::Tensor& tensor) {
+    ++seed;
+    return tensor.defined() ? trial_tensor(tensor, numbers, seed) : tensor;
+  };
+  const GemmTensors theirs{trial(like.a), trial(like.b), trial(like.out), trial(like.before), trial(like.after)};
   if (numbers == TrialNumbers::kTiny) zero_most_rows(theirs.a);
   GemmTensors ours = theirs;
   ours.out = trial_tensor(like.out, numbers, round);

@@ -172,7 +172,7 @@ TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
   {
     OpRecorder recorder({});
     between = x * 2;
-    recorder.mark_split(SplitPoint::kAfterBackward);
+    recorder.add_split(SplitPoint::kAfterBackward);
     y.add_(between + 1);
     result = y.sum();
     (x * 3).exp();  // nobody reads it
