@@ -6,7 +6,7 @@
 #include <vector>
 
 // Python pickles as torch.save writes them. Reading one runs no code: it builds plain data, and a class or function
-// that is not on the list in pickle_globals.cpp ends it. Private to core.
+// that is not on the list in pickle_globals.cpp ends it.
 namespace duet::pickle {
 
 enum class Kind : uint8_t {

@@ -15,8 +15,7 @@ struct CommunicatorTimeouts {
   std::chrono::milliseconds running{std::chrono::minutes(2)};
 };
 
-// Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device. Private to
-// distributed/.
+// Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device.
 class C10dCommunicator : public Communicator {
  public:
   // `watch` may be null: then errors name no rank.

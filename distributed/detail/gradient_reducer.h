@@ -18,7 +18,7 @@ namespace duet {
 // It is plain code over tensors and operators: what eager mode runs, graph mode records.
 class GradientReducer {
  public:
-  // The parameters are the same on all ranks (same_model.h).
+  // The parameters are the same on all ranks (make_same_model).
   GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
                   const DistributedOptions& options);
   ~GradientReducer();

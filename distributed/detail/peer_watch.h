@@ -33,7 +33,7 @@ class HeartbeatAge {
 // Knows what the other ranks do, through a store that outlives the group's collectives. A thread writes this rank's
 // heartbeat there several times a second, with its place in the loop, and reads whether the group has failed: the first
 // rank that finds out why it cannot go on writes that, and all others adopt it, so that nobody blames a rank that only
-// ended because of another. Private to distributed/.
+// ended because of another.
 class PeerWatch {
  public:
   // `store` is used by nobody else: it may hang when the process that holds it is stopped. `holder` is the rank that

@@ -22,7 +22,7 @@ struct Participant {
 //
 // Throws on every rank: ConfigError if two say they are the same, differ in their world size or kind of device, or
 // share a GPU; an error of the type of the failure if one has failed; PeerError naming the missing ones if some do not
-// come in time. Private to distributed/.
+// come in time.
 std::string rendezvous(const Launch& launch, const Participant& self, const c10::intrusive_ptr<c10d::Store>& store,
                        std::chrono::milliseconds timeout);
 

@@ -22,7 +22,7 @@ struct RankDifference {
 // Of the texts of all ranks. Nothing if they are the same.
 std::optional<RankDifference> first_difference(const std::vector<std::string>& all);
 
-// Gathers the texts of all ranks; throws E(error(difference)) on all of them unless they are the same. Private to duet.
+// Gathers the texts of all ranks; throws E(error(difference)) on all of them unless they are the same.
 template <class E, class Text>
 void check_same_on_all_ranks(Communicator& ranks, const std::string& own, const Text& error) {
   if (const auto difference = first_difference(ranks.all_gather(own))) throw E(error(*difference));

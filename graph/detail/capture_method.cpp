@@ -34,13 +34,11 @@ class CpuStep : public CapturedStep {
     for (const auto& parameter : step.parameters()) add(parameter.second.grad());
     program_ = std::make_unique<CpuProgram>(CpuProgramBuilder(recording, results).build(fuse_));
 
-    const auto replayed = [&](const at::Tensor& tensor) {
-      return tensor.defined() ? program_->tensor(tensor) : tensor;
-    };
-    output_.loss = replayed(recorded.loss);
-    output_.grad_norm = replayed(recorded.grad_norm);
-    for (const auto& [name, tensor] : recorded.log) output_.log.emplace_back(name, replayed(tensor));
-    for (const auto& parameter : step.parameters()) gradients_.push_back(replayed(parameter.second.grad()));
+    output_ = mapped(recorded, [this](const at::Tensor& tensor) { return program_->tensor(tensor); });
+    for (const auto& parameter : step.parameters()) {
+      const at::Tensor& gradient = parameter.second.grad();
+      gradients_.push_back(gradient.defined() ? program_->tensor(gradient) : gradient);
+    }
   }
 
   void run_segment(std::size_t segment) override { program_->run(segment); }

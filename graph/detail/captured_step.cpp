@@ -104,10 +104,7 @@ class RecordingObserver : public StepObserver {
 StepResult copy_of(const StepResult& result) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto copy = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; };
-  StepResult copied{copy(result.loss), {}, copy(result.grad_norm)};
-  for (const auto& [name, tensor] : result.log) copied.log.emplace_back(name, copy(tensor));
-  return copied;
+  return mapped(result, [](const at::Tensor& tensor) { return tensor.clone(); });
 }
 
 // Why a step may not be replayed that gave one of TrainStep's tensors other memory; empty if none did.

@@ -24,6 +24,15 @@ class StaticInputs {
   MicroBatches micro_batches_;
 };
 
+// `result` with map(tensor) in the place of each tensor that it has.
+template <class Map>
+StepResult mapped(const StepResult& result, Map map) {
+  const auto of = [&map](const at::Tensor& tensor) { return tensor.defined() ? map(tensor) : tensor; };
+  StepResult made{of(result.loss), {}, of(result.grad_norm)};
+  for (const auto& [name, tensor] : result.log) made.log.emplace_back(name, of(tensor));
+  return made;
+}
+
 // One step captured for one signature: static inputs, segments of kernels with split points between them, and the
 // tensors that its results and gradients lie in. What a segment is differs: see CpuStep and CudaStep.
 class CapturedStep {

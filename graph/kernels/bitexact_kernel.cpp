@@ -1,4 +1,5 @@
 #include "graph/kernels/bitexact_kernel.h"
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <ATen/Context.h>
@@ -74,9 +75,8 @@ bool OpCall::writes(const at::Tensor& tensor) const {
   const auto& schema = op.schema().arguments();
   const std::vector<std::size_t> hidden = hidden_writes(op);
   for (std::size_t i = 0; i < arguments.size() && i < schema.size(); ++i) {
-    bool written = schema[i].alias_info() != nullptr && schema[i].alias_info()->isWrite();
-    for (const std::size_t position : hidden) written = written || position == i;
-    if (!written) continue;
+    const bool is_hidden = std::find(hidden.begin(), hidden.end(), i) != hidden.end();
+    if (!is_hidden && !duet::writes(schema[i])) continue;
     if (arguments[i].isTensor() && same_memory(arguments[i].toTensor())) return true;
     if (!arguments[i].isTensorList()) continue;
     for (const c10::IValue& item : arguments[i].toListRef()) {

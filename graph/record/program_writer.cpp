@@ -12,10 +12,6 @@ namespace {
 
 using Slot = StepProgram::Slot;
 
-bool writes(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 void append_tensors(const c10::IValue& argument, std::vector<at::Tensor>& tensors) {
   if (argument.isTensor() && argument.toTensor().defined()) {
     tensors.push_back(argument.toTensor());

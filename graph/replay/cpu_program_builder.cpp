@@ -38,15 +38,14 @@ bool is_out_variant_of(const c10::FunctionSchema& candidate, const c10::Function
     if (arguments[i].alias_info() != nullptr) return false;
   }
   for (std::size_t i = inputs; i < arguments.size(); ++i) {
-    const bool written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
-    if (!written || arguments[i].type()->kind() != c10::TypeKind::TensorType) return false;
+    if (!writes(arguments[i]) || arguments[i].type()->kind() != c10::TypeKind::TensorType) return false;
   }
   return true;
 }
 
-// The overload of `op` that writes into given tensors, if the backend has a kernel of its own for it: the same
+// The overload of `op` that writes into given tensors, if the CPU has a kernel of its own for it: the same
 // arguments, then one output per result. Generated overloads, which compute and copy, do not count.
-std::optional<c10::OperatorHandle> find_out_variant(const c10::OperatorHandle& op, c10::DispatchKey backend) {
+std::optional<c10::OperatorHandle> find_out_variant(const c10::OperatorHandle& op) {
   for (const auto& result : op.schema().returns()) {
     if (result.type()->kind() != c10::TypeKind::TensorType || result.alias_info() != nullptr) return std::nullopt;
   }
@@ -54,7 +53,7 @@ std::optional<c10::OperatorHandle> find_out_variant(const c10::OperatorHandle& o
   for (const c10::OperatorName& name : overloads_of(op.schema().name())) {
     const auto candidate = c10::Dispatcher::singleton().findSchema(name);
     if (!candidate || !candidate->hasSchema() || !is_out_variant_of(candidate->schema(), op.schema())) continue;
-    if (candidate->hasKernelForDispatchKey(backend)) return candidate;
+    if (candidate->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return candidate;
   }
   return std::nullopt;
 }
@@ -142,7 +141,7 @@ Kind CpuProgramBuilder::kind_of(std::size_t index) const {
   });
   if (fresh == 0) return Kind::kInPlace;
   const bool plain = op.written.empty() && fresh == results && results == op.results.size() && !resizes;
-  return plain && find_out_variant(op.handle, c10::DispatchKey::CPU) ? Kind::kOut : Kind::kRebind;
+  return plain && find_out_variant(op.handle) ? Kind::kOut : Kind::kRebind;
 }
 
 void CpuProgramBuilder::find_lifetimes() {
@@ -221,7 +220,7 @@ void CpuProgramBuilder::compile(std::size_t index) {
   Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, {}};
   for (const Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
   if (instruction.kind == Kind::kOut) {
-    instruction.op = *find_out_variant(op.handle, c10::DispatchKey::CPU);
+    instruction.op = *find_out_variant(op.handle);
     for (const Slot& slot : op.results) instruction.arguments.push_back(argument_of(slot));
   } else if (instruction.kind == Kind::kRebind) {
     instruction.rebinds = rebinds_of(index);
