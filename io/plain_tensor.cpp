@@ -3,10 +3,20 @@
 #include <iterator>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "io/file_io.h"
 
 namespace duet {
+
+bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
 
 const FileType* file_type(at::ScalarType type) {
   const auto* const found =

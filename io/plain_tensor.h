@@ -18,6 +18,9 @@ inline constexpr FileType kFileTypes[] = {
     {at::kShort, "I16", "ShortStorage", "int16"},     {at::kChar, "I8", "CharStorage", "int8"},
     {at::kByte, "U8", "ByteStorage", "uint8"},        {at::kBool, "BOOL", "BoolStorage", "bool"}};
 
+// What names and texts in files have to be.
+bool is_utf8(const std::string& text);
+
 // Null if files cannot hold it.
 const FileType* file_type(at::ScalarType type);
 

@@ -7,7 +7,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/strides.h>
-#include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/plain_tensor.h"
@@ -120,11 +119,8 @@ class DictWriter {
 };
 
 void check_text(const std::string& text) {
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-  } catch (const nlohmann::json::exception&) {
-    throw DataError(c10::str("[pt] a name or text is not UTF-8, as Python's texts are: '", text, "'; rename it"));
-  }
+  require<DataError>(is_utf8(text),
+                     c10::str("[pt] a name or text is not UTF-8, as Python's texts are: '", text, "'; rename it"));
   require<DataError>(text.size() <= std::numeric_limits<uint32_t>::max(), "[pt] a text exceeds 4 GiB; leave it out");
 }
 

@@ -28,11 +28,9 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 
 // JSON text of a string; DataError if it is not UTF-8, which JSON demands.
 std::string quoted(const std::string& text) {
-  try {
-    return json(text).dump();
-  } catch (const json::exception&) {
-    throw DataError(c10::str("[safetensors] a name or metadata text is not UTF-8: '", text, "'; rename it"));
-  }
+  require<DataError>(is_utf8(text),
+                     c10::str("[safetensors] a name or metadata text is not UTF-8: '", text, "'; rename it"));
+  return json(text).dump();
 }
 
 std::string metadata_entry(const std::map<std::string, std::string>& metadata) {

@@ -5,11 +5,14 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <regex>
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/parse_number.h"
 #include "base/detail/xxh3.h"
 #include "base/error.h"
+#include "io/plain_tensor.h"
 
 namespace duet::checkpoint_format {
 
@@ -63,15 +66,6 @@ Manifest to_manifest(const ordered_json& json) {
   }
   for (const ordered_json& tensor : json.at("tensors")) manifest.tensors.push_back(to_tensor(tensor));
   return manifest;
-}
-
-// What is left of "step-" in a folder's name: digits, without leading zeros so that a number has one name.
-std::optional<int64_t> parse_step(std::string_view digits) {
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  const bool canonical = digits.size() == 1 || (!digits.empty() && digits[0] != '0');
-  if (error != std::errc() || end != digits.data() + digits.size() || step < 0 || !canonical) return std::nullopt;
-  return step;
 }
 
 constexpr std::string_view kModelPrefix = "model.";
@@ -131,24 +125,15 @@ std::vector<std::string> files_for(const std::vector<std::string>& tensors) {
 }
 
 std::optional<FolderName> parse_folder_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "step-";
-  constexpr size_t kSuffix = 5 + kHexDigits;  // ".tmp." and an id
-  std::string_view rest = name;
-  if (rest.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
-  rest.remove_prefix(kPrefix.size());
-
-  auto kind = FolderName::Kind::kComplete;
-  const size_t dot = rest.find('.');
-  if (dot != std::string_view::npos) {
-    const std::string_view suffix = rest.substr(dot);
-    const bool temporary = suffix.substr(0, 5) == ".tmp.", aside = suffix.substr(0, 5) == ".old.";
-    if (suffix.size() != kSuffix || !(temporary || aside)) return std::nullopt;
-    kind = temporary ? FolderName::Kind::kTemporary : FolderName::Kind::kAside;
-    rest = rest.substr(0, dot);
-  }
-  const auto step = parse_step(rest);
+  // Without leading zeros, so that a number has one name.
+  static const std::regex pattern(R"(step-(0|[1-9]\d*)(\.(tmp|old)\.[^]{32})?)");
+  constexpr size_t kLongest = 80;
+  std::smatch parts;
+  if (name.size() > kLongest || !std::regex_match(name, parts, pattern)) return std::nullopt;
+  const auto step = parse_number<int64_t>(parts.str(1));
   if (!step) return std::nullopt;
-  return FolderName{*step, kind};
+  if (!parts[2].matched) return FolderName{*step, FolderName::Kind::kComplete};
+  return FolderName{*step, parts.str(3) == "tmp" ? FolderName::Kind::kTemporary : FolderName::Kind::kAside};
 }
 
 std::string encode_manifest(const Manifest& manifest) {
@@ -215,15 +200,6 @@ std::string bytes_of(const std::string& hex) {
     bytes += static_cast<char>(parse_hex<unsigned char>(std::string_view(hex).substr(i, 2)));
   }
   return bytes;
-}
-
-bool is_utf8(const std::string& text) {
-  try {
-    static_cast<void>(json(text).dump());
-    return true;
-  } catch (const json::exception&) {
-    return false;
-  }
 }
 
 json to_json(const StateValue& value) {
