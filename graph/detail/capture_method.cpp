@@ -1,6 +1,6 @@
 #include "graph/detail/capture_method.h"
 #include "graph/cuda/cuda_step.h"
-#include "graph/replay/cpu_program_builder.h"
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
 
@@ -32,7 +32,7 @@ class CpuStep : public CapturedStep {
     add(recorded.grad_norm);
     for (const auto& item : recorded.log) add(item.second);
     for (const auto& parameter : step.parameters()) add(parameter.second.grad());
-    program_ = std::make_unique<CpuProgram>(CpuProgramBuilder(recording, results).build(fuse_));
+    program_ = std::make_unique<CpuProgram>(compile_program(recording, results, fuse_));
 
     output_ = mapped(recorded, [this](const at::Tensor& tensor) { return program_->tensor(tensor); });
     for (const auto& parameter : step.parameters()) {

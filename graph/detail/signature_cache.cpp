@@ -59,12 +59,6 @@ void SignatureEntry::drop() {
   eager_steps = 0;
 }
 
-std::size_t SignatureCache::KeyHash::operator()(const Key& key) const {
-  std::size_t hash = key.size();
-  for (const int64_t value : key) hash = hash * 0x9E3779B97F4A7C15ULL + static_cast<std::size_t>(value);
-  return hash;
-}
-
 SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& micro_batches) {
   key_.clear();
   append_inputs_key(micro_batches, key_);

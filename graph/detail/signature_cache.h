@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 #include "core/train_step.h"
 #include "graph/detail/captured_step.h"
@@ -89,16 +89,13 @@ class SignatureCache {
 
  private:
   using Key = std::vector<int64_t>;
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
 
   void warn_of_changing_keys() const;
   void forget_oldest();
   int64_t bytes() const;
 
   int64_t byte_budget_, verify_interval_;
-  std::unordered_map<Key, std::unique_ptr<SignatureEntry>, KeyHash> entries_;
+  std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory

@@ -1,4 +1,3 @@
-#include "graph/kernels/bitexact_gelu_tanh.h"
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -44,17 +43,8 @@ const float* floats(const at::Tensor& tensor) { return static_cast<const float*>
 
 float* writable(const at::Tensor& tensor) { return static_cast<float*>(tensor.mutable_data_ptr()); }
 
-bool gives_the_bits(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& grad) {
-  const at::Tensor tanh = at::empty_like(x);
-  const at::Tensor y = at::empty_like(x);
-  const at::Tensor grad_x = at::empty_like(x);
-  run_gelu_forward(kernels, x, tanh, y);
-  run_gelu_backward(kernels, grad, x, tanh, grad_x);
-  return same_bits(y, at::gelu(x, "tanh")) && same_bits(grad_x, at::gelu_backward(grad, x, "tanh"));
-}
-
-}  // namespace
-
+// Run like ATen's: what a thread computes is a range of its own, and how the last elements of a range are rounded
+// depends on where it ends.
 void run_gelu_forward(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& tanh, const at::Tensor& y) {
   for_each_range(x.numel(), forward_grain(x.numel()), [&](int64_t begin, int64_t end) {
     kernels.forward(floats(x) + begin, writable(tanh) + begin, writable(y) + begin, end - begin);
@@ -68,6 +58,17 @@ void run_gelu_backward(const GeluKernels& kernels, const at::Tensor& grad, const
                      end - begin);
   });
 }
+
+bool gives_the_bits(const GeluKernels& kernels, const at::Tensor& x, const at::Tensor& grad) {
+  const at::Tensor tanh = at::empty_like(x);
+  const at::Tensor y = at::empty_like(x);
+  const at::Tensor grad_x = at::empty_like(x);
+  run_gelu_forward(kernels, x, tanh, y);
+  run_gelu_backward(kernels, grad, x, tanh, grad_x);
+  return same_bits(y, at::gelu(x, "tanh")) && same_bits(grad_x, at::gelu_backward(grad, x, "tanh"));
+}
+
+}  // namespace
 
 bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
   if (kernels.forward == nullptr || kernels.backward == nullptr) return false;

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include "graph/kernels/fast_kernels.h"
 
 namespace duet {
 
@@ -55,6 +56,10 @@ BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls);
 // mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
 // and is faster: both are tried once per shape.
 void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
+// Whether `kernels` give the bits of this LibTorch's gelu(tanh) and its backward, with the present number of threads:
+// on plain, huge, tiny and special numbers, in all lengths up to some vectors and in some that several threads share.
+bool gelu_kernels_are_bitexact(const GeluKernels& kernels);
 
 // gelu(tanh) and its backward: the tanh of the first is kept for the second.
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels);

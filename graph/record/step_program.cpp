@@ -5,26 +5,6 @@
 
 namespace duet {
 
-namespace {
-
-std::size_t place_hash(int storage, const at::Tensor& tensor) {
-  std::size_t hash = static_cast<std::size_t>(storage) * 1000003 + static_cast<std::size_t>(tensor.storage_offset());
-  const auto mix = [&hash](int64_t value) { hash = hash * 1000003 ^ static_cast<std::size_t>(value); };
-  mix(static_cast<int64_t>(tensor.scalar_type()));
-  for (const int64_t size : tensor.sizes()) mix(size);
-  for (const int64_t stride : tensor.strides()) mix(stride);
-  return hash;
-}
-
-bool same_place(const ValueTable::Value& value, int storage, const at::Tensor& tensor) {
-  const bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  const bool value_wrapped = value.original.defined() && value.original.unsafeGetTensorImpl()->is_wrapped_number();
-  return value.storage == storage && value.offset == tensor.storage_offset() && value.dtype == tensor.scalar_type() &&
-         tensor.sizes() == value.sizes && tensor.strides() == value.strides && wrapped == value_wrapped;
-}
-
-}  // namespace
-
 int ValueTable::find_storage(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage()) return -1;
   const auto known = storage_index_.find(tensor.storage().unsafeGetStorageImpl());
@@ -47,14 +27,17 @@ int ValueTable::add_storage(const at::Tensor& tensor, int producer) {
   return entry->second;
 }
 
+ValueTable::Place ValueTable::place_of(int storage, const at::Tensor& tensor) {
+  const bool is_wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  return {storage,          tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
+          is_wrapped_number};
+}
+
 int ValueTable::find(const at::Tensor& tensor) const {
   const int storage = find_storage(tensor);
   if (storage < 0) return -1;
-  const auto [begin, end] = value_index_.equal_range(place_hash(storage, tensor));
-  for (auto it = begin; it != end; ++it) {
-    if (same_place(values_[it->second], storage, tensor)) return it->second;
-  }
-  return -1;
+  const auto known = value_index_.find(place_of(storage, tensor));
+  return known == value_index_.end() ? -1 : known->second;
 }
 
 int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
@@ -63,7 +46,7 @@ int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
   Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), {}};
   if (keep) value.original = tensor;
   const int index = static_cast<int>(values_.size());
-  value_index_.emplace(place_hash(storage, tensor), index);
+  value_index_.emplace(place_of(storage, tensor), index);
   values_.push_back(std::move(value));
   return index;
 }

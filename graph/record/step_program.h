@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 #include <ATen/core/Generator.h>
@@ -58,10 +60,14 @@ class ValueTable {
   bool made_by(std::size_t op, int value) const { return storage_of(value).producer == static_cast<int>(op); }
 
  private:
+  // Storage, offset, sizes, strides, dtype, whether it is a wrapped number.
+  using Place = std::tuple<int, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType, bool>;
+  static Place place_of(int storage, const at::Tensor& tensor);
+
   std::vector<Storage> storages_;
   std::vector<Value> values_;
   std::unordered_map<const c10::StorageImpl*, int> storage_index_;
-  std::unordered_multimap<std::size_t, int> value_index_;  // by hash of the place
+  std::map<Place, int> value_index_;
 };
 
 // The tensor at the value's place in `memory`.

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 #include "base/error.h"
 #include "core/module_task.h"
-#include "graph/replay/cpu_program_builder.h"
+#include "graph/replay/cpu_program.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -177,8 +177,7 @@ TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
     result = y.sum();
     (x * 3).exp();  // nobody reads it
     recorder.pause();
-    program =
-        std::make_unique<CpuProgram>(CpuProgramBuilder(recorder.program(), {result, between}).build(Fuse::kExact));
+    program = std::make_unique<CpuProgram>(compile_program(recorder.program(), {result, between}, Fuse::kExact));
   }
   ASSERT_EQ(program->segments(), 2U);
   EXPECT_EQ(program->op_count(), 4U);

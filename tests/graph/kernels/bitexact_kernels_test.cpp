@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "core/module_task.h"
-#include "graph/kernels/bitexact_gelu_tanh.h"
 #include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/trial_data.h"
