@@ -229,14 +229,11 @@ class Machine : public Stack {
         break;
       case Role::kTensor:
       case Role::kTensorV1:
-        if (items.size() < (role == Role::kTensor ? 6u : 4u) || !is(0, Kind::kStorage) || !is(1, Kind::kInt) ||
-            !is(2, Kind::kTuple) || !is(3, Kind::kTuple)) {
-          break;
-        }
+        if (items.size() < (role == Role::kTensor ? 6u : 4u) || !is(0, Kind::kStorage) || !is(1, Kind::kInt)) break;
+        if (!is(2, Kind::kTuple) || !is(3, Kind::kTuple)) break;
         return push(Kind::kTensor, std::vector<Id>(items.begin(), items.begin() + 4));
       case Role::kParameter:
-        if (is(0, Kind::kTensor)) return push_again(items[0]);
-        if (is(0, Kind::kOpaque)) return push_again(items[0]);
+        if (is(0, Kind::kTensor) || is(0, Kind::kOpaque)) return push_again(items[0]);
         break;
       case Role::kSubclass:  // function, type, arguments, state
         if (items.size() == 4) return reduce(items[0], items[2], depth + 1);

@@ -3,8 +3,8 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/train_step.h"
-#include "distributed/detail/same_on_all_ranks.h"
 #include "distributed/detail/broadcast.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

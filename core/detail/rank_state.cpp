@@ -9,7 +9,6 @@
 #include "base/random.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "distributed/detail/same_on_all_ranks.h"
-#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "core/train_step.h"
 #include "distributed/detail/same_on_all_ranks.h"
-#include "distributed/detail/same_on_all_ranks.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {

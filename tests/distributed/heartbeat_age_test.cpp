@@ -1,5 +1,5 @@
-#include "distributed/detail/peer_watch.h"
 #include <gtest/gtest.h>
+#include "distributed/detail/peer_watch.h"
 
 namespace duet {
 namespace {
