@@ -1,7 +1,9 @@
 #include "distributed/detail/broadcast.h"
 #include <algorithm>
+#include <map>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/tensor_compare.h"
@@ -28,24 +30,17 @@ BufferBroadcast::BufferBroadcast(std::shared_ptr<Communicator> communicator) : c
 
 void BufferBroadcast::make_groups(const NamedTensors& buffers) {
   groups_.clear();
+  std::map<at::ScalarType, Group> by_type;
   for (const auto& [name, buffer] : buffers) {
-    if (buffer.numel() == 0) continue;
-    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& other) {
-      return other.buffers.front().scalar_type() == buffer.scalar_type();
-    });
-    if (group == groups_.end()) group = groups_.insert(group, Group());
-    group->buffers.push_back(each_element_once(buffer.detach()));
+    if (buffer.numel() > 0) by_type[buffer.scalar_type()].buffers.push_back(each_element_once(buffer.detach()));
   }
-  for (Group& group : groups_) {
+  for (auto& [type, group] : by_type) {
     int64_t count = 0;
     for (const at::Tensor& buffer : group.buffers) count += buffer.numel();
     const at::Tensor flat = at::zeros({count}, group.buffers.front().options());
-    int64_t offset = 0;
-    for (const at::Tensor& buffer : group.buffers) {
-      group.views.push_back(flat.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
-      offset += buffer.numel();
-    }
+    group.views = at::unflatten_dense_tensors(flat, group.buffers);
     group.bytes = flat.view(at::kByte);  // for dtypes that no collective knows, such as bool
+    groups_.push_back(std::move(group));
   }
 }
 
