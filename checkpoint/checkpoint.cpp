@@ -72,7 +72,6 @@ void remove_checkpoint(const std::string& path) {
   try_to_remove(doomed);
 }
 
-// Says which, if there is one.
 std::optional<std::string> newest_in(const std::string& root) {
   std::optional<std::string> latest = CheckpointStore(root).find_latest();
   if (latest) log_info("the newest good checkpoint in '" + root + "' is '" + *latest + "'");
@@ -104,7 +103,6 @@ std::string find_folder(const std::string& path) {
                         " nor folders step-N: it is no checkpoint or its save never ended; use another one");
 }
 
-// Runs `call`; errors of the layers below become CheckpointErrors.
 template <class Call>
 auto as_checkpoint_error(Call call) {
   try {

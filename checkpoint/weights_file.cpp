@@ -110,7 +110,6 @@ StateDict read_any(const WeightsSource& source) {
   }
 }
 
-// Applies `rename` to every name.
 template <class Rename>
 StateDict renamed(const WeightsSource& source, const StateDict& weights, const Rename& rename) {
   StateDict result;

@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kMaxTransfer = size_t{1} << 30;  // Linux moves at most 2 GiB per call
 
-// Repeats a call that a signal interrupted.
 template <class Call>
 auto retry(Call call) {
   while (true) {

@@ -41,7 +41,6 @@ std::string existing_file(const std::string& path) {
   fail(path, c10::str("found nothing there nor at '", twin, "', expected an IDX file; correct the path"));
 }
 
-// A file of bytes, inflated on the way if it is gzip.
 class Source {
  public:
   explicit Source(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
@@ -69,7 +68,6 @@ class Source {
     return bytes;
   }
 
-  // Whether the file holds the data as it is. Known after the first read.
   bool plain() { return gzdirect(file_) != 0; }
 
  private:

@@ -130,7 +130,6 @@ class Machine : public Stack {
     push(Value{.kind = Kind::kFloat, .number = std::bit_cast<double>(bits)});
   }
 
-  // Two's complement of any length.
   void push_long(uint64_t bytes) {
     const std::string_view digits = take(bytes);
     if (bytes > 8) return push(Kind::kOpaque, "an integer beyond 64 bits");

@@ -123,7 +123,6 @@ at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string&
   }
 }
 
-// Turns the values of a pickle into named tensors and values.
 class Flattener {
  public:
   Flattener(const Tree& tree, Storages& storages, PtFile& file) : tree_(tree), storages_(storages), file_(file) {}

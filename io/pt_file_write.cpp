@@ -68,7 +68,6 @@ class DictWriter {
     bytes_ += ")RtR";
   }
 
-  // The finished pickle; call it last.
   const std::string& finish() { return bytes_ += "u."; }
 
  private:
@@ -124,7 +123,6 @@ void check_text(const std::string& text) {
   require<DataError>(text.size() <= std::numeric_limits<uint32_t>::max(), "[pt] a text exceeds 4 GiB; leave it out");
 }
 
-// The pickle, and the storages that it refers to by number.
 struct Contents {
   DictWriter dict;
   std::vector<at::Tensor> storages;

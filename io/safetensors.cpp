@@ -26,7 +26,6 @@ constexpr uint64_t kMaxHeader = 100'000'000;
   throw DataError("[safetensors] tensor '" + name + "' " + what);
 }
 
-// JSON text of a string; DataError if it is not UTF-8, which JSON demands.
 std::string quoted(const std::string& text) {
   require<DataError>(is_utf8(text),
                      c10::str("[safetensors] a name or metadata text is not UTF-8: '", text, "'; rename it"));

@@ -21,7 +21,6 @@ constexpr uint16_t kEncrypted = 1;
 constexpr uint32_t kNoNumber32 = 0xffffffff;  // stands for a number that ZIP64 has elsewhere
 constexpr size_t kChunk = size_t{1} << 20;    // hashed while it is in the cache
 
-// Fields one after the other; never beyond the end.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
@@ -191,7 +190,6 @@ constexpr uint64_t kPaddingHeader = 4;
 constexpr uint16_t kUtf8Names = 0x0800;
 constexpr uint16_t kDate = 0x21;  // 1980-01-01, the earliest there is: no clock goes into the file
 
-// Little-endian fields one after the other.
 class Record {
  public:
   Record& u16(uint16_t value) { return number(value); }
@@ -226,7 +224,6 @@ uint32_t crc_of(const Part& part) {
       ::crc32_z(::crc32_z(0, nullptr, 0), static_cast<const unsigned char*>(part.data), part.bytes));
 }
 
-// What the local header and the directory say alike.
 Record& common_fields(Record& record, const Placed& placed) {
   const uint32_t bytes = placed.large ? kNoNumber32 : static_cast<uint32_t>(placed.part->bytes);
   return record.u16(kUtf8Names)

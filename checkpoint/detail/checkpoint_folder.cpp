@@ -28,7 +28,6 @@ std::string utc_now() {
   return text;
 }
 
-// The tensors of one file, and what goes into it.
 struct TensorFile {
   std::string name, prefix;
   SafetensorsImage image;
@@ -51,7 +50,6 @@ std::vector<TensorFile> tensor_files(const StateDict& state) {
   return files;
 }
 
-// Writes a file and notes its hashes in the manifest.
 void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) {
   const SafetensorsImage& image = file.image;
   Xxh3 whole;
@@ -108,7 +106,6 @@ void write_folder(const std::string& folder, int64_t step, const StateDict& stat
 
 namespace {
 
-// Hashes bytes [from, to) into one or two hashes.
 void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<char>& buffer, Xxh3& whole, Xxh3* own) {
   for (; from < to; from += std::min<uint64_t>(kChunk, to - from)) {
     const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, to - from));

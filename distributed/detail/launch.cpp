@@ -25,7 +25,6 @@ int64_t number_of(const std::string& name, const std::string& text, int64_t low,
 
 constexpr int64_t kMostRanks = 1 << 20;
 
-// The variables that one launcher sets.
 struct Names {
   const char* launcher;
   const char *rank, *world_size, *local_rank, *local_world_size;

@@ -78,7 +78,6 @@ void restore(const NamedTensors& saved, const NamedTensors& live) {
   }
 }
 
-// The default generators and those that the step names itself.
 struct RandomStates {
   explicit RandomStates(CapturedStep& step) : standard(random_state()) {
     for (at::Generator& generator : step.generators()) own.push_back(generator.get_state());
@@ -170,7 +169,6 @@ class Comparison {
     return step_.run(micro_batches_, observer);
   }
 
-  // What a run gives besides the state: results and random states.
   NamedTensors beside_state(const StepResult& output) {
     NamedTensors tensors;
     const auto add = [&tensors](const std::string& name, const at::Tensor& tensor) {

@@ -91,7 +91,6 @@ bool gelu_kernels_are_bitexact(const GeluKernels& kernels) {
 
 namespace {
 
-// Once per number of threads.
 bool are_bitexact(const GeluKernels& kernels) {
   static std::mutex mutex;
   static std::map<int, bool> known;

@@ -219,7 +219,6 @@ int64_t find_k_block_and_log(const GemmTensors& tensors, GemmKernel kernel) {
   return k_block;
 }
 
-// What the result of a trial depends on.
 std::vector<int64_t> trial_key(const GemmTensors& tensors) {
   const KernelSettings settings = kernel_settings();
   std::vector<int64_t> key = {settings.threads, settings.precision, settings.flushes_denormals};

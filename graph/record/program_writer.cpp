@@ -123,7 +123,6 @@ int ProgramWriter::read(const at::Tensor& tensor, bool overwritten) {
   return table_.add(tensor, index, storage.external);
 }
 
-// Before the op runs.
 void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor& tensor) {
   if (!failure_.empty() || !tensor.has_storage()) return;
   const auto input = input_names_.find(tensor.storage().unsafeGetStorageImpl());

@@ -13,7 +13,6 @@ namespace {
 
 using Slot = StepProgram::Slot;
 
-// Writes item(i) for each i, with commas in between.
 template <class Item>
 void write_list(std::ostream& out, std::size_t count, Item item) {
   for (std::size_t i = 0; i < count; ++i) {
