@@ -144,16 +144,10 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
   try {
     const auto host = make_gloo_backend(launch, part_of(group.store, "host"), timeout);
     const auto tensors = make_device_backend(launch, device, part_of(group.store, "device"), timeout);
-    // The store lives as long as the communicator: rank 0 holds it.
-    struct Owner {
-      c10::intrusive_ptr<c10d::Store> store;
-      std::unique_ptr<C10dCommunicator> communicator;
-    };
-    auto owner = std::make_shared<Owner>();
-    owner->store = group.store;
-    owner->communicator =
-        std::make_unique<C10dCommunicator>(host, tensors, std::move(group.watch), timeouts_of(options), device);
-    return {owner, owner->communicator.get()};
+    auto ranks =
+        std::make_shared<C10dCommunicator>(host, tensors, std::move(group.watch), timeouts_of(options), device);
+    ranks->hold(group.store);
+    return ranks;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -208,7 +202,8 @@ std::shared_ptr<Communicator> current_ranks() {
   return ranks ? ranks : one_process();
 }
 
-std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus) {
+std::string device_of_rank(const std::string& wish, int64_t local_rank, std::optional<int64_t> visible) {
+  const int64_t gpus = visible ? *visible : at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   const bool is_open = wish == "cuda" || (wish == "auto" && gpus > 0);
   if (!is_open) return wish;
   if (gpus == 1) return "cuda:0";
@@ -216,10 +211,6 @@ std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t 
   throw ConfigError(c10::str("[Launch] found local rank ", local_rank, " and ", gpus,
                              " GPUs, expected one for each process of this machine; start fewer here, or train on the "
                              "CPU with device=cpu"));
-}
-
-std::string device_of_rank(const std::string& wish, int64_t local_rank) {
-  return device_of_rank(wish, local_rank, at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0);
 }
 
 std::shared_ptr<Communicator> init_distributed(const InitOptions& options) {

@@ -1,9 +1,9 @@
 #include "distributed/detail/c10d_communicator.h"
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -67,22 +67,17 @@ struct C10dCommunicator::DeviceEnd {
       } catch (const std::exception& error) {
         log_warning("[Communicator] the device's connections could not be closed (" + first_line(error) + ")");
       }
-      const std::lock_guard lock(end->mutex);
-      end->done = true;
-      end->changed.notify_all();
+      end->done.set_value();
     }).detach();
   }
 
   void wait(std::chrono::seconds most) {
-    std::unique_lock lock(mutex);
-    if (started) changed.wait_for(lock, most, [this] { return done; });
+    if (started) done.get_future().wait_for(most);
   }
 
   c10::intrusive_ptr<c10d::Backend> backend;
   std::atomic<bool> started{false};
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
+  std::promise<void> done;
 };
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,

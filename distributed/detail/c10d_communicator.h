@@ -22,6 +22,8 @@ class C10dCommunicator : public Communicator {
   C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
                    std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts, at::Device place = at::kCPU);
   ~C10dCommunicator() override;
+  // Keeps the store as long as this object: rank 0 holds it for all.
+  void hold(c10::intrusive_ptr<c10d::Store> store) { store_ = std::move(store); }
 
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_size_; }
@@ -54,6 +56,7 @@ class C10dCommunicator : public Communicator {
   struct DeviceEnd;
   void abandon();
 
+  c10::intrusive_ptr<c10d::Store> store_;  // goes last
   int64_t rank_, world_size_;
   at::Device place_;
   c10::intrusive_ptr<c10d::Backend> host_, device_;

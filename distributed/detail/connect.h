@@ -24,8 +24,7 @@ void fail_to_connect(const Launch& launch, const std::exception_ptr& error, cons
 // The device of a process that was told `wish` (see parse_device): its own where that is left open. With several GPUs
 // that is the one of its local rank; the only one is its own, as launchers that bind GPUs to processes show it. Throws
 // ConfigError if it has none.
-std::string device_of_rank(const std::string& wish, int64_t local_rank);
-std::string device_of_rank(const std::string& wish, int64_t local_rank, int64_t gpus);
+std::string device_of_rank(const std::string& wish, int64_t local_rank, std::optional<int64_t> visible_gpus = {});
 
 // Of what `variable(name)` gives in place of the environment, a value or nothing.
 Launch read_launch(const LaunchFlags& flags,

@@ -62,7 +62,6 @@ struct PeerWatch::Shared {
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::condition_variable stopped;
   bool stopping = false, done = false;
   std::atomic<bool> stuck{false};   // the rank that holds the store no longer answers, though its connections are there
   bool looking = false;             // all peers are read, not only the holder
@@ -206,7 +205,7 @@ struct PeerWatch::Shared {
         lock.unlock();
         return end_all_waits();
       }
-      stopped.wait_for(lock, kInterval);
+      changed.wait_for(lock, kInterval);
     }
   }
 
@@ -247,7 +246,6 @@ PeerWatch::~PeerWatch() {
   shared_->stopping = true;
   shared_->end_waits = nullptr;
   shared_->changed.notify_all();
-  shared_->stopped.notify_all();
   shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
 }
 
