@@ -1,12 +1,11 @@
 #include "checkpoint/checkpoint.h"
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <utility>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include <torch/headeronly/version.h>
 #include "base/detail/bits.h"
@@ -14,20 +13,17 @@
 #include "base/log.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
-#include "io/safetensors.h"
 
 namespace duet {
 
 namespace fs = std::filesystem;
 using namespace checkpoint_format;
-using file_io::FileWriter;
 using file_io::IoError;
 
 namespace {
 
 constexpr const char* kLatest = "latest";
 constexpr const char* kBest = "best";
-constexpr size_t kChunk = size_t{1} << 20;  // hashed and written while it is in the cache
 
 // What stays is removed at the next save.
 void try_to_remove(const std::string& path) {
@@ -38,107 +34,16 @@ void try_to_remove(const std::string& path) {
   }
 }
 
-// The folder of this path, if there is one, goes at the end of the scope: it was renamed by then, or the save failed.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (fs::exists(path_, ignored)) try_to_remove(path_);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
-// The tensors of one file, and what goes into it.
-struct TensorFile {
-  std::string name, prefix;
-  SafetensorsImage image;
-};
-
-std::vector<TensorFile> tensor_files(const StateDict& state) {
-  std::map<std::string, NamedTensors> by_file;
+// What lies in the folder; nothing if it does not exist.
+std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : state.tensors()) {
-    const TensorPlace place = place_of(name);
-    by_file[place.file].emplace_back(name.substr(place.prefix.size()), tensor);
-    names.push_back(name);
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
   }
-  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // Transformers reads no file without it
-  std::vector<TensorFile> files;
-  for (const std::string& file : files_for(names)) {
-    if (const auto prefix = prefix_of(file))
-      files.push_back({file, *prefix, encode_safetensors(by_file[file], metadata)});
-  }
-  return files;
-}
-
-// Writes a file and notes its hashes in the manifest.
-void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) {
-  const SafetensorsImage& image = file.image;
-  Xxh3 whole;
-  whole.update(image.header.data(), image.header.size());
-  out.write(image.header.data(), image.header.size());
-  uint64_t offset = image.header.size();
-  for (const auto& [name, tensor] : image.payload) {
-    const auto* data = static_cast<const char*>(tensor.const_data_ptr());
-    const size_t bytes = tensor.nbytes();
-    Xxh3 own;
-    for (size_t done = 0; done < bytes; done += kChunk) {
-      const size_t count = std::min(kChunk, bytes - done);
-      own.update(data + done, count);
-      whole.update(data + done, count);
-      out.write(data + done, count);
-    }
-    manifest.tensors.push_back({file.prefix + name, file.name, safetensors_dtype(tensor.scalar_type()),
-                                tensor.sizes().vec(), offset, bytes, own.hex()});
-    offset += bytes;
-  }
-  out.finish();
-  manifest.files.push_back({file.name, offset, whole.hex()});
-}
-
-// Makes and fills `folder`: space for every file first, manifest last, all of it synced.
-void write_checkpoint(const std::string& folder, int64_t step, const StateDict& state) {
-  const std::vector<TensorFile> files = tensor_files(state);
-  const std::string values = encode_values(state.values());
-
-  file_io::create_folder(folder);
-  std::vector<std::unique_ptr<FileWriter>> writers;
-  for (const TensorFile& file : files) {
-    writers.push_back(std::make_unique<FileWriter>(folder + "/" + file.name, file.image.bytes));
-  }
-  FileWriter values_file(folder + "/" + kValuesFile, values.size());
-
-  Manifest manifest;
-  manifest.step = step;
-  manifest.torch_version = TORCH_VERSION;
-  manifest.duet_version = DUET_VERSION;
-  manifest.created = utc_now();
-  for (std::size_t i = 0; i < files.size(); ++i) write_tensors(files[i], *writers[i], manifest);
-  values_file.write(values.data(), values.size());
-  values_file.finish();
-  manifest.files.push_back({kValuesFile, values.size(), xxh3_hex(values.data(), values.size())});
-
-  const std::string text = encode_manifest(manifest);
-  FileWriter manifest_file(folder + "/" + kManifestFile, text.size());
-  manifest_file.write(text.data(), text.size());
-  manifest_file.finish();
-  file_io::sync_folder(folder);
+  if (error && error != std::errc::no_such_file_or_directory) throw IoError("cannot list", folder, error.value());
+  return names;
 }
 
 // Gives `folder` its final name. A checkpoint of that name is moved aside first, never deleted first: at any moment
@@ -169,9 +74,46 @@ void remove_checkpoint(const std::string& path) {
   try_to_remove(doomed);
 }
 
-std::string name_of(const std::string& path) {
-  const fs::path folder(path);
-  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+std::optional<std::string> newest_in(const std::string& root) {
+  std::optional<std::string> latest = CheckpointStore(root).find_latest();
+  if (latest) log_info("the newest good checkpoint in '" + root + "' is '" + *latest + "'");
+  return latest;
+}
+
+// The folder that `path` means: itself, or the newest good checkpoint in it if it is a root or a work_dir.
+std::string find_folder(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw CheckpointError(c10::str("[CheckpointStore] '", path, error ? "': " + error.message() : "' does not exist",
+                                   "; name a folder step-N or the root above it"));
+  }
+  if (!fs::is_directory(path, error)) {
+    throw CheckpointError("[CheckpointStore] '" + path + "' is a file, expected a folder step-N; name the folder");
+  }
+  if (fs::exists(path + "/" + kManifestFile, error)) return path;
+  if (!parse_folder_name(name_of(path))) {
+    const fs::path folder(path);
+    const std::string plain =
+        (folder.has_filename() ? folder : folder.parent_path()).string();  // without '/' at its end
+    if (const auto latest = newest_in(plain)) return *latest;
+    const std::string root = CheckpointStore::root_of(plain);
+    if (fs::is_directory(root, error)) {
+      if (const auto latest = newest_in(root)) return *latest;
+    }
+  }
+  throw CheckpointError("[CheckpointStore] '" + path + "' holds neither " + kManifestFile +
+                        " nor folders step-N: it is no checkpoint or its save never ended; use another one");
+}
+
+template <class Call>
+auto as_checkpoint_error(Call call) {
+  try {
+    return call();
+  } catch (const IoError& error) {
+    throw CheckpointError(c10::str("[CheckpointStore] ", error.what(), "; use another checkpoint"));
+  } catch (const DataError& error) {
+    throw CheckpointError(error.what());
+  }
 }
 
 }  // namespace
@@ -195,9 +137,13 @@ std::string CheckpointStore::save(int64_t step, const StateDict& state, const st
     file_io::create_folder(root_);
     const file_io::FolderLock lock(root_);
     clean_up();
-    const TemporaryFolder folder(target + ".tmp." + file_io::random_id());
-    write_checkpoint(folder.path(), step, state);
-    commit(folder.path(), target, root_);
+    const std::string folder = target + ".tmp." + file_io::random_id();
+    const auto leave_none = c10::make_scope_exit([&] {  // it was renamed by then, or the save failed
+      std::error_code ignored;
+      if (fs::exists(folder, ignored)) try_to_remove(folder);
+    });
+    write_folder(folder, step, state);
+    commit(folder, target, root_);
 
     good_.insert(name);
     std::set<std::string> kept = {name};
@@ -218,27 +164,22 @@ std::string CheckpointStore::save(int64_t step, const StateDict& state, const st
   return target;
 }
 
-std::vector<std::string> CheckpointStore::list() const {
+std::vector<std::string> CheckpointStore::list() const try {
   std::map<int64_t, std::string> found, aside;
-  std::error_code error;
-  fs::directory_iterator entry(root_, error);
-  if (error == std::errc::no_such_file_or_directory) return {};
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+  for (const std::string& name : names_in(root_)) {
     std::error_code ignored;
-    const std::string name = entry->path().filename().string();
     const auto folder = parse_folder_name(name);
-    if (!folder || !entry->is_directory(ignored)) continue;
-    if (folder->kind == FolderName::Kind::kComplete) found[folder->step] = root_ + "/" + name;
-    if (folder->kind == FolderName::Kind::kAside) aside[folder->step] = root_ + "/" + name;
-  }
-  if (error) {
-    throw CheckpointError(c10::str("[CheckpointStore] ", IoError("cannot list", root_, error.value()).what(),
-                                   "; name a folder that you may read"));
+    const std::string path = root_ + "/" + name;
+    if (!folder || !fs::is_directory(path, ignored)) continue;
+    if (folder->kind == FolderName::Kind::kComplete) found[folder->step] = path;
+    if (folder->kind == FolderName::Kind::kAside) aside[folder->step] = path;
   }
   found.merge(aside);  // counts only where a process died between the two renames of commit()
   std::vector<std::string> paths;
   for (auto it = found.rbegin(); it != found.rend(); ++it) paths.push_back(it->second);
   return paths;
+} catch (const IoError& error) {
+  throw CheckpointError(c10::str("[CheckpointStore] ", error.what(), "; name a folder that you may read"));
 }
 
 std::optional<std::string> CheckpointStore::find_latest() const {
@@ -264,16 +205,13 @@ void CheckpointStore::clean_up() const {
   };
   std::vector<std::pair<std::string, FolderName>> aside;
   std::vector<std::string> stale;
-  std::error_code error;
-  fs::directory_iterator entry(root_, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+  for (const std::string& name : names_in(root_)) {
     const auto folder = parse_folder_name(name);
     if (folder && folder->kind == FolderName::Kind::kAside) aside.emplace_back(root_ + "/" + name, *folder);
     const bool temporary = folder && folder->kind == FolderName::Kind::kTemporary;
     if (temporary || is_stale_pointer(name)) stale.push_back(root_ + "/" + name);
   }
-  if (error) throw IoError("cannot list", root_, error.value());
+  std::error_code error;
   for (const auto& [path, folder] : aside) {
     const std::string target = root_ + "/" + folder_name(folder.step);
     fs::exists(target, error) ? stale.push_back(path) : file_io::rename(path, target);
@@ -284,9 +222,7 @@ void CheckpointStore::clean_up() const {
 // Names a checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no failed save.
 void CheckpointStore::write_pointer(const char* file, const std::string& name) const {
   try {
-    const std::string text = name + "\n";
-    file_io::replace_file(root_ + "/" + file, text.size(),
-                          [&](FileWriter& out) { out.write(text.data(), text.size()); });
+    file_io::replace_file(root_ + "/" + file, name + "\n");
   } catch (const IoError& error) {
     log_warning(c10::str("[CheckpointStore] ", name, " is saved, but '", file, "' does not name it: ", error.what()));
   }
@@ -336,6 +272,22 @@ void CheckpointStore::delete_old(const std::set<std::string>& keep) {
       log_warning(c10::str("[CheckpointStore] an old checkpoint stays: ", error.what()));
     }
   }
+}
+
+std::string CheckpointStore::find(const std::string& path) {
+  return as_checkpoint_error([&] { return find_folder(path); });
+}
+
+StateDict CheckpointStore::load(const std::string& path) {
+  return as_checkpoint_error([&] { return load_folder(find_folder(path)); });
+}
+
+Manifest CheckpointStore::verify(const std::string& path) {
+  return as_checkpoint_error([&] { return verify_folder(find_folder(path)); });
+}
+
+Manifest CheckpointStore::read_manifest(const std::string& path) {
+  return as_checkpoint_error([&] { return checkpoint_format::read_manifest(find_folder(path)); });
 }
 
 }  // namespace duet

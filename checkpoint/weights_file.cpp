@@ -110,16 +110,14 @@ StateDict read_any(const WeightsSource& source) {
   }
 }
 
-// Applies `rename` to every name; names for which it gives nothing are left out.
 template <class Rename>
 StateDict renamed(const WeightsSource& source, const StateDict& weights, const Rename& rename) {
   StateDict result;
   const auto add = [&](const std::string& name, const auto& content) {
-    const std::optional<std::string> target = rename(name);
-    if (!target) return;
-    if (result.has(*target))
-      refuse(source, "'" + name + "' and another name both become '" + *target + "'; change revise_keys");
-    result.set(*target, content);
+    const std::string target = rename(name);
+    if (result.has(target))
+      refuse(source, "'" + name + "' and another name both become '" + target + "'; change revise_keys");
+    result.set(target, content);
   };
   for (const auto& [name, tensor] : weights.tensors()) add(name, tensor);
   for (const auto& [name, value] : weights.values()) add(name, value);
@@ -141,7 +139,7 @@ StateDict revised(const WeightsSource& source, StateDict weights, const std::vec
       throw ConfigError("[weights] revise_keys has '" + pattern + "', expected a regular expression: " + error.what());
     }
     const std::string target = replacement_of(replacement);
-    weights = renamed(source, weights, [&](const std::string& name) -> std::optional<std::string> {
+    weights = renamed(source, weights, [&](const std::string& name) {
       if (name.size() > kMaxName)
         refuse(source, "a name has more than 1000 characters: '" + name.substr(0, 60) + "...'");
       try {
@@ -162,7 +160,7 @@ StateDict without_wrappers(const WeightsSource& source, StateDict weights) {
       const auto wrapped = [&](const auto& entry) { return entry.first.starts_with(wrapper); };
       if (!std::all_of(weights.tensors().begin(), weights.tensors().end(), wrapped)) continue;
       again = true;
-      weights = renamed(source, weights, [&](const std::string& name) -> std::optional<std::string> {
+      weights = renamed(source, weights, [&](const std::string& name) {
         return name.starts_with(wrapper) ? name.substr(wrapper.size()) : name;
       });
     }
@@ -222,17 +220,15 @@ void write_weights(const std::string& path, const StateDict& weights) {
   try {
     if (path.ends_with(".safetensors")) {
       if (!weights.values().empty()) {
-        throw ConfigError("[weights] '" + weights.values().begin()->first +
-                          "' is no tensor, which safetensors cannot hold; "
-                          "write a .pt file");
+        const std::string& name = weights.values().begin()->first;
+        throw ConfigError("[weights] '" + name + "' is no tensor, which safetensors cannot hold; write a .pt file");
       }
       write_each_once(path, weights);
     } else if (path.ends_with(".pt") || path.ends_with(".pth") || path.ends_with(".bin")) {
       write_pt(path, weights);
     } else {
       throw ConfigError("[weights] found the file name '" + path +
-                        "', expected one that ends with .safetensors, .pt, .pth or "
-                        ".bin; change it");
+                        "', expected one that ends with .safetensors, .pt, .pth or .bin; change it");
     }
   } catch (const DataError& error) {
     throw CheckpointError(error.what());

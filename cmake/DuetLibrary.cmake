@@ -33,8 +33,7 @@ endif()
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mavx512f DUET_HAVE_AVX512)
 duet_choose(DUET_TORCH_CUDA graph/cuda/cuda_graph.cpp graph/cuda/no_cuda_graph.cpp)
-duet_choose(has_nccl "distributed/detail/gpu_identity.cpp;distributed/detail/nccl_backend.cpp"
-  "distributed/detail/no_gpu_identity.cpp;distributed/detail/no_nccl_backend.cpp")
+duet_choose(has_nccl distributed/detail/nccl_backend.cpp distributed/detail/no_nccl_backend.cpp)
 duet_choose(DUET_HAVE_AVX512 "graph/kernels/gelu_avx512.cpp;graph/kernels/gemm_avx512.cpp" graph/kernels/no_avx512.cpp)
 target_sources(duet PRIVATE ${sources})
 
@@ -42,7 +41,7 @@ if(has_nccl)
   set_source_files_properties(distributed/detail/nccl_backend.cpp PROPERTIES
     COMPILE_DEFINITIONS USE_C10D_NCCL INCLUDE_DIRECTORIES "${DUET_NCCL_INCLUDE}" SKIP_PRECOMPILE_HEADERS ON)
 endif()
-set_source_files_properties(distributed/detail/connect.cpp PROPERTIES
+set_source_files_properties(distributed/init_distributed.cpp PROPERTIES
   COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
 # Compiled for AVX-512, called only where the CPU has it. No contraction: the sources say where a multiply-add is fused.
 set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx512.cpp PROPERTIES

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 #include "../base/options.h"
-#include "../distributed/distributed_options.h"
+#include "../distributed/init_distributed.h"
 #include "../optim/amp/grad_scaler.h"
 #include "../optim/gradient_check.h"
 #include "../optim/groups/param_group.h"

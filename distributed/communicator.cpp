@@ -1,12 +1,17 @@
 #include "distributed/communicator.h"
 #include <algorithm>
+#include <exception>
 #include <mutex>
+#include <string>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
+#include "distributed/detail/rank_error.h"
 
 namespace duet {
 
@@ -100,6 +105,104 @@ void Communicator::finish(const at::Tensor& values) {
     do_finish(values);
     kept.taken = values.clone();
   }
+}
+
+namespace {
+
+class OneProcess : public Communicator {
+ public:
+  int64_t rank() const override { return 0; }
+  int64_t world_size() const override { return 1; }
+  bool is_alone() const override { return true; }
+  std::vector<std::vector<double>> all_gather(const std::vector<double>& numbers) override { return {numbers}; }
+  std::vector<std::string> all_gather(const std::string& bytes) override { return {bytes}; }
+  std::string broadcast(const std::string& bytes, int64_t /*root*/) override { return bytes; }
+  void report(int64_t /*step*/, const char* /*phase*/) override {}
+  void fail(const std::string& /*reason*/) override {}
+
+ protected:
+  void do_start_sum(const at::Tensor& /*values*/) override {}
+  void do_start_broadcast(const at::Tensor& /*values*/, int64_t /*root*/) override {}
+  void do_finish(const at::Tensor& /*values*/) override {}
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> one_process() {
+  static const std::shared_ptr<Communicator> alone = std::make_shared<OneProcess>();
+  return alone;
+}
+
+namespace {
+
+struct ErrorType {
+  char letter;
+  bool (*is)(const Error& error);
+  void (*raise)(const std::string& text);
+};
+
+template <class E>
+constexpr ErrorType error_type(char letter) {
+  return {letter, [](const Error& error) { return dynamic_cast<const E*>(&error) != nullptr; },
+          [](const std::string& text) { throw E(text); }};
+}
+
+// All of base/error.h, a derived type before its base. What is none of them has the letter 'e'.
+constexpr ErrorType kErrorTypes[] = {error_type<SaveRefused>('r'),   error_type<ConfigError>('c'),
+                                     error_type<DataError>('d'),     error_type<CheckpointError>('k'),
+                                     error_type<PeerError>('p'),     error_type<GraphError>('g'),
+                                     error_type<NonFiniteError>('n')};
+
+}  // namespace
+
+std::string packed_error(const std::exception_ptr& error) {
+  if (!error) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& found) {
+    for (const ErrorType& type : kErrorTypes) {
+      if (type.is(found)) return type.letter + std::string(found.what());
+    }
+    return std::string("e") + found.what();
+  } catch (...) {
+    return "e" + text_of(error);
+  }
+}
+
+std::string packed_error_of(int64_t rank, const std::string& packed) {
+  return c10::str(packed.front(), "on rank ", rank, ": ", packed.substr(1));
+}
+
+void throw_packed(const std::string& packed) {
+  const std::string text = packed.substr(1);
+  for (const ErrorType& type : kErrorTypes) {
+    if (type.letter == packed.front()) type.raise(text);
+  }
+  throw Error(text, 1);
+}
+
+void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
+  std::exception_ptr error;
+  try {
+    call();
+  } catch (const PeerError&) {
+    throw;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::vector<std::string> all = ranks.all_gather(packed_error(error));
+  if (error) std::rethrow_exception(error);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) throw_packed(packed_error_of(static_cast<int64_t>(rank), all[rank]));
+  }
+}
+
+void run_on_main(Communicator& ranks, const std::function<void()>& call) {
+  ranks.set_patient(true);  // such as for writing a large checkpoint
+  const auto impatient = c10::make_scope_exit([&] { ranks.set_patient(false); });
+  run_on_all_ranks(ranks, [&] {
+    if (ranks.is_main()) call();
+  });
 }
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-#include "distributed/distributed_options.h"
+#include "distributed/init_distributed.h"
 #include "base/error.h"
 
 namespace duet {

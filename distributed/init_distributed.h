@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include "../base/options.h"
 #include "communicator.h"
 
 namespace c10d {
@@ -51,8 +52,7 @@ struct ConnectOptions {
   // A world of one gets a communicator that pays for its collectives: to try them, and their capture, alone.
   bool also_alone = false;
 
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
+  static const OptionFields& fields();
 };
 
 struct InitOptions {

@@ -4,6 +4,22 @@
 
 namespace duet {
 
+const OptionFields& GraphOptions::fields() {
+  using O = GraphOptions;
+  static const OptionFields kFields = OptionFields::of<O>("GraphOptions", [](const FieldAdder<O>& add) {
+    add("fallback", &O::fallback, "what becomes of a step that cannot be captured", {"auto", "strict", "eager"});
+    add("cache_bytes", &O::cache_bytes, "memory of all captured steps")
+        .in(above(0))
+        .expects("a number of bytes > 0")
+        .called("bytes");
+    add("verify_interval", &O::verify_interval, "replays between two comparisons with eager; 0: none").in(at_least(0));
+    add("fuse", &O::fuse, "kernels of duet's own where they give the same bits", {"off", "exact"})
+        .called("exact, off")
+        .expects("exact or off: passes that change numerics are not available in this version");
+  });
+  return kFields;
+}
+
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
     : BaseTrainer(std::move(task), options, [&graph](TrainStep& step, at::Device device) {
         check_options(graph);

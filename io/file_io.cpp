@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kMaxTransfer = size_t{1} << 30;  // Linux moves at most 2 GiB per call
 
-// Repeats a call that a signal interrupted.
 template <class Call>
 auto retry(Call call) {
   while (true) {
@@ -177,6 +176,10 @@ void replace_file(const std::string& path, uint64_t bytes, const std::function<v
     throw;
   }
   sync_folder(parent_of(path));
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  replace_file(path, text.size(), [&](FileWriter& file) { file.write(text.data(), text.size()); });
 }
 
 }  // namespace duet::file_io

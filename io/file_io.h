@@ -5,12 +5,30 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <c10/util/StringUtil.h>
 
-// Durable files for the rest of core: every call's result is looked at, nothing is buffered in user space.
+namespace duet {
+
+// What is wrong with a file that is being read, and what to do about it. Thrown by parsers that see only bytes; the
+// function that knows the file's name makes an error of it.
+struct MalformedFile {
+  std::string what;
+  std::string way_out = "write or download the file again";
+};
+
+// Throws MalformedFile of the parts put together if `holds` is false.
+template <class... Parts>
+void expect_file(bool holds, const Parts&... what) {
+  if (!holds) throw MalformedFile{c10::str(what...)};
+}
+
+}  // namespace duet
+
+// Durable files: every call's result is looked at, nothing is buffered in user space.
 namespace duet::file_io {
 
-// A call that the system refused: what was tried, on which path, and the system's reason.
-// It never leaves core: whoever calls these functions turns it into an error of its own.
+// A call that the system refused: what was tried, on which path, and the system's reason. Whoever calls these functions
+// turns it into an error of its own.
 class IoError : public std::runtime_error {
  public:
   IoError(const std::string& action, const std::string& path, int error);
@@ -83,5 +101,6 @@ void remove_tree(const std::string& path);
 std::string random_id();
 // Writes "path.tmp.<id>" with `fill` and renames it: `path` holds all of the new bytes or all of the old ones.
 void replace_file(const std::string& path, uint64_t bytes, const std::function<void(FileWriter&)>& fill);
+void replace_file(const std::string& path, const std::string& text);
 
 }  // namespace duet::file_io

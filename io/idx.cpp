@@ -1,6 +1,5 @@
 #include "io/idx.h"
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -26,6 +25,11 @@ constexpr int kMaxDims = 16;
   throw DataError(c10::str("[read_idx] file '", path, "': ", what));
 }
 
+template <class... Parts>
+void check(const std::string& path, bool holds, const Parts&... what) {
+  if (!holds) fail(path, c10::str(what...));
+}
+
 // `path`, or its twin with or without ".gz" if that is the one that exists.
 std::string existing_file(const std::string& path) {
   std::error_code ignored;
@@ -37,33 +41,33 @@ std::string existing_file(const std::string& path) {
   fail(path, c10::str("found nothing there nor at '", twin, "', expected an IDX file; correct the path"));
 }
 
-// A file of bytes, inflated on the way if it is gzip.
 class Source {
  public:
   explicit Source(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
-    if (file_ == nullptr) {
-      fail(path, c10::str("found that it cannot be opened (", std::strerror(errno), "), expected a readable file; ",
-                          "check its permissions"));
-    }
+    check(path, file_ != nullptr, "found that it cannot be opened (", std::strerror(errno),
+          "), expected a readable file; ", "check its permissions");
   }
   ~Source() { gzclose_r(file_); }
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Reads up to `size` bytes and returns how many there were before the end of the file.
-  size_t read(uint8_t* target, size_t size) {
-    constexpr size_t kMost = size_t{1} << 28;  // gzread counts in int
-    size_t done = 0;
-    while (done < size) {
-      const int got = gzread(file_, target + done, static_cast<unsigned>(std::min(size - done, kMost)));
+  // Up to `size` bytes: fewer at the end of the file. Memory grows with the bytes that really come: a damaged header
+  // cannot ask for more.
+  Bytes read(uint64_t size) {
+    constexpr uint64_t kStep = uint64_t{1} << 20, kMost = uint64_t{1} << 28;  // gzread counts in int
+    Bytes bytes;
+    while (bytes.size() < size) {
+      const size_t done = bytes.size();
+      const uint64_t wanted = std::min({size - done, std::max<uint64_t>(kStep, done), kMost});
+      bytes.resize(done + static_cast<size_t>(wanted));
+      const int got = gzread(file_, bytes.data() + done, static_cast<unsigned>(wanted));
       check_stream();
+      bytes.resize(done + static_cast<size_t>(std::max(got, 0)));
       if (got <= 0) break;
-      done += static_cast<size_t>(got);
     }
-    return done;
+    return bytes;
   }
 
-  // Whether the file holds the data as it is. Known after the first read.
   bool plain() { return gzdirect(file_) != 0; }
 
  private:
@@ -89,55 +93,44 @@ struct Header {
   uint64_t bytes = 0;  // of the header itself
 };
 
-void read_type(const std::string& path, uint8_t code, Header& header) {
-  static constexpr std::array<std::pair<uint8_t, at::ScalarType>, 6> kTypes = {{{0x08, at::kByte},
-                                                                                {0x09, at::kChar},
-                                                                                {0x0B, at::kShort},
-                                                                                {0x0C, at::kInt},
-                                                                                {0x0D, at::kFloat},
-                                                                                {0x0E, at::kDouble}}};
-  const auto found =
-      std::find_if(kTypes.begin(), kTypes.end(), [code](const auto& type) { return type.first == code; });
-  if (found == kTypes.end()) {
-    fail(path, c10::str("found type code ", static_cast<int>(code),
-                        ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
+at::ScalarType type_of(const std::string& path, uint8_t code) {
+  switch (code) {
+    case 0x08: return at::kByte;
+    case 0x09: return at::kChar;
+    case 0x0B: return at::kShort;
+    case 0x0C: return at::kInt;
+    case 0x0D: return at::kFloat;
+    case 0x0E: return at::kDouble;
+    default: break;
   }
-  header.dtype = found->second;
-  header.item_bytes = c10::elementSize(header.dtype);
+  fail(path, c10::str("found type code ", static_cast<int>(code),
+                      ", expected 8, 9, 11, 12, 13 or 14; this is not an IDX file"));
 }
 
 Header read_header(const std::string& path, Source& source) {
-  std::array<uint8_t, 4> magic{};
-  const size_t got = source.read(magic.data(), magic.size());
-  if (got < magic.size()) {
-    fail(path, c10::str("found ", got, " bytes, expected at least the 4 of the magic number; the file is truncated"));
-  }
-  if (magic[0] != 0 || magic[1] != 0) {
-    fail(path, c10::str("found first bytes ", static_cast<int>(magic[0]), " ", static_cast<int>(magic[1]),
-                        ", expected 0 0; this is not an IDX file"));
-  }
+  const Bytes magic = source.read(4);
+  check(path, magic.size() == 4, "found ", magic.size(),
+        " bytes, expected at least the 4 of the magic number; the file is truncated");
+  check(path, magic[0] == 0 && magic[1] == 0, "found first bytes ", static_cast<int>(magic[0]), " ",
+        static_cast<int>(magic[1]), ", expected 0 0; this is not an IDX file");
   Header header;
-  read_type(path, magic[2], header);
+  header.dtype = type_of(path, magic[2]);
+  header.item_bytes = c10::elementSize(header.dtype);
   const int dims = magic[3];
-  if (dims < 1 || dims > kMaxDims) {
-    fail(path, c10::str("found ", dims, " dimensions, expected 1 to ", kMaxDims, "; this is not an IDX file"));
-  }
-  Bytes raw(static_cast<size_t>(dims) * 4);
-  header.bytes = magic.size() + raw.size();
-  const size_t dim_bytes = source.read(raw.data(), raw.size());
-  if (dim_bytes < raw.size()) {
-    fail(path, c10::str("found ", magic.size() + dim_bytes, " bytes, expected a header of ", header.bytes, " for ",
-                        dims, " dimensions; the file is truncated"));
-  }
+  check(path, dims >= 1 && dims <= kMaxDims, "found ", dims, " dimensions, expected 1 to ", kMaxDims,
+        "; this is not an IDX file");
+  const Bytes raw = source.read(4 * static_cast<uint64_t>(dims));
+  header.bytes = 4 + 4 * static_cast<uint64_t>(dims);
+  check(path, 4 + raw.size() == header.bytes, "found ", 4 + raw.size(), " bytes, expected a header of ", header.bytes,
+        " for ", dims, " dimensions; the file is truncated");
   uint64_t count = 1, extent = header.item_bytes;  // extent: with 1 for each 0, which bounds the strides too
   for (int d = 0; d < dims; ++d) {
     const uint8_t* b = raw.data() + 4 * d;
     const uint64_t size = uint64_t{b[0]} << 24 | uint64_t{b[1]} << 16 | uint64_t{b[2]} << 8 | uint64_t{b[3]};
     header.shape.push_back(static_cast<int64_t>(size));
-    if (__builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent) || extent > uint64_t{INT64_MAX}) {
-      fail(path, c10::str("found dimensions up to ", c10::Join("x", header.shape),
-                          " that no memory can hold, expected real ones; the header is damaged"));
-    }
+    const bool overflows = __builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent);
+    check(path, !overflows && extent <= uint64_t{INT64_MAX}, "found dimensions up to ", c10::Join("x", header.shape),
+          " that no memory can hold, expected real ones; the header is damaged");
     count *= size;
   }
   header.payload_bytes = count * header.item_bytes;
@@ -149,25 +142,12 @@ std::string expected_bytes(const Header& header) {
                   c10::Join("x", header.shape), " values of ", header.item_bytes, " bytes)");
 }
 
-// Memory grows with the bytes that really come: a damaged header cannot ask for more.
 Bytes read_payload(const std::string& path, Source& source, const Header& header) {
-  constexpr uint64_t kStep = uint64_t{1} << 20;
-  Bytes payload;
-  while (payload.size() < header.payload_bytes) {
-    const size_t done = payload.size();
-    const uint64_t step = std::max<uint64_t>(kStep, done);
-    payload.resize(done + static_cast<size_t>(std::min<uint64_t>(header.payload_bytes - done, step)));
-    const size_t got = source.read(payload.data() + done, payload.size() - done);
-    if (done + got < payload.size()) {
-      fail(path, c10::str("found ", header.bytes + done + got, " bytes, ", expected_bytes(header),
-                          "; the file is truncated, fetch or install it again"));
-    }
-  }
-  uint8_t extra = 0;
-  if (source.read(&extra, 1) != 0) {
-    fail(path, c10::str("found more bytes than its header tells, ", expected_bytes(header),
-                        "; the file is damaged, fetch or install it again"));
-  }
+  Bytes payload = source.read(header.payload_bytes);
+  check(path, payload.size() == header.payload_bytes, "found ", header.bytes + payload.size(), " bytes, ",
+        expected_bytes(header), "; the file is truncated, fetch or install it again");
+  check(path, source.read(1).empty(), "found more bytes than its header tells, ", expected_bytes(header),
+        "; the file is damaged, fetch or install it again");
   return payload;
 }
 
@@ -189,10 +169,8 @@ at::Tensor read_idx(const std::string& path) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(file, error);
   // A plain file tells its length beforehand; a gzip one tells it while it is read.
-  if (!error && source.plain() && size != header.bytes + header.payload_bytes) {
-    fail(file, c10::str("found ", size, " bytes, ", expected_bytes(header),
-                        "; the file is truncated or damaged, fetch or install it again"));
-  }
+  check(file, error || !source.plain() || size == header.bytes + header.payload_bytes, "found ", size, " bytes, ",
+        expected_bytes(header), "; the file is truncated or damaged, fetch or install it again");
   auto payload = std::make_unique<Bytes>(read_payload(file, source, header));
   to_native(*payload, header.item_bytes);
   if (payload->empty()) return at::empty(header.shape, at::TensorOptions(header.dtype));

@@ -6,7 +6,7 @@
 #include <vector>
 
 // Python pickles as torch.save writes them. Reading one runs no code: it builds plain data, and a class or function
-// that is not on the list in pickle_globals.cpp ends it. Private to core.
+// that is not on the list in pickle_globals.cpp ends it.
 namespace duet::pickle {
 
 enum class Kind : uint8_t {
@@ -62,31 +62,5 @@ Role role_of(const std::string& global);
 
 // Throws MalformedFile.
 Tree parse(std::string_view bytes);
-
-// Builds the pickle of one flat OrderedDict, protocol 2.
-class DictWriter {
- public:
-  DictWriter();
-
-  void put(const std::string& name, bool value);
-  void put(const std::string& name, int64_t value);
-  void put(const std::string& name, double value);
-  void put(const std::string& name, const std::string& text);
-  // A contiguous tensor that is the whole of the storage `key`.
-  void put_tensor(const std::string& name, const char* storage_class, const std::string& key,
-                  const std::vector<int64_t>& sizes, int64_t elements);
-  // The finished pickle; call it last.
-  const std::string& finish();
-
- private:
-  void text(const std::string& text);
-  void integer(int64_t value);
-  void global(const std::string& module, const std::string& name);
-  void tuple(const std::vector<int64_t>& values);
-  bool remembered(const std::string& what);
-
-  std::string bytes_;
-  std::vector<std::string> memo_;
-};
 
 }  // namespace duet::pickle

@@ -1,9 +1,28 @@
 #include "io/plain_tensor.h"
+#include <algorithm>
+#include <iterator>
+#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include "base/error.h"
-#include "io/safetensors.h"
+#include "io/file_io.h"
 
 namespace duet {
+
+bool is_utf8(const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+const FileType* file_type(at::ScalarType type) {
+  const auto* const found =
+      std::find_if(std::begin(kFileTypes), std::end(kFileTypes), [type](const FileType& t) { return t.type == type; });
+  return found == std::end(kFileTypes) ? nullptr : found;
+}
 
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& what) {
@@ -13,12 +32,28 @@ at::Tensor plain_tensor(const char* format, const std::string& name, const at::T
   if (tensor.layout() != at::kStrided || tensor.is_meta()) {
     refuse("has no dense data; call to_dense() on a sparse tensor, materialise one on the meta device");
   }
-  if (safetensors_dtype(tensor.scalar_type()) == nullptr) {
+  if (file_type(tensor.scalar_type()) == nullptr) {
     refuse(c10::str("is ", tensor.scalar_type(),
                     ", expected a type the format has (F64 F32 F16 BF16 I64 I32 I16 I8 U8 "
                     "BOOL); convert it, e.g. complex numbers with view_as_real"));
   }
   return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
+}
+
+at::Tensor tensor_from_file(at::IntArrayRef sizes, at::ScalarType type, const std::string& what,
+                            const std::function<void(void* data)>& read) {
+  at::Tensor tensor;
+  try {
+    tensor = at::empty(sizes, at::TensorOptions().dtype(type));
+  } catch (const c10::Error&) {
+    const int64_t bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
+    throw MalformedFile{c10::str("there is no memory for the ", bytes, " bytes of ", what)};
+  }
+  auto* data = static_cast<unsigned char*>(tensor.mutable_data_ptr());
+  read(data);
+  // A bool that is neither 0 nor 1 is undefined behaviour in C++; others read it as true.
+  if (type == at::kBool) std::transform(data, data + tensor.nbytes(), data, [](auto byte) { return byte != 0; });
+  return tensor;
 }
 
 }  // namespace duet

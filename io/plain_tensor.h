@@ -1,12 +1,36 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <ATen/core/Tensor.h>
 
 namespace duet {
 
+// A type of tensor that files of weights hold, and what safetensors and Python call it.
+struct FileType {
+  at::ScalarType type;
+  const char *safetensors, *storage_class, *dtype;
+};
+inline constexpr FileType kFileTypes[] = {
+    {at::kDouble, "F64", "DoubleStorage", "float64"}, {at::kFloat, "F32", "FloatStorage", "float32"},
+    {at::kHalf, "F16", "HalfStorage", "float16"},     {at::kBFloat16, "BF16", "BFloat16Storage", "bfloat16"},
+    {at::kLong, "I64", "LongStorage", "int64"},       {at::kInt, "I32", "IntStorage", "int32"},
+    {at::kShort, "I16", "ShortStorage", "int16"},     {at::kChar, "I8", "CharStorage", "int8"},
+    {at::kByte, "U8", "ByteStorage", "uint8"},        {at::kBool, "BOOL", "BoolStorage", "bool"}};
+
+// What names and texts in files have to be.
+bool is_utf8(const std::string& text);
+
+// Null if files cannot hold it.
+const FileType* file_type(at::ScalarType type);
+
 // The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation. Throws DataError
-// "[format] tensor 'name' ..." for one that a file of weights cannot hold. Private to core.
+// "[format] tensor 'name' ..." for one that a file of weights cannot hold.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
+
+// A CPU tensor into whose memory `read` puts the bytes of a file. Throws MalformedFile naming `what` if there is no
+// memory for it.
+at::Tensor tensor_from_file(at::IntArrayRef sizes, at::ScalarType type, const std::string& what,
+                            const std::function<void(void* data)>& read);
 
 }  // namespace duet

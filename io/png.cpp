@@ -63,8 +63,7 @@ std::string encode_png(const at::Tensor& pixels) {
 void write_png(const std::string& path, const at::Tensor& pixels) {
   const std::string bytes = encode_png(pixels);
   try {
-    file_io::replace_file(path, bytes.size(),
-                          [&](file_io::FileWriter& file) { file.write(bytes.data(), bytes.size()); });
+    file_io::replace_file(path, bytes);
   } catch (const file_io::IoError& error) {
     throw DataError(std::string("[write_png] ") + error.what() + "; make room or choose another folder");
   }

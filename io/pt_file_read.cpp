@@ -8,8 +8,8 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "io/file_io.h"
-#include "io/malformed.h"
 #include "io/pickle.h"
+#include "io/plain_tensor.h"
 #include "io/pt_file.h"
 #include "io/zip_archive.h"
 
@@ -33,13 +33,9 @@ constexpr int64_t kMaxExpansion = int64_t{1} << 30;  // bytes of a tensor beyond
 [[noreturn]] void refuse(const std::string& what) { throw MalformedFile{what}; }
 
 at::ScalarType storage_dtype(const std::string& storage_class) {
-  static const std::unordered_map<std::string, at::ScalarType> types = {
-      {"torch.DoubleStorage", at::kDouble},     {"torch.FloatStorage", at::kFloat}, {"torch.HalfStorage", at::kHalf},
-      {"torch.BFloat16Storage", at::kBFloat16}, {"torch.LongStorage", at::kLong},   {"torch.IntStorage", at::kInt},
-      {"torch.ShortStorage", at::kShort},       {"torch.CharStorage", at::kChar},   {"torch.ByteStorage", at::kByte},
-      {"torch.BoolStorage", at::kBool}};
-  const auto found = types.find(storage_class);
-  if (found != types.end()) return found->second;
+  for (const FileType& known : kFileTypes) {
+    if (storage_class == std::string("torch.") + known.storage_class) return known.type;
+  }
   throw MalformedFile{"it holds tensors of " + storage_class + ", a type that duet does not know",
                       "convert them in Python, e.g. complex numbers with torch.view_as_real"};
 }
@@ -72,17 +68,8 @@ class Storages {
       refuse(c10::str("entry '", name, "' has ", entry->bytes, " bytes, expected ", storage.integer, " elements of ",
                       dtype));
     }
-    at::Tensor tensor;
-    try {
-      tensor = at::empty({storage.integer}, at::TensorOptions().dtype(dtype));
-    } catch (const c10::Error&) {
-      refuse(c10::str("there is no memory for the ", entry->bytes, " bytes of entry '", name, "'"));
-    }
-    auto* data = static_cast<unsigned char*>(tensor.mutable_data_ptr());
-    archive_.read(*entry, data);
-    // A bool that is neither 0 nor 1 is undefined behaviour in C++; others read it as true.
-    if (dtype == at::kBool) std::transform(data, data + entry->bytes, data, [](auto byte) { return byte != 0; });
-    return tensor;
+    return tensor_from_file({storage.integer}, dtype, "entry '" + name + "'",
+                            [&](void* data) { archive_.read(*entry, data); });
   }
 
   const Reader& archive_;
@@ -136,7 +123,6 @@ at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string&
   }
 }
 
-// Turns the values of a pickle into named tensors and values.
 class Flattener {
  public:
   Flattener(const Tree& tree, Storages& storages, PtFile& file) : tree_(tree), storages_(storages), file_(file) {}

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <map>
@@ -5,10 +6,9 @@
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
-#include <nlohmann/json.hpp>
+#include <c10/util/strides.h>
 #include "base/error.h"
 #include "io/file_io.h"
-#include "io/pickle.h"
 #include "io/plain_tensor.h"
 #include "io/pt_file.h"
 #include "io/zip_archive.h"
@@ -21,33 +21,110 @@ namespace {
 
 constexpr const char* kFolder = "archive";
 
-const char* storage_class(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble: return "DoubleStorage";
-    case at::kFloat: return "FloatStorage";
-    case at::kHalf: return "HalfStorage";
-    case at::kBFloat16: return "BFloat16Storage";
-    case at::kLong: return "LongStorage";
-    case at::kInt: return "IntStorage";
-    case at::kShort: return "ShortStorage";
-    case at::kChar: return "CharStorage";
-    case at::kByte: return "ByteStorage";
-    default: return "BoolStorage";  // plain_tensor() lets no other pass
+// The bytes of the pickle of one flat OrderedDict, protocol 2.
+class DictWriter {
+ public:
+  DictWriter() : bytes_("\x80\x02") {
+    global("collections", "OrderedDict");
+    bytes_ += ")R(";
   }
-}
+
+  void put(const std::string& name, bool value) {
+    text(name);
+    bytes_ += value ? '\x88' : '\x89';
+  }
+  void put(const std::string& name, int64_t value) {
+    text(name);
+    integer(value);
+  }
+  void put(const std::string& name, double value) {
+    text(name);
+    bytes_ += 'G';
+    const auto bits = std::bit_cast<uint64_t>(value);
+    for (int shift = 56; shift >= 0; shift -= 8) bytes_.push_back(static_cast<char>(bits >> shift));
+  }
+  void put(const std::string& name, const std::string& value) {
+    text(name);
+    text(value);
+  }
+
+  // A contiguous tensor that is the whole of the storage `key`.
+  void put_tensor(const std::string& name, const char* storage_class, const std::string& key,
+                  const at::Tensor& tensor) {
+    text(name);
+    global("torch._utils", "_rebuild_tensor_v2");
+    bytes_ += "((";
+    text("storage");
+    global("torch", storage_class);
+    text(key);
+    text("cpu");
+    integer(tensor.numel());
+    bytes_ += "tQK";
+    bytes_.push_back('\0');  // offset
+    tuple(tensor.sizes());
+    tuple(c10::contiguous_strides(tensor.sizes()));
+    bytes_ += '\x89';  // requires_grad
+    global("collections", "OrderedDict");
+    bytes_ += ")RtR";
+  }
+
+  const std::string& finish() { return bytes_ += "u."; }
+
+ private:
+  void append(uint64_t value, std::size_t count) {  // little-endian
+    bytes_.append(reinterpret_cast<const char*>(&value), count);
+  }
+
+  void text(const std::string& text) {
+    bytes_ += 'X';
+    append(text.size(), 4);
+    bytes_ += text;
+  }
+
+  void integer(int64_t value) {
+    if (value >= 0 && value < 0x100) {
+      bytes_ += 'K';
+      append(static_cast<uint64_t>(value), 1);
+    } else if (value == static_cast<int32_t>(value)) {
+      bytes_ += 'J';
+      append(static_cast<uint64_t>(value), 4);
+    } else {
+      bytes_ += "\x8a\x08";
+      append(static_cast<uint64_t>(value), 8);
+    }
+  }
+
+  // Written at its first use, recalled from the memo at the others.
+  void global(const std::string& module, const std::string& name) {
+    const auto found = std::find(memo_.begin(), memo_.end(), module + "." + name);
+    const auto place = static_cast<char>(found - memo_.begin());
+    if (found != memo_.end()) {
+      bytes_ += {'h', place};
+      return;
+    }
+    memo_.push_back(module + "." + name);
+    bytes_ += "c" + module + "\n" + name + "\nq";
+    bytes_.push_back(place);
+  }
+
+  void tuple(at::IntArrayRef values) {
+    bytes_ += '(';
+    for (const int64_t value : values) integer(value);
+    bytes_ += 't';
+  }
+
+  std::string bytes_;
+  std::vector<std::string> memo_;
+};
 
 void check_text(const std::string& text) {
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-  } catch (const nlohmann::json::exception&) {
-    throw DataError(c10::str("[pt] a name or text is not UTF-8, as Python's texts are: '", text, "'; rename it"));
-  }
+  require<DataError>(is_utf8(text),
+                     c10::str("[pt] a name or text is not UTF-8, as Python's texts are: '", text, "'; rename it"));
   require<DataError>(text.size() <= std::numeric_limits<uint32_t>::max(), "[pt] a text exceeds 4 GiB; leave it out");
 }
 
-// The pickle, and the storages that it refers to by number.
 struct Contents {
-  pickle::DictWriter dict;
+  DictWriter dict;
   std::vector<at::Tensor> storages;
 };
 
@@ -59,12 +136,12 @@ void add_tensors(const StateDict& state, Contents& contents) {
     const auto place = std::tuple(plain.const_data_ptr(), plain.numel(), plain.scalar_type());
     const auto [storage, is_new] = known.try_emplace(place, contents.storages.size());
     if (is_new) contents.storages.push_back(plain);
-    contents.dict.put_tensor(name, storage_class(plain.scalar_type()), std::to_string(storage->second),
-                             plain.sizes().vec(), plain.numel());
+    contents.dict.put_tensor(name, file_type(plain.scalar_type())->storage_class, std::to_string(storage->second),
+                             plain);
   }
 }
 
-void add_values(const StateDict& state, pickle::DictWriter& dict) {
+void add_values(const StateDict& state, DictWriter& dict) {
   for (const auto& [name, value] : state.values()) {
     check_text(name);
     require<DataError>(state.tensors().count(name) == 0, "[pt] '" + name + "' is a tensor and a value; rename one");

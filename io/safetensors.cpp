@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <vector>
@@ -17,19 +18,18 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 namespace {
 
+using nlohmann::json;
+
 constexpr uint64_t kMaxHeader = 100'000'000;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what) {
   throw DataError("[safetensors] tensor '" + name + "' " + what);
 }
 
-// JSON text of a string; DataError if it is not UTF-8, which JSON demands.
 std::string quoted(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    throw DataError(c10::str("[safetensors] a name or metadata text is not UTF-8: '", text, "'; rename it"));
-  }
+  require<DataError>(is_utf8(text),
+                     c10::str("[safetensors] a name or metadata text is not UTF-8: '", text, "'; rename it"));
+  return json(text).dump();
 }
 
 std::string metadata_entry(const std::map<std::string, std::string>& metadata) {
@@ -39,7 +39,7 @@ std::string metadata_entry(const std::map<std::string, std::string>& metadata) {
 }
 
 std::string tensor_entry(const std::string& name, const at::Tensor& tensor, uint64_t begin) {
-  const std::string shape = nlohmann::json(tensor.sizes().vec()).dump();
+  const std::string shape = json(tensor.sizes().vec()).dump();
   return c10::str(quoted(name), ":{\"dtype\":\"", safetensors_dtype(tensor.scalar_type()), "\",\"shape\":", shape,
                   ",\"data_offsets\":[", begin, ",", begin + tensor.nbytes(), "]}");
 }
@@ -57,19 +57,8 @@ std::string framed(std::string json) {
 }  // namespace
 
 const char* safetensors_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble: return "F64";
-    case at::kFloat: return "F32";
-    case at::kHalf: return "F16";
-    case at::kBFloat16: return "BF16";
-    case at::kLong: return "I64";
-    case at::kInt: return "I32";
-    case at::kShort: return "I16";
-    case at::kChar: return "I8";
-    case at::kByte: return "U8";
-    case at::kBool: return "BOOL";
-    default: return nullptr;
-  }
+  const FileType* found = file_type(type);
+  return found == nullptr ? nullptr : found->safetensors;
 }
 
 SafetensorsImage encode_safetensors(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata) {
@@ -112,6 +101,173 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors,
     });
   } catch (const file_io::IoError& error) {
     throw DataError(c10::str("[safetensors] ", error.what(), "; free space or name another place"));
+  }
+}
+
+namespace {
+
+constexpr size_t kMaxDims = 64;
+constexpr int kMaxNesting = 8;  // the format needs 3
+
+struct Entry {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;
+};
+
+// The JSON text as a document, and its outermost keys in the order they have in the file. A key that comes twice in
+// an object is refused: readers would differ in which of the two they take.
+json parse_json(const std::string& text, std::vector<std::string>& keys) {
+  std::vector<std::set<std::string>> open;
+  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > kMaxNesting) throw MalformedFile{"its header is nested too deep"};
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (!open.back().insert(key).second) throw MalformedFile{"its header has the key '" + key + "' twice"};
+      if (open.size() == 1) keys.push_back(key);
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, check);
+  } catch (const json::exception& error) {
+    throw MalformedFile{std::string("its header is not JSON: ") + error.what()};
+  }
+}
+
+const json& field(const json& entry, const char* key, const std::string& name) {
+  const auto found = entry.is_object() ? entry.find(key) : entry.end();
+  if (!entry.is_object() || found == entry.end()) throw MalformedFile{c10::str("tensor '", name, "' has no ", key)};
+  return *found;
+}
+
+std::vector<uint64_t> numbers(const json& list, const char* key, const std::string& name) {
+  std::vector<uint64_t> values;
+  bool valid = list.is_array();
+  if (valid) {
+    for (const json& item : list) {
+      valid = valid && item.is_number_unsigned();
+      values.push_back(valid ? item.get<uint64_t>() : 0);
+    }
+  }
+  if (!valid) throw MalformedFile{c10::str("tensor '", name, "': ", key, " is not a list of whole numbers from 0 up")};
+  return values;
+}
+
+// Bytes that the shape takes. An extent of 0 counts as 1 in the overflow check, as it does in LibTorch's strides.
+uint64_t bytes_of(const Entry& entry) {
+  constexpr uint64_t kLimit = std::numeric_limits<int64_t>::max();
+  uint64_t bound = c10::elementSize(entry.dtype), bytes = bound;
+  for (const int64_t extent : entry.shape) {
+    if (__builtin_mul_overflow(bound, static_cast<uint64_t>(std::max<int64_t>(extent, 1)), &bound) || bound > kLimit) {
+      throw MalformedFile{"tensor '" + entry.name + "': its shape is beyond any memory"};
+    }
+    bytes *= static_cast<uint64_t>(extent);
+  }
+  return bytes;
+}
+
+Entry parse_entry(const std::string& name, const json& value, uint64_t data_bytes) {
+  Entry entry;
+  entry.name = name;
+  const json& type = field(value, "dtype", name);
+  const auto* const dtype = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
+                                         [&](const FileType& known) { return type == known.safetensors; });
+  expect_file(dtype != std::end(kFileTypes), "tensor '", name, "' has dtype ",
+              type.dump(-1, ' ', true, json::error_handler_t::replace),
+              ", expected one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+  entry.dtype = dtype->type;
+
+  const std::vector<uint64_t> shape = numbers(field(value, "shape", name), "shape", name);
+  if (shape.size() > kMaxDims) throw MalformedFile{"tensor '" + name + "' has more than 64 dimensions"};
+  for (const uint64_t extent : shape) {
+    expect_file(extent <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), "tensor '", name,
+                "': its shape is beyond any memory");
+    entry.shape.push_back(static_cast<int64_t>(extent));
+  }
+
+  const std::vector<uint64_t> range = numbers(field(value, "data_offsets", name), "data_offsets", name);
+  expect_file(range.size() == 2 && range[0] <= range[1] && range[1] <= data_bytes, "tensor '", name,
+              "': data_offsets do not lie within the ", data_bytes, " data bytes");
+  entry.begin = range[0];
+  entry.end = range[1];
+  expect_file(entry.end - entry.begin == bytes_of(entry), "tensor '", name, "': data_offsets span ",
+              entry.end - entry.begin, " bytes but its shape and dtype take ", bytes_of(entry));
+  return entry;
+}
+
+void check_metadata(const json& metadata) {
+  bool valid = metadata.is_object();
+  if (valid) {
+    for (const json& value : metadata) valid = valid && value.is_string();
+  }
+  if (!valid) throw MalformedFile{"__metadata__ is not a map of texts"};
+}
+
+// Every data byte belongs to exactly one tensor.
+void check_coverage(const std::vector<Entry>& entries, uint64_t data_bytes) {
+  std::vector<const Entry*> order;
+  for (const Entry& entry : entries) order.push_back(&entry);
+  std::sort(order.begin(), order.end(),
+            [](const Entry* a, const Entry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+  uint64_t position = 0;
+  for (const Entry* entry : order) {
+    expect_file(entry->begin == position, "tensor '", entry->name, "' starts at data byte ", entry->begin,
+                ", expected ", position, ": data must have neither holes nor overlaps");
+    position = entry->end;
+  }
+  expect_file(position == data_bytes, "its tensors take ", position, " data bytes but the file has ", data_bytes);
+}
+
+// The checked header; `data_start` is where the data begins.
+std::vector<Entry> read_header(const file_io::FileReader& file, uint64_t& data_start) {
+  uint64_t length = 0;
+  if (file.size() < sizeof length)
+    throw MalformedFile{c10::str("it has ", file.size(), " bytes, expected at least 10")};
+  file.read(0, &length, sizeof length);
+  expect_file(length <= kMaxHeader && length <= file.size() - sizeof length, "its header should have ", length,
+              " bytes, more than ", length > kMaxHeader ? "the 100 MB that the format allows" : "the file holds");
+  std::string text(length, '\0');
+  file.read(sizeof length, text.data(), length);
+  if (text.empty() || text[0] != '{') throw MalformedFile{"its header does not start with '{'"};
+
+  std::vector<std::string> names;
+  const json header = parse_json(text, names);
+  data_start = sizeof length + length;
+  const uint64_t data_bytes = file.size() - data_start;
+  std::vector<Entry> entries;
+  for (const std::string& name : names) {
+    if (name == "__metadata__") {
+      check_metadata(header[name]);
+    } else {
+      entries.push_back(parse_entry(name, header[name], data_bytes));
+    }
+  }
+  check_coverage(entries, data_bytes);
+  return entries;
+}
+
+}  // namespace
+
+NamedTensors read_safetensors(const std::string& path) {
+  try {
+    const file_io::FileReader file(path);
+    uint64_t data_start = 0;
+    NamedTensors tensors;
+    for (const Entry& entry : read_header(file, data_start)) {
+      tensors.emplace_back(entry.name,
+                           tensor_from_file(entry.shape, entry.dtype, "'" + entry.name + "'", [&](void* data) {
+                             file.read(data_start + entry.begin, data, entry.end - entry.begin);
+                           }));
+    }
+    return tensors;
+  } catch (const MalformedFile& error) {
+    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", error.what, "; ", error.way_out));
+  } catch (const file_io::IoError& error) {
+    throw DataError(c10::str("[safetensors] ", error.what(), "; check the path"));
   }
 }
 

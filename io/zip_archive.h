@@ -8,7 +8,7 @@
 #include "io/file_io.h"
 
 // ZIP archives of entries that are stored as they are, which is how PyTorch packs its files. Sizes beyond 4 GiB and
-// more than 65 534 entries go by ZIP64. Private to core.
+// more than 65 534 entries go by ZIP64.
 namespace duet::zip_archive {
 
 struct Entry {

@@ -1,28 +1,30 @@
 #include "checkpoint/detail/checkpoint_format.h"
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <regex>
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
+#include "io/plain_tensor.h"
 
 namespace duet::checkpoint_format {
 
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int64_t kFormat = 1;
 constexpr std::string_view kHashKey = ",\n  \"manifest_xxh3\": \"";
 constexpr std::string_view kEnd = "\"\n}\n";
 constexpr size_t kHexDigits = 32;
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw CheckpointError(c10::str("[CheckpointStore] '", path, "': ", what, "; use another checkpoint"));
-}
 
 // A whole number: nlohmann would quietly convert 1.5, or a number beyond the type.
 template <class T>
@@ -66,15 +68,6 @@ Manifest to_manifest(const ordered_json& json) {
   return manifest;
 }
 
-// What is left of "step-" in a folder's name: digits, without leading zeros so that a number has one name.
-std::optional<int64_t> parse_step(std::string_view digits) {
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  const bool canonical = digits.size() == 1 || (!digits.empty() && digits[0] != '0');
-  if (error != std::errc() || end != digits.data() + digits.size() || step < 0 || !canonical) return std::nullopt;
-  return step;
-}
-
 constexpr std::string_view kModelPrefix = "model.";
 constexpr std::string_view kHooksPrefix = "hooks.";
 constexpr std::string_view kWeightsPart = ".weights.";
@@ -88,6 +81,15 @@ bool names_a_file(std::string_view hook) {
 }
 
 }  // namespace
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw CheckpointError(c10::str("[CheckpointStore] '", path, "': ", what, "; use another checkpoint"));
+}
+
+std::string name_of(const std::string& path) {
+  const std::filesystem::path folder(path);
+  return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
 
 TensorPlace place_of(const std::string& tensor) {
   const std::string_view name = tensor;
@@ -123,24 +125,15 @@ std::vector<std::string> files_for(const std::vector<std::string>& tensors) {
 }
 
 std::optional<FolderName> parse_folder_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "step-";
-  constexpr size_t kSuffix = 5 + kHexDigits;  // ".tmp." and an id
-  std::string_view rest = name;
-  if (rest.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
-  rest.remove_prefix(kPrefix.size());
-
-  auto kind = FolderName::Kind::kComplete;
-  const size_t dot = rest.find('.');
-  if (dot != std::string_view::npos) {
-    const std::string_view suffix = rest.substr(dot);
-    const bool temporary = suffix.substr(0, 5) == ".tmp.", aside = suffix.substr(0, 5) == ".old.";
-    if (suffix.size() != kSuffix || !(temporary || aside)) return std::nullopt;
-    kind = temporary ? FolderName::Kind::kTemporary : FolderName::Kind::kAside;
-    rest = rest.substr(0, dot);
-  }
-  const auto step = parse_step(rest);
+  // Without leading zeros, so that a number has one name.
+  static const std::regex pattern(R"(step-(0|[1-9]\d*)(\.(tmp|old)\.[^]{32})?)");
+  constexpr size_t kLongest = 80;
+  std::smatch parts;
+  if (name.size() > kLongest || !std::regex_match(name, parts, pattern)) return std::nullopt;
+  const auto step = parse_number<int64_t>(parts.str(1));
   if (!step) return std::nullopt;
-  return FolderName{*step, kind};
+  if (!parts[2].matched) return FolderName{*step, FolderName::Kind::kComplete};
+  return FolderName{*step, parts.str(3) == "tmp" ? FolderName::Kind::kTemporary : FolderName::Kind::kAside};
 }
 
 std::string encode_manifest(const Manifest& manifest) {
@@ -164,17 +157,118 @@ Manifest decode_manifest(const std::string& text, const std::string& path) {
   constexpr size_t kTail = kHashKey.size() + kHexDigits + kEnd.size();
   const size_t body = text.size() < kTail ? 0 : text.size() - kTail;
   const std::string tail = c10::str(kHashKey, xxh3_hex(text.data(), body), kEnd);
-  if (body == 0 || text.compare(body, kTail, tail) != 0) refuse(path, "the manifest does not match its own hash");
+  check(path, body > 0 && text.compare(body, kTail, tail) == 0, "the manifest does not match its own hash");
   try {
     const ordered_json json = ordered_json::parse(text);
     const auto format = whole<int64_t>(json.at("format"));
-    if (format != kFormat) {
-      refuse(path, c10::str("found format ", format, ", expected ", kFormat, "; read it with the duet that wrote it"));
-    }
+    check(path, format == kFormat, "found format ", format, ", expected ", kFormat,
+          "; read it with the duet that wrote it");
     return to_manifest(json);
   } catch (const ordered_json::exception& error) {
     refuse(path, c10::str("the manifest is not as expected: ", error.what()));
   }
+}
+
+namespace {
+
+// state.json: {"name": {"int": 7}}, with the type in each value's key. A double has its bits beside the number, which
+// JSON cannot hold if it is NaN or infinite; a text that is not UTF-8 is written as the hex digits of its bytes.
+
+std::string hex_of(std::string_view bytes) {
+  std::string hex;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    hex += "0123456789abcdef"[byte >> 4];
+    hex += "0123456789abcdef"[byte & 15];
+  }
+  return hex;
+}
+
+template <class T>
+T parse_hex(std::string_view digits) {
+  T value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (digits.size() != 2 * sizeof(T) || error != std::errc() || end != digits.data() + digits.size()) {
+    throw json::type_error::create(302, c10::str("'", digits, "' is not ", 2 * sizeof(T), " hex digits"), nullptr);
+  }
+  return value;
+}
+
+std::string bytes_of(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes += static_cast<char>(parse_hex<unsigned char>(std::string_view(hex).substr(i, 2)));
+  }
+  return bytes;
+}
+
+json to_json(const StateValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return {{"bool", *flag}};
+  if (const auto* integer = std::get_if<int64_t>(&value)) return {{"int", *integer}};
+  if (const auto* number = std::get_if<double>(&value)) {
+    char text[32], bits[17];
+    std::snprintf(text, sizeof text, "%.17g", *number);
+    std::snprintf(bits, sizeof bits, "%016llx", static_cast<unsigned long long>(std::bit_cast<uint64_t>(*number)));
+    return {{"float", text}, {"bits", bits}};
+  }
+  const auto& text = std::get<std::string>(value);
+  if (is_utf8(text)) return {{"text", text}};
+  return {{"hex", hex_of(text)}};
+}
+
+StateValue to_value(const json& value) {
+  if (value.contains("bool")) return value.at("bool").get<bool>();
+  if (value.contains("int")) {
+    const json& integer = value.at("int");
+    if (!integer.is_number_integer()) throw json::type_error::create(302, "int is not a whole number", nullptr);
+    return integer.get<int64_t>();
+  }
+  if (value.contains("bits")) return std::bit_cast<double>(parse_hex<uint64_t>(value.at("bits").get<std::string>()));
+  if (value.contains("text")) return value.at("text").get<std::string>();
+  return bytes_of(value.at("hex").get<std::string>());
+}
+
+}  // namespace
+
+std::string encode_values(const std::map<std::string, StateValue>& values) {
+  json document = json::object();
+  for (const auto& [name, value] : values) {
+    if (!is_utf8(name)) {
+      throw CheckpointError(c10::str("[CheckpointStore] the value's name '", name, "' is not UTF-8; rename it"));
+    }
+    document[name] = to_json(value);
+  }
+  return document.dump(2) + "\n";
+}
+
+namespace {
+
+// Checkpoints from before the first release say "update" where it is "step" now.
+std::string present_name(const std::string& name) {
+  static const std::map<std::string, std::string> kFormerNames = {
+      {"trainer.update", "trainer.step"},
+      {"trainer.update_in_epoch", "trainer.step_in_epoch"},
+      {"trainer.validated_update", "trainer.validated_step"}};
+  const auto known = kFormerNames.find(name);
+  return known == kFormerNames.end() ? name : known->second;
+}
+
+}  // namespace
+
+std::map<std::string, StateValue> decode_values(const std::string& text, const std::string& path) {
+  std::map<std::string, StateValue> values;
+  std::string at;
+  try {
+    const json document = json::parse(text);
+    for (const auto& [name, value] : document.items()) {
+      at = " at '" + name + "'";
+      values.emplace(present_name(name), to_value(value));
+    }
+  } catch (const json::exception& error) {
+    throw CheckpointError(c10::str("[CheckpointStore] '", path, "' is not as expected", at, ": ", error.what(),
+                                   "; use another checkpoint"));
+  }
+  return values;
 }
 
 }  // namespace duet::checkpoint_format

@@ -5,10 +5,18 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include <c10/util/StringUtil.h>
 #include "checkpoint/checkpoint.h"
 
-// What lies in a checkpoint folder, and the texts of its JSON files. Private to the checkpoint sources.
+// What lies in a checkpoint folder, and the texts of its JSON files.
 namespace duet::checkpoint_format {
+
+// Throws CheckpointError: `what` is wrong with `path`.
+[[noreturn]] void refuse(const std::string& path, const std::string& what);
+template <class... Parts>
+void check(const std::string& path, bool holds, const Parts&... what) {
+  if (!holds) refuse(path, c10::str(what...));
+}
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kStateFile = "state.safetensors";
@@ -37,6 +45,8 @@ struct FolderName {
   Kind kind = Kind::kComplete;
 };
 std::optional<FolderName> parse_folder_name(const std::string& name);
+// Of a path that may end with '/'.
+std::string name_of(const std::string& path);
 
 // The manifest's JSON. Its last entry is a hash of all text before it, so that no byte can change unseen.
 std::string encode_manifest(const Manifest& manifest);
@@ -47,5 +57,12 @@ Manifest decode_manifest(const std::string& text, const std::string& path);
 // UTF-8, the second naming `path`.
 std::string encode_values(const std::map<std::string, StateValue>& values);
 std::map<std::string, StateValue> decode_values(const std::string& text, const std::string& path);
+
+// The files of one folder (checkpoint_folder.cpp). The first makes and fills it: space for every file first, manifest
+// last, all of it synced. The others throw CheckpointError, and IoError or DataError of the layers below.
+void write_folder(const std::string& folder, int64_t step, const StateDict& state);
+Manifest read_manifest(const std::string& folder);
+Manifest verify_folder(const std::string& folder);
+StateDict load_folder(const std::string& folder);
 
 }  // namespace duet::checkpoint_format

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <exception>
+#include <string>
+#include <utility>
 #include <vector>
+#include "base/log.h"
 #include "base/state_dict.h"
 
 namespace duet {
@@ -10,12 +14,29 @@ namespace duet {
 class LoadTransaction {
  public:
   LoadTransaction() = default;
-  ~LoadTransaction();
+  ~LoadTransaction() {
+    for (auto it = loaded_.rbegin(); it != loaded_.rend(); ++it) {
+      try {
+        it->part->load_state_dict(it->before);
+      } catch (const std::exception& error) {  // a part that refuses what it gave itself
+        log_error(std::string("[LoadTransaction] a part cannot take back its own state: ") + error.what());
+      }
+    }
+  }
   LoadTransaction(const LoadTransaction&) = delete;
   LoadTransaction& operator=(const LoadTransaction&) = delete;
 
   // Throws what the part throws. `part` must outlive this.
-  void load(Stateful& part, const StateDict& state);
+  void load(Stateful& part, const StateDict& state) {
+    // A state_dict() lends live tensors, which the load is about to change. Noted first: a part that fails half way
+    // gets back what it had, too.
+    StateDict before;
+    const StateDict lent = part.state_dict();
+    for (const auto& [name, tensor] : lent.tensors()) before.set(name, tensor.detach().clone());
+    for (const auto& [name, value] : lent.values()) before.set(name, value);
+    loaded_.push_back({&part, std::move(before)});
+    part.load_state_dict(state);
+  }
   void commit() { loaded_.clear(); }
 
  private:

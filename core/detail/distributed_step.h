@@ -9,7 +9,7 @@
 #include "core/train_context.h"
 #include "core/trainer_options.h"
 #include "distributed/communicator.h"
-#include "distributed/detail/buffer_broadcast.h"
+#include "distributed/detail/broadcast.h"
 #include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
 #include "optim/hyper_parameters.h"

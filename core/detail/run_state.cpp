@@ -11,7 +11,7 @@
 #include "checkpoint/detail/load_transaction.h"
 #include "core/detail/train_step.h"
 #include "core/hook.h"
-#include "distributed/detail/gather_state.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

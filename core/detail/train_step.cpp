@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
-#include "distributed/detail/same_model.h"
+#include "distributed/detail/broadcast.h"
 #include "optim/amp/autocast.h"
 #include "optim/detail/device_scalar.h"
 

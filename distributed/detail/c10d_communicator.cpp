@@ -1,9 +1,9 @@
 #include "distributed/detail/c10d_communicator.h"
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -67,22 +67,17 @@ struct C10dCommunicator::DeviceEnd {
       } catch (const std::exception& error) {
         log_warning("[Communicator] the device's connections could not be closed (" + first_line(error) + ")");
       }
-      const std::lock_guard lock(end->mutex);
-      end->done = true;
-      end->changed.notify_all();
+      end->done.set_value();
     }).detach();
   }
 
   void wait(std::chrono::seconds most) {
-    std::unique_lock lock(mutex);
-    if (started) changed.wait_for(lock, most, [this] { return done; });
+    if (started) done.get_future().wait_for(most);
   }
 
   c10::intrusive_ptr<c10d::Backend> backend;
   std::atomic<bool> started{false};
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
+  std::promise<void> done;
 };
 
 C10dCommunicator::C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
@@ -192,8 +187,8 @@ std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<
   return gather_call(kNumbers, numbers);
 }
 
-std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
-  const auto sizes = gather_call(kTexts, {static_cast<double>(bytes.size())});
+std::vector<std::string> C10dCommunicator::gather_texts(double kind, const std::string& bytes, double root) {
+  const auto sizes = gather_call(kind, {static_cast<double>(bytes.size()), root});
   std::size_t longest = 0;
   for (const auto& size : sizes) longest = std::max(longest, static_cast<std::size_t>(size.front()));
   std::vector<std::string> texts(sizes.size());
@@ -208,25 +203,15 @@ std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) 
   return texts;
 }
 
+std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
+  return gather_texts(kTexts, bytes, 0);
+}
+
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
-  if (root < 0 || root >= world_size()) {
-    throw ConfigError(
-        c10::str("[Communicator] broadcast from rank ", root, ", expected a rank from 0 to ", world_size() - 1));
-  }
-  const double own_size = rank() == root ? static_cast<double>(bytes.size()) : 0;
-  const auto sizes = gather_call(kBroadcast, {own_size, static_cast<double>(root)});
-  const auto size = static_cast<int64_t>(sizes[static_cast<std::size_t>(root)].front());
-  if (size == 0) return {};
-  return guarded([&] {
-    const at::Tensor text = at::empty({size}, at::kByte);
-    if (rank() == root) std::copy(bytes.begin(), bytes.end(), static_cast<char*>(text.mutable_data_ptr()));
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    options.timeout = timeout();
-    std::vector<at::Tensor> tensors{text};
-    wait(host_->broadcast(tensors, options));
-    return std::string(static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(size));
-  });
+  require<ConfigError>(root >= 0 && root < world_size(), c10::str("[Communicator] broadcast from rank ", root,
+                                                                  ", expected a rank from 0 to ", world_size() - 1));
+  auto all = gather_texts(kBroadcast, rank() == root ? bytes : std::string(), static_cast<double>(root));
+  return std::move(all[static_cast<std::size_t>(root)]);
 }
 
 void C10dCommunicator::do_start_sum(const at::Tensor& values) {

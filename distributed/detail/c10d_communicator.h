@@ -15,14 +15,15 @@ struct CommunicatorTimeouts {
   std::chrono::milliseconds running{std::chrono::minutes(2)};
 };
 
-// Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device. Private to
-// distributed/.
+// Over backends of c10d: Gloo for the host's numbers, and Gloo or NCCL for the tensors of the device.
 class C10dCommunicator : public Communicator {
  public:
   // `watch` may be null: then errors name no rank.
   C10dCommunicator(c10::intrusive_ptr<c10d::Backend> host, c10::intrusive_ptr<c10d::Backend> device,
                    std::unique_ptr<PeerWatch> watch, CommunicatorTimeouts timeouts, at::Device place = at::kCPU);
   ~C10dCommunicator() override;
+  // Keeps the store as long as this object: rank 0 holds it for all.
+  void hold(c10::intrusive_ptr<c10d::Store> store) { store_ = std::move(store); }
 
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_size_; }
@@ -49,11 +50,13 @@ class C10dCommunicator : public Communicator {
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
   at::Tensor gather_bytes(const void* data, std::size_t size);
   std::vector<std::vector<double>> gather_rows(const std::vector<double>& numbers);
+  std::vector<std::string> gather_texts(double kind, const std::string& bytes, double root);
   std::vector<std::vector<double>> gather_call(double kind, const std::vector<double>& numbers);
   // Ends what this rank's device waits for, from any thread.
   struct DeviceEnd;
   void abandon();
 
+  c10::intrusive_ptr<c10d::Store> store_;  // goes last
   int64_t rank_, world_size_;
   at::Device place_;
   c10::intrusive_ptr<c10d::Backend> host_, device_;

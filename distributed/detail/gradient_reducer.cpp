@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/detail/collective_ops.h"
-#include "distributed/detail/layout_hash.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
@@ -32,6 +31,7 @@ struct GradientReducer::Entry {
 struct GradientReducer::Bucket {
   at::Tensor flat;
   std::vector<std::size_t> entries;
+  int64_t bytes = 0;
   std::size_t waiting = 0;  // entries that are not ready
 };
 
@@ -94,48 +94,29 @@ void GradientReducer::begin() {
 // the same order.
 void GradientReducer::make_buckets() {
   buckets_.clear();
-  std::vector<at::ScalarType> open_types;
-  std::vector<std::size_t> open;  // the bucket that each dtype fills
-  std::vector<int64_t> bytes;
+  std::map<at::ScalarType, std::size_t> open;  // the bucket that each dtype fills
   for (std::size_t i = entries_.size(); i-- > 0;) {
     Entry& entry = entries_[i];
     entry.view = at::Tensor();
     if (!entry.parameter.requires_grad()) continue;
-    const at::ScalarType type = entry.parameter.scalar_type();
-    const auto known = std::find(open_types.begin(), open_types.end(), type);
-    std::size_t slot = static_cast<std::size_t>(known - open_types.begin());
-    const auto size = static_cast<int64_t>(entry.parameter.nbytes());
-    const auto limit = [&](std::size_t bucket) {
-      return bucket == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
-    };
-    if (known == open_types.end() || bytes[open[slot]] >= limit(open[slot])) {
-      if (known == open_types.end()) {
-        open_types.push_back(type);
-        open.push_back(0);
-      }
-      open[slot] = buckets_.size();
-      buckets_.emplace_back();
-      bytes.push_back(0);
-    }
-    entry.bucket = open[slot];
-    buckets_[open[slot]].entries.push_back(i);
-    bytes[open[slot]] += size;
+    const auto [slot, is_new] = open.try_emplace(entry.parameter.scalar_type(), buckets_.size());
+    const int64_t limit = slot->second == 0 ? options_.first_bucket_bytes : options_.bucket_bytes;
+    if (!is_new && buckets_[slot->second].bytes >= limit) slot->second = buckets_.size();
+    if (slot->second == buckets_.size()) buckets_.emplace_back();
+    entry.bucket = slot->second;
+    buckets_[entry.bucket].entries.push_back(i);
+    buckets_[entry.bucket].bytes += static_cast<int64_t>(entry.parameter.nbytes());
   }
   place_buckets();
   check_same_buckets();
   add_hooks();
 }
 
-namespace {
-
-constexpr int64_t kAlignment = 64;  // bytes, as of memory of its own
-
-}  // namespace
-
 // In memory for all parameters that is kept: those that train may change and change back, and a step that was captured
 // before sums at the places of then.
 void GradientReducer::place_buckets() {
   const at::NoGradGuard no_grad;
+  constexpr int64_t kAlignment = 64;  // bytes, as of memory of its own
   const auto padded = [](const at::Tensor& parameter, int64_t count) {
     const int64_t step = kAlignment / static_cast<int64_t>(parameter.element_size());
     return (count + step - 1) / step * step;
@@ -189,18 +170,6 @@ void GradientReducer::add_hooks() {
   }
 }
 
-int64_t GradientReducer::gradient_bytes() const {
-  int64_t bytes = 0;
-  for (const Entry& entry : entries_)
-    bytes += entry.parameter.requires_grad() ? static_cast<int64_t>(entry.parameter.nbytes()) : 0;
-  return bytes;
-}
-
-void GradientReducer::arm() {
-  has_batch_ = true;
-  armed_ = true;
-}
-
 // Only a backward tells how often it comes here: what is not known yet is taken at its end, so the first one starts
 // nothing.
 void GradientReducer::touched(std::size_t index) {
@@ -246,8 +215,7 @@ void GradientReducer::start_full_buckets() {
 }
 
 void GradientReducer::finish() {
-  armed_ = false;
-  const bool has_batch = std::exchange(has_batch_, false);
+  const bool has_batch = std::exchange(armed_, false);
   const at::NoGradGuard no_grad;
   fill_missing(has_batch);
   for (Entry& entry : entries_) entry.usual = std::max(entry.usual, entry.touches);

@@ -7,7 +7,7 @@
 #include <vector>
 #include "base/batch.h"
 #include "distributed/communicator.h"
-#include "distributed/distributed_options.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 
@@ -18,7 +18,7 @@ namespace duet {
 // It is plain code over tensors and operators: what eager mode runs, graph mode records.
 class GradientReducer {
  public:
-  // The parameters are the same on all ranks (same_model.h).
+  // The parameters are the same on all ranks (make_same_model).
   GradientReducer(const NamedTensors& parameters, std::shared_ptr<Communicator> communicator,
                   const DistributedOptions& options);
   ~GradientReducer();
@@ -36,13 +36,10 @@ class GradientReducer {
   // Before the backward of the step's last micro-batch: from now on a gradient goes to its bucket when it is ready,
   // that is when autograd has added to it as often as in the steps before. Nothing earlier, so that the micro-batches
   // of a step cost one reduction.
-  void arm();
+  void arm() { armed_ = true; }
   // After the last backward: sends what is left and waits for all. A rank without a micro-batch, which was not armed,
   // gives zeros. Throws ConfigError naming parameters that got no gradient, unless that may be.
   void finish();
-
-  // Bytes of gradients that a step sums: of all trainable parameters.
-  int64_t gradient_bytes() const;
 
  private:
   struct Entry;
@@ -67,7 +64,6 @@ class GradientReducer {
   std::map<at::ScalarType, at::Tensor> memory_;  // what they lie in
   std::size_t started_ = 0;                      // buckets of this step that are on their way
   bool armed_ = false;
-  bool has_batch_ = false;
   bool agreed_on_unused_ = false;
   bool rechecks_ = false;
 };

@@ -1,4 +1,3 @@
-#include "distributed/detail/launch.h"
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "distributed/detail/connect.h"
 
 namespace duet {
 
@@ -17,16 +17,14 @@ using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
 int64_t number_of(const std::string& name, const std::string& text, int64_t low, int64_t high) {
   const std::optional<int64_t> value = parse_number<int64_t>(text);
-  if (!value || *value < low || *value > high) {
-    throw ConfigError(c10::str("[Launch] found ", name, " '", text, "', expected an integer from ", low, " to ", high,
-                               "; correct it, or unset the launch variables to train in one process"));
-  }
+  require<ConfigError>(value && *value >= low && *value <= high,
+                       c10::str("[Launch] found ", name, " '", text, "', expected an integer from ", low, " to ", high,
+                                "; correct it, or unset the launch variables to train in one process"));
   return *value;
 }
 
 constexpr int64_t kMostRanks = 1 << 20;
 
-// The variables that one launcher sets.
 struct Names {
   const char* launcher;
   const char *rank, *world_size, *local_rank, *local_world_size;
@@ -48,10 +46,9 @@ bool present(const Names& names, const Variables& variable) {
 void read_ranks(const Names& names, const Variables& variable, Launch& launch) {
   const auto need = [&](const char* name, const char* other) {
     const std::optional<std::string> text = variable(name);
-    if (!text) {
-      throw ConfigError(c10::str("[Launch] found ", other, " without ", name, ", expected both from ", names.launcher,
-                                 "; set ", name, ", or unset ", other, " to train in one process"));
-    }
+    require<ConfigError>(text.has_value(),
+                         c10::str("[Launch] found ", other, " without ", name, ", expected both from ", names.launcher,
+                                  "; set ", name, ", or unset ", other, " to train in one process"));
     return *text;
   };
   // In an allocation of several tasks SLURM_NTASKS may be theirs while the step has fewer.
@@ -177,33 +174,27 @@ void read_elastic(const Variables& variable, Launch& launch) {
 }
 
 void check(const Launch& launch) {
-  if (launch.rank >= launch.world_size) {
-    throw ConfigError(c10::str("[Launch] found rank ", launch.rank, " of ", launch.world_size, " processes (",
-                               launch.from, "), expected a rank below that; correct the rank or the world size"));
-  }
-  if (launch.local_rank > launch.rank) {
-    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " and rank ", launch.rank, " (",
-                               launch.from,
-                               "), expected a local rank that is not above the rank; correct one of them"));
-  }
-  if (launch.local_world_size > 1 && launch.local_rank >= launch.local_world_size) {
-    throw ConfigError(c10::str("[Launch] found local rank ", launch.local_rank, " of ", launch.local_world_size,
-                               " processes on this machine (", launch.from,
-                               "), expected a local rank below that; correct one of them"));
-  }
-  if (launch.master_port < 1 || launch.master_port > 65535) {
-    throw ConfigError(
-        c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));
-  }
-  if (launch.master_address.empty() && (launch.from == kOpenMpi.launcher || launch.from == kMpich.launcher)) {
-    throw ConfigError(c10::str("[Launch] found ", launch.local_world_size, " of ", launch.world_size, " processes (",
-                               launch.from,
-                               ") on this machine and no MASTER_ADDR, expected an address of rank 0's machine that "
-                               "all can reach; set MASTER_ADDR (mpirun -x MASTER_ADDR=HOST), or use --master-addr"));
-  }
-  if (launch.master_address.empty()) {
-    throw ConfigError("[Launch] found an empty MASTER_ADDR, expected the machine of rank 0; set it, or unset it");
-  }
+  const int64_t rank = launch.rank, size = launch.world_size;
+  const int64_t local_rank = launch.local_rank, local_size = launch.local_world_size;
+  require<ConfigError>(rank < size, c10::str("[Launch] found rank ", rank, " of ", size, " processes (", launch.from,
+                                             "), expected a rank below that; correct the rank or the world size"));
+  require<ConfigError>(local_rank <= rank,
+                       c10::str("[Launch] found local rank ", local_rank, " and rank ", rank, " (", launch.from,
+                                "), expected a local rank that is not above the rank; correct one of them"));
+  require<ConfigError>(
+      local_size <= 1 || local_rank < local_size,
+      c10::str("[Launch] found local rank ", local_rank, " of ", local_size, " processes on this machine (",
+               launch.from, "), expected a local rank below that; correct one of them"));
+  require<ConfigError>(
+      launch.master_port >= 1 && launch.master_port <= 65535,
+      c10::str("[Launch] found --master-port ", launch.master_port, ", expected a port from 1 to 65535; correct it"));
+  const bool by_mpi = launch.from == kOpenMpi.launcher || launch.from == kMpich.launcher;
+  require<ConfigError>(!launch.master_address.empty() || !by_mpi,
+                       c10::str("[Launch] found ", local_size, " of ", size, " processes (", launch.from,
+                                ") on this machine and no MASTER_ADDR, expected an address of rank 0's machine that "
+                                "all can reach; set MASTER_ADDR (mpirun -x MASTER_ADDR=HOST), or use --master-addr"));
+  require<ConfigError>(!launch.master_address.empty(),
+                       "[Launch] found an empty MASTER_ADDR, expected the machine of rank 0; set it, or unset it");
 }
 
 }  // namespace
@@ -217,19 +208,17 @@ Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
   Launch launch;
   const Names* names = nullptr;
   if (flags.rank || flags.world_size) {
-    if (!flags.rank || !flags.world_size) {
-      throw ConfigError(c10::str("[Launch] found ",
-                                 flags.rank ? "--rank without --world-size" : "--world-size without --rank",
-                                 ", expected both or none; add the other"));
-    }
+    require<ConfigError>(
+        flags.rank && flags.world_size,
+        c10::str("[Launch] found ", flags.rank ? "--rank without --world-size" : "--world-size without --rank",
+                 ", expected both or none; add the other"));
     launch.from = "flags";
     launch.rank = *flags.rank;
     launch.world_size = *flags.world_size;
     launch.local_rank = flags.local_rank.value_or(launch.rank);
-    if (launch.world_size < 1 || launch.rank < 0) {
-      throw ConfigError(c10::str("[Launch] found --rank ", launch.rank, " --world-size ", launch.world_size,
-                                 ", expected a rank from 0 and a size from 1; correct them"));
-    }
+    require<ConfigError>(launch.world_size >= 1 && launch.rank >= 0,
+                         c10::str("[Launch] found --rank ", launch.rank, " --world-size ", launch.world_size,
+                                  ", expected a rank from 0 and a size from 1; correct them"));
   } else {
     names = launcher_of(variable);
     if (names != nullptr) read_ranks(*names, variable, launch);
@@ -247,8 +236,7 @@ Launch read_launch(const LaunchFlags& flags, const Variables& variable) {
 Launch read_launch(const LaunchFlags& flags) {
   const auto variable = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return std::string(value);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
   // Whatever a shell behind srun --pty starts inherits its variables, another srun too; that one's tasks have no
   // terminal.

@@ -1,6 +1,7 @@
 #include "distributed/detail/nccl_backend.h"
 #include <atomic>
 #include <exception>
+#include <ATen/cuda/CUDAContextLight.h>
 #include <stdlib.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include "base/detail/text.h"
@@ -49,6 +50,25 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10
   auto backend = c10::make_intrusive<OwnNcclBackend>(store, rank, world_size, options);
   backend->eagerConnectSingleDevice(device);
   return backend;
+}
+
+std::string gpu_identity(c10::Device device) {
+  if (!device.is_cuda()) return {};
+  const cudaDeviceProp* properties = nullptr;
+  try {
+    properties = at::cuda::getDeviceProperties(device.index());
+  } catch (const c10::Error&) {
+    return {};
+  }
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  const auto& bytes = properties->uuid.bytes;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
 }
 
 }  // namespace duet

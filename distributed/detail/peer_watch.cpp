@@ -10,7 +10,6 @@
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
-#include "distributed/detail/heartbeat_age.h"
 #include "distributed/detail/store_text.h"
 
 namespace duet {
@@ -36,7 +35,6 @@ constexpr const char* kLeft = "-";   // the rank has left the group
 // What was last heard of another rank.
 struct Peer {
   std::string heartbeat;  // "17 step 3 (data)"; empty: nothing yet
-  Clock::time_point changed;
   HeartbeatAge age;
   bool looked_at = false;  // since somebody looks
   bool changes = false;    // since then
@@ -64,7 +62,6 @@ struct PeerWatch::Shared {
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::condition_variable stopped;
   bool stopping = false, done = false;
   std::atomic<bool> stuck{false};   // the rank that holds the store no longer answers, though its connections are there
   bool looking = false;             // all peers are read, not only the holder
@@ -87,149 +84,153 @@ struct PeerWatch::Shared {
     bool waits = false;          // somebody waits, and shall hear when the next rank is lost
   };
 
-  void run();
-  void round();
-  void say_progress();
-  Wishes wishes_now();
-  void hear_failure(const std::string& said);
-  void hear_peer(int64_t peer, const std::string& heartbeat, bool all);
-  void look_at_next();
-  void end_all_waits();
-  void outwait_lost_store(std::unique_lock<std::mutex>& lock);
-  void guard_store();
-  int64_t lost_peers() const;
-  std::string found() const;
-  std::string holder_text();
-};
-
-// Ends when it shall, or when the store is gone: the next collective finds out.
-void PeerWatch::Shared::run() {
-  c10::setThreadName("duet_watch");
-  std::unique_lock lock(mutex, std::defer_lock);
-  try {
-    store->compareSet(kFailure, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
-    lock.lock();
-    while (!stopping) {
-      lock.unlock();
-      round();
-      ++answers;
-      if (over) end_all_waits();
+  // Ends when it shall, or when the store is gone: the next collective finds out.
+  void run() {
+    c10::setThreadName("duet_watch");
+    std::unique_lock lock(mutex, std::defer_lock);
+    try {
+      store->compareSet(kFailure, bytes_of(""), bytes_of(""));  // what is there is read faster (texts_at)
       lock.lock();
-      ++rounds;
-      changed.notify_all();
-      const bool asked = !proposal.empty() && failure.empty();
-      if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickInterval : kInterval);
-    }
-    lock.unlock();
-    set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
-    lock.lock();
-  } catch (const std::exception&) {
-    if (!lock.owns_lock()) lock.lock();
-    outwait_lost_store(lock);
-  }
-  done = true;
-  changed.notify_all();
-}
-
-void PeerWatch::Shared::round() {
-  say_progress();
-  const Wishes wishes = wishes_now();
-  std::vector<std::string> keys = {kFailure};
-  for (const int64_t peer : wishes.peers) keys.push_back(progress_key(peer));
-  const std::vector<std::string> texts = texts_at(*store, keys);
-  std::string said = texts.front();
-  if (said.empty() && !wishes.proposal.empty()) {
-    said = text_of(store->compareSet(kFailure, {}, bytes_of(wishes.proposal)));
-  }
-  if (!said.empty()) hear_failure(said);
-  for (std::size_t i = 0; i < wishes.peers.size(); ++i) hear_peer(wishes.peers[i], texts[i + 1], wishes.all);
-  if (wishes.waits && said.empty()) look_at_next();
-}
-
-void PeerWatch::Shared::say_progress() {
-  set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, " ", place()));
-}
-
-// All messages to the store are sent without the mutex, which the training's thread must not wait for.
-PeerWatch::Shared::Wishes PeerWatch::Shared::wishes_now() {
-  const std::lock_guard lock(mutex);
-  Wishes wishes{proposal, {}, looking, end_waits != nullptr};
-  for (int64_t peer = 0; peer < world_size; ++peer) {
-    // The holder is read every time: once the store is gone, nobody can.
-    const bool wanted = wishes.all || peer == holder || (wishes.waits && peer == next());
-    if (peer != rank && wanted) wishes.peers.push_back(peer);
-  }
-  return wishes;
-}
-
-void PeerWatch::Shared::hear_failure(const std::string& said) {
-  if (over) return;
-  {
-    const std::lock_guard lock(mutex);
-    failure = said;
-    over = true;
-  }
-  say_progress();
-}
-
-void PeerWatch::Shared::hear_peer(int64_t peer, const std::string& heartbeat, bool all) {
-  const std::lock_guard lock(mutex);
-  const auto now = Clock::now();
-  Peer& entry = peers[peer];
-  const bool changes = entry.heartbeat != heartbeat;
-  entry.age.look(now, changes);
-  if (changes || entry.changed == Clock::time_point()) entry.changed = now;
-  entry.changes = entry.changes || (changes && entry.looked_at);
-  entry.looked_at = entry.looked_at || all;
-  entry.heartbeat = heartbeat;
-}
-
-// Every rank looks at one other, so that all are looked at.
-void PeerWatch::Shared::look_at_next() {
-  const std::lock_guard lock(mutex);
-  if (!proposal.empty()) return;
-  const Peer& peer = peers[next()];
-  if (peer.left() || peer.age.length() < lost_after) return;
-  proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
-}
-
-void PeerWatch::Shared::end_all_waits() {
-  std::function<void()> end;
-  {
-    const std::lock_guard lock(mutex);
-    end = std::exchange(end_waits, nullptr);
-  }
-  if (end) end();
-}
-
-// Who held it may only have come to its end a little earlier.
-void PeerWatch::Shared::outwait_lost_store(std::unique_lock<std::mutex>& lock) {
-  done = true;
-  changed.notify_all();
-  if (changed.wait_for(lock, lost_after, [this] { return stopping || !end_waits; })) return;
-  lock.unlock();
-  end_all_waits();
-  lock.lock();
-}
-
-// In a thread of its own: a store whose process is stopped does not answer, and has no timeout.
-void PeerWatch::Shared::guard_store() {
-  c10::setThreadName("duet_guard");
-  HeartbeatAge age;
-  int64_t heard = -1;
-  std::unique_lock lock(mutex);
-  while (!stopping && !done && !over) {
-    age.look(Clock::now(), answers != heard);
-    heard = answers;
-    if (age.length() >= lost_after) {
-      stuck = true;
-      changed.notify_all();
+      while (!stopping) {
+        lock.unlock();
+        round();
+        ++answers;
+        if (over) end_all_waits();
+        lock.lock();
+        ++rounds;
+        changed.notify_all();
+        const bool asked = !proposal.empty() && failure.empty();
+        if (!stopping && !asked) changed.wait_for(lock, looking ? kQuickInterval : kInterval);
+      }
       lock.unlock();
-      return end_all_waits();
+      set_text(*store, progress_key(rank), c10::str(kLeft, " ", place()));
+      lock.lock();
+    } catch (const std::exception&) {
+      if (!lock.owns_lock()) lock.lock();
+      outwait_lost_store(lock);
     }
-    stopped.wait_for(lock, kInterval);
+    done = true;
+    changed.notify_all();
   }
-}
+
+  void round() {
+    say_progress();
+    const Wishes wishes = wishes_now();
+    std::vector<std::string> keys = {kFailure};
+    for (const int64_t peer : wishes.peers) keys.push_back(progress_key(peer));
+    const std::vector<std::string> texts = texts_at(*store, keys);
+    std::string said = texts.front();
+    if (said.empty() && !wishes.proposal.empty()) {
+      said = text_of(store->compareSet(kFailure, {}, bytes_of(wishes.proposal)));
+    }
+    if (!said.empty()) hear_failure(said);
+    for (std::size_t i = 0; i < wishes.peers.size(); ++i) hear_peer(wishes.peers[i], texts[i + 1], wishes.all);
+    if (wishes.waits && said.empty()) look_at_next();
+  }
+
+  void say_progress() { set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, " ", place())); }
+
+  // All messages to the store are sent without the mutex, which the training's thread must not wait for.
+  Wishes wishes_now() {
+    const std::lock_guard lock(mutex);
+    Wishes wishes{proposal, {}, looking, end_waits != nullptr};
+    for (int64_t peer = 0; peer < world_size; ++peer) {
+      // The holder is read every time: once the store is gone, nobody can.
+      const bool wanted = wishes.all || peer == holder || (wishes.waits && peer == next());
+      if (peer != rank && wanted) wishes.peers.push_back(peer);
+    }
+    return wishes;
+  }
+
+  void hear_failure(const std::string& said) {
+    if (over) return;
+    {
+      const std::lock_guard lock(mutex);
+      failure = said;
+      over = true;
+    }
+    say_progress();
+  }
+
+  void hear_peer(int64_t peer, const std::string& heartbeat, bool all) {
+    const std::lock_guard lock(mutex);
+    Peer& entry = peers[peer];
+    const bool changes = entry.heartbeat != heartbeat;
+    entry.age.look(Clock::now(), changes);
+    entry.changes = entry.changes || (changes && entry.looked_at);
+    entry.looked_at = entry.looked_at || all;
+    entry.heartbeat = heartbeat;
+  }
+
+  // Every rank looks at one other, so that all are looked at.
+  void look_at_next() {
+    const std::lock_guard lock(mutex);
+    if (!proposal.empty()) return;
+    const Peer& peer = peers[next()];
+    if (peer.left() || peer.age.length() < lost_after) return;
+    proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
+  }
+
+  void end_all_waits() {
+    std::function<void()> end;
+    {
+      const std::lock_guard lock(mutex);
+      end = std::exchange(end_waits, nullptr);
+    }
+    if (end) end();
+  }
+
+  // Who held it may only have come to its end a little earlier.
+  void outwait_lost_store(std::unique_lock<std::mutex>& lock) {
+    done = true;
+    changed.notify_all();
+    if (changed.wait_for(lock, lost_after, [this] { return stopping || !end_waits; })) return;
+    lock.unlock();
+    end_all_waits();
+    lock.lock();
+  }
+
+  // In a thread of its own: a store whose process is stopped does not answer, and has no timeout.
+  void guard_store() {
+    c10::setThreadName("duet_guard");
+    HeartbeatAge age;
+    int64_t heard = -1;
+    std::unique_lock lock(mutex);
+    while (!stopping && !done && !over) {
+      age.look(Clock::now(), answers != heard);
+      heard = answers;
+      if (age.length() >= lost_after) {
+        stuck = true;
+        changed.notify_all();
+        lock.unlock();
+        return end_all_waits();
+      }
+      changed.wait_for(lock, kInterval);
+    }
+  }
+
+  std::string holder_text() {
+    if (holder < 0) return "the launcher, which holds the store, is dead or stopped";
+    return c10::str("rank ", holder, " is dead or stopped, last seen in ", peers[holder].place());
+  }
+
+  int64_t lost_peers() const {
+    return std::count_if(peers.begin(), peers.end(), [](const auto& item) { return !item.second.changes; });
+  }
+
+  // What the heartbeats say, after kLostAfter.
+  std::string found() const {
+    std::string lost, places;
+    for (const auto& [peer, entry] : peers) {
+      places += c10::str(", rank ", peer, " in ", entry.place());
+      if (entry.changes) continue;
+      lost += c10::str(lost.empty() ? "" : "; ", "rank ", peer,
+                       entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
+    }
+    if (!lost.empty()) return lost;
+    return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);
+  }
+};
 
 PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size, int64_t holder)
     : shared_(std::make_shared<Shared>()) {
@@ -245,7 +246,6 @@ PeerWatch::~PeerWatch() {
   shared_->stopping = true;
   shared_->end_waits = nullptr;
   shared_->changed.notify_all();
-  shared_->stopped.notify_all();
   shared_->changed.wait_for(lock, kGoodbye, [this] { return shared_->done; });
 }
 
@@ -284,7 +284,7 @@ void PeerWatch::stay_until_known() {
     if (shared.done) return true;
     if (shared.rounds < 2) return false;
     for (const auto& [rank, peer] : shared.peers) {
-      const bool gone = peer.left() || Clock::now() - peer.changed > kLostAfter;
+      const bool gone = peer.left() || peer.age.length() > kLostAfter;
       if (!peer.knows() && !gone) return false;
     }
     return true;
@@ -299,28 +299,6 @@ void PeerWatch::fail(const std::string& reason) {
     shared_->changed.wait_for(lock, 2 * kAnswer, [this] { return !shared_->failure.empty() || shared_->done; });
   }
   stay_until_known();
-}
-
-std::string PeerWatch::Shared::holder_text() {
-  if (holder < 0) return "the launcher, which holds the store, is dead or stopped";
-  return c10::str("rank ", holder, " is dead or stopped, last seen in ", peers[holder].place());
-}
-
-int64_t PeerWatch::Shared::lost_peers() const {
-  return std::count_if(peers.begin(), peers.end(), [](const auto& item) { return !item.second.changes; });
-}
-
-// What the heartbeats say, after kLostAfter.
-std::string PeerWatch::Shared::found() const {
-  std::string lost, places;
-  for (const auto& [peer, entry] : peers) {
-    places += c10::str(", rank ", peer, " in ", entry.place());
-    if (entry.changes) continue;
-    lost += c10::str(lost.empty() ? "" : "; ", "rank ", peer,
-                     entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
-  }
-  if (!lost.empty()) return lost;
-  return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);
 }
 
 std::string PeerWatch::diagnose(const std::string& error) {

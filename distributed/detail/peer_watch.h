@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,10 +10,30 @@
 
 namespace duet {
 
+// How long ago another process was heard of. Time that this process did not listen in, since it was stopped or the
+// machine was too busy, counts little: the other may well have spoken.
+class HeartbeatAge {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // No two looks are further apart in a process that runs.
+  static constexpr std::chrono::milliseconds kLongestPause{200};
+
+  void look(Clock::time_point now, bool heard) {
+    const Clock::duration pause = looked_ == Clock::time_point() ? Clock::duration::zero() : now - looked_;
+    length_ = heard ? Clock::duration::zero() : length_ + std::min<Clock::duration>(pause, kLongestPause);
+    looked_ = now;
+  }
+  Clock::duration length() const { return length_; }
+
+ private:
+  Clock::time_point looked_{};
+  Clock::duration length_{0};
+};
+
 // Knows what the other ranks do, through a store that outlives the group's collectives. A thread writes this rank's
 // heartbeat there several times a second, with its place in the loop, and reads whether the group has failed: the first
 // rank that finds out why it cannot go on writes that, and all others adopt it, so that nobody blames a rank that only
-// ended because of another. Private to distributed/.
+// ended because of another.
 class PeerWatch {
  public:
   // `store` is used by nobody else: it may hang when the process that holds it is stopped. `holder` is the rank that

@@ -6,8 +6,7 @@
 
 namespace duet {
 
-// What an error of one rank is to the others: a letter for its type, and its text. Empty: there is none. Private to
-// distributed/.
+// What an error of one rank is to the others: a letter for its type, and its text. Empty: there is none.
 std::string packed_error(const std::exception_ptr& error);
 
 // The same for another rank than `rank`, which its text names.

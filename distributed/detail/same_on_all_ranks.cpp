@@ -1,5 +1,7 @@
 #include "distributed/detail/same_on_all_ranks.h"
 #include <sstream>
+#include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 
 namespace duet {
 
@@ -21,6 +23,46 @@ std::optional<RankDifference> first_difference(const std::vector<std::string>& a
     return RankDifference{rank, std::move(there), std::move(on_first)};
   }
   return std::nullopt;
+}
+
+namespace {
+
+// For each tensor a line with its bytes, dtype, dimensions and name, and then its values.
+std::string packed(const StateDict& state) {
+  std::string bytes;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const at::Tensor values = tensor.contiguous();
+    bytes += c10::str(values.nbytes(), " ", static_cast<int>(values.scalar_type()), " ", values.dim());
+    for (const int64_t extent : values.sizes()) bytes += c10::str(" ", extent);
+    bytes += " " + name + "\n";
+    bytes.append(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+  }
+  return bytes;
+}
+
+StateDict unpacked(const std::string& bytes) {
+  StateDict state;
+  std::istringstream in(bytes);
+  int64_t size = 0, type = 0, dimensions = 0;
+  while (in >> size >> type >> dimensions) {
+    std::vector<int64_t> extents(static_cast<std::size_t>(dimensions));
+    for (int64_t& extent : extents) in >> extent;
+    std::string name;
+    in.get();
+    std::getline(in, name);
+    const at::Tensor values = at::empty(extents, static_cast<at::ScalarType>(type));
+    in.read(static_cast<char*>(values.mutable_data_ptr()), size);
+    state.set(name, values);
+  }
+  return state;
+}
+
+}  // namespace
+
+std::vector<StateDict> gather_state(Communicator& communicator, const StateDict& own) {
+  std::vector<StateDict> all;
+  for (const std::string& bytes : communicator.all_gather(packed(own))) all.push_back(unpacked(bytes));
+  return all;
 }
 
 }  // namespace duet

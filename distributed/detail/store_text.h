@@ -10,7 +10,7 @@
 
 namespace duet {
 
-// Texts in a store of c10d's. Private to distributed/.
+// Texts in a store of c10d's.
 inline std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 inline std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 

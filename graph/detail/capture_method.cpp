@@ -1,8 +1,53 @@
 #include "graph/detail/capture_method.h"
 #include "graph/cuda/cuda_step.h"
-#include "graph/replay/cpu_step.h"
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
+
+namespace {
+
+// A captured step as a CpuProgram, replayed kernel by kernel.
+class CpuStep : public CapturedStep {
+ public:
+  CpuStep(const MicroBatches& example, Fuse fuse) : CapturedStep(example), fuse_(fuse) {}
+
+  int64_t bytes() const override { return inputs_.bytes() + (program_ ? program_->bytes() : 0); }
+  std::string text(const NamedTensors& names) const override {
+    if (!program_) return {};
+    NamedTensors all = names;
+    for (const Batch& batch : inputs_.micro_batches().batches) {
+      for (const auto& item : batch.items()) all.push_back(item);
+    }
+    all.emplace_back("loss", output_.loss);
+    return program_->text(all);
+  }
+
+ private:
+  void compile(const StepProgram& recording, TrainStep& step, const StepResult& recorded) override {
+    std::vector<at::Tensor> results;
+    const auto add = [&results](const at::Tensor& tensor) {
+      if (tensor.defined()) results.push_back(tensor);
+    };
+    add(recorded.loss);
+    add(recorded.grad_norm);
+    for (const auto& item : recorded.log) add(item.second);
+    for (const auto& parameter : step.parameters()) add(parameter.second.grad());
+    program_ = std::make_unique<CpuProgram>(compile_program(recording, results, fuse_));
+
+    output_ = mapped(recorded, [this](const at::Tensor& tensor) { return program_->tensor(tensor); });
+    for (const auto& parameter : step.parameters()) {
+      const at::Tensor& gradient = parameter.second.grad();
+      gradients_.push_back(gradient.defined() ? program_->tensor(gradient) : gradient);
+    }
+  }
+
+  void run_segment(std::size_t segment) override { program_->run(segment); }
+
+  Fuse fuse_;
+  std::unique_ptr<CpuProgram> program_;
+};
+
+}  // namespace
 
 CaptureMethod capture_method_for(at::Device device, Fuse fuse) {
   if (!device.is_cuda()) {

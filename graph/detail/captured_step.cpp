@@ -1,21 +1,110 @@
 #include "graph/detail/captured_step.h"
+#include <cstring>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
 #include "base/error.h"
-#include "graph/record/recording_observer.h"
+#include "graph/record/op_recorder.h"
 
 namespace duet {
 
+StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
+  for (Batch& batch : micro_batches_.batches) {
+    Batch own;
+    for (const auto& [name, tensor] : batch.items()) {
+      own.set(name, at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false)));
+    }
+    batch = std::move(own);
+  }
+}
+
 namespace {
+
+// The memory that the tensor spans, gaps included: it may be expanded, and then it cannot be written as it is.
+at::Tensor span_of(const at::Tensor& tensor) {
+  int64_t elements = tensor.numel() == 0 ? 0 : 1;
+  for (int64_t d = 0; d < tensor.dim() && elements > 0; ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
+  return tensor.detach().as_strided({elements}, {1});
+}
+
+// Calls visit(own, other) for each tensor of the two, which have the same layout.
+template <class Visit>
+void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit visit) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < own.batches.size(); ++b) {
+    const NamedTensors& left = own.batches[b].items();
+    for (std::size_t i = 0; i < left.size(); ++i) visit(left[i].second, others.batches[b].items()[i].second);
+  }
+}
+
+}  // namespace
+
+void StaticInputs::copy_to(const MicroBatches& micro_batches) const {
+  for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& own, const at::Tensor& batch) {
+    if (own.is_non_overlapping_and_dense()) batch.detach().copy_(own);
+  });
+}
+
+void StaticInputs::fill(const MicroBatches& micro_batches) {
+  for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& target, const at::Tensor& source) {
+    if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
+      std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
+    } else {
+      span_of(target).copy_(span_of(source), /*non_blocking=*/true);
+    }
+  });
+}
+
+int64_t StaticInputs::bytes() const {
+  int64_t total = 0;
+  for (const Batch& batch : micro_batches_.batches) {
+    for (const auto& item : batch.items()) total += static_cast<int64_t>(item.second.nbytes());
+  }
+  return total;
+}
+
+namespace {
+
+// Runs the hooks of a split point with the recorder paused, and marks the place.
+class RecordingObserver : public StepObserver {
+ public:
+  RecordingObserver(StepObserver& inner, OpRecorder& recorder) : inner_(inner), recorder_(recorder) {}
+
+  void after_backward(const StepView& view) override {
+    split(SplitPoint::kAfterBackward, view, [&] { inner_.after_backward(view); });
+  }
+  void before_optimizer_step(const StepView& view) override {
+    split(SplitPoint::kBeforeOptimizerStep, view, [&] { inner_.before_optimizer_step(view); });
+  }
+  void in_step(StepView& view) override { inner_.in_step(view); }
+
+ private:
+  template <class Call>
+  void split(SplitPoint point, const StepView& view, Call call) {
+    if (!inner_.splits()) return;
+    std::vector<const void*> addresses;
+    for (const auto& parameter : view.parameters) addresses.push_back(address(parameter.second.grad()));
+    recorder_.add_split(point);
+    recorder_.pause();
+    call();
+    recorder_.resume();
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      if (address(view.parameters[i].second.grad()) == addresses[i]) continue;
+      recorder_.fail("a hook put another tensor in the place of the gradient of '" + view.parameters[i].first +
+                     "'; change the gradient in place (copy_, mul_, ...)");
+    }
+  }
+  static const void* address(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+
+  StepObserver& inner_;
+  OpRecorder& recorder_;
+};
 
 // What a user keeps must not change with the next step.
 StepResult copy_of(const StepResult& result) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto copy = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; };
-  StepResult copied{copy(result.loss), {}, copy(result.grad_norm)};
-  for (const auto& [name, tensor] : result.log) copied.log.emplace_back(name, copy(tensor));
-  return copied;
+  return mapped(result, [](const at::Tensor& tensor) { return tensor.clone(); });
 }
 
 // Why a step may not be replayed that gave one of TrainStep's tensors other memory; empty if none did.

@@ -3,10 +3,34 @@
 #include <string>
 #include <vector>
 #include "core/detail/train_step.h"
-#include "graph/detail/static_inputs.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
+
+// Inputs of a captured step: tensors with fixed addresses, laid out as the micro-batches it was made from.
+class StaticInputs {
+ public:
+  explicit StaticInputs(const MicroBatches& example);
+
+  // Copies the values of `micro_batches` in; it has the layout of the example (same key).
+  void fill(const MicroBatches& micro_batches);
+  // The other way: what a step that runs only this once did to its batch.
+  void copy_to(const MicroBatches& micro_batches) const;
+  const MicroBatches& micro_batches() const { return micro_batches_; }
+  int64_t bytes() const;
+
+ private:
+  MicroBatches micro_batches_;
+};
+
+// `result` with map(tensor) in the place of each tensor that it has.
+template <class Map>
+StepResult mapped(const StepResult& result, Map map) {
+  const auto of = [&map](const at::Tensor& tensor) { return tensor.defined() ? map(tensor) : tensor; };
+  StepResult made{of(result.loss), {}, of(result.grad_norm)};
+  for (const auto& [name, tensor] : result.log) made.log.emplace_back(name, of(tensor));
+  return made;
+}
 
 // One step captured for one signature: static inputs, segments of kernels with split points between them, and the
 // tensors that its results and gradients lie in. What a segment is differs: see CpuStep and CudaStep.

@@ -1,14 +1,45 @@
 #include "graph/detail/signature_cache.h"
 #include <algorithm>
+#include <functional>
+#include <sstream>
 #include <c10/util/StringUtil.h>
 #include "base/log.h"
-#include "graph/detail/signature.h"
 
 namespace duet {
 
 namespace {
 
 using State = SignatureEntry::State;
+
+// What a captured step depends on in its micro-batches: names, shapes, strides, dtypes, devices.
+void append_inputs_key(const MicroBatches& micro_batches, std::vector<int64_t>& key) {
+  key.push_back(static_cast<int64_t>(micro_batches.batches.size()));
+  for (const Batch& batch : micro_batches.batches) {
+    key.push_back(static_cast<int64_t>(batch.items().size()));
+    for (const auto& [name, tensor] : batch.items()) {
+      key.push_back(static_cast<int64_t>(std::hash<std::string>{}(name)));
+      key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+      key.push_back(static_cast<int64_t>(tensor.device().type()) << 8 | (tensor.device().index() + 1));
+      key.push_back(tensor.dim());
+      key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+      key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+    }
+  }
+}
+
+// The same for people: "image float32[64, 1, 28, 28], target int64[64]", micro-batches joined by " + ".
+std::string describe(const MicroBatches& micro_batches) {
+  std::ostringstream out;
+  for (std::size_t b = 0; b < micro_batches.batches.size(); ++b) {
+    if (b > 0) out << " + ";
+    bool first = true;
+    for (const auto& [name, tensor] : micro_batches.batches[b].items()) {
+      out << (first ? "" : ", ") << name << " " << c10::toString(tensor.scalar_type()) << tensor.sizes();
+      first = false;
+    }
+  }
+  return out.str();
+}
 
 // The least recently used entry for which `may_go` holds; null if there is none.
 template <class MayGo>
@@ -26,12 +57,6 @@ void SignatureEntry::drop() {
   state = State::kSeen;
   step.reset();
   eager_steps = 0;
-}
-
-std::size_t SignatureCache::KeyHash::operator()(const Key& key) const {
-  std::size_t hash = key.size();
-  for (const int64_t value : key) hash = hash * 0x9E3779B97F4A7C15ULL + static_cast<std::size_t>(value);
-  return hash;
 }
 
 SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& micro_batches) {

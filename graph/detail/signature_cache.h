@@ -1,15 +1,52 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 #include "core/detail/train_step.h"
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
-#include "graph/guards/verify_schedule.h"
 
 namespace duet {
+
+// When a replay is compared with an eager run: after 1, 2, 4, ... replays and then every `interval` ones (0: never),
+// and at once where something was noticed.
+class VerifySchedule {
+ public:
+  explicit VerifySchedule(int64_t interval) : interval_(interval) { restart(); }
+
+  // The step was captured just now.
+  void restart() {
+    unverified_ = 0;
+    next_ = interval_ > 0 ? 1 : kNever;
+  }
+  // Something was noticed that may make the next replay wrong. Those before it were fine.
+  void must_verify() { must_verify_ = true; }
+
+  // Whether the next replay is to be compared.
+  bool due() const { return must_verify_ || unverified_ + 1 >= next_; }
+  // Replays that counted since the last comparison and may have been wrong already.
+  int64_t doubtful() const { return must_verify_ ? 0 : unverified_; }
+
+  void replayed() { ++unverified_; }
+  void verified() {
+    next_ = interval_ > 0 ? std::min(2 * (unverified_ + 1), interval_) : kNever;
+    unverified_ = 0;
+    must_verify_ = false;
+  }
+
+ private:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  int64_t interval_;
+  int64_t unverified_ = 0;  // replays since the last comparison
+  int64_t next_ = kNever;   // replays until the next one
+  bool must_verify_ = false;
+};
 
 // One signature and what became of it.
 struct SignatureEntry {
@@ -52,16 +89,13 @@ class SignatureCache {
 
  private:
   using Key = std::vector<int64_t>;
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
 
   void warn_of_changing_keys() const;
   void forget_oldest();
   int64_t bytes() const;
 
   int64_t byte_budget_, verify_interval_;
-  std::unordered_map<Key, std::unique_ptr<SignatureEntry>, KeyHash> entries_;
+  std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory

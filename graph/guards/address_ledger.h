@@ -10,17 +10,37 @@ namespace duet {
 // member) would be trained at its old place.
 class AddressLedger {
  public:
-  void write(const NamedTensors& tensors);
+  void write(const NamedTensors& tensors) {
+    entries_.clear();
+    for (const auto& [name, tensor] : tensors) {
+      if (!tensor.has_storage()) continue;
+      entries_.push_back({name, tensor, tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(), 0});
+    }
+  }
   // Watches nothing from here on.
   void clear() { entries_.clear(); }
 
   // Name of the first tensor whose memory is no longer where it was; empty if none moved.
-  std::string moved() const;
+  std::string moved() const {
+    for (const Entry& entry : entries_) {
+      const bool same =
+          entry.tensor.storage().unsafeGetStorageImpl() == entry.storage && entry.tensor.const_data_ptr() == entry.data;
+      if (!same) return entry.name;
+    }
+    return {};
+  }
   // Whether somebody took or dropped a reference to a tensor: a module may have let go of a parameter that the step
   // still trains.
-  bool references_changed() const;
+  bool references_changed() const {
+    for (const Entry& entry : entries_) {
+      if (entry.tensor.use_count() != entry.references) return true;
+    }
+    return false;
+  }
   // Accepts the references there are now.
-  void refresh_references();
+  void refresh_references() {
+    for (Entry& entry : entries_) entry.references = entry.tensor.use_count();
+  }
 
  private:
   struct Entry {

@@ -1,4 +1,5 @@
 #include "graph/guards/parity_guard.h"
+#include <mutex>
 #include <unordered_set>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -41,13 +42,12 @@ at::Tensor spare_copy(const at::Tensor& tensor) {
     return tensor.detach().clone();
   } catch (const c10::OutOfMemoryError&) {
     if (tensor.is_cpu()) throw;
-    static const bool warned = [] {
+    static std::once_flag warned;
+    std::call_once(warned, [] {
       log_warning(
           "[GraphTrainer] too little device memory to compare a step on the device: it is compared on the host, which "
           "is slow. graph.verify_interval 0 switches the comparison off");
-      return true;
-    }();
-    (void)warned;
+    });
     return tensor.detach().cpu();
   }
 }
@@ -78,16 +78,6 @@ void restore(const NamedTensors& saved, const NamedTensors& live) {
   }
 }
 
-void add_outputs(const StepResult& output, NamedTensors& tensors) {
-  const auto add = [&tensors](const std::string& name, const at::Tensor& tensor) {
-    if (tensor.defined()) tensors.emplace_back(name, tensor.detach().clone());
-  };
-  add("loss", output.loss);
-  add("grad_norm", output.grad_norm);
-  for (const auto& [name, tensor] : output.log) add(name, tensor);
-}
-
-// The default generators and those that the step names itself.
 struct RandomStates {
   explicit RandomStates(CapturedStep& step) : standard(random_state()) {
     for (at::Generator& generator : step.generators()) own.push_back(generator.get_state());
@@ -105,31 +95,14 @@ struct RandomStates {
   std::vector<at::Tensor> own;
 };
 
-// A step that runs several times exchanges tensors with the other ranks once.
-class ExchangeOnce {
- public:
-  explicit ExchangeOnce(Communicator* ranks) : ranks_(ranks) {
-    if (ranks_) ranks_->keep();
-  }
-  ~ExchangeOnce() {
-    if (ranks_) ranks_->live();
-  }
-  ExchangeOnce(const ExchangeOnce&) = delete;
-  ExchangeOnce& operator=(const ExchangeOnce&) = delete;
-  void repeat() {
-    if (ranks_) ranks_->repeat();
-  }
-  bool repeated_exactly() const { return ranks_ == nullptr || ranks_->repeated_exactly(); }
-
- private:
-  Communicator* ranks_;
-};
-
-bool takes_part_once(const TrainStep& step) {
-  return step.parameters().front().second.is_cpu() && !step.communicator().is_alone();
+// The ranks with whom a step exchanges tensors that is run by the host; a device graph exchanges by itself, and there
+// all ranks compare at the same step. Null: it does not.
+Communicator* ranks_of(const TrainStep& step) {
+  const bool exchanges = step.parameters().front().second.is_cpu() && !step.communicator().is_alone();
+  return exchanges ? &step.communicator() : nullptr;
 }
 
-// One step, several times from one snapshot.
+// One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
 class Comparison {
  public:
   Comparison(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches)
@@ -139,15 +112,22 @@ class Comparison {
         live_(state_of(step, captured)),
         saved_(copy_of(live_)),
         random_before_(captured),
-        // A device graph exchanges by itself: there all ranks compare at the same step.
-        ranks_(takes_part_once(step) ? &step.communicator() : nullptr) {}
+        ranks_(ranks_of(step)) {
+    if (ranks_ != nullptr) ranks_->keep();
+  }
+  ~Comparison() {
+    if (ranks_ != nullptr) ranks_->live();
+  }
+  Comparison(const Comparison&) = delete;
+  Comparison& operator=(const Comparison&) = delete;
 
   // The replay, then the eager run, whose results stay in place.
   ParityResult compare(StepObserver& observer) {
     ParityResult result;
     run_replay(observer, result.difference);
     result.output = run_eager(observer);
-    if (result.difference.empty() && !ranks_.repeated_exactly()) result.difference = "what it gives to the other ranks";
+    const bool gives_the_same = ranks_ == nullptr || ranks_->repeated_exactly();
+    if (result.difference.empty() && !gives_the_same) result.difference = "what it gives to the other ranks";
     if (!result.difference.empty()) return result;
     result.difference = first_difference(saved_, live_);
     if (result.difference.empty()) result.difference = first_difference(replayed_, beside_state(result.output));
@@ -158,8 +138,7 @@ class Comparison {
   StepResult run_again(const NamedTensors& start, bool replay, StepObserver& observer) {
     restore(start, live_);
     if (!replay) return run_eager(observer);
-    random_before_.restore(captured_);
-    ranks_.repeat();
+    begin_again();
     return captured_.replay(step_, micro_batches_, observer);
   }
 
@@ -179,17 +158,25 @@ class Comparison {
     }
   }
 
-  StepResult run_eager(StepObserver& observer) {
+  void begin_again() {
     random_before_.restore(captured_);
+    if (ranks_ != nullptr) ranks_->repeat();
+  }
+
+  StepResult run_eager(StepObserver& observer) {
+    begin_again();
     step_.zero_grad();
-    ranks_.repeat();
     return step_.run(micro_batches_, observer);
   }
 
-  // What a run gives besides the state: results and random states.
   NamedTensors beside_state(const StepResult& output) {
     NamedTensors tensors;
-    add_outputs(output, tensors);
+    const auto add = [&tensors](const std::string& name, const at::Tensor& tensor) {
+      if (tensor.defined()) tensors.emplace_back(name, tensor.detach().clone());
+    };
+    add("loss", output.loss);
+    add("grad_norm", output.grad_norm);
+    for (const auto& [name, tensor] : output.log) add(name, tensor);
     RandomStates(captured_).append_to(tensors);
     return tensors;
   }
@@ -201,7 +188,7 @@ class Comparison {
   NamedTensors saved_;  // as it is now; after the replay, as that leaves it
   NamedTensors replayed_;
   RandomStates random_before_;
-  ExchangeOnce ranks_;
+  Communicator* ranks_;
 };
 
 }  // namespace

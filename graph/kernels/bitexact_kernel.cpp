@@ -1,7 +1,63 @@
 #include "graph/kernels/bitexact_kernel.h"
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include "graph/record/op_rules.h"
 
 namespace duet {
+
+namespace {
+
+// LibTorch can set this mode but not tell it.
+bool flushes_denormals() {
+  const volatile float smallest = std::numeric_limits<float>::min();
+  const volatile float half = smallest / 2;
+  return half == 0;
+}
+
+}  // namespace
+
+KernelSettings kernel_settings() {
+  const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+  return {at::get_num_threads(), static_cast<int>(precision), flushes_denormals()};
+}
+
+namespace {
+
+// What `#pragma omp parallel` compiles to. Looked up instead of linked: the threads must be those of the OpenMP library
+// that LibTorch brought, and duet itself needs none.
+using Parallel = void (*)(void (*body)(void*), void* data, unsigned threads, unsigned flags);
+
+Parallel openmp_parallel() {
+  static const auto found = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  return found;
+}
+
+struct Work {
+  int64_t count;
+  const std::function<void(int64_t)>& task;
+  std::atomic<int64_t> next{0};
+};
+
+void take_tasks(void* data) {
+  Work& work = *static_cast<Work*>(data);
+  for (int64_t i = work.next++; i < work.count; i = work.next++) work.task(i);
+}
+
+}  // namespace
+
+void run_tasks(int64_t count, const std::function<void(int64_t)>& task) {
+  Work work{count, task};
+  const Parallel parallel = count > 1 ? openmp_parallel() : nullptr;
+  if (parallel != nullptr) {
+    parallel(take_tasks, &work, static_cast<unsigned>(count), 0);
+  } else {
+    take_tasks(&work);
+  }
+}
 
 at::Tensor OpCall::floats(std::size_t argument) const {
   if (argument >= arguments.size() || !arguments[argument].isTensor()) return {};
@@ -19,9 +75,8 @@ bool OpCall::writes(const at::Tensor& tensor) const {
   const auto& schema = op.schema().arguments();
   const std::vector<std::size_t> hidden = hidden_writes(op);
   for (std::size_t i = 0; i < arguments.size() && i < schema.size(); ++i) {
-    bool written = schema[i].alias_info() != nullptr && schema[i].alias_info()->isWrite();
-    for (const std::size_t position : hidden) written = written || position == i;
-    if (!written) continue;
+    const bool is_hidden = std::find(hidden.begin(), hidden.end(), i) != hidden.end();
+    if (!is_hidden && !duet::writes(schema[i])) continue;
     if (arguments[i].isTensor() && same_memory(arguments[i].toTensor())) return true;
     if (!arguments[i].isTensorList()) continue;
     for (const c10::IValue& item : arguments[i].toListRef()) {

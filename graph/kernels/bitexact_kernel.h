@@ -6,8 +6,22 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include "graph/kernels/fast_kernels.h"
 
 namespace duet {
+
+// What decides how LibTorch's CPU kernels round: kernels that were compared under other settings may not be used.
+struct KernelSettings {
+  int threads = 0;
+  int precision = 0;               // of float products: a user may allow bfloat16 or TF32 in them
+  bool flushes_denormals = false;  // of the calling thread, which other threads need not share
+  bool operator==(const KernelSettings&) const = default;
+};
+KernelSettings kernel_settings();
+
+// Runs task(0) ... task(count - 1) and returns when all are done: on the threads that LibTorch computes with
+// (OpenMP's), or one after the other if this LibTorch has none. A task must not throw.
+void run_tasks(int64_t count, const std::function<void(int64_t)>& task);
 
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 struct BitexactKernel {
@@ -42,6 +56,10 @@ BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls);
 // mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
 // and is faster: both are tried once per shape.
 void find_bitexact_gemms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
+// Whether `kernels` give the bits of this LibTorch's gelu(tanh) and its backward, with the present number of threads:
+// on plain, huge, tiny and special numbers, in all lengths up to some vectors and in some that several threads share.
+bool gelu_kernels_are_bitexact(const GeluKernels& kernels);
 
 // gelu(tanh) and its backward: the tanh of the first is kept for the second.
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels);

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 // Kernels of duet's own in place of ATen's: same bits, less time. That they keep this promise is checked before they
-// are used (bitexact_gemm_trial.cpp, bitexact_gelu_tanh.cpp). No includes but the above: the files behind this header
+// are used (bitexact_gemm.cpp, bitexact_gelu_tanh.cpp). No includes but the above: the files behind this header
 // are compiled for one kind of CPU, and an inline function of the standard library that they share with others would be
 // too.
 

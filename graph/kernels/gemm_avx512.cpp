@@ -14,7 +14,6 @@ constexpr int kLanes = 16;
 constexpr int kTileRows = 6;
 constexpr int kTileVectors = static_cast<int>(kPanelColumns) / kLanes;
 
-// One block of k of one tile.
 struct Tile {
   const float* a;
   int64_t a_row, a_column;

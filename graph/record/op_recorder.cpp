@@ -27,9 +27,9 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys
     op.redispatchBoxed(below, stack);
     return;
   }
-  ProgramWriter::Call call = recorder->writer_.before(op, *stack);
+  ProgramWriter::Call call = recorder->before(op, *stack);
   op.redispatchBoxed(below, stack);
-  recorder->writer_.after(std::move(call), *stack);
+  recorder->after(std::move(call), *stack);
 }
 
 // At first use: a static initialiser would be dropped when duet is linked as a static library.
@@ -42,7 +42,7 @@ void OpRecorder::register_fallback() {
   (void)registered;
 }
 
-OpRecorder::OpRecorder(const NamedTensors& parameters, bool strict) : writer_(parameters, strict) {
+OpRecorder::OpRecorder(const NamedTensors& parameters, bool strict) : ProgramWriter(parameters, strict) {
   register_fallback();
   require<GraphError>(!recording_here,
                       "[OpRecorder] a step is being recorded within a step that is being recorded; "
@@ -68,7 +68,7 @@ void OpRecorder::record(const std::function<void()>& step) {
   } catch (const GraphError&) {
     throw;
   } catch (const std::exception&) {
-    writer_.throw_if_refused();
+    throw_if_refused();
     throw;
   }
 }

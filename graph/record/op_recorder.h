@@ -13,14 +13,12 @@ namespace duet {
 // It sits on DispatchKey::Fake, which LibTorch 2.11 leaves free: below autograd, autocast and composite ops, above the
 // backends. Only the memory's identity is kept while recording: a reference to a gradient would make autograd copy it
 // instead of handing it over, and the recorded step would not be the one that runs.
-class OpRecorder {
+class OpRecorder : public ProgramWriter {
  public:
   // With `strict`, what cannot be recorded throws GraphError at once: before the weights change, unless it lies in the
   // code of in_step.
   explicit OpRecorder(const NamedTensors& parameters, bool strict = false);
   ~OpRecorder();
-  OpRecorder(const OpRecorder&) = delete;
-  OpRecorder& operator=(const OpRecorder&) = delete;
 
   // Runs `step`. TorchScript's interpreter turns what is thrown inside it into an error of its own: a refusal is thrown
   // again as what it was.
@@ -29,13 +27,6 @@ class OpRecorder {
   // Host code runs between the two: its calls are not part of the step.
   void pause();
   void resume();
-  // Marks that host code runs here, at every replay too.
-  void mark_split(SplitPoint point) { writer_.add_split(point); }
-
-  void watch_inputs(const MicroBatches& micro_batches) { writer_.watch_inputs(micro_batches); }
-  const std::string& failure() const { return writer_.failure(); }
-  void fail(const std::string& reason) { writer_.fail(reason); }
-  const StepProgram& program() const { return writer_.program(); }
 
   // Throws GraphError if this LibTorch does not route calls through the recorder's key.
   static void self_check();
@@ -45,7 +36,6 @@ class OpRecorder {
   static void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
   std::unique_lock<std::mutex> capture_lock_;
-  ProgramWriter writer_;
 };
 
 }  // namespace duet

@@ -30,6 +30,10 @@ bool is_empty_like(const c10::OperatorHandle& op) {
   return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
 }
 
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
 std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   const bool norm =

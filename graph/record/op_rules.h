@@ -22,6 +22,9 @@ bool overwrites(const c10::OperatorHandle& op);
 // Whether it only allocates: empty, empty_like, new_empty_strided, ...
 bool is_empty_like(const c10::OperatorHandle& op);
 
+// Whether the schema says that the op writes into this argument.
+bool writes(const c10::Argument& argument);
+
 // The arguments that it changes although its schema does not say so: positions, usually none.
 std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op);
 

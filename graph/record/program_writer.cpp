@@ -12,10 +12,6 @@ namespace {
 
 using Slot = StepProgram::Slot;
 
-bool writes(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 void append_tensors(const c10::IValue& argument, std::vector<at::Tensor>& tensors) {
   if (argument.isTensor() && argument.toTensor().defined()) {
     tensors.push_back(argument.toTensor());
@@ -127,7 +123,6 @@ int ProgramWriter::read(const at::Tensor& tensor, bool overwritten) {
   return table_.add(tensor, index, storage.external);
 }
 
-// Before the op runs.
 void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor& tensor) {
   if (!failure_.empty() || !tensor.has_storage()) return;
   const auto input = input_names_.find(tensor.storage().unsafeGetStorageImpl());

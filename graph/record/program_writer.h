@@ -29,6 +29,7 @@ class ProgramWriter {
   Call before(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void after(Call call, const torch::jit::Stack& stack);
 
+  // Host code runs here, at every replay too.
   void add_split(SplitPoint point) { program_.splits.push_back({point, program_.ops.size()}); }
 
   // Why the step cannot be recorded: op, place, way out; empty if it can.

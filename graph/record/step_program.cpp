@@ -1,8 +1,74 @@
 #include "graph/record/step_program.h"
 #include <algorithm>
+#include <ATen/ops/empty.h>
 #include "graph/record/op_rules.h"
 
 namespace duet {
+
+int ValueTable::find_storage(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage()) return -1;
+  const auto known = storage_index_.find(tensor.storage().unsafeGetStorageImpl());
+  return known == storage_index_.end() ? -1 : known->second;
+}
+
+int ValueTable::add_storage(const at::Tensor& tensor, int producer) {
+  c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
+  const auto [entry, added] = storage_index_.try_emplace(impl, static_cast<int>(storages_.size()));
+  if (added) {
+    Storage storage;
+    storage.weak = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl));
+    storage.bytes = impl->nbytes();
+    storage.device = tensor.device();
+    storage.external = producer < 0;
+    storage.producer = producer;
+    if (storage.external) storage.strong = tensor.storage();
+    storages_.push_back(std::move(storage));
+  }
+  return entry->second;
+}
+
+ValueTable::Place ValueTable::place_of(int storage, const at::Tensor& tensor) {
+  const bool is_wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  return {storage,          tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
+          is_wrapped_number};
+}
+
+int ValueTable::find(const at::Tensor& tensor) const {
+  const int storage = find_storage(tensor);
+  if (storage < 0) return -1;
+  const auto known = value_index_.find(place_of(storage, tensor));
+  return known == value_index_.end() ? -1 : known->second;
+}
+
+int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
+  const int known = find(tensor);
+  if (known >= 0) return known;
+  Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), {}};
+  if (keep) value.original = tensor;
+  const int index = static_cast<int>(values_.size());
+  value_index_.emplace(place_of(storage, tensor), index);
+  values_.push_back(std::move(value));
+  return index;
+}
+
+void ValueTable::make_constant(int storage, const at::Tensor& tensor) {
+  storages_[storage].strong = tensor.storage();
+  storages_[storage].external = true;
+  storages_[storage].uninitialized = false;
+}
+
+void ValueTable::make_internal(int storage) {
+  storages_[storage].external = false;
+  storages_[storage].strong = c10::Storage();
+  for (Value& value : values_) {
+    if (value.storage == storage) value.original.reset();
+  }
+}
+
+at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value) {
+  const at::TensorOptions options = at::TensorOptions().dtype(value.dtype).device(memory.device());
+  return at::empty({0}, options).set_(memory, value.offset, value.sizes, value.strides);
+}
 
 std::vector<at::Tensor> StepProgram::changed_outside() const {
   std::vector<bool> changed(table.storages().size());

@@ -1,12 +1,77 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
 #include <vector>
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include "graph/record/value_table.h"
+#include <c10/core/Storage.h>
 
 namespace duet {
+
+// The memory that a recorded step touches.
+//
+// A value is a place in memory (storage, offset, sizes, strides, dtype) and never a TensorImpl: autograd unpacks saved
+// tensors into new impls over the same storage, and a replay keyed by impl would read stale ones.
+class ValueTable {
+ public:
+  struct Storage {
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>
+        weak;             // keeps the identity, not the memory: see OpRecorder
+    c10::Storage strong;  // set if the memory existed before the recording
+    std::size_t bytes = 0;
+    c10::Device device = c10::kCPU;
+    bool external = false;       // not produced by a recorded op: parameters, inputs, state, constants
+    int producer = -1;           // op that made it; -1 for external ones
+    bool uninitialized = false;  // made by an empty-like op and not written by a recorded op since
+  };
+
+  struct Value {
+    int storage = -1;
+    int64_t offset = 0;
+    std::vector<int64_t> sizes, strides;
+    at::ScalarType dtype = at::kFloat;
+    at::Tensor original;  // external values: the tensor itself (wrapped numbers must stay such)
+  };
+
+  // Index of the tensor's storage, or -1 if it is not in the table.
+  int find_storage(const at::Tensor& tensor) const;
+  // Likewise, added if it is new: made by the op `producer`, or there before the recording (-1).
+  int add_storage(const at::Tensor& tensor, int producer);
+  // Index of the value that the tensor is, or -1 if the table has no such place.
+  int find(const at::Tensor& tensor) const;
+  // Likewise, added if it is new. With `keep` the table holds the tensor itself.
+  int add(const at::Tensor& tensor, int storage, bool keep);
+
+  // What the storage holds now was written by the host: a constant of the step.
+  void make_constant(int storage, const at::Tensor& tensor);
+  // The storage is written by its producer at every run after all.
+  void make_internal(int storage);
+
+  const std::vector<Storage>& storages() const { return storages_; }
+  const std::vector<Value>& values() const { return values_; }
+  Storage& storage(int index) { return storages_[index]; }
+  const Storage& storage_of(int value) const { return storages_[values_[value].storage]; }
+  bool made_by(std::size_t op, int value) const { return storage_of(value).producer == static_cast<int>(op); }
+
+ private:
+  // Storage, offset, sizes, strides, dtype, whether it is a wrapped number.
+  using Place = std::tuple<int, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType, bool>;
+  static Place place_of(int storage, const at::Tensor& tensor);
+
+  std::vector<Storage> storages_;
+  std::vector<Value> values_;
+  std::unordered_map<const c10::StorageImpl*, int> storage_index_;
+  std::map<Place, int> value_index_;
+};
+
+// The tensor at the value's place in `memory`.
+at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value);
 
 // Where host code may run inside a step.
 enum class SplitPoint { kAfterBackward, kBeforeOptimizerStep };

@@ -4,8 +4,8 @@
 #include <vector>
 #include <ATen/core/stack.h>
 #include "base/batch.h"
+#include "graph/graph_options.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/kernel_settings.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -33,7 +33,7 @@ struct Instruction {
   BitexactKernel kernel;      // runs in place of the op if it may
 };
 
-// What CpuProgramBuilder makes out of a recording.
+// What compile_program() makes out of a recording.
 struct CpuProgramParts {
   StepProgram recording;  // its constants are what the program reads
   std::vector<c10::Storage> storages;
@@ -74,5 +74,8 @@ class CpuProgram {
   bool use_kernels_ = false;  // in the current run: under other settings ATen may round differently
   torch::jit::Stack stack_;
 };
+
+// `results` must be readable after a run and keep their values until the next one (losses, gradients).
+CpuProgram compile_program(const StepProgram& recording, const std::vector<at::Tensor>& results, Fuse fuse);
 
 }  // namespace duet

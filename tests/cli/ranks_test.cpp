@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "distributed/detail/connect.h"
-#include "distributed/detail/own_gpus.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

@@ -1,5 +1,5 @@
-#include "distributed/detail/heartbeat_age.h"
 #include <gtest/gtest.h>
+#include "distributed/detail/peer_watch.h"
 
 namespace duet {
 namespace {

@@ -1,9 +1,9 @@
-#include "distributed/detail/launch.h"
 #include <map>
 #include <sstream>
 #include <string>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "distributed/detail/connect.h"
 #include "tests/support/expect_error.h"
 
 namespace duet {

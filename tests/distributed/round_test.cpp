@@ -1,4 +1,3 @@
-#include "distributed/detail/round.h"
 #include <algorithm>
 #include <future>
 #include <random>
@@ -8,6 +7,7 @@
 #include <vector>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include "distributed/detail/rendezvous.h"
 #include "distributed/detail/store_text.h"
 
 // Ranks that find each other in a store which earlier rounds have left things in.

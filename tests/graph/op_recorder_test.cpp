@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 #include "base/error.h"
 #include "core/task.h"
-#include "graph/replay/cpu_program_builder.h"
+#include "graph/replay/cpu_program.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
 
@@ -172,13 +172,12 @@ TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
   {
     OpRecorder recorder({});
     between = x * 2;
-    recorder.mark_split(SplitPoint::kAfterBackward);
+    recorder.add_split(SplitPoint::kAfterBackward);
     y.add_(between + 1);
     result = y.sum();
     (x * 3).exp();  // nobody reads it
     recorder.pause();
-    program =
-        std::make_unique<CpuProgram>(CpuProgramBuilder(recorder.program(), {result, between}).build(Fuse::kExact));
+    program = std::make_unique<CpuProgram>(compile_program(recorder.program(), {result, between}, Fuse::kExact));
   }
   ASSERT_EQ(program->segments(), 2U);
   EXPECT_EQ(program->op_count(), 4U);

@@ -12,7 +12,7 @@
 #include "graph/cuda/cuda_step.h"
 #include "graph/detail/capture_method.h"
 #include "graph/record/op_recorder.h"
-#include "graph/replay/cpu_program_builder.h"
+#include "graph/replay/cpu_program.h"
 
 // A device that captures on the CPU: between begin and end it writes down what is launched, and afterwards everything
 // is as if nothing had run.
@@ -70,7 +70,7 @@ class FakeBackend : public CaptureBackend {
       const auto alive = storage.external ? c10::intrusive_ptr<c10::StorageImpl>() : storage.weak->lock();
       if (alive) results.push_back(tensor_at(c10::Storage(alive), value));
     }
-    programs_.push_back(CpuProgramBuilder(recorder_->program(), results).build(Fuse::kExact));
+    programs_.push_back(compile_program(recorder_->program(), results, Fuse::kExact));
     EXPECT_TRUE(recorder_->failure().empty()) << recorder_->failure();
     leave();
     log_->fail_if_due("end");

@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "core/task.h"
-#include "graph/kernels/bitexact_gelu_tanh.h"
-#include "graph/kernels/bitexact_gemm_trial.h"
 #include "graph/kernels/bitexact_kernel.h"
-#include "graph/kernels/kernel_settings.h"
+#include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/trial_data.h"
 #include "tests/graph/step_cases.h"
 #include "tests/support/trainer_runs.h"

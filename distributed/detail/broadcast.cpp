@@ -1,39 +1,46 @@
-#include "distributed/detail/buffer_broadcast.h"
+#include "distributed/detail/broadcast.h"
 #include <algorithm>
+#include <map>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/unflatten_dense_tensors.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "distributed/detail/collective_ops.h"
-#include "distributed/detail/each_element_once.h"
-#include "distributed/detail/layout_hash.h"
 #include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
+
+namespace {
+
+// The tensor without the dimensions that an expand() repeats. A copy into it fills the whole, which would refuse one.
+at::Tensor each_element_once(at::Tensor tensor) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
+  }
+  return tensor;
+}
+
+}  // namespace
 
 BufferBroadcast::BufferBroadcast(std::shared_ptr<Communicator> communicator) : communicator_(std::move(communicator)) {}
 
 void BufferBroadcast::make_groups(const NamedTensors& buffers) {
   groups_.clear();
+  std::map<at::ScalarType, Group> by_type;
   for (const auto& [name, buffer] : buffers) {
-    if (buffer.numel() == 0) continue;
-    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& other) {
-      return other.buffers.front().scalar_type() == buffer.scalar_type();
-    });
-    if (group == groups_.end()) group = groups_.insert(group, Group());
-    group->buffers.push_back(each_element_once(buffer.detach()));
+    if (buffer.numel() > 0) by_type[buffer.scalar_type()].buffers.push_back(each_element_once(buffer.detach()));
   }
-  for (Group& group : groups_) {
+  for (auto& [type, group] : by_type) {
     int64_t count = 0;
     for (const at::Tensor& buffer : group.buffers) count += buffer.numel();
     const at::Tensor flat = at::zeros({count}, group.buffers.front().options());
-    int64_t offset = 0;
-    for (const at::Tensor& buffer : group.buffers) {
-      group.views.push_back(flat.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
-      offset += buffer.numel();
-    }
+    group.views = at::unflatten_dense_tensors(flat, group.buffers);
     group.bytes = flat.view(at::kByte);  // for dtypes that no collective knows, such as bool
+    groups_.push_back(std::move(group));
   }
 }
 
@@ -83,6 +90,46 @@ void BufferBroadcast::run(const NamedTensors& buffers) {
   for (Group& group : groups_) {
     finish_(group.bytes, *communicator_);
     at::_foreach_copy_(group.buffers, group.views);
+  }
+}
+
+namespace {
+
+void check_same_layout(const NamedTensors& tensors, Communicator& communicator) {
+  std::string own;
+  for (const auto& [name, tensor] : tensors) {
+    own +=
+        c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), tensor.requires_grad() ? "" : " (frozen)", "\n");
+  }
+  check_same_on_all_ranks<ConfigError>(communicator, own, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " has another model than rank 0: its first other parameter or ",
+                    "buffer is ", found.there, ", rank 0 has ", found.on_first,
+                    ", expected the same model everywhere; make it from the same code and config");
+  });
+}
+
+}  // namespace
+
+void make_same_model(const NamedTensors& tensors, Communicator& communicator) {
+  check_same_layout(tensors, communicator);
+  const at::NoGradGuard no_grad;
+  std::string own;
+  for (const auto& item : tensors) own += bits_hash(item.second) + "\n";
+  const std::vector<std::string> all = communicator.all_gather(own);
+  if (std::all_of(all.begin(), all.end(), [&](const std::string& rank) { return rank == all.front(); })) return;
+  for (const auto& item : tensors) {
+    at::Tensor live = each_element_once(item.second.detach());
+    if (live.numel() == 0) continue;
+    const at::Tensor values = live.contiguous().clone();
+    const at::Tensor bytes = values.view({-1}).view(at::kByte);
+    communicator.start_broadcast(bytes, 0);
+    communicator.finish(bytes);
+    live.copy_(values);
+  }
+  if (communicator.is_main()) {
+    log_warning(
+        "[Distributed] the ranks' models start from different values; those of rank 0 are used everywhere. Seed every "
+        "rank alike, or load the same weights");
   }
 }
 

@@ -1,0 +1,214 @@
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <c10/util/StringUtil.h>
+#include <torch/headeronly/version.h>
+#include "base/detail/bits.h"
+#include "checkpoint/detail/checkpoint_format.h"
+#include "io/file_io.h"
+#include "io/safetensors.h"
+
+namespace duet::checkpoint_format {
+
+using file_io::FileReader;
+using file_io::FileWriter;
+
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 20;        // hashed and read or written while it is in the cache
+constexpr uint64_t kMaxText = uint64_t{1} << 30;  // of a JSON file
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+struct TensorFile {
+  std::string name, prefix;
+  SafetensorsImage image;
+};
+
+std::vector<TensorFile> tensor_files(const StateDict& state) {
+  std::map<std::string, NamedTensors> by_file;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : state.tensors()) {
+    const TensorPlace place = place_of(name);
+    by_file[place.file].emplace_back(name.substr(place.prefix.size()), tensor);
+    names.push_back(name);
+  }
+  const std::map<std::string, std::string> metadata = {{"format", "pt"}};  // Transformers reads no file without it
+  std::vector<TensorFile> files;
+  for (const std::string& file : files_for(names)) {
+    if (const auto prefix = prefix_of(file))
+      files.push_back({file, *prefix, encode_safetensors(by_file[file], metadata)});
+  }
+  return files;
+}
+
+void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) {
+  const SafetensorsImage& image = file.image;
+  Xxh3 whole;
+  whole.update(image.header.data(), image.header.size());
+  out.write(image.header.data(), image.header.size());
+  uint64_t offset = image.header.size();
+  for (const auto& [name, tensor] : image.payload) {
+    const auto* data = static_cast<const char*>(tensor.const_data_ptr());
+    const size_t bytes = tensor.nbytes();
+    Xxh3 own;
+    for (size_t done = 0; done < bytes; done += kChunk) {
+      const size_t count = std::min(kChunk, bytes - done);
+      own.update(data + done, count);
+      whole.update(data + done, count);
+      out.write(data + done, count);
+    }
+    manifest.tensors.push_back({file.prefix + name, file.name, safetensors_dtype(tensor.scalar_type()),
+                                tensor.sizes().vec(), offset, bytes, own.hex()});
+    offset += bytes;
+  }
+  out.finish();
+  manifest.files.push_back({file.name, offset, whole.hex()});
+}
+
+}  // namespace
+
+void write_folder(const std::string& folder, int64_t step, const StateDict& state) {
+  const std::vector<TensorFile> files = tensor_files(state);
+  const std::string values = encode_values(state.values());
+
+  file_io::create_folder(folder);
+  std::vector<std::unique_ptr<FileWriter>> writers;
+  for (const TensorFile& file : files) {
+    writers.push_back(std::make_unique<FileWriter>(folder + "/" + file.name, file.image.bytes));
+  }
+  FileWriter values_file(folder + "/" + kValuesFile, values.size());
+
+  Manifest manifest;
+  manifest.step = step;
+  manifest.torch_version = TORCH_VERSION;
+  manifest.duet_version = DUET_VERSION;
+  manifest.created = utc_now();
+  for (std::size_t i = 0; i < files.size(); ++i) write_tensors(files[i], *writers[i], manifest);
+  values_file.write(values.data(), values.size());
+  values_file.finish();
+  manifest.files.push_back({kValuesFile, values.size(), xxh3_hex(values.data(), values.size())});
+
+  const std::string text = encode_manifest(manifest);
+  FileWriter manifest_file(folder + "/" + kManifestFile, text.size());
+  manifest_file.write(text.data(), text.size());
+  manifest_file.finish();
+  file_io::sync_folder(folder);
+}
+
+namespace {
+
+void hash_range(const FileReader& file, uint64_t from, uint64_t to, std::vector<char>& buffer, Xxh3& whole, Xxh3* own) {
+  for (; from < to; from += std::min<uint64_t>(kChunk, to - from)) {
+    const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, to - from));
+    file.read(from, buffer.data(), count);
+    whole.update(buffer.data(), count);
+    if (own != nullptr) own->update(buffer.data(), count);
+  }
+}
+
+// One pass over a file: the hash of each of its tensors, then that of the whole.
+void verify_file(const std::string& folder, const CheckpointFile& listed, std::vector<CheckpointTensor> tensors) {
+  const std::string path = folder + "/" + listed.name;
+  const FileReader file(path);
+  check(path, file.size() == listed.bytes, "found ", file.size(), " bytes, expected ", listed.bytes);
+  std::sort(tensors.begin(), tensors.end(), [](const CheckpointTensor& a, const CheckpointTensor& b) {
+    return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+  });
+  std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(kChunk, listed.bytes)));
+  Xxh3 whole;
+  uint64_t position = 0;
+  for (const CheckpointTensor& tensor : tensors) {
+    check(path,
+          tensor.offset >= position && tensor.offset <= listed.bytes && tensor.bytes <= listed.bytes - tensor.offset,
+          "tensor '", tensor.name, "' has no place of its own in the file");
+    const uint64_t end = tensor.offset + tensor.bytes;
+    Xxh3 own;
+    hash_range(file, position, tensor.offset, buffer, whole, nullptr);
+    hash_range(file, tensor.offset, end, buffer, whole, &own);
+    check(path, own.hex() == tensor.xxh3, "tensor '", tensor.name, "' changed after it was saved (bytes ",
+          tensor.offset, " to ", end, ")");
+    position = end;
+  }
+  hash_range(file, position, listed.bytes, buffer, whole, nullptr);
+  check(path, whole.hex() == listed.xxh3,
+        tensors.empty() ? "the file changed after it was saved" : "its header changed after it was saved");
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestFile;
+  Manifest manifest = decode_manifest(file_io::read_text(path, kMaxText), path);
+  const auto parsed = parse_folder_name(name_of(folder));
+  check(path, !parsed || parsed->step == manifest.step, "the manifest is that of step ", manifest.step);
+  // Exactly these: a manifest must not lead a reader to files elsewhere.
+  std::vector<std::string> tensors, found;
+  for (const CheckpointTensor& tensor : manifest.tensors) {
+    check(path, tensor.file == place_of(tensor.name).file, "tensor '", tensor.name, "' is in '", tensor.file,
+          "', expected '", place_of(tensor.name).file, "'");
+    tensors.push_back(tensor.name);
+  }
+  for (const CheckpointFile& file : manifest.files) found.push_back(file.name);
+  const std::vector<std::string> expected = files_for(tensors);
+  check(path, found == expected, "found the files ", c10::Join(", ", found), ", expected ", c10::Join(", ", expected));
+  return manifest;
+}
+
+Manifest verify_folder(const std::string& folder) {
+  Manifest manifest = read_manifest(folder);
+  std::map<std::string, std::vector<CheckpointTensor>> tensors;
+  for (const CheckpointTensor& tensor : manifest.tensors) tensors[tensor.file].push_back(tensor);
+  for (const CheckpointFile& file : manifest.files) verify_file(folder, file, tensors[file.name]);
+  return manifest;
+}
+
+namespace {
+
+// What was read must be what was verified: the file may have changed in between.
+void check_tensor(const std::string& path, const std::string& name, const at::Tensor& tensor,
+                  const std::map<std::string, const CheckpointTensor*>& listed) {
+  const auto found = listed.find(name);
+  check(path, found != listed.end(), "the manifest does not know tensor '", name, "'");
+  const CheckpointTensor& expected = *found->second;
+  const bool same = expected.dtype == safetensors_dtype(tensor.scalar_type()) &&
+                    expected.shape == tensor.sizes().vec() &&
+                    expected.xxh3 == xxh3_hex(tensor.const_data_ptr(), tensor.nbytes());
+  check(path, same, "tensor '", name, "' is not the one that the manifest lists");
+}
+
+}  // namespace
+
+StateDict load_folder(const std::string& folder) {
+  const Manifest manifest = verify_folder(folder);
+  std::map<std::string, const CheckpointTensor*> listed;
+  for (const CheckpointTensor& tensor : manifest.tensors) listed[tensor.name] = &tensor;
+
+  StateDict state;
+  for (const CheckpointFile& file : manifest.files) {
+    const auto prefix = prefix_of(file.name);
+    if (!prefix) continue;
+    const std::string path = folder + "/" + file.name;
+    for (const auto& [name, tensor] : read_safetensors(path)) {
+      check_tensor(path, *prefix + name, tensor, listed);
+      state.set(*prefix + name, tensor);
+    }
+  }
+  check(folder, state.tensors().size() == manifest.tensors.size(), "tensors of the manifest are missing");
+
+  const std::string path = folder + "/" + kValuesFile;
+  const std::string text = file_io::read_text(path, kMaxText);
+  check(path, xxh3_hex(text.data(), text.size()) == manifest.files.back().xxh3, "the file changed while it was read");
+  for (const auto& [name, value] : decode_values(text, path)) state.set(name, value);
+  return state;
+}
+
+}  // namespace duet::checkpoint_format

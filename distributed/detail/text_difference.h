@@ -1,3 +1,0 @@
-#pragma once
-
-#include "distributed/detail/same_on_all_ranks.h"

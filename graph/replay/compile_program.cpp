@@ -1,0 +1,314 @@
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+#include <ATen/core/enum_tag.h>
+#include <c10/core/Allocator.h>
+#include "graph/record/op_rules.h"
+#include "graph/replay/cpu_program.h"
+#include "graph/replay/memory_plan.h"
+
+namespace duet {
+
+namespace {
+
+using Kind = Instruction::Kind;
+using Slot = StepProgram::Slot;
+
+constexpr std::size_t kAlignment = 64;  // as ATen's own allocations: kernels may give other bits on other alignments
+
+const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
+  static const auto* by_name = [] {
+    auto* map = new std::unordered_map<std::string, std::vector<c10::OperatorName>>();
+    for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) (*map)[op.name].push_back(op);
+    return map;
+  }();
+  static const std::vector<c10::OperatorName> none;
+  const auto found = by_name->find(name);
+  return found == by_name->end() ? none : found->second;
+}
+
+bool is_out_variant_of(const c10::FunctionSchema& candidate, const c10::FunctionSchema& base) {
+  const auto& arguments = candidate.arguments();
+  const std::size_t inputs = base.arguments().size();
+  if (arguments.size() != inputs + base.returns().size()) return false;
+  for (std::size_t i = 0; i < inputs; ++i) {
+    if (arguments[i].name() != base.arguments()[i].name() || *arguments[i].type() != *base.arguments()[i].type())
+      return false;
+    if (arguments[i].alias_info() != nullptr) return false;
+  }
+  for (std::size_t i = inputs; i < arguments.size(); ++i) {
+    if (!writes(arguments[i]) || arguments[i].type()->kind() != c10::TypeKind::TensorType) return false;
+  }
+  return true;
+}
+
+// The overload of `op` that writes into given tensors, if the CPU has a kernel of its own for it: the same
+// arguments, then one output per result. Generated overloads, which compute and copy, do not count.
+std::optional<c10::OperatorHandle> find_out_variant(const c10::OperatorHandle& op) {
+  for (const auto& result : op.schema().returns()) {
+    if (result.type()->kind() != c10::TypeKind::TensorType || result.alias_info() != nullptr) return std::nullopt;
+  }
+  if (op.schema().returns().empty()) return std::nullopt;
+  for (const c10::OperatorName& name : overloads_of(op.schema().name())) {
+    const auto candidate = c10::Dispatcher::singleton().findSchema(name);
+    if (!candidate || !candidate->hasSchema() || !is_out_variant_of(candidate->schema(), op.schema())) continue;
+    if (candidate->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return candidate;
+  }
+  return std::nullopt;
+}
+
+// Losses that reduce resize their output twice on the way, even to the shape it has already.
+bool resizes_its_output(const c10::FunctionSchema& schema, const ValueTable::Value& result) {
+  const bool reduces = std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                                   [](const c10::Argument& argument) { return argument.name() == "reduction"; });
+  return reduces && result.sizes.empty() && schema.name().find("nll_loss") == std::string::npos;
+}
+
+// What is needed of a recording, how each op runs, where its memory lies.
+class Builder {
+ public:
+  Builder(const StepProgram& recording, const std::vector<at::Tensor>& results) {
+    parts_.recording = recording;
+    for (const at::Tensor& result : results) {
+      const int value = table_.find(result);
+      if (value >= 0) persistent_.insert(table_.values()[value].storage);
+    }
+  }
+
+  CpuProgram build(Fuse fuse) {
+    mark_needed();
+    choose_kinds();
+    find_lifetimes();
+    make_storages();
+    make_tensors();
+    compile_all();
+    plan_releases();
+    if (fuse == Fuse::kExact) find_kernels();
+    return CpuProgram(std::move(parts_));
+  }
+
+ private:
+  bool outlives_run(std::size_t storage) const { return persistent_.count(static_cast<int>(storage)) != 0; }
+
+  // Backwards from what must be readable, what lies outside the step, and random ops, which move the generator.
+  void mark_needed() {
+    std::vector<bool> storage_needed(table_.storages().size());
+    for (std::size_t s = 0; s < storage_needed.size(); ++s) {
+      storage_needed[s] = table_.storages()[s].external || outlives_run(s);
+    }
+    const auto storage = [this](int value) { return table_.values()[value].storage; };
+    needed_.assign(ops_.size(), false);
+    for (std::size_t i = ops_.size(); i-- > 0;) {
+      const StepProgram::Op& op = ops_[i];
+      bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty();
+      for (const int value : op.written) needed = needed || storage_needed[storage(value)];
+      for_each_value(op.results, [&](int value) {
+        needed = needed || (table_.made_by(i, value) && storage_needed[storage(value)]);
+      });
+      needed_[i] = needed;
+      if (!needed) continue;
+      for_each_value(op.arguments, [&](int value) { storage_needed[storage(value)] = true; });
+    }
+  }
+
+  bool is_view(std::size_t index) const {
+    const StepProgram::Op& op = ops_[index];
+    if (op.handle.hasTag(at::Tag::inplace_view)) return true;  // the values after it have its new geometry
+    if (!op.written.empty() || op.random || op.results.empty() || !hidden_writes(op.handle).empty()) return false;
+    bool fresh = false;
+    bool any = false;
+    for_each_value(op.results, [&](int value) {
+      any = true;
+      fresh = fresh || table_.made_by(index, value);
+    });
+    return any && !fresh;
+  }
+
+  bool allocates_only(std::size_t op) const { return is_empty_like(ops_[op].handle); }
+
+  void choose_kinds() {
+    kinds_.assign(ops_.size(), Kind::kInPlace);
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      if (needed_[i] && !is_view(i)) kinds_[i] = kind_of(i);
+    }
+  }
+
+  Kind kind_of(std::size_t index) const {
+    const StepProgram::Op& op = ops_[index];
+    std::size_t fresh = 0;
+    std::size_t results = 0;
+    bool resizes = false;
+    for_each_value(op.results, [&](int value) {
+      ++results;
+      fresh += table_.made_by(index, value) ? 1 : 0;
+      resizes = resizes || resizes_its_output(op.handle.schema(), table_.values()[value]);
+    });
+    if (fresh == 0) return Kind::kInPlace;
+    const bool plain = op.written.empty() && fresh == results && results == op.results.size() && !resizes;
+    return plain && find_out_variant(op.handle) ? Kind::kOut : Kind::kRebind;
+  }
+
+  void find_lifetimes() {
+    use_.assign(table_.storages().size(), {ops_.size(), 0});
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      if (!needed_[i] || is_view(i)) continue;
+      const auto touch = [&](int value) {
+        auto& [first, last] = use_[table_.values()[value].storage];
+        first = std::min(first, i);
+        last = std::max(last, i);
+      };
+      for_each_value(ops_[i].arguments, touch);
+      for_each_value(ops_[i].results, touch);
+    }
+  }
+
+  // Memory that a run writes into: results that outlive it each in their own, the rest in one arena. What a rebinding
+  // op makes comes from that op.
+  void make_storages() {
+    std::vector<Block> blocks;
+    std::vector<std::size_t> owners;
+    c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
+    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
+      const ValueTable::Storage& recorded = table_.storages()[s];
+      if (recorded.external) {
+        parts_.storages.push_back(recorded.strong);
+        continue;
+      }
+      const auto alive = recorded.weak->lock();
+      if (alive && outlives_run(s)) {
+        parts_.storages.emplace_back(alive);
+        parts_.bytes += static_cast<int64_t>(recorded.bytes);
+        continue;
+      }
+      const bool rebinds = kinds_[recorded.producer] == Kind::kRebind && !allocates_only(recorded.producer);
+      c10::DataPtr memory(nullptr, recorded.device);
+      if (!rebinds && outlives_run(s)) memory = allocator->allocate(recorded.bytes);
+      parts_.storages.emplace_back(c10::Storage::use_byte_size_t(), recorded.bytes, std::move(memory), allocator,
+                                   /*resizable=*/false);
+      if (!rebinds && !outlives_run(s) && use_[s].first <= use_[s].second) {
+        blocks.push_back({recorded.bytes, use_[s].first, use_[s].second, 0});
+        owners.push_back(s);
+      }
+    }
+    const std::size_t arena_bytes = plan_memory(blocks, kAlignment);
+    parts_.arena = allocator->allocate(arena_bytes);
+    parts_.bytes += static_cast<int64_t>(arena_bytes);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      c10::StorageImpl* owner = parts_.storages[owners[b]].unsafeGetStorageImpl();
+      char* address = static_cast<char*>(parts_.arena.get()) + blocks[b].offset;
+      owner->set_data_ptr_noswap(c10::DataPtr(address, table_.storages()[owners[b]].device));
+    }
+  }
+
+  void make_tensors() {
+    for (const ValueTable::Value& value : table_.values()) {
+      parts_.tensors.push_back(value.original.defined() ? value.original
+                                                        : tensor_at(parts_.storages[value.storage], value));
+    }
+  }
+
+  void compile_all() {
+    auto split = parts_.recording.splits.begin();
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      for (; split != parts_.recording.splits.end() && split->op <= i; ++split) {
+        parts_.segment_ends.push_back(parts_.instructions.size());
+      }
+      if (needed_[i] && !is_view(i) && !allocates_only(i)) compile(i);
+    }
+    // Splits behind the last op, and the end of the last segment.
+    parts_.segment_ends.resize(parts_.recording.splits.size() + 1, parts_.instructions.size());
+  }
+
+  void compile(std::size_t index) {
+    const StepProgram::Op& op = ops_[index];
+    Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, {}};
+    for (const Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
+    if (instruction.kind == Kind::kOut) {
+      instruction.op = *find_out_variant(op.handle);
+      for (const Slot& slot : op.results) instruction.arguments.push_back(argument_of(slot));
+    } else if (instruction.kind == Kind::kRebind) {
+      instruction.rebinds = rebinds_of(index);
+    }
+    parts_.instructions.push_back(std::move(instruction));
+  }
+
+  // The first result over each storage that the op makes.
+  std::vector<Instruction::Rebind> rebinds_of(std::size_t index) const {
+    std::vector<Instruction::Rebind> rebinds;
+    int position = 0;
+    for (const Slot& slot : ops_[index].results) {
+      for (const int value : slot.values) {
+        const int storage = value < 0 ? -1 : table_.values()[value].storage;
+        const bool seen = std::any_of(rebinds.begin(), rebinds.end(),
+                                      [storage](const Instruction::Rebind& other) { return other.storage == storage; });
+        if (storage >= 0 && table_.made_by(index, value) && !seen) rebinds.push_back({position, storage, value});
+        ++position;
+      }
+    }
+    return rebinds;
+  }
+
+  c10::IValue argument_of(const Slot& slot) const {
+    const auto tensor = [&](int value) { return value < 0 ? at::Tensor() : parts_.tensors[value]; };
+    switch (slot.kind) {
+      case Slot::Kind::kConstant: return slot.constant;
+      case Slot::Kind::kValue: return tensor(slot.values.front());
+      case Slot::Kind::kList: {
+        c10::List<at::Tensor> list;
+        for (const int value : slot.values) list.push_back(tensor(value));
+        return list;
+      }
+      case Slot::Kind::kOptionalList: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const int value : slot.values) list.push_back(value < 0 ? std::nullopt : std::optional(tensor(value)));
+        return list;
+      }
+    }
+    return {};
+  }
+
+  // What a rebinding op made goes back to the allocator after its last use, as eager would free it.
+  void plan_releases() {
+    std::vector<Instruction>& instructions = parts_.instructions;
+    std::vector<std::size_t> position(ops_.size(), instructions.size());
+    for (std::size_t i = 0; i < instructions.size(); ++i) position[instructions[i].source] = i;
+    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
+      const ValueTable::Storage& storage = table_.storages()[s];
+      if (storage.external || outlives_run(s) || use_[s].first > use_[s].second) continue;
+      if (kinds_[storage.producer] != Kind::kRebind || allocates_only(storage.producer)) continue;
+      const std::size_t last = position[use_[s].second];
+      if (last < instructions.size()) instructions[last].releases.push_back(static_cast<int>(s));
+    }
+  }
+
+  void find_kernels() {
+    std::vector<OpCall> calls;
+    std::size_t segment = 0;
+    for (std::size_t i = 0; i < parts_.instructions.size(); ++i) {
+      while (parts_.segment_ends[segment] <= i) ++segment;
+      calls.push_back({parts_.instructions[i].op, parts_.instructions[i].arguments, segment});
+    }
+    BitexactKernels found = find_bitexact_kernels(calls);
+    for (std::size_t i = 0; i < calls.size(); ++i) parts_.instructions[i].kernel = std::move(found.of_call[i]);
+    parts_.bytes += found.bytes;
+    parts_.settings = kernel_settings();
+  }
+
+  CpuProgramParts parts_;
+  const std::vector<StepProgram::Op>& ops_ = parts_.recording.ops;
+  const ValueTable& table_ = parts_.recording.table;
+  std::unordered_set<int> persistent_;                    // storages of the results
+  std::vector<bool> needed_;                              // by op
+  std::vector<Instruction::Kind> kinds_;                  // by op
+  std::vector<std::pair<std::size_t, std::size_t>> use_;  // by storage: first and last op that touches it
+};
+
+}  // namespace
+
+CpuProgram compile_program(const StepProgram& recording, const std::vector<at::Tensor>& results, Fuse fuse) {
+  return Builder(recording, results).build(fuse);
+}
+
+}  // namespace duet
