@@ -1,16 +1,17 @@
 #include "hooks/logger_hook.h"
 #include <algorithm>
 #include <cmath>
+#include <regex>
+#include <set>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/detail/log_text.h"
 #include "hooks/detail/log_window.h"
-#include "hooks/detail/model_summary.h"
-#include "hooks/detail/runtime_info_hook.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "hooks/loggers/async_sink.h"
-#include "hooks/loggers/make_sink.h"
+#include "hooks/loggers/sinks.h"
 #include "io/file_io.h"
 
 namespace duet {
@@ -31,7 +32,69 @@ double gauge(const TrainContext& context, const std::string& name) {
   return found == context.log.gauges().end() ? std::nan("") : found->second();
 }
 
+void require_name(const char* field, const std::string& value) {
+  if (value.size() <= 128 && value.find_first_of("/\\#?%:") == std::string::npos) return;
+  throw ConfigError(std::string("[WandbSink] ") + field + " is '" + value +
+                    "', expected at most 128 characters without / \\ # ? % :");
+}
+
+void check_window(const LogWindowOptions& window) {
+  try {
+    const std::regex pattern(window.mean_pattern);
+  } catch (const std::regex_error& error) {
+    throw ConfigError("[LoggerHook] found mean_pattern '" + window.mean_pattern + "' (" + error.what() +
+                      "), expected a regular expression; correct it");
+  }
+  std::set<std::string> names;
+  for (const LogStatistic& statistic : window.custom_cfg) {
+    statistic.validate();
+    const std::string& name = statistic.log_name.empty() ? statistic.data_src : statistic.log_name;
+    if (!names.insert(name).second) {
+      throw ConfigError("[LoggerHook] custom_cfg logs two numbers as '" + name +
+                        "', expected different names; give one of them another log_name");
+    }
+  }
+}
+
 }  // namespace
+
+const OptionFields& LogSinkOptions::fields() {
+  using O = LogSinkOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LogSink", [](const FieldAdder<O>& add) {
+    add("type", &O::type, "what is written").one_of({"terminal", "jsonl", "tensorboard", "wandb"}).needed();
+    add("file", &O::file, "of jsonl; default that of the logger");
+    add("folder", &O::folder, "of tensorboard, wandb; default <work_dir>/<type>");
+    add("project", &O::project, "of wandb; default duet");
+    add("name", &O::name, "of wandb: what is shown for the run");
+    add("entity", &O::entity, "of wandb: user or team");
+    add("id", &O::id, "of wandb: the run's");
+    add.rule([](const O& o) {
+      if (o.type != "wandb") return;
+      require_name("project", o.project);
+      require_name("entity", o.entity);
+      require_name("id", o.id);
+    });
+  });
+  return kFields;
+}
+
+const OptionFields& LogStatistic::fields() {
+  using O = LogStatistic;
+  static const OptionFields kFields = OptionFields::of<O>("LogStatistic", [](const FieldAdder<O>& add) {
+    add("data_src", &O::data_src, "the name it is made of").needed();
+    add("method_name", &O::method_name, "how").one_of({"mean", "median", "min", "max", "current"});
+    add("window_size", &O::window_size, "steps, epoch or global")
+        .in(at_least(kGlobalWindow))
+        .expects("at least 1 step, epoch or global")
+        .read_by_hand("integer, epoch, global", "10");
+    add("log_name", &O::log_name, "how it is logged; default in the place of data_src");
+    add.rule([](const O& o) {
+      require<ConfigError>(!o.data_src.empty(),
+                           "[LogStatistic] found no data_src, expected the name of a logged number; add it");
+    });
+  });
+  return kFields;
+}
 
 const OptionFields& LoggerHookOptions::fields() {
   using O = LoggerHookOptions;
@@ -51,7 +114,7 @@ const OptionFields& LoggerHookOptions::fields() {
     add("progress", &O::progress, "a progress bar between lines");
     add("model_summary", &O::model_summary, "the model's parts and sizes when training starts");
     add.rule([](const O& o) {
-      o.window.validate();
+      check_window(o.window);
       for (const LogSinkOptions& sink : o.sinks) sink.validate();
     });
   });
@@ -59,8 +122,9 @@ const OptionFields& LoggerHookOptions::fields() {
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
-    : options_(std::move(options)), extra_(std::move(extra)), window_(std::make_unique<LogWindow>(options_.window)) {
+    : options_(std::move(options)), extra_(std::move(extra)) {
   options_.validate();
+  window_ = std::make_unique<LogWindow>(options_.window);
 }
 
 LoggerHook::~LoggerHook() = default;

@@ -17,8 +17,8 @@ class LogWindow : public Stateful {
  public:
   using Values = std::vector<std::pair<std::string, double>>;
 
-  // Throws ConfigError for options out of range.
-  explicit LogWindow(LogWindowOptions options = {});
+  // `options` are those of a LoggerHookOptions that was checked.
+  explicit LogWindow(LogWindowOptions options = {}) : options_(std::move(options)) {}
 
   void start_epoch();
   // Values come in the same order at every step, or nearly so; that makes add() cheap.

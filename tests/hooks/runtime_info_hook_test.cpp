@@ -1,10 +1,10 @@
-#include "hooks/detail/runtime_info_hook.h"
 #include <cmath>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/detail/peak_memory.h"
 #include "base/random.h"
-#include "hooks/detail/model_summary.h"
+#include "hooks/detail/log_text.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/toy_tasks.h"
