@@ -1,5 +1,6 @@
 #include "hooks/logger_hook.h"
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <regex>
 #include <set>
@@ -10,6 +11,7 @@
 #include "hooks/detail/log_text.h"
 #include "hooks/detail/log_window.h"
 #include "hooks/detail/run_info_hooks.h"
+#include "hooks/detail/shared.h"
 #include "hooks/loggers/async_sink.h"
 #include "hooks/loggers/sinks.h"
 #include "io/file_io.h"
@@ -17,10 +19,6 @@
 namespace duet {
 
 namespace {
-
-double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -124,6 +122,7 @@ const OptionFields& LoggerHookOptions::fields() {
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
     : options_(std::move(options)), extra_(std::move(extra)) {
   options_.validate();
+  start_ = mark_ = steady_seconds();
   window_ = std::make_unique<LogWindow>(options_.window);
 }
 
@@ -185,7 +184,7 @@ void LoggerHook::start_run(TrainContext& context) {
 
 void LoggerHook::before_train(TrainContext& context) {
   start_run(context);
-  start_ = mark_ = Clock::now();
+  start_ = mark_ = steady_seconds();
   line_steps_ = line_samples_ = 0;
   line_seconds_ = 0;
   if (!options_.model_summary || is_off(context)) return;
@@ -218,8 +217,8 @@ bool LoggerHook::is_due(const TrainContext& context) const {
 void LoggerHook::collect(TrainContext& context) {
   double seconds = context.step.seconds;
   if (seconds <= 0) {  // nobody measures
-    const Clock::time_point now = Clock::now();
-    seconds = seconds_between(std::exchange(mark_, now), now);
+    const double now = steady_seconds();
+    seconds = now - std::exchange(mark_, now);
   }
   ++line_steps_;
   line_seconds_ += seconds;
@@ -283,7 +282,7 @@ void LoggerHook::after_train(TrainContext& context) {
   if (context.control.error.empty()) {
     // A hook that runs later than this one, or a loop of the user's own, ended the run.
     if (line_steps_ > 0) log_step(context);
-    const double seconds = seconds_between(start_, Clock::now());
+    const double seconds = steady_seconds() - start_;
     const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
     emit(context,
          {.kind = "stop",
@@ -297,8 +296,8 @@ void LoggerHook::after_train(TrainContext& context) {
 }
 
 void LoggerHook::show_progress(TrainContext& context) {
-  const Clock::time_point now = Clock::now();
-  if (seconds_between(shown_at_, now) < 0.1) return;
+  const double now = steady_seconds();
+  if (now - shown_at_ < 0.1) return;
   shown_at_ = now;
   emit(context, {.kind = "progress",
                  .step = context.progress.step,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -144,8 +143,6 @@ class LoggerHook : public Hook {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // Rank 0 logs for all.
   bool is_off(const TrainContext& context) const { return !options_.enabled || !context.is_main; }
   void open(TrainContext& context);
@@ -166,8 +163,10 @@ class LoggerHook : public Hook {
   std::string run_id_;
   bool started_ = false;
 
-  Clock::time_point start_ = Clock::now();  // of training
-  Clock::time_point mark_ = start_;         // end of the step before, for runs without IterTimerHook
+  // Seconds of the steady clock.
+  double start_ = 0;     // of training
+  double mark_ = 0;      // end of the step before, for runs without IterTimerHook
+  double shown_at_ = 0;  // progress
   // Of the steps since the last line.
   int64_t line_steps_ = 0;
   int64_t line_samples_ = 0;
@@ -176,7 +175,6 @@ class LoggerHook : public Hook {
   int64_t epoch_ = 0;
   int64_t iter_ = 0;
 
-  Clock::time_point shown_at_{};  // progress
   std::string last_loss_;
 };
 

@@ -22,19 +22,18 @@ std::size_t kept_for(int64_t window_size) {
 LogWindow::Key LogWindow::make_key(const std::string& name, bool measured) const {
   const bool smoothed = measured || std::regex_search(name, std::regex(options_.mean_pattern));
   std::vector<Statistic> statistics;
-  statistics.push_back({name, smoothed ? "mean" : "current", smoothed ? options_.window_size : 1, measured});
+  statistics.push_back({{name, smoothed ? "mean" : "current", smoothed ? options_.window_size : 1, name}, measured});
   for (const LogStatistic& own : options_.custom_cfg) {
     if (own.data_src != name) continue;
-    const Statistic statistic{own.log_name.empty() ? name : own.log_name, own.method_name, own.window_size, false};
     if (own.log_name.empty()) {
-      statistics.front() = statistic;
+      statistics.front() = {{name, own.method_name, own.window_size, name}};
     } else {
-      statistics.push_back(statistic);
+      statistics.push_back({own});
     }
   }
   std::size_t keep = 1;
   for (const Statistic& statistic : statistics) {
-    keep = std::max(keep, statistic.method == "current" ? 1 : kept_for(statistic.window_size));
+    if (statistic.method_name != "current") keep = std::max(keep, kept_for(statistic.window_size));
   }
   return {name, std::move(statistics), ValueHistory(measured ? kLongest : keep), keep, measured};
 }
@@ -75,7 +74,7 @@ LogWindow::Values LogWindow::read() {
   for (Key& key : keys_) {
     if (key.since_read == 0) continue;
     for (const Statistic& statistic : key.statistics) {
-      values.emplace_back(statistic.log_name, key.values.statistic(statistic.method, window_of(key, statistic)));
+      values.emplace_back(statistic.log_name, key.values.statistic(statistic.method_name, window_of(key, statistic)));
     }
     key.values.trim(key.keep);
     key.since_read = 0;

@@ -35,10 +35,8 @@ class LogWindow : public Stateful {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  struct Statistic {
-    std::string log_name, method;
-    int64_t window_size;
-    bool since_read;  // of all values since the last read if these are more
+  struct Statistic : LogStatistic {
+    bool since_read = false;  // of all values since the last read if these are more
   };
   struct Key {
     std::string name;

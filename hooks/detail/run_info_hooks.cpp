@@ -1,7 +1,6 @@
 #include "hooks/detail/run_info_hooks.h"
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <cmath>
 #include <utility>
 #include <ATen/CPUGeneratorImpl.h>
@@ -43,10 +42,6 @@ std::string run_line(const TrainContext& context) {
                device_of(context.task).str(), ", seed ", at::detail::getDefaultCPUGenerator().current_seed());
   if (!context.communicator->is_alone()) text += c10::str(", ", context.communicator->world_size(), " ranks");
   return text;
-}
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "hooks/detail/shared.h"
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
@@ -35,6 +36,10 @@ std::string rank_name(const TrainContext& context) {
 const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& item) { return item.first == name; });
   return found == tensors.end() ? nullptr : &found->second;
+}
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 at::Device device_of(const Task& task) {

@@ -26,6 +26,9 @@ std::string rank_name(const TrainContext& context);
 // Null if there is none of that name.
 const at::Tensor* find(const NamedTensors& tensors, const std::string& name);
 
+// Seconds of the steady clock.
+double steady_seconds();
+
 // Of the parameters; the CPU if there are none.
 at::Device device_of(const Task& task);
 

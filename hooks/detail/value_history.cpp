@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -25,21 +26,20 @@ double median_of(std::vector<double> values) {
 
 void ValueHistory::add(const at::Tensor& value) {
   pending_.push_back(value.requires_grad() ? value.detach() : value);
-  const std::size_t unpacked = pending_.size() - packed_;
-  if (keep_ < kPack && unpacked >= std::max<std::size_t>(2 * keep_, 16)) {
-    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(keep_));
-  } else if (unpacked >= kPack) {
+  if (keep_ < kPack) {
+    if (pending_.size() > keep_) pending_.pop_front();
+  } else if (pending_.size() - packed_ >= kPack) {
     pack();
   }
 }
 
 void ValueHistory::add(double value) {
   host_.push_back(value);
-  if (host_.size() >= 2 * keep_ + 16) trim(keep_);
+  trim(keep_);
 }
 
 void ValueHistory::trim(std::size_t keep) {
-  if (host_.size() > keep) host_.erase(host_.begin(), host_.end() - static_cast<std::ptrdiff_t>(keep));
+  while (host_.size() > keep) host_.pop_front();
 }
 
 void ValueHistory::pack() {
@@ -57,11 +57,8 @@ void ValueHistory::pack() {
 at::Tensor ValueHistory::unread() const {
   if (pending_.empty()) return {};
   const at::NoGradGuard no_grad;
-  const std::size_t unwanted = packed_ == 0 && pending_.size() > keep_ ? pending_.size() - keep_ : 0;
   std::vector<at::Tensor> flat;
-  for (std::size_t i = unwanted; i < pending_.size(); ++i) {
-    flat.push_back(pending_[i].reshape({-1}).to(pending_.back().device()));
-  }
+  for (const at::Tensor& value : pending_) flat.push_back(value.reshape({-1}).to(pending_.back().device()));
   return at::cat(flat).to(at::kDouble);
 }
 

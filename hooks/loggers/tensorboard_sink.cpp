@@ -17,25 +17,13 @@ namespace {
 
 constexpr const char* kSink = "TensorBoardSink";
 
-// Fields and constants of tensorboard/compat/proto/*.proto.
-namespace event {
-enum { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
-}
-namespace session_log {
-enum { kStatus = 1, kStart = 1 };
-}
-namespace summary_value {
-enum { kTag = 1, kSimpleValue = 2, kImage = 4, kTensor = 8, kMetadata = 9 };
-}
-namespace image {
-enum { kHeight = 1, kWidth = 2, kColorspace = 3, kEncoded = 4, kRgb = 3 };
-}
-namespace tensor {
-enum { kDtype = 1, kShape = 2, kStringValue = 8, kString = 7 };
-}
-namespace metadata {
-enum { kPluginData = 1, kPluginName = 1, kDataClass = 4, kTensorData = 2 };
-}
+// Fields and constants of tensorboard/compat/proto/*.proto, by message.
+enum { kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7 };
+enum { kSessionStatus = 1, kSessionStart = 1 };
+enum { kValueTag = 1, kValueNumber = 2, kValueImage = 4, kValueTensor = 8, kValueMetadata = 9 };
+enum { kImageHeight = 1, kImageWidth = 2, kImageColorspace = 3, kImageEncoded = 4, kImageRgb = 3 };
+enum { kTensorDtype = 1, kTensorShape = 2, kTensorStrings = 8, kTensorIsString = 7 };
+enum { kMetadataPlugin = 1, kPluginName = 1, kMetadataDataClass = 4, kMetadataIsTensor = 2 };
 
 // A sum of bytes that hold sums would be weak: the format turns each by 15 bits and adds a constant.
 std::string masked_sum(std::string_view bytes) {
@@ -71,25 +59,22 @@ class Summary {
 
   void add(const std::string& tag, double number) {
     const auto value = static_cast<float>(number);
-    put(ProtobufWriter().text(summary_value::kTag, tag).float32(summary_value::kSimpleValue, value));
+    put(ProtobufWriter().text(kValueTag, tag).float32(kValueNumber, value));
   }
   // A tensor without dimensions: the text plugin shows it as Markdown, and one with them as a table.
   void add(const std::string& tag, const std::string& text) {
     ProtobufWriter string;
-    string.integer(tensor::kDtype, tensor::kString).message(tensor::kShape, {}).text(tensor::kStringValue, text);
+    string.integer(kTensorDtype, kTensorIsString).message(kTensorShape, {}).text(kTensorStrings, text);
     ProtobufWriter plugin;
-    plugin.message(metadata::kPluginData, ProtobufWriter().text(metadata::kPluginName, "text"))
-        .integer(metadata::kDataClass, metadata::kTensorData);
-    put(ProtobufWriter()
-            .text(summary_value::kTag, tag)
-            .message(summary_value::kTensor, string)
-            .message(summary_value::kMetadata, plugin));
+    plugin.message(kMetadataPlugin, ProtobufWriter().text(kPluginName, "text"))
+        .integer(kMetadataDataClass, kMetadataIsTensor);
+    put(ProtobufWriter().text(kValueTag, tag).message(kValueTensor, string).message(kValueMetadata, plugin));
   }
   void add(const LogImage& shown) {
     ProtobufWriter picture;
-    picture.integer(image::kHeight, shown.pixels.size(0)).integer(image::kWidth, shown.pixels.size(1));
-    picture.integer(image::kColorspace, image::kRgb).bytes(image::kEncoded, encode_png(shown.pixels));
-    put(ProtobufWriter().text(summary_value::kTag, shown.name).message(summary_value::kImage, picture));
+    picture.integer(kImageHeight, shown.pixels.size(0)).integer(kImageWidth, shown.pixels.size(1));
+    picture.integer(kImageColorspace, kImageRgb).bytes(kImageEncoded, encode_png(shown.pixels));
+    put(ProtobufWriter().text(kValueTag, shown.name).message(kValueImage, picture));
   }
 
  private:
@@ -149,30 +134,28 @@ class TensorBoardSink : public LogSink {
       add_texts(record, summary);
     }
     for (const LogImage& shown : record.images) summary.add(shown);
-    if (!summary.empty()) append(record, record.step, event::kSummary, summary.message());
+    if (!summary.empty()) append(record, record.step, kEventSummary, summary.message());
   }
 
  private:
   void open() {
     file_ = std::make_unique<LogFile>(kSink, next_path(folder_));
     append(ProtobufWriter()
-               .float64(event::kWallTime, static_cast<double>(std::time(nullptr)))
-               .text(event::kFileVersion, "brain.Event:2"));
+               .float64(kEventWallTime, static_cast<double>(std::time(nullptr)))
+               .text(kEventFileVersion, "brain.Event:2"));
   }
 
   // TensorBoard forgets all events whose step is not below the one given. What was logged at the step that a run goes
   // on from is still true, and results of an evaluation on its own take nothing back.
   void start_session(const LogRecord& first) {
-    const ProtobufWriter start = ProtobufWriter().integer(session_log::kStatus, session_log::kStart);
-    append(first, goes_on(first) ? first.step + 1 : first.step, event::kSessionLog, start);
+    const ProtobufWriter start = ProtobufWriter().integer(kSessionStatus, kSessionStart);
+    append(first, goes_on(first) ? first.step + 1 : first.step, kEventSessionLog, start);
     session_started_ = true;
   }
 
   void append(const LogRecord& record, int64_t step, int field, const ProtobufWriter& message) {
-    append(ProtobufWriter()
-               .float64(event::kWallTime, record.wall_time)
-               .integer(event::kStep, step)
-               .message(field, message));
+    append(
+        ProtobufWriter().float64(kEventWallTime, record.wall_time).integer(kEventStep, step).message(field, message));
   }
   void append(const ProtobufWriter& event) {
     const std::string length = little_endian(event.data().size(), 8);

@@ -74,22 +74,12 @@ class WandbFile {
   int64_t records_ = 0;
 };
 
-// Fields of wandb/proto/wandb_internal.proto.
-namespace record {
-enum { kHistory = 2, kSummary = 3, kConfig = 5, kConsole = 13, kRun = 17, kExit = 18, kHeader = 21 };
-}
-namespace item {
-enum { kKey = 1, kValue = 16 };
-}
-namespace history {
-enum { kItem = 1, kStep = 2 };
-}
-namespace run {
-enum { kId = 1, kEntity = 2, kProject = 3, kConfig = 4, kName = 8, kHost = 13, kStartTime = 17 };
-}
-namespace console {
-enum { kStream = 1, kTime = 2, kLine = 3, kStdout = 1 };
-}
+// Fields of wandb/proto/wandb_internal.proto, by message.
+enum { kHistory = 2, kSummary = 3, kConfig = 5, kConsole = 13, kRun = 17, kExit = 18, kHeader = 21 };  // Record
+enum { kItemKey = 1, kItemValue = 16 };
+enum { kHistoryItem = 1, kHistoryStep = 2 };
+enum { kRunId = 1, kRunEntity = 2, kRunProject = 3, kRunConfig = 4, kRunName = 8, kRunHost = 13, kRunStartTime = 17 };
+enum { kConsoleStream = 1, kConsoleTime = 2, kConsoleLine = 3, kConsoleStdout = 1 };
 
 // The id of the newest run in the folder, or "". Names begin with the time.
 std::string newest_id(const std::string& folder) {
@@ -138,7 +128,7 @@ std::string json_of(const LogValue& value) {
 ProtobufWriter encoded(const Items& items) {
   ProtobufWriter message;
   for (const auto& [name, json] : items) {
-    message.message(history::kItem, ProtobufWriter().text(item::kKey, name).bytes(item::kValue, json));
+    message.message(kHistoryItem, ProtobufWriter().text(kItemKey, name).bytes(kItemValue, json));
   }
   return message;
 }
@@ -172,22 +162,22 @@ class Run {
       : start_time_(first.wall_time),
         step_(goes_on(first) ? first.step : 0),
         file_(create_run_folder(options.folder, id) + "/run-" + id + ".wandb") {
-    file_.append(record::kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
+    file_.append(kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
     ProtobufWriter message;
-    message.text(run::kId, id).text(run::kProject, options.project.empty() ? "duet" : options.project);
-    if (!options.entity.empty()) message.text(run::kEntity, options.entity);
-    if (!options.name.empty()) message.text(run::kName, options.name);
-    message.message(run::kConfig, encoded(config)).text(run::kHost, host_name());
-    file_.append(record::kRun, message.message(run::kStartTime, timestamp(start_time_)));
+    message.text(kRunId, id).text(kRunProject, options.project.empty() ? "duet" : options.project);
+    if (!options.entity.empty()) message.text(kRunEntity, options.entity);
+    if (!options.name.empty()) message.text(kRunName, options.name);
+    message.message(kRunConfig, encoded(config)).text(kRunHost, host_name());
+    file_.append(kRun, message.message(kRunStartTime, timestamp(start_time_)));
   }
 
   void write(const LogRecord& log) {
     last_time_ = log.wall_time;
     if (log.kind == "start") {
-      if (!log.values.empty()) file_.append(record::kConfig, encoded(items_of(log)));
+      if (!log.values.empty()) file_.append(kConfig, encoded(items_of(log)));
     } else if (log.kind == "stop") {
       write_row();
-      if (!log.values.empty()) file_.append(record::kSummary, encoded(items_of(log)));
+      if (!log.values.empty()) file_.append(kSummary, encoded(items_of(log)));
     } else {
       add_to_row(log);
     }
@@ -203,14 +193,14 @@ class Run {
     items.emplace_back("_runtime", json_of(row_time_ - start_time_));
     items.emplace_back("_step", std::to_string(step_));
     ProtobufWriter message = encoded(items);
-    file_.append(record::kHistory, message.message(history::kStep, ProtobufWriter().integer(1, step_)));
-    file_.append(record::kSummary, encoded(items));
+    file_.append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
+    file_.append(kSummary, encoded(items));
   }
 
   void end() {
     write_row();
     const auto seconds = static_cast<int64_t>(std::max(0.0, last_time_ - start_time_));
-    file_.append(record::kExit, ProtobufWriter().integer(1, exit_code_).integer(2, seconds));
+    file_.append(kExit, ProtobufWriter().integer(1, exit_code_).integer(2, seconds));
   }
 
  private:
@@ -238,10 +228,10 @@ class Run {
   }
 
   void write_line(const LogRecord& log) {
-    file_.append(record::kConsole, ProtobufWriter()
-                                       .integer(console::kStream, console::kStdout)
-                                       .message(console::kTime, timestamp(log.wall_time))
-                                       .text(console::kLine, log.line + "\n"));
+    file_.append(kConsole, ProtobufWriter()
+                               .integer(kConsoleStream, kConsoleStdout)
+                               .message(kConsoleTime, timestamp(log.wall_time))
+                               .text(kConsoleLine, log.line + "\n"));
   }
 
   double start_time_;
