@@ -11,7 +11,7 @@
 #include "core/weights_report.h"
 #include "distributed/communicator.h"
 #include "hooks/ema_hook.h"
-#include "hooks/prediction_writer_hook.h"
+#include "hooks/prediction_hooks.h"
 
 namespace duet {
 

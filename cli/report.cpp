@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cli/build.h"
 #include "graph/graph_trainer.h"
-#include "hooks/stop_signal_hook.h"
+#include "hooks/small_hooks.h"
 
 namespace duet {
 

@@ -12,6 +12,7 @@
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
 #include "metrics/metric.h"
+#include "hooks/detail/shared.h"
 
 namespace duet {
 
@@ -135,9 +136,7 @@ std::string CheckpointHook::metric_of(const TrainContext& context) {
     return metric;
   }
   if (metrics.count(options_.save_best) != 0) return options_.save_best;
-  std::string known;
-  for (const auto& [name, value] : metrics) known += (known.empty() ? "" : ", ") + name;
-  throw ConfigError("[CheckpointHook] found no metric '" + options_.save_best + "', expected one of " + known +
+  throw ConfigError(not_found("CheckpointHook", "metric", options_.save_best, metrics) +
                     "; correct save_best, or add the metric");
 }
 

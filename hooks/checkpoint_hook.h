@@ -18,7 +18,6 @@ struct CheckpointHookOptions {
   bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
   void validate() const { check_options(*this); }
 };
 

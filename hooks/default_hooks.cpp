@@ -6,9 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/trainer.h"
-#include "hooks/detail/dist_sampler_seed_hook.h"
-#include "hooks/detail/iter_timer_hook.h"
-#include "hooks/detail/runtime_info_hook.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "hooks/param_scheduler_hook.h"
 
 namespace duet {
@@ -52,14 +50,14 @@ const std::vector<std::string>& default_hook_keys() {
   return kKeys;
 }
 
+std::vector<HookOverrides::Entry>::iterator HookOverrides::find(const std::string& key) {
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+}
+
 HookOverrides& HookOverrides::put(const std::string& key, std::unique_ptr<Hook> hook, std::optional<int> priority) {
-  const auto same =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
-  if (same != entries_.end()) {
-    *same = {key, std::move(hook), priority};
-  } else {
-    entries_.push_back({key, std::move(hook), priority});
-  }
+  auto place = find(key);
+  if (place == entries_.end()) place = entries_.emplace(place);
+  *place = {key, std::move(hook), priority};
   return *this;
 }
 
@@ -68,35 +66,25 @@ void register_default_hook(BaseTrainer& trainer, const std::string& key, std::un
   require<ConfigError>(hook != nullptr,
                        "[DefaultHooks] found no hook for '" + key + "', expected one; give one, or leave it out");
   const auto& keys = default_hook_keys();
-  const bool moved =
-      priority && *priority != hook->priority() && std::find(keys.begin(), keys.end(), key) != keys.end();
-  const std::string change =
-      moved ? c10::str("priority ", priority_text(*priority), " instead of ", priority_text(hook->priority())) : "";
-  const std::string name = hook->name();
+  if (priority && *priority != hook->priority() && std::find(keys.begin(), keys.end(), key) != keys.end()) {
+    log_warning(c10::str("the default hook '", hook->name(), "' (", key, ") has priority ", priority_text(*priority),
+                         " instead of ", priority_text(hook->priority()),
+                         ": the other default hooks count on its place; `duet explain` shows the order"));
+  }
   trainer.add_hook(std::move(hook), priority);
-  if (!moved) return;
-  log_warning(c10::str("the default hook '", name, "' (", key, ") has ", change,
-                       ": the other default hooks count on its place; `duet explain` shows the order"));
 }
 
 void register_default_hooks(BaseTrainer& trainer, const DefaultHooksOptions& options, HookOverrides overrides) {
-  const auto take = [&](const std::string& key) -> std::optional<HookOverrides::Entry> {
-    for (HookOverrides::Entry& entry : overrides.entries_) {
-      if (entry.key == key)
-        return HookOverrides::Entry{std::exchange(entry.key, ""), std::move(entry.hook), entry.priority};
-    }
-    return std::nullopt;
-  };
   for (const BuiltIn& hook : built_in()) {
-    std::optional<HookOverrides::Entry> other = take(hook.key);
-    if (!other) {
+    const auto other = overrides.find(hook.key);
+    if (other == overrides.entries_.end()) {
       register_default_hook(trainer, hook.key, hook.make(options));
-    } else if (other->hook != nullptr) {
-      register_default_hook(trainer, hook.key, std::move(other->hook), other->priority);
+      continue;
     }
+    if (other->hook != nullptr) register_default_hook(trainer, hook.key, std::move(other->hook), other->priority);
+    overrides.entries_.erase(other);
   }
   for (HookOverrides::Entry& entry : overrides.entries_) {
-    if (entry.key.empty()) continue;
     if (entry.hook == nullptr) {
       throw ConfigError("[DefaultHooks] found no hook '" + entry.key + "' to remove; " +
                         known_and_nearest(entry.key, default_hook_keys()));

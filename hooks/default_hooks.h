@@ -10,7 +10,7 @@
 #include "../optim/schedules/schedule.h"
 #include "checkpoint_hook.h"
 #include "logger_hook.h"
-#include "visualization_hook.h"
+#include "prediction_hooks.h"
 
 namespace duet {
 
@@ -41,6 +41,7 @@ class HookOverrides {
     std::unique_ptr<Hook> hook;
     std::optional<int> priority;
   };
+  std::vector<Entry>::iterator find(const std::string& key);
   HookOverrides& put(const std::string& key, std::unique_ptr<Hook> hook, std::optional<int> priority);
 
   std::vector<Entry> entries_;  // in the order they were given in, each key once

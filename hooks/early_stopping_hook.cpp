@@ -5,16 +5,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/metric.h"
+#include "hooks/detail/shared.h"
 
 namespace duet {
-
-namespace {
-
-std::string threshold_text(const char* relation, double threshold) {
-  return c10::str(" is ", relation, " ", threshold);
-}
-
-}  // namespace
 
 const OptionFields& EarlyStoppingHookOptions::fields() {
   using O = EarlyStoppingHookOptions;
@@ -62,10 +55,7 @@ void EarlyStoppingHook::after_val_epoch(TrainContext& context) {
 std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) {
   const auto found = context.evaluation.metrics.find(options_.monitor);
   if (found != context.evaluation.metrics.end()) return found->second;
-  std::string known;
-  for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
-  const std::string problem =
-      "[EarlyStoppingHook] found no metric '" + options_.monitor + "', expected one of " + known;
+  const std::string problem = not_found("EarlyStoppingHook", "metric", options_.monitor, context.evaluation.metrics);
   if (options_.strict) throw ConfigError(problem + "; correct monitor, or add the metric");
   if (!std::exchange(warned_, true)) log_warning(problem + "; nothing will end this run early until it is there");
   return std::nullopt;
@@ -73,24 +63,22 @@ std::optional<double> EarlyStoppingHook::monitored(const TrainContext& context) 
 
 std::string EarlyStoppingHook::judge(double value) {
   const std::string now = c10::str(options_.monitor, " ", value);
-  if (options_.check_finite && !std::isfinite(value)) {
-    return now + " is not finite" + (best_ ? c10::str(", the best was ", *best_) : "");
-  }
+  const auto best_text = [&] { return best_ ? c10::str(", the best was ", *best_) : ""; };
+  if (options_.check_finite && !std::isfinite(value)) return now + " is not finite" + best_text();
   const bool improved = improves(value);
   if (improved) best_ = value;
   waited_ = improved ? 0 : waited_ + 1;
-  if (options_.stopping_threshold && better(value, *options_.stopping_threshold)) {
-    return now + threshold_text(less_ ? "below the stopping_threshold" : "above the stopping_threshold",
-                                *options_.stopping_threshold);
+  const auto& good = options_.stopping_threshold;
+  const auto& hopeless = options_.divergence_threshold;
+  if (good && better(value, *good)) {
+    return c10::str(now, " is ", less_ ? "below" : "above", " the stopping_threshold ", *good);
   }
-  if (options_.divergence_threshold && better(*options_.divergence_threshold, value)) {
-    return now + threshold_text(less_ ? "above the divergence_threshold" : "below the divergence_threshold",
-                                *options_.divergence_threshold);
+  if (hopeless && better(*hopeless, value)) {
+    return c10::str(now, " is ", less_ ? "above" : "below", " the divergence_threshold ", *hopeless);
   }
   if (waited_ < options_.patience) return {};
-  const std::string best = best_ ? c10::str(", the best was ", *best_) : "";
   const std::string delta = options_.min_delta > 0 ? c10::str(" by at least ", options_.min_delta) : "";
-  return c10::str(now, " is validation ", waited_, " without improvement", delta, best);
+  return c10::str(now, " is validation ", waited_, " without improvement", delta, best_text());
 }
 
 // A value that is better by exactly min_delta improves.

@@ -21,7 +21,6 @@ struct EarlyStoppingHookOptions {
   std::optional<double> divergence_threshold{};  // a worse value ends training: hopeless
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
   void validate() const { check_options(*this); }
 };
 

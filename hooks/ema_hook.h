@@ -20,7 +20,6 @@ struct EMAHookOptions {
   std::string name = "ema";     // of the state and of its file in a checkpoint: each hook of a run has its own
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
   void validate() const { check_options(*this); }
 };
 

@@ -1,25 +1,24 @@
 #include "hooks/logger_hook.h"
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <regex>
+#include <set>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/detail/log_text.h"
 #include "hooks/detail/log_window.h"
-#include "hooks/detail/model_summary.h"
-#include "hooks/detail/runtime_info_hook.h"
+#include "hooks/detail/run_info_hooks.h"
+#include "hooks/detail/shared.h"
 #include "hooks/loggers/async_sink.h"
-#include "hooks/loggers/make_sink.h"
+#include "hooks/loggers/sinks.h"
 #include "io/file_io.h"
 
 namespace duet {
 
 namespace {
-
-double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -31,7 +30,69 @@ double gauge(const TrainContext& context, const std::string& name) {
   return found == context.log.gauges().end() ? std::nan("") : found->second();
 }
 
+void require_name(const char* field, const std::string& value) {
+  if (value.size() <= 128 && value.find_first_of("/\\#?%:") == std::string::npos) return;
+  throw ConfigError(std::string("[WandbSink] ") + field + " is '" + value +
+                    "', expected at most 128 characters without / \\ # ? % :");
+}
+
+void check_window(const LogWindowOptions& window) {
+  try {
+    const std::regex pattern(window.mean_pattern);
+  } catch (const std::regex_error& error) {
+    throw ConfigError("[LoggerHook] found mean_pattern '" + window.mean_pattern + "' (" + error.what() +
+                      "), expected a regular expression; correct it");
+  }
+  std::set<std::string> names;
+  for (const LogStatistic& statistic : window.custom_cfg) {
+    statistic.validate();
+    const std::string& name = statistic.log_name.empty() ? statistic.data_src : statistic.log_name;
+    if (!names.insert(name).second) {
+      throw ConfigError("[LoggerHook] custom_cfg logs two numbers as '" + name +
+                        "', expected different names; give one of them another log_name");
+    }
+  }
+}
+
 }  // namespace
+
+const OptionFields& LogSinkOptions::fields() {
+  using O = LogSinkOptions;
+  static const OptionFields kFields = OptionFields::of<O>("LogSink", [](const FieldAdder<O>& add) {
+    add("type", &O::type, "what is written").one_of({"terminal", "jsonl", "tensorboard", "wandb"}).needed();
+    add("file", &O::file, "of jsonl; default that of the logger");
+    add("folder", &O::folder, "of tensorboard, wandb; default <work_dir>/<type>");
+    add("project", &O::project, "of wandb; default duet");
+    add("name", &O::name, "of wandb: what is shown for the run");
+    add("entity", &O::entity, "of wandb: user or team");
+    add("id", &O::id, "of wandb: the run's");
+    add.rule([](const O& o) {
+      if (o.type != "wandb") return;
+      require_name("project", o.project);
+      require_name("entity", o.entity);
+      require_name("id", o.id);
+    });
+  });
+  return kFields;
+}
+
+const OptionFields& LogStatistic::fields() {
+  using O = LogStatistic;
+  static const OptionFields kFields = OptionFields::of<O>("LogStatistic", [](const FieldAdder<O>& add) {
+    add("data_src", &O::data_src, "the name it is made of").needed();
+    add("method_name", &O::method_name, "how").one_of({"mean", "median", "min", "max", "current"});
+    add("window_size", &O::window_size, "steps, epoch or global")
+        .in(at_least(kGlobalWindow))
+        .expects("at least 1 step, epoch or global")
+        .read_by_hand("integer, epoch, global", "10");
+    add("log_name", &O::log_name, "how it is logged; default in the place of data_src");
+    add.rule([](const O& o) {
+      require<ConfigError>(!o.data_src.empty(),
+                           "[LogStatistic] found no data_src, expected the name of a logged number; add it");
+    });
+  });
+  return kFields;
+}
 
 const OptionFields& LoggerHookOptions::fields() {
   using O = LoggerHookOptions;
@@ -51,7 +112,7 @@ const OptionFields& LoggerHookOptions::fields() {
     add("progress", &O::progress, "a progress bar between lines");
     add("model_summary", &O::model_summary, "the model's parts and sizes when training starts");
     add.rule([](const O& o) {
-      o.window.validate();
+      check_window(o.window);
       for (const LogSinkOptions& sink : o.sinks) sink.validate();
     });
   });
@@ -59,8 +120,10 @@ const OptionFields& LoggerHookOptions::fields() {
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
-    : options_(std::move(options)), extra_(std::move(extra)), window_(std::make_unique<LogWindow>(options_.window)) {
+    : options_(std::move(options)), extra_(std::move(extra)) {
   options_.validate();
+  start_ = mark_ = steady_seconds();
+  window_ = std::make_unique<LogWindow>(options_.window);
 }
 
 LoggerHook::~LoggerHook() = default;
@@ -121,7 +184,7 @@ void LoggerHook::start_run(TrainContext& context) {
 
 void LoggerHook::before_train(TrainContext& context) {
   start_run(context);
-  start_ = mark_ = Clock::now();
+  start_ = mark_ = steady_seconds();
   line_steps_ = line_samples_ = 0;
   line_seconds_ = 0;
   if (!options_.model_summary || is_off(context)) return;
@@ -154,8 +217,8 @@ bool LoggerHook::is_due(const TrainContext& context) const {
 void LoggerHook::collect(TrainContext& context) {
   double seconds = context.step.seconds;
   if (seconds <= 0) {  // nobody measures
-    const Clock::time_point now = Clock::now();
-    seconds = seconds_between(std::exchange(mark_, now), now);
+    const double now = steady_seconds();
+    seconds = now - std::exchange(mark_, now);
   }
   ++line_steps_;
   line_seconds_ += seconds;
@@ -219,7 +282,7 @@ void LoggerHook::after_train(TrainContext& context) {
   if (context.control.error.empty()) {
     // A hook that runs later than this one, or a loop of the user's own, ended the run.
     if (line_steps_ > 0) log_step(context);
-    const double seconds = seconds_between(start_, Clock::now());
+    const double seconds = steady_seconds() - start_;
     const std::string reason = context.control.stop_reason.empty() ? "done" : context.control.stop_reason;
     emit(context,
          {.kind = "stop",
@@ -233,8 +296,8 @@ void LoggerHook::after_train(TrainContext& context) {
 }
 
 void LoggerHook::show_progress(TrainContext& context) {
-  const Clock::time_point now = Clock::now();
-  if (seconds_between(shown_at_, now) < 0.1) return;
+  const double now = steady_seconds();
+  if (now - shown_at_ < 0.1) return;
   shown_at_ = now;
   emit(context, {.kind = "progress",
                  .step = context.progress.step,

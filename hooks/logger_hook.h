@@ -1,33 +1,67 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
+#include <ATen/core/Tensor.h>
 #include "../base/options.h"
 #include "../core/hook.h"
-#include "log_sink.h"
 
 namespace duet {
 
 class AsyncSink;
 class LogWindow;
 
+using LogValue = std::variant<int64_t, double, std::string>;
+
+struct LogImage {
+  std::string name;   // "val/0007"
+  at::Tensor pixels;  // uint8 [height, width, 3], RGB, on the CPU
+};
+
+// One thing that is worth a line: what LoggerHook hands to every sink.
+struct LogRecord {
+  std::string kind;      // train, val, test, start, stop, error, text, image, progress
+  int64_t step = 0;      // the horizontal axis: finished steps, or epochs for evaluations logged by epoch
+  double wall_time = 0;  // seconds since 1970
+  std::vector<std::pair<std::string, LogValue>> values{};  // in the order to show; numbers are what a chart draws
+  std::string line{};                                      // the same for people; empty: not for the terminal
+  std::vector<LogImage> images{};
+};
+
+// Somewhere that records go. Called from one thread: the training thread if it keeps_log_order(), else another.
+class LogSink {
+ public:
+  virtual ~LogSink() = default;
+  // Throws std::exception if the record cannot be written; the sink is then given up with one error in the log.
+  virtual void write(const LogRecord& record) = 0;
+  // Brings everything written so far to the file.
+  virtual void flush() {}
+
+  // Whether pictures are worth making for it.
+  virtual bool takes_images() const { return true; }
+  // Whether records of kind "progress" reach it: a line that the next one takes the place of.
+  virtual bool shows_progress() const { return false; }
+  // Whether its lines stand among others of the log: the training thread writes them, in the order of what happens.
+  virtual bool keeps_log_order() const { return false; }
+};
+
 // A place that lines go to, by name. Empty fields take their defaults.
 struct LogSinkOptions {
-  std::string type;    // terminal, jsonl, tensorboard, wandb
+  std::string type{};  // terminal, jsonl, tensorboard, wandb
   std::string file{};  // jsonl; default LoggerHookOptions::file
   // tensorboard, wandb; default <work_dir>/tensorboard, <work_dir>/wandb, and nowhere without a work_dir
   std::string folder{};
-  std::string project{};  // wandb, with the three below: see WandbOptions
-  std::string name{};
-  std::string entity{};
-  std::string id{};
+  std::string project{};  // wandb, as the three below; default "duet"
+  std::string name{};     // shown for the run; W&B makes one up
+  std::string entity{};   // user or team; that of whoever uploads
+  std::string id{};       // the logger's run_id
 
-  // Throws ConfigError naming the field.
-  void validate() const;
+  static const OptionFields& fields();
+  void validate() const { check_options(*this); }
 };
 
 // In place of a number of steps: those of the epoch that runs, those of the whole run. At most the last million.
@@ -36,13 +70,13 @@ inline constexpr int64_t kGlobalWindow = -1;
 
 // One number made of the last values of a name; mmengine's custom_cfg.
 struct LogStatistic {
-  std::string data_src;              // the name it is made of: loss, time, a value that the task logs
+  std::string data_src{};            // the name it is made of: loss, time, a value that the task logs
   std::string method_name = "mean";  // mean, median, min, max, current
   int64_t window_size = 10;          // steps, kEpochWindow or kGlobalWindow
   std::string log_name{};            // how it is logged; empty: it takes the place of data_src
 
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
+  static const OptionFields& fields();
+  void validate() const { check_options(*this); }
 };
 
 struct LogWindowOptions {
@@ -50,9 +84,6 @@ struct LogWindowOptions {
   // Names that are smoothed: those that hold a match of this regular expression.
   std::string mean_pattern = "loss(?!_scale)|time|grad_norm";
   std::vector<LogStatistic> custom_cfg{};
-
-  // Throws ConfigError naming the field and its range.
-  void validate() const;
 };
 
 struct LoggerHookOptions {
@@ -69,7 +100,6 @@ struct LoggerHookOptions {
   bool enabled = true;        // false: no line, no read
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
   void validate() const { check_options(*this); }
 };
 
@@ -113,8 +143,6 @@ class LoggerHook : public Hook {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // Rank 0 logs for all.
   bool is_off(const TrainContext& context) const { return !options_.enabled || !context.is_main; }
   void open(TrainContext& context);
@@ -135,8 +163,10 @@ class LoggerHook : public Hook {
   std::string run_id_;
   bool started_ = false;
 
-  Clock::time_point start_ = Clock::now();  // of training
-  Clock::time_point mark_ = start_;         // end of the step before, for runs without IterTimerHook
+  // Seconds of the steady clock.
+  double start_ = 0;     // of training
+  double mark_ = 0;      // end of the step before, for runs without IterTimerHook
+  double shown_at_ = 0;  // progress
   // Of the steps since the last line.
   int64_t line_steps_ = 0;
   int64_t line_samples_ = 0;
@@ -145,7 +175,6 @@ class LoggerHook : public Hook {
   int64_t epoch_ = 0;
   int64_t iter_ = 0;
 
-  Clock::time_point shown_at_{};  // progress
   std::string last_loss_;
 };
 

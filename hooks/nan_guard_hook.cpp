@@ -19,17 +19,13 @@ namespace duet {
 
 namespace {
 
-bool may_be_bad(const at::Tensor& tensor) {
-  return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex()) && tensor.numel() > 0;
-}
-
 // Names of the tensors that are not finite (or, with nan_only, hold a NaN), read from the device at once.
 std::vector<std::string> bad_names(const NamedTensors& tensors, bool nan_only = false) {
   const at::NoGradGuard no_grad;
   std::vector<std::string> names;
   std::vector<at::Tensor> flags;
   for (const auto& [name, tensor] : tensors) {
-    if (!may_be_bad(tensor)) continue;
+    if (!tensor.defined() || tensor.numel() == 0 || !(tensor.is_floating_point() || tensor.is_complex())) continue;
     names.push_back(name);
     flags.push_back(nan_only ? at::isnan(tensor).any() : at::isfinite(tensor).all().logical_not());
   }
@@ -42,7 +38,7 @@ std::vector<std::string> bad_names(const NamedTensors& tensors, bool nan_only = 
   return found;
 }
 
-// "3 of the weights, 'a' the first"; adds nothing if there is none.
+// Adds "the weight 'a'" or "3 weights from 'a' on"; nothing if there is none.
 void mention(std::string& text, const char* one, const char* many, const std::vector<std::string>& names) {
   if (names.empty()) return;
   if (!text.empty()) text += ", ";
@@ -50,16 +46,11 @@ void mention(std::string& text, const char* one, const char* many, const std::ve
                             : c10::str(names.size(), " ", many, " from '", names.front(), "' on");
 }
 
-std::vector<std::string> bad_weights(const Task& task) { return bad_names(task.named_parameters()); }
-
-// An infinity may be meant: the mask of an attention is a buffer.
-std::vector<std::string> bad_buffers(const Task& task) { return bad_names(task.named_buffers(), /*nan_only=*/true); }
-
-std::string weights_text(const Task& task) {
-  std::string text;
-  mention(text, "the weight", "weights", bad_weights(task));
-  mention(text, "the buffer", "buffers", bad_buffers(task));
-  return text;
+// Adds the weights and buffers that are not finite.
+void mention_weights(std::string& text, const Task& task) {
+  mention(text, "the weight", "weights", bad_names(task.named_parameters()));
+  // An infinity may be meant: the mask of an attention is a buffer.
+  mention(text, "the buffer", "buffers", bad_names(task.named_buffers(), /*nan_only=*/true));
 }
 
 // What is not finite after the last step, in the order of a step.
@@ -74,20 +65,8 @@ std::string scan(const TrainContext& context) {
   NamedTensors gradients;
   for (const auto& [name, parameter] : context.task.named_parameters()) gradients.emplace_back(name, parameter.grad());
   mention(text, "the gradient", "gradients", bad_names(gradients));
-  const std::string weights = weights_text(context.task);
-  if (!weights.empty()) text += (text.empty() ? "" : ", ") + weights;
+  mention_weights(text, context.task);
   return text.empty() ? "nothing any more" : text;
-}
-
-// All numbers of some tensors on the device.
-at::Tensor joined(std::vector<at::Tensor> values) {
-  const at::NoGradGuard no_grad;
-  for (at::Tensor& value : values) value = value.reshape({-1});
-  return at::cat(values).to(at::kDouble);
-}
-
-std::size_t history_length(const NaNGuardHookOptions& options) {
-  return static_cast<std::size_t>(std::max<int64_t>(options.interval, 1));
 }
 
 constexpr const char* kWayOut =
@@ -115,8 +94,9 @@ NaNGuardHook::~NaNGuardHook() = default;
 void NaNGuardHook::before_train(TrainContext& context) { restart(context.progress.step); }
 
 void NaNGuardHook::restart(int64_t step) {
-  losses_ = std::make_unique<ValueHistory>(history_length(options_));
-  norms_ = std::make_unique<ValueHistory>(history_length(options_));
+  const auto steps = static_cast<std::size_t>(options_.interval);
+  losses_ = std::make_unique<ValueHistory>(steps);
+  norms_ = std::make_unique<ValueHistory>(steps);
   watch_start_ = step;
 }
 
@@ -131,25 +111,17 @@ void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (context.progress.step - watch_start_ >= options_.interval) look(context);
 }
 
-int64_t NaNGuardHook::first_bad_step() {
-  std::vector<at::Tensor> parts;
-  for (ValueHistory* history : {losses_.get(), norms_.get()}) {
-    std::vector<at::Tensor> values;
-    history->unread(values);
-    if (!values.empty()) parts.push_back(joined(std::move(values)));
+int64_t NaNGuardHook::first_bad_step() const {
+  const at::Tensor losses = losses_->unread(), norms = norms_->unread();
+  if (!losses.defined()) return 0;
+  const int64_t steps = losses.numel(), normed = norms.defined() ? norms.numel() : 0;
+  const at::Tensor numbers = (normed > 0 ? at::cat({losses, norms}) : losses).cpu();
+  const double* const loss = numbers.const_data_ptr<double>();
+  const double* const norm = loss + steps;
+  for (int64_t i = 0; i < steps; ++i) {
+    if (!std::isfinite(loss[i]) || (i < normed && !std::isfinite(norm[i]))) return watch_start_ + i + 1;
   }
-  if (parts.empty()) return 0;
-  const at::Tensor numbers = joined(std::move(parts)).cpu();
-  const double* const first = numbers.const_data_ptr<double>();
-  const double* const norms = losses_->take(first);
-  const double* const last = norms_->take(norms);
-  const auto bad_in = [](const double* from, const double* to) {
-    return std::find_if(from, to, [](double value) { return !std::isfinite(value); }) - from;
-  };
-  const int64_t bad_loss = bad_in(first, norms), bad_norm = bad_in(norms, last);
-  const int64_t steps = norms - first;
-  const int64_t bad = last > norms ? std::min(bad_loss, bad_norm) : bad_loss;
-  return bad < steps ? watch_start_ + bad + 1 : 0;
+  return 0;
 }
 
 void NaNGuardHook::look(TrainContext& context) {
@@ -165,7 +137,8 @@ void NaNGuardHook::look(TrainContext& context) {
 }
 
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
-  const std::string bad = weights_text(context.task);
+  std::string bad;
+  mention_weights(bad, context.task);
   if (bad.empty()) return;
   const std::string text =
       c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.progress.step,

@@ -15,7 +15,6 @@ struct NaNGuardHookOptions {
   std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
   void validate() const { check_options(*this); }
 };
 
@@ -48,7 +47,7 @@ class NaNGuardHook : public Hook {
  private:
   void restart(int64_t step);
   // The first step since the watch began that was not finite; 0: none. Waits for the device.
-  int64_t first_bad_step();
+  int64_t first_bad_step() const;
   void look(TrainContext& context);
 
   NaNGuardHookOptions options_;

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "core/hook.h"
 #include "core/task.h"
-#include "hooks/detail/output_folder.h"
+#include "hooks/detail/shared.h"
 
 namespace duet {
 
@@ -25,18 +25,6 @@ using torch::autograd::profiler::ProfilerResult;
 using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
-
-std::set<ActivityType> activities_of(const ProfilerHookOptions& options, const Task& task) {
-  std::set<ActivityType> activities = {ActivityType::CPU};
-  const NamedTensors parameters = task.named_parameters();
-  if (options.cuda && !parameters.empty() && parameters.front().second.is_cuda()) activities.insert(ActivityType::CUDA);
-  return activities;
-}
-
-ProfilerConfig config_of(const ProfilerHookOptions& options) {
-  return ProfilerConfig(ProfilerState::KINETO, options.record_shapes, options.profile_memory, options.with_stack,
-                        options.with_flops);
-}
 
 // A trace is not worth a run: what goes wrong is logged.
 void save(ProfilerResult& result, const std::string& path) {
@@ -78,50 +66,43 @@ void end_point(const at::RecordFunction& /*span*/, at::ObserverContext* point) {
 class NvtxRanges {
  public:
   // Throws ConfigError unless this LibTorch is one with CUDA.
-  NvtxRanges();
-  ~NvtxRanges();
+  NvtxRanges() {
+    require<ConfigError>(stubs().enabled(),
+                         "[ProfilerHook] found nvtx with a LibTorch that has no CUDA, expected one that has; leave "
+                         "nvtx out, or use a LibTorch with CUDA");
+    callback_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&begin_point, &end_point).scopes({at::RecordScope::USER_SCOPE}));
+  }
+  ~NvtxRanges() {
+    end_step();
+    at::removeCallback(callback_);
+  }
   NvtxRanges(const NvtxRanges&) = delete;
   NvtxRanges& operator=(const NvtxRanges&) = delete;
 
-  void begin_step(int64_t step);
-  void end_step();
+  void begin_step(int64_t step) {
+    end_step();
+    HookList::end_span();
+    stubs().rangePush(c10::str("step ", step).c_str());
+    in_step_ = true;
+  }
+  void end_step() {
+    if (!std::exchange(in_step_, false)) return;
+    HookList::end_span();
+    stubs().rangePop();
+  }
 
  private:
   at::CallbackHandle callback_;
   bool in_step_ = false;
 };
 
-NvtxRanges::NvtxRanges() {
-  require<ConfigError>(stubs().enabled(),
-                       "[ProfilerHook] found nvtx with a LibTorch that has no CUDA, expected one that has; leave "
-                       "nvtx out, or use a LibTorch with CUDA");
-  callback_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&begin_point, &end_point).scopes({at::RecordScope::USER_SCOPE}));
-}
-
-NvtxRanges::~NvtxRanges() {
-  end_step();
-  at::removeCallback(callback_);
-}
-
-void NvtxRanges::begin_step(int64_t step) {
-  end_step();
-  HookList::end_span();
-  stubs().rangePush(c10::str("step ", step).c_str());
-  in_step_ = true;
-}
-
-void NvtxRanges::end_step() {
-  if (!in_step_) return;
-  in_step_ = false;
-  HookList::end_span();
-  stubs().rangePop();
-}
-
 // The tracer from its warm-up on. It is the thread's, so whoever began it must end it there.
 struct ProfilerHook::Trace {
   Trace(const ProfilerHookOptions& options, const Task& task)
-      : activities(activities_of(options, task)), config(config_of(options)) {
+      : config(ProfilerState::KINETO, options.record_shapes, options.profile_memory, options.with_stack,
+               options.with_flops) {
+    if (options.cuda && device_of(task).is_cuda()) activities.insert(ActivityType::CUDA);
     if (torch::profiler::impl::profilerEnabled()) {
       throw ConfigError(
           "[ProfilerHook] found a profiler that runs in this thread already, expected none; end it before training, "
@@ -165,7 +146,7 @@ struct ProfilerHook::Trace {
 
   enum class State { kWarmup, kRecording, kEnded };
 
-  std::set<ActivityType> activities;
+  std::set<ActivityType> activities = {ActivityType::CPU};
   ProfilerConfig config;
   State state = State::kWarmup;
   int64_t first_step = 0, last_step = 0;  // the last may not have begun

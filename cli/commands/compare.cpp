@@ -14,7 +14,7 @@
 #include "cli/report.h"
 #include "cli/scratch_folder.h"
 #include "core/task.h"
-#include "hooks/stop_signal_hook.h"
+#include "hooks/small_hooks.h"
 
 namespace duet {
 

@@ -8,7 +8,7 @@
 #include "cli/report.h"
 #include "cli/scratch_folder.h"
 #include "distributed/communicator.h"
-#include "hooks/stop_signal_hook.h"
+#include "hooks/small_hooks.h"
 
 namespace duet {
 

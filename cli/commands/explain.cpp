@@ -10,7 +10,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/explain_hooks.h"
 #include "cli/report.h"
-#include "hooks/stop_signal_hook.h"
+#include "hooks/small_hooks.h"
 #include "optim/groups/paramwise.h"
 #include "optim/optimizers/optimizer_options.h"
 #include "optim/schedules/schedule_curve.h"

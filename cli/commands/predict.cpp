@@ -11,7 +11,7 @@
 #include "cli/commands/commands.h"
 #include "cli/evaluation.h"
 #include "cli/report.h"
-#include "hooks/prediction_writer_hook.h"
+#include "hooks/prediction_hooks.h"
 
 namespace duet {
 

@@ -4,11 +4,10 @@
 #include "core/hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
-#include "hooks/empty_cache_hook.h"
 #include "hooks/nan_guard_hook.h"
-#include "hooks/prediction_writer_hook.h"
+#include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
-#include "hooks/sync_buffers_hook.h"
+#include "hooks/small_hooks.h"
 
 namespace duet {
 

@@ -2,21 +2,24 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <initializer_list>
+#include <iomanip>
+#include <sstream>
 #include <c10/util/StringUtil.h>
+#include "core/task.h"
 
 namespace duet {
 
 namespace {
 
-// What JSON lines have of their own.
-bool is_reserved(const std::string& name) {
-  for (const char* own : {"kind", "step", "wall_time", "run_id", "mode", "epoch", "iter"}) {
-    if (name == own) return true;
-  }
-  return false;
+bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool is_taken(const LogValues& values, const std::string& name) { return find_value(values, name) != nullptr; }
+// What JSON lines have of their own.
+bool is_reserved(const std::string& name) {
+  return is_one_of(name, {"kind", "step", "wall_time", "run_id", "mode", "epoch", "iter"});
+}
 
 double number_of(const LogValues& values, const std::string& name) {
   const LogValue* value = find_value(values, name);
@@ -24,12 +27,51 @@ double number_of(const LogValues& values, const std::string& name) {
   return number == nullptr ? std::nan("") : *number;
 }
 
-// What train_line() does not show, or shows in a way of its own.
-bool has_own_place(const std::string& name) {
-  for (const char* own : {"lr", "time", "data_time", "memory", "eta", "samples_per_second"}) {
-    if (name == own) return true;
+struct Part {
+  std::string name, type;
+  int64_t parameters = 0, trainable = 0, bytes = 0;
+
+  void add(const at::Tensor& parameter) {
+    parameters += parameter.numel();
+    if (parameter.requires_grad()) trainable += parameter.numel();
+    bytes += static_cast<int64_t>(parameter.nbytes());
   }
-  return false;
+};
+
+std::string type_of(const std::vector<ModuleInfo>& modules, const std::string& path) {
+  const auto found = std::find_if(modules.begin(), modules.end(), [&](const ModuleInfo& m) { return m.path == path; });
+  if (found == modules.end()) return {};
+  const std::string& type = found->type;
+  return type.size() > 4 && type.ends_with("Impl") ? type.substr(0, type.size() - 4) : type;
+}
+
+// Models often hang below one module: parts are those of the first level that has several.
+std::size_t common_prefix(const NamedTensors& parameters) {
+  std::size_t length = 0;
+  while (!parameters.empty()) {
+    const std::string& first = parameters.front().first;
+    const std::size_t dot = first.find('.', length);
+    if (dot == std::string::npos) break;
+    const std::string prefix = first.substr(0, dot + 1);
+    if (!std::all_of(parameters.begin(), parameters.end(),
+                     [&](const auto& p) { return p.first.starts_with(prefix); })) {
+      break;
+    }
+    length = dot + 1;
+  }
+  return length;
+}
+
+std::vector<Part> parts_of(const NamedTensors& parameters, const std::vector<ModuleInfo>& modules) {
+  const std::size_t prefix = common_prefix(parameters);
+  std::vector<Part> parts;
+  for (const auto& [name, parameter] : parameters) {
+    const std::string path = name.substr(0, name.find('.', prefix));
+    const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.name == path; });
+    Part& part = found != parts.end() ? *found : parts.emplace_back(Part{path, type_of(modules, path)});
+    part.add(parameter);
+  }
+  return parts;
 }
 
 }  // namespace
@@ -61,30 +103,32 @@ int64_t shown_epoch(const TrainContext& context) {
 }
 
 void put_value(LogValues& values, std::string name, LogValue value) {
-  const bool own = is_reserved(name) && !is_taken(values, name) && !std::holds_alternative<double>(value);
-  while (!own && (is_reserved(name) || is_taken(values, name))) name = "log." + name;
+  const auto taken = [&] { return find_value(values, name) != nullptr; };
+  const bool own = is_reserved(name) && !taken() && !std::holds_alternative<double>(value);
+  while (!own && (is_reserved(name) || taken())) name = "log." + name;
   values.emplace_back(std::move(name), std::move(value));
 }
 
 const LogValue* find_value(const LogValues& values, const std::string& name) {
-  for (const auto& entry : values) {
-    if (entry.first == name) return &entry.second;
-  }
-  return nullptr;
+  const auto found = std::find_if(values.begin(), values.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == values.end() ? nullptr : &found->second;
 }
 
 std::string train_line(const TrainContext& context, int64_t epoch, const LogValues& values) {
   std::string text = c10::str("step ", of_total(context.progress.step, context.progress.run_length()), "  epoch ",
                               of_total(epoch, context.progress.max_epochs));
-  const auto shown = [&](const char* name) { return is_taken(values, name); };
-  if (shown("lr")) text += "  lr " + formatted("%.2e", number_of(values, "lr"));
+  const auto number = [&](const char* name, const char* format, double scale = 1) {
+    return formatted(format, number_of(values, name) * scale);
+  };
+  const auto shown = [&](const char* name) { return find_value(values, name) != nullptr; };
+  if (shown("lr")) text += "  lr " + number("lr", "%.2e");
   for (const auto& [name, value] : values) {
-    const auto* number = std::get_if<double>(&value);
-    if (number != nullptr && !has_own_place(name)) text += "  " + name + " " + number_text(*number);
+    const auto* own = std::get_if<double>(&value);
+    const bool has_a_place = is_one_of(name, {"lr", "time", "data_time", "memory", "eta", "samples_per_second"});
+    if (own != nullptr && !has_a_place) text += "  " + name + " " + number_text(*own);
   }
-  text += "  time " + formatted("%.1f", number_of(values, "time") * 1e3) + " ms (data " +
-          formatted("%.1f", number_of(values, "data_time") * 1e3) + ")";
-  if (shown("memory")) text += "  memory " + formatted("%.0f", number_of(values, "memory")) + " MB";
+  text += "  time " + number("time", "%.1f", 1e3) + " ms (data " + number("data_time", "%.1f", 1e3) + ")";
+  if (shown("memory")) text += "  memory " + number("memory", "%.0f") + " MB";
   if (shown("eta")) text += "  eta " + duration_text(number_of(values, "eta"));
   return text;
 }
@@ -109,6 +153,34 @@ std::string progress_line(const TrainContext& context, const std::string& loss, 
   if (!loss.empty()) text += "  loss " + loss;
   if (!std::isnan(eta_seconds)) text += "  eta " + duration_text(eta_seconds);
   return text;
+}
+
+std::string model_summary(const Task& task) {
+  const NamedTensors parameters = task.named_parameters();
+  Part all;
+  for (const auto& entry : parameters) all.add(entry.second);
+  int64_t buffers = 0;
+  for (const auto& entry : task.named_buffers()) buffers += entry.second.numel();
+
+  std::ostringstream text;
+  text << "model: " << all.parameters << " parameters (" << formatted("%.1f", static_cast<double>(all.bytes) / 1048576)
+       << " MiB), " << all.trainable << " trainable";
+  if (buffers > 0) text << ", " << buffers << " values in buffers";
+  const std::vector<Part> parts = parts_of(parameters, task.modules());
+  std::size_t name_width = 0, type_width = 0, count_width = 0;
+  for (const Part& part : parts) {
+    name_width = std::max(name_width, part.name.size());
+    type_width = std::max(type_width, part.type.size());
+    count_width = std::max(count_width, std::to_string(part.parameters).size());
+  }
+  const auto width = [](std::size_t columns) { return std::setw(static_cast<int>(columns)); };
+  for (const Part& part : parts) {
+    text << "\n  " << std::left << width(name_width) << part.name << "  " << width(type_width) << part.type << "  "
+         << std::right << width(count_width) << part.parameters;
+    if (part.trainable == 0) text << "  frozen";
+    if (part.trainable > 0 && part.trainable < part.parameters) text << "  " << part.trainable << " trainable";
+  }
+  return text.str();
 }
 
 }  // namespace duet

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 #include "core/train_context.h"
-#include "hooks/log_sink.h"
+#include "hooks/logger_hook.h"
 
 namespace duet {
 
-// How numbers and records look to people. Private to hooks/.
+// How numbers, records and models look to people. Private to hooks/.
 
 std::string formatted(const char* format, double value);
 std::string number_text(double value);               // four digits
@@ -31,5 +31,12 @@ std::string train_line(const TrainContext& context, int64_t epoch, const LogValu
 std::string metrics_line(const TrainContext& context, const std::string& kind);
 // "[=====     ] 50/1000  epoch 1/2  loss 0.43  eta 0:01:00"
 std::string progress_line(const TrainContext& context, const std::string& loss, double eta_seconds);
+
+// Sizes of a model and of its top-level parts, for people:
+//
+//   model: 421642 parameters (1.6 MiB), 421642 trainable, 128 values in buffers
+//     stem     Conv2d         320
+//     head     Linear       1290  frozen
+std::string model_summary(const Task& task);
 
 }  // namespace duet

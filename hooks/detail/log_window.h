@@ -17,8 +17,8 @@ class LogWindow : public Stateful {
  public:
   using Values = std::vector<std::pair<std::string, double>>;
 
-  // Throws ConfigError for options out of range.
-  explicit LogWindow(LogWindowOptions options = {});
+  // `options` are those of a LoggerHookOptions that was checked.
+  explicit LogWindow(LogWindowOptions options = {}) : options_(std::move(options)) {}
 
   void start_epoch();
   // Values come in the same order at every step, or nearly so; that makes add() cheap.
@@ -35,10 +35,8 @@ class LogWindow : public Stateful {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  struct Statistic {
-    std::string log_name, method;
-    int64_t window_size;
-    bool since_read;  // of all values since the last read if these are more
+  struct Statistic : LogStatistic {
+    bool since_read = false;  // of all values since the last read if these are more
   };
   struct Key {
     std::string name;

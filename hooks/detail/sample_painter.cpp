@@ -11,6 +11,7 @@
 #include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "hooks/detail/shared.h"
 
 namespace duet {
 
@@ -95,33 +96,22 @@ at::Tensor to_classes(const at::Tensor& scores, bool regions) {
   return classes.to(at::kCPU, at::kLong);
 }
 
-const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& item) { return item.first == name; });
-  return found == tensors.end() ? nullptr : &found->second;
-}
+class SamplePainter {
+ public:
+  explicit SamplePainter(const SamplePainterOptions& options)
+      : options_(options), palette_(palette_tensor(options.palette)) {}
 
-}  // namespace
+  at::Tensor operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const;
 
-const OptionFields& SamplePainterOptions::fields() {
-  using O = SamplePainterOptions;
-  static const OptionFields kFields = OptionFields::of<O>("SamplePainterOptions", [](const FieldAdder<O>& add) {
-    add("alpha", &O::alpha, "weight of the colours over the image").in(between(0, 1));
-    add("zoom", &O::zoom, "pixels for one of the image").in(between(0, 64)).expects("0 (chosen by size) to 64");
-    add.rule([](const O& o) {
-      for (const std::string& name : o.palette) {
-        Colour ignored{};
-        if (parse_colour(name, ignored)) continue;
-        throw ConfigError("[SamplePainterOptions] palette holds '" + name + "', expected colours like \"#ff8000\"");
-      }
-    });
-  });
-  return kFields;
-}
+ private:
+  at::Tensor colours_of(const at::Tensor& classes) const;
+  at::Tensor paint_regions(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
+  at::Tensor paint_class(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
+  at::Tensor zoomed(const at::Tensor& picture) const;
 
-SamplePainter::SamplePainter(SamplePainterOptions options) : options_(std::move(options)) {
-  options_.validate();
-  palette_ = palette_tensor(options_.palette);
-}
+  SamplePainterOptions options_;
+  at::Tensor palette_;  // uint8 [classes, 3]
+};
 
 at::Tensor SamplePainter::colours_of(const at::Tensor& classes) const {
   const at::Tensor ignored = classes.eq(options_.ignore_index);
@@ -189,5 +179,14 @@ at::Tensor SamplePainter::operator()(const Batch& batch, const NamedTensors& out
   if (batch.contains(options_.target)) truth = to_classes(batch[options_.target].select(0, sample), regions);
   return regions ? paint_regions(image, truth, predicted) : paint_class(image, truth, predicted);
 }
+
+}  // namespace
+
+bool is_colour(const std::string& text) {
+  Colour ignored{};
+  return parse_colour(text, ignored);
+}
+
+VisualizationHookOptions::Painter sample_painter(const SamplePainterOptions& options) { return SamplePainter(options); }
 
 }  // namespace duet

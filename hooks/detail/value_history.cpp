@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <vector>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -25,23 +26,20 @@ double median_of(std::vector<double> values) {
 
 void ValueHistory::add(const at::Tensor& value) {
   pending_.push_back(value.requires_grad() ? value.detach() : value);
-  ++pending_count_;
-  const std::size_t unpacked = pending_.size() - packed_;
-  if (keep_ < kPack && unpacked >= std::max<std::size_t>(2 * keep_, 16)) {
-    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(keep_));
-    pending_count_ = keep_;
-  } else if (unpacked >= kPack) {
+  if (keep_ < kPack) {
+    if (pending_.size() > keep_) pending_.pop_front();
+  } else if (pending_.size() - packed_ >= kPack) {
     pack();
   }
 }
 
 void ValueHistory::add(double value) {
   host_.push_back(value);
-  if (host_.size() >= 2 * keep_ + 16) trim(keep_);
+  trim(keep_);
 }
 
 void ValueHistory::trim(std::size_t keep) {
-  if (host_.size() > keep) host_.erase(host_.begin(), host_.end() - static_cast<std::ptrdiff_t>(keep));
+  while (host_.size() > keep) host_.pop_front();
 }
 
 void ValueHistory::pack() {
@@ -56,20 +54,19 @@ void ValueHistory::pack() {
   ++packed_;
 }
 
-void ValueHistory::unread(std::vector<at::Tensor>& tensors) {
-  if (packed_ == 0 && pending_.size() > keep_) {
-    pending_.erase(pending_.begin(), pending_.end() - static_cast<std::ptrdiff_t>(keep_));
-    pending_count_ = keep_;
-  }
-  tensors.insert(tensors.end(), pending_.begin(), pending_.end());
+at::Tensor ValueHistory::unread() const {
+  if (pending_.empty()) return {};
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& value : pending_) flat.push_back(value.reshape({-1}).to(pending_.back().device()));
+  return at::cat(flat).to(at::kDouble);
 }
 
-const double* ValueHistory::take(const double* numbers) {
-  const double* end = numbers + pending_count_;
-  host_.insert(host_.end(), numbers, end);
+void ValueHistory::take(const at::Tensor& numbers) {
+  const double* const first = numbers.const_data_ptr<double>();
+  host_.insert(host_.end(), first, first + numbers.numel());
   pending_.clear();
-  pending_count_ = packed_ = 0;
-  return end;
+  packed_ = 0;
 }
 
 double ValueHistory::statistic(const std::string& method, std::size_t window) const {
@@ -92,24 +89,14 @@ StateDict ValueHistory::state_dict() const {
     std::copy(host_.end() - static_cast<std::ptrdiff_t>(count), host_.end(), read.mutable_data_ptr<double>());
     state.set("read", read);
   }
-  if (!pending_.empty()) {
-    const at::NoGradGuard no_grad;
-    std::vector<at::Tensor> flat;
-    for (const at::Tensor& value : pending_) {
-      flat.push_back(value.reshape({-1}).to(pending_.back().device(), at::kDouble));
-    }
-    state.set("unread", at::cat(flat));
-  }
+  if (!pending_.empty()) state.set("unread", unread());
   return state;
 }
 
 ValueHistory ValueHistory::from_state(const StateDict& state, std::size_t keep) {
   ValueHistory history(keep);
   for (const char* part : {"read", "unread"}) {
-    if (!state.has(part)) continue;
-    const at::Tensor values = state.tensor(part).reshape({-1}).to(at::kCPU, at::kDouble).contiguous();
-    const double* first = values.const_data_ptr<double>();
-    history.host_.insert(history.host_.end(), first, first + values.numel());
+    if (state.has(part)) history.take(state.tensor(part).reshape({-1}).to(at::kCPU, at::kDouble).contiguous());
   }
   return history;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
-#include <vector>
 #include <ATen/core/Tensor.h>
 #include "base/state_dict.h"
 
@@ -22,10 +22,10 @@ class ValueHistory {
   // Values that were read.
   std::size_t size() const { return host_.size(); }
 
-  // Appends what was not read yet and is still wanted to `tensors`, all 1-d or 0-d, oldest first.
-  void unread(std::vector<at::Tensor>& tensors);
-  // Takes the numbers of what unread() gave; returns the position after them.
-  const double* take(const double* numbers);
+  // What was not read yet, as one 1-d double tensor where the values are, oldest first; undefined if there is nothing.
+  at::Tensor unread() const;
+  // Takes the numbers of what unread() gave, now on the CPU.
+  void take(const at::Tensor& numbers);
 
   // After a take(): mean, median, min, max or current of the last `window` values, or of all there are. NaN if one of
   // them is, or if there is none.
@@ -38,10 +38,9 @@ class ValueHistory {
   void pack();
 
   std::size_t keep_;
-  std::vector<double> host_;         // oldest first; older than what is pending
-  std::vector<at::Tensor> pending_;  // on the device
-  std::size_t pending_count_ = 0;    // values in pending_
-  std::size_t packed_ = 0;           // of its tensors, those that hold many values, at the front
+  std::deque<double> host_;         // oldest first; older than what is pending
+  std::deque<at::Tensor> pending_;  // on the device
+  std::size_t packed_ = 0;          // of its tensors, those that hold many values, at the front
 };
 
 }  // namespace duet

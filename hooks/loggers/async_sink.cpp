@@ -1,10 +1,10 @@
 #include "hooks/loggers/async_sink.h"
-#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -50,122 +50,105 @@ class AsyncSink::GuardedSink {
   bool given_up_ = false;
 };
 
-class AsyncSink::Worker {
- public:
-  explicit Worker(std::vector<GuardedSink> sinks);
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-
-  void put(LogRecord record);
-  void flush();
-  // Writes what is left and ends the thread; later records are written by who puts them.
-  void close();
-
- private:
-  class Open;
-  // What a process that forks cannot take over: threads are not copied, and a lock may be held for ever.
-  struct Shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<LogRecord> queue;
-    std::thread thread;
-    bool flushing = false;
-    bool closing = false;
-  };
-
-  bool is_mine() const { return process_ == getpid(); }
-  void adopt();
-  void run(Shared& shared);
-  void write_now(const LogRecord& record);
-
-  std::vector<GuardedSink> sinks_;
-  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
-  pid_t process_ = getpid();
+// What a process that forks cannot take over: threads are not copied, and a lock may be held for ever.
+struct AsyncSink::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<LogRecord> queue;
+  std::thread thread;
+  bool flushing = false;
+  bool closing = false;
 };
 
-// All that is open, so that exit() finds it. Never destroyed: it may be asked during exit().
-class AsyncSink::Worker::Open {
- public:
-  static Open& instance() {
-    static Open* const kInstance = [] {
-      log(LogLevel::kDebug, "");  // the log is destroyed after what is registered from here on has run
-      std::atexit([] { instance().close_all(); });
-      return new Open;
-    }();
-    return *kInstance;
-  }
+namespace {
 
-  void add(Worker* worker) {
-    const std::lock_guard lock(mutex_);
-    workers_.push_back(worker);
-  }
-  void remove(Worker* worker) {
-    const std::lock_guard lock(mutex_);
-    workers_.erase(std::remove(workers_.begin(), workers_.end(), worker), workers_.end());
-  }
-
- private:
-  void close_all() {
-    const std::lock_guard lock(mutex_);
-    for (Worker* worker : workers_) worker->close();
-  }
-
-  std::mutex mutex_;
-  std::vector<Worker*> workers_;
+struct OpenSinks {
+  std::mutex mutex;
+  std::set<AsyncSink*> sinks;
 };
 
-AsyncSink::Worker::Worker(std::vector<GuardedSink> sinks) : sinks_(std::move(sinks)) { Open::instance().add(this); }
+// All that are open, so that exit() finds them. Never destroyed: it may be asked during exit().
+OpenSinks& open_sinks() {
+  static OpenSinks* const kOpen = [] {
+    log(LogLevel::kDebug, "");  // the log is destroyed after what is registered from here on has run
+    std::atexit([] {
+      const std::lock_guard lock(open_sinks().mutex);
+      for (AsyncSink* sink : open_sinks().sinks) sink->close();
+    });
+    return new OpenSinks;
+  }();
+  return *kOpen;
+}
 
-AsyncSink::Worker::~Worker() {
-  Open::instance().remove(this);
+}  // namespace
+
+AsyncSink::AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks)
+    : shared_(std::make_unique<Shared>()), process_(getpid()) {
+  for (auto& sink : sinks) {
+    takes_images_ = takes_images_ || sink->takes_images();
+    shows_progress_ = shows_progress_ || sink->shows_progress();
+    auto& place = sink->keeps_log_order() ? in_log_order_ : others_;
+    place.emplace_back(std::move(sink));
+  }
+  const std::lock_guard lock(open_sinks().mutex);
+  open_sinks().sinks.insert(this);
+}
+
+AsyncSink::~AsyncSink() {
+  {
+    const std::lock_guard lock(open_sinks().mutex);
+    open_sinks().sinks.erase(this);
+  }
   close();
   if (is_mine()) return;
   // A copy in another process that wrote nothing: files and threads are the parent's.
-  for (GuardedSink& sink : sinks_) sink.abandon();
+  for (GuardedSink& sink : others_) sink.abandon();
   static_cast<void>(shared_.release());
 }
 
-void AsyncSink::Worker::adopt() {
-  if (is_mine()) return;
-  static_cast<void>(shared_.release());
-  shared_ = std::make_unique<Shared>();
-  process_ = getpid();
-}
+bool AsyncSink::is_mine() const { return process_ == getpid(); }
 
-void AsyncSink::Worker::put(LogRecord record) {
-  adopt();
-  Shared& shared = *shared_;
-  bool queued = false;
-  {
-    const std::lock_guard lock(shared.mutex);
-    if (!shared.closing && !shared.thread.joinable()) {
-      try {
-        shared.thread = std::thread([this, &shared] { run(shared); });
-      } catch (const std::system_error&) {
-        shared.closing = true;  // no thread to be had
-      }
-    }
-    queued = !shared.closing;
-    if (queued) shared.queue.push_back(std::move(record));
+void AsyncSink::put(LogRecord record) {
+  for (GuardedSink& sink : in_log_order_) sink.write(record);
+  if (others_.empty()) return;
+  if (!is_mine()) {
+    static_cast<void>(shared_.release());
+    shared_ = std::make_unique<Shared>();
+    process_ = getpid();
   }
-  if (queued) {
-    shared.changed.notify_all();
+  if (enqueue(record)) {
+    shared_->changed.notify_all();
   } else {
     write_now(record);
   }
 }
 
-void AsyncSink::Worker::write_now(const LogRecord& record) {
-  for (GuardedSink& sink : sinks_) sink.write(record);
+// Takes the record; false: there is no thread any more.
+bool AsyncSink::enqueue(LogRecord& record) {
+  Shared& shared = *shared_;
+  const std::lock_guard lock(shared.mutex);
+  if (!shared.closing && !shared.thread.joinable()) {
+    try {
+      shared.thread = std::thread([this, &shared] { run(shared); });
+    } catch (const std::system_error&) {
+      shared.closing = true;  // no thread to be had
+    }
+  }
+  if (!shared.closing) shared.queue.push_back(std::move(record));
+  return !shared.closing;
 }
 
-void AsyncSink::Worker::flush() {
+void AsyncSink::write_now(const LogRecord& record) {
+  for (GuardedSink& sink : others_) sink.write(record);
+}
+
+void AsyncSink::flush() {
+  for (GuardedSink& sink : in_log_order_) sink.flush();
   if (!is_mine()) return;
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
   if (!shared.thread.joinable()) {
-    for (GuardedSink& sink : sinks_) sink.flush();
+    for (GuardedSink& sink : others_) sink.flush();
     return;
   }
   shared.flushing = true;
@@ -173,7 +156,7 @@ void AsyncSink::Worker::flush() {
   shared.changed.wait(lock, [&] { return !shared.flushing; });
 }
 
-void AsyncSink::Worker::close() {
+void AsyncSink::close() {
   if (!is_mine()) return;
   Shared& shared = *shared_;
   {
@@ -184,7 +167,7 @@ void AsyncSink::Worker::close() {
   if (shared.thread.joinable() && shared.thread.get_id() != std::this_thread::get_id()) shared.thread.join();
 }
 
-void AsyncSink::Worker::run(Shared& shared) {
+void AsyncSink::run(Shared& shared) {
   std::unique_lock lock(shared.mutex);
   while (true) {
     shared.changed.wait(lock, [&] { return !shared.queue.empty() || shared.flushing || shared.closing; });
@@ -198,36 +181,13 @@ void AsyncSink::Worker::run(Shared& shared) {
     }
     const bool ends = shared.closing;
     lock.unlock();
-    for (GuardedSink& sink : sinks_) sink.flush();
+    for (GuardedSink& sink : others_) sink.flush();
     lock.lock();
     if (!shared.queue.empty()) continue;
     shared.flushing = false;
     shared.changed.notify_all();
     if (ends) return;
   }
-}
-
-AsyncSink::AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks) {
-  std::vector<GuardedSink> others;
-  for (auto& sink : sinks) {
-    takes_images_ = takes_images_ || sink->takes_images();
-    shows_progress_ = shows_progress_ || sink->shows_progress();
-    auto& place = sink->keeps_log_order() ? in_log_order_ : others;
-    place.emplace_back(std::move(sink));
-  }
-  if (!others.empty()) worker_ = std::make_unique<Worker>(std::move(others));
-}
-
-AsyncSink::~AsyncSink() = default;
-
-void AsyncSink::put(LogRecord record) {
-  for (GuardedSink& sink : in_log_order_) sink.write(record);
-  if (worker_) worker_->put(std::move(record));
-}
-
-void AsyncSink::flush() {
-  for (GuardedSink& sink : in_log_order_) sink.flush();
-  if (worker_) worker_->flush();
 }
 
 }  // namespace duet

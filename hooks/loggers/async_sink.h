@@ -2,36 +2,42 @@
 
 #include <memory>
 #include <vector>
-#include "hooks/log_sink.h"
+#include <sys/types.h>
+#include "hooks/logger_hook.h"
 
 namespace duet {
 
-// Hands records to other sinks on a thread of its own, in order; to those that keep the log's order at once. Nothing is
+// Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. Nothing is
 // ever dropped: what waits is bounded by memory alone. A sink that throws is given up with one error in the log; the
 // others go on. The destructor and exit() wait until all is written. A process that forks gets a thread of its own with
 // its first record.
-class AsyncSink : public LogSink {
+class AsyncSink {
  public:
   explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks);
-  ~AsyncSink() override;
-  AsyncSink(const AsyncSink&) = delete;
-  AsyncSink& operator=(const AsyncSink&) = delete;
+  ~AsyncSink();
 
   // From one thread. Waits for no sink but those that keep the log's order, and never throws what one throws.
-  void write(const LogRecord& record) override { put(record); }
   void put(LogRecord record);
   // Waits until every record so far is written and flushed.
-  void flush() override;
+  void flush();
+  // Writes what is left and ends the thread; later records are written by who puts them.
+  void close();
 
-  bool takes_images() const override { return takes_images_; }
-  bool shows_progress() const override { return shows_progress_; }
+  bool takes_images() const { return takes_images_; }
+  bool shows_progress() const { return shows_progress_; }
 
  private:
   class GuardedSink;
-  class Worker;
+  struct Shared;
 
-  std::vector<GuardedSink> in_log_order_;
-  std::unique_ptr<Worker> worker_;
+  bool is_mine() const;
+  bool enqueue(LogRecord& record);
+  void run(Shared& shared);
+  void write_now(const LogRecord& record);
+
+  std::vector<GuardedSink> in_log_order_, others_;
+  std::unique_ptr<Shared> shared_;
+  pid_t process_;
   bool takes_images_ = false;
   bool shows_progress_ = false;
 };

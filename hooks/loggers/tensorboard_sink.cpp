@@ -1,14 +1,87 @@
-#include "hooks/loggers/tensorboard_sink.h"
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <memory>
 #include <utility>
-#include "base/error.h"
-#include "hooks/loggers/event_file.h"
+#include <unistd.h>
+#include "hooks/loggers/encoding.h"
+#include "hooks/loggers/sinks.h"
 #include "io/png.h"
 
 namespace duet {
 
 namespace {
+
+constexpr const char* kSink = "TensorBoardSink";
+
+// Fields and constants of tensorboard/compat/proto/*.proto, by message.
+enum { kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7 };
+enum { kSessionStatus = 1, kSessionStart = 1 };
+enum { kValueTag = 1, kValueNumber = 2, kValueImage = 4, kValueTensor = 8, kValueMetadata = 9 };
+enum { kImageHeight = 1, kImageWidth = 2, kImageColorspace = 3, kImageEncoded = 4, kImageRgb = 3 };
+enum { kTensorDtype = 1, kTensorShape = 2, kTensorStrings = 8, kTensorIsString = 7 };
+enum { kMetadataPlugin = 1, kPluginName = 1, kMetadataDataClass = 4, kMetadataIsTensor = 2 };
+
+// A sum of bytes that hold sums would be weak: the format turns each by 15 bits and adds a constant.
+std::string masked_sum(std::string_view bytes) {
+  const uint32_t sum = crc32c(bytes);
+  return little_endian((sum >> 15 | sum << 17) + 0xa282ead8U, 4);
+}
+
+// The time in an event file's name, or 0 for other files.
+long long time_in(const std::filesystem::path& path) {
+  long long seconds = 0;
+  return std::sscanf(path.filename().c_str(), "events.out.tfevents.%10lld.", &seconds) == 1 ? seconds : 0;
+}
+
+// TensorBoard reads a folder's files in the order of their names: this one after those there.
+std::string next_path(const std::string& folder) {
+  static std::atomic<int> files{0};
+  long long seconds = std::time(nullptr);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    seconds = std::max(seconds, time_in(entry.path()) + 1);
+  }
+  const std::string host = host_name();
+  std::array<char, 16> time{};
+  std::snprintf(time.data(), time.size(), "%010lld", seconds);
+  return folder + "/events.out.tfevents." + time.data() + "." + (host.empty() ? "unknown" : host) + "." +
+         std::to_string(getpid()) + "." + std::to_string(files++);
+}
+
+// Values of a summary.
+class Summary {
+ public:
+  bool empty() const { return message_.data().empty(); }
+  const ProtobufWriter& message() const { return message_; }
+
+  void add(const std::string& tag, double number) {
+    const auto value = static_cast<float>(number);
+    put(ProtobufWriter().text(kValueTag, tag).float32(kValueNumber, value));
+  }
+  // A tensor without dimensions: the text plugin shows it as Markdown, and one with them as a table.
+  void add(const std::string& tag, const std::string& text) {
+    ProtobufWriter string;
+    string.integer(kTensorDtype, kTensorIsString).message(kTensorShape, {}).text(kTensorStrings, text);
+    ProtobufWriter plugin;
+    plugin.message(kMetadataPlugin, ProtobufWriter().text(kPluginName, "text"))
+        .integer(kMetadataDataClass, kMetadataIsTensor);
+    put(ProtobufWriter().text(kValueTag, tag).message(kValueTensor, string).message(kValueMetadata, plugin));
+  }
+  void add(const LogImage& shown) {
+    ProtobufWriter picture;
+    picture.integer(kImageHeight, shown.pixels.size(0)).integer(kImageWidth, shown.pixels.size(1));
+    picture.integer(kImageColorspace, kImageRgb).bytes(kImageEncoded, encode_png(shown.pixels));
+    put(ProtobufWriter().text(kValueTag, shown.name).message(kValueImage, picture));
+  }
+
+ private:
+  void put(const ProtobufWriter& value) { message_.message(1, value); }
+
+  ProtobufWriter message_;
+};
 
 bool is_charted(const LogRecord& record) {
   for (const char* event : {"start", "stop", "error", "text", "image"}) {
@@ -18,13 +91,11 @@ bool is_charted(const LogRecord& record) {
 }
 
 // Strings of a charted record (an estimated time of arrival, say) are for the terminal: they would be a text per line.
-void add_charts(const LogRecord& record, std::vector<std::string>& values) {
+void add_charts(const LogRecord& record, Summary& summary) {
   for (const auto& [name, value] : record.values) {
     const std::string tag = record.kind + "/" + name;
-    if (const auto* number = std::get_if<double>(&value))
-      values.push_back(scalar_value(tag, static_cast<float>(*number)));
-    if (const auto* count = std::get_if<int64_t>(&value))
-      values.push_back(scalar_value(tag, static_cast<float>(*count)));
+    if (const auto* number = std::get_if<double>(&value)) summary.add(tag, *number);
+    if (const auto* count = std::get_if<int64_t>(&value)) summary.add(tag, static_cast<float>(*count));
   }
 }
 
@@ -37,56 +108,69 @@ std::string text_of(const LogValue& value) {
 }
 
 // Texts under their own names; start, stop and error as one text with a list of what they say.
-void add_texts(const LogRecord& record, std::vector<std::string>& values) {
+void add_texts(const LogRecord& record, Summary& summary) {
   if (record.kind == "text") {
-    for (const auto& [name, value] : record.values) values.push_back(text_value(name, text_of(value)));
+    for (const auto& [name, value] : record.values) summary.add(name, text_of(value));
     return;
   }
   std::string text = record.line;
   // Markdown wants an empty line before a list.
   if (!text.empty() && !record.values.empty()) text += "\n\n";
   for (const auto& [name, value] : record.values) text += "- " + name + ": " + text_of(value) + "\n";
-  if (!text.empty()) values.push_back(text_value(record.kind, text));
+  if (!text.empty()) summary.add(record.kind, text);
 }
 
-void add_images(const LogRecord& record, std::vector<std::string>& values) {
-  for (const LogImage& image : record.images) {
-    const std::string png = encode_png(image.pixels);
-    values.push_back(image_value(image.name, image.pixels.size(0), image.pixels.size(1), png));
+class TensorBoardSink : public LogSink {
+ public:
+  explicit TensorBoardSink(std::string folder) : folder_(std::move(folder)) { create_log_folder(kSink, folder_); }
+
+  void write(const LogRecord& record) override {
+    if (!file_) open();
+    if (!session_started_ && (record.kind == "start" || record.kind == "text")) start_session(record);
+    Summary summary;
+    if (is_charted(record)) {
+      add_charts(record, summary);
+    } else {
+      add_texts(record, summary);
+    }
+    for (const LogImage& shown : record.images) summary.add(shown);
+    if (!summary.empty()) append(record, record.step, kEventSummary, summary.message());
   }
-}
+
+ private:
+  void open() {
+    file_ = std::make_unique<LogFile>(kSink, next_path(folder_));
+    append(ProtobufWriter()
+               .float64(kEventWallTime, static_cast<double>(std::time(nullptr)))
+               .text(kEventFileVersion, "brain.Event:2"));
+  }
+
+  // TensorBoard forgets all events whose step is not below the one given. What was logged at the step that a run goes
+  // on from is still true, and results of an evaluation on its own take nothing back.
+  void start_session(const LogRecord& first) {
+    const ProtobufWriter start = ProtobufWriter().integer(kSessionStatus, kSessionStart);
+    append(first, goes_on(first) ? first.step + 1 : first.step, kEventSessionLog, start);
+    session_started_ = true;
+  }
+
+  void append(const LogRecord& record, int64_t step, int field, const ProtobufWriter& message) {
+    append(
+        ProtobufWriter().float64(kEventWallTime, record.wall_time).integer(kEventStep, step).message(field, message));
+  }
+  void append(const ProtobufWriter& event) {
+    const std::string length = little_endian(event.data().size(), 8);
+    file_->write(length + masked_sum(length) + event.data() + masked_sum(event.data()));
+  }
+
+  std::string folder_;
+  std::unique_ptr<LogFile> file_;
+  bool session_started_ = false;
+};
 
 }  // namespace
 
-TensorBoardSink::TensorBoardSink(std::string folder) : folder_(std::move(folder)) {
-  try {
-    file_io::create_folder(folder_);
-  } catch (const file_io::IoError& error) {
-    throw ConfigError(std::string("[TensorBoardSink] ") + error.what() +
-                      ", expected a folder to write to; change work_dir");
-  }
-}
-
-TensorBoardSink::~TensorBoardSink() = default;
-
-void TensorBoardSink::write(const LogRecord& record) {
-  if (!file_) file_ = std::make_unique<EventFile>(folder_);
-  if (!session_started_ && (record.kind == "start" || record.kind == "text")) start_session(record);
-  std::vector<std::string> values;
-  if (is_charted(record)) {
-    add_charts(record, values);
-  } else {
-    add_texts(record, values);
-  }
-  add_images(record, values);
-  if (!values.empty()) file_->summary({record.step, record.wall_time}, values);
-}
-
-// TensorBoard forgets all events whose step is not below the one given. What was logged at the step that a run goes on
-// from is still true, and results of an evaluation on its own take nothing back.
-void TensorBoardSink::start_session(const LogRecord& first) {
-  file_->session_start({goes_on(first) ? first.step + 1 : first.step, first.wall_time});
-  session_started_ = true;
+std::unique_ptr<LogSink> tensorboard_sink(const std::string& folder) {
+  return std::make_unique<TensorBoardSink>(folder);
 }
 
 }  // namespace duet

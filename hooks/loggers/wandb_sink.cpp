@@ -1,15 +1,17 @@
-#include "hooks/loggers/wandb_sink.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <memory>
 #include <utility>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
+#include <zlib.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "hooks/loggers/wandb_file.h"
+#include "hooks/detail/shared.h"
+#include "hooks/loggers/encoding.h"
+#include "hooks/loggers/sinks.h"
 
 namespace duet {
 
@@ -18,22 +20,66 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Items = std::vector<std::pair<std::string, std::string>>;  // name and value as JSON
 
-// Fields of wandb/proto/wandb_internal.proto.
-namespace record {
-enum { kHistory = 2, kSummary = 3, kConfig = 5, kConsole = 13, kRun = 17, kExit = 18, kHeader = 21 };
-}
-namespace item {
-enum { kKey = 1, kValue = 16 };
-}
-namespace history {
-enum { kItem = 1, kStep = 2 };
-}
-namespace run {
-enum { kId = 1, kEntity = 2, kProject = 3, kConfig = 4, kName = 8, kHost = 13, kStartTime = 17 };
-}
-namespace console {
-enum { kStream = 1, kTime = 2, kLine = 3, kStdout = 1 };
-}
+constexpr const char* kSink = "WandbSink";
+
+// wandb's Record messages in LevelDB's log format (blocks of 32 KiB, each piece with its sum), after a header of
+// wandb's own.
+class WandbFile {
+ public:
+  explicit WandbFile(const std::string& path) : file_(kSink, path) { file_.write(std::string(":W&B\xe1\xbe\0", 7)); }
+
+  // A Record whose field `kind` is `message`.
+  void append(int kind, const ProtobufWriter& message) {
+    constexpr int kNumber = 1;
+    file_.write(framed(ProtobufWriter().integer(kNumber, ++records_).message(kind, message).data()));
+  }
+
+ private:
+  static constexpr uint64_t kBlock = 32768;
+  static constexpr uint64_t kPieceHeader = 7;  // sum, length, place in the record
+
+  enum Place : uint8_t { kWhole = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
+
+  static Place place_of(bool first, bool last) {
+    if (first) return last ? kWhole : kFirst;
+    return last ? kLast : kMiddle;
+  }
+
+  static std::string piece(Place place, std::string_view data) {
+    const Bytef kind = place;
+    const auto* bytes = reinterpret_cast<const Bytef*>(data.data());
+    const uint64_t sum = crc32_z(crc32(0, &kind, 1), bytes, data.size());
+    return (little_endian(sum, 4) + little_endian(data.size(), 2) + static_cast<char>(place)).append(data);
+  }
+
+  std::string framed(std::string_view record) const {
+    std::string bytes;
+    uint64_t room = kBlock - file_.size() % kBlock;
+    if (room < kPieceHeader) {
+      bytes.assign(room, '\0');
+      room = kBlock;
+    }
+    bool first = true;
+    do {
+      const std::string_view part = record.substr(0, std::min(record.size(), room - kPieceHeader));
+      record.remove_prefix(part.size());
+      bytes += piece(place_of(first, record.empty()), part);
+      first = false;
+      room = kBlock;
+    } while (!record.empty());
+    return bytes;
+  }
+
+  LogFile file_;
+  int64_t records_ = 0;
+};
+
+// Fields of wandb/proto/wandb_internal.proto, by message.
+enum { kHistory = 2, kSummary = 3, kConfig = 5, kConsole = 13, kRun = 17, kExit = 18, kHeader = 21 };  // Record
+enum { kItemKey = 1, kItemValue = 16 };
+enum { kHistoryItem = 1, kHistoryStep = 2 };
+enum { kRunId = 1, kRunEntity = 2, kRunProject = 3, kRunConfig = 4, kRunName = 8, kRunHost = 13, kRunStartTime = 17 };
+enum { kConsoleStream = 1, kConsoleTime = 2, kConsoleLine = 3, kConsoleStdout = 1 };
 
 // The id of the newest run in the folder, or "". Names begin with the time.
 std::string newest_id(const std::string& folder) {
@@ -75,17 +121,15 @@ std::string json_of(double value) {
 std::string json_of(const LogValue& value) {
   if (const auto* number = std::get_if<double>(&value)) return json_of(*number);
   if (const auto* count = std::get_if<int64_t>(&value)) return std::to_string(*count);
-  return Json(std::get<std::string>(value)).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-ProtobufWriter encoded(const std::string& name, const std::string& json) {
-  return ProtobufWriter().text(item::kKey, name).bytes(item::kValue, json);
+  return json_text(std::get<std::string>(value));
 }
 
 // ConfigRecord and SummaryRecord alike: `step` is their field 1, as `item` is HistoryRecord's.
 ProtobufWriter encoded(const Items& items) {
   ProtobufWriter message;
-  for (const auto& [name, json] : items) message.message(history::kItem, encoded(name, json));
+  for (const auto& [name, json] : items) {
+    message.message(kHistoryItem, ProtobufWriter().text(kItemKey, name).bytes(kItemValue, json));
+  }
   return message;
 }
 
@@ -96,60 +140,44 @@ ProtobufWriter timestamp(double wall_time) {
       .integer(2, static_cast<int64_t>((wall_time - seconds) * 1e9));
 }
 
-std::string host_name() {
-  std::array<char, 256> host{};
-  return gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "";
-}
-
+// `config` is a JSON object.
 Items config_items(const std::string& config) {
-  const Json parsed = Json::parse(config);
+  const Json parsed = Json::parse(config, nullptr, false);
+  if (!parsed.is_object()) throw ConfigError("[WandbSink] config is '" + config + "', expected a JSON object");
   Items items;
-  for (const auto& [name, value] : parsed.items()) {
-    items.emplace_back(name, value.dump(-1, ' ', false, Json::error_handler_t::replace));
-  }
+  for (const auto& [name, value] : parsed.items()) items.emplace_back(name, json_text(value));
   return items;
 }
 
-void require_name(const char* field, const std::string& value) {
-  if (value.size() <= 128 && value.find_first_of("/\\#?%:") == std::string::npos) return;
-  throw ConfigError(std::string("[WandbSink] ") + field + " is '" + value +
-                    "', expected at most 128 characters without / \\ # ? % :");
-}
-
-}  // namespace
-
-void WandbOptions::validate() const {
-  if (folder.empty()) throw ConfigError("[WandbSink] folder is empty, expected a folder to write to");
-  if (project.empty()) throw ConfigError("[WandbSink] project is empty, expected a name");
-  require_name("project", project);
-  require_name("entity", entity);
-  require_name("id", id);
-  const Json parsed = Json::parse(config, nullptr, false);
-  if (!parsed.is_object()) throw ConfigError("[WandbSink] config is '" + config + "', expected a JSON object");
+Items items_of(const LogRecord& log) {
+  Items items;
+  for (const auto& [name, value] : log.values) items.emplace_back(name, json_of(value));
+  return items;
 }
 
 // One offline-run folder.
-class WandbSink::Run {
+class Run {
  public:
-  Run(const WandbOptions& options, const std::string& id, const LogRecord& first)
+  Run(const LogSinkOptions& options, const Items& config, const std::string& id, const LogRecord& first)
       : start_time_(first.wall_time),
         step_(goes_on(first) ? first.step : 0),
         file_(create_run_folder(options.folder, id) + "/run-" + id + ".wandb") {
-    file_.append(record::kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
+    file_.append(kHeader, ProtobufWriter().message(1, ProtobufWriter().text(1, "duet")));
     ProtobufWriter message;
-    message.text(run::kId, id).text(run::kProject, options.project);
-    if (!options.entity.empty()) message.text(run::kEntity, options.entity);
-    if (!options.name.empty()) message.text(run::kName, options.name);
-    message.message(run::kConfig, encoded(config_items(options.config))).text(run::kHost, host_name());
-    file_.append(record::kRun, message.message(run::kStartTime, timestamp(start_time_)));
+    message.text(kRunId, id).text(kRunProject, options.project.empty() ? "duet" : options.project);
+    if (!options.entity.empty()) message.text(kRunEntity, options.entity);
+    if (!options.name.empty()) message.text(kRunName, options.name);
+    message.message(kRunConfig, encoded(config)).text(kRunHost, host_name());
+    file_.append(kRun, message.message(kRunStartTime, timestamp(start_time_)));
   }
 
   void write(const LogRecord& log) {
     last_time_ = log.wall_time;
     if (log.kind == "start") {
-      write_config(log);
+      if (!log.values.empty()) file_.append(kConfig, encoded(items_of(log)));
     } else if (log.kind == "stop") {
-      write_summary(log);
+      write_row();
+      if (!log.values.empty()) file_.append(kSummary, encoded(items_of(log)));
     } else {
       add_to_row(log);
     }
@@ -165,30 +193,17 @@ class WandbSink::Run {
     items.emplace_back("_runtime", json_of(row_time_ - start_time_));
     items.emplace_back("_step", std::to_string(step_));
     ProtobufWriter message = encoded(items);
-    file_.append(record::kHistory, message.message(history::kStep, ProtobufWriter().integer(1, step_)));
-    file_.append(record::kSummary, encoded(items));
+    file_.append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
+    file_.append(kSummary, encoded(items));
   }
 
   void end() {
     write_row();
     const auto seconds = static_cast<int64_t>(std::max(0.0, last_time_ - start_time_));
-    file_.append(record::kExit, ProtobufWriter().integer(1, exit_code_).integer(2, seconds));
+    file_.append(kExit, ProtobufWriter().integer(1, exit_code_).integer(2, seconds));
   }
 
  private:
-  void write_config(const LogRecord& log) {
-    Items items;
-    for (const auto& [name, value] : log.values) items.emplace_back(name, json_of(value));
-    if (!items.empty()) file_.append(record::kConfig, encoded(items));
-  }
-
-  void write_summary(const LogRecord& log) {
-    write_row();
-    Items items;
-    for (const auto& [name, value] : log.values) items.emplace_back(name, json_of(value));
-    if (!items.empty()) file_.append(record::kSummary, encoded(items));
-  }
-
   void add_to_row(const LogRecord& log) {
     if (log.step > step_) write_row();
     const bool earlier = log.step < step_;
@@ -213,10 +228,10 @@ class WandbSink::Run {
   }
 
   void write_line(const LogRecord& log) {
-    file_.append(record::kConsole, ProtobufWriter()
-                                       .integer(console::kStream, console::kStdout)
-                                       .message(console::kTime, timestamp(log.wall_time))
-                                       .text(console::kLine, log.line + "\n"));
+    file_.append(kConsole, ProtobufWriter()
+                               .integer(kConsoleStream, kConsoleStdout)
+                               .message(kConsoleTime, timestamp(log.wall_time))
+                               .text(kConsoleLine, log.line + "\n"));
   }
 
   double start_time_;
@@ -228,36 +243,47 @@ class WandbSink::Run {
   int exit_code_ = 0;
 };
 
-WandbSink::WandbSink(WandbOptions options) : options_(std::move(options)) {
-  options_.validate();
-  try {
-    file_io::create_folder(options_.folder);
-  } catch (const file_io::IoError& error) {
-    throw ConfigError(std::string("[WandbSink] ") + error.what() + ", expected a folder to write to; change work_dir");
+class WandbSink : public LogSink {
+ public:
+  WandbSink(LogSinkOptions options, const std::string& config)
+      : options_(std::move(options)), config_(config_items(config)) {
+    create_log_folder(kSink, options_.folder);
   }
-}
-
-WandbSink::~WandbSink() {
-  if (!run_) return;
-  try {
-    run_->end();
-  } catch (const std::exception& error) {
-    log_error(error.what());
+  // Ends the run in the file, as failed if there was an error record.
+  ~WandbSink() override {
+    if (!run_) return;
+    try {
+      run_->end();
+    } catch (const std::exception& error) {
+      log_error(error.what());
+    }
   }
-}
 
-void WandbSink::write(const LogRecord& record) {
-  if (!run_) {
-    std::string id = options_.id;
-    if (id.empty() && goes_on(record)) id = newest_id(options_.folder);
-    if (id.empty()) id = file_io::random_id().substr(0, 8);
-    run_ = std::make_unique<Run>(options_, id, record);
+  void write(const LogRecord& record) override {
+    if (!run_) {
+      std::string id = options_.id;
+      if (id.empty() && goes_on(record)) id = newest_id(options_.folder);
+      if (id.empty()) id = file_io::random_id().substr(0, 8);
+      run_ = std::make_unique<Run>(options_, config_, id, record);
+    }
+    run_->write(record);
   }
-  run_->write(record);
-}
+  void flush() override {
+    if (run_) run_->write_row();
+  }
+  bool takes_images() const override { return false; }
 
-void WandbSink::flush() {
-  if (run_) run_->write_row();
+ private:
+  LogSinkOptions options_;
+  Items config_;
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace
+
+std::unique_ptr<LogSink> wandb_sink(LogSinkOptions options, const std::string& config) {
+  options.validate();
+  return std::make_unique<WandbSink>(std::move(options), config);
 }
 
 }  // namespace duet

@@ -3,7 +3,7 @@
 #include <set>
 #include <ATen/ops/zeros.h>
 #include "hooks/default_hooks.h"
-#include "hooks/prediction_writer_hook.h"
+#include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"

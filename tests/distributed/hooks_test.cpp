@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include "core/hook.h"
-#include "hooks/detail/dist_sampler_seed_hook.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/nan_guard_hook.h"
 #include "hooks/param_scheduler_hook.h"
-#include "hooks/sync_buffers_hook.h"
+#include "hooks/small_hooks.h"
 #include "metrics/class_metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "hooks/detail/iter_timer_hook.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/temp_dir.h"

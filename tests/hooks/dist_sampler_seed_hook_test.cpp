@@ -1,7 +1,7 @@
-#include "hooks/detail/dist_sampler_seed_hook.h"
 #include <algorithm>
 #include <gmock/gmock.h>
 #include "core/hook.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "tests/support/loop_runs.h"
 
 namespace duet {

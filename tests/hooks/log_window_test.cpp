@@ -151,13 +151,13 @@ TEST(LogWindow, GoesOnFromItsState) {
 
 TEST(LogWindow, RefusesBadOptions) {
   const auto refused = [](const LogWindowOptions& options, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>([&] { LogWindow{options}; }, parts);
+    expect_error<ConfigError>([&] { LoggerHookOptions{.window = options}.validate(); }, parts);
   };
-  refused({.window_size = 0}, {"window_size 0", "at least 1"});
+  refused({.window_size = 0}, {"window_size is 0", ">= 1"});
   refused({.mean_pattern = "("}, {"mean_pattern '('"});
-  refused({.custom_cfg = {{""}}}, {"data_src"});
-  refused({.custom_cfg = {{"loss", "meen"}}}, {"'meen'", "'loss'", "median"});
-  refused({.custom_cfg = {{"loss", "mean", -2}}}, {"window_size -2"});
+  refused({.custom_cfg = {{.data_src = ""}}}, {"data_src"});
+  refused({.custom_cfg = {{"loss", "meen"}}}, {"method_name is 'meen'", "median"});
+  refused({.custom_cfg = {{"loss", "mean", -2}}}, {"window_size is -2"});
   refused({.custom_cfg = {{"loss"}, {"accuracy", "mean", 2, "loss"}}}, {"two numbers as 'loss'"});
 }
 

@@ -1,9 +1,9 @@
-#include "hooks/prediction_writer_hook.h"
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include "core/hook.h"
+#include "hooks/prediction_hooks.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"

@@ -1,9 +1,9 @@
-#include "hooks/detail/runtime_info_hook.h"
 #include <cmath>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/device.h"
-#include "hooks/detail/model_summary.h"
+#include "hooks/detail/log_text.h"
+#include "hooks/detail/run_info_hooks.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/toy_tasks.h"

@@ -28,7 +28,7 @@ NamedTensors scores() {
 }
 
 TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
-  const SamplePainter paint({.alpha = 1, .zoom = 1});
+  const auto paint = sample_painter({.alpha = 1, .zoom = 1});
   const at::Tensor picture = paint(scene(), scores(), 0);
   ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{2, 3 * 2 + 2 * 4, 3}));
   EXPECT_TRUE(picture.is_contiguous());
@@ -53,7 +53,8 @@ TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
 }
 
 TEST(SamplePainter, MixesImageAndColours) {
-  const SamplePainter paint({.alpha = 0.25, .palette = {"#000000", "#0000ff", "#ffffff", "#ff8000"}, .zoom = 2});
+  const auto paint =
+      sample_painter({.alpha = 0.25, .palette = {"#000000", "#0000ff", "#ffffff", "#ff8000"}, .zoom = 2});
   const at::Tensor picture = paint(scene(), scores(), 0);
   ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{4, 3 * 4 + 2 * 4, 3}));
   EXPECT_EQ(colour_at(picture, 0, 18), (Colour{48, 48, 112}));  // 0.75 * 64 + 0.25 * (0, 0, 255)
@@ -62,14 +63,14 @@ TEST(SamplePainter, MixesImageAndColours) {
 }
 
 TEST(SamplePainter, SmallImagesAreEnlarged) {
-  EXPECT_EQ(SamplePainter()(scene(), scores(), 0).size(0), 128);
+  EXPECT_EQ(sample_painter()(scene(), scores(), 0).size(0), 128);
   const Batch large = {{"image", at::rand({1, 3, 200, 150})}};
-  const at::Tensor picture = SamplePainter()(large, {{"prediction", at::rand({1, 5, 200, 150})}}, 0);
+  const at::Tensor picture = sample_painter()(large, {{"prediction", at::rand({1, 5, 200, 150})}}, 0);
   EXPECT_EQ(picture.sizes(), (std::vector<int64_t>{200, 304, 3}));  // without a target: image and prediction
 }
 
 TEST(SamplePainter, TakesClassNumbersAndTwoClassScores) {
-  const SamplePainter paint({.alpha = 1, .zoom = 1});
+  const auto paint = sample_painter({.alpha = 1, .zoom = 1});
   const at::Tensor numbers = at::tensor({0, 1, 2, 3}, at::kLong).view({1, 2, 2});
   EXPECT_EQ(colour_at(paint(scene(), {{"prediction", numbers}}, 0), 1, 13), (Colour{128, 128, 0}));
   const at::Tensor binary = at::tensor({-1.0, 1.0, -2.0, 2.0}).view({1, 1, 2, 2});
@@ -79,7 +80,7 @@ TEST(SamplePainter, TakesClassNumbersAndTwoClassScores) {
 }
 
 TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
-  const SamplePainter paint({.zoom = 4});
+  const auto paint = sample_painter({.zoom = 4});
   const Batch batch = {{"image", at::rand({3, 1, 2, 2})}, {"target", at::tensor({1, 2, 0}, at::kLong)}};
   const NamedTensors outputs = {{"prediction", at::tensor({0.0, 9.0, 1.0, 5.0, 1.0, 2.0, 7.0, 1.0, 1.0}).view({3, 3})}};
   const at::Tensor right = paint(batch, outputs, 0), wrong = paint(batch, outputs, 1);
@@ -93,17 +94,18 @@ TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
 }
 
 TEST(SamplePainter, RefusesWhatItCannotPaint) {
-  const SamplePainter paint;
+  const auto paint = sample_painter();
   expect_error<ConfigError>([&] { paint(scene(), {}, 0); }, {"no 'prediction'", "draw: false"});
   expect_error<ConfigError>([&] { paint(scene(), {{"prediction", at::rand({2, 4, 3, 3})}}, 0); }, {"[3, 3]", "[2, 2]"});
   expect_error<ConfigError>([&] { paint(scene(), {{"prediction", at::rand({2, 2, 2})}}, 0); }, {"Float"});
   expect_error<ConfigError>([&] { paint({{"input", at::rand({2, 4})}}, scores(), 0); }, {"no 'image'"});
-  expect_error<DataError>([&] { SamplePainter({.palette = {"#ffffff"}})(scene(), scores(), 0); },
+  expect_error<DataError>([&] { sample_painter({.palette = {"#ffffff"}})(scene(), scores(), 0); },
                           {"class 1", "palette"});
-  expect_error<ConfigError>([] { SamplePainter({.alpha = 1.5}); }, {"alpha is 1.5"});
-  expect_error<ConfigError>([] { SamplePainter({.palette = {"#fff"}}); }, {"#fff"});
-  expect_error<ConfigError>([] { SamplePainter({.palette = {"#gg0000"}}); }, {"#gg0000"});
-  expect_error<ConfigError>([] { SamplePainter({.zoom = -1}); }, {"zoom is -1"});
+  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.alpha = 1.5}}.validate(); }, {"alpha is 1.5"});
+  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.palette = {"#fff"}}}.validate(); }, {"#fff"});
+  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.palette = {"#gg0000"}}}.validate(); },
+                            {"#gg0000"});
+  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.zoom = -1}}.validate(); }, {"zoom is -1"});
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-#include "hooks/visualization_hook.h"
 #include <algorithm>
 #include <filesystem>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "hooks/prediction_hooks.h"
 #include "io/png.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_communicator.h"

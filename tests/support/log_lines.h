@@ -7,7 +7,7 @@
 #include <vector>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include "hooks/log_sink.h"
+#include "hooks/logger_hook.h"
 
 namespace duet::testing {
 

@@ -11,8 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "hooks/loggers/jsonl_sink.h"
-#include "hooks/loggers/terminal_sink.h"
+#include "hooks/loggers/sinks.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
 
@@ -74,7 +73,7 @@ TEST(AsyncSink, WritesAllBeforeItGoes) {
   const auto records = std::make_shared<Records>();
   {
     AsyncSink sink(one(std::make_unique<MemorySink>(records)));
-    for (int64_t step = 0; step < 100; ++step) sink.write(record(step));
+    for (int64_t step = 0; step < 100; ++step) sink.put(record(step));
   }
   EXPECT_EQ(records->size(), 100U);
 }
@@ -143,7 +142,7 @@ TEST(AsyncSink, GivesPicturesAndProgressToThoseWhoTakeThem) {
 
 TEST(AsyncSink, LinesOfTheLogStandInTheOrderOfWhatHappens) {
   const std::string text = stderr_of([] {
-    AsyncSink sink(one(std::make_unique<TerminalSink>()));
+    AsyncSink sink(one(terminal_sink()));
     for (int64_t step = 0; step < 200; ++step) {
       sink.put({.kind = "train", .step = step, .line = "from the sink"});
       log_info("from beside it");
@@ -159,13 +158,16 @@ TEST(AsyncSink, LinesOfTheLogStandInTheOrderOfWhatHappens) {
 }
 
 // Waits before each line, so that exit() comes first.
-class SlowJsonlSink : public JsonlSink {
+class SlowSink : public LogSink {
  public:
-  using JsonlSink::JsonlSink;
+  explicit SlowSink(std::unique_ptr<LogSink> sink) : sink_(std::move(sink)) {}
   void write(const LogRecord& record) override {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    JsonlSink::write(record);
+    sink_->write(record);
   }
+
+ private:
+  std::unique_ptr<LogSink> sink_;
 };
 
 // The exit status of a child process that runs `body`.
@@ -187,7 +189,7 @@ TEST(AsyncSinkDeathTest, WritesAllBeforeExitEndsTheProgram) {
   const std::string file = folder / "log.jsonl";
   EXPECT_EXIT(
       {
-        auto* sink = new AsyncSink(one(std::make_unique<SlowJsonlSink>(file)));  // nobody destroys it
+        auto* sink = new AsyncSink(one(std::make_unique<SlowSink>(jsonl_sink(file))));  // nobody destroys it
         for (int64_t step = 0; step < 20; ++step) sink->put(record(step));
         std::exit(7);
       },
@@ -201,7 +203,7 @@ TEST(AsyncSink, WorksInAProcessThatWasForked) {
 #endif
   const TempDir folder;
   const std::string file = folder / "log.jsonl";
-  auto sink = std::make_unique<AsyncSink>(one(std::make_unique<JsonlSink>(file)));
+  auto sink = std::make_unique<AsyncSink>(one(jsonl_sink(file)));
   sink->put(record(1));
   sink->flush();
   EXPECT_EQ(in_child([&] {

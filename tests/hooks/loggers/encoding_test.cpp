@@ -1,6 +1,5 @@
+#include "hooks/loggers/encoding.h"
 #include <gtest/gtest.h>
-#include "hooks/loggers/crc32c.h"
-#include "hooks/loggers/protobuf_writer.h"
 
 namespace duet {
 namespace {

@@ -8,8 +8,7 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include "hooks/loggers/tensorboard_sink.h"
-#include "hooks/loggers/wandb_sink.h"
+#include "hooks/loggers/sinks.h"
 
 namespace duet {
 namespace {
@@ -89,20 +88,20 @@ TEST_F(ForeignLogs, TensorBoardRun) {
   const std::string folder = fresh("tensorboard");
   const at::Tensor picture = at::randint(256, {5, 7, 3}, at::kByte);
   {
-    TensorBoardSink sink(folder);
-    sink.write({.kind = "start", .wall_time = 1e9, .line = "SmallCnn, \xff 60 k parameters"});
-    for (const int64_t step : {50, 100, 150}) sink.write(train(step, 1.0 / static_cast<double>(step)));
-    sink.write({.kind = "val",
-                .step = 100,
-                .wall_time = 1e9 + 13,
-                .values = {{"mIoU", 0.5}},
-                .images = {{"val/0007", picture}}});
-    sink.write({.kind = "text", .step = 100, .values = {{"notes", "**bold**\n\n| a | b |"}}});
-    sink.write({.kind = "error", .step = 151, .line = "killed"});
+    const auto sink = tensorboard_sink(folder);
+    sink->write({.kind = "start", .wall_time = 1e9, .line = "SmallCnn, \xff 60 k parameters"});
+    for (const int64_t step : {50, 100, 150}) sink->write(train(step, 1.0 / static_cast<double>(step)));
+    sink->write({.kind = "val",
+                 .step = 100,
+                 .wall_time = 1e9 + 13,
+                 .values = {{"mIoU", 0.5}},
+                 .images = {{"val/0007", picture}}});
+    sink->write({.kind = "text", .step = 100, .values = {{"notes", "**bold**\n\n| a | b |"}}});
+    sink->write({.kind = "error", .step = 151, .line = "killed"});
   }
-  TensorBoardSink sink(folder);
-  sink.write({.kind = "start", .step = 100, .values = {{"checkpoint", "step-100"}, {"lr", 0.1}}, .line = "goes on"});
-  for (const int64_t step : {150, 200}) sink.write(train(step, 2.0 / static_cast<double>(step)));
+  const auto sink = tensorboard_sink(folder);
+  sink->write({.kind = "start", .step = 100, .values = {{"checkpoint", "step-100"}, {"lr", 0.1}}, .line = "goes on"});
+  for (const int64_t step : {150, 200}) sink->write(train(step, 2.0 / static_cast<double>(step)));
 
   const auto loss = [](int64_t step, double times) {
     return Json{step, 1e9 + static_cast<double>(step) / 8, exact(times / static_cast<double>(step))};
@@ -126,14 +125,14 @@ TEST_F(ForeignLogs, TensorBoardRun) {
 
 TEST_F(ForeignLogs, TensorBoardRandomRecords) {
   const std::string folder = fresh("tensorboard_random");
-  TensorBoardSink sink(folder);
+  const auto sink = tensorboard_sink(folder);
   const std::string kinds[] = {"train", "val", "test"};
   int64_t step = 0;
   for (int i = 0; i < 500; ++i) {
     LogRecord record{.kind = kinds[below(3)], .step = step, .wall_time = static_cast<double>(below(1'000'000)) / 16};
     for (int64_t j = below(5); j > 0; --j) record.values.emplace_back(word() + std::to_string(j), number());
     record.values.emplace_back("count", below(1 << 24));
-    sink.write(record);
+    sink->write(record);
     for (const auto& [name, value] : record.values) {
       expected["scalars"][record.kind + "/" + name].push_back({step, record.wall_time, exact(value)});
     }
@@ -144,25 +143,23 @@ TEST_F(ForeignLogs, TensorBoardRandomRecords) {
 
 TEST_F(ForeignLogs, WandbRun) {
   const std::string folder = fresh("wandb");
-  const WandbOptions options{.folder = folder,
-                             .project = "p",
-                             .name = "é n",
-                             .config = R"({"lr": 0.1, "model": {"type": "A", "k": [1, null]}})"};
+  const LogSinkOptions options{.folder = folder, .project = "p", .name = "é n"};
+  const std::string config = R"({"lr": 0.1, "model": {"type": "A", "k": [1, null]}})";
   {
-    WandbSink sink(options);
-    sink.write({.kind = "start", .wall_time = 1e9, .values = {{"parameters", int64_t{60'000}}, {"device", "cpu"}}});
-    sink.write(train(50, 0.5));
-    sink.write({.kind = "val", .step = 50, .wall_time = 1e9 + 7, .values = {{"mIoU", 0.25}}});
-    sink.write({.kind = "val", .step = 1, .wall_time = 1e9 + 8, .values = {{"mDice", 0.75}}});
-    sink.write(train(100, std::nan("")));
-    sink.flush();
-    sink.write({.kind = "stop", .step = 100, .wall_time = 1e9 + 20, .values = {{"steps", int64_t{100}}}});
+    const auto sink = wandb_sink(options, config);
+    sink->write({.kind = "start", .wall_time = 1e9, .values = {{"parameters", int64_t{60'000}}, {"device", "cpu"}}});
+    sink->write(train(50, 0.5));
+    sink->write({.kind = "val", .step = 50, .wall_time = 1e9 + 7, .values = {{"mIoU", 0.25}}});
+    sink->write({.kind = "val", .step = 1, .wall_time = 1e9 + 8, .values = {{"mDice", 0.75}}});
+    sink->write(train(100, std::nan("")));
+    sink->flush();
+    sink->write({.kind = "stop", .step = 100, .wall_time = 1e9 + 20, .values = {{"steps", int64_t{100}}}});
   }
   {
-    WandbSink sink(options);
-    sink.write({.kind = "start", .step = 100, .wall_time = 1e9 + 100});
-    sink.write(train(150, 0.125));
-    sink.write({.kind = "error", .step = 150, .wall_time = 1e9 + 130, .line = "no more data"});
+    const auto sink = wandb_sink(options, config);
+    sink->write({.kind = "start", .step = 100, .wall_time = 1e9 + 100});
+    sink->write(train(150, 0.125));
+    sink->write({.kind = "error", .step = 150, .wall_time = 1e9 + 130, .line = "no more data"});
   }
   Json& first = expected["runs"][0];
   first = {{"project", "p"}, {"name", "é n"}, {"start", 1'000'000'000}, {"exit_code", 0}, {"runtime", 20}};
@@ -189,8 +186,8 @@ TEST_F(ForeignLogs, WandbRun) {
 // Rows and lines of every length up to three blocks, so that they end and begin everywhere in a block.
 TEST_F(ForeignLogs, WandbRandomRecords) {
   const std::string folder = fresh("wandb_random");
-  WandbSink sink({.folder = folder, .id = "random"});
-  sink.write({.kind = "start"});
+  const auto sink = wandb_sink({.folder = folder, .id = "random"});
+  sink->write({.kind = "start"});
   Json& run = expected["runs"][0];
   run = {{"project", "duet"}, {"name", ""}, {"start", 0}, {"exit_code", nullptr}, {"config", Json::object()}};
   run["rows"] = Json::array();
@@ -203,8 +200,8 @@ TEST_F(ForeignLogs, WandbRandomRecords) {
       row["train/" + record.values.back().first] = exact(record.values.back().second);
     }
     record.line = std::string(static_cast<size_t>(below(step % 10 == 0 ? 100'000 : 700)), 'z');
-    sink.write(record);
-    sink.flush();
+    sink->write(record);
+    sink->flush();
     run["rows"].push_back(row);
     if (!record.line.empty()) run["lines"].push_back(record.line + "\n");
   }
@@ -215,12 +212,12 @@ TEST_F(ForeignLogs, WandbRandomRecords) {
 TEST_F(ForeignLogs, WandbRecordsThatEndWithABlock) {
   constexpr int64_t kBlock = 32768;
   const std::string folder = fresh("wandb_blocks");
-  WandbSink sink({.folder = folder, .id = "blocks"});
+  const auto sink = wandb_sink({.folder = folder, .id = "blocks"});
   Json& run = expected["runs"][0];
   run = {{"id", "blocks"}, {"start", 0}, {"exit_code", nullptr}, {"rows", Json::array()}, {"lines", Json::array()}};
   const auto line = [&](int64_t length) {
     const LogRecord record{.kind = "text", .line = std::string(static_cast<size_t>(length), 'b')};
-    sink.write(record);
+    sink->write(record);
     run["lines"].push_back(record.line + "\n");
   };
   line(1);

@@ -1,5 +1,4 @@
 // What the files say is checked by foreign/read_logs.py with TensorBoard itself.
-#include "hooks/loggers/tensorboard_sink.h"
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "hooks/loggers/sinks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_dir.h"
@@ -26,9 +26,9 @@ std::vector<std::string> files_in(const fs::path& folder) {
 
 TEST(TensorBoardSink, CreatesItsFolderAtOnceAndTheFileWithTheFirstRecord) {
   const TempDir dir;
-  TensorBoardSink sink(dir / "a/tensorboard");
+  const auto sink = tensorboard_sink(dir / "a/tensorboard");
   EXPECT_TRUE(files_in(dir.path() / "a/tensorboard").empty());
-  sink.write({.kind = "train", .step = 1, .values = {{"loss", 1.0}}});
+  sink->write({.kind = "train", .step = 1, .values = {{"loss", 1.0}}});
   EXPECT_EQ(files_in(dir.path() / "a/tensorboard").size(), 1U);
 }
 
@@ -39,7 +39,7 @@ TEST(TensorBoardSink, NamesEveryFileAfterThoseThatAreThere) {
   dir.write(other, "");
   std::string last = other;
   for (int run = 0; run < 12; ++run) {
-    TensorBoardSink(dir.path().string()).write({.kind = "start"});
+    tensorboard_sink(dir.path().string())->write({.kind = "start"});
     const std::vector<std::string> names = files_in(dir.path());
     EXPECT_EQ(names.size(), static_cast<size_t>(run + 2));
     EXPECT_GT(names.back(), last);
@@ -49,32 +49,32 @@ TEST(TensorBoardSink, NamesEveryFileAfterThoseThatAreThere) {
 
 TEST(TensorBoardSink, HasARecordInTheFileWhenWriteReturns) {
   const TempDir dir;
-  TensorBoardSink sink(dir.path().string());
-  sink.write({.kind = "start"});
+  const auto sink = tensorboard_sink(dir.path().string());
+  sink->write({.kind = "start"});
   const fs::path file = dir.path() / files_in(dir.path())[0];
   for (int64_t step = 1; step < 5; ++step) {
     const auto before = fs::file_size(file);
-    sink.write({.kind = "train", .step = step, .values = {{"loss", 1.0}, {"eta", "1:00"}}});
+    sink->write({.kind = "train", .step = step, .values = {{"loss", 1.0}, {"eta", "1:00"}}});
     EXPECT_GT(fs::file_size(file), before);
   }
 }
 
 TEST(TensorBoardSink, SaysThatTheDiskIsFull) {
   const TempDir dir;
-  TensorBoardSink sink(dir.path().string());
-  sink.write({.kind = "start"});
+  const auto sink = tensorboard_sink(dir.path().string());
+  sink->write({.kind = "start"});
   const LogRecord record{.kind = "text", .values = {{"long", std::string(5000, 'x')}}};
   const FullDisk disk(4096);
-  expect_error<Error>([&] { sink.write(record); },
+  expect_error<Error>([&] { sink->write(record); },
                       {"[TensorBoardSink]", "cannot write", "events.out.tfevents", "File too large"});
 }
 
 TEST(TensorBoardSink, RefusesAFolderThatCannotBeAndAPictureThatIsNone) {
   const TempDir dir;
   const std::string file = dir.write("file", "x");
-  expect_error<ConfigError>([&] { TensorBoardSink sink(file + "/logs"); }, {"[TensorBoardSink]", file});
-  TensorBoardSink sink(dir / "logs");
-  expect_error<DataError>([&] { sink.write({.kind = "val", .images = {{"val/0", at::zeros({2, 2})}}}); }, {"[2, 2]"});
+  expect_error<ConfigError>([&] { tensorboard_sink(file + "/logs"); }, {"[TensorBoardSink]", file});
+  const auto sink = tensorboard_sink(dir / "logs");
+  expect_error<DataError>([&] { sink->write({.kind = "val", .images = {{"val/0", at::zeros({2, 2})}}}); }, {"[2, 2]"});
 }
 
 // TensorBoard forgets what other files of the folder say from the step of such an event on.
@@ -82,7 +82,7 @@ TEST(TensorBoardSink, StartsASessionForARunButNotForAnEvaluationOnItsOwn) {
   const std::string start = {0x3a, 2, 8, 1};  // Event.session_log = {status: START}
   for (const auto& [kind, expected] : {std::pair{"start", true}, {"test", false}, {"val", false}}) {
     const TempDir dir;
-    TensorBoardSink(dir.path().string()).write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
+    tensorboard_sink(dir.path().string())->write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
     std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), {}};
     EXPECT_EQ(bytes.find(start) != std::string::npos, expected) << kind;
@@ -93,9 +93,9 @@ TEST(TensorBoardSink, StartsASessionForARunAfterAnEvaluation) {
   const std::string start = {0x3a, 2, 8, 1};
   const TempDir dir;
   {
-    TensorBoardSink sink(dir.path().string());
+    const auto sink = tensorboard_sink(dir.path().string());
     for (const char* kind : {"test", "start", "train", "start"})
-      sink.write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
+      sink->write({.kind = kind, .step = 100, .values = {{"loss", 1.0}}});
   }
   std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};

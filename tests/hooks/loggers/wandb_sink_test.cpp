@@ -1,10 +1,10 @@
 // What the files say is checked by foreign/read_logs.py with wandb's own reader.
-#include "hooks/loggers/wandb_sink.h"
 #include <filesystem>
 #include <regex>
 #include <set>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "hooks/loggers/sinks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_dir.h"
@@ -23,9 +23,9 @@ std::multiset<std::string> runs_in(const fs::path& folder) {
   return names;
 }
 
-void run_once(WandbOptions options, int64_t step) {
-  WandbSink sink(std::move(options));
-  sink.write({.kind = "start", .step = step});
+void run_once(const LogSinkOptions& options, int64_t step) {
+  const auto sink = wandb_sink(options);
+  sink->write({.kind = "start", .step = step});
 }
 
 TEST(WandbSink, NamesFoldersAndFilesAsWandbDoes) {
@@ -40,7 +40,7 @@ TEST(WandbSink, NamesFoldersAndFilesAsWandbDoes) {
 
 TEST(WandbSink, KeepsTheIdOfARunThatGoesOn) {
   const TempDir dir;
-  const WandbOptions options{.folder = dir.path().string()};
+  const LogSinkOptions options{.folder = dir.path().string()};
   run_once(options, 0);
   const std::string first = *runs_in(dir.path()).begin();
   run_once(options, 10);
@@ -53,7 +53,7 @@ TEST(WandbSink, KeepsTheIdOfARunThatGoesOn) {
 
 TEST(WandbSink, TakesTheIdItIsGiven) {
   const TempDir dir;
-  const WandbOptions options{.folder = dir.path().string(), .id = "mine-1"};
+  const LogSinkOptions options{.folder = dir.path().string(), .id = "mine-1"};
   run_once(options, 0);
   run_once(options, 5);
   EXPECT_EQ(runs_in(dir.path()).count("run-mine-1.wandb"), 2U);
@@ -71,23 +71,22 @@ TEST(WandbSink, BeginsAnewWhereNoRunIs) {
 TEST(WandbSink, RefusesOptionsThatCannotBe) {
   const TempDir dir;
   const std::string folder = dir.path().string();
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = ""}); }, {"folder"});
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .project = ""}); }, {"project"});
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .project = "a/b"}); }, {"project", "a/b"});
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .id = "../x"}); }, {"id", "../x"});
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .config = "[1]"}); }, {"config", "JSON object"});
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = folder, .config = "{"}); }, {"config", "JSON object"});
+  expect_error<ConfigError>([&] { wandb_sink({.folder = ""}); }, {"folder"});
+  expect_error<ConfigError>([&] { wandb_sink({.folder = folder, .project = "a/b"}); }, {"project", "a/b"});
+  expect_error<ConfigError>([&] { wandb_sink({.folder = folder, .id = "../x"}); }, {"id", "../x"});
+  expect_error<ConfigError>([&] { wandb_sink({.folder = folder}, "[1]"); }, {"config", "JSON object"});
+  expect_error<ConfigError>([&] { wandb_sink({.folder = folder}, "{"); }, {"config", "JSON object"});
   const std::string file = dir.write("file", "x");
-  expect_error<ConfigError>([&] { WandbSink sink({.folder = file + "/logs"}); }, {"[WandbSink]", file});
+  expect_error<ConfigError>([&] { wandb_sink({.folder = file + "/logs"}); }, {"[WandbSink]", file});
 }
 
 TEST(WandbSink, SaysThatTheDiskIsFullAndEndsQuietly) {
   const TempDir dir;
-  WandbSink sink({.folder = dir.path().string()});
-  sink.write({.kind = "start"});
+  const auto sink = wandb_sink({.folder = dir.path().string()});
+  sink->write({.kind = "start"});
   const FullDisk disk(4096);
   const LogRecord record{.kind = "text", .line = std::string(5000, 'x')};
-  expect_error<Error>([&] { sink.write(record); }, {"[WandbSink]", "cannot write", ".wandb", "File too large"});
+  expect_error<Error>([&] { sink->write(record); }, {"[WandbSink]", "cannot write", ".wandb", "File too large"});
 }
 
 }  // namespace

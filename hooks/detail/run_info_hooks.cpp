@@ -1,23 +1,21 @@
-#include "hooks/detail/runtime_info_hook.h"
+#include "hooks/detail/run_info_hooks.h"
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <utility>
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
 #include <torch/headeronly/version.h>
 #include "base/device.h"
 #include "base/log.h"
 #include "core/task.h"
+#include "data/data_source.h"
 #include "distributed/communicator.h"
+#include "hooks/detail/shared.h"
 
 namespace duet {
 
 namespace {
-
-at::Device device_of(const Task& task) {
-  const NamedTensors parameters = task.named_parameters();
-  return parameters.empty() ? at::Device(at::kCPU) : parameters.front().second.device();
-}
 
 // "eager" is run by EagerTrainer.
 std::string trainer_of(std::string mode) {
@@ -25,8 +23,7 @@ std::string trainer_of(std::string mode) {
   return mode + "Trainer";
 }
 
-void publish_rates(TrainContext& context) {
-  publish_rate(context);
+void publish_highest_rate(TrainContext& context) {
   HyperParameters& numbers = context.hyper_parameters;
   if (numbers.group_count() < 2 || !numbers.has(0, "lr")) return;
   context.log.gauge("max_lr", [&numbers] {
@@ -77,10 +74,10 @@ void RuntimeInfoHook::publish_momentum(TrainContext& context) {
 
 void RuntimeInfoHook::before_train(TrainContext& context) {
   const at::Device device = device_of(context.task);
-  publish_rates(context);
+  publish_rate(context);
+  publish_highest_rate(context);
   publish_momentum(context);
   context.log.gauge("memory", [device] { return static_cast<double>(peak_bytes(device)) / 1048576; });
-
   if (context.is_main) context.log.text("runtime_info", run_line(context));
 }
 
@@ -96,6 +93,52 @@ void RuntimeInfoHook::load_state_dict(const StateDict& state) {
   Momentum loaded;
   if (state.has("initial_momentum")) loaded = {state.number("initial_momentum"), state.flag("momentum_moved")};
   *momentum_ = loaded;
+}
+
+IterTimerHook::IterTimerHook(std::function<double()> now) : now_(now ? std::move(now) : steady_seconds) {}
+
+double IterTimerHook::eta_seconds(const TrainContext& context) const {
+  const int64_t done = context.progress.step - start_step_;
+  const int64_t total = context.progress.run_length();
+  if (done <= 0 || total <= 0) return std::nan("");
+  const auto left = static_cast<double>(std::max<int64_t>(total - context.progress.step, 0));
+  return (now_() - train_start_) / static_cast<double>(done) * left;
+}
+
+void IterTimerHook::before_train(TrainContext& context) {
+  mark_ = train_start_ = now_();
+  start_step_ = context.progress.step;
+  // Removed before this hook or the context can go.
+  context.log.gauge("eta", [this, &context] { return eta_seconds(context); });
+}
+
+void IterTimerHook::after_train(TrainContext& context) { context.log.remove_gauge("eta"); }
+
+void IterTimerHook::before_train_epoch(TrainContext& /*context*/) { mark_ = now_(); }
+
+void IterTimerHook::before_train_iter(TrainContext& context) {
+  // A loop of the user's own calls neither of the points above.
+  if (!mark_) mark_ = now_() - context.step.data_seconds;
+}
+
+void IterTimerHook::after_train_iter(TrainContext& context) {
+  const double now = now_();
+  context.step.seconds = now - *mark_;
+  mark_ = now;
+}
+
+void IterTimerHook::before_val(TrainContext& /*context*/) { val_start_ = now_(); }
+
+void IterTimerHook::after_val(TrainContext& /*context*/) {
+  if (mark_) *mark_ += now_() - val_start_;
+}
+
+void DistSamplerSeedHook::before_train(TrainContext& context) {
+  if (!context.is_main || warned_ || context.data == nullptr || context.data->shuffles().value_or(true)) return;
+  warned_ = true;
+  log_warning(
+      "[DistSamplerSeedHook] the training data comes in the same order in every epoch, expected a new one each time; "
+      "set shuffle: true, or remove this hook (sampler_seed) if the order is meant to stay");
 }
 
 }  // namespace duet

@@ -1,8 +1,8 @@
-#include "hooks/prediction_writer_hook.h"
+#include "hooks/prediction_hooks.h"
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <regex>
 #include <system_error>
 #include <utility>
 #include <ATen/ops/cat.h>
@@ -11,18 +11,19 @@
 #include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "base/log.h"
-#include "hooks/detail/output_folder.h"
+#include "core/train_context.h"
+#include "distributed/communicator.h"
+#include "hooks/detail/sample_painter.h"
+#include "hooks/detail/shared.h"
 #include "io/file_io.h"
+#include "io/png.h"
 #include "io/safetensors.h"
 
 namespace duet {
 
 bool is_prediction_of_batch(const std::string& name) {
-  static const std::string kStart = "batch-", kEnd = ".safetensors";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() < kStart.size() + 6 + kEnd.size()) return false;
-  return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(kStart.size()),
-                     name.end() - static_cast<std::ptrdiff_t>(kEnd.size()),
-                     [](char c) { return c >= '0' && c <= '9'; });
+  static const std::regex kName("batch-[0-9]{6,}\\.safetensors");
+  return std::regex_match(name, kName);
 }
 
 namespace {
@@ -50,22 +51,10 @@ at::Tensor on_host(const at::Tensor& tensor) {
   return tensor.detach().to(tensor.options().device(at::kCPU), /*non_blocking=*/false, /*copy=*/true).contiguous();
 }
 
-const at::Tensor* find(const NamedTensors& tensors, const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& item) { return item.first == name; });
-  return found == tensors.end() ? nullptr : &found->second;
-}
-
-[[noreturn]] void no_such_output(const std::string& name, const NamedTensors& outputs, const char* option) {
-  std::string known;
-  for (const auto& entry : outputs) known += (known.empty() ? "" : ", ") + entry.first;
-  throw ConfigError("[PredictionWriterHook] found no output '" + name + "', expected one of " + known + "; correct " +
+const at::Tensor& output_of(const TrainContext& context, const std::string& name, const char* option) {
+  if (const at::Tensor* output = find(*context.evaluation.outputs, name)) return *output;
+  throw ConfigError(not_found("PredictionWriterHook", "output", name, *context.evaluation.outputs) + "; correct " +
                     option);
-}
-
-// JSON has no NaN and no infinities.
-nlohmann::ordered_json json_number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
 void write_text(const std::string& path, const std::string& text) {
@@ -140,9 +129,7 @@ NamedTensors PredictionWriterHook::selected(const TrainContext& context) const {
   NamedTensors tensors;
   if (options_.keys.empty()) tensors = *context.evaluation.outputs;
   for (const std::string& key : options_.keys) {
-    const at::Tensor* output = find(*context.evaluation.outputs, key);
-    if (output == nullptr) no_such_output(key, *context.evaluation.outputs, "keys");
-    tensors.emplace_back(key, *output);
+    tensors.emplace_back(key, output_of(context, key, "keys"));
   }
   if (options_.with_inputs) {
     for (const auto& [name, tensor] : context.evaluation.batch->items()) tensors.emplace_back("input." + name, tensor);
@@ -173,14 +160,13 @@ void PredictionWriterHook::keep(const NamedTensors& tensors) {
 }
 
 void PredictionWriterHook::add_classes(const TrainContext& context) {
-  const at::Tensor* scores = find(*context.evaluation.outputs, options_.class_key);
-  if (scores == nullptr) no_such_output(options_.class_key, *context.evaluation.outputs, "class_key");
-  if (scores->dim() != 2 || scores->size(1) == 0) {
+  const at::Tensor scores = output_of(context, options_.class_key, "class_key").detach();
+  if (scores.dim() != 2 || scores.size(1) == 0) {
     throw DataError(
-        c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores->sizes(),
+        c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores.sizes(),
                  ", expected [samples, classes] for jsonl; set format to safetensors, or another class_key"));
   }
-  const auto [largest, index] = at::max(scores->detach(), 1);
+  const auto [largest, index] = at::max(scores, 1);
   const at::Tensor values = largest.to(at::kCPU, at::kDouble);
   const at::Tensor classes = index.to(at::kCPU);
   for (int64_t i = 0; i < classes.numel(); ++i) {
@@ -200,6 +186,77 @@ void PredictionWriterHook::write_whole() {
   }
   write_safetensors(folder_ + "/predictions.safetensors", whole);
   kept_.clear();
+}
+
+const OptionFields& VisualizationHookOptions::fields() {
+  using O = VisualizationHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("VisualizationHook", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.paint.*member; }; };
+    using P = SamplePainterOptions;
+    add("draw", &O::draw, "without it nothing happens");
+    add("interval", &O::interval, "batches of a pass from one that is drawn to the next").in(at_least(1));
+    add("max_samples", &O::max_samples, "samples of such a batch; 0: all")
+        .in(at_least(0))
+        .expects("0 (all) or a number of samples");
+    add("show", &O::show, "windows: refused");
+    add("alpha", of(&P::alpha), "weight of the colours over the image").in(between(0, 1));
+    add("palette", of(&P::palette), "\"#rrggbb\" of class 0, 1, ...");
+    add("ignore_index", of(&P::ignore_index), "class that is painted white");
+    add("zoom", of(&P::zoom), "pixels for one of the image; 0: by its size")
+        .in(between(0, 64))
+        .expects("0 (chosen by size) to 64");
+    add("image", of(&P::image), "tensor of the batch");
+    add("target", of(&P::target), "tensor of the batch");
+    add("prediction", of(&P::prediction), "tensor of the outputs");
+    add.rule([](const O& o) {
+      require<ConfigError>(
+          !o.show,
+          "[VisualizationHook] show is true, but pictures go to files and logs; set draw: true and look at "
+          "<work_dir>/vis_data");
+      for (const std::string& colour : o.paint.palette) {
+        if (is_colour(colour)) continue;
+        throw ConfigError("[VisualizationHook] palette holds '" + colour + "', expected colours like \"#ff8000\"");
+      }
+    });
+  });
+  return kFields;
+}
+
+VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options_(std::move(options)) {
+  options_.validate();
+  if (!options_.painter) options_.painter = sample_painter(options_.paint);
+}
+
+void VisualizationHook::after_iter(TrainContext& context, const std::string& mode) {
+  const bool listened = context.log.wants_images();
+  if (!options_.draw || !context.is_main || (context.work_dir.empty() && !listened)) return;
+  if (context.evaluation.batch_index == 0) samples_ = 0;
+  // All ranks are at a batch of their own now, and those before were of one size.
+  const int64_t ranks = context.communicator->world_size();
+  const int64_t first = ranks * std::exchange(samples_, samples_ + context.evaluation.batch->size());
+  const int64_t batches = ranks * context.evaluation.batch_index;  // before these
+  if ((batches + ranks) / options_.interval == batches / options_.interval) return;
+  int64_t count = context.evaluation.batch->size();
+  if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
+  for (int64_t i = 0; i < count; ++i) {
+    const at::Tensor picture = options_.painter(*context.evaluation.batch, *context.evaluation.outputs, i);
+    const std::string name = c10::str(mode, "_", first + i);
+    if (!context.work_dir.empty() && !failed_) write_file(context, name, picture);
+    if (listened) context.log.image(name, picture);
+  }
+}
+
+// A picture is not worth a run: a failure is told once.
+void VisualizationHook::write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture) {
+  const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
+  try {
+    std::filesystem::create_directories(folder);
+    write_png((folder / c10::str(name, "_", context.progress.step, ".png")).string(), picture);
+  } catch (const std::exception& error) {
+    failed_ = true;
+    log_error(c10::str("[VisualizationHook] cannot write pictures to '", folder.string(), "' (", error.what(),
+                       "); no more are written"));
+  }
 }
 
 }  // namespace duet

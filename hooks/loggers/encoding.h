@@ -4,11 +4,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include "io/file_io.h"
 
 namespace duet {
 
+// CRC-32C (Castagnoli), as iSCSI and TensorBoard's files use it.
+uint32_t crc32c(std::string_view bytes);
+
 // `text` with what is not UTF-8 replaced: protobuf readers refuse strings that are not.
 std::string valid_utf8(const std::string& text);
+
+// The low `bytes` bytes of `value`, lowest first.
+std::string little_endian(uint64_t value, int bytes);
 
 // One protobuf message, encoded by hand: LibTorch ships protobuf headers of its own that shadow any other's.
 class ProtobufWriter {
@@ -21,12 +28,12 @@ class ProtobufWriter {
   }
   ProtobufWriter& float32(int field, float value) {
     key(field, kFixed32);
-    fixed(std::bit_cast<uint32_t>(value), 4);
+    data_ += little_endian(std::bit_cast<uint32_t>(value), 4);
     return *this;
   }
   ProtobufWriter& float64(int field, double value) {
     key(field, kFixed64);
-    fixed(std::bit_cast<uint64_t>(value), 8);
+    data_ += little_endian(std::bit_cast<uint64_t>(value), 8);
     return *this;
   }
   ProtobufWriter& bytes(int field, std::string_view value) {
@@ -48,11 +55,28 @@ class ProtobufWriter {
     for (; value >= 0x80; value >>= 7) data_.push_back(static_cast<char>(value | 0x80));
     data_.push_back(static_cast<char>(value));
   }
-  void fixed(uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; ++i) data_.push_back(static_cast<char>(value >> (8 * i)));
-  }
 
   std::string data_;
+};
+
+// Of this machine; empty: unknown.
+std::string host_name();
+
+// The folder of the sink `who`, made if it is missing; ConfigError if that fails.
+void create_log_folder(const std::string& who, const std::string& folder);
+
+// A new file of the sink `who`. What write() took is in the file when it returns; Error if it cannot be.
+class LogFile {
+ public:
+  LogFile(std::string who, const std::string& path);
+
+  void write(const std::string& bytes);
+  uint64_t size() const { return size_; }
+
+ private:
+  std::string who_;
+  file_io::FileWriter file_;
+  uint64_t size_ = 0;
 };
 
 }  // namespace duet

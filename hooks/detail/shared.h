@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <ATen/core/Tensor.h>
+#include <nlohmann/json_fwd.hpp>
+#include "core/train_context.h"
+
+// What several hooks share. Private to hooks/.
+namespace duet {
+
+// "[who] found no <what> '<name>', expected one of a, b"; `known` holds pairs, names first.
+template <class Pairs>
+std::string not_found(const char* who, const char* what, const std::string& name, const Pairs& known) {
+  std::string names;
+  for (const auto& entry : known) names += (names.empty() ? "" : ", ") + entry.first;
+  return std::string("[") + who + "] found no " + what + " '" + name + "', expected one of " + names;
+}
+
+// The folder that the hook class `who` writes to, made if it is missing: `wanted`, or <work_dir>/<name> if that is
+// empty. Throws ConfigError if there is no work_dir then, or the folder cannot be made.
+std::string output_folder(const char* who, const std::string& wanted, const TrainContext& context, const char* name);
+
+// What tells apart what every rank writes: "rank-1"; empty where there is one process.
+std::string rank_name(const TrainContext& context);
+
+// Null if there is none of that name.
+const at::Tensor* find(const NamedTensors& tensors, const std::string& name);
+
+// Seconds of the steady clock.
+double steady_seconds();
+
+// Of the parameters; the CPU if there are none.
+at::Device device_of(const Task& task);
+
+// A number, or "nan", "inf", "-inf": JSON has none of these.
+nlohmann::ordered_json json_number(double value);
+// On one line; what is not UTF-8 is replaced.
+std::string json_text(const nlohmann::ordered_json& value);
+
+}  // namespace duet
