@@ -54,9 +54,7 @@
 #include "optim/optimizers/optimizer.h"          // Optimizer: gradients into weights, state on the device
 #include "optim/optimizers/optimizer_kind.h"     // OptimizerKind: an optimizer of your own
 #include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS
-#include "optim/schedules/plateau.h"             // PlateauWatch: has a metric stopped improving?
-#include "optim/schedules/schedule.h"            // ScheduleOptions: hyper-parameters as closed forms of the step
-#include "optim/schedules/schedule_curve.h"      // ScheduleCurve: schedules laid over a run
+#include "optim/schedules/schedule.h"            // Linear, Cosine, ...: hyper-parameters as closed forms of the step
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
@@ -93,7 +91,6 @@
 #include "hooks/log_sink.h"                // LogSink, LogRecord: a place of your own that logs go to
 #include "hooks/logger_hook.h"             // 60: lines on the terminal, in JSONL, TensorBoard, W&B
 #include "hooks/nan_guard_hook.h"          // 40: finds out about NaN, never saves one
-#include "hooks/param_scheduler_hook.h"    // 70: schedules
 #include "hooks/prediction_writer_hook.h"  // 50: predictions as safetensors and JSONL
 #include "hooks/profiler_hook.h"           // 90: Chrome traces, NVTX ranges
 #include "hooks/stop_signal_hook.h"        // 10: SIGINT, SIGTERM, SIGUSR1 end a run well

@@ -11,9 +11,11 @@
 #include "core/detail/group_checkpoint.h"
 #include "core/detail/hook_observer.h"
 #include "core/detail/micro_batch_reader.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "core/detail/rank_state.h"
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
+#include "core/detail/same_settings.h"
 #include "core/detail/time_limit.h"
 #include "core/train_step.h"
 
@@ -45,6 +47,8 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
   // With one seed all ranks would draw the same dropout masks.
   if (!ranks_->is_main()) seed_all(rank_seed(default_seed(), step_->communicator().rank()));
   step_->task().train(true);
+  if (!ranks_->is_alone()) check_same_schedules(step_->communicator(), options.schedules);
+  if (!options.schedules.empty()) add_hook(std::make_unique<ParamSchedulerHook>(options.schedules));
 }
 
 BaseTrainer::~BaseTrainer() = default;

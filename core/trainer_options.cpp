@@ -6,6 +6,7 @@ namespace duet {
 
 void TrainerOptions::validate() const {
   step().validate();
+  for (const Schedule& schedule : schedules) check_schedule(schedule);
   check_options(loop);
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <vector>
+#include "../optim/schedules/schedule.h"
 #include "loop_options.h"
 #include "train_step.h"
 
@@ -9,6 +11,7 @@ namespace duet {
 // What either trainer is built from.
 struct TrainerOptions {
   OptimizerOptions optimizer{};                  // AdamW{.lr = 3e-4}, SGD{...}, ...
+  std::vector<Schedule> schedules{};             // Linear{.end = 100}, Cosine{.begin = 100}, ...; none: lr stays
   std::optional<ClipGrad> clip_grad{};           // ClipNorm or ClipValue; none: no clipping
   std::optional<at::ScalarType> amp{};           // at::kBFloat16, at::kHalf: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling

@@ -5,11 +5,11 @@
 #include "base/detail/nearest.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "core/trainer.h"
 #include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/detail/iter_timer_hook.h"
 #include "hooks/detail/runtime_info_hook.h"
-#include "hooks/param_scheduler_hook.h"
 
 namespace duet {
 
@@ -35,7 +35,7 @@ const std::vector<BuiltIn>& built_in() {
       {"visualization", [](const Options& o) { return as_hook(std::make_unique<VisualizationHook>(o.visualization)); }},
       {"logger", [](const Options& o) { return as_hook(std::make_unique<LoggerHook>(o.logger)); }},
       {"param_scheduler",
-       [](const Options& o) { return as_hook(std::make_unique<ParamSchedulerHook>(o.param_scheduler)); }},
+       [](const Options&) { return as_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>())); }},
       {"checkpoint", make_checkpoint_hook},
   };
   return kHooks;
@@ -90,6 +90,8 @@ void register_default_hooks(BaseTrainer& trainer, const DefaultHooksOptions& opt
   for (const BuiltIn& hook : built_in()) {
     std::optional<HookOverrides::Entry> other = take(hook.key);
     if (!other) {
+      // The trainer has one already if it has schedules.
+      if (hook.key == "param_scheduler" && trainer.hooks().find(hook.key) != nullptr) continue;
       register_default_hook(trainer, hook.key, hook.make(options));
     } else if (other->hook != nullptr) {
       register_default_hook(trainer, hook.key, std::move(other->hook), other->priority);

@@ -1,10 +1,10 @@
 #include "base/log.h"
 #include "cli/config/hook_config.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/dist_sampler_seed_hook.h"
 #include "hooks/detail/iter_timer_hook.h"
 #include "hooks/detail/runtime_info_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "hooks/visualization_hook.h"
 
 namespace duet {

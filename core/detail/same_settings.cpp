@@ -81,6 +81,15 @@ uint64_t hash_of(uint64_t hash, const std::string& text) {
   return hash;
 }
 
+void check_same(Communicator& ranks, const std::string& settings) {
+  check_same_on_all_ranks<ConfigError>(ranks, settings, [](const RankDifference& found) {
+    return c10::str("[Distributed] rank ", found.rank, " trains with other settings than rank 0 (", found.there,
+                    "; on rank 0 ", found.on_first,
+                    "), expected the same everywhere; give all ranks the same options, ",
+                    "let hooks set numbers on all of them, and step trainers in the same order");
+  });
+}
+
 // Rank 0 counts for all: others may be in more groups than it is.
 int64_t next_trainer(Communicator& ranks) {
   static std::atomic<int64_t> made{0};
@@ -88,6 +97,15 @@ int64_t next_trainer(Communicator& ranks) {
 }
 
 }  // namespace
+
+void check_same_schedules(Communicator& ranks, const std::vector<Schedule>& schedules) {
+  std::string text;
+  for (const Schedule& schedule : schedules) {
+    text += c10::str("schedule: ", type_of(schedule), "\n");
+    text += std::visit([](const auto& options) { return lines_of(options); }, schedule);
+  }
+  check_same(ranks, text);
+}
 
 SameSettings::SameSettings(std::shared_ptr<Communicator> ranks, const TrainStepOptions& options,
                            const ParamGroups& groups, const HyperParameters& numbers)
@@ -131,12 +149,7 @@ void SameSettings::prepare(const HyperParameters& numbers) {
 void SameSettings::agree(const std::string& options, const HyperParameters& numbers) {
   std::string own = c10::str("trainer number: ", trainer_, "\n", options, text_of(numbers));
   for (const auto& [name, values] : curves_) own += c10::str(name, " follows a curve: yes\n", values);
-  check_same_on_all_ranks<ConfigError>(*ranks_, own, [](const RankDifference& found) {
-    return c10::str("[Distributed] rank ", found.rank, " trains with other settings than rank 0 (", found.there,
-                    "; on rank 0 ", found.on_first,
-                    "), expected the same everywhere; give all ranks the same options, ",
-                    "let hooks set numbers on all of them, and step trainers in the same order");
-  });
+  check_same(*ranks_, own);
   hash_ = hash_with(0, static_cast<uint64_t>(trainer_));
 }
 

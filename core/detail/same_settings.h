@@ -5,13 +5,18 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 #include "distributed/communicator.h"
 #include "optim/groups/param_group.h"
 #include "optim/hyper_parameters.h"
+#include "optim/schedules/schedule.h"
 
 namespace duet {
 
 struct TrainStepOptions;
+
+// Throws ConfigError on all ranks if their schedules differ.
+void check_same_schedules(Communicator& ranks, const std::vector<Schedule>& schedules);
 
 // That the ranks' steps are those of the same trainer with the same options and numbers. With others the ranks' models
 // would drift apart silently, and buckets of other sizes would end the processes within Gloo.

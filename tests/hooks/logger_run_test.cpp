@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/iter_timer_hook.h"
 #include "hooks/detail/runtime_info_hook.h"
 #include "hooks/logger_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
@@ -44,7 +44,7 @@ class LoggerRun : public ::testing::TestWithParam<const char*> {
     return made;
   }
   void add_schedule(BaseTrainer& to) {
-    to.add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Polynomial", .end = 100}}));
+    to.add_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>{Polynomial{.end = 100}}));
   }
   std::vector<Json> train_lines() { return kind_of(lines_of(folder / "run/log.jsonl"), "train"); }
 };

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "hooks/detail/iter_timer_hook.h"
 #include "hooks/ema_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "hooks/stop_signal_hook.h"
 #include "metrics/accuracy.h"
 #include "tests/support/loop_runs.h"

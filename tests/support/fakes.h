@@ -136,8 +136,8 @@ struct FakeRun {
 // Steps op by op on a FakeTask; the loss that it reports is the index of the step.
 class FakeTrainer : public BaseTrainer {
  public:
-  explicit FakeTrainer(LoopOptions loop)
-      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop)),
+  explicit FakeTrainer(LoopOptions loop, std::vector<Schedule> schedules = {})
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(std::move(loop), std::move(schedules)),
                     [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
@@ -157,8 +157,9 @@ class FakeTrainer : public BaseTrainer {
     int64_t steps_ = 0;
   };
 
-  static TrainerOptions sgd(LoopOptions loop) {
+  static TrainerOptions sgd(LoopOptions loop, std::vector<Schedule> schedules) {
     TrainerOptions options;
+    options.schedules = std::move(schedules);
     options.optimizer = SGD{.lr = 0.1};
     options.loop = std::move(loop);
     options.device = "cpu";
