@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 #include "../base/batch.h"
-#include "../optim/groups/model_info.h"
+#include "../optim/groups/param_group.h"
 
 namespace duet {
 

@@ -11,7 +11,7 @@
 #include "cli/commands/explain_hooks.h"
 #include "cli/report.h"
 #include "hooks/stop_signal_hook.h"
-#include "optim/groups/paramwise.h"
+#include "optim/groups/param_group.h"
 #include "optim/optimizers/optimizer_options.h"
 #include "optim/schedules/detail/schedule_rules.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <torch/csrc/jit/api/module.h>
-#include "optim/groups/model_info.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 

@@ -2,7 +2,6 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_sign.h>
 #include <ATen/ops/rsub.h>
-#include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 

@@ -7,7 +7,6 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/stack.h>
-#include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 

@@ -9,7 +9,6 @@
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/where.h>
-#include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 

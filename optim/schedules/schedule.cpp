@@ -21,10 +21,10 @@ void check(bool valid, const char* field, const Value& found, const std::string&
 // No run has more steps; products of two of these stay within int64.
 const Range kLengths{.high = 2147483648.0};
 
-// The fields that all have, then those that `describe(add)` adds.
-template <class T, class Describe>
-OptionFields fields_with(Describe describe) {
-  return OptionFields::of<T>("Schedule", [describe](const FieldAdder<T>& add) {
+// The fields that all have, then those that `add_fields(add)` adds.
+template <class T, class AddFields>
+const OptionFields& described_schedule(AddFields add_fields) {
+  return described<T>("Schedule", [add_fields](const FieldAdder<T>& add) {
     add("param_name", &T::param_name, "the number that it drives").read_by_hand("text", "lr");
     add("begin", &T::begin, "first step that it governs").in(at_least(0));
     add("end", &T::end, "one past its last step; -1: the end of the run").in(at_least(-1));
@@ -36,7 +36,7 @@ OptionFields fields_with(Describe describe) {
       check(o.end == -1 || o.end > o.begin, "end", o.end,
             c10::str(o.by_epoch ? "an epoch" : "a step", " after begin, or -1 for the end of the run"));
     });
-    describe(add);
+    add_fields(add);
   });
 }
 
@@ -80,71 +80,63 @@ void check_lengths(const WSD& o) {
 }  // namespace
 
 const OptionFields& Constant::fields() {
-  static const OptionFields kFields =
-      fields_with<Constant>([](const auto& add) { add("factor", &Constant::factor, "of the value").in(at_least(0)); });
-  return kFields;
+  return described_schedule<Constant>(
+      [](const auto& add) { add("factor", &Constant::factor, "of the value").in(at_least(0)); });
 }
 
 const OptionFields& Linear::fields() {
-  static const OptionFields kFields = fields_with<Linear>([](const auto& add) {
+  return described_schedule<Linear>([](const auto& add) {
     add("start_factor", &Linear::start_factor, "factor at begin").in(at_least(0));
     add("end_factor", &Linear::end_factor, "factor at the last step").in(at_least(0));
   });
-  return kFields;
 }
 
 const OptionFields& Polynomial::fields() {
-  static const OptionFields kFields = fields_with<Polynomial>([](const auto& add) {
+  return described_schedule<Polynomial>([](const auto& add) {
     add("power", &Polynomial::power, "exponent of what is left").in(above(0));
     add_floor(add);
   });
-  return kFields;
 }
 
 const OptionFields& Step::fields() {
-  static const OptionFields kFields = fields_with<Step>([](const auto& add) {
+  return described_schedule<Step>([](const auto& add) {
     add("step_size", &Step::step_size, "steps between decays").in(at_least(1)).expects("at least 1 step").needed();
     add_gamma(add);
   });
-  return kFields;
 }
 
 const OptionFields& MultiStep::fields() {
-  static const OptionFields kFields = fields_with<MultiStep>([](const auto& add) {
+  return described_schedule<MultiStep>([](const auto& add) {
     add("milestones", &MultiStep::milestones, "steps after begin at which it decays, ascending").in(kLengths).needed();
     add_gamma(add);
     add.rule(check_milestones);
   });
-  return kFields;
 }
 
 const OptionFields& Exponential::fields() {
-  static const OptionFields kFields = fields_with<Exponential>([](const auto& add) { add_gamma(add).needed(); });
-  return kFields;
+  return described_schedule<Exponential>([](const auto& add) { add_gamma(add).needed(); });
 }
 
 const OptionFields& Cosine::fields() {
-  static const OptionFields kFields = fields_with<Cosine>([](const auto& add) {
+  return described_schedule<Cosine>([](const auto& add) {
     add("T_max", &Cosine::T_max, "half a period; 0: the whole interval").in(at_least(0));
     add_floor(add);
   });
-  return kFields;
 }
 
 const OptionFields& CosineRestart::fields() {
   using O = CosineRestart;
-  static const OptionFields kFields = fields_with<O>([](const auto& add) {
+  return described_schedule<O>([](const auto& add) {
     add("periods", &O::periods, "lengths of the periods in steps").in(kLengths).needed();
     add("restart_weights", &O::restart_weights, "of the value at each period's start; empty: 1").in(above(0));
     add_floor(add);
     add.rule(check_periods);
   });
-  return kFields;
 }
 
 const OptionFields& OneCycle::fields() {
   using O = OneCycle;
-  static const OptionFields kFields = fields_with<O>([](const auto& add) {
+  return described_schedule<O>([](const auto& add) {
     add("eta_max", &O::eta_max, "peak; 0: the initial value").in(at_least(0)).also_keyed("max_lr");
     add("total_steps", &O::total_steps, "length of the cycle; 0: the whole interval").in(at_least(0));
     add("pct_start", &O::pct_start, "share of the cycle that rises").in(between(0, 1));
@@ -156,11 +148,10 @@ const OptionFields& OneCycle::fields() {
     add("base_momentum", &O::base_momentum, "lowest momentum").in(up_to_below(0, 1));
     add("max_momentum", &O::max_momentum, "highest momentum").in(up_to_below(0, 1));
   });
-  return kFields;
 }
 
 const OptionFields& WSD::fields() {
-  static const OptionFields kFields = fields_with<WSD>([](const auto& add) {
+  return described_schedule<WSD>([](const auto& add) {
     add("warmup_steps", &WSD::warmup_steps, "steps that it rises").in(at_least(0));
     add("warmup_ratio", &WSD::warmup_ratio, "likewise as a share of the interval").in(between(0, 1));
     add("decay_steps", &WSD::decay_steps, "steps that it falls").in(at_least(0));
@@ -169,12 +160,11 @@ const OptionFields& WSD::fields() {
     add.rule(check_lengths);
     add_floor(add);
   });
-  return kFields;
 }
 
 const OptionFields& ReduceOnPlateau::fields() {
   using O = ReduceOnPlateau;
-  static const OptionFields kFields = fields_with<O>([](const auto& add) {
+  return described_schedule<O>([](const auto& add) {
     add("monitor", &O::monitor, "the metric that is watched").called("the name of a metric");
     add("rule", &O::rule, "what is better").one_of({"less", "greater"});
     add("factor", &O::factor, "of one reduction").in(inside(0, 1));
@@ -186,12 +176,10 @@ const OptionFields& ReduceOnPlateau::fields() {
     add("eps", &O::eps, "smaller reductions are left out").in(at_least(0));
     add.rule([](const O& o) { check(!o.monitor.empty(), "monitor", "''", "the name of a metric, such as loss"); });
   });
-  return kFields;
 }
 
 const OptionFields& CustomSchedule::fields() {
-  static const OptionFields kFields = fields_with<CustomSchedule>([](const auto& /*add*/) {});
-  return kFields;
+  return described_schedule<CustomSchedule>([](const auto& /*add*/) {});
 }
 
 namespace {

@@ -4,7 +4,6 @@
 #include <ATen/ops/rsub.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/schedules/detail/schedule_rules.h"
 #include "tests/support/expect_error.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <deque>
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 

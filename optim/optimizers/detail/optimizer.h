@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "../../base/batch.h"
-#include "../../base/state_dict.h"
-#include "../groups/param_group.h"
-#include "../hyper_parameters.h"
-#include "optimizer_options.h"
+#include "base/batch.h"
+#include "base/state_dict.h"
+#include "optim/groups/param_group.h"
+#include "optim/hyper_parameters.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 
