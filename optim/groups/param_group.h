@@ -80,11 +80,9 @@ struct CustomKey {
 // The paramwise_cfg of mmengine's DefaultOptimWrapperConstructor, with its names and its rules:
 //
 // 1. The longest of custom_keys (of equally long ones the first in the alphabet) that is a part of
-// "<layer>.<parameter>"
-//    decides; no other rule then applies. A parameter of the whole model itself is called ".<parameter>".
+//    "<layer>.<parameter>" decides; no other rule then applies. A parameter of the whole model is ".<parameter>".
 // 2. Otherwise the learning rate: a bias that belongs to no norm has bias_lr_mult; the offset convolution
-// ("conv_offset")
-//    of a deformable one has dcn_offset_lr_mult.
+//    ("conv_offset") of a deformable one has dcn_offset_lr_mult.
 // 3. And the weight decay, by the first of these that is set and fits: norm_decay_mult (weight and bias of a norm),
 //    bias_decay_mult, dwconv_decay_mult (a depthwise 2-d convolution), flat_decay_mult (any 1-d parameter).
 //    bias_decay_mult and flat_decay_mult leave the layers inside a deformable convolution alone.
@@ -113,7 +111,7 @@ ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& opt
 // 1-d parameters, for biases, pos_embed and cls_token.
 //
 // Depths come from `depth` if it is given, else from Task::layer_depth, else from the class of the module called
-// "backbone", or of the whole model: ConvNeXt, BEiT, MAE, VisionTransformer (see layer_depth.h).
+// "backbone", or of the whole model: ConvNeXt, BEiT, MAE, VisionTransformer.
 struct LayerDecayOptions {
   int64_t num_layers = 0;                 // layers of the backbone; needed for depths that come from its class
   double decay_rate = 0;                  // in (0, 1]
