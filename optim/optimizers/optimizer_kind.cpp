@@ -9,7 +9,6 @@
 #include <ATen/ops/rsub.h>
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
-#include "optim/optimizers/detail/lbfgs.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
@@ -59,7 +58,7 @@ at::Tensor Optimizer::step_with(const std::function<at::Tensor()>& closure) {
 std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const ParamGroups& groups,
                                              bool may_skip) {
   options.validate();
-  if (const LBFGS* lbfgs = options.get_if<LBFGS>()) return std::make_unique<Lbfgs>(*lbfgs, groups);
+  if (const LBFGS* lbfgs = options.get_if<LBFGS>()) return make_lbfgs(*lbfgs, groups);
   return std::make_unique<GroupedOptimizer>(*find_optimizer_kind(options), options, groups, may_skip);
 }
 

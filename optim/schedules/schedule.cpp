@@ -200,10 +200,6 @@ const std::vector<std::pair<std::string, Schedule>>& built_in() {
   return kAll;
 }
 
-bool is_built_in(const std::string& type) {
-  return std::any_of(built_in().begin(), built_in().end(), [&](const auto& entry) { return entry.first == type; });
-}
-
 }  // namespace
 
 const std::string& type_of(const Schedule& schedule) {
@@ -229,8 +225,8 @@ void check_schedule(const Schedule& schedule) {
     const std::string found = "'" + custom->type + "'";
     check(custom->formula != nullptr, "type", found, "one of " + c10::Join(", ", schedule_types()));
     // A name that means two things would be read as the other one in a log.
-    check(!custom->type.empty() && !is_built_in(custom->type), "type", found,
-          "a name of its own beside a formula of its own");
+    const bool is_new = std::holds_alternative<CustomSchedule>(make_schedule(custom->type));
+    check(!custom->type.empty() && is_new, "type", found, "a name of its own beside a formula of its own");
   }
   std::visit([](const auto& options) { check_options(options); }, schedule);
 }

@@ -44,4 +44,7 @@ class Optimizer : public HyperParameters, public Stateful {
   virtual NamedTensors mutable_state() const = 0;
 };
 
+// Throws ConfigError for more than one group, or parameters of more than one dtype or device.
+std::unique_ptr<Optimizer> make_lbfgs(const LBFGS& options, const ParamGroups& groups);
+
 }  // namespace duet
