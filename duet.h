@@ -30,22 +30,12 @@
 #include "distributed/init_distributed.h"     // init_distributed(): torchrun, SLURM, MPI, or one process
 
 // optim: gradients into weights
-#include "optim/amp/autocast.h"                  // AutocastGuard
-#include "optim/amp/grad_scaler.h"               // LossScaleOptions, GradScaler: float16 training without a host read
-#include "optim/gradient_check.h"                // ClipNorm, ClipValue
-#include "optim/groups/layer_decay.h"            // groups whose learning rate falls with the distance from the output
-#include "optim/groups/model_info.h"             // the layers of a model, as rules for parameter groups see them
-#include "optim/groups/param_group.h"            // ParamGroup: parameters with hyper-parameters of their own
-#include "optim/groups/paramwise.h"              // groups by paramwise_cfg
+#include "optim/amp.h"                           // AutocastGuard; LossScaleOptions: float16 training
+#include "optim/groups/param_group.h"            // ParamGroup: parameters with numbers of their own; rules for groups
 #include "optim/hyper_parameters.h"              // HyperParameters: lr and its like, and their schedules
-#include "optim/optimizers/kernel_call.h"        // KernelCall: what an optimizer of your own steps
-#include "optim/optimizers/kernel_math.h"        // what steps over tensors have in common
-#include "optim/optimizers/optimizer.h"          // Optimizer: gradients into weights, state on the device
 #include "optim/optimizers/optimizer_kind.h"     // OptimizerKind: an optimizer of your own
-#include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS
-#include "optim/schedules/plateau.h"             // PlateauWatch: has a metric stopped improving?
-#include "optim/schedules/schedule.h"            // ScheduleOptions: hyper-parameters as closed forms of the step
-#include "optim/schedules/schedule_curve.h"      // ScheduleCurve: schedules laid over a run
+#include "optim/optimizers/optimizer_options.h"  // SGD, Adam, AdamW, ... LBFGS; ClipNorm, ClipValue
+#include "optim/schedules/schedule.h"            // Linear, Cosine, ...: numbers as closed forms of the step
 #include "optim/weight_average.h"                // WeightAverage: mmengine's three averages, inside the step
 
 // core: the run
@@ -70,7 +60,6 @@
 #include "hooks/ema_hook.h"              // 50: an average of the weights
 #include "hooks/logger_hook.h"           // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
 #include "hooks/nan_guard_hook.h"        // 40: finds out about NaN, never saves one
-#include "hooks/param_scheduler_hook.h"  // 70: schedules
 #include "hooks/prediction_hooks.h"      // 50: predictions as safetensors and JSONL, and pictures of them
 #include "hooks/profiler_hook.h"         // 90: Chrome traces, NVTX ranges
 #include "hooks/small_hooks.h"           // EmptyCacheHook, SyncBuffersHook (50); StopSignalHook (10)

@@ -233,6 +233,14 @@ class FieldAdder {
   std::vector<std::function<void(const void*)>>& rules_;
 };
 
+// What the fields() of a struct returns: its description, made at the first call. `add_fields(add)` adds the fields;
+// each lambda is a type of its own, so each gets its own description.
+template <class Options, class AddFields>
+const OptionFields& described(const char* name, AddFields add_fields) {
+  static const OptionFields kFields = OptionFields::of<Options>(name, std::move(add_fields));
+  return kFields;
+}
+
 template <class Options>
 concept Described = requires { Options::fields(); };
 

@@ -99,6 +99,7 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   options.device = "cpu";
   options.loop = {.max_steps = kWarmUp + steps};
   options.work_dir = work_dir;
+  if (hooks) options.schedules = {Cosine{}};
   std::unique_ptr<BaseTrainer> trainer;
   if (mode == "graph") {
     trainer = std::make_unique<GraphTrainer>(model.task(), options);
@@ -109,7 +110,6 @@ double measure(const Model& model, const std::string& mode, int64_t steps, bool 
   trainer->add_hook(std::make_unique<StopWatch>(kWarmUp, seconds));
   if (hooks) {
     DefaultHooksOptions defaults;
-    defaults.param_scheduler = {{.type = "Cosine"}};
     defaults.checkpoint.interval = 0;  // the cost of a save is that of the disk
     defaults.checkpoint.save_last = false;
     register_default_hooks(*trainer, defaults);

@@ -13,7 +13,7 @@
 #include "distributed/communicator.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
-#include "optim/schedules/schedule_curve.h"
+#include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
 
@@ -76,7 +76,7 @@ int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch) {
 }
 
 // Checked against each other here, where the place in the config is known.
-std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run) {
+std::vector<Schedule> schedules_of(const RunConfig& config, const Run& run) {
   const auto schedules = resolve_schedules(config.schedules, run.steps_per_epoch);
   config.root.child("param_scheduler").located([&] {
     validate_schedules(schedules, {planned_steps(config.trainer.loop, run.steps_per_epoch), run.steps_per_epoch});

@@ -41,7 +41,7 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
 int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch);
 
 // Throws ConfigError if they do not fit together or into the run.
-std::vector<ScheduleOptions> schedules_of(const RunConfig& config, const Run& run);
+std::vector<Schedule> schedules_of(const RunConfig& config, const Run& run);
 
 // The limits of the config on batches, as counts of those that the loaders have.
 LoopOptions limited_loop(const RunConfig& config, const Run& run);

@@ -11,6 +11,7 @@
 #include "cli/registry.h"
 #include "core/hook.h"
 #include "hooks/default_hooks.h"
+#include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
 
@@ -36,9 +37,7 @@ const std::string& priority_text() {
 }
 
 Keys keys_of_schedule(const std::string& type) {
-  ScheduleOptions options;
-  options.type = type;
-  Keys keys = keys_of(ScheduleOptions::fields(type), &options);
+  Keys keys = std::visit([](const auto& options) { return keys_of("", options); }, make_schedule(type));
   add(keys, keys_of_any(options_of_schedule(type)));
   return keys;
 }

@@ -26,12 +26,12 @@ struct ModelContext {
 
 // What a hook may ask for while it is built.
 struct HookContext {
-  const HookList& hooks;                     // those of the run so far
-  int64_t planned_steps = 0;                 // of the whole run; 0: unknown
-  int64_t steps_per_epoch = 0;               // 0: unknown
-  std::vector<ScheduleOptions> schedules{};  // param_scheduler, in steps where it is to be converted
-  std::vector<std::string> metrics{};        // what a validation reports, in order; empty: there will be none
-  bool validates = false;                    // there is data.val
+  const HookList& hooks;               // those of the run so far
+  int64_t planned_steps = 0;           // of the whole run; 0: unknown
+  int64_t steps_per_epoch = 0;         // 0: unknown
+  std::vector<Schedule> schedules{};   // param_scheduler, in steps where it is to be converted
+  std::vector<std::string> metrics{};  // what a validation reports, in order; empty: there will be none
+  bool validates = false;              // there is data.val
   std::string work_dir{};
   bool scratch = false;    // work_dir is thrown away after the run: write nothing outside of it
   bool evaluates = false;  // nothing is trained: a checkpoint is tested, or predicts

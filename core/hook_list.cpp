@@ -120,8 +120,10 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
                       "', expected a text without dots; rename it (dots part the names of a checkpoint)");
   }
   if (find(name) != nullptr) {
-    throw ConfigError("[HookList] found a second hook '" + name +
-                      "', expected unique names; let name() of one of them differ");
+    const bool schedules = name == "param_scheduler";
+    throw ConfigError("[HookList] found a second hook '" + name + "', expected unique names; " +
+                      (schedules ? "give all schedules to TrainerOptions::schedules, which makes that hook"
+                                 : "let name() of one of them differ"));
   }
   const int in_force = priority.value_or(hook->priority());
   if (in_force < kHighest || in_force > kLowest) {

@@ -27,7 +27,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "core/task.h"
-#include "optim/groups/model_info.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 #include "../base/batch.h"
-#include "../optim/groups/model_info.h"
+#include "../optim/groups/param_group.h"
 
 namespace duet {
 

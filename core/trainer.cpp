@@ -12,6 +12,8 @@
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
 #include "core/detail/train_step.h"
+#include "core/detail/param_scheduler_hook.h"
+#include "core/detail/distributed_step.h"
 
 namespace duet {
 
@@ -66,6 +68,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
   // With one seed all ranks would draw the same dropout masks.
   if (!ranks_->is_main()) seed_all(rank_seed(default_seed(), step_->communicator().rank()));
   step_->task().train(true);
+  if (!options.schedules.empty()) add_hook(std::make_unique<ParamSchedulerHook>(options.schedules));
 }
 
 BaseTrainer::~BaseTrainer() = default;

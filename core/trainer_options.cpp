@@ -42,6 +42,7 @@ int64_t LoopOptions::steps_per_epoch(const DataSource& data) const {
 
 void TrainerOptions::validate() const {
   optimizer.validate();
+  for (const Schedule& schedule : schedules) check_schedule(schedule);
   if (clip_grad) std::visit([](const auto& clip) { check_options(clip); }, *clip_grad);
   if (amp && *amp != at::kBFloat16 && *amp != at::kHalf) {
     throw ConfigError(c10::str("[TrainerOptions] amp is ", *amp, ", expected BFloat16, Half or none"));

@@ -6,11 +6,14 @@
 #include <string>
 #include "../base/options.h"
 #include "../distributed/init_distributed.h"
-#include "../optim/amp/grad_scaler.h"
-#include "../optim/gradient_check.h"
+#include "../optim/amp.h"
+#include "../optim/detail/gradient_check.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_options.h"
 #include "task.h"
+#include <vector>
+#include "../optim/schedules/schedule.h"
+#include "detail/train_step.h"
 
 namespace duet {
 
@@ -41,6 +44,7 @@ enum class NonFinite {
 // What either trainer is built from.
 struct TrainerOptions {
   OptimizerOptions optimizer{};                  // AdamW{.lr = 3e-4}, SGD{...}, ...
+  std::vector<Schedule> schedules{};             // Linear{.end = 100}, Cosine{.begin = 100}, ...; none: lr stays
   std::optional<ClipGrad> clip_grad{};           // ClipNorm or ClipValue; none: no clipping
   std::optional<at::ScalarType> amp{};           // at::kBFloat16, at::kHalf: autocast; none: full precision
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling

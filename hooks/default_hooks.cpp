@@ -5,9 +5,9 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "core/trainer.h"
 #include "hooks/detail/run_info_hooks.h"
-#include "hooks/param_scheduler_hook.h"
 
 namespace duet {
 
@@ -33,7 +33,7 @@ const std::vector<BuiltIn>& built_in() {
       {"visualization", [](const Options& o) { return as_hook(std::make_unique<VisualizationHook>(o.visualization)); }},
       {"logger", [](const Options& o) { return as_hook(std::make_unique<LoggerHook>(o.logger)); }},
       {"param_scheduler",
-       [](const Options& o) { return as_hook(std::make_unique<ParamSchedulerHook>(o.param_scheduler)); }},
+       [](const Options&) { return as_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>())); }},
       {"checkpoint", make_checkpoint_hook},
   };
   return kHooks;
@@ -78,6 +78,8 @@ void register_default_hooks(BaseTrainer& trainer, const DefaultHooksOptions& opt
   for (const BuiltIn& hook : built_in()) {
     const auto other = overrides.find(hook.key);
     if (other == overrides.entries_.end()) {
+      // The trainer has one already if it has schedules.
+      if (hook.key == "param_scheduler" && trainer.hooks().find(hook.key) != nullptr) continue;
       register_default_hook(trainer, hook.key, hook.make(options));
       continue;
     }

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 #include "../core/hook.h"
-#include "../optim/schedules/schedule.h"
 #include "checkpoint_hook.h"
 #include "logger_hook.h"
 #include "prediction_hooks.h"
@@ -20,8 +19,7 @@ class BaseTrainer;
 struct DefaultHooksOptions {
   VisualizationHookOptions visualization{};
   LoggerHookOptions logger{};
-  std::vector<ScheduleOptions> param_scheduler{};  // empty: the learning rate stays
-  CheckpointHookOptions checkpoint{};              // without a work_dir it saves nothing
+  CheckpointHookOptions checkpoint{};  // without a work_dir it saves nothing
 };
 
 // Changes to the list of default hooks, by key.
@@ -49,7 +47,8 @@ class HookOverrides {
 
 // Keys of the built-in hooks, in the order they are added in: runtime_info (10), timer (50), sampler_seed (50),
 // visualization (50), logger (60), param_scheduler (70), checkpoint (90). So the logger reads the times and the rate of
-// the finished step, then the rate of the next one is set, and a checkpoint holds all of it.
+// the finished step, then the rate of the next one is set, and a checkpoint holds all of it. The schedules are those of
+// TrainerOptions::schedules.
 const std::vector<std::string>& default_hook_keys();
 
 // Adds the hooks that nearly every run wants, with `overrides` over the built-in ones. Throws ConfigError for options

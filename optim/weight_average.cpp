@@ -31,7 +31,7 @@ bool has_16_bits(const at::Tensor& tensor) {
 
 const OptionFields& WeightAverageOptions::fields() {
   using O = WeightAverageOptions;
-  static const OptionFields kFields = OptionFields::of<O>("WeightAverageOptions", [](const FieldAdder<O>& add) {
+  return described<O>("WeightAverageOptions", [](const auto& add) {
     const std::vector<std::string> types = {kExponential, kAnnealing, kStochastic};
     Range share = between(0, 1);
     share.above_low = true;
@@ -42,7 +42,6 @@ const OptionFields& WeightAverageOptions::fields() {
     add("gamma", &O::gamma, "of MomentumAnnealingEMA").in(at_least(1));
     add("interval", &O::interval, "steps between averagings").in(at_least(1));
   });
-  return kFields;
 }
 
 WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device device)

@@ -11,9 +11,9 @@
 #include "cli/commands/explain_hooks.h"
 #include "cli/report.h"
 #include "hooks/small_hooks.h"
-#include "optim/groups/paramwise.h"
+#include "optim/groups/param_group.h"
 #include "optim/optimizers/optimizer_options.h"
-#include "optim/schedules/schedule_curve.h"
+#include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
 
@@ -29,7 +29,7 @@ struct Explained {
   RunConfig config;
   Run run;
   ParamGroups groups;
-  std::vector<ScheduleOptions> schedules;
+  std::vector<Schedule> schedules;
   ScheduleRun length;
 };
 
@@ -47,7 +47,7 @@ void read_data_if_there(const RunConfig& config, Run& run) {
 
 // Schedules that count epochs of unknown length are left out.
 void drop_epochs(RunConfig& config) {
-  const auto by_epoch = [](const ScheduleConfig& schedule) { return schedule.options.by_epoch; };
+  const auto by_epoch = [](const ScheduleConfig& schedule) { return interval_of(schedule.options).by_epoch; };
   if (std::any_of(config.schedules.begin(), config.schedules.end(), by_epoch)) {
     log_warning("param_scheduler counts epochs, whose length is unknown: schedules are left out");
     config.schedules.clear();

@@ -1,8 +1,8 @@
 #include "base/log.h"
 #include "cli/config/hook_config.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
-#include "hooks/param_scheduler_hook.h"
 #include "hooks/prediction_hooks.h"
 
 namespace duet {

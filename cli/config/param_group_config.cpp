@@ -8,7 +8,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
-#include "optim/groups/layer_decay.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 

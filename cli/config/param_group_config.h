@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "../../optim/groups/paramwise.h"
+#include "../../optim/groups/param_group.h"
 #include "config.h"
 
 namespace duet {

@@ -6,24 +6,22 @@
 #include "cli/config/config_options.h"
 #include "cli/config/metric_config.h"
 #include "cli/optim_registry.h"
-#include "optim/schedules/schedule_curve.h"
+#include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
 
 namespace {
 
 struct TypeName {
-  std::string type;    // of ScheduleOptions
+  std::string type;    // of a Schedule
   std::string suffix;  // what of it mmengine adds
 };
 
 const std::map<std::string, TypeName>& type_names() {
   static const std::map<std::string, TypeName> kNames = [] {
     std::map<std::string, TypeName> names;
-    for (const char* type : {"Constant", "Linear", "Polynomial", "Step", "MultiStep", "Exponential", "Cosine",
-                             "CosineRestart", "OneCycle", "WSD", "ReduceOnPlateau"}) {
-      for (const char* suffix : {"", "LR", "ParamScheduler", "Momentum"})
-        names[c10::str(type, suffix)] = {type, suffix};
+    for (const std::string& type : schedule_types()) {
+      for (const char* suffix : {"", "LR", "ParamScheduler", "Momentum"}) names[type + suffix] = {type, suffix};
     }
     for (const char* suffix : {"LR", "ParamScheduler", "Momentum"}) {
       names[c10::str("Poly", suffix)] = {"Polynomial", suffix};
@@ -35,7 +33,7 @@ const std::map<std::string, TypeName>& type_names() {
   return kNames;
 }
 
-TypeName type_of(const ConfigNode& node) {
+TypeName type_name_of(const ConfigNode& node) {
   const std::string type = node.need<std::string>("type");
   const auto found = type_names().find(type);
   if (found != type_names().end()) return found->second;
@@ -50,24 +48,30 @@ TypeName type_of(const ConfigNode& node) {
                        did_you_mean(type, all)));
 }
 
-ScheduleConfig read_schedule(const ConfigNode& node) {
-  ScheduleConfig schedule{{}, node};
-  ScheduleOptions& options = schedule.options;
-  const TypeName name = type_of(node);
-  options.type = name.type;
-  if (!name.suffix.empty()) options.factor = options.start_factor = 1.0 / 3;
-  if (name.suffix == "Momentum") options.param_name = "momentum";
+template <class T>
+void read_into(T& schedule, const ConfigNode& node, const TypeName& name) {
+  if (!name.suffix.empty()) {
+    if constexpr (std::is_same_v<T, Constant>) schedule.factor = 1.0 / 3;
+    if constexpr (std::is_same_v<T, Linear>) schedule.start_factor = 1.0 / 3;
+  }
+  if (name.suffix == "Momentum") schedule.param_name = "momentum";
   // Under the other names it is part of the name.
   if (name.suffix.empty() || name.suffix == "ParamScheduler") {
-    options.param_name = node.read<std::string>("param_name", options.param_name);
+    schedule.param_name = node.read<std::string>("param_name", schedule.param_name);
   }
-  read_fields(node, ScheduleOptions::fields(options.type), &options);
-  if (options.convert_to_iter_based && !options.by_epoch) {
+  read_fields(node, T::fields(), &schedule);
+  if (schedule.convert_to_iter_based && !schedule.by_epoch) {
     node.fail("convert_to_iter_based",
               "is true, but the schedule counts steps already; remove it, or set by_epoch: true");
   }
-  options.formula = make_schedule_formula(node, options.type);
-  node.located([&] { options.validate(); });
+  if constexpr (std::is_same_v<T, CustomSchedule>) schedule.formula = make_schedule_formula(node, name.type);
+}
+
+ScheduleConfig read_schedule(const ConfigNode& node) {
+  const TypeName name = type_name_of(node);
+  ScheduleConfig schedule{make_schedule(name.type), node};
+  std::visit([&](auto& options) { read_into(options, node, name); }, schedule.options);
+  node.located([&] { check_schedule(schedule.options); });
   return schedule;
 }
 
@@ -89,15 +93,15 @@ std::vector<ScheduleConfig> read_schedules(const ConfigNode& root) {
 
 void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vector<std::string>& metrics) {
   for (const ScheduleConfig& schedule : schedules) {
-    const ScheduleOptions& options = schedule.options;
-    if (options.type == "ReduceOnPlateau") require_metric(schedule.node, "monitor", options.plateau.monitor, metrics);
+    const auto* plateau = std::get_if<ReduceOnPlateau>(&schedule.options);
+    if (plateau != nullptr) require_metric(schedule.node, "monitor", plateau->monitor, metrics);
   }
 }
 
-std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t steps_per_epoch) {
-  std::vector<ScheduleOptions> resolved;
+std::vector<Schedule> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t steps_per_epoch) {
+  std::vector<Schedule> resolved;
   for (const ScheduleConfig& schedule : schedules) {
-    if (schedule.options.by_epoch && steps_per_epoch <= 0) {
+    if (interval_of(schedule.options).by_epoch && steps_per_epoch <= 0) {
       schedule.node.fail("by_epoch", "is true, but the data has no epochs; count in steps with by_epoch: false");
     }
     resolved.push_back(in_steps(schedule.options, steps_per_epoch));

@@ -10,7 +10,7 @@ namespace duet {
 
 // One entry of param_scheduler, as written: with by_epoch it counts epochs.
 struct ScheduleConfig {
-  ScheduleOptions options;
+  Schedule options;
   ConfigNode node;
 };
 
@@ -25,6 +25,6 @@ void check_monitors(const std::vector<ScheduleConfig>& schedules, const std::vec
 
 // The schedules with epochs as steps where they are to be converted. Throws ConfigError if one counts epochs and
 // their length is not known (0).
-std::vector<ScheduleOptions> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t steps_per_epoch);
+std::vector<Schedule> resolve_schedules(const std::vector<ScheduleConfig>& schedules, int64_t steps_per_epoch);
 
 }  // namespace duet

@@ -13,8 +13,10 @@
 #include "base/log.h"
 #include "core/detail/distributed_step.h"
 #include "distributed/detail/broadcast.h"
-#include "optim/amp/autocast.h"
-#include "optim/detail/device_scalar.h"
+#include "optim/amp.h"
+#include "optim/detail/device_hyper_parameters.h"
+#include "optim/detail/gradient_check.h"
+#include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 
@@ -289,6 +291,12 @@ void TrainStep::settle() {
   unread_steps_ = kReadInterval;
   if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
 }
+
+std::size_t TrainStep::group_count() const { return optimizer_->group_count(); }
+std::vector<std::string> TrainStep::names() const { return optimizer_->names(); }
+bool TrainStep::has(std::size_t group, const std::string& name) const { return optimizer_->has(group, name); }
+double TrainStep::get(std::size_t group, const std::string& name) const { return optimizer_->get(group, name); }
+int64_t TrainStep::applied() const { return optimizer_->applied(); }
 
 void TrainStep::set(std::size_t group, const std::string& name, double value) {
   optimizer_->set(group, name, value);

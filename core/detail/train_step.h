@@ -9,7 +9,7 @@
 #include "core/task.h"
 #include "core/train_context.h"
 #include "core/trainer_options.h"
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 
@@ -52,6 +52,8 @@ class StepExecutor {
 };
 
 class DistributedStep;
+class Optimizer;
+struct GradientCheck;
 
 // The one step of both modes: forward and backward of each micro-batch, global norm, optimizer. run() is plain code
 // over tensors that reads nothing back to the host and holds no host number that may change: eager mode calls it, graph
@@ -99,14 +101,14 @@ class TrainStep : public HyperParameters, public Stateful {
   const NamedTensors& parameters() const { return parameters_; }
   NamedTensors mutable_state() const;
 
-  std::size_t group_count() const override { return optimizer_->group_count(); }
-  std::vector<std::string> names() const override { return optimizer_->names(); }
-  bool has(std::size_t group, const std::string& name) const override { return optimizer_->has(group, name); }
-  double get(std::size_t group, const std::string& name) const override { return optimizer_->get(group, name); }
+  std::size_t group_count() const override;
+  std::vector<std::string> names() const override;
+  bool has(std::size_t group, const std::string& name) const override;
+  double get(std::size_t group, const std::string& name) const override;
   void set(std::size_t group, const std::string& name, double value) override;
   void set_schedule(const std::string& name, Curve curve) override;
   void clear_schedule(const std::string& name) override;
-  int64_t applied() const override { return optimizer_->applied(); }
+  int64_t applied() const override;
 
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

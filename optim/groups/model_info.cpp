@@ -1,9 +1,9 @@
-#include "optim/groups/model_info.h"
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/normalization.h>
+#include "optim/groups/param_group.h"
 
 namespace duet {
 

@@ -1,4 +1,3 @@
-#include "optim/groups/paramwise.h"
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -7,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "optim/groups/detail/param_group_builder.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 
@@ -184,7 +184,7 @@ void check_custom_keys(const ParamwiseOptions& options) {
 
 const OptionFields& ParamwiseOptions::fields() {
   using O = ParamwiseOptions;
-  static const OptionFields kFields = OptionFields::of<O>("ParamwiseOptions", [](const FieldAdder<O>& add) {
+  return described<O>("ParamwiseOptions", [](const auto& add) {
     add.key("custom_keys", "map", "part of a name: {lr_mult, decay_mult, numbers of the optimizer}");
     add("norm_decay_mult", &O::norm_decay_mult, "of the weight decay of norms").in(at_least(0));
     add("bias_lr_mult", &O::bias_lr_mult, "of the learning rate of biases").in(at_least(0));
@@ -196,7 +196,6 @@ const OptionFields& ParamwiseOptions::fields() {
     add("compose", &O::compose, "the other rules multiply what a custom key gives");
     add.rule(check_custom_keys);
   });
-  return kFields;
 }
 
 ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer,

@@ -13,7 +13,6 @@
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
 #include "base/error.h"
-#include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
 

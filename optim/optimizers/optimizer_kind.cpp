@@ -1,6 +1,14 @@
 #include "optim/optimizers/optimizer_kind.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsub.h>
 #include "optim/detail/device_hyper_parameters.h"
-#include "optim/optimizers/kernel_math.h"
+#include "optim/optimizers/detail/grouped_optimizer.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
@@ -41,4 +49,100 @@ void run_kernel(const OptimizerKind& kind, const KernelCall& call, const Optimiz
   }
 }
 
+at::Tensor Optimizer::step_with(const std::function<at::Tensor()>& closure) {
+  const at::Tensor loss = closure();
+  step();
+  return loss;
+}
+
+std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const ParamGroups& groups,
+                                             bool may_skip) {
+  options.validate();
+  if (const LBFGS* lbfgs = options.get_if<LBFGS>()) return make_lbfgs(*lbfgs, groups);
+  return std::make_unique<GroupedOptimizer>(*find_optimizer_kind(options), options, groups, may_skip);
+}
+
+std::unique_ptr<Optimizer> Optimizer::create(const OptimizerOptions& options, const NamedTensors& parameters) {
+  return create(options, ParamGroups{{"", parameters, {}}});
+}
+
 }  // namespace duet
+
+namespace duet::kernel_math {
+
+namespace {
+
+// Lists take a 0-dim tensor per element: _foreach_addcmul and _foreach_lerp would read a shared one on the host.
+Tensors repeated(const at::Tensor& scalar, const Tensors& like) { return Tensors(like.size(), scalar); }
+
+void widen(Tensors& tensors) {
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined()) tensor = tensor.to(at::kFloat);
+  }
+}
+
+void write_back(const Tensors& from, const Tensors& to) {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (to[i].defined() && !to[i].is_same(from[i])) to[i].copy_(from[i]);
+  }
+}
+
+}  // namespace
+
+bool is_narrow(const KernelCall& call) {
+  const at::ScalarType dtype = call.parameters.front().scalar_type();
+  return dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+void step_in_float32(const KernelCall& call, const std::function<void(const KernelCall&)>& step) {
+  KernelCall wide = call;
+  widen(wide.parameters);
+  widen(wide.gradients);
+  for (Tensors& tensors : wide.state) widen(tensors);
+  step(wide);
+  write_back(wide.parameters, call.parameters);
+  for (std::size_t slot = 0; slot < call.state.size(); ++slot) write_back(wide.state[slot], call.state[slot]);
+}
+
+at::Tensor number64(const KernelCall& call, const char* name) { return call.number(name).to(at::kDouble); }
+
+at::Tensor cast_like(const at::Tensor& number, const Tensors& tensors) {
+  return number.to(tensors.front().scalar_type());
+}
+
+Tensors descent_gradients(const KernelCall& call, bool maximize, bool l2_decay) {
+  Tensors gradients = maximize ? at::_foreach_neg(call.gradients) : call.gradients;
+  if (!l2_decay) return gradients;
+  const at::Tensor weight_decay = cast_like(call.number("weight_decay"), gradients);
+  return at::_foreach_addcmul(gradients, call.parameters, repeated(weight_decay, gradients));
+}
+
+void decay_parameters(const KernelCall& call) {
+  const at::Tensor kept = at::rsub(number64(call, "lr") * number64(call, "weight_decay"), 1);
+  at::_foreach_mul_(call.parameters, cast_like(kept, call.parameters));
+}
+
+void add_scaled_(const Tensors& self, const Tensors& other, const at::Tensor& factor) {
+  at::_foreach_addcmul_(self, other, repeated(cast_like(factor, self), self));
+}
+
+void add_quotient_(const Tensors& self, const Tensors& numerator, const Tensors& denominator,
+                   const at::Tensor& factor) {
+  at::_foreach_addcdiv_(self, at::_foreach_mul(numerator, cast_like(factor, self)), denominator);
+}
+
+void lerp_(const Tensors& self, const Tensors& end, const at::Tensor& weight) {
+  at::_foreach_lerp_(self, end, repeated(cast_like(weight, self), self));
+}
+
+void average_squares_(const Tensors& averages, const Tensors& gradients, const at::Tensor& beta) {
+  at::_foreach_mul_(averages, cast_like(beta, averages));
+  const Tensors shares = at::_foreach_mul(gradients, cast_like(at::rsub(beta, 1), gradients));
+  at::_foreach_addcmul_(averages, shares, gradients);
+}
+
+at::Tensor bias_correction(const at::Tensor& beta, const at::Tensor& step) {
+  return at::rsub(at::pow(beta, step.to(at::kDouble)), 1);
+}
+
+}  // namespace duet::kernel_math

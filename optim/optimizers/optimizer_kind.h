@@ -6,11 +6,30 @@
 #include <vector>
 #include <ATen/core/Tensor.h>
 #include "../../base/batch.h"
-#include "kernel_call.h"
 
 namespace duet {
 
+class DeviceHyperParameters;
 class OptimizerOptions;
+
+// The tensors of one kernel call: parameters of one group that have the same number of steps behind them.
+struct KernelCall {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients;  // of the loss itself; for a fused kernel still to be divided by grad_scale
+  std::vector<std::vector<at::Tensor>> state;  // by slot, in the order of the optimizer's slots
+  at::Tensor step;                             // float32, 0-dim: steps of these parameters, this one included
+  const DeviceHyperParameters* numbers = nullptr;
+  std::size_t group = 0;
+  // Fused kernels only: the kernel divides gradients by grad_scale and does nothing if found_inf is 1. Float32, one
+  // element, or undefined.
+  at::Tensor grad_scale, found_inf;
+  bool first = false;  // no parameter of the call was stepped before, as far as the host knows
+
+  // A hyper-parameter on the device: 0-dim, float64 on the CPU, float32 elsewhere.
+  const at::Tensor& number(const char* name) const;
+  // Its value for kernels that take it from the host (CUDA's): a captured step freezes it.
+  double host_number(const char* name) const;
+};
 
 // A tensor that an optimizer keeps for every parameter, under the name that PyTorch's state_dict gives it.
 struct StateSlot {
@@ -41,9 +60,8 @@ struct OptimizerKind {
   bool fused = false;
 };
 
-// One file each.
-extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;  // over ATen's fused kernels
-extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kMuon;
+extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;           // over ATen's fused kernels: fused.cpp
+extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kMuon;  // one file each
 
 // The kind called `name` ("RMSprop", ...), or null.
 const OptimizerKind* find_optimizer_kind(const std::string& name);
@@ -57,3 +75,39 @@ std::map<std::string, double> numbers_in(const OptimizerOptions& options);
 void run_kernel(const OptimizerKind& kind, const KernelCall& call, const OptimizerOptions& options);
 
 }  // namespace duet
+
+// The steps that optimizers over tensors have in common. Each rounds as torch.optim's single-tensor code does, with its
+// Python numbers as 0-dim tensors: `x.add(y, alpha=a)` becomes addcmul(x, y, a), which ATen computes alike.
+namespace duet::kernel_math {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Whether the parameters are float16 or bfloat16.
+bool is_narrow(const KernelCall& call);
+// Steps float32 copies of the call's tensors and writes them back, rounded once. In bfloat16 0.999 is 1: the arithmetic
+// of a moving average would stand still there.
+void step_in_float32(const KernelCall& call, const std::function<void(const KernelCall& wide)>& step);
+
+// A hyper-parameter in float64, for arithmetic between numbers.
+at::Tensor number64(const KernelCall& call, const char* name);
+// `number` in the dtype of `tensors`: a 0-dim tensor of another dtype would change that of a 0-dim parameter.
+at::Tensor cast_like(const at::Tensor& number, const Tensors& tensors);
+
+// The gradient to descend along: negated if `maximize`, with weight_decay * parameter added if `l2_decay`.
+Tensors descent_gradients(const KernelCall& call, bool maximize, bool l2_decay);
+// parameter *= 1 - lr * weight_decay
+void decay_parameters(const KernelCall& call);
+
+// self += factor * other
+void add_scaled_(const Tensors& self, const Tensors& other, const at::Tensor& factor);
+// self += factor * numerator / denominator
+void add_quotient_(const Tensors& self, const Tensors& numerator, const Tensors& denominator, const at::Tensor& factor);
+// self += weight * (end - self)
+void lerp_(const Tensors& self, const Tensors& end, const at::Tensor& weight);
+// average = beta * average + (1 - beta) * gradient^2
+void average_squares_(const Tensors& averages, const Tensors& gradients, const at::Tensor& beta);
+
+// 1 - beta^step
+at::Tensor bias_correction(const at::Tensor& beta, const at::Tensor& step);
+
+}  // namespace duet::kernel_math

@@ -27,11 +27,6 @@ void add_common(const FieldAdder<T>& add) {
   }
 }
 
-template <class T>
-OptionFields common_fields(const char* name) {
-  return OptionFields::of<T>(name, [](const FieldAdder<T>& add) { add_common(add); });
-}
-
 void check_nesterov(const SGD& o) {
   if (!o.nesterov || (o.momentum > 0 && o.dampening == 0)) return;
   throw ConfigError(
@@ -67,75 +62,58 @@ const std::vector<OptimizerOptions>& built_in() {
 }  // namespace
 
 const OptionFields& SGD::fields() {
-  static const OptionFields kFields = OptionFields::of<SGD>("SGD", [](const FieldAdder<SGD>& add) {
+  return described<SGD>("SGD", [](const auto& add) {
     add_common(add);
     add("dampening", &SGD::dampening, "share of the gradient that momentum leaves out").in(between(0, 1));
     add("nesterov", &SGD::nesterov, "looks ahead along the momentum");
     add.rule(check_nesterov);
   });
-  return kFields;
 }
 
-const OptionFields& Adam::fields() {
-  static const OptionFields kFields = common_fields<Adam>("Adam");
-  return kFields;
-}
+const OptionFields& Adam::fields() { return described<Adam>("Adam", add_common<Adam>); }
 
-const OptionFields& AdamW::fields() {
-  static const OptionFields kFields = common_fields<AdamW>("AdamW");
-  return kFields;
-}
+const OptionFields& AdamW::fields() { return described<AdamW>("AdamW", add_common<AdamW>); }
 
 const OptionFields& Adagrad::fields() {
-  static const OptionFields kFields = OptionFields::of<Adagrad>("Adagrad", [](const FieldAdder<Adagrad>& add) {
+  return described<Adagrad>("Adagrad", [](const auto& add) {
     add_common(add);
     add("lr_decay", &Adagrad::lr_decay, "lr falls as 1 / (1 + steps * lr_decay)").in(at_least(0));
     add("initial_accumulator_value", &Adagrad::initial_accumulator_value, "start of the sums of squares")
         .in(at_least(0));
   });
-  return kFields;
 }
 
 const OptionFields& RMSprop::fields() {
-  static const OptionFields kFields = OptionFields::of<RMSprop>("RMSprop", [](const FieldAdder<RMSprop>& add) {
+  return described<RMSprop>("RMSprop", [](const auto& add) {
     add_common(add);
     add("alpha", &RMSprop::alpha, "share kept of the average of squares").in(up_to_below(0, 1));
     add("centered", &RMSprop::centered, "divides by the standard deviation of the gradient");
   });
-  return kFields;
 }
 
 const OptionFields& NAdam::fields() {
-  static const OptionFields kFields = OptionFields::of<NAdam>("NAdam", [](const FieldAdder<NAdam>& add) {
+  return described<NAdam>("NAdam", [](const auto& add) {
     add_common(add);
     add("momentum_decay", &NAdam::momentum_decay, "how fast momentum nears beta1").in(at_least(0));
   });
-  return kFields;
 }
 
-const OptionFields& RAdam::fields() {
-  static const OptionFields kFields = common_fields<RAdam>("RAdam");
-  return kFields;
-}
+const OptionFields& RAdam::fields() { return described<RAdam>("RAdam", add_common<RAdam>); }
 
-const OptionFields& Lion::fields() {
-  static const OptionFields kFields = common_fields<Lion>("Lion");
-  return kFields;
-}
+const OptionFields& Lion::fields() { return described<Lion>("Lion", add_common<Lion>); }
 
 const OptionFields& Muon::fields() {
-  static const OptionFields kFields = OptionFields::of<Muon>("Muon", [](const FieldAdder<Muon>& add) {
+  return described<Muon>("Muon", [](const auto& add) {
     add_common(add);
     add("nesterov", &Muon::nesterov, "looks ahead along the momentum");
     add("ns_steps", &Muon::ns_steps, "Newton-Schulz iterations").in(between(1, 100));
     add("ns_coefficients", &Muon::ns_coefficients, "of the Newton-Schulz polynomial");
     add("adjust_lr_fn", &Muon::adjust_lr_fn, "how lr follows a matrix's shape").one_of({"original", "match_rms_adamw"});
   });
-  return kFields;
 }
 
 const OptionFields& LBFGS::fields() {
-  static const OptionFields kFields = OptionFields::of<LBFGS>("LBFGS", [](const FieldAdder<LBFGS>& add) {
+  return described<LBFGS>("LBFGS", [](const auto& add) {
     add_common(add);
     add("max_iter", &LBFGS::max_iter, "iterations per step").in(at_least(1));
     add("max_eval", &LBFGS::max_eval, "evaluations of the loss per step; none: max_iter * 5 / 4").in(at_least(1));
@@ -144,7 +122,6 @@ const OptionFields& LBFGS::fields() {
     add("history_size", &LBFGS::history_size, "corrections kept").in(at_least(1));
     add("line_search_fn", &LBFGS::line_search_fn, "how far to go along a direction").one_of({"none", "strong_wolfe"});
   });
-  return kFields;
 }
 
 OptimizerOptions::OptimizerOptions(std::shared_ptr<const OptimizerKind> own)
@@ -192,6 +169,19 @@ void OptimizerOptions::check_number(const std::string& name, double value) const
   if (field.range.holds(value)) return;
   throw ConfigError(
       c10::str("[Optimizer] found ", name, " = ", value, " for ", type(), ", expected ", expected_of(field)));
+}
+
+const OptionFields& ClipNorm::fields() {
+  return described<ClipNorm>("ClipNorm", [](const auto& add) {
+    add("max_norm", &ClipNorm::max_norm, "largest global norm of all gradients").in(above(0));
+    add("norm_type", &ClipNorm::norm_type, "which norm: the p of the p-norm").in(at_least(1).or_infinity());
+  });
+}
+
+const OptionFields& ClipValue::fields() {
+  return described<ClipValue>("ClipValue", [](const auto& add) {
+    add("clip_value", &ClipValue::clip_value, "largest magnitude of a gradient's element").in(above(0)).needed();
+  });
 }
 
 }  // namespace duet

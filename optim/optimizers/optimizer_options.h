@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 #include "../../base/options.h"
 
 namespace duet {
@@ -156,5 +158,20 @@ class OptimizerOptions : public AnyOptions {
  private:
   std::shared_ptr<const OptimizerKind> own_;
 };
+
+// Scales all gradients so that their norm is at most max_norm.
+struct ClipNorm {
+  double max_norm = 1.0;
+  double norm_type = 2.0;
+  static const OptionFields& fields();
+};
+
+// Clamps every element to [-clip_value, clip_value].
+struct ClipValue {
+  double clip_value = 0;  // must be given
+  static const OptionFields& fields();
+};
+
+using ClipGrad = std::variant<ClipNorm, ClipValue>;
 
 }  // namespace duet

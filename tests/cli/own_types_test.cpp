@@ -5,7 +5,7 @@
 #include "cli/config/schedule_config.h"
 #include "cli/optim_registry.h"
 #include "optim/groups/detail/param_group_builder.h"
-#include "optim/schedules/schedule_curve.h"
+#include "optim/schedules/detail/schedule_rules.h"
 #include "tests/support/expect_error.h"
 
 // Optimizers and schedules that a program registers are named in configs like the built-in ones.

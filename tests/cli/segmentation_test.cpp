@@ -10,7 +10,7 @@
 #include "core/hook.h"
 #include "core/task.h"
 #include "data/dataset.h"
-#include "optim/groups/layer_decay.h"
+#include "optim/groups/param_group.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/temp_dir.h"

@@ -4,7 +4,7 @@
 #include <numbers>
 #include <gtest/gtest.h>
 #include "core/hook.h"
-#include "hooks/param_scheduler_hook.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/temp_dir.h"
@@ -54,8 +54,8 @@ class TrainerEpochs : public ::testing::TestWithParam<const char*> {
     TrainerOptions options;
     options.optimizer = SGD{.lr = 0.05};
     options.loop = {.max_steps = part.until, .max_epochs = part.epochs, .accumulate = part.accumulate};
+    options.schedules = {Cosine{}};
     const auto trainer = make_trainer(GetParam(), testing::mlp_task().make(), options);
-    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
     auto watch = std::make_unique<CallbackHook>("watch");
     watch->on(HookPoint::kBeforeTrain,
               [&seen](TrainContext& context) { seen.planned = context.progress.planned_steps(); });

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/sample_state.h"
@@ -32,9 +32,8 @@ class TrainerStep : public ::testing::TestWithParam<std::string> {
 
   // Twelve steps in all, with a schedule over them and a checkpoint after every fifth.
   std::unique_ptr<BaseTrainer> scheduled(const std::string& work_dir) const {
-    auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", work_dir);
-    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{
-        {.type = "Linear", .end = 4, .start_factor = 0.25}, {.type = "Cosine", .begin = 4}}));
+    auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", work_dir,
+                               {Linear{.start_factor = 0.25, .end = 4}, Cosine{.begin = 4}});
     trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5, .max_keep = -1}));
     return trainer;
   }
@@ -76,6 +75,27 @@ TEST_P(TrainerStep, SchedulesAndCheckpointsDoWhatTheyDoInTrain) {
     expect_same_training(CheckpointStore::load(folder / "train/checkpoints/" + name),
                          CheckpointStore::load(folder / "step/checkpoints/" + name));
   }
+}
+
+TEST_P(TrainerStep, EveryStepHasTheRateOfItsSchedules) {
+  const std::vector<Schedule> schedules = {Linear{.start_factor = 0.25, .end = 4}, Cosine{.begin = 4}};
+  const auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", schedules);
+  const ScheduleCurve curve(schedules, "lr", {12, 0});
+  for (int64_t step = 0; step < 12; ++step) {
+    trainer->step(batch(static_cast<uint64_t>(step)));
+    EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), curve.at(step, 1e-2)) << step;
+  }
+}
+
+TEST_P(TrainerStep, SchedulesAreGivenOnceAndChecked) {
+  const auto trainer = trainer_for(mode(), {}, "AdamW", "", {Constant{.factor = 0.5}});
+  const auto again = [&] {
+    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>{Constant{.factor = 0.1}}));
+  };
+  expect_error<ConfigError>(again, {"second hook 'param_scheduler'", "TrainerOptions::schedules"});
+  expect_error<ConfigError>([&] { trainer_for(mode(), {}, "AdamW", "", {Step{}}); }, {"step_size is 0"});
+  const auto other = trainer_for(mode(), {}, "AdamW", "", {Constant{.param_name = "momentun"}});
+  expect_error<ConfigError>([&] { other->step(batch(1)); }, {"schedule of momentun", "lr"});
 }
 
 TEST_P(TrainerStep, ALoopGoesOnFromItsCheckpoint) {
@@ -192,8 +212,7 @@ TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
 }
 
 TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
-  const auto trainer = trainer_for(mode(), {});
-  trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
+  const auto trainer = trainer_for(mode(), {}, "AdamW", "", {Cosine{}});
   expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_steps"});
   EXPECT_EQ(trainer->progress().step, 0);
 }

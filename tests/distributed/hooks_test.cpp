@@ -7,7 +7,7 @@
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/nan_guard_hook.h"
-#include "hooks/param_scheduler_hook.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/small_hooks.h"
 #include "metrics/class_metric.h"
 #include "tests/support/rank_data.h"
@@ -114,13 +114,12 @@ TEST_P(DistributedHooks, DistSamplerSeedGivesEveryRankOtherSamplesAndEveryEpochA
 TEST_P(DistributedHooks, EarlyStoppingAndPlateausDecideAlike) {
   const testing::ToyTask task = testing::mlp_task();
   const auto results = run_ranks(2, [&](const Ranks& ranks) {
-    const auto trainer = trainer_for(task, {.max_epochs = 60}, ranks);
+    TrainerOptions options;
+    options.schedules = {ReduceOnPlateau{.monitor = "accuracy", .rule = "greater", .factor = 0.5, .patience = 0}};
+    const auto trainer = trainer_for(task, {.max_epochs = 60}, ranks, options);
     trainer->add_metric(std::make_unique<Accuracy>());
     trainer->add_hook(
         std::make_unique<EarlyStoppingHook>(EarlyStoppingHookOptions{.monitor = "accuracy", .patience = 3}));
-    ScheduleOptions plateau{.type = "ReduceOnPlateau"};
-    plateau.plateau = {.monitor = "accuracy", .rule = "greater", .factor = 0.5, .patience = 0};
-    trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{plateau}));
     EMAHookOptions average;
     average.average.momentum = 0.1;
     trainer->add_hook(std::make_unique<EMAHook>(average));

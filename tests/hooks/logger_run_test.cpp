@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/logger_hook.h"
-#include "hooks/param_scheduler_hook.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/log_lines.h"
@@ -43,7 +43,7 @@ class LoggerRun : public ::testing::TestWithParam<const char*> {
     return made;
   }
   void add_schedule(BaseTrainer& to) {
-    to.add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Polynomial", .end = 100}}));
+    to.add_hook(std::make_unique<ParamSchedulerHook>(std::vector<Schedule>{Polynomial{.end = 100}}));
   }
   std::vector<Json> train_lines() { return kind_of(lines_of(folder / "run/log.jsonl"), "train"); }
 };

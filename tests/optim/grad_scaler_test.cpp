@@ -1,8 +1,8 @@
-#include "optim/amp/grad_scaler.h"
 #include <limits>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "optim/amp.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/torch_reference.h"
 #include "tests/support/trainer_runs.h"

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/ema_hook.h"
-#include "hooks/param_scheduler_hook.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/small_hooks.h"
 #include "metrics/class_metric.h"
 #include "tests/support/loop_runs.h"

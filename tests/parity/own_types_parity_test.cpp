@@ -4,10 +4,8 @@
 #include <ATen/ops/rsub.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "hooks/param_scheduler_hook.h"
-#include "optim/optimizers/kernel_math.h"
 #include "optim/optimizers/optimizer_kind.h"
-#include "optim/schedules/schedule_curve.h"
+#include "optim/schedules/detail/schedule_rules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"
@@ -118,24 +116,21 @@ TEST(OwnOptimizer, MustSayWhatItIs) {
   expect_error<ConfigError>([&] { options.validate(); }, {"'Half' has no number lr"});
 }
 
-ScheduleOptions own_schedule(int64_t begin, int64_t end) {
-  ScheduleOptions schedule{.type = "OwnLinear", .begin = begin, .end = end};
-  schedule.formula = [](const ScheduleStep& at) {
+CustomSchedule own_schedule(int64_t begin, int64_t end) {
+  const auto formula = [](const ScheduleStep& at) {
     const double share = static_cast<double>(at.s) / static_cast<double>(at.length - 1);
     return at.taken_over * (1.0 * (1 - share) + 0.1 * share);
   };
-  return schedule;
+  return {.type = "OwnLinear", .formula = formula, .begin = begin, .end = end};
 }
 
 TEST(OwnSchedule, GivesTheValuesOfItsFormula) {
-  ScheduleOptions linear{.type = "Linear", .begin = 3, .end = 9};
-  linear.start_factor = 1.0;
-  linear.end_factor = 0.1;
-  const ScheduleOptions constant{.type = "Constant", .end = 3, .factor = 0.5};
+  Linear linear{.start_factor = 1.0, .end_factor = 0.1, .begin = 3, .end = 9};
+  const Constant constant{.factor = 0.5, .end = 3};
   const ScheduleCurve own({constant, own_schedule(3, 9)}, "lr", {20, 0}), built_in({constant, linear}, "lr", {20, 0});
   for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(own.at(step, 0.3), built_in.at(step, 0.3)) << step;
 
-  ScheduleOptions by_epoch = own_schedule(0, 3);
+  CustomSchedule by_epoch = own_schedule(0, 3);
   by_epoch.by_epoch = true;
   linear.begin = 0;
   linear.end = 3;
@@ -145,14 +140,13 @@ TEST(OwnSchedule, GivesTheValuesOfItsFormula) {
 }
 
 TEST(OwnSchedule, GovernsAloneAndKnowsItsLength) {
-  expect_error<ConfigError>(
-      [] { validate_schedules({own_schedule(0, 10), {.type = "Constant", .begin = 5}}, {20, 0}); },
-      {"OwnLinear from step 0 overlapping", "OwnLinear to govern"});
+  expect_error<ConfigError>([] { validate_schedules({own_schedule(0, 10), Constant{.begin = 5}}, {20, 0}); },
+                            {"OwnLinear from step 0 overlapping", "OwnLinear to govern"});
   expect_error<ConfigError>([] { validate_schedules({own_schedule(0, -1)}, {0, 0}); }, {"OwnLinear without an end"});
   validate_schedules({own_schedule(0, -1)}, {20, 0});
-  ScheduleOptions taken = own_schedule(0, 10);
+  CustomSchedule taken = own_schedule(0, 10);
   taken.type = "Cosine";
-  expect_error<ConfigError>([&] { taken.validate(); }, {"'Cosine'", "a name of its own"});
+  expect_error<ConfigError>([&] { check_schedule(taken); }, {"'Cosine'", "a name of its own"});
 }
 
 TEST(OwnSchedule, GraphGivesTheBitsOfEager) {
@@ -163,9 +157,8 @@ TEST(OwnSchedule, GraphGivesTheBitsOfEager) {
       LoopOptions loop;
       loop.max_steps = 12;
       loop.accumulate = accumulate;
-      const auto trainer = testing::trainer_for(mode, loop);
-      if (own)
-        trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{own_schedule(2, -1)}));
+      const auto trainer = testing::trainer_for(
+          mode, loop, "AdamW", own ? std::vector<Schedule>{own_schedule(2, -1)} : std::vector<Schedule>());
       const auto data = testing::loader(40);
       trainer->train(*data);
       weights.push_back(trainer->weights());

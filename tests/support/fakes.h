@@ -137,8 +137,8 @@ struct FakeRun {
 // Steps op by op on a FakeTask; the loss that it reports is the index of the step.
 class FakeTrainer : public BaseTrainer {
  public:
-  explicit FakeTrainer(LoopOptions loop, std::string work_dir = "")
-      : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir)),
+  explicit FakeTrainer(LoopOptions loop, std::string work_dir = "", std::vector<Schedule> schedules = {})
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir), std::move(schedules)),
                     [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
@@ -158,8 +158,9 @@ class FakeTrainer : public BaseTrainer {
     int64_t steps_ = 0;
   };
 
-  static TrainerOptions sgd(const LoopOptions& loop, std::string work_dir) {
+  static TrainerOptions sgd(const LoopOptions& loop, std::string work_dir, std::vector<Schedule> schedules) {
     TrainerOptions options;
+    options.schedules = std::move(schedules);
     options.optimizer = SGD{.lr = 0.1};
     options.loop = loop;
     options.work_dir = std::move(work_dir);

@@ -52,12 +52,14 @@ inline std::unique_ptr<DataLoader> loader(int64_t samples, uint64_t seed = 4, bo
 
 inline std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const LoopOptions& loop,
                                                 const std::string& optimizer = "AdamW",
-                                                const std::string& work_dir = "") {
+                                                const std::string& work_dir = "",
+                                                std::vector<Schedule> schedules = {}) {
   TrainerOptions options;
   options.loop = loop;
   options.work_dir = work_dir;
   options.optimizer = OptimizerOptions::of_type(optimizer);
   options.optimizer.set("lr", 1e-2);
+  options.schedules = std::move(schedules);
   seed_all(21);
   return make_trainer(mode, mlp_task().make(), options);
 }

@@ -1,13 +1,19 @@
 #include "optim/optimizers/detail/grouped_optimizer.h"
+#include <algorithm>
 #include <bit>
+#include <iterator>
 #include <map>
 #include <string>
+#include <tuple>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/where.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "optim/detail/device_scalar.h"
+#include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
@@ -84,8 +90,7 @@ GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOpt
     for (const auto& [name, value] : groups[group].parameters) add(name, value, group);
   }
   const at::TensorOptions on_device = at::TensorOptions().device(parameters_.front().value.device());
-  counters_.push_back(at::full({}, 0, on_device.dtype(at::kFloat)));
-  started_.push_back(false);
+  counters_.push_back({at::full({}, 0, on_device.dtype(at::kFloat))});
   applied_ = at::full({1}, 0, on_device.dtype(at::kLong));
 }
 
@@ -171,16 +176,158 @@ void GroupedOptimizer::append_key(std::vector<int64_t>& key) const {
 
 NamedTensors GroupedOptimizer::mutable_state() const {
   NamedTensors tensors;
-  for (const Parameter& parameter : parameters_) {
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (parameter.state[slot].defined())
-        tensors.emplace_back(slots_[slot].name + "." + parameter.name, parameter.state[slot]);
-    }
-  }
-  for (std::size_t i = 0; i < counters_.size(); ++i) tensors.emplace_back("step." + std::to_string(i), counters_[i]);
+  for_each_state([&](const auto& parameter, const auto& slot, const at::Tensor& state) {
+    tensors.emplace_back(slot + "." + parameter, state);
+  });
+  for (std::size_t i = 0; i < counters_.size(); ++i)
+    tensors.emplace_back("step." + std::to_string(i), counters_[i].steps);
   if (numbers_.has_schedules()) tensors.emplace_back("numbers", numbers_.values());
   if (may_skip_) tensors.emplace_back("applied_steps", applied_);
   return tensors;
+}
+
+// A parameter without a gradient is left alone and its step does not count, as in torch.optim. Parameters that part
+// ways then need counters of their own.
+void GroupedOptimizer::split_counters(const std::vector<bool>& has_gradient) {
+  const std::size_t count = counters_.size();
+  for (std::size_t counter = 0; counter < count; ++counter) {
+    std::vector<Parameter*> stepped;
+    bool all = true;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i].counter != counter) continue;
+      if (has_gradient[i]) stepped.push_back(&parameters_[i]);
+      all = all && has_gradient[i];
+    }
+    if (all || stepped.empty()) continue;
+    for (Parameter* parameter : stepped) parameter->counter = counters_.size();
+    counters_.push_back({counters_[counter].steps.clone(), counters_[counter].started});
+    ++plan_version_;  // a recorded step counts with the old counters
+  }
+}
+
+void GroupedOptimizer::refresh_plan(const std::vector<bool>& has_gradient) {
+  split_counters(has_gradient);
+  calls_.clear();
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    for (std::size_t counter = 0; counter < counters_.size(); ++counter) plan_calls(group, counter, has_gradient);
+  }
+  planned_ = has_gradient;
+}
+
+namespace {
+
+// A kernel over tensors passes over its lists many times: on the CPU a call gets what stays in the cache meanwhile.
+constexpr int64_t kTileElements = int64_t{1} << 16;
+
+// Kernels take tensors of one dtype; parameters differ in which state they have.
+struct Alike {
+  at::ScalarType dtype;
+  std::vector<bool> slots;
+  bool operator<(const Alike& other) const { return std::tie(dtype, slots) < std::tie(other.dtype, other.slots); }
+};
+
+}  // namespace
+
+void GroupedOptimizer::plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient) {
+  std::map<std::pair<Alike, int64_t>, Call> calls;
+  std::map<Alike, int64_t> elements;
+  const bool tiled = !kind_.fused && applied_.is_cpu();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& parameter = parameters_[i];
+    if (parameter.group != group || parameter.counter != counter || !has_gradient[i]) continue;
+    Alike alike{parameter.value.scalar_type(), {}};
+    for (const at::Tensor& state : parameter.state) alike.slots.push_back(state.defined());
+    const int64_t tile = tiled ? (elements[alike] += parameter.value.numel()) / kTileElements : 0;
+    Call& call = calls[{alike, tile}];
+    call.tensors.parameters.push_back(parameter.value);
+    call.tensors.state.resize(slots_.size());
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) call.tensors.state[slot].push_back(parameter.state[slot]);
+  }
+  for (auto& [key, call] : calls) {
+    call.counter = counter;
+    call.tensors.step = counters_[counter].steps;
+    call.tensors.numbers = &numbers_;
+    call.tensors.group = group;
+    call.tensors.first = !counters_[counter].started;
+    call.tensors.gradients.resize(call.tensors.parameters.size());
+    calls_.push_back(std::move(call));
+  }
+}
+
+namespace {
+
+// The gradient in the layout of its parameter; autograd gives it so, a user's own gradient may differ.
+at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& gradient) {
+  if (gradient.strides() == parameter.strides()) return gradient;
+  at::Tensor copy = at::empty_like(parameter, parameter.options().requires_grad(false));
+  return copy.copy_(gradient);
+}
+
+}  // namespace
+
+void GroupedOptimizer::step(const at::Tensor& grad_scale, const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  std::vector<bool> has_gradient(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) has_gradient[i] = parameters_[i].value.grad().defined();
+  if (has_gradient != planned_) refresh_plan(has_gradient);
+  numbers_.advance(applied_);
+
+  at::Tensor applies;  // 1, or 0 in a step that is skipped
+  if (found_inf.defined()) applies = 1 - found_inf.reshape({});
+  std::vector<bool> stepped(counters_.size(), false);
+  for (Call& call : calls_) {
+    if (!stepped[call.counter]) {
+      at::Tensor& steps = counters_[call.counter].steps;
+      if (applies.defined()) {
+        steps.add_(applies);
+      } else {
+        steps.add_(1);
+      }
+    }
+    stepped[call.counter] = true;
+    run(call.tensors, grad_scale, found_inf);
+  }
+  if (applies.defined()) applied_.add_(applies.to(at::kLong));
+  const bool first = std::any_of(calls_.begin(), calls_.end(), [](const Call& call) { return call.tensors.first; });
+  if (!first) return;
+  for (Call& call : calls_) call.tensors.first = false;
+  for (std::size_t i = 0; i < stepped.size(); ++i) counters_[i].started = counters_[i].started || stepped[i];
+  if (!applied_.is_cpu()) ++plan_version_;  // CUDA's SGD kernel is told by the host that it is the first step
+}
+
+void GroupedOptimizer::run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
+  for (std::size_t i = 0; i < call.parameters.size(); ++i) {
+    call.gradients[i] = laid_out_like(call.parameters[i], call.parameters[i].grad());
+  }
+  if (kind_.fused) {
+    call.grad_scale = grad_scale;
+    call.found_inf = found_inf;
+    kind_.kernel(call, options_);
+    call.grad_scale = call.found_inf = at::Tensor();
+  } else {
+    run_unfused(call, grad_scale, found_inf);
+  }
+  // Keeping the gradients would make autograd copy the next ones instead of handing them over.
+  std::fill(call.gradients.begin(), call.gradients.end(), at::Tensor());
+}
+
+// Kernels over tensors know neither scale nor skipping: gradients are divided before, and in a skipped step everything
+// is put back after.
+void GroupedOptimizer::run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
+  if (grad_scale.defined()) {
+    for (at::Tensor& gradient : call.gradients) gradient = gradient / grad_scale.reshape({});
+  }
+  if (!found_inf.defined()) return run_kernel(kind_, call, options_);
+  std::vector<at::Tensor> targets = call.parameters;
+  for (const auto& slot : call.state) {
+    std::copy_if(slot.begin(), slot.end(), std::back_inserter(targets),
+                 [](const auto& state) { return state.defined(); });
+  }
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& target : targets) before.push_back(target.clone());
+  run_kernel(kind_, call, options_);
+  const at::Tensor skipped = found_inf.reshape({}) != 0;
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i].copy_(at::where(skipped, before[i], targets[i]));
 }
 
 }  // namespace duet

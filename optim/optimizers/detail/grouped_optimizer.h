@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 #include "optim/detail/device_hyper_parameters.h"
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
@@ -44,9 +44,14 @@ class GroupedOptimizer : public Optimizer {
     std::vector<at::Tensor> state;  // by slot; undefined where this parameter has none
     std::size_t counter = 0;
   };
+  // Of all parameters that were stepped equally often: normally there is one. The host only knows whether they were
+  // stepped at all.
+  struct Counter {
+    at::Tensor steps;
+    bool started = false;
+  };
   struct Call {
-    KernelCall tensors;                // gradients are filled in per step
-    std::vector<std::size_t> members;  // indices into parameters_
+    KernelCall tensors;  // gradients are filled in per step
     std::size_t counter = 0;
   };
 
@@ -54,9 +59,26 @@ class GroupedOptimizer : public Optimizer {
   void refresh_plan(const std::vector<bool>& has_gradient);
   void split_counters(const std::vector<bool>& has_gradient);
   void plan_calls(std::size_t group, std::size_t counter, const std::vector<bool>& has_gradient);
-  void run(Call& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
-  void run_unfused(Call& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
+  void run(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
+  void run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf);
   void check_number(std::size_t group, const std::string& name, double value) const;
+
+  // Calls `use(parameter's name, slot's name, tensor)`.
+  template <class Use>
+  void for_each_state(const Use& use) const {
+    for (const Parameter& parameter : parameters_) {
+      for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+        if (parameter.state[slot].defined()) use(parameter.name, slots_[slot].name, parameter.state[slot]);
+      }
+    }
+  }
+  // Calls `use(group, name, value that it was made with)`.
+  template <class Use>
+  void for_each_number(const Use& use) const {
+    for (std::size_t group = 0; group < group_count(); ++group) {
+      for (const auto& [name, value] : configured_[group]) use(group, name, value);
+    }
+  }
 
   std::string kind_text() const;
   void check_fits(const StateDict& state) const;
@@ -71,11 +93,7 @@ class GroupedOptimizer : public Optimizer {
   std::vector<StateSlot> slots_;
   std::vector<Parameter> parameters_;
   bool may_skip_;
-
-  // One step counter for all parameters that were stepped equally often: normally a single one. The host only knows
-  // which were stepped at all.
-  std::vector<at::Tensor> counters_;
-  std::vector<bool> started_;
+  std::vector<Counter> counters_;
   at::Tensor applied_;
   int64_t applied_host_ = 0;  // the same, if no step is ever skipped
 

@@ -2,7 +2,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "optim/detail/device_scalar.h"
+#include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
 
 // What an optimizer keeps in a checkpoint, by the names of torch.optim's state_dict: state.PARAMETER.exp_avg, ...,
@@ -12,12 +12,9 @@ namespace duet {
 
 namespace {
 
-std::string group_key(std::size_t group, const std::string& name) {
-  return c10::str("param_groups.", group, ".", name);
-}
-std::string kept_key(std::size_t group, const std::string& name) { return c10::str("kept.", group, ".", name); }
-std::string configured_key(std::size_t group, const std::string& name) {
-  return c10::str("configured.", group, ".", name);
+// "param_groups.0.lr"
+std::string number_key(const char* what, std::size_t group, const std::string& name) {
+  return c10::str(what, ".", group, ".", name);
 }
 
 }  // namespace
@@ -36,22 +33,18 @@ std::string GroupedOptimizer::kind_text() const {
 
 StateDict GroupedOptimizer::state_dict() const {
   StateDict state;
-  for (const Parameter& parameter : parameters_) {
-    const std::string prefix = "state." + parameter.name + ".";
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (parameter.state[slot].defined()) state.set(prefix + slots_[slot].name, parameter.state[slot]);
-    }
-    state.set(prefix + "step", counters_[parameter.counter]);
-  }
+  for_each_state([&](const auto& parameter, const auto& slot, const at::Tensor& tensor) {
+    state.set("state." + parameter + "." + slot, tensor);
+  });
+  for (const Parameter& parameter : parameters_)
+    state.set("state." + parameter.name + ".step", counters_[parameter.counter].steps);
   state.set("kind", kind_text());
   state.set("applied_steps", applied());
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    for (const auto& [name, value] : configured_[group]) {
-      state.set(group_key(group, name), get(group, name));
-      state.set(configured_key(group, name), value);
-      state.set(kept_key(group, name), numbers_.kept(group, name));
-    }
-  }
+  for_each_number([&](std::size_t group, const std::string& name, double configured) {
+    state.set(number_key("param_groups", group, name), get(group, name));
+    state.set(number_key("configured", group, name), configured);
+    state.set(number_key("kept", group, name), numbers_.kept(group, name));
+  });
   return state;
 }
 
@@ -70,7 +63,7 @@ void GroupedOptimizer::check_fits(const StateDict& state) const {
     if (std::holds_alternative<double>(entry.second)) state.number(entry.first);
     if (std::holds_alternative<bool>(entry.second)) state.flag(entry.first);
   }
-  if (state.has(group_key(group_count(), "lr"))) {
+  if (state.has(number_key("param_groups", group_count(), "lr"))) {
     throw CheckpointError(c10::str("[Optimizer] the state has more than this optimizer's ", group_count(),
                                    " parameter groups; ",
                                    "use the groups that it was saved with, or load the weights alone"));
@@ -87,28 +80,25 @@ void GroupedOptimizer::check_fits(const StateDict& state) const {
 }
 
 void GroupedOptimizer::warn_of_other_numbers(const StateDict& state) const {
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    for (const auto& [name, value] : configured_[group]) {
-      const double saved = state.number(configured_key(group, name));
-      if (saved == value) continue;
-      const std::string where = group_count() == 1 ? "" : c10::str(" of group ", group, " ", group_names_[group]);
-      log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved,
-                           ", this run is configured with ", value,
-                           "; that of the state is used. Load the weights alone to start with other numbers"));
-    }
-  }
+  for_each_number([&](std::size_t group, const std::string& name, double value) {
+    const double saved = state.number(number_key("configured", group, name));
+    if (saved == value) return;
+    const std::string where = group_count() == 1 ? "" : c10::str(" of group ", group, " ", group_names_[group]);
+    log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved,
+                         ", this run is configured with ", value,
+                         "; that of the state is used. Load the weights alone to start with other numbers"));
+  });
 }
 
 void GroupedOptimizer::load_counters(const StateDict& state) {
   std::map<float, std::size_t> counter_of;
-  std::vector<at::Tensor> counters;
-  started_.clear();
+  std::vector<Counter> counters;
   for (Parameter& parameter : parameters_) {
     const at::Tensor& step = state.tensor("state." + parameter.name + ".step");
     const auto [entry, added] = counter_of.try_emplace(step.item<float>(), counters.size());
     if (added) {
-      counters.push_back(step.to(counters_.front().options(), /*non_blocking=*/false, /*copy=*/true));
-      started_.push_back(entry->first > 0);
+      const auto options = counters_.front().steps.options();
+      counters.push_back({step.to(options, /*non_blocking=*/false, /*copy=*/true), entry->first > 0});
     }
     parameter.counter = entry->second;
   }
@@ -121,23 +111,18 @@ void GroupedOptimizer::load_state_dict(const StateDict& state) {
   check_fits(state);
   warn_of_other_numbers(state);
   const at::NoGradGuard no_grad;
-  for (Parameter& parameter : parameters_) {
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (!parameter.state[slot].defined()) continue;
-      const std::string name = "state." + parameter.name + "." + slots_[slot].name;
-      copy_state("optimizer." + name, state.tensor(name), parameter.state[slot]);
-    }
-  }
+  for_each_state([&](const auto& parameter, const auto& slot, const at::Tensor& tensor) {
+    const std::string name = "state." + parameter + "." + slot;
+    copy_state("optimizer." + name, state.tensor(name), tensor);
+  });
   load_counters(state);
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    for (const auto& entry : configured_[group]) set(group, entry.first, state.number(group_key(group, entry.first)));
-  }
+  for_each_number([&](std::size_t group, const std::string& name, double) {
+    set(group, name, state.number(number_key("param_groups", group, name)));
+  });
   numbers_.end();  // these are the numbers as they were; only some were set against a curve
-  for (std::size_t group = 0; group < group_count(); ++group) {
-    for (const auto& entry : configured_[group]) {
-      if (state.flag(kept_key(group, entry.first))) numbers_.keep(group, entry.first);
-    }
-  }
+  for_each_number([&](std::size_t group, const std::string& name, double) {
+    if (state.flag(number_key("kept", group, name))) numbers_.keep(group, name);
+  });
   numbers_.refill();
   planned_.clear();
   ++plan_version_;

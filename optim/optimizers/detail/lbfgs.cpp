@@ -1,5 +1,5 @@
-#include "optim/optimizers/detail/lbfgs.h"
 #include <cmath>
+#include <deque>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -8,7 +8,9 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "base/log.h"
 #include "optim/optimizers/detail/line_search.h"
+#include "optim/optimizers/detail/optimizer.h"
 
 namespace duet {
 
@@ -28,6 +30,125 @@ void check_parameters(const NamedTensors& parameters) {
   }
 }
 
+// The method of torch.optim.LBFGS. One step evaluates loss and gradients up to max_eval times, at places that depend on
+// the values it finds: it reads them on the host, so it runs eager only.
+class Lbfgs : public Optimizer {
+ public:
+  // Throws ConfigError for more than one group, or parameters of more than one dtype or device.
+  Lbfgs(const LBFGS& options, const ParamGroups& groups);
+
+  bool needs_closure() const override { return true; }
+  // Up to max_iter iterations. A parameter without gradient is taken to have a zero one.
+  at::Tensor step_with(const std::function<at::Tensor()>& closure) override;
+  // Throws: a step needs the closure.
+  void step(const at::Tensor& /*grad_scale*/, const at::Tensor& /*found_inf*/) override {
+    throw ConfigError(
+        "[LBFGS] found a step without closure, expected step_with(closure): one step evaluates the loss several "
+        "times. Use EagerTrainer without gradient scaling, or another optimizer");
+  }
+  void begin() override {
+    if (lr_curve_ && !lr_is_set_) lr_ = lr_curve_(0, applied_);
+  }
+  void end() override {
+    lr_is_set_ = false;
+    ++applied_;
+    applied_steps_.fill_(applied_);
+  }
+
+  std::size_t group_count() const override { return 1; }
+  std::vector<std::string> names() const override { return {"lr"}; }
+  bool has(std::size_t group, const std::string& name) const override { return group == 0 && name == "lr"; }
+  double get(std::size_t group, const std::string& name) const override {
+    check_name(group, name);
+    return lr_;
+  }
+  void set(std::size_t group, const std::string& name, double value) override {
+    check_name(group, name);
+    OptimizerOptions(options_).check_number(name, value);
+    lr_ = value;
+    lr_is_set_ = true;
+  }
+  void set_schedule(const std::string& name, Curve curve) override {
+    check_name(0, name);
+    OptimizerOptions(options_).check_number(name, curve(0, applied_));
+    lr_curve_ = std::move(curve);
+    lr_is_set_ = false;
+  }
+  void clear_schedule(const std::string& name) override {
+    check_name(0, name);
+    lr_curve_ = nullptr;
+  }
+  int64_t applied() const override { return applied_; }
+  const at::Tensor& applied_steps() const override { return applied_steps_; }
+
+  void append_key(std::vector<int64_t>& /*key*/) const override {}
+  NamedTensors mutable_state() const override {
+    const StateDict state = state_dict();
+    return {state.tensors().begin(), state.tensors().end()};
+  }
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  using Closure = std::function<at::Tensor()>;
+  // How the gradient changed over one step, for the approximated Hessian.
+  struct Correction {
+    at::Tensor gradient_change, step;
+    double ro = 0;  // 1 / (gradient_change * step)
+  };
+  // What torch's state_dict holds too.
+  struct Memory {
+    int64_t iterations = 0;
+    int64_t evaluations = 0;
+    at::Tensor direction, previous_gradient;  // undefined before the first iteration
+    double t = 0;                             // length of the last step
+    double h_diag = 1;
+    double previous_loss = 0;
+    std::deque<Correction> corrections;
+  };
+  // Loss and flat gradient at the present parameters.
+  struct Evaluation {
+    double loss = 0;
+    at::Tensor gradient;
+    bool converged = false;
+  };
+
+  Evaluation evaluate(const Closure& closure, at::Tensor* loss = nullptr) const;
+  at::Tensor flat_gradient() const;
+  void move(double step, const at::Tensor& direction) const;
+  // torch keeps most of its scalars as 0-dim tensors of the parameters' dtype: float32 numbers round after every
+  // operation.
+  double rounded(double value) const {
+    return parameters_.front().second.scalar_type() == at::kDouble ? value : static_cast<float>(value);
+  }
+  // The first direction is the gradient itself, whose length says nothing about how far to go.
+  double first_step(const at::Tensor& gradient) const {
+    const double share = rounded(1 / gradient.abs().sum().item<double>());
+    return share < 1 ? rounded(share * rounded(lr_)) : lr_;
+  }
+  bool iterate(const Closure& closure, Evaluation& at, bool is_last, int64_t& evaluations);
+  void find_direction(const at::Tensor& gradient);
+  void remember(const at::Tensor& gradient);
+  Evaluation search_line(const Closure& closure, const Evaluation& at, double slope, int64_t& evaluations);
+  Memory loaded_memory(const StateDict& state) const;
+  void check_name(std::size_t group, const std::string& name) const {
+    if (group != 0) throw ConfigError(c10::str("[LBFGS] found group ", group, ", expected 0: it has one group only"));
+    if (name != "lr") throw ConfigError("[LBFGS] there is no hyper-parameter '" + name + "'; this optimizer has lr");
+  }
+
+  LBFGS options_;
+  int64_t max_eval_;
+  NamedTensors parameters_;
+  Memory memory_;
+
+  double lr_;
+  double configured_lr_;    // what it was made with
+  Curve lr_curve_;          // empty: lr_ stays
+  bool lr_is_set_ = false;  // for the next step, against the curve
+  int64_t applied_ = 0;
+  at::Tensor applied_steps_;
+};
+
 }  // namespace
 
 Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
@@ -43,12 +164,6 @@ Lbfgs::Lbfgs(const LBFGS& options, const ParamGroups& groups)
   parameters_ = groups.front().parameters;
   check_parameters(parameters_);
   applied_steps_ = at::full({1}, 0, at::TensorOptions().dtype(at::kLong).device(parameters_.front().second.device()));
-}
-
-// torch keeps most of its scalars as 0-dim tensors of the parameters' dtype: float32 numbers round after every
-// operation.
-double Lbfgs::rounded(double value) const {
-  return parameters_.front().second.scalar_type() == at::kDouble ? value : static_cast<float>(value);
 }
 
 at::Tensor Lbfgs::flat_gradient() const {
@@ -94,18 +209,6 @@ at::Tensor Lbfgs::step_with(const Closure& closure) {
   }
   memory_.evaluations += evaluations;
   return first_loss;
-}
-
-void Lbfgs::step(const at::Tensor& /*grad_scale*/, const at::Tensor& /*found_inf*/) {
-  throw ConfigError(
-      "[LBFGS] found a step without closure, expected step_with(closure): one step evaluates the loss several "
-      "times. Use EagerTrainer without gradient scaling, or another optimizer");
-}
-
-// The first direction is the gradient itself, whose length says nothing about how far to go.
-double Lbfgs::first_step(const at::Tensor& gradient) const {
-  const double share = rounded(1 / gradient.abs().sum().item<double>());
-  return share < 1 ? rounded(share * rounded(lr_)) : lr_;
 }
 
 // One iteration, from and to the evaluated place `at`. False: it was the last one of this step.
@@ -179,6 +282,84 @@ Lbfgs::Evaluation Lbfgs::search_line(const Closure& closure, const Evaluation& a
   move(memory_.t, memory_.direction);
   evaluations += found.evaluations;
   return {found.point.loss, found.point.gradient, largest(found.point.gradient) <= options_.tolerance_grad};
+}
+
+// What a checkpoint keeps: torch's state under "state.", where lists have numbers.
+
+StateDict Lbfgs::state_dict() const {
+  StateDict state;
+  state.set("kind", std::string("LBFGS"));
+  state.set("applied_steps", applied_);
+  state.set("param_groups.0.lr", lr_);
+  state.set("configured.0.lr", configured_lr_);
+  state.set("state.n_iter", memory_.iterations);
+  state.set("state.func_evals", memory_.evaluations);
+  state.set("state.t", memory_.t);
+  state.set("state.H_diag", memory_.h_diag);
+  state.set("state.prev_loss", memory_.previous_loss);
+  state.set("state.history", static_cast<int64_t>(memory_.corrections.size()));
+  if (memory_.direction.defined()) {
+    state.set("state.d", memory_.direction);
+    state.set("state.prev_flat_grad", memory_.previous_gradient);
+  }
+  for (std::size_t i = 0; i < memory_.corrections.size(); ++i) {
+    const std::string index = std::to_string(i);
+    state.set("state.old_dirs." + index, memory_.corrections[i].gradient_change);
+    state.set("state.old_stps." + index, memory_.corrections[i].step);
+    state.set("state.ro." + index, memory_.corrections[i].ro);
+  }
+  return state;
+}
+
+Lbfgs::Memory Lbfgs::loaded_memory(const StateDict& state) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor like = flat_gradient();
+  const auto tensor = [&](const std::string& name) {
+    check_state("optimizer." + name, state.tensor(name), like);
+    return state.tensor(name).to(like.options(), /*non_blocking=*/false, /*copy=*/true);
+  };
+  Memory memory;
+  memory.iterations = state.integer("state.n_iter");
+  memory.evaluations = state.integer("state.func_evals");
+  memory.t = state.number("state.t");
+  memory.h_diag = state.number("state.H_diag");
+  memory.previous_loss = state.number("state.prev_loss");
+  if (memory.iterations > 0) {
+    memory.direction = tensor("state.d");
+    memory.previous_gradient = tensor("state.prev_flat_grad");
+  }
+  const int64_t corrections = state.integer("state.history");
+  for (int64_t i = 0; i < corrections; ++i) {
+    const std::string index = std::to_string(i);
+    memory.corrections.push_back(
+        {tensor("state.old_dirs." + index), tensor("state.old_stps." + index), state.number("state.ro." + index)});
+  }
+  return memory;
+}
+
+void Lbfgs::load_state_dict(const StateDict& state) {
+  if (state.text("kind") != "LBFGS") {
+    throw CheckpointError("[LBFGS] found the state of " + state.text("kind") +
+                          ", expected that of LBFGS; use the optimizer that "
+                          "it was saved from, or load the weights alone");
+  }
+  const int64_t applied = state.integer("applied_steps");
+  const double saved = state.number("configured.0.lr");
+  const double lr = state.number("param_groups.0.lr");
+  memory_ = loaded_memory(state);
+  if (saved != configured_lr_) {
+    log_warning(c10::str("[LBFGS] the state was trained with lr = ", saved, ", this run is configured with ",
+                         configured_lr_,
+                         "; that of the state is used. Load the weights alone to start with other numbers"));
+  }
+  applied_ = applied;
+  applied_steps_.fill_(applied);
+  lr_ = lr;
+  lr_is_set_ = false;
+}
+
+std::unique_ptr<Optimizer> make_lbfgs(const LBFGS& options, const ParamGroups& groups) {
+  return std::make_unique<Lbfgs>(options, groups);
 }
 
 }  // namespace duet

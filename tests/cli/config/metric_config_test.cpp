@@ -18,9 +18,9 @@ Names names_of(const std::string& text) { return metric_names(read_metrics(parse
 
 RunConfig run_config(const std::string& text) { return parse_run_config(parse("model: {type: Mlp}\n" + text), "c"); }
 
-class Constant : public Metric {
+class ConstantMetric : public Metric {
  public:
-  explicit Constant(std::string name) : name_(std::move(name)) {}
+  explicit ConstantMetric(std::string name) : name_(std::move(name)) {}
   Names names() const override { return {name_}; }
   void reset() override {}
   void add(const Batch&, const NamedTensors&, double) override {}
@@ -31,9 +31,9 @@ class Constant : public Metric {
 };
 
 // Refuses the second batch.
-class Second : public Constant {
+class Second : public ConstantMetric {
  public:
-  Second() : Constant("second") {}
+  Second() : ConstantMetric("second") {}
   void add(const Batch&, const NamedTensors&, double) override {
     if (++seen_ == 2) throw DataError("[Second] found the second batch, expected one");
   }
@@ -149,10 +149,11 @@ TEST(MetricConfig, KnowsMetricsOfTheUser) {
 }
 
 const bool kRegistered = [] {
-  register_metric("Mine",
-                  [](ConfigNode& node) { return std::make_unique<Constant>(node.read<std::string>("name", "mine")); });
+  register_metric("Mine", [](ConfigNode& node) {
+    return std::make_unique<ConstantMetric>(node.read<std::string>("name", "mine"));
+  });
   register_metric("Second", [](ConfigNode&) { return std::make_unique<Second>(); });
-  register_metric("Loss", [](ConfigNode&) { return std::make_unique<Constant>("loss"); });
+  register_metric("Loss", [](ConfigNode&) { return std::make_unique<ConstantMetric>("loss"); });
   return true;
 }();
 

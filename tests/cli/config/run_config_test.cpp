@@ -60,7 +60,7 @@ TEST(RunConfig, ReadsEveryPart) {
   EXPECT_EQ(std::get<ClipNorm>(*c.trainer.clip_grad).max_norm, 1.0);
   EXPECT_FALSE(c.trainer.amp.has_value());
   ASSERT_EQ(c.schedules.size(), 2U);
-  EXPECT_EQ(c.schedules[0].options.start_factor, 0.001);
+  EXPECT_EQ(std::get<Linear>(c.schedules[0].options).start_factor, 0.001);
   EXPECT_EQ(c.hooks.default_hooks.child("checkpoint").need<int64_t>("interval"), 500);
   EXPECT_TRUE(c.hooks.custom_hooks.empty());
   EXPECT_EQ(c.metrics.size(), 1U);

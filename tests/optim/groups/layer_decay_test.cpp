@@ -1,8 +1,8 @@
-#include "optim/groups/layer_decay.h"
 #include <cmath>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "optim/groups/detail/layer_depth.h"
+#include "optim/groups/detail/param_group_builder.h"
+#include "optim/groups/param_group.h"
 #include "tests/optim/groups/described_task.h"
 #include "tests/support/expect_error.h"
 

@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>
 #include "core/task.h"
-#include "optim/groups/layer_decay.h"
-#include "optim/groups/paramwise.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 namespace {

@@ -1,4 +1,3 @@
-#include "optim/groups/paramwise.h"
 #include <cmath>
 #include <limits>
 #include <gmock/gmock.h>
@@ -9,6 +8,7 @@
 #include "base/log.h"
 #include "core/task.h"
 #include "eager/eager_trainer.h"
+#include "optim/groups/param_group.h"
 #include "tests/optim/groups/described_task.h"
 #include "tests/support/expect_error.h"
 

@@ -4,7 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/torch_reference.h"

@@ -8,7 +8,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/accumulate.h>
 #include <gtest/gtest.h>
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 
 // Parameters and gradients as in optimizer_reference.py: formulas without rounding.
 

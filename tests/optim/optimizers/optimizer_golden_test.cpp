@@ -2,7 +2,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include "base/log.h"
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "tests/optim/optimizers/optimizer_cases.h"
 #include "tests/support/sample_state.h"

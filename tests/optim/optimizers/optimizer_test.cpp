@@ -1,4 +1,4 @@
-#include "optim/optimizers/optimizer.h"
+#include "optim/optimizers/detail/optimizer.h"
 #include <cmath>
 #include <limits>
 #include <ATen/TensorOperators.h>

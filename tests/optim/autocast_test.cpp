@@ -1,7 +1,7 @@
-#include "optim/amp/autocast.h"
 #include <optional>
 #include <stdexcept>
 #include <gtest/gtest.h>
+#include "optim/amp.h"
 #include "tests/support/autocast_state.h"
 
 namespace duet {

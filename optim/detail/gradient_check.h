@@ -1,27 +1,11 @@
 #pragma once
 
 #include <optional>
-#include <variant>
 #include <vector>
 #include <ATen/core/Tensor.h>
-#include "../base/options.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
-
-// Scales all gradients so that their norm is at most max_norm.
-struct ClipNorm {
-  double max_norm = 1.0;
-  double norm_type = 2.0;
-  static const OptionFields& fields();
-};
-
-// Clamps every element to [-clip_value, clip_value].
-struct ClipValue {
-  double clip_value = 0;  // must be given
-  static const OptionFields& fields();
-};
-
-using ClipGrad = std::variant<ClipNorm, ClipValue>;
 
 // What an optimizer needs to know of the gradients of a step: see Optimizer::step. All float32 on the device, undefined
 // where nothing was asked for.

@@ -1,4 +1,4 @@
-#include "hooks/param_scheduler_hook.h"
+#include "core/detail/param_scheduler_hook.h"
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -19,9 +19,9 @@ struct Golden {
 
 #include "tests/optim/schedules/schedule_golden.inc"
 
-using Schedules = std::vector<ScheduleOptions>;
+using Schedules = std::vector<Schedule>;
 
-const Schedules kSchedules = {{.type = "Linear", .end = 5, .start_factor = 0.1}, {.type = "Cosine", .begin = 5}};
+const Schedules kSchedules = {Linear{.start_factor = 0.1, .end = 5}, Cosine{.begin = 5}};
 
 // The rates that steps up to `to` - 1 ran with, group by group.
 std::vector<double> rates(FakeRun& run, ParamSchedulerHook& hook, int64_t to) {
@@ -78,7 +78,7 @@ TEST(ParamSchedulerHook, FollowsTheSameCurveAfterAResume) {
 
 TEST(ParamSchedulerHook, CountsTheStepsThatWereApplied) {
   FakeRun run;
-  ParamSchedulerHook hook({{.type = "Step", .step_size = 2}});
+  ParamSchedulerHook hook({Step{.step_size = 2}});
   hook.before_train(run.context);
   rates(run, hook, 2);
   run.hyper_parameters.applied_steps = 1;  // the second one was skipped
@@ -90,7 +90,7 @@ TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   run.context.progress.max_steps = 100;
   run.hyper_parameters.give(0, "momentum", 0.9);
   run.hyper_parameters.give(1, "beta1", 0.8);
-  ParamSchedulerHook hook({{.type = "OneCycle", .one_cycle = {.cycle_momentum = true}}});
+  ParamSchedulerHook hook({OneCycle{.cycle_momentum = true}});
   hook.before_train(run.context);
   rates(run, hook, 1);
   EXPECT_EQ(run.hyper_parameters.get(0, "momentum"), 0.95);
@@ -100,12 +100,12 @@ TEST(ParamSchedulerHook, DrivesMomentumUnderTheNameThatTheGroupHas) {
   EXPECT_NEAR(run.hyper_parameters.get(1, "beta1"), 0.85, 1e-12);
 
   FakeRun plain;
-  ParamSchedulerHook lost({{.param_name = "momentum", .factor = 0.5}});
+  ParamSchedulerHook lost({Constant{.factor = 0.5, .param_name = "momentum"}});
   expect_error<ConfigError>([&] { lost.before_train(plain.context); }, {"schedule of momentum", "numbers: lr"});
 }
 
 TEST(ParamSchedulerHook, TakesTheRunsLengthFromWhicheverLimitComesFirst) {
-  const Schedules polynomial = {{.type = "Polynomial"}};
+  const Schedules polynomial = {Polynomial{}};
   FakeRun run;
   run.context.progress.max_epochs = 3;
   run.context.progress.steps_per_epoch = 4;
@@ -131,7 +131,7 @@ TEST(ParamSchedulerHook, ChangesBetweenEpochsOnly) {
   FakeRun run;
   run.context.progress.max_epochs = 3;
   run.context.progress.steps_per_epoch = 2;
-  ParamSchedulerHook hook({{.type = "Linear", .by_epoch = true, .start_factor = 0}});
+  ParamSchedulerHook hook({Linear{.start_factor = 0, .by_epoch = true}});
   hook.before_train(run.context);
   EXPECT_EQ(rates(run, hook, 6), (std::vector<double>{0, 0, 0.05, 0.05, 0.1, 0.1}));
 }
@@ -151,7 +151,7 @@ std::string logged(const Call& call) {
 TEST(ParamSchedulerHook, WarnsOnceOfAGap) {
   FakeRun run;
   run.context.progress.max_steps = 200;
-  ParamSchedulerHook hook({{.type = "Linear", .end = 100}, {.type = "Cosine", .begin = 120}});
+  ParamSchedulerHook hook({Linear{.end = 100}, Cosine{.begin = 120}});
   const std::string log = logged([&] {
     hook.before_train(run.context);
     hook.before_train(run.context);
@@ -164,7 +164,7 @@ TEST(ParamSchedulerHook, WarnsOnceOfAGap) {
 TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
   const auto log_of = [](bool validate) {
     FakeRun run;
-    ParamSchedulerHook hook({{.type = "ReduceOnPlateau"}});
+    ParamSchedulerHook hook({ReduceOnPlateau{}});
     return logged([&] {
       hook.before_train(run.context);
       run.step(hook);
@@ -177,7 +177,7 @@ TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
 }
 
 TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {
-  expect_error<ConfigError>([] { ParamSchedulerHook({{.type = "Sine"}}); }, {"Sine"});
+  expect_error<ConfigError>([] { ParamSchedulerHook({CustomSchedule{.type = "Sine"}}); }, {"Sine"});
   FakeRun two_groups({0.1, 0.2}), one_group;
   two_groups.context.progress.max_steps = one_group.context.progress.max_steps = 10;
   ParamSchedulerHook saved(kSchedules), loaded(kSchedules);
@@ -187,12 +187,9 @@ TEST(ParamSchedulerHook, RefusesBadSchedulesAndOtherGroups) {
 }
 
 // A validation after every epoch of 50 steps, as in make_schedule_golden.py.
-const Schedules kWatched = {{.type = "Linear", .end = 1200, .start_factor = 0.1},
-                            {.type = "ReduceOnPlateau",
-                             .begin = 10,
-                             .end = 80,
-                             .by_epoch = true,
-                             .plateau = {.factor = 0.5, .patience = 2, .cooldown = 1}}};
+const Schedules kWatched = {
+    Linear{.start_factor = 0.1, .end = 1200},
+    ReduceOnPlateau{.factor = 0.5, .patience = 2, .cooldown = 1, .begin = 10, .end = 80, .by_epoch = true}};
 
 std::vector<double> rates_after_validations(FakeRun& run, ParamSchedulerHook& hook, std::size_t from, std::size_t to) {
   std::vector<double> seen;
@@ -237,7 +234,7 @@ TEST(ParamSchedulerHook, ResumesOnAPlateau) {
 
 TEST(ParamSchedulerHook, NamesTheMetricThatAPlateauMisses) {
   FakeRun run;
-  ParamSchedulerHook hook({{.type = "ReduceOnPlateau", .plateau = {.monitor = "accuracy", .rule = "greater"}}});
+  ParamSchedulerHook hook({ReduceOnPlateau{.monitor = "accuracy", .rule = "greater"}});
   run.validation(hook, {{"loss", 1}});  // before training nothing is due
   hook.before_train(run.context);
   expect_error<ConfigError>([&] { run.validation(hook, {{"loss", 1}, {"error", 2}}); },

@@ -1,55 +1,56 @@
-#include "optim/schedules/detail/schedule_formula.h"
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <limits>
 #include <numbers>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
+#include <utility>
+#include "optim/schedules/detail/schedule_rules.h"
+
+// value(options, at): the formulas that schedule.h gives.
 
 namespace duet {
 
 namespace {
-
-using Options = ScheduleOptions;
-using Step = ScheduleStep;
 
 double ratio(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
 
 // 1 at the beginning of half a period, 0 at its end.
 double half_cosine(double share) { return (1 + std::cos(std::numbers::pi * share)) / 2; }
 
-double lowest(const Options& o, const Step& at) { return o.eta_min_ratio ? at.initial * *o.eta_min_ratio : o.eta_min; }
+template <class T>
+double lowest(const T& o, const ScheduleStep& at) {
+  return o.eta_min_ratio ? at.initial * *o.eta_min_ratio : o.eta_min;
+}
 
 double decayed(double value, double gamma, int64_t times) {
   return value * std::pow(gamma, static_cast<double>(times));
 }
 
-double constant(const Options& o, const Step& at) {
+double value(const Constant& o, const ScheduleStep& at) {
   return at.s < at.length - 1 ? at.taken_over * o.factor : at.taken_over;
 }
 
-double linear(const Options& o, const Step& at) {
+double value(const Linear& o, const ScheduleStep& at) {
   const double share = at.length > 1 ? ratio(at.s, at.length - 1) : 1.0;
   // Both ends exact, which start + (end - start) * share is not.
   return at.taken_over * (o.start_factor * (1 - share) + o.end_factor * share);
 }
 
-double polynomial(const Options& o, const Step& at) {
+double value(const Polynomial& o, const ScheduleStep& at) {
   const double share = at.length > 1 ? 1 - ratio(at.s, at.length - 1) : 1.0;
   const double low = lowest(o, at);
   return low + (at.taken_over - low) * std::pow(share, o.power);
 }
 
-double step(const Options& o, const Step& at) { return decayed(at.taken_over, o.gamma, at.s / o.step_size); }
+double value(const Step& o, const ScheduleStep& at) { return decayed(at.taken_over, o.gamma, at.s / o.step_size); }
 
-double multi_step(const Options& o, const Step& at) {
+double value(const MultiStep& o, const ScheduleStep& at) {
   const auto& marks = o.milestones;
   return decayed(at.taken_over, o.gamma, std::upper_bound(marks.begin(), marks.end(), at.s) - marks.begin());
 }
 
-double exponential(const Options& o, const Step& at) { return decayed(at.taken_over, o.gamma, at.s); }
+double value(const Exponential& o, const ScheduleStep& at) { return decayed(at.taken_over, o.gamma, at.s); }
 
-double cosine(const Options& o, const Step& at) {
+double value(const Cosine& o, const ScheduleStep& at) {
   const int64_t half_period = o.T_max > 0 ? o.T_max : at.length;
   // mmengine swings back to the initial value, whatever it came from.
   const double high = at.s <= half_period ? at.taken_over : at.initial;
@@ -57,7 +58,7 @@ double cosine(const Options& o, const Step& at) {
   return low + (high - low) * half_cosine(ratio(at.s, half_period));
 }
 
-double cosine_restart(const Options& o, const Step& at) {
+double value(const CosineRestart& o, const ScheduleStep& at) {
   std::size_t period = 0;
   int64_t s = at.s;
   while (period + 1 < o.periods.size() && s >= o.periods[period]) s -= o.periods[period++];
@@ -72,19 +73,17 @@ double between(const std::string& strategy, double from, double to, double share
 }
 
 // The levels at which a cycle begins, turns and ends.
-std::vector<double> cycle_levels(const Options& o, double initial) {
-  const OneCycleOptions& cycle = o.one_cycle;
+std::vector<double> cycle_levels(const OneCycle& cycle, double initial) {
   const double peak = cycle.eta_max > 0 ? cycle.eta_max : initial;
   double begin = peak / cycle.div_factor, turn = peak, end = begin / cycle.final_div_factor;
-  if (o.param_name == "momentum") {
+  if (cycle.param_name == "momentum") {
     begin = end = cycle.max_momentum;
     turn = cycle.base_momentum;
   }
   return cycle.three_phase ? std::vector<double>{begin, turn, begin, end} : std::vector<double>{begin, turn, end};
 }
 
-double one_cycle(const Options& o, const Step& at) {
-  const OneCycleOptions& cycle = o.one_cycle;
+double value(const OneCycle& cycle, const ScheduleStep& at) {
   const int64_t total = cycle.total_steps > 0 ? cycle.total_steps : at.length;
   const double s = static_cast<double>(std::min(at.s, total - 1));
   // torch's borders: a phase ends one step before its share of the cycle, the second one two steps before.
@@ -97,64 +96,90 @@ double one_cycle(const Options& o, const Step& at) {
   while (phase + 1 < ends.size() && s > ends[phase]) ++phase;
   const double from = phase > 0 ? ends[phase - 1] : 0.0;
   const double share = ends[phase] > from ? (s - from) / (ends[phase] - from) : 1.0;
-  const std::vector<double> levels = cycle_levels(o, at.initial);
+  const std::vector<double> levels = cycle_levels(cycle, at.initial);
   return between(cycle.anneal_strategy, levels[phase], levels[phase + 1], share);
 }
 
-double wsd(const Options& o, const Step& at) {
-  const WsdLengths lengths = wsd_lengths(o.wsd, at.length);
+double value(const WSD& o, const ScheduleStep& at) {
+  const WsdLengths lengths = wsd_lengths(o, at.length);
   // Counted from 1, so that the first step trains and the last one reaches the lowest value.
   if (at.s < lengths.warmup) return at.taken_over * ratio(at.s + 1, lengths.warmup);
   const int64_t decaying = at.s + 1 - (at.length - lengths.decay);
   if (decaying <= 0) return at.taken_over;
   const double progress = ratio(decaying, lengths.decay);
-  const double share = o.wsd.decay_type == "linear" ? 1 - progress
-                       : o.wsd.decay_type == "sqrt" ? 1 - std::sqrt(progress)
-                                                    : half_cosine(progress);
+  const double share = o.decay_type == "linear" ? 1 - progress
+                       : o.decay_type == "sqrt" ? 1 - std::sqrt(progress)
+                                                : half_cosine(progress);
   const double low = lowest(o, at);
   return low + (at.taken_over - low) * share;
 }
 
-double unchanged(const Options&, const Step& at) { return at.taken_over; }
+double value(const ReduceOnPlateau& /*options*/, const ScheduleStep& at) { return at.taken_over; }
 
-constexpr std::array kFormulas = {
-    ScheduleFormula{"Constant", false, false, constant},
-    ScheduleFormula{"Linear", false, false, linear},
-    ScheduleFormula{"Polynomial", true, false, polynomial},
-    ScheduleFormula{"Step", false, false, step},
-    ScheduleFormula{"MultiStep", false, false, multi_step},
-    ScheduleFormula{"Exponential", false, false, exponential},
-    ScheduleFormula{"Cosine", true, false, cosine},
-    ScheduleFormula{"CosineRestart", true, false, cosine_restart},
-    ScheduleFormula{"OneCycle", true, false, one_cycle},
-    ScheduleFormula{"WSD", true, false, wsd},
-    ScheduleFormula{"ReduceOnPlateau", false, true, unchanged},
-};
+double value(const CustomSchedule& own, const ScheduleStep& at) { return own.formula(at); }
 
 }  // namespace
 
-const ScheduleFormula& schedule_formula(const ScheduleOptions& options) {
-  static constexpr ScheduleFormula kOwn{"", true, false,
-                                        [](const Options& o, const Step& at) { return o.formula(at); }};
-  if (options.formula) return kOwn;
-  const std::string& type = options.type;
-  const auto found = std::find_if(kFormulas.begin(), kFormulas.end(), [&](const auto& f) { return type == f.type; });
-  if (found != kFormulas.end()) return *found;
-  throw ConfigError("[Schedule] found type '" + type + "', expected one of " + c10::Join(", ", schedule_types()) +
-                    "; correct it in param_scheduler");
+double schedule_value(const Schedule& schedule, const ScheduleStep& at) {
+  return std::visit([&](const auto& options) { return value(options, at); }, schedule);
 }
 
-std::vector<std::string> schedule_types() {
-  std::vector<std::string> types;
-  for (const ScheduleFormula& formula : kFormulas) types.emplace_back(formula.type);
-  return types;
-}
-
-WsdLengths wsd_lengths(const WsdOptions& options, int64_t length) {
+WsdLengths wsd_lengths(const WSD& options, int64_t length) {
   const auto steps = [&](int64_t steps, double share) {
     return steps > 0 ? steps : static_cast<int64_t>(std::llround(static_cast<double>(length) * share));
   };
   return {steps(options.warmup_steps, options.warmup_ratio), steps(options.decay_steps, options.decay_ratio)};
+}
+
+PlateauWatch::PlateauWatch(ReduceOnPlateau options) : options_(std::move(options)) {
+  const double worst = std::numeric_limits<double>::infinity();
+  best_ = options_.rule == "less" ? worst : -worst;
+}
+
+bool PlateauWatch::observe(double metric) {
+  if (improves(metric)) {
+    best_ = metric;
+    bad_ = 0;
+  } else {
+    ++bad_;
+  }
+  if (cooldown_ > 0) {
+    --cooldown_;
+    bad_ = 0;
+  }
+  if (bad_ <= options_.patience) return false;
+  cooldown_ = options_.cooldown;
+  bad_ = 0;
+  return true;
+}
+
+double PlateauWatch::reduced(double value) const {
+  const double lower = std::max(value * options_.factor, options_.min_value);
+  return value - lower > options_.eps ? lower : value;
+}
+
+bool PlateauWatch::improves(double metric) const {
+  const bool less = options_.rule == "less";
+  const double sign = less ? -1 : 1;
+  const double bar =
+      options_.threshold_rule == "rel" ? best_ * (1 + sign * options_.threshold) : best_ + sign * options_.threshold;
+  return less ? metric < bar : metric > bar;
+}
+
+StateDict PlateauWatch::state_dict() const {
+  StateDict state;
+  state.set("best", StateValue(best_));
+  state.set("bad", StateValue(bad_));
+  state.set("cooldown", StateValue(cooldown_));
+  return state;
+}
+
+void PlateauWatch::load_state_dict(const StateDict& state) {
+  const double best = state.number("best");
+  const int64_t bad = state.integer("bad"), cooldown = state.integer("cooldown");
+  best_ = best;
+  bad_ = bad;
+  cooldown_ = cooldown;
 }
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-#include "hooks/param_scheduler_hook.h"
+#include "core/detail/param_scheduler_hook.h"
 #include <limits>
 #include <utility>
 #include <c10/util/StringUtil.h>
@@ -7,10 +7,11 @@
 
 namespace duet {
 
-ParamSchedulerHook::ParamSchedulerHook(std::vector<ScheduleOptions> schedules) : schedules_(std::move(schedules)) {
+ParamSchedulerHook::ParamSchedulerHook(std::vector<Schedule> schedules) : schedules_(std::move(schedules)) {
   for (std::size_t i = 0; i < schedules_.size(); ++i) {
-    schedules_[i].validate();
-    if (schedules_[i].type == "ReduceOnPlateau") plateaus_.push_back({i, PlateauWatch(schedules_[i].plateau), {}});
+    check_schedule(schedules_[i]);
+    if (const auto* plateau = std::get_if<ReduceOnPlateau>(&schedules_[i]))
+      plateaus_.push_back({i, *plateau, PlateauWatch(*plateau), {}});
   }
 }
 
@@ -61,13 +62,12 @@ void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
   validated_ = true;
   bool any = false;
   for (Plateau& plateau : plateaus_) {
-    const ScheduleOptions& schedule = schedules_[plateau.schedule];
-    if (!governs(schedule, context.progress.step)) continue;
-    const auto metric = context.evaluation.metrics.find(schedule.plateau.monitor);
+    if (!governs(plateau.options, context.progress.step)) continue;
+    const auto metric = context.evaluation.metrics.find(plateau.options.monitor);
     if (metric == context.evaluation.metrics.end()) {
       std::string known;
       for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
-      throw ConfigError("[ParamSchedulerHook] found no metric '" + schedule.plateau.monitor + "', expected one of " +
+      throw ConfigError("[ParamSchedulerHook] found no metric '" + plateau.options.monitor + "', expected one of " +
                         known + "; correct the monitor of ReduceOnPlateau, or add the metric");
     }
     if (!plateau.watch.observe(metric->second)) continue;
@@ -84,16 +84,16 @@ void ParamSchedulerHook::after_train(TrainContext& context) {
       "train with validation data, or remove it from param_scheduler");
 }
 
-bool ParamSchedulerHook::governs(const ScheduleOptions& schedule, int64_t step) const {
-  const ScheduleOptions options = in_steps(schedule, run_.steps_per_epoch);
-  const int64_t now = options.by_epoch ? step / run_.steps_per_epoch : step;
-  return now >= options.begin && (options.end < 0 || now < options.end);
+bool ParamSchedulerHook::governs(const Schedule& schedule, int64_t step) const {
+  const ScheduleInterval interval = interval_of(in_steps(schedule, run_.steps_per_epoch));
+  const int64_t now = interval.by_epoch ? step / run_.steps_per_epoch : step;
+  return now >= interval.begin && (interval.end < 0 || now < interval.end);
 }
 
 void ParamSchedulerHook::reduce(Plateau& plateau, const HyperParameters& numbers) {
   const int64_t step = numbers.applied();
   for (const auto& [number, param] : params_) {
-    if (param != schedules_[plateau.schedule].param_name) continue;
+    if (param != plateau.options.param_name) continue;
     ByGroup& reductions = plateau.reductions[number];
     reductions.resize(initial_.at(number).size(), 1.0);
     for (std::size_t group = 0; group < reductions.size(); ++group) {
@@ -111,7 +111,7 @@ double ParamSchedulerHook::value(const std::string& number, std::size_t group, i
 ParamSchedulerHook::ByGroup ParamSchedulerHook::reductions_of(const std::string& number, std::size_t group) const {
   ByGroup reductions;
   for (const Plateau& plateau : plateaus_) {
-    if (schedules_[plateau.schedule].param_name != params_.at(number)) continue;
+    if (plateau.options.param_name != params_.at(number)) continue;
     const auto found = plateau.reductions.find(number);
     reductions.push_back(found == plateau.reductions.end() ? 1.0 : found->second.at(group));
   }

@@ -1,7 +1,8 @@
-#include "optim/amp/grad_scaler.h"
+#include "optim/amp.h"
 #include <cmath>
 #include <limits>
 #include <map>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
@@ -11,9 +12,29 @@
 
 namespace duet {
 
+AutocastGuard::AutocastGuard(c10::Device device, std::optional<c10::ScalarType> dtype)
+    : type_(device.type()), active_(dtype.has_value()) {
+  if (!active_) return;
+  was_enabled_ = at::autocast::is_autocast_enabled(type_);
+  was_dtype_ = at::autocast::get_autocast_dtype(type_);
+  cache_was_enabled_ = at::autocast::is_autocast_cache_enabled();
+  at::autocast::increment_nesting();
+  at::autocast::set_autocast_enabled(type_, true);
+  at::autocast::set_autocast_dtype(type_, *dtype);
+  at::autocast::set_autocast_cache_enabled(false);
+}
+
+AutocastGuard::~AutocastGuard() {
+  if (!active_) return;
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(type_, was_enabled_);
+  at::autocast::set_autocast_dtype(type_, was_dtype_);
+  at::autocast::set_autocast_cache_enabled(cache_was_enabled_);
+}
+
 const OptionFields& LossScaleOptions::fields() {
   using O = LossScaleOptions;
-  static const OptionFields kFields = OptionFields::of<O>("LossScaleOptions", [](const FieldAdder<O>& add) {
+  return described<O>("LossScaleOptions", [](const auto& add) {
     constexpr double kSmallest = std::numeric_limits<float>::denorm_min(), kLargest = std::numeric_limits<float>::max();
     add("init_scale", &O::init_scale, "scale of the loss at the start")
         .in(between(kSmallest, kLargest))
@@ -22,7 +43,6 @@ const OptionFields& LossScaleOptions::fields() {
     add("backoff_factor", &O::backoff_factor, "of the scale after a step with inf or NaN").in(inside(0, 1));
     add("growth_interval", &O::growth_interval, "steps").in(between(1, INT32_MAX)).expects("an integer >= 1");
   });
-  return kFields;
 }
 
 GradScaler::GradScaler(const LossScaleOptions& options, at::Device device) : options_(options) {

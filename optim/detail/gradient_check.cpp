@@ -1,4 +1,4 @@
-#include "optim/gradient_check.h"
+#include "optim/detail/gradient_check.h"
 #include <cmath>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_clamp_max.h>
@@ -9,7 +9,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/stack.h>
-#include "optim/amp/grad_scaler.h"
+#include "optim/amp.h"
 
 namespace duet {
 
@@ -60,21 +60,6 @@ GradientCheck clip_value(const std::vector<at::Tensor>& gradients, double limit,
 }
 
 }  // namespace
-
-const OptionFields& ClipNorm::fields() {
-  static const OptionFields kFields = OptionFields::of<ClipNorm>("ClipNorm", [](const FieldAdder<ClipNorm>& add) {
-    add("max_norm", &ClipNorm::max_norm, "largest global norm of all gradients").in(above(0));
-    add("norm_type", &ClipNorm::norm_type, "which norm: the p of the p-norm").in(at_least(1).or_infinity());
-  });
-  return kFields;
-}
-
-const OptionFields& ClipValue::fields() {
-  static const OptionFields kFields = OptionFields::of<ClipValue>("ClipValue", [](const FieldAdder<ClipValue>& add) {
-    add("clip_value", &ClipValue::clip_value, "largest magnitude of a gradient's element").in(above(0)).needed();
-  });
-  return kFields;
-}
 
 GradientCheck check_gradients(const std::vector<at::Tensor>& gradients, const std::optional<ClipGrad>& clip,
                               const at::Tensor& loss_scale, bool check_finite) {

@@ -4,21 +4,20 @@
 #include <map>
 #include <string>
 #include <vector>
-#include "../core/hook.h"
-#include "../optim/schedules/plateau.h"
-#include "../optim/schedules/schedule.h"
-#include "../optim/schedules/schedule_curve.h"
+#include "core/hook.h"
+#include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
 
 // Lets numbers of the optimizer (learning rate, momentum, ...) follow schedules over the whole run. The values that the
 // groups have when training first starts are the initial ones; a checkpoint keeps them, so a resume follows the same
-// curve. A step that is skipped does not advance it. Numbers without a schedule are left alone.
+// curve. A step that is skipped does not advance it. Numbers without a schedule are left alone. A trainer has one for
+// TrainerOptions::schedules.
 class ParamSchedulerHook : public Hook {
  public:
   // Throws ConfigError for a schedule that is wrong by itself; before_train for one that fits neither the run nor the
   // optimizer. before_train warns once of each interval that schedules leave out.
-  explicit ParamSchedulerHook(std::vector<ScheduleOptions> schedules);
+  explicit ParamSchedulerHook(std::vector<Schedule> schedules);
 
   std::string name() const override { return "param_scheduler"; }
   int priority() const override { return kLow; }
@@ -37,20 +36,21 @@ class ParamSchedulerHook : public Hook {
 
   // A ReduceOnPlateau, and what it has multiplied each number by.
   struct Plateau {
-    std::size_t schedule;
+    std::size_t schedule;  // its place in the list
+    ReduceOnPlateau options;
     PlateauWatch watch;
     std::map<std::string, ByGroup> reductions;
   };
 
   void remember_initial(const HyperParameters& numbers);
   void warn_of_gaps();
-  bool governs(const ScheduleOptions& schedule, int64_t step) const;
+  bool governs(const Schedule& schedule, int64_t step) const;
   void reduce(Plateau& plateau, const HyperParameters& numbers);
   double value(const std::string& number, std::size_t group, int64_t step) const;
   ByGroup reductions_of(const std::string& number, std::size_t group) const;
   void follow(HyperParameters& numbers) const;
 
-  std::vector<ScheduleOptions> schedules_;
+  std::vector<Schedule> schedules_;
   std::vector<Plateau> plateaus_;
   std::map<std::string, ByGroup> initial_;       // by number; empty until training starts
   std::map<std::string, std::string> params_;    // by number: the param_name that drives it

@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "../../base/batch.h"
-#include "../../base/state_dict.h"
-#include "../groups/param_group.h"
-#include "../hyper_parameters.h"
-#include "optimizer_options.h"
+#include "base/batch.h"
+#include "base/state_dict.h"
+#include "optim/groups/param_group.h"
+#include "optim/hyper_parameters.h"
+#include "optim/optimizers/optimizer_options.h"
 
 namespace duet {
 
@@ -43,5 +43,8 @@ class Optimizer : public HyperParameters, public Stateful {
   // Every tensor that step() changes besides the parameters.
   virtual NamedTensors mutable_state() const = 0;
 };
+
+// Throws ConfigError for more than one group, or parameters of more than one dtype or device.
+std::unique_ptr<Optimizer> make_lbfgs(const LBFGS& options, const ParamGroups& groups);
 
 }  // namespace duet

@@ -1,0 +1,202 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_reciprocal.h>
+#include <ATen/ops/_foreach_sign.h>
+#include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include "optim/optimizers/optimizer_kind.h"
+#include "optim/optimizers/optimizer_options.h"
+
+// Optimizers over tensors: RMSprop, NAdam, RAdam, Lion.
+
+namespace duet {
+
+namespace {
+
+using namespace kernel_math;
+
+bool has_momentum(const OptimizerOptions& options) { return options.as<RMSprop>().momentum != 0; }
+
+std::vector<StateSlot> rmsprop_slots(const OptimizerOptions& options) {
+  std::vector<StateSlot> slots = {{.name = "square_avg"}};
+  if (has_momentum(options)) slots.push_back({.name = "momentum_buffer"});
+  if (options.as<RMSprop>().centered) slots.push_back({.name = "grad_avg"});
+  return slots;
+}
+
+// Without momentum at the start there is no buffer for it, hence no such number to change either.
+std::map<std::string, double> rmsprop_numbers(const OptimizerOptions& options) {
+  std::map<std::string, double> numbers = numbers_in(options);
+  if (!has_momentum(options)) numbers.erase("momentum");
+  return numbers;
+}
+
+// sqrt(E[g^2]), or the standard deviation sqrt(E[g^2] - E[g]^2) if centered; plus eps.
+Tensors denominators(const KernelCall& call, const Tensors& gradients, const OptimizerOptions& options) {
+  const Tensors& square_avgs = call.state.front();
+  const at::Tensor alpha = number64(call, "alpha");
+  average_squares_(square_avgs, gradients, alpha);
+  Tensors averages;
+  if (options.as<RMSprop>().centered) {
+    const Tensors& grad_avgs = call.state.back();
+    lerp_(grad_avgs, gradients, at::rsub(alpha, 1));
+    averages = at::_foreach_addcmul(square_avgs, grad_avgs, grad_avgs, -1);
+    at::_foreach_sqrt_(averages);
+  } else {
+    averages = at::_foreach_sqrt(square_avgs);
+  }
+  at::_foreach_add_(averages, cast_like(call.number("eps"), averages));
+  return averages;
+}
+
+// torch.optim.RMSprop
+void rmsprop_kernel(const KernelCall& call, const OptimizerOptions& options) {
+  const Tensors gradients = descent_gradients(call, options.as<RMSprop>().maximize, /*l2_decay=*/true);
+  const Tensors averages = denominators(call, gradients, options);
+  const at::Tensor step_size = -number64(call, "lr");
+  if (!has_momentum(options)) {
+    add_quotient_(call.parameters, gradients, averages, step_size);
+    return;
+  }
+  const Tensors& buffers = call.state[1];
+  at::_foreach_mul_(buffers, cast_like(call.number("momentum"), buffers));
+  at::_foreach_addcdiv_(buffers, gradients, averages);
+  add_scaled_(call.parameters, buffers, step_size);
+}
+
+std::vector<StateSlot> nadam_slots(const OptimizerOptions& /*options*/) {
+  return {{.name = "exp_avg"},
+          {.name = "exp_avg_sq"},
+          {.name = "mu_product", .shape = StateSlot::Shape::kScalar, .initial = 1}};
+}
+
+// The momentum of step `step`: beta1 * (1 - 0.96^(step * momentum_decay) / 2).
+at::Tensor momentum_at(const at::Tensor& step, const at::Tensor& beta1, const at::Tensor& momentum_decay) {
+  return beta1 * at::rsub(at::pow(0.96, step * momentum_decay) * 0.5, 1);
+}
+
+// What the gradient and its average are multiplied by, one number per parameter: products of momenta are state, since a
+// parameter may have sat out steps while momentum_decay changed.
+struct Factors {
+  Tensors gradient, average;
+};
+
+Factors step_factors(const KernelCall& call) {
+  const at::Tensor lr = number64(call, "lr");
+  const at::Tensor step = call.step.to(at::kDouble);
+  const at::Tensor beta1 = number64(call, "beta1");
+  const at::Tensor decay = number64(call, "momentum_decay");
+  const at::Tensor mu = momentum_at(step, beta1, decay);
+  const at::Tensor mu_next = momentum_at(step + 1, beta1, decay);
+  const Tensors& products = call.state[2];
+  at::_foreach_mul_(products, cast_like(mu, products));
+  const at::Tensor product = at::stack(products).to(at::kDouble);
+  const at::ScalarType dtype = call.parameters.front().scalar_type();
+  const at::Tensor of_gradient = -lr * at::rsub(mu, 1) / at::rsub(product, 1);
+  const at::Tensor of_average = -lr * mu_next / at::rsub(product * mu_next, 1);
+  return {of_gradient.to(dtype).unbind(), of_average.to(dtype).unbind()};
+}
+
+// torch.optim.NAdam
+void nadam_kernel(const KernelCall& call, const OptimizerOptions& any) {
+  const NAdam& options = any.as<NAdam>();
+  if (options.decoupled_weight_decay) decay_parameters(call);
+  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/!options.decoupled_weight_decay);
+  const Tensors& averages = call.state[0];
+  const Tensors& squares = call.state[1];
+  const at::Tensor beta2 = number64(call, "beta2");
+  const Factors factors = step_factors(call);
+
+  lerp_(averages, gradients, at::rsub(number64(call, "beta1"), 1));
+  average_squares_(squares, gradients, beta2);
+  const Tensors denominators = at::_foreach_div(squares, cast_like(bias_correction(beta2, call.step), squares));
+  at::_foreach_sqrt_(denominators);
+  at::_foreach_add_(denominators, cast_like(call.number("eps"), denominators));
+
+  at::_foreach_addcdiv_(call.parameters, at::_foreach_mul(gradients, factors.gradient), denominators);
+  at::_foreach_addcdiv_(call.parameters, at::_foreach_mul(averages, factors.average), denominators);
+}
+
+std::vector<StateSlot> radam_slots(const OptimizerOptions& /*options*/) {
+  return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
+}
+
+// How far the variance of 1 / sqrt(v) can be trusted at this step. In the first few steps it cannot (rho <= 5): they
+// are plain momentum steps.
+struct Rectification {
+  at::Tensor tractable;  // bool, 0-dim
+  at::Tensor rect;       // 1 where not tractable
+};
+
+Rectification rectification(const at::Tensor& beta2, const at::Tensor& step, const at::Tensor& correction2) {
+  const at::Tensor rho_inf = 2 / at::rsub(beta2, 1) - 1;
+  const at::Tensor rho = rho_inf - 2 * step * at::pow(beta2, step) / correction2;
+  const at::Tensor ratio = (rho - 4) * (rho - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * rho);
+  const at::Tensor tractable = rho > 5;
+  return {tractable, at::where(tractable, at::sqrt(ratio), 1.0)};
+}
+
+// sqrt(correction2) / (sqrt(v) + eps) where tractable, else 1.
+Tensors adaptive_rates(const KernelCall& call, const at::Tensor& correction2, const at::Tensor& tractable) {
+  Tensors rates = at::_foreach_sqrt(call.state[1]);
+  at::_foreach_add_(rates, cast_like(call.number("eps"), rates));
+  at::_foreach_reciprocal_(rates);
+  at::_foreach_mul_(rates, cast_like(at::sqrt(correction2), rates));
+  for (at::Tensor& rate : rates) rate = at::where(tractable, rate, 1.0);
+  return rates;
+}
+
+// torch.optim.RAdam
+void radam_kernel(const KernelCall& call, const OptimizerOptions& any) {
+  const RAdam& options = any.as<RAdam>();
+  if (options.decoupled_weight_decay) decay_parameters(call);
+  const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/!options.decoupled_weight_decay);
+  const Tensors& averages = call.state[0];
+  const at::Tensor beta1 = number64(call, "beta1");
+  const at::Tensor beta2 = number64(call, "beta2");
+  lerp_(averages, gradients, at::rsub(beta1, 1));
+  average_squares_(call.state[1], gradients, beta2);
+
+  const at::Tensor correction2 = bias_correction(beta2, call.step);
+  const auto [tractable, rect] = rectification(beta2, call.step.to(at::kDouble), correction2);
+  const Tensors steps = at::_foreach_div(averages, cast_like(bias_correction(beta1, call.step), averages));
+  at::_foreach_mul_(steps, cast_like(call.number("lr"), steps));
+  at::_foreach_mul_(steps, adaptive_rates(call, correction2, tractable));
+  at::_foreach_mul_(steps, cast_like(rect, steps));
+  at::_foreach_sub_(call.parameters, steps);
+}
+
+std::vector<StateSlot> lion_slots(const OptimizerOptions& /*options*/) { return {{.name = "exp_avg"}}; }
+
+// Algorithm 2 of "Symbolic Discovery of Optimization Algorithms" (Chen et al., 2023): every element moves by lr, in the
+// direction of a short average of the gradient; what is kept is a longer one.
+void lion_kernel(const KernelCall& call, const OptimizerOptions& options) {
+  decay_parameters(call);
+  const Tensors gradients = descent_gradients(call, options.as<Lion>().maximize, /*l2_decay=*/false);
+  const Tensors& averages = call.state[0];
+  const at::Tensor share1 = cast_like(at::rsub(number64(call, "beta1"), 1), averages);
+  const Tensors directions = at::_foreach_lerp(averages, gradients, Tensors(averages.size(), share1));
+  at::_foreach_sign_(directions);
+  add_scaled_(call.parameters, directions, -number64(call, "lr"));
+  lerp_(averages, gradients, at::rsub(number64(call, "beta2"), 1));
+}
+
+}  // namespace
+
+const OptimizerKind kRmsprop{
+    .name = "RMSprop", .slots = rmsprop_slots, .numbers = rmsprop_numbers, .kernel = rmsprop_kernel};
+const OptimizerKind kNadam{.name = "NAdam", .slots = nadam_slots, .numbers = numbers_in, .kernel = nadam_kernel};
+const OptimizerKind kRadam{.name = "RAdam", .slots = radam_slots, .numbers = numbers_in, .kernel = radam_kernel};
+const OptimizerKind kLion{.name = "Lion", .slots = lion_slots, .numbers = numbers_in, .kernel = lion_kernel};
+
+}  // namespace duet
