@@ -107,12 +107,7 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   return context;
 }
 
-void add_hooks(const RunConfig& config, const HookContext& context, Run& run) {
-  add_default_hooks(config.hooks, context, *run.trainer);
-  add_custom_hooks(config.hooks, context, *run.trainer);
-}
-
-void add_hooks(const RunConfig& config, Run& run) { add_hooks(config, hook_context(config, run), run); }
+void add_hooks(const RunConfig& config, Run& run) { add_hooks(config.hooks, hook_context(config, run), *run.trainer); }
 
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
   if (!config.load_from) return;

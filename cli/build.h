@@ -49,7 +49,6 @@ LoopOptions limited_loop(const RunConfig& config, const Run& run);
 // What the config's hooks may ask for.
 HookContext hook_context(const RunConfig& config, const Run& run);
 // All hooks of the config.
-void add_hooks(const RunConfig& config, const HookContext& context, Run& run);
 void add_hooks(const RunConfig& config, Run& run);
 
 // Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew. All

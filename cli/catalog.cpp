@@ -4,10 +4,8 @@
 #include "base/detail/nearest.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/optim_config.h"
-#include "cli/config/param_group_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
-#include "cli/optim_registry.h"
 #include "cli/registry.h"
 #include "core/priority.h"
 #include "hooks/default_hooks.h"
@@ -16,13 +14,7 @@ namespace duet {
 
 namespace {
 
-using Names = std::vector<std::string>;
 using Keys = std::vector<ConfigKey>;
-
-Names with(Names first, const Names& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
 
 void add(Keys& keys, const Keys& more) { keys.insert(keys.end(), more.begin(), more.end()); }
 
@@ -39,7 +31,7 @@ Keys keys_of_schedule(const std::string& type) {
   ScheduleOptions options;
   options.type = type;
   Keys keys = keys_of(ScheduleOptions::fields(type), &options);
-  add(keys, keys_of_any(options_of_schedule(type)));
+  add(keys, keys_of_any(options_of("schedule", type)));
   return keys;
 }
 
@@ -52,7 +44,7 @@ void add_optim_wrapper(Keys& keys) {
   const TrainerOptions trainer;
   add(keys, keys_of(optim_wrapper_fields(), &trainer, "optim_wrapper"));
   const std::string optimizer = "optim_wrapper.optimizer";
-  keys.push_back(key(optimizer + ".type", join(with(OptimizerOptions::built_in_types(), registered_optimizers())),
+  keys.push_back(key(optimizer + ".type", join(registered("optimizer")),
                      "the optimizer", "AdamW"));
   add(keys, keys_of<AdamW>(optimizer));
   keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value", "what is clipped", "norm"));
@@ -74,17 +66,19 @@ void add_default_hooks(Keys& keys) {
 }  // namespace
 
 std::vector<TypeKind> type_kinds() {
+  std::vector<std::string> schedules = builtin_schedules(false);
+  for (const std::string& own : registered("schedule")) schedules.push_back(own);
   return {{"model", "model", registered("model")},
           {"dataset", "data.train", registered("dataset")},
           {"metric", "evaluator", registered("metric")},
           {"hook", "custom_hooks", registered("hook")},
-          {"optimizer", "optim_wrapper.optimizer", with(OptimizerOptions::built_in_types(), registered_optimizers())},
-          {"constructor", "optim_wrapper.constructor", registered_optim_wrapper_constructors()},
-          {"schedule", "param_scheduler", with(builtin_schedules(false), registered_schedules())}};
+          {"optimizer", "optim_wrapper.optimizer", registered("optimizer")},
+          {"constructor", "optim_wrapper.constructor", registered("constructor")},
+          {"schedule", "param_scheduler", schedules}};
 }
 
-Names other_names(const TypeKind& kind) {
-  Names names;
+std::vector<std::string> other_names(const TypeKind& kind) {
+  std::vector<std::string> names;
   if (kind.name != "schedule") return names;
   for (const std::string& name : builtin_schedules()) {
     if (std::find(kind.types.begin(), kind.types.end(), name) == kind.types.end()) names.push_back(name);
@@ -93,15 +87,7 @@ Names other_names(const TypeKind& kind) {
 }
 
 Keys keys_of_type(const TypeKind& kind, const std::string& type) {
-  if (kind.name == "constructor") return keys_of_any(options_of_constructor(type));
   if (kind.name == "schedule") return keys_of_schedule(type);
-  if (kind.name == "optimizer") {
-    const Names& built_in = OptimizerOptions::built_in_types();
-    if (std::find(built_in.begin(), built_in.end(), type) == built_in.end())
-      return keys_of_any(options_of_optimizer(type));
-    const OptimizerOptions options = OptimizerOptions::of_type(type);
-    return keys_of(options.fields(), options.data());
-  }
   Keys keys;
   if (kind.name == "hook") keys.push_back(key("priority", priority_text(), "its place among the hooks"));
   add(keys, keys_of_any(options_of(kind.name, type)));

@@ -101,7 +101,7 @@ Run build_evaluation(const RunConfig& config, const DataConfig& data, const std:
   context.evaluates = true;
   context.metrics.clear();  // those of a test may be others
   context.output = output;
-  run_on_all_ranks(config.communicator(), [&] { add_hooks(config, context, run); });
+  run_on_all_ranks(config.communicator(), [&] { add_hooks(config.hooks, context, *run.trainer); });
   return run;
 }
 

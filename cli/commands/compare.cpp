@@ -203,7 +203,7 @@ void print_verdict(int64_t steps, double factor, const std::optional<Difference>
 
 }  // namespace
 
-int compare_command(const CompareArguments& arguments) {
+int compare_command(const Arguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   require_training_data(config);

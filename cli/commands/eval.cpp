@@ -10,7 +10,7 @@ namespace duet {
 
 namespace {
 
-int evaluate(const EvalArguments& arguments, RunConfig& config) {
+int evaluate(const Arguments& arguments, RunConfig& config) {
   run_on_main(config.communicator(), [&] { check_writable(arguments.json); });
   if (config.test) config.metrics = config.test_metrics;
   const std::optional<DataConfig>& data = config.test ? config.test : config.val;
@@ -33,7 +33,7 @@ int evaluate(const EvalArguments& arguments, RunConfig& config) {
 
 }  // namespace
 
-int eval_command(const EvalArguments& arguments) {
+int eval_command(const Arguments& arguments) {
   return run_on_ranks(
       arguments.launch, [&] { return load_run_config(arguments); },
       [&](RunConfig& config) { return evaluate(arguments, config); });

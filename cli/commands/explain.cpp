@@ -54,7 +54,7 @@ void drop_epochs(RunConfig& config) {
   }
 }
 
-Explained explain(const ExplainArguments& arguments) {
+Explained explain(const Arguments& arguments) {
   Explained result;
   result.config = load_run_config(arguments);
   RunConfig& config = result.config;
@@ -75,7 +75,7 @@ Explained explain(const ExplainArguments& arguments) {
   result.length = {planned_steps(config.trainer.loop, result.run.steps_per_epoch), result.run.steps_per_epoch};
   HookContext context = hook_context(config, result.run);
   if (unread) context.steps_per_epoch = 1;  // the order of hooks does not depend on it
-  add_hooks(config, context, result.run);
+  add_hooks(config.hooks, context, *result.run.trainer);
   result.run.trainer->add_hook(std::make_unique<StopSignalHook>());  // as `duet train` does
   return result;
 }
@@ -219,7 +219,7 @@ void print_schedules(const Explained& explained) {
 
 }  // namespace
 
-int explain_command(const ExplainArguments& arguments) {
+int explain_command(const Arguments& arguments) {
   check_writable(arguments.json);
   const Explained explained = explain(arguments);
   print_groups(explained);

@@ -14,7 +14,7 @@ namespace {
 
 using FurtherNames = std::map<std::string, std::string>;
 
-nlohmann::ordered_json to_json(const ExportArguments& arguments, const StateDict& weights, const FurtherNames& tied) {
+nlohmann::ordered_json to_json(const Arguments& arguments, const StateDict& weights, const FurtherNames& tied) {
   nlohmann::ordered_json json;
   json["checkpoint"] = arguments.checkpoint;
   json["weights"] = arguments.weights;
@@ -39,7 +39,7 @@ std::string count_text(const StateDict& weights, const FurtherNames& tied) {
 
 }  // namespace
 
-int export_command(const ExportArguments& arguments) {
+int export_command(const Arguments& arguments) {
   check_writable(arguments.json);
   const StateDict weights = read_weights({.path = arguments.checkpoint, .which = arguments.weights});
   write_weights(arguments.file, weights);

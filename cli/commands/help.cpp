@@ -119,7 +119,7 @@ std::vector<std::string> topics() {
 
 }  // namespace
 
-int help_command(const HelpArguments& arguments) {
+int help_command(const Arguments& arguments) {
   if (arguments.topic.empty()) {
     print_overview();
   } else if (!print_topic(arguments.topic)) {

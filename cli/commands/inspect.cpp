@@ -44,7 +44,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-int inspect_command(const InspectArguments& arguments) {
+int inspect_command(const Arguments& arguments) {
   check_writable(arguments.json);
   const std::string path = CheckpointStore::find(arguments.checkpoint);
   const Manifest manifest = CheckpointStore::verify(path);

@@ -26,8 +26,8 @@ const DataConfig& data_to_predict(const RunConfig& config) {
 
 // Where the config's own writer puts its files; empty: it has none, or one without a folder of its own.
 std::string configured_folder(const RunConfig& config) {
-  for (const ConfigNode& hook : config.hooks.custom_hooks) {
-    if (hook.need<std::string>("type") == "PredictionWriterHook") return hook.find<std::string>("folder").value_or("");
+  for (const HookConfig& hook : config.hooks) {
+    if (hook.type() == "PredictionWriterHook") return hook.node.find<std::string>("folder").value_or("");
   }
   return "";
 }
@@ -72,7 +72,7 @@ class EarlierPredictions {
 
 }  // namespace
 
-int predict_command(const PredictArguments& arguments) {
+int predict_command(const Arguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   const DataConfig& data = data_to_predict(config);

@@ -221,7 +221,7 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
   if (!lock) lock.emplace(config.work_dir);
 }
 
-int train(const TrainArguments& arguments, RunConfig& config) {
+int train(const Arguments& arguments, RunConfig& config) {
   Communicator& ranks = config.communicator();
   run_on_main(ranks, [&] { check_writable(arguments.json); });
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
@@ -265,9 +265,9 @@ int train(const TrainArguments& arguments, RunConfig& config) {
 
 }  // namespace
 
-int train_command(const TrainArguments& arguments) {
+int train_command(const Arguments& arguments) {
   return run_on_ranks(
-      arguments.launch, [&] { return load_run_config(arguments, arguments.load_from, arguments.dry_run); },
+      arguments.launch, [&] { return load_run_config(arguments); },
       [&](RunConfig& config) { return train(arguments, config); });
 }
 

@@ -59,6 +59,11 @@ void ConfigNode::require_map() const {
   }
 }
 
+bool ConfigNode::has(const std::string& key) const {
+  const auto found = data_->kind == Kind::kMap ? data_->get(key) : nullptr;
+  return found && found->kind != Kind::kAbsent;
+}
+
 ConfigNode ConfigNode::child(const std::string& key) const {
   require_map();
   if (!data_->knows(key)) data_->known.push_back(key);

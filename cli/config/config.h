@@ -48,6 +48,8 @@ class ConfigNode {
   const std::string& path() const;
   const std::string& text() const;  // of a single value; empty for other kinds
 
+  // Whether this is a map with that key; it does not become known.
+  bool has(const std::string& key) const;
   // The node under `key`; an absent one if there is none. Reading it (or marking it) is up to the caller.
   ConfigNode child(const std::string& key) const;
   // The keys of a map, in order; none for an absent or null node.

@@ -4,43 +4,13 @@
 #include <memory>
 #include "base/detail/nearest.h"
 #include "base/error.h"
-#include "cli/config/config_options.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
-#include "metrics/accuracy.h"
-#include "metrics/confusion_matrix.h"
-#include "metrics/f1.h"
-#include "metrics/iou_metric.h"
-#include "metrics/perplexity.h"
+#include "metrics/metric.h"
 
 namespace duet {
 
 namespace {
-
-template <class M, Described Options>
-std::unique_ptr<Metric> with_options(ConfigNode& node) {
-  return std::make_unique<M>(read_all_options<Options>(node));
-}
-
-struct PerplexityOptions {
-  std::string loss = "loss";
-  static const OptionFields& fields() {
-    static const OptionFields kFields =
-        OptionFields::of<PerplexityOptions>("Perplexity", [](const FieldAdder<PerplexityOptions>& add) {
-          add("loss", &PerplexityOptions::loss, "the output that holds the mean negative log-likelihood");
-        });
-    return kFields;
-  }
-};
-
-std::unique_ptr<Metric> perplexity(ConfigNode& node) {
-  return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
-}
-
-std::unique_ptr<Metric> mean_loss(ConfigNode& node) {
-  node.reject_unknown();
-  return std::make_unique<MeanLoss>();
-}
 
 std::string read_prefix(const ConfigNode& node) {
   const std::string prefix = node.find<std::string>("prefix").value_or("");
@@ -65,7 +35,6 @@ MetricConfig read_metric(const ConfigNode& node) {
 }
 
 std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& nodes) {
-  register_builtin_metrics();
   std::vector<MetricConfig> metrics;
   std::map<std::string, std::string> reported_by;
   for (const ConfigNode& node : nodes) {
@@ -111,19 +80,6 @@ class ConfiguredMetric : public Metric {
 bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
 
 }  // namespace
-
-void register_builtin_metrics() {
-  static bool done = false;
-  if (done) return;
-  done = true;
-  register_metric("Accuracy", with_options<Accuracy, AccuracyOptions>, AnyOptions(AccuracyOptions()));
-  register_metric("IoUMetric", with_options<IoUMetric, IoUMetricOptions>, AnyOptions(IoUMetricOptions()));
-  register_metric("F1", with_options<F1, F1Options>, AnyOptions(F1Options()));
-  register_metric("ConfusionMatrix", with_options<ConfusionMatrix, ConfusionMatrixOptions>,
-                  AnyOptions(ConfusionMatrixOptions()));
-  register_metric("Perplexity", perplexity, AnyOptions(PerplexityOptions()));
-  register_metric("MeanLoss", mean_loss);
-}
 
 std::vector<MetricConfig> read_metrics(const ConfigNode& root) {
   const std::vector<ConfigNode> ours = root.one_or_list("evaluator"), mmengines = root.one_or_list("val_evaluator");

@@ -88,7 +88,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.schedules = read_schedules(root);
   config.metrics = read_metrics(root);
   config.test_metrics = read_test_metrics(root, config.metrics);
-  config.hooks = read_hook_lists(root);
+  config.hooks = read_hooks(root);
   config.graph = read_options<GraphOptions>(root.child("graph"));
   root.child("graph").located([&] { config.graph.validate(); });
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);

@@ -43,7 +43,7 @@ struct RunConfig {
   ConnectOptions connect;
   Launch launch;  // of a command that several processes may run together
   std::vector<ScheduleConfig> schedules;
-  HookLists hooks;                         // checked when they are built
+  std::vector<HookConfig> hooks;           // checked when they are built
   std::vector<MetricConfig> metrics;       // evaluator
   std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
   bool scratch = false;                    // work_dir is thrown away after the run

@@ -1,4 +1,4 @@
-#include "cli/config/param_group_config.h"
+#include "cli/registry.h"
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "cli/config/run_config.h"

@@ -324,7 +324,6 @@ TEST(RunConfig, ThousandsOfDamagedTextsAreReadOrRefused) {
 }
 
 TEST(Registry, NamesWhatIsKnown) {
-  register_builtin_types();
   const ConfigNode root = ConfigNode::parse_text("model: {type: SmallCn}\ndata: {type: FashionMNST}\n", "c.yaml");
   try {
     make_model(root.child("model"), {});
@@ -338,7 +337,6 @@ TEST(Registry, NamesWhatIsKnown) {
 }
 
 TEST(Build, RefusesRunsThatCannotStart) {
-  register_builtin_types();
   const std::string text =
       "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
       "data: {train: {type: Text, batch_size: 4}}\n"
