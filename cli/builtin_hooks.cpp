@@ -85,7 +85,8 @@ std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
     options.average.gamma = node.read<int64_t>("gamma", options.average.gamma);
   }
   const std::string first = options.name;
-  for (int number = 2; context.hooks.find(options.name) != nullptr; ++number) options.name = c10::str(first, "_", number);
+  for (int number = 2; context.hooks.find(options.name) != nullptr; ++number)
+    options.name = c10::str(first, "_", number);
   options.name = node.find<std::string>("name").value_or(options.name);
   node.reject_unknown();
   return std::make_unique<EMAHook>(options);

@@ -44,8 +44,7 @@ void add_optim_wrapper(Keys& keys) {
   const TrainerOptions trainer;
   add(keys, keys_of(optim_wrapper_fields(), &trainer, "optim_wrapper"));
   const std::string optimizer = "optim_wrapper.optimizer";
-  keys.push_back(key(optimizer + ".type", join(registered("optimizer")),
-                     "the optimizer", "AdamW"));
+  keys.push_back(key(optimizer + ".type", join(registered("optimizer")), "the optimizer", "AdamW"));
   add(keys, keys_of<AdamW>(optimizer));
   keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value", "what is clipped", "norm"));
   add(keys, keys_of<ClipNorm>("optim_wrapper.clip_grad"));

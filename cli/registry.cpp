@@ -77,8 +77,7 @@ const Factory& factory_of(const ConfigNode& node, const std::string& kind, const
                           const std::string& otherwise = "") {
   const std::string type = otherwise.empty() ? node.need<std::string>(key) : node.read<std::string>(key, otherwise);
   if (const Type* found = find(kind, type)) return std::any_cast<const Factory&>(found->factory);
-  node.fail_value(key, c10::str("a registered ", kind, "; ",
-                                known_and_nearest(type, registered(kind))));
+  node.fail_value(key, c10::str("a registered ", kind, "; ", known_and_nearest(type, registered(kind))));
 }
 
 // What `make` gives for a node, whose place its errors name.

@@ -54,8 +54,8 @@ using ScheduleFactory = std::function<ScheduleFormulaFn(ConfigNode&)>;
 // Reads `paramwise_cfg` and returns what puts a task's parameters into groups; an empty function means one group.
 using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& paramwise_cfg)>;
 
-// Make `type: <name>` known to the program, or `optim_wrapper: {constructor: <name>}`. Call them before run_cli(). Throw
-// ConfigError if the name is taken. `options` describe the keys that the factory reads, for `duet help`:
+// Make `type: <name>` known to the program, or `optim_wrapper: {constructor: <name>}`. Call them before run_cli().
+// Throw ConfigError if the name is taken. `options` describe the keys that the factory reads, for `duet help`:
 // AnyOptions(MyOptions()). Without them it lists none.
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});

@@ -12,7 +12,6 @@
 #include "base/detail/nearest.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/config/load_from_config.h"
 #include "cli/failure.h"
 #include "cli/ranks.h"
 
@@ -142,8 +141,8 @@ void add_other_runs(Program& program) {
 
 void add_tools(Program& program) {
   Arguments& arguments = program.arguments;
-  CLI::App* inspect = add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command,
-                                  Processes::kAlone);
+  CLI::App* inspect =
+      add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command, Processes::kAlone);
   inspect->add_option("CHECKPOINT", arguments.checkpoint, "folder step-N, or one above it")->required();
   add_json(inspect, arguments, "write the list to this file");
 

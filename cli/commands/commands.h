@@ -40,6 +40,11 @@ int help_command(const Arguments& arguments);
 // Starts `program` with the words after launch, several times; returns only for --help.
 int launch_command(const std::vector<std::string>& words, const std::string& program);
 
+// What train does for a config with `fast_dev_run`: every part of a run in small. config.dry_run steps as one epoch,
+// then as many batches of data.val, data.test and data.predict, with all hooks and metrics. Files go to a temporary
+// folder that is removed. `json` gets the report of the steps, if it is a file.
+int dry_run(const RunConfig& config, const std::string& json);
+
 // The config file with the overrides, --mode, --load-from and --dry-run applied.
 RunConfig load_run_config(const Arguments& arguments);
 

@@ -12,7 +12,7 @@
 #include "cli/build.h"
 #include "cli/commands/commands.h"
 #include "cli/report.h"
-#include "cli/scratch_folder.h"
+#include "cli/work_dir.h"
 #include "core/task.h"
 #include "hooks/stop_signal_hook.h"
 

@@ -1,12 +1,12 @@
-#include "cli/commands/dry_run.h"
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
+#include "cli/commands/commands.h"
 #include "cli/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
-#include "cli/scratch_folder.h"
+#include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "hooks/stop_signal_hook.h"
 

@@ -4,12 +4,13 @@
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/nearest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/explain_hooks.h"
 #include "cli/report.h"
+#include "core/hook_list.h"
 #include "hooks/stop_signal_hook.h"
 #include "optim/groups/paramwise.h"
 #include "optim/optimizers/optimizer_options.h"
@@ -113,6 +114,74 @@ Json schedule_json(const Explained& explained) {
     table["lr"].assign(static_cast<std::size_t>(steps), rates);
   }
   return table;
+}
+
+// Names of those that act at one of these points.
+std::vector<std::string> hooks_at(const HookList& hooks, const std::vector<HookPoint>& points) {
+  std::vector<std::string> names;
+  for (const HookPoint point : points) {
+    for (const HookPlace& place : hooks.places(point)) {
+      if (std::find(names.begin(), names.end(), place.name) == names.end()) names.push_back(place.name);
+    }
+  }
+  return names;
+}
+
+// Those whose code is captured with the step.
+std::vector<std::string> hooks_in_step(const HookList& hooks) { return hooks_at(hooks, {HookPoint::kInStep}); }
+// Those that look at gradients in the middle of it, where graph mode splits its step.
+std::vector<std::string> hooks_that_split(const HookList& hooks) {
+  return hooks_at(hooks, {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep});
+}
+
+std::vector<HookPoint> all_points() {
+  std::vector<HookPoint> points;
+  for (int i = 0; i < static_cast<int>(HookPoint::kCount); ++i) points.push_back(static_cast<HookPoint>(i));
+  return points;
+}
+
+// For every point at which somebody acts: who, in which order, and why there; points with the same hooks together.
+// Then what the hooks mean for a captured step.
+void print_hooks(const HookList& hooks) {
+  std::size_t width = 0;
+  for (const std::string& name : hooks.order()) width = std::max(width, name.size());
+  std::vector<std::pair<std::string, std::string>> blocks;  // points, lines of their hooks
+  for (const HookPoint point : all_points()) {
+    std::string lines;
+    for (const HookPlace& place : hooks.places(point)) {
+      lines += "    " + place.name + std::string(width - place.name.size(), ' ') + "  " + place.reason + "\n";
+    }
+    if (lines.empty()) continue;
+    const auto same = std::find_if(blocks.begin(), blocks.end(), [&](const auto& block) { return block.second == lines; });
+    if (same != blocks.end()) {
+      same->first += std::string(", ") + to_string(point);
+    } else {
+      blocks.emplace_back(to_string(point), lines);
+    }
+  }
+  std::printf("hooks by point, in calling order:\n");
+  for (const auto& [points, lines] : blocks) std::printf("  %s\n%s", points.c_str(), lines.c_str());
+  const std::vector<std::string> captured = hooks_in_step(hooks), splitting = hooks_that_split(hooks);
+  if (!captured.empty()) std::printf("captured with the step: %s\n", join(captured).c_str());
+  if (!splitting.empty()) {
+    std::printf("acting between backward and optimizer, so that graph mode splits the captured step there: %s\n",
+                join(splitting).c_str());
+  }
+}
+
+// "hook_order": {point: [names]} and "hook_reasons": {point: {name: reason}}.
+void add_hooks_json(const HookList& hooks, Json& json) {
+  Json order, reasons;
+  for (const HookPoint point : all_points()) {
+    auto& names = order[to_string(point)] = Json::array();
+    auto& why = reasons[to_string(point)] = Json::object();
+    for (const HookPlace& place : hooks.places(point)) {
+      names.push_back(place.name);
+      why[place.name] = place.reason;
+    }
+  }
+  json["hook_order"] = std::move(order);
+  json["hook_reasons"] = std::move(reasons);
 }
 
 const char* name_of(Fallback fallback) {
@@ -224,12 +293,12 @@ int explain_command(const Arguments& arguments) {
   const Explained explained = explain(arguments);
   print_groups(explained);
   print_schedules(explained);
-  print_hook_places(explained.run.trainer->hooks());
+  print_hooks(explained.run.trainer->hooks());
   std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
               name_of(explained.config.graph.fallback));
   std::fflush(stdout);
   Json json;
-  add_hook_places(explained.run.trainer->hooks(), json);
+  add_hooks_json(explained.run.trainer->hooks(), json);
   json["param_groups"] = groups_json(explained);
   json["schedule"] = schedule_json(explained);
   json["schedule_problems"] = schedule_problems(explained);

@@ -91,9 +91,6 @@ bool says_where(const Words& options) {
   });
 }
 
-// PyTorch's launcher: the one in PATH, else the one beside the LibTorch that this program runs with, if it is that of a
-// Python.
-
 bool is_program(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
@@ -120,6 +117,8 @@ fs::path beside_libtorch(const std::string& name) {
   return {};
 }
 
+// PyTorch's launcher: the one in PATH, else the one beside the LibTorch that this program runs with, if it is that of a
+// Python.
 std::string find_torchrun() {
   for (const fs::path& found : {in_search_path("torchrun"), beside_libtorch("torchrun")}) {
     if (!found.empty()) return found.string();
@@ -128,12 +127,6 @@ std::string find_torchrun() {
       "[duet] found no torchrun, neither in PATH nor beside LibTorch, expected one to start the processes with; "
       "install "
       "torch for Python, or start them with srun or mpirun");
-}
-
-std::string path_of_program(const std::string& otherwise) {
-  std::error_code failed;
-  const fs::path path = fs::read_symlink("/proc/self/exe", failed);
-  return failed ? otherwise : path.string();
 }
 
 }  // namespace
@@ -150,7 +143,9 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
   Words all = {find_torchrun(), "--no-python", "--nproc-per-node", call.processes};
   if (!says_where(call.options)) all.emplace_back("--standalone");
   all.insert(all.end(), call.options.begin(), call.options.end());
-  all.push_back(path_of_program(program));
+  std::error_code failed;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failed);
+  all.push_back(failed ? program : self.string());
   all.insert(all.end(), call.command.begin(), call.command.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());

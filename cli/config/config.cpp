@@ -4,7 +4,6 @@
 #include "base/detail/nearest.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
-#include "cli/config/foreign_keys.h"
 
 namespace duet {
 

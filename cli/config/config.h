@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "../../base/options.h"
 
 namespace duet {
 
@@ -61,11 +62,25 @@ class ConfigNode {
 
   // T: bool, int64_t, double, std::string, or std::vector of the last three. `fallback` becomes part of dump().
   template <class T>
-  T read(const std::string& key, const T& fallback) const;
+  T read(const std::string& key, const T& fallback) const {
+    if (const std::optional<T> value = find<T>(key)) return *value;
+    note_default(key, fallback);
+    return fallback;
+  }
   template <class T>
-  std::optional<T> find(const std::string& key) const;  // nothing if absent or null
+  std::optional<T> find(const std::string& key) const {  // nothing if absent or null
+    const OptionValue found = value(key, detail::kind_of<T>());
+    return found.index() == 0 ? std::nullopt : std::optional<T>(std::get<T>(found));
+  }
   template <class T>
-  T need(const std::string& key) const;  // error if absent or null
+  T need(const std::string& key) const {  // error if absent or null
+    std::optional<T> found = find<T>(key);
+    if (!found) fail_missing(key, "add it");
+    return *found;
+  }
+  // What these are made of. Nothing if absent or null; `or_one`: a single value may stand for a list of one.
+  OptionValue value(const std::string& key, OptionField::Kind kind, bool or_one = false) const;
+  void note_default(const std::string& key, const OptionValue& value) const;
 
   // Numbers in [min, max].
   int64_t read_int(const std::string& key, int64_t fallback, int64_t min,
@@ -104,5 +119,9 @@ class ConfigNode {
 
   std::shared_ptr<Data> data_;
 };
+
+// What dump() says as one JSON object, for programs that read no YAML. A plain scalar that is a number, true or false
+// is one there too; infinities and NaN are texts.
+std::string config_json(const ConfigNode& root);
 
 }  // namespace duet

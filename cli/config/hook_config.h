@@ -17,8 +17,8 @@ struct HookConfig {
   std::string type() const;  // what the node says, else what stands under the key
 };
 
-// Both lists, without the null ones, in the order in which they are added. Throws ConfigError for a key of default_hooks
-// that is no built-in one and has no type. Everything else is checked when the hooks are built.
+// Both lists, without the null ones, in the order in which they are added. Throws ConfigError for a key of
+// default_hooks that is no built-in one and has no type. Everything else is checked when the hooks are built.
 std::vector<HookConfig> read_hooks(const ConfigNode& root);
 
 // Reads the options of duet's own hooks, so that a mistake is found before models and data are built. `metrics`: what a

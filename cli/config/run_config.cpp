@@ -1,12 +1,13 @@
 #include "cli/config/run_config.h"
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/nearest.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
-#include "cli/config/distributed_config.h"
 
 namespace duet {
 
@@ -26,7 +27,62 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   return data;
 }
 
+// A path, or a map {path, strict, which, prefix, revise_keys}, the last being a map of regular expressions and what
+// each becomes: {'^backbone\.': ''}.
+std::optional<LoadFromConfig> read_load_from(const ConfigNode& root) {
+  const ConfigNode node = root.child("load_from");
+  LoadFromConfig config;
+  if (node.kind() != ConfigNode::Kind::kMap) {
+    const std::optional<std::string> path = root.find<std::string>("load_from");
+    if (!path) return std::nullopt;
+    config.source.path = *path;
+  } else {
+    config = read_options<LoadFromConfig>(node);
+    std::string& prefix = config.source.prefix;
+    prefix = node.read<std::string>("prefix", prefix);
+    if (prefix.size() > 1 && prefix.back() == '.') prefix.pop_back();  // as it stands in a name
+    if (const ConfigNode rules = node.child("revise_keys"); rules.exists() && !rules.is_null()) {
+      config.source.revise_keys.emplace();
+      for (const std::string& pattern : rules.keys()) {
+        config.source.revise_keys->push_back({pattern, rules.need<std::string>(pattern)});
+      }
+    }
+  }
+  if (config.source.path.empty()) root.fail("load_from", "names no file, expected a checkpoint or a file of weights");
+  return config;
+}
+
+constexpr double kMiB = 1 << 20;
+
+int64_t read_mebibytes(const ConfigNode& node, const char* key, int64_t bytes) {
+  const double size =
+      node.read_number(key, static_cast<double>(bytes) / kMiB, std::numeric_limits<double>::min(), kMiB);
+  return static_cast<int64_t>(std::ceil(size * kMiB));
+}
+
+// The section `distributed`, which has no effect on a run of one process.
+void read_distributed(const ConfigNode& node, DistributedOptions& options, ConnectOptions& connect) {
+  options = read_options(node, options);
+  options.bucket_bytes = read_mebibytes(node, "bucket_cap_mb", options.bucket_bytes);
+  options.first_bucket_bytes = read_mebibytes(node, "first_bucket_mb", options.first_bucket_bytes);
+  for (const auto& [key, seconds] : {std::pair("timeout", &connect.timeout), {"start_timeout", &connect.start_timeout}})
+    *seconds = node.read_number(key, *seconds, std::numeric_limits<double>::min(), 1e6);
+}
+
 }  // namespace
+
+const OptionFields& LoadFromConfig::fields() {
+  using O = LoadFromConfig;
+  static const OptionFields kFields = OptionFields::of<O>("LoadFromConfig", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.source.*member; }; };
+    add("path", of(&WeightsSource::path), "a checkpoint or a file of weights").needed();
+    add("strict", &O::strict, "every tensor must be there");
+    add("which", of(&WeightsSource::which), "the model, or an average of it");
+    add.key("prefix", "text", "only the names below this one, without it");
+    add.key("revise_keys", "map", "regular expressions of names, and what each becomes");
+  });
+  return kFields;
+}
 
 const OptionFields& DataConfig::fields() {
   using O = DataConfig;
@@ -102,6 +158,17 @@ RunConfig in_scratch(RunConfig config, const std::string& folder) {
   config.work_dir = config.trainer.loop.work_dir = folder;
   config.scratch = true;
   return config;
+}
+
+void override_load_from(ConfigNode& root, const std::string& path) {
+  std::string quoted = "'";
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] == '\'') quoted += '\'';
+    if (path.compare(i, 2, "${") == 0) quoted += '$';  // no environment variable
+    quoted += path[i];
+  }
+  const bool is_map = root.child("load_from").kind() == ConfigNode::Kind::kMap;
+  root.override_with((is_map ? "load_from.path=" : "load_from=") + quoted + "'", "--load-from");
 }
 
 }  // namespace duet

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "cli/config/config.h"
+#include "checkpoint/weights_file.h"
+#include "cli/config/config_options.h"
 #include "cli/config/hook_config.h"
-#include "cli/config/load_from_config.h"
 #include "cli/config/loop_config.h"
 #include "cli/config/metric_config.h"
 #include "cli/config/optim_config.h"
@@ -16,6 +16,13 @@
 #include "graph/graph_options.h"
 
 namespace duet {
+
+// `load_from`: weights that a run starts from; its counters, optimizer and data start anew.
+struct LoadFromConfig {
+  WeightsSource source;
+  bool strict = false;  // every tensor must be there, with its shape and type
+  static const OptionFields& fields();
+};
 
 // One of data.train, data.val, data.test, data.predict.
 struct DataConfig {
@@ -60,5 +67,8 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name);
 
 // The same run with `folder` for all that it writes.
 RunConfig in_scratch(RunConfig config, const std::string& folder);
+
+// Sets load_from to `path`, for --load-from. Other keys of a map stay.
+void override_load_from(ConfigNode& root, const std::string& path);
 
 }  // namespace duet

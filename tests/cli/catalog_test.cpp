@@ -1,7 +1,7 @@
 #include "cli/catalog.h"
 #include <algorithm>
 #include <gtest/gtest.h>
-#include "cli/config/foreign_keys.h"
+#include "cli/config/config_data.h"
 #include "cli/registry.h"
 
 // What `duet help` lists is what the code reads.
