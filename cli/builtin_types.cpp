@@ -2,12 +2,11 @@
 #include <c10/util/StringUtil.h>
 #include "cli/config/optim_config.h"
 #include "cli/registry.h"
+#include "cli/zoo/classifiers.h"
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/fashion_mnist.h"
 #include "cli/zoo/fashion_scenes.h"
 #include "cli/zoo/gpt.h"
-#include "cli/zoo/mlp.h"
-#include "cli/zoo/small_cnn.h"
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/tensor_dataset.h"

@@ -152,7 +152,8 @@ void print_hooks(const HookList& hooks) {
       lines += "    " + place.name + std::string(width - place.name.size(), ' ') + "  " + place.reason + "\n";
     }
     if (lines.empty()) continue;
-    const auto same = std::find_if(blocks.begin(), blocks.end(), [&](const auto& block) { return block.second == lines; });
+    const auto same =
+        std::find_if(blocks.begin(), blocks.end(), [&](const auto& block) { return block.second == lines; });
     if (same != blocks.end()) {
       same->first += std::string(", ") + to_string(point);
     } else {
