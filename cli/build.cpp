@@ -14,6 +14,7 @@
 #include "distributed/communicator.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
+#include "hooks/prediction_writer_hook.h"
 #include "optim/schedules/schedule_curve.h"
 
 namespace duet {
@@ -147,6 +148,16 @@ void build_training_data(const RunConfig& config, Run& run) {
   if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
 }
 
+// Unless the config has one.
+void add_prediction_writer(const std::string& folder, BaseTrainer& trainer) {
+  for (const std::string& name : trainer.hooks().order()) {
+    if (dynamic_cast<PredictionWriterHook*>(trainer.hooks().find(name)) != nullptr) return;
+  }
+  PredictionWriterHookOptions options;
+  options.folder = folder;
+  trainer.add_hook(std::make_unique<PredictionWriterHook>(options));
+}
+
 }  // namespace
 
 Run build_training(const RunConfig& config) {
@@ -157,6 +168,30 @@ Run build_training(const RunConfig& config) {
   const LoopOptions limited = limited_loop(config, run);
   run.steps_per_epoch = limited.steps_per_epoch(*run.train);
   build_trainer(config, config.mode, limited, run);
+  return run;
+}
+
+Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output) {
+  Run run;
+  run_on_all_ranks(config.communicator(), [&] {
+    run.train_data = build_dataset(config.train);  // models may ask it for their sizes
+    run.test_data = build_dataset(data);
+    check_same_characters(run.train_data.get(), run.test_data.get(), data);
+    run.test = build_loader(run.test_data, data, config);
+  });
+  check_same_size(config.communicator(), data.node.path(), run.test_data->size());
+  build_trainer(config, config.mode, limited_loop(config, run), run);
+  RunConfig untrained = config;
+  untrained.schedules.clear();
+  run.steps_per_epoch = 1;  // what counts epochs counts on a length, though nothing is trained here
+  HookContext context = hook_context(untrained, run);
+  context.evaluates = true;
+  context.metrics.clear();  // those of a test may be others
+  context.output = output;
+  run_on_all_ranks(config.communicator(), [&] {
+    add_hooks(config.hooks, context, *run.trainer);
+    if (!output.empty()) add_prediction_writer(output, *run.trainer);
+  });
   return run;
 }
 

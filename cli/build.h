@@ -59,4 +59,8 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 // training data or no limit.
 Run build_training(const RunConfig& config);
 
+// For testing and predicting on `data`, as run.test; the weights are those that the model was made with. With `output`
+// a hook writes predictions into that folder. All processes of the run call it together.
+Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output = "");
+
 }  // namespace duet

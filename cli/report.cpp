@@ -75,61 +75,47 @@ void MeasureHook::flush() {
 
 using Json = nlohmann::ordered_json;
 
-ModeReport make_report(Run& run, const std::string& mode, Measurements measured) {
-  ModeReport report;
-  report.mode = mode;
-  report.steps = run.trainer->progress().step;
-  report.measured = std::move(measured);
-  const at::Tensor& loss = run.trainer->result().loss;
-  if (loss.defined()) report.final_loss = loss.item().toDouble();
-  report.weights_hash = weights_hash(*run.trainer);
-  report.peak_bytes = peak_bytes(run.trainer->device());
-  if (run.graph == nullptr) {
-    report.eager_steps = report.steps;
-    return report;
-  }
-  report.eager_steps = run.graph->eager_steps();
-  report.replays = run.graph->replays();
-  for (const SignatureReport& signature : run.graph->report()) {
-    if (signature.state == "eager") report.fallbacks.push_back(signature);
-  }
-  return report;
-}
-
 namespace {
 
 Json to_json(const Spread& spread) { return {{"median", spread.median}, {"min", spread.min}}; }
 
-}  // namespace
-
-int report_stop(const std::string& command) {
-  const int signal = StopSignals::received();
-  std::cout << command << ": stopped by " << StopSignals::name(signal) << "; nothing is left behind" << std::endl;
-  return 128 + signal;
-}
-
-Json to_json(const ModeReport& report) {
-  const Measurements& measured = report.measured;
+// The signatures that run eager.
+Json fallbacks_of(const GraphTrainer& trainer) {
   Json fallbacks = Json::array();
-  for (const SignatureReport& signature : report.fallbacks) {
+  for (const SignatureReport& signature : trainer.report()) {
+    if (signature.state != "eager") continue;
     fallbacks.push_back({{"signature", signature.signature},
                          {"reason", signature.reason},
                          {"eager_steps", signature.eager_steps},
                          {"replays", signature.replays}});
   }
+  return fallbacks;
+}
+
+}  // namespace
+
+Json report_of(Run& run, const std::string& mode, const Measurements& measured) {
+  const int64_t steps = run.trainer->progress().step;
+  const at::Tensor& loss = run.trainer->result().loss;  // of a finished run from its checkpoint
   Json json;
-  json["mode"] = report.mode;
-  json["steps"] = report.steps;
-  json["final_loss"] = report.final_loss ? Json(*report.final_loss) : Json();
+  json["mode"] = mode;
+  json["steps"] = steps;
+  json["final_loss"] = loss.defined() ? Json(loss.item().toDouble()) : Json();
   json["losses"] = measured.losses;
-  json["weights_hash"] = report.weights_hash;
+  json["weights_hash"] = weights_hash(*run.trainer);
   json["us_per_step"] = to_json(spread(measured.step_us));
   json["data_us_per_step"] = to_json(spread(measured.data_us));
-  json["peak_bytes"] = report.peak_bytes;
-  json["eager_steps"] = report.eager_steps;
-  json["replays"] = report.replays;
-  json["fallbacks"] = std::move(fallbacks);
+  json["peak_bytes"] = peak_bytes(run.trainer->device());
+  json["eager_steps"] = run.graph == nullptr ? steps : run.graph->eager_steps();
+  json["replays"] = run.graph == nullptr ? 0 : run.graph->replays();
+  json["fallbacks"] = run.graph == nullptr ? Json::array() : fallbacks_of(*run.graph);
   return json;
+}
+
+int report_stop(const std::string& command) {
+  const int signal = StopSignals::received();
+  std::cout << command << ": stopped by " << StopSignals::name(signal) << "; nothing is left behind" << std::endl;
+  return 128 + signal;
 }
 
 void check_writable(const std::string& path) {

@@ -58,22 +58,9 @@ class MeasureHook : public Hook {
   Clock::time_point block_start_, step_start_;
 };
 
-// What `--json` of train and compare says about one mode.
-struct ModeReport {
-  std::string mode;
-  int64_t steps = 0;                 // finished, those before a resume included
-  Measurements measured;             // of this process
-  std::optional<double> final_loss;  // of the latest step, which a finished run took from its checkpoint
-  std::string weights_hash;
-  int64_t peak_bytes = 0;
-  int64_t eager_steps = 0, replays = 0;
-  std::vector<SignatureReport> fallbacks;  // signatures that run eager
-};
-
-// Reads counters, weights and captures of a run that has ended.
-ModeReport make_report(Run& run, const std::string& mode, Measurements measured);
-
-nlohmann::ordered_json to_json(const ModeReport& report);
+// What `--json` of train and compare says about one mode: counters, weights and captures of a run that has ended. Steps
+// are those that are finished, the ones before a resume included; `measured` is of this process.
+nlohmann::ordered_json report_of(Run& run, const std::string& mode, const Measurements& measured);
 
 // Fails early with ConfigError if `path` cannot be written; an empty path is fine.
 void check_writable(const std::string& path);

@@ -249,9 +249,7 @@ int train(const Arguments& arguments, RunConfig& config) {
   run.trainer->train(*run.train, run.val.get());
 
   if (config.is_main()) {
-    if (!arguments.json.empty()) {
-      write_json(arguments.json, to_json(make_report(run, config.mode, std::move(measured))));
-    }
+    if (!arguments.json.empty()) write_json(arguments.json, report_of(run, config.mode, measured));
     print_summary(config, run);
   }
   if (run.trainer->outcome() != RunOutcome::kInterrupted) return 0;
