@@ -65,24 +65,21 @@ void add_default_hooks(Keys& keys) {
 }  // namespace
 
 std::vector<TypeKind> type_kinds() {
-  std::vector<std::string> schedules = builtin_schedules(false);
-  for (const std::string& own : registered("schedule")) schedules.push_back(own);
-  return {{"model", "model", registered("model")},
-          {"dataset", "data.train", registered("dataset")},
-          {"metric", "evaluator", registered("metric")},
-          {"hook", "custom_hooks", registered("hook")},
-          {"optimizer", "optim_wrapper.optimizer", registered("optimizer")},
-          {"constructor", "optim_wrapper.constructor", registered("constructor")},
-          {"schedule", "param_scheduler", schedules}};
-}
-
-std::vector<std::string> other_names(const TypeKind& kind) {
-  std::vector<std::string> names;
-  if (kind.name != "schedule") return names;
-  for (const std::string& name : builtin_schedules()) {
-    if (std::find(kind.types.begin(), kind.types.end(), name) == kind.types.end()) names.push_back(name);
-  }
-  return names;
+  std::vector<TypeKind> kinds = {{"model", "model"},
+                                 {"dataset", "data.train"},
+                                 {"metric", "evaluator"},
+                                 {"hook", "custom_hooks"},
+                                 {"optimizer", "optim_wrapper.optimizer"},
+                                 {"constructor", "optim_wrapper.constructor"},
+                                 {"schedule", "param_scheduler"}};
+  for (TypeKind& kind : kinds) kind.types = registered(kind.name);
+  TypeKind& schedules = kinds.back();
+  const std::vector<std::string> ours = builtin_schedules(false);
+  schedules.types.insert(schedules.types.begin(), ours.begin(), ours.end());
+  schedules.further_names = builtin_schedules();
+  std::erase_if(schedules.further_names,
+                [&](const std::string& name) { return std::find(ours.begin(), ours.end(), name) != ours.end(); });
+  return kinds;
 }
 
 Keys keys_of_type(const TypeKind& kind, const std::string& type) {

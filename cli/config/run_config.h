@@ -7,11 +7,11 @@
 #include "checkpoint/weights_file.h"
 #include "cli/config/config_options.h"
 #include "cli/config/hook_config.h"
-#include "cli/config/loop_config.h"
 #include "cli/config/metric_config.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/schedule_config.h"
 #include "data/data_loader.h"
+#include "data/data_source.h"
 #include "distributed/init_distributed.h"
 #include "graph/graph_options.h"
 
@@ -22,6 +22,26 @@ struct LoadFromConfig {
   WeightsSource source;
   bool strict = false;  // every tensor must be there, with its shape and type
   static const OptionFields& fields();
+};
+
+// A limit on the micro-batches of an epoch or a pass as a config writes it: a count, or a share of them.
+struct BatchLimit {
+  ConfigNode node;  // the map with the key
+  std::string key;
+  int64_t count = 0;  // 0: no count
+  double share = 0;   // 0: no share
+  int64_t most = 0;   // what either comes to is cut to this; 0: it is not
+
+  // As a count, cut to `most`; 0: no limit. Throws ConfigError for a share of a number that is not known, or if it is
+  // not one batch.
+  int64_t batches_of(const DataSource& data) const;
+
+ private:
+  int64_t as_written(const DataSource& data) const;
+};
+
+struct BatchLimits {
+  BatchLimit train, val, test, predict;
 };
 
 // One of data.train, data.val, data.test, data.predict.
