@@ -162,7 +162,7 @@ std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
   auto options = read_options<LoggerHookOptions>(node);
   for (const ConfigNode& item : node.list("custom_cfg")) options.window.custom_cfg.push_back(read_statistic(item));
   const ConfigNode sinks = node.child("sinks");
-  if (sinks.exists() && !sinks.is_null()) options.sinks.clear();
+  if (sinks.is_set()) options.sinks.clear();
   for (const ConfigNode& item : node.list("sinks")) options.sinks.push_back(read_sink(item));
   if (context.scratch) {
     options.file.clear();

@@ -185,16 +185,17 @@ void add_hooks_json(const HookList& hooks, Json& json) {
   json["hook_reasons"] = std::move(reasons);
 }
 
-const char* name_of(Fallback fallback) {
-  return fallback == Fallback::kStrict ? "strict" : fallback == Fallback::kEager ? "eager" : "auto";
+// The word of one of its enums.
+std::string word_of(const GraphOptions& options, const std::string& field) {
+  return std::get<std::string>(GraphOptions::fields().find(field)->get(&options));
 }
 
 Json graph_json(const Explained& explained) {
   const RunConfig& config = explained.config;
   const HookList& hooks = explained.run.trainer->hooks();
   return {{"mode", config.mode},
-          {"fallback", name_of(config.graph.fallback)},
-          {"fuse", config.graph.fuse == Fuse::kExact ? "exact" : "off"},
+          {"fallback", word_of(config.graph, "fallback")},
+          {"fuse", word_of(config.graph, "fuse")},
           {"cache_bytes", config.graph.cache_bytes},
           {"verify_interval", config.graph.verify_interval},
           {"captured_hooks", hooks_in_step(hooks)},
@@ -296,7 +297,7 @@ int explain_command(const Arguments& arguments) {
   print_schedules(explained);
   print_hooks(explained.run.trainer->hooks());
   std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
-              name_of(explained.config.graph.fallback));
+              word_of(explained.config.graph, "fallback").c_str());
   std::fflush(stdout);
   Json json;
   add_hooks_json(explained.run.trainer->hooks(), json);

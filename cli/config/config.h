@@ -43,6 +43,7 @@ class ConfigNode {
   Kind kind() const;
   bool exists() const { return kind() != Kind::kAbsent; }
   bool is_null() const { return kind() == Kind::kNull; }
+  bool is_set() const { return exists() && !is_null(); }
   // Absent, null, or an empty map or list.
   bool is_empty() const;
   const std::string& origin() const;

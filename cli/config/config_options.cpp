@@ -13,8 +13,6 @@ namespace {
 using Kind = OptionField::Kind;
 constexpr double kMostOfInt = std::numeric_limits<int>::max();
 
-bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
-
 bool is_integer(const OptionField& field) { return field.kind == Kind::kInteger || field.kind == Kind::kIntegers; }
 
 // Counts are multiplied with one another: what has no end of its own ends here.
@@ -66,8 +64,8 @@ void check_given(const ConfigNode& node, const std::string& key, const OptionFie
 
 // Which of the two names the config uses.
 std::string key_in(const ConfigNode& node, const OptionField& field) {
-  if (field.other_key.empty() || !is_set(node.child(field.other_key))) return field.key;
-  if (is_set(node.child(field.key))) {
+  if (field.other_key.empty() || !node.child(field.other_key).is_set()) return field.key;
+  if (node.child(field.key).is_set()) {
     node.fail(field.other_key, "is set beside " + field.key + ", which is the same; remove one");
   }
   return field.other_key;
@@ -76,7 +74,7 @@ std::string key_in(const ConfigNode& node, const OptionField& field) {
 void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
   if (field.by_hand || field.kind == Kind::kOther) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
-  const ConfigNode& node = is_set(section) ? section : beside;
+  const ConfigNode& node = section.is_set() ? section : beside;
   const std::string key = key_in(node, field);
   if (field.type == "bytes") {
     return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));

@@ -77,21 +77,19 @@ class ConfiguredMetric : public Metric {
   bool fits_ = false;
 };
 
-bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
-
 }  // namespace
 
 std::vector<MetricConfig> read_metrics(const ConfigNode& root) {
   const std::vector<ConfigNode> ours = root.one_or_list("evaluator"), mmengines = root.one_or_list("val_evaluator");
-  if (is_set(root.child("evaluator")) && is_set(root.child("val_evaluator"))) {
+  if (root.child("evaluator").is_set() && root.child("val_evaluator").is_set()) {
     root.fail("val_evaluator", "is set beside evaluator, which is the same; remove one");
   }
-  return read_list_of_metrics(is_set(root.child("val_evaluator")) ? mmengines : ours);
+  return read_list_of_metrics(root.child("val_evaluator").is_set() ? mmengines : ours);
 }
 
 std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::vector<MetricConfig>& otherwise) {
   const std::vector<ConfigNode> nodes = root.one_or_list("test_evaluator");
-  return is_set(root.child("test_evaluator")) ? read_list_of_metrics(nodes) : otherwise;
+  return root.child("test_evaluator").is_set() ? read_list_of_metrics(nodes) : otherwise;
 }
 
 std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics) {

@@ -18,7 +18,7 @@ namespace {
 constexpr double kHuge = std::numeric_limits<double>::max();
 
 std::optional<ClipGrad> read_clip_grad(const ConfigNode& node) {
-  if (!node.exists() || node.is_null()) return std::nullopt;
+  if (!node.is_set()) return std::nullopt;
   const std::string type =
       node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value"});
   if (type == "value") return read_options<ClipValue>(node);

@@ -105,7 +105,7 @@ void read_loop(const ConfigNode& node, RunConfig& config) {
 }
 
 std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
-  if (!node.exists() || node.is_null()) return std::nullopt;
+  if (!node.is_set()) return std::nullopt;
   DataConfig data;
   data.node = node;
   data.loader.pin_memory = true;  // only serves copies to a GPU; the builder turns it off without one
@@ -132,7 +132,7 @@ std::optional<LoadFromConfig> read_load_from(const ConfigNode& root) {
     std::string& prefix = config.source.prefix;
     prefix = node.read<std::string>("prefix", prefix);
     if (prefix.size() > 1 && prefix.back() == '.') prefix.pop_back();  // as it stands in a name
-    if (const ConfigNode rules = node.child("revise_keys"); rules.exists() && !rules.is_null()) {
+    if (const ConfigNode rules = node.child("revise_keys"); rules.is_set()) {
       config.source.revise_keys.emplace();
       for (const std::string& pattern : rules.keys()) {
         config.source.revise_keys->push_back({pattern, rules.need<std::string>(pattern)});
@@ -229,7 +229,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   root.child("device").located([&] { parse_device(config.trainer.device); });
 
   config.model = root.child("model");
-  if (!config.model.exists() || config.model.is_null()) root.fail_missing("model", "add model: {type: ...}");
+  if (!config.model.is_set()) root.fail_missing("model", "add model: {type: ...}");
   config.model.need<std::string>("type");
   config.model.check_later();
 
