@@ -4,9 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 #include <system_error>
 #include <ATen/Parallel.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <dlfcn.h>
 #include <unistd.h>
 #include "base/error.h"
@@ -32,27 +36,6 @@ struct Call {
   Words options, command;
 };
 
-// "-n 2", "-n2", "--nproc-per-node=2", "--nproc_per_node 2"
-bool take_processes(const Words& words, std::size_t& at, std::string& processes) {
-  std::string word = words[at];
-  std::replace(word.begin(), word.end(), '_', '-');
-  for (const std::string name : {"--nproc-per-node", "-n"}) {
-    if (word.rfind(name, 0) != 0) continue;
-    processes = word.substr(name.size());
-    if (processes.empty()) {
-      if (at + 1 == words.size()) refuse(word + " without a number");
-      processes = words[++at];
-    } else if (name == "-n" && word.find_first_not_of("0123456789", 2) != std::string::npos) {
-      return false;
-    } else if (processes.front() == '=') {
-      processes.erase(0, 1);
-    }
-    ++at;
-    return true;
-  }
-  return false;
-}
-
 // torchrun also counts them itself, and answers anything else with an assertion of its own.
 bool is_number_of_processes(const std::string& text) {
   if (text == "auto" || text == "gpu" || text == "cpu") return true;
@@ -62,18 +45,24 @@ bool is_number_of_processes(const std::string& text) {
 Call read_call(const Words& words) {
   Call call;
   const auto dashes = std::find(words.begin(), words.end(), "--");
-  const auto before = static_cast<std::size_t>(dashes - words.begin());
-  std::size_t at = 0;
-  while (at < before) {
-    if (take_processes(words, at, call.processes)) continue;
-    if (dashes == words.end()) {
-      if (words[at].front() == '-') refuse(words[at] + " without -- before the command");
-      break;
-    }
-    call.options.push_back(words[at++]);
+  CLI::App parser;
+  parser.set_help_flag();
+  parser.add_option("-n,--nproc-per-node,--nproc_per_node", call.processes)->take_last();
+  parser.allow_extras();
+  parser.prefix_command(dashes == words.end());  // the first word that is no option begins the command
+  try {
+    parser.parse(Words(std::make_reverse_iterator(dashes), words.rend()));
+  } catch (const CLI::ParseError&) {
+    refuse("-n without a number");
   }
-  const std::size_t command = dashes == words.end() ? at : before + 1;
-  call.command.assign(words.begin() + static_cast<std::ptrdiff_t>(command), words.end());
+  if (dashes == words.end()) {
+    call.command = parser.remaining();
+    if (!call.command.empty() && call.command[0].starts_with('-'))
+      refuse(call.command[0] + " without -- before the command");
+  } else {
+    call.options = parser.remaining();
+    call.command.assign(dashes + 1, words.end());
+  }
   if (call.processes.empty()) refuse("no -n");
   if (!is_number_of_processes(call.processes)) refuse("-n " + call.processes);
   if (call.command.empty()) refuse("no command");
