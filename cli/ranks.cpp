@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/config/config.h"
-#include "cli/failure.h"
+#include "cli/report.h"
 #include "distributed/communicator.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/same_on_all_ranks.h"

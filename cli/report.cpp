@@ -2,10 +2,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iostream>
+#include <new>
 #include <ATen/ops/stack.h>
+#include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/error_text.h"
 #include "base/detail/xxh3.h"
 #include "base/error.h"
 #include "cli/build.h"
@@ -143,6 +148,46 @@ std::string readable_bytes(int64_t bytes) {
   char text[32];
   std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
   return text;
+}
+
+namespace {
+
+std::string without_frames(const std::string& text) { return text.substr(0, text.find("\nException raised from")); }
+
+// Without the source line that a failed allocation begins with.
+std::string line_of(const c10::Error& error) {
+  const std::string line = first_line(error);
+  const std::size_t no_memory = line.find("can't allocate memory");
+  if (no_memory == std::string::npos) return line;
+  return "out of memory: " + line.substr(no_memory) + "; use a smaller batch or model";
+}
+
+}  // namespace
+
+Failure failure_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return {without_frames(known.what()), known.exit_code()};
+  } catch (const c10::Error& torch_error) {
+    return {line_of(torch_error)};
+  } catch (const std::bad_alloc&) {
+    return {"out of memory; use a smaller batch or model"};
+  } catch (const std::exception& other) {
+    return {first_line(other)};
+  } catch (...) {
+    return {"an exception that is no std::exception"};
+  }
+}
+
+void write_error_file(const std::string& text) {
+  const char* const path = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (path == nullptr || *path == '\0') return;
+  Json message;
+  message["message"] = text;
+  // A py_callstack would be shown in place of the message.
+  message["extraInfo"] = {{"timestamp", std::to_string(std::time(nullptr))}};
+  std::ofstream(path) << Json{{"message", message}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace duet

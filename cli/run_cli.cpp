@@ -12,8 +12,8 @@
 #include "base/detail/nearest.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/failure.h"
 #include "cli/ranks.h"
+#include "cli/report.h"
 
 namespace duet {
 
