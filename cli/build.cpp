@@ -19,10 +19,7 @@
 
 namespace duet {
 
-void require_training_data(const RunConfig& config) {
-  if (config.train) return;
-  config.root.child("data").fail_missing("train", "add data.train: {type: ..., batch_size: ...}");
-}
+namespace {
 
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
   return data ? make_dataset(data->node) : nullptr;
@@ -54,6 +51,26 @@ void check_same_characters(const Dataset* train, const Dataset* other, const Dat
                                     first->vocab_size(),
                                     " of data.train, since a text numbers its own; take a split of "
                                     "the same file"));
+}
+
+void require_training_data(const RunConfig& config) {
+  if (config.train) return;
+  config.root.child("data").fail_missing("train", "add data.train: {type: ..., batch_size: ...}");
+}
+
+}  // namespace
+
+void read_training_data(const RunConfig& config, Run& run) {
+  require_training_data(config);
+  run.train_data = build_dataset(config.train);
+  run.val_data = build_dataset(config.val);
+  if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
+}
+
+void build_loaders(const RunConfig& config, Run& run) {
+  run.train = build_loader(run.train_data, *config.train, config);
+  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
+  run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
 }
 
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run) {
@@ -128,24 +145,12 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
 
 namespace {
 
-// Checks what the config says of it as well.
-void build_training_data(const RunConfig& config, Run& run) {
-  require_training_data(config);
+void check_limits(const RunConfig& config) {
   const LoopOptions& loop = config.trainer.loop;
-  if (loop.max_steps == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
-    config.root.child("trainer").fail("max_steps", config.train->infinite
-                                                       ? "is missing; add it, since an infinite sampler has no epochs"
-                                                       : "and max_epochs are both missing; add one of them");
-  }
-  // These are not used here; a mistake in them would otherwise show when the training is done.
-  for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
-    if (*data) check_dataset((*data)->node);
-  }
-  run.train_data = build_dataset(config.train);
-  run.val_data = build_dataset(config.val);
-  if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
-  run.train = build_loader(run.train_data, *config.train, config);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
+  if (loop.max_steps != 0 || (loop.max_epochs != 0 && !config.train->infinite)) return;
+  config.root.child("trainer").fail("max_steps", config.train->infinite
+                                                     ? "is missing; add it, since an infinite sampler has no epochs"
+                                                     : "and max_epochs are both missing; add one of them");
 }
 
 // Unless the config has one.
@@ -162,12 +167,19 @@ void add_prediction_writer(const std::string& folder, BaseTrainer& trainer) {
 
 Run build_training(const RunConfig& config) {
   Run run;
-  run_on_all_ranks(config.communicator(), [&] { build_training_data(config, run); });
+  run_on_all_ranks(config.communicator(), [&] {
+    require_training_data(config);
+    check_limits(config);
+    // These are not used here; a mistake in them would otherwise show when the training is done.
+    for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
+      if (*data) check_dataset((*data)->node);
+    }
+    read_training_data(config, run);
+    build_loaders(config, run);
+  });
   check_same_size(config.communicator(), "data.train", run.train_data->size());
   if (run.val_data) check_same_size(config.communicator(), "data.val", run.val_data->size());
-  const LoopOptions limited = limited_loop(config, run);
-  run.steps_per_epoch = limited.steps_per_epoch(*run.train);
-  build_trainer(config, config.mode, limited, run);
+  build_trainer(config, config.mode, limited_loop(config, run), run);
   return run;
 }
 

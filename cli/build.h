@@ -21,17 +21,12 @@ struct Run {
   int64_t steps_per_epoch = 0;    // 0: unknown
 };
 
-// Throws ConfigError if the config has no data.train.
-void require_training_data(const RunConfig& config);
-
-// Datasets may be shared between runs; loaders may not, as they hold a position.
-std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data);
-// Of several processes each reads its share; batch_size counts the samples of one.
-std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
-                                         const RunConfig& config);
-
-// Throws ConfigError if both are texts with characters of their own: each numbers them in its own way.
-void check_same_characters(const Dataset* train, const Dataset* other, const DataConfig& config);
+// The datasets of data.train and data.val, which runs may share. Throws ConfigError if there is no data.train, and if
+// both are texts with characters of their own: each numbers them in its own way.
+void read_training_data(const RunConfig& config, Run& run);
+// Their loaders, which hold a position, and the length of an epoch. Of several processes each reads its share;
+// batch_size counts the samples of one.
+void build_loaders(const RunConfig& config, Run& run);
 
 // Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both
 // modes start from the same weights. `loop` replaces the config's limits. All processes of the run call it together.

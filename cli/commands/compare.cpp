@@ -58,9 +58,7 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
   Run run;
   run.train_data = data.train_data;
   run.val_data = data.val_data;
-  run.train = build_loader(run.train_data, *config.train, config);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
-  run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
+  build_loaders(config, run);
   build_trainer(config, mode, cut_loop(config, run, steps), run);
   add_hooks(config, run);
   load_start_weights(config, *run.trainer);
@@ -204,12 +202,9 @@ void print_verdict(int64_t steps, double factor, const std::optional<Difference>
 int compare_command(const Arguments& arguments) {
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
-  require_training_data(config);
   const StopSignals signals;  // as long as there is a folder to remove
   Run data;
-  data.train_data = build_dataset(config.train);
-  data.val_data = build_dataset(config.val);
-  if (config.val) check_same_characters(data.train_data.get(), data.val_data.get(), *config.val);
+  read_training_data(config, data);
   const Half eager = run_mode(config, "eager", data, arguments.steps);
   if (StopSignals::received() != 0) return report_stop("compare");
   const Half graph = run_mode(config, "graph", data, arguments.steps);

@@ -38,9 +38,8 @@ struct Explained {
 void read_data_if_there(const RunConfig& config, Run& run) {
   if (!config.train) return;
   try {
-    run.train_data = build_dataset(config.train);
-    run.train = build_loader(run.train_data, *config.train, config);
-    run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
+    run.train_data = make_dataset(config.train->node);
+    build_loaders(config, run);
   } catch (const DataError& error) {
     log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));
   }
