@@ -37,11 +37,11 @@ Options read_only(const ConfigNode& node) {
   return options;
 }
 
-// Throws ConfigError unless `metric` is one of `names`; warns if there is no validation to report it.
+// Throws ConfigError unless a validation reports `metric`; warns if there is none.
 void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
-                  const std::vector<std::string>& names, const HookContext& context) {
+                  const HookContext& context) {
   if (context.metrics.empty()) return;  // nothing is validated with these hooks
-  require_metric(node, key, metric, names);
+  require_metric(node, key, metric, context.metrics);
   if (!context.validates) log_warning(c10::str(node.path(), ".", key, " has no effect without data.val"));
 }
 
@@ -59,9 +59,9 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   const bool is_auto = options.save_best == "auto";
   if (is_auto && !context.metrics.empty()) options.save_best = context.metrics.front();
   // A misspelt metric, or one that says not what is better, would otherwise end the run at its first validation.
-  std::vector<std::string> choices = context.metrics;
-  choices.emplace_back("auto");
-  if (!options.save_best.empty()) check_metric(node, "save_best", options.save_best, choices, context);
+  HookContext choices = context;
+  if (!choices.metrics.empty()) choices.metrics.emplace_back("auto");
+  if (!options.save_best.empty()) check_metric(node, "save_best", options.save_best, choices);
   node.reject_unknown();
   if (options.max_keep == 0)
     node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts",
@@ -94,7 +94,7 @@ std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
 
 std::unique_ptr<EarlyStoppingHook> early_stopping(ConfigNode& node, HookContext& context) {
   const auto options = read_only<EarlyStoppingHookOptions>(node);
-  if (options.strict) check_metric(node, "monitor", options.monitor, context.metrics, context);
+  if (options.strict) check_metric(node, "monitor", options.monitor, context);
   return std::make_unique<EarlyStoppingHook>(options);
 }
 

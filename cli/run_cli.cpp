@@ -35,17 +35,10 @@ struct Program {
   std::function<int()> chosen;
 };
 
-enum class Processes { kAny, kAlone };  // alone: several would only do it several times
-
 CLI::App* add_command(Program& program, const std::string& name, const std::string& text,
-                      int (*command)(const Arguments&), Processes processes = Processes::kAny) {
+                      int (*command)(const Arguments&)) {
   CLI::App* added = program.app.add_subcommand(name, text);
-  added->callback([&program, name, command, processes] {
-    program.chosen = [&program, name, command, processes] {
-      if (processes == Processes::kAlone) refuse_ranks(name);
-      return command(program.arguments);
-    };
-  });
+  added->callback([&program, command] { program.chosen = [&program, command] { return command(program.arguments); }; });
   return added;
 }
 
@@ -116,9 +109,8 @@ void add_other_runs(Program& program) {
   add_checkpoint(eval, arguments);
   add_launch(eval, arguments.launch);
 
-  CLI::App* predict =
-      add_command(program, "predict", "Write what a checkpoint predicts on data.predict, data.test or data.val",
-                  predict_command, Processes::kAlone);
+  CLI::App* predict = add_command(
+      program, "predict", "Write what a checkpoint predicts on data.predict, data.test or data.val", predict_command);
   add_config(predict, arguments);
   add_mode(predict, arguments);
   add_checkpoint(predict, arguments);
@@ -126,29 +118,27 @@ void add_other_runs(Program& program) {
       ->type_name("FOLDER");
 
   CLI::App* compare = add_command(program, "compare", "Train in both modes from one seed: same bits? how much faster?",
-                                  compare_command, Processes::kAlone);
+                                  compare_command);
   add_config(compare, arguments);
   compare->add_option("--steps", arguments.steps, "steps per mode (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->option_text("N");
 
-  CLI::App* explain =
-      add_command(program, "explain", "Show parameter groups, schedules and hooks of a config without training",
-                  explain_command, Processes::kAlone);
+  CLI::App* explain = add_command(
+      program, "explain", "Show parameter groups, schedules and hooks of a config without training", explain_command);
   add_config(explain, arguments);
   add_mode(explain, arguments);
 }
 
 void add_tools(Program& program) {
   Arguments& arguments = program.arguments;
-  CLI::App* inspect =
-      add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command, Processes::kAlone);
+  CLI::App* inspect = add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command);
   inspect->add_option("CHECKPOINT", arguments.checkpoint, "folder step-N, or one above it")->required();
   add_json(inspect, arguments, "write the list to this file");
 
   CLI::App* export_ =
       add_command(program, "export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load",
-                  export_command, Processes::kAlone);
+                  export_command);
   export_->add_option("CHECKPOINT", arguments.checkpoint, "checkpoint, or a file of weights")->required();
   export_->add_option("FILE", arguments.file, "*.safetensors or *.pt")->required();
   export_->add_option("--weights", arguments.weights, "model (default), or the name of an average: ema")

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_file.h"
 #include "cli/commands/commands.h"
+#include "cli/ranks.h"
 #include "cli/report.h"
 
 namespace duet {
@@ -71,6 +72,7 @@ std::string count_text(const StateDict& weights, const FurtherNames& tied) {
 }  // namespace
 
 int inspect_command(const Arguments& arguments) {
+  refuse_ranks("inspect");
   check_writable(arguments.json);
   const std::string path = CheckpointStore::find(arguments.checkpoint);
   const Manifest manifest = CheckpointStore::verify(path);
@@ -94,6 +96,7 @@ int inspect_command(const Arguments& arguments) {
 }
 
 int export_command(const Arguments& arguments) {
+  refuse_ranks("export");
   check_writable(arguments.json);
   const StateDict weights = read_weights({.path = arguments.checkpoint, .which = arguments.weights});
   write_weights(arguments.file, weights);

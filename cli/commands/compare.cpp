@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/work_dir.h"
 #include "core/task.h"
@@ -200,6 +201,7 @@ void print_verdict(int64_t steps, double factor, const std::optional<Difference>
 }  // namespace
 
 int compare_command(const Arguments& arguments) {
+  refuse_ranks("compare");
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   const StopSignals signals;  // as long as there is a folder to remove

@@ -216,6 +216,7 @@ int eval_command(const Arguments& arguments) {
 }
 
 int predict_command(const Arguments& arguments) {
+  refuse_ranks("predict");
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   const DataConfig& data = data_to_predict(config);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/ranks.h"
 #include "cli/report.h"
 #include "core/hook_list.h"
 #include "hooks/stop_signal_hook.h"
@@ -144,11 +145,12 @@ std::vector<HookPoint> all_points() {
 void print_hooks(const HookList& hooks) {
   std::size_t width = 0;
   for (const std::string& name : hooks.order()) width = std::max(width, name.size());
+  const auto padded = [&](std::string name) { return name.resize(std::max(width, name.size()), ' '), name; };
   std::vector<std::pair<std::string, std::string>> blocks;  // points, lines of their hooks
   for (const HookPoint point : all_points()) {
     std::string lines;
     for (const HookPlace& place : hooks.places(point)) {
-      lines += "    " + place.name + std::string(width - place.name.size(), ' ') + "  " + place.reason + "\n";
+      lines += "    " + padded(place.name) + "  " + place.reason + "\n";
     }
     if (lines.empty()) continue;
     const auto same =
@@ -290,6 +292,7 @@ void print_schedules(const Explained& explained) {
 }  // namespace
 
 int explain_command(const Arguments& arguments) {
+  refuse_ranks("explain");
   check_writable(arguments.json);
   const Explained explained = explain(arguments);
   print_groups(explained);

@@ -24,12 +24,14 @@ double highest(const OptionField& field) {
 std::string number_text(double value) { return text_of(OptionValue(value)); }
 
 // One number, whose place is the key itself. A real number between two ends is left to the check of the whole.
-void check_bounds(const ConfigNode& node, const std::string& key, const OptionField& field, double value) {
+void check_bounds(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
+  const auto* integer = std::get_if<int64_t>(&given);
+  const auto* number = std::get_if<double>(&given);
   const bool one_end = std::isfinite(field.range.low) && std::isinf(field.range.high);
-  if (!is_integer(field) && !one_end) return;
+  if (integer == nullptr && (number == nullptr || !one_end)) return;
   Range range = field.range;
   range.high = highest(field);
-  if (range.holds(value)) return;
+  if (range.holds(integer != nullptr ? static_cast<double>(*integer) : *number)) return;
   if (!field.expected.empty()) node.fail_value(key, field.expected);
   node.fail_value(key, (is_integer(field) ? "an integer " : "a number ") + bounds_text(range, is_integer(field)));
 }
@@ -42,14 +44,8 @@ void check_choice(const ConfigNode& node, const std::string& key, const OptionFi
 }
 
 // What shows on the value alone.
-void check_given(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given,
-                 Ranges ranges) {
+void check_given(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
   if (const auto* word = std::get_if<std::string>(&given)) check_choice(node, key, field, *word);
-  if (ranges == Ranges::kChecked) {
-    if (const auto* integer = std::get_if<int64_t>(&given))
-      check_bounds(node, key, field, static_cast<double>(*integer));
-    if (const auto* number = std::get_if<double>(&given)) check_bounds(node, key, field, *number);
-  }
   if (const auto* numbers = std::get_if<std::vector<double>>(&given)) {
     if (field.count > 0 && numbers->size() != field.count)
       node.fail(key, c10::str("has ", numbers->size(), " numbers, expected ", field.count));
@@ -81,7 +77,8 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
   }
   const OptionValue given = node.value(key, field.kind, field.or_one);
   if (given.index() != 0) {
-    check_given(node, key, field, given, ranges);
+    check_given(node, key, field, given);
+    if (ranges == Ranges::kChecked) check_bounds(node, key, field, given);
     return field.set(options, given);
   }
   if (field.required) node.fail_missing(key, "add it");
