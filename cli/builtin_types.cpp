@@ -86,7 +86,7 @@ void add_metric(const char* name) {
       AnyOptions(Options()));
 }
 
-// Of types that are made from one text.
+// Of the two types that are made from one text.
 struct SafetensorsOptions {
   std::string path;
   static const OptionFields& fields() {

@@ -139,62 +139,56 @@ struct FashionScenes::Canvas {
   int64_t height, width;
 
   // Label 0 everywhere.
-  void fill_with_gradient(Draws& draws) const;
-  // Labels the pixels that touch the object as kIgnore, and its own: paste it afterwards.
-  void mark_rim(const Sprite& sprite, int64_t top, int64_t left, float threshold) const;
-  // Pixels above the threshold, which lie within the canvas.
-  void paste(const Sprite& sprite, int64_t top, int64_t left, float threshold, int64_t new_label) const;
-  // Levels stay in [0, 1].
-  void add_noise(Draws& draws, float noise) const;
-};
-
-void FashionScenes::Canvas::fill_with_gradient(Draws& draws) const {
-  const double level = draws.uniform(0.1, 0.4);
-  const double down = draws.uniform(-0.3, 0.3), right = draws.uniform(-0.3, 0.3);
-  std::fill_n(label, height * width, int64_t{0});
-  for (int64_t y = 0; y < height; ++y) {
-    const double row = level + down * (static_cast<double>(y) / static_cast<double>(height) - 0.5);
-    for (int64_t x = 0; x < width; ++x) {
-      const double column = right * (static_cast<double>(x) / static_cast<double>(width) - 0.5);
-      grey[y * width + x] = static_cast<float>(row + column);
-    }
-  }
-}
-
-void FashionScenes::Canvas::mark_rim(const Sprite& sprite, int64_t top, int64_t left, float threshold) const {
-  const auto is_object = [&](int64_t y, int64_t x) {
-    return y >= -1 && x >= -1 && y <= sprite.height && x <= sprite.width && sprite(y, x) > threshold;
-  };
-  for (int64_t y = std::max<int64_t>(-1, -top); y <= std::min(sprite.height, height - 1 - top); ++y) {
-    for (int64_t x = std::max<int64_t>(-1, -left); x <= std::min(sprite.width, width - 1 - left); ++x) {
-      if (is_object(y - 1, x) || is_object(y + 1, x) || is_object(y, x - 1) || is_object(y, x + 1)) {
-        label[(top + y) * width + left + x] = kIgnore;
+  void fill_with_gradient(Draws& draws) const {
+    const double level = draws.uniform(0.1, 0.4);
+    const double down = draws.uniform(-0.3, 0.3), right = draws.uniform(-0.3, 0.3);
+    std::fill_n(label, height * width, int64_t{0});
+    for (int64_t y = 0; y < height; ++y) {
+      const double row = level + down * (static_cast<double>(y) / static_cast<double>(height) - 0.5);
+      for (int64_t x = 0; x < width; ++x) {
+        const double column = right * (static_cast<double>(x) / static_cast<double>(width) - 0.5);
+        grey[y * width + x] = static_cast<float>(row + column);
       }
     }
   }
-}
 
-void FashionScenes::Canvas::paste(const Sprite& sprite, int64_t top, int64_t left, float threshold,
-                                  int64_t new_label) const {
-  for (int64_t y = 0; y < sprite.height; ++y) {
-    for (int64_t x = 0; x < sprite.width; ++x) {
-      const float value = sprite(y, x);
-      if (!(value > threshold)) continue;
-      const int64_t pixel = (top + y) * width + left + x;
-      grey[pixel] = value;
-      label[pixel] = new_label;
+  // Labels the pixels that touch the object as kIgnore, and its own: paste it afterwards.
+  void mark_rim(const Sprite& sprite, int64_t top, int64_t left, float threshold) const {
+    const auto is_object = [&](int64_t y, int64_t x) {
+      return y >= -1 && x >= -1 && y <= sprite.height && x <= sprite.width && sprite(y, x) > threshold;
+    };
+    for (int64_t y = std::max<int64_t>(-1, -top); y <= std::min(sprite.height, height - 1 - top); ++y) {
+      for (int64_t x = std::max<int64_t>(-1, -left); x <= std::min(sprite.width, width - 1 - left); ++x) {
+        if (is_object(y - 1, x) || is_object(y + 1, x) || is_object(y, x - 1) || is_object(y, x + 1)) {
+          label[(top + y) * width + left + x] = kIgnore;
+        }
+      }
     }
   }
-}
 
-void FashionScenes::Canvas::add_noise(Draws& draws, float noise) const {
-  uint64_t bits = 0;
-  for (int64_t i = 0; i < height * width; ++i) {
-    bits = i % 4 == 0 ? draws.bits() : bits >> 16;
-    const float centred = static_cast<float>(bits & 0xFFFF) / 65535.0F - 0.5F;
-    grey[i] = std::clamp(grey[i] + noise * centred, 0.0F, 1.0F);
+  // Pixels above the threshold, which lie within the canvas.
+  void paste(const Sprite& sprite, int64_t top, int64_t left, float threshold, int64_t new_label) const {
+    for (int64_t y = 0; y < sprite.height; ++y) {
+      for (int64_t x = 0; x < sprite.width; ++x) {
+        const float value = sprite(y, x);
+        if (!(value > threshold)) continue;
+        const int64_t pixel = (top + y) * width + left + x;
+        grey[pixel] = value;
+        label[pixel] = new_label;
+      }
+    }
   }
-}
+
+  // Levels stay in [0, 1].
+  void add_noise(Draws& draws, float noise) const {
+    uint64_t bits = 0;
+    for (int64_t i = 0; i < height * width; ++i) {
+      bits = i % 4 == 0 ? draws.bits() : bits >> 16;
+      const float centred = static_cast<float>(bits & 0xFFFF) / 65535.0F - 0.5F;
+      grey[i] = std::clamp(grey[i] + noise * centred, 0.0F, 1.0F);
+    }
+  }
+};
 
 FashionScenes::FashionScenes(FashionScenesOptions options)
     : options_(std::move(options)), garments_(garment_options(options_)) {
