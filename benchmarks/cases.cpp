@@ -1,9 +1,8 @@
 #include "benchmarks/cases.h"
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include "cli/zoo/classifiers.h"
 #include "cli/zoo/gpt.h"
-#include "cli/zoo/mlp.h"
-#include "cli/zoo/small_cnn.h"
 
 namespace duet::benchmarks {
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/device.h"
-#include "cli/zoo/mlp.h"
+#include "cli/zoo/classifiers.h"
 #include "core/task.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"

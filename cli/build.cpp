@@ -4,7 +4,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/measure.h"
+#include "cli/report.h"
 #include "cli/ranks.h"
 #include "cli/registry.h"
 #include "core/weights_report.h"
@@ -14,13 +14,11 @@
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "optim/schedules/detail/schedule_rules.h"
+#include "hooks/prediction_hooks.h"
 
 namespace duet {
 
-void require_training_data(const RunConfig& config) {
-  if (config.train) return;
-  config.root.child("data").fail_missing("train", "add data.train: {type: ..., batch_size: ...}");
-}
+namespace {
 
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
   return data ? make_dataset(data->node) : nullptr;
@@ -52,6 +50,26 @@ void check_same_characters(const Dataset* train, const Dataset* other, const Dat
                                     first->vocab_size(),
                                     " of data.train, since a text numbers its own; take a split of "
                                     "the same file"));
+}
+
+void require_training_data(const RunConfig& config) {
+  if (config.train) return;
+  config.root.child("data").fail_missing("train", "add data.train: {type: ..., batch_size: ...}");
+}
+
+}  // namespace
+
+void read_training_data(const RunConfig& config, Run& run) {
+  require_training_data(config);
+  run.train_data = build_dataset(config.train);
+  run.val_data = build_dataset(config.val);
+  if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
+}
+
+void build_loaders(const RunConfig& config, Run& run) {
+  run.train = build_loader(run.train_data, *config.train, config);
+  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
+  run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
 }
 
 void build_trainer(const RunConfig& config, const std::string& mode, const LoopOptions& loop, Run& run) {
@@ -106,12 +124,7 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   return context;
 }
 
-void add_hooks(const RunConfig& config, const HookContext& context, Run& run) {
-  add_default_hooks(config.hooks, context, *run.trainer);
-  add_custom_hooks(config.hooks, context, *run.trainer);
-}
-
-void add_hooks(const RunConfig& config, Run& run) { add_hooks(config, hook_context(config, run), run); }
+void add_hooks(const RunConfig& config, Run& run) { add_hooks(config.hooks, hook_context(config, run), *run.trainer); }
 
 void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
   if (!config.load_from) return;
@@ -131,36 +144,65 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer) {
 
 namespace {
 
-// Checks what the config says of it as well.
-void build_training_data(const RunConfig& config, Run& run) {
-  require_training_data(config);
+void check_limits(const RunConfig& config) {
   const LoopOptions& loop = config.trainer.loop;
-  if (loop.max_steps == 0 && (loop.max_epochs == 0 || config.train->infinite)) {
-    config.root.child("trainer").fail("max_steps", config.train->infinite
-                                                       ? "is missing; add it, since an infinite sampler has no epochs"
-                                                       : "and max_epochs are both missing; add one of them");
+  if (loop.max_steps != 0 || (loop.max_epochs != 0 && !config.train->infinite)) return;
+  config.root.child("trainer").fail("max_steps", config.train->infinite
+                                                     ? "is missing; add it, since an infinite sampler has no epochs"
+                                                     : "and max_epochs are both missing; add one of them");
+}
+
+// Unless the config has one.
+void add_prediction_writer(const std::string& folder, BaseTrainer& trainer) {
+  for (const std::string& name : trainer.hooks().order()) {
+    if (dynamic_cast<PredictionWriterHook*>(trainer.hooks().find(name)) != nullptr) return;
   }
-  // These are not used here; a mistake in them would otherwise show when the training is done.
-  for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
-    if (*data) check_dataset((*data)->node);
-  }
-  run.train_data = build_dataset(config.train);
-  run.val_data = build_dataset(config.val);
-  if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
-  run.train = build_loader(run.train_data, *config.train, config);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
+  PredictionWriterHookOptions options;
+  options.folder = folder;
+  trainer.add_hook(std::make_unique<PredictionWriterHook>(options));
 }
 
 }  // namespace
 
 Run build_training(const RunConfig& config) {
   Run run;
-  run_on_all_ranks(config.communicator(), [&] { build_training_data(config, run); });
+  run_on_all_ranks(config.communicator(), [&] {
+    require_training_data(config);
+    check_limits(config);
+    // These are not used here; a mistake in them would otherwise show when the training is done.
+    for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
+      if (*data) check_dataset((*data)->node);
+    }
+    read_training_data(config, run);
+    build_loaders(config, run);
+  });
   check_same_size(config.communicator(), "data.train", run.train_data->size());
   if (run.val_data) check_same_size(config.communicator(), "data.val", run.val_data->size());
-  const LoopOptions limited = limited_loop(config, run);
-  run.steps_per_epoch = limited.steps_per_epoch(*run.train);
-  build_trainer(config, config.mode, limited, run);
+  build_trainer(config, config.mode, limited_loop(config, run), run);
+  return run;
+}
+
+Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output) {
+  Run run;
+  run_on_all_ranks(config.communicator(), [&] {
+    run.train_data = build_dataset(config.train);  // models may ask it for their sizes
+    run.test_data = build_dataset(data);
+    check_same_characters(run.train_data.get(), run.test_data.get(), data);
+    run.test = build_loader(run.test_data, data, config);
+  });
+  check_same_size(config.communicator(), data.node.path(), run.test_data->size());
+  build_trainer(config, config.mode, limited_loop(config, run), run);
+  RunConfig untrained = config;
+  untrained.schedules.clear();
+  run.steps_per_epoch = 1;  // what counts epochs counts on a length, though nothing is trained here
+  HookContext context = hook_context(untrained, run);
+  context.evaluates = true;
+  context.metrics.clear();  // those of a test may be others
+  context.output = output;
+  run_on_all_ranks(config.communicator(), [&] {
+    add_hooks(config.hooks, context, *run.trainer);
+    if (!output.empty()) add_prediction_writer(output, *run.trainer);
+  });
   return run;
 }
 

@@ -21,17 +21,12 @@ struct Run {
   int64_t steps_per_epoch = 0;    // 0: unknown
 };
 
-// Throws ConfigError if the config has no data.train.
-void require_training_data(const RunConfig& config);
-
-// Datasets may be shared between runs; loaders may not, as they hold a position.
-std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data);
-// Of several processes each reads its share; batch_size counts the samples of one.
-std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
-                                         const RunConfig& config);
-
-// Throws ConfigError if both are texts with characters of their own: each numbers them in its own way.
-void check_same_characters(const Dataset* train, const Dataset* other, const DataConfig& config);
+// The datasets of data.train and data.val, which runs may share. Throws ConfigError if there is no data.train, and if
+// both are texts with characters of their own: each numbers them in its own way.
+void read_training_data(const RunConfig& config, Run& run);
+// Their loaders, which hold a position, and the length of an epoch. Of several processes each reads its share;
+// batch_size counts the samples of one.
+void build_loaders(const RunConfig& config, Run& run);
 
 // Model and trainer in `mode`, with metrics and without hooks. The default generators are seeded first, so that both
 // modes start from the same weights. `loop` replaces the config's limits. All processes of the run call it together.
@@ -49,7 +44,6 @@ LoopOptions limited_loop(const RunConfig& config, const Run& run);
 // What the config's hooks may ask for.
 HookContext hook_context(const RunConfig& config, const Run& run);
 // All hooks of the config.
-void add_hooks(const RunConfig& config, const HookContext& context, Run& run);
 void add_hooks(const RunConfig& config, Run& run);
 
 // Gives the model the weights that load_from names, if it is set: counters, optimizer and data start anew. All
@@ -59,5 +53,9 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 // Everything for `duet train`, built by all processes of the run together. Throws ConfigError if the config has no
 // training data or no limit.
 Run build_training(const RunConfig& config);
+
+// For testing and predicting on `data`, as run.test; the weights are those that the model was made with. With `output`
+// a hook writes predictions into that folder. All processes of the run call it together.
+Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output = "");
 
 }  // namespace duet

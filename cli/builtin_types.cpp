@@ -1,18 +1,18 @@
+#include "cli/builtin_types.h"
 #include <c10/util/StringUtil.h>
-#include "cli/config/config_options.h"
-#include "cli/config/hook_config.h"
-#include "cli/config/metric_config.h"
+#include "cli/config/optim_config.h"
 #include "cli/registry.h"
+#include "cli/zoo/classifiers.h"
 #include "cli/zoo/encoder_decoder.h"
 #include "cli/zoo/fashion_mnist.h"
 #include "cli/zoo/fashion_scenes.h"
 #include "cli/zoo/gpt.h"
-#include "cli/zoo/mlp.h"
-#include "cli/zoo/small_cnn.h"
-#include "core/hook.h"
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/dataset.h"
+#include "metrics/class_metric.h"
+#include "metrics/metric.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 
@@ -69,18 +69,38 @@ std::unique_ptr<Task> torchscript(ConfigNode& node, ModelContext&) {
 }
 
 template <class D, Described Options>
-std::shared_ptr<const Dataset> dataset(ConfigNode& node) {
-  return std::make_shared<D>(read_all_options<Options>(node));
+void add_dataset(const char* name) {
+  register_dataset(
+      name, [](ConfigNode& node) { return std::make_shared<const D>(read_all_options<Options>(node)); },
+      AnyOptions(Options()));
 }
 
+template <class M, Described Options>
+void add_metric(const char* name) {
+  register_metric(
+      name, [](ConfigNode& node) { return std::make_unique<M>(read_all_options<Options>(node)); },
+      AnyOptions(Options()));
+}
+
+// Of the two types that are made from one text.
 struct SafetensorsOptions {
   std::string path;
   static const OptionFields& fields() {
-    static const OptionFields kFields =
-        OptionFields::of<SafetensorsOptions>("Safetensors", [](const FieldAdder<SafetensorsOptions>& add) {
-          add("path", &SafetensorsOptions::path, "a safetensors file whose tensors have the samples as first dimension")
-              .needed();
-        });
+    using O = SafetensorsOptions;
+    static const OptionFields kFields = OptionFields::of<O>("Safetensors", [](const FieldAdder<O>& add) {
+      add("path", &O::path, "a safetensors file whose tensors have the samples as first dimension").needed();
+    });
+    return kFields;
+  }
+};
+
+struct PerplexityOptions {
+  std::string loss = "loss";
+  static const OptionFields& fields() {
+    using O = PerplexityOptions;
+    static const OptionFields kFields = OptionFields::of<O>("Perplexity", [](const FieldAdder<O>& add) {
+      add("loss", &O::loss, "the output that holds the mean negative log-likelihood");
+    });
     return kFields;
   }
 };
@@ -89,23 +109,33 @@ std::shared_ptr<const Dataset> safetensors(ConfigNode& node) {
   return std::make_shared<TensorDataset>(TensorDataset::from_file(read_all_options<SafetensorsOptions>(node).path));
 }
 
+std::unique_ptr<Metric> perplexity(ConfigNode& node) {
+  return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
+}
+
 }  // namespace
 
-void register_builtin_types() {
-  static bool done = false;
-  if (done) return;
-  done = true;
+void add_builtin_types() {
   register_model("SmallCnn", small_cnn, AnyOptions(SmallCnnOptions()));
   register_model("Mlp", mlp, AnyOptions(MlpOptions()));
   register_model("Gpt", gpt, AnyOptions(GptOptions()));
   register_model("EncoderDecoder", encoder_decoder, AnyOptions(EncoderDecoderOptions()));
   register_model("torchscript", torchscript, AnyOptions(ScriptTaskOptions()));
-  register_dataset("FashionMnist", dataset<FashionMnist, FashionMnistOptions>, AnyOptions(FashionMnistOptions()));
-  register_dataset("FashionScenes", dataset<FashionScenes, FashionScenesOptions>, AnyOptions(FashionScenesOptions()));
-  register_dataset("Text", dataset<TextDataset, TextDatasetOptions>, AnyOptions(TextDatasetOptions()));
+  add_dataset<FashionMnist, FashionMnistOptions>("FashionMnist");
+  add_dataset<FashionScenes, FashionScenesOptions>("FashionScenes");
+  add_dataset<TextDataset, TextDatasetOptions>("Text");
   register_dataset("Safetensors", safetensors, AnyOptions(SafetensorsOptions()));
-  register_builtin_hooks();
-  register_builtin_metrics();
+  add_metric<Accuracy, AccuracyOptions>("Accuracy");
+  add_metric<IoUMetric, IoUMetricOptions>("IoUMetric");
+  add_metric<F1, F1Options>("F1");
+  add_metric<ConfusionMatrix, ConfusionMatrixOptions>("ConfusionMatrix");
+  register_metric("Perplexity", perplexity, AnyOptions(PerplexityOptions()));
+  register_metric("MeanLoss", [](ConfigNode&) { return std::make_unique<MeanLoss>(); });
+  register_optim_wrapper_constructor("DefaultOptimWrapperConstructor", paramwise_constructor,
+                                     AnyOptions(ParamwiseOptions()));
+  register_optim_wrapper_constructor("LearningRateDecayOptimizerConstructor", layer_decay_constructor,
+                                     AnyOptions(LayerDecayOptions()));
+  add_builtin_hooks();
 }
 
 }  // namespace duet

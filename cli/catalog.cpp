@@ -4,10 +4,8 @@
 #include "base/detail/text.h"
 #include "cli/config/hook_config.h"
 #include "cli/config/optim_config.h"
-#include "cli/config/param_group_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
-#include "cli/optim_registry.h"
 #include "cli/registry.h"
 #include "core/hook.h"
 #include "hooks/default_hooks.h"
@@ -17,13 +15,7 @@ namespace duet {
 
 namespace {
 
-using Names = std::vector<std::string>;
 using Keys = std::vector<ConfigKey>;
-
-Names with(Names first, const Names& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
 
 void add(Keys& keys, const Keys& more) { keys.insert(keys.end(), more.begin(), more.end()); }
 
@@ -38,7 +30,7 @@ const std::string& priority_text() {
 
 Keys keys_of_schedule(const std::string& type) {
   Keys keys = std::visit([](const auto& options) { return keys_of("", options); }, make_schedule(type));
-  add(keys, keys_of_any(options_of_schedule(type)));
+  add(keys, keys_of_any(options_of("schedule", type)));
   return keys;
 }
 
@@ -51,8 +43,7 @@ void add_optim_wrapper(Keys& keys) {
   const TrainerOptions trainer;
   add(keys, keys_of(optim_wrapper_fields(), &trainer, "optim_wrapper"));
   const std::string optimizer = "optim_wrapper.optimizer";
-  keys.push_back(key(optimizer + ".type", join(with(OptimizerOptions::built_in_types(), registered_optimizers())),
-                     "the optimizer", "AdamW"));
+  keys.push_back(key(optimizer + ".type", join(registered("optimizer")), "the optimizer", "AdamW"));
   add(keys, keys_of<AdamW>(optimizer));
   keys.push_back(key("optim_wrapper.clip_grad.type", "norm, value", "what is clipped", "norm"));
   add(keys, keys_of<ClipNorm>("optim_wrapper.clip_grad"));
@@ -73,34 +64,25 @@ void add_default_hooks(Keys& keys) {
 }  // namespace
 
 std::vector<TypeKind> type_kinds() {
-  return {{"model", "model", registered("model")},
-          {"dataset", "data.train", registered("dataset")},
-          {"metric", "evaluator", registered("metric")},
-          {"hook", "custom_hooks", registered("hook")},
-          {"optimizer", "optim_wrapper.optimizer", with(OptimizerOptions::built_in_types(), registered_optimizers())},
-          {"constructor", "optim_wrapper.constructor", registered_optim_wrapper_constructors()},
-          {"schedule", "param_scheduler", with(builtin_schedules(false), registered_schedules())}};
-}
-
-Names other_names(const TypeKind& kind) {
-  Names names;
-  if (kind.name != "schedule") return names;
-  for (const std::string& name : builtin_schedules()) {
-    if (std::find(kind.types.begin(), kind.types.end(), name) == kind.types.end()) names.push_back(name);
-  }
-  return names;
+  std::vector<TypeKind> kinds = {{"model", "model"},
+                                 {"dataset", "data.train"},
+                                 {"metric", "evaluator"},
+                                 {"hook", "custom_hooks"},
+                                 {"optimizer", "optim_wrapper.optimizer"},
+                                 {"constructor", "optim_wrapper.constructor"},
+                                 {"schedule", "param_scheduler"}};
+  for (TypeKind& kind : kinds) kind.types = registered(kind.name);
+  TypeKind& schedules = kinds.back();
+  const std::vector<std::string> ours = builtin_schedules(false);
+  schedules.types.insert(schedules.types.begin(), ours.begin(), ours.end());
+  schedules.further_names = builtin_schedules();
+  std::erase_if(schedules.further_names,
+                [&](const std::string& name) { return std::find(ours.begin(), ours.end(), name) != ours.end(); });
+  return kinds;
 }
 
 Keys keys_of_type(const TypeKind& kind, const std::string& type) {
-  if (kind.name == "constructor") return keys_of_any(options_of_constructor(type));
   if (kind.name == "schedule") return keys_of_schedule(type);
-  if (kind.name == "optimizer") {
-    const Names& built_in = OptimizerOptions::built_in_types();
-    if (std::find(built_in.begin(), built_in.end(), type) == built_in.end())
-      return keys_of_any(options_of_optimizer(type));
-    const OptimizerOptions options = OptimizerOptions::of_type(type);
-    return keys_of(options.fields(), options.data());
-  }
   Keys keys;
   if (kind.name == "hook") keys.push_back(key("priority", priority_text(), "its place among the hooks"));
   add(keys, keys_of_any(options_of(kind.name, type)));

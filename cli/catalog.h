@@ -10,15 +10,13 @@ namespace duet {
 
 // One kind of what a config calls by `type`.
 struct TypeKind {
-  std::string name;                // "optimizer"
-  std::string section;             // where a config names one: "optim_wrapper.optimizer"
-  std::vector<std::string> types;  // registered names
+  std::string name;                          // "optimizer"
+  std::string section;                       // where a config names one: "optim_wrapper.optimizer"
+  std::vector<std::string> types{};          // registered names
+  std::vector<std::string> further_names{};  // other spellings, which lists leave out
 };
 
 std::vector<TypeKind> type_kinds();
-
-// Further spellings of a kind's types, which lists leave out.
-std::vector<std::string> other_names(const TypeKind& kind);
 
 // The keys beside `type` that a type of this kind reads. Empty if it takes none, or was registered without a
 // description.

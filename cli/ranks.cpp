@@ -1,17 +1,19 @@
 #include "cli/ranks.h"
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <future>
 #include <iostream>
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/config/config_json.h"
-#include "cli/failure.h"
-#include "cli/libtorch_log.h"
+#include "cli/config/config.h"
+#include "cli/report.h"
 #include "distributed/communicator.h"
 #include "distributed/detail/connect.h"
 #include "distributed/detail/same_on_all_ranks.h"
@@ -23,6 +25,27 @@ namespace {
 std::string& prefix() {
   static std::string text;
   return text;
+}
+
+class IntoOurLog : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override {
+    log_warning("[LibTorch] " + warning.msg().substr(0, warning.msg().find('\n')));
+  }
+};
+
+// LibTorch shows errors of its own only: c10d warns of every lost connection with a stack trace, while an error of ours
+// names the lost rank. What it warns of on this thread goes into our log instead. TORCH_CPP_LOG_LEVEL decides where it
+// is set, as in Python.
+void quiet_libtorch() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+    c10::initLogging();  // a C++ program would not look at it
+    return;
+  }
+  constexpr int kErrors = 2;  // glog's number
+  FLAGS_caffe2_log_level = kErrors;
+  static auto* const handler = new IntoOurLog();  // outlives the threads that may warn
+  c10::WarningUtils::set_warning_handler(handler);
 }
 
 // What another rank says while it is set up, rank 0 says too; what makes it fail is an error.

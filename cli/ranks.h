@@ -18,11 +18,7 @@ namespace duet {
 int run_on_ranks(const LaunchFlags& flags, const std::function<RunConfig()>& load,
                  const std::function<int(RunConfig&)>& run);
 
-// What the words after the program's name say of the launch, whatever else is wrong with them; nothing if they cannot
-// be read, or if this process is the only one.
-std::optional<Launch> launch_in(const std::vector<std::string>& words);
-
-// For such a call: ends the other processes of the launch too, with ConfigError everywhere.
+// Ends all processes of a launch, with ConfigError everywhere, where this one cannot read its words.
 [[noreturn]] void refuse_call(const Launch& launch, const std::string& text);
 
 // Throws ConfigError if a launcher has started several processes: `command` is for one.

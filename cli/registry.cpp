@@ -1,13 +1,14 @@
 #include "cli/registry.h"
+#include <algorithm>
+#include <any>
 #include <filesystem>
 #include <map>
 #include <system_error>
-#include <vector>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "cli/config/hook_config.h"
-#include "cli/registry_table.h"
+#include "cli/builtin_types.h"
+#include "cli/config/schedule_config.h"
 #include "core/hook.h"
 #include "core/task.h"
 #include "data/dataset.h"
@@ -17,89 +18,152 @@ namespace duet {
 
 namespace {
 
-FactoryTable<ModelFactory>& models() {
-  static FactoryTable<ModelFactory> table;
-  return table;
+struct Type {
+  std::any factory;
+  std::optional<AnyOptions> options;
+  bool built_in;
+};
+using Types = std::map<std::string, Type>;
+
+struct Registry {
+  std::map<std::string, Types> kinds = {{"model", {}},     {"dataset", {}},  {"metric", {}},     {"hook", {}},
+                                        {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
+  enum class State { kEmpty, kFilling, kFilled } state = State::kEmpty;  // with duet's own types
+};
+
+Registry& registry() {
+  static Registry registry;
+  if (registry.state == Registry::State::kEmpty) {
+    registry.state = Registry::State::kFilling;
+    add_builtin_types();  // by way of register_model() and the others, which come back here
+    for (const std::string& type : OptimizerOptions::built_in_types()) {
+      registry.kinds["optimizer"][type] = {{}, OptimizerOptions::of_type(type), true};  // read as their fields say
+    }
+    registry.state = Registry::State::kFilled;
+  }
+  return registry;
 }
 
-FactoryTable<DatasetFactory>& datasets() {
-  static FactoryTable<DatasetFactory> table;
-  return table;
+const Types& types_of(const std::string& kind) {
+  const auto found = registry().kinds.find(kind);
+  if (found != registry().kinds.end()) return found->second;
+  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, metric, hook, optimizer, " +
+                    "schedule or constructor");
 }
 
-FactoryTable<HookFactory>& hooks() {
-  static FactoryTable<HookFactory> table;
-  return table;
+const Type* find(const std::string& kind, const std::string& type) {
+  const Types& types = types_of(kind);
+  const auto found = types.find(type);
+  return found == types.end() ? nullptr : &found->second;
 }
 
-FactoryTable<MetricFactory>& metrics() {
-  static FactoryTable<MetricFactory> table;
-  return table;
-}
-
+// Throws ConfigError if the name is empty or taken, or the factory is empty.
 template <class Factory>
-const Registered<Factory>& find(const FactoryTable<Factory>& table, const ConfigNode& node, const char* kind,
-                                const std::string& otherwise = "") {
-  const std::string type =
-      otherwise.empty() ? node.need<std::string>("type") : node.read<std::string>("type", otherwise);
-  const auto found = table.find(type);
-  if (found != table.end()) return found->second;
-  node.fail_value("type", c10::str("a registered ", kind, "; ", known_and_nearest(type, names_of(table))));
+void add(const std::string& kind, const std::string& name, Factory factory, std::optional<AnyOptions> options) {
+  if (name.empty() || !factory) {
+    throw ConfigError(c10::str("[Registry] found a ", kind, " '", name, "' without name or factory, expected both"));
+  }
+  const std::vector<std::string> taken = kind == "schedule" ? builtin_schedules() : std::vector<std::string>();
+  if (find(kind, name) != nullptr || std::find(taken.begin(), taken.end(), name) != taken.end()) {
+    throw ConfigError(c10::str("[Registry] the ", kind, " type '", name, "' is registered twice; choose another name"));
+  }
+  const bool built_in = registry().state == Registry::State::kFilling;
+  registry().kinds[kind][name] = {std::move(factory), std::move(options), built_in};
+}
+
+// Of the type under `key`; `otherwise` stands for a node that names none; empty: it must.
+template <class Factory>
+const Factory& factory_of(const ConfigNode& node, const std::string& kind, const std::string& key = "type",
+                          const std::string& otherwise = "") {
+  const std::string type = otherwise.empty() ? node.need<std::string>(key) : node.read<std::string>(key, otherwise);
+  if (const Type* found = find(kind, type)) return std::any_cast<const Factory&>(found->factory);
+  node.fail_value(key, c10::str("a registered ", kind, "; ", known_and_nearest(type, registered(kind))));
+}
+
+// What `make` gives for a node, whose place its errors name.
+template <class Make>
+auto made_of(const ConfigNode& node, const char* what, Make make) {
+  decltype(make()) made{};
+  node.located([&] { made = make(); });
+  if (!made) node.fail("type", c10::str("gave no ", what, "; let its factory return one"));
+  return made;
+}
+
+template <class Make>
+auto all_made_of(const ConfigNode& node, const char* what, Make make) {
+  auto made = made_of(node, what, std::move(make));
+  node.reject_unknown();
+  return made;
+}
+
+std::optional<int> read_priority(const ConfigNode& node) {
+  const std::optional<std::string> text = node.find<std::string>("priority");
+  if (!text) return std::nullopt;
+  if (const std::optional<int> priority = parse_priority(*text)) return priority;
+  node.fail_value("priority", "a number from 0 to 100 or a name; " + known_and_nearest(*text, priority_names()));
 }
 
 }  // namespace
 
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options) {
-  add_factory(models(), "model", name, std::move(factory), std::move(options));
+  add("model", name, std::move(factory), std::move(options));
 }
 
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options) {
-  add_factory(datasets(), "dataset", name, std::move(factory), std::move(options));
-}
-
-void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options) {
-  add_factory(hooks(), "hook", name, std::move(factory), std::move(options));
+  add("dataset", name, std::move(factory), std::move(options));
 }
 
 void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options) {
-  add_factory(metrics(), "metric", name, std::move(factory), std::move(options));
+  add("metric", name, std::move(factory), std::move(options));
 }
 
-const AnyOptions* options_of(const std::string& kind, const std::string& type) {
-  if (kind == "model") return options_in(models(), type);
-  if (kind == "dataset") return options_in(datasets(), type);
-  return kind == "metric" ? options_in(metrics(), type) : options_in(hooks(), type);
+void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options) {
+  add("hook", name, std::move(factory), std::move(options));
+}
+
+void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options) {
+  add("optimizer", name, std::move(factory), std::move(options));
+}
+
+void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options) {
+  add("schedule", name, std::move(factory), std::move(options));
+}
+
+void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor,
+                                        std::optional<AnyOptions> options) {
+  add("constructor", name, std::move(constructor), std::move(options));
 }
 
 std::vector<std::string> registered(const std::string& kind) {
-  if (kind == "model") return names_of(models());
-  if (kind == "dataset") return names_of(datasets());
-  if (kind == "metric") return names_of(metrics());
-  if (kind == "hook") return names_of(hooks());
-  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, metric or hook");
+  std::vector<std::string> names;
+  for (const auto& entry : types_of(kind)) names.push_back(entry.first);
+  return names;
+}
+
+const AnyOptions* options_of(const std::string& kind, const std::string& type) {
+  const Type* found = find(kind, type);
+  return found == nullptr || !found->options ? nullptr : &*found->options;
+}
+
+bool is_built_in(const std::string& kind, const std::string& type) {
+  const Type* found = find(kind, type);
+  return found != nullptr && found->built_in;
 }
 
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
-  std::unique_ptr<Task> task;
-  const auto& [factory, options] = find(models(), node, "model");
-  node.located([&] { task = factory(node, context); });
-  if (task == nullptr) node.fail("type", "gave no task; let its factory return one");
-  node.reject_unknown();
-  return task;
+  const auto& factory = factory_of<ModelFactory>(node, "model");
+  return all_made_of(node, "task", [&] { return factory(node, context); });
 }
 
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
-  std::shared_ptr<const Dataset> dataset;
-  const auto& [factory, options] = find(datasets(), node, "dataset");
-  node.located([&] { dataset = factory(node); });
-  if (dataset == nullptr) node.fail("type", "gave no dataset; let its factory return one");
-  node.reject_unknown();
-  return dataset;
+  const auto& factory = factory_of<DatasetFactory>(node, "dataset");
+  return all_made_of(node, "dataset", [&] { return factory(node); });
 }
 
 void check_dataset(ConfigNode node) {
-  const auto& [factory, options] = find(datasets(), node, "dataset");
-  if (!options) return;  // its keys may mean anything
+  factory_of<DatasetFactory>(node, "dataset");
+  const AnyOptions* options = options_of("dataset", node.need<std::string>("type"));
+  if (options == nullptr) return;  // its keys may mean anything
   AnyOptions values = *options;
   read_fields(node, values.fields(), values.mutable_data(), Ranges::kLeftToCaller);
   node.reject_unknown();
@@ -113,23 +177,45 @@ void check_dataset(ConfigNode node) {
   }
 }
 
-ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type) {
-  ConfiguredHook made;
-  const auto& [factory, options] = find(hooks(), node, "hook", type);
-  made.priority = read_priority(node);
-  node.located([&] { made.hook = factory(node, context); });
-  if (made.hook == nullptr) node.fail("type", "gave no hook; let its factory return one");
-  node.reject_unknown();
-  return made;
+std::unique_ptr<Metric> make_metric(ConfigNode node) {
+  const auto& factory = factory_of<MetricFactory>(node, "metric");
+  return all_made_of(node, "metric", [&] { return factory(node); });
 }
 
-std::unique_ptr<Metric> make_metric(ConfigNode node) {
-  std::unique_ptr<Metric> metric;
-  const auto& [factory, options] = find(metrics(), node, "metric");
-  node.located([&] { metric = factory(node); });
-  if (metric == nullptr) node.fail("type", "gave no metric; let its factory return one");
-  node.reject_unknown();
-  return metric;
+ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type) {
+  const auto& factory = factory_of<HookFactory>(node, "hook", "type", type);
+  const std::optional<int> priority = read_priority(node);
+  return {all_made_of(node, "hook", [&] { return factory(node, context); }), priority};
+}
+
+OptimizerOptions make_optimizer(ConfigNode node) {
+  const std::string type = node.read_choice("type", "AdamW", registered("optimizer"));
+  OptimizerOptions options;
+  node.located([&] {
+    if (is_built_in("optimizer", type)) {
+      options = OptimizerOptions::of_type(type);
+      read_fields(node, options.fields(), options.mutable_data());
+    } else {
+      OptimizerKind kind = factory_of<OptimizerFactory>(node, "optimizer")(node);
+      if (kind.name.empty()) kind.name = type;
+      options = OptimizerOptions(std::make_shared<const OptimizerKind>(std::move(kind)));
+    }
+    options.validate();
+  });
+  return options;
+}
+
+ParamGroupsFn make_param_groups(const ConfigNode& optim_wrapper) {
+  const auto& constructor = factory_of<OptimWrapperConstructor>(optim_wrapper, "constructor", "constructor",
+                                                                "DefaultOptimWrapperConstructor");
+  return constructor(optim_wrapper.child("paramwise_cfg"));
+}
+
+ScheduleFormulaFn make_schedule_formula(ConfigNode node, const std::string& name) {
+  const Type* found = find("schedule", name);
+  if (found == nullptr) return {};
+  const auto& factory = std::any_cast<const ScheduleFactory&>(found->factory);
+  return made_of(node, "formula", [&] { return factory(node); });
 }
 
 }  // namespace duet

@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 #include "../core/hook.h"
+#include "../optim/groups/param_group.h"
+#include "../optim/optimizers/optimizer_kind.h"
+#include "../optim/optimizers/optimizer_options.h"
 #include "../optim/schedules/schedule.h"
 #include "config/config_options.h"
 
@@ -39,26 +42,29 @@ struct HookContext {
   bool dry_run = false;    // a few batches stand for all: what acts on some of them acts on each
 };
 
-// A hook and the key `priority` beside it, which takes the place of the hook's own.
-struct ConfiguredHook {
-  std::unique_ptr<Hook> hook;
-  std::optional<int> priority;
-};
-
-// A factory reads its options from the node under `model`, `data.*`, `evaluator.*` or `custom_hooks.*`; keys that it
-// does not read are errors.
+// A factory reads its options from the node that names its type; keys that it does not read are errors.
 using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
 using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&)>;
 using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
 using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
+using OptimizerFactory = std::function<OptimizerKind(ConfigNode&)>;
+// What a schedule has in any case (param_name, begin, end, by_epoch, convert_to_iter_based) is read already.
+using ScheduleFormulaFn = std::function<double(const ScheduleStep& at)>;
+using ScheduleFactory = std::function<ScheduleFormulaFn(ConfigNode&)>;
+// Reads `paramwise_cfg` and returns what puts a task's parameters into groups; an empty function means one group.
+using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& paramwise_cfg)>;
 
-// Make `type: <name>` known to the program. Call them before run_cli(). Throw ConfigError if the name is taken.
-// `options` describe the keys that the factory reads, for `duet help`: AnyOptions(MyOptions()). Without them it lists
-// none.
+// Make `type: <name>` known to the program, or `optim_wrapper: {constructor: <name>}`. Call them before run_cli().
+// Throw ConfigError if the name is taken. `options` describe the keys that the factory reads, for `duet help`:
+// AnyOptions(MyOptions()). Without them it lists none.
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
-void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});
 void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options = {});
+void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});
+void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options = {});
+void register_schedule(const std::string& name, ScheduleFactory factory, std::optional<AnyOptions> options = {});
+void register_optim_wrapper_constructor(const std::string& name, OptimWrapperConstructor constructor,
+                                        std::optional<AnyOptions> options = {});
 
 template <class Factory>
 concept MakesHook = !std::is_same_v<Factory, HookFactory> && std::is_invocable_v<Factory&, ConfigNode&, HookContext&>;
@@ -72,22 +78,34 @@ void register_hook(const std::string& name, Factory factory, std::optional<AnyOp
   register_hook(name, std::move(typed), std::move(options));
 }
 
-// The names registered as "model", "dataset", "metric" or "hook".
+// The names registered as "model", "dataset", "metric", "hook", "optimizer", "schedule" or "constructor". Those of duet
+// are among them, but for the schedules.
 std::vector<std::string> registered(const std::string& kind);
-// The description that such a type came with; null if it came with none.
+// The description that such a type came with; null if it came with none, or there is no such type.
 const AnyOptions* options_of(const std::string& kind, const std::string& type);
-
-// SmallCnn, Mlp, Gpt, torchscript; FashionMnist, Text, Safetensors; all hooks; Accuracy, IoUMetric, F1, ... Does
-// nothing the second time; run_cli() calls it.
-void register_builtin_types();
+// Whether it is one of duet's own.
+bool is_built_in(const std::string& kind, const std::string& type);
 
 // Build what the node's `type` says. Throw ConfigError for an unknown type (known names, nearest one) and unknown keys.
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
 // Checks what make_dataset() would read, without reading data: the type, and for a built-in one keys and files.
 void check_dataset(ConfigNode node);
+std::unique_ptr<Metric> make_metric(ConfigNode node);
+
+// A hook and the key `priority` beside it, which takes the place of the hook's own.
+struct ConfiguredHook {
+  std::unique_ptr<Hook> hook;
+  std::optional<int> priority;
+};
 // `type` stands for a node that names none; empty: it must. The key `priority` is read here for every hook.
 ConfiguredHook make_hook(ConfigNode node, HookContext context, const std::string& type = "");
-std::unique_ptr<Metric> make_metric(ConfigNode node);
+
+// `optim_wrapper.optimizer`; AdamW if it names none.
+OptimizerOptions make_optimizer(ConfigNode node);
+// What `constructor` and `paramwise_cfg` of the node `optim_wrapper` say.
+ParamGroupsFn make_param_groups(const ConfigNode& optim_wrapper);
+// Of a schedule of the user's own; nothing if none of that name is registered.
+ScheduleFormulaFn make_schedule_formula(ConfigNode node, const std::string& name);
 
 }  // namespace duet

@@ -1,33 +1,66 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <optional>
+#include <exception>
 #include <string>
 #include <vector>
 #include <nlohmann/json_fwd.hpp>
-#include "cli/measure.h"
+#include "base/device.h"
+#include "core/hook.h"
 #include "graph/graph_options.h"
 
 namespace duet {
 
+class BaseTrainer;
 struct Run;
 
-// What `--json` of train and compare says about one mode.
-struct ModeReport {
-  std::string mode;
-  int64_t steps = 0;                 // finished, those before a resume included
-  Measurements measured;             // of this process
-  std::optional<double> final_loss;  // of the latest step, which a finished run took from its checkpoint
-  std::string weights_hash;
-  int64_t peak_bytes = 0;
-  int64_t eager_steps = 0, replays = 0;
-  std::vector<SignatureReport> fallbacks;  // signatures that run eager
+// XXH3-128 over names and bytes of all parameters, then all buffers; 32 hex digits.
+std::string weights_hash(BaseTrainer& trainer);
+
+// What was measured of every step.
+struct Measurements {
+  std::vector<double> losses;
+  std::vector<double> step_us;  // from before_train_iter to the end of the step
+  std::vector<double> data_us;  // waiting for its data
 };
 
-// Reads counters, weights and captures of a run that has ended.
-ModeReport make_report(Run& run, const std::string& mode, Measurements measured);
+struct Spread {
+  double median = 0;
+  double min = 0;
+};
+Spread spread(std::vector<double> values);  // zeros if empty
 
-nlohmann::ordered_json to_json(const ModeReport& report);
+// Records loss and time of every step into `target`, which must outlive the trainer's run. Losses are cloned on the
+// device and read every 50 steps: no sync per step. On a GPU, where a launch returns early, a step's time is the
+// mean over those 50; validation and checkpoints end such a block, and are not part of it.
+class MeasureHook : public Hook {
+ public:
+  // Asks the run to stop after `max_steps` steps; 0: never.
+  explicit MeasureHook(Measurements& target, int64_t max_steps = 0) : target_(target), max_steps_(max_steps) {}
+
+  std::string name() const override { return "measure"; }
+  int priority() const override { return kHighest; }
+
+  void before_train_iter(TrainContext& context) override;
+  void after_train_iter(TrainContext& context) override;
+  void before_val(TrainContext&) override { flush(); }
+  void before_save_checkpoint(TrainContext&) override { flush(); }
+  void after_train(TrainContext& context) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void flush();
+
+  Measurements& target_;
+  int64_t max_steps_;
+  std::vector<at::Tensor> pending_;
+  Clock::time_point block_start_, step_start_;
+};
+
+// What `--json` of train and compare says about one mode: counters, weights and captures of a run that has ended. Steps
+// are those that are finished, the ones before a resume included; `measured` is of this process.
+nlohmann::ordered_json report_of(Run& run, const std::string& mode, const Measurements& measured);
 
 // Fails early with ConfigError if `path` cannot be written; an empty path is fine.
 void check_writable(const std::string& path);
@@ -40,5 +73,17 @@ int report_stop(const std::string& command);
 
 // "1.25 GiB"
 std::string readable_bytes(int64_t bytes);
+
+// What the program says of an error, and returns for it.
+struct Failure {
+  std::string text;
+  int exit_code = 1;
+};
+
+// Without the C++ frames of LibTorch's texts, which help nobody here.
+Failure failure_of(const std::exception_ptr& error);
+
+// Where torchrun asks for it (TORCHELASTIC_ERROR_FILE), writes the text in its format, so that its summary shows it.
+void write_error_file(const std::string& text);
 
 }  // namespace duet

@@ -12,73 +12,65 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/config/load_from_config.h"
-#include "cli/failure.h"
 #include "cli/ranks.h"
-#include "cli/registry.h"
-#include "cli/torchrun.h"
+#include "cli/report.h"
 
 namespace duet {
 
-RunConfig load_run_config(const ConfigArguments& arguments, const std::string& load_from, const std::string& dry_run) {
+RunConfig load_run_config(const Arguments& arguments) {
   ConfigNode root = ConfigNode::parse_file(arguments.config);
   for (const std::string& assignment : arguments.overrides) root.override_with(assignment);
   if (!arguments.mode.empty()) root.override_with("mode=" + arguments.mode, "--mode");
-  if (!load_from.empty()) override_load_from(root, load_from);
-  if (!dry_run.empty()) root.override_with("trainer.fast_dev_run=" + dry_run, "--dry-run");
+  if (!arguments.load_from.empty()) override_load_from(root, arguments.load_from);
+  if (!arguments.dry_run.empty()) root.override_with("trainer.fast_dev_run=" + arguments.dry_run, "--dry-run");
   return parse_run_config(root, std::filesystem::path(arguments.config).stem().string());
 }
 
 namespace {
 
-// Every command's arguments, filled by the parser.
-struct Arguments {
-  TrainArguments train;
-  EvalArguments eval;
-  PredictArguments predict;
-  CompareArguments compare;
-  ExplainArguments explain;
-  InspectArguments inspect;
-  ExportArguments export_;
-  DoctorArguments doctor;
-  HelpArguments help;
+// The parser, and what it has read.
+struct Program {
+  CLI::App app{"duet trains a LibTorch model op by op (eager) or as one captured graph, with the same result.", "duet"};
+  Arguments arguments;
+  std::function<int()> chosen;
 };
 
-using Command = std::function<int()>;
-
-// A command that several processes would only do several times.
-Command alone(const std::string& name, Command command) {
-  return [name, command = std::move(command)] {
-    refuse_ranks(name);
-    return command();
-  };
+CLI::App* add_command(Program& program, const std::string& name, const std::string& text,
+                      int (*command)(const Arguments&)) {
+  CLI::App* added = program.app.add_subcommand(name, text);
+  added->callback([&program, command] { program.chosen = [&program, command] { return command(program.arguments); }; });
+  return added;
 }
 
-void add_config(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("CONFIG", arguments.config, "YAML file")->required();
-  command.add_option(
+void add_json(CLI::App* command, Arguments& arguments, const std::string& text) {
+  command->add_option("--json", arguments.json, text)->type_name("FILE");
+}
+
+void add_config(CLI::App* command, Arguments& arguments) {
+  command->add_option("CONFIG", arguments.config, "YAML file")->required();
+  command->add_option(
       "key=value", arguments.overrides,
       "config values to set, such as optim_wrapper.optimizer.lr=0.01; ~key deletes one; duet help lists all keys");
-  command.add_option("--json", arguments.json, "write the results to this file")->type_name("FILE");
+  add_json(command, arguments, "write the results to this file");
 }
 
-void add_mode(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("--mode", arguments.mode, "eager or graph; wins over the config")
+void add_mode(CLI::App* command, Arguments& arguments) {
+  command->add_option("--mode", arguments.mode, "eager or graph; wins over the config")
       ->check(CLI::IsMember({"eager", "graph"}))
       ->option_text("eager|graph");
 }
 
-void add_checkpoint(CLI::App& command, EvalArguments& arguments) {
+void add_checkpoint(CLI::App* command, Arguments& arguments) {
   command
-      .add_option("--checkpoint", arguments.checkpoint,
-                  "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest")
+      ->add_option("--checkpoint", arguments.checkpoint,
+                   "best, latest, a folder (checkpoint or work_dir), or a file of weights; default: best, else latest")
       ->option_text("PATH");
 }
 
 // What a launcher's variables say; for processes that are started by hand.
-void add_launch(CLI::App& command, LaunchFlags& flags) {
+void add_launch(CLI::App* command, LaunchFlags& flags) {
   const auto add = [&](const char* name, auto& target, const char* text, const char* type) {
-    command.add_option(name, target, text)
+    command->add_option(name, target, text)
         ->option_text(type)
         ->group("Processes (by default as torchrun, srun or mpirun say)");
   };
@@ -89,86 +81,81 @@ void add_launch(CLI::App& command, LaunchFlags& flags) {
   add("--master-port", flags.master_port, "a free port there", "PORT");
 }
 
-void add_training_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
-  CLI::App* train = app.add_subcommand("train", "Train the model of a config");
-  add_config(*train, arguments.train);
-  add_mode(*train, arguments.train);
+void add_train(Program& program) {
+  Arguments& arguments = program.arguments;
+  CLI::App* train = add_command(program, "train", "Train the model of a config", train_command);
+  add_config(train, arguments);
+  add_mode(train, arguments);
   train
-      ->add_option("--resume", arguments.train.resume,
+      ->add_option("--resume", arguments.resume,
                    "none (default), auto (newest good checkpoint; default when a launcher starts the run anew), a "
                    "checkpoint, or a work_dir")
       ->option_text("auto|none|PATH");
   train
-      ->add_option("--load-from", arguments.train.load_from,
+      ->add_option("--load-from", arguments.load_from,
                    "start from the weights of a checkpoint, safetensors or .pt file; a resumed checkpoint wins")
       ->option_text("PATH");
-  train->add_flag("--dry-run{1}", arguments.train.dry_run, "try everything out in N steps (default 1); leaves no files")
+  train->add_flag("--dry-run{1}", arguments.dry_run, "try everything out in N steps (default 1); leaves no files")
       ->option_text("[N]")
       ->excludes("--resume");
-  add_launch(*train, arguments.train.launch);
-  train->callback([&] { chosen = [&] { return train_command(arguments.train); }; });
+  add_launch(train, arguments.launch);
+}
 
-  CLI::App* eval = app.add_subcommand("eval", "Evaluate a checkpoint on data.test, or data.val");
-  add_config(*eval, arguments.eval);
-  add_mode(*eval, arguments.eval);
-  add_checkpoint(*eval, arguments.eval);
-  add_launch(*eval, arguments.eval.launch);
-  eval->callback([&] { chosen = [&] { return eval_command(arguments.eval); }; });
+void add_other_runs(Program& program) {
+  Arguments& arguments = program.arguments;
+  CLI::App* eval = add_command(program, "eval", "Evaluate a checkpoint on data.test, or data.val", eval_command);
+  add_config(eval, arguments);
+  add_mode(eval, arguments);
+  add_checkpoint(eval, arguments);
+  add_launch(eval, arguments.launch);
 
-  CLI::App* predict =
-      app.add_subcommand("predict", "Write what a checkpoint predicts on data.predict, data.test or data.val");
-  add_config(*predict, arguments.predict);
-  add_mode(*predict, arguments.predict);
-  add_checkpoint(*predict, arguments.predict);
-  predict->add_option("--output", arguments.predict.output, "folder for the predictions; default: WORK_DIR/predictions")
+  CLI::App* predict = add_command(
+      program, "predict", "Write what a checkpoint predicts on data.predict, data.test or data.val", predict_command);
+  add_config(predict, arguments);
+  add_mode(predict, arguments);
+  add_checkpoint(predict, arguments);
+  predict->add_option("--output", arguments.output, "folder for the predictions; default: WORK_DIR/predictions")
       ->type_name("FOLDER");
-  predict->callback([&] { chosen = alone("predict", [&] { return predict_command(arguments.predict); }); });
 
-  CLI::App* compare = app.add_subcommand("compare", "Train in both modes from one seed: same bits? how much faster?");
-  add_config(*compare, arguments.compare);
-  compare->add_option("--steps", arguments.compare.steps, "steps per mode (default 100)")
+  CLI::App* compare = add_command(program, "compare", "Train in both modes from one seed: same bits? how much faster?",
+                                  compare_command);
+  add_config(compare, arguments);
+  compare->add_option("--steps", arguments.steps, "steps per mode (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->option_text("N");
-  compare->callback([&] { chosen = alone("compare", [&] { return compare_command(arguments.compare); }); });
+
+  CLI::App* explain = add_command(
+      program, "explain", "Show parameter groups, schedules and hooks of a config without training", explain_command);
+  add_config(explain, arguments);
+  add_mode(explain, arguments);
 }
 
-void add_explain(CLI::App& app, Arguments& arguments, Command& chosen) {
-  CLI::App* explain =
-      app.add_subcommand("explain", "Show parameter groups, schedules and hooks of a config without training");
-  add_config(*explain, arguments.explain);
-  add_mode(*explain, arguments.explain);
-  explain->callback([&] { chosen = alone("explain", [&] { return explain_command(arguments.explain); }); });
-}
-
-void add_other_commands(CLI::App& app, Arguments& arguments, Command& chosen) {
-  CLI::App* inspect = app.add_subcommand("inspect", "Verify a checkpoint and list what it holds");
-  inspect->add_option("CHECKPOINT", arguments.inspect.checkpoint, "folder step-N, or one above it")->required();
-  inspect->add_option("--json", arguments.inspect.json, "write the list to this file")->type_name("FILE");
-  inspect->callback([&] { chosen = alone("inspect", [&] { return inspect_command(arguments.inspect); }); });
+void add_tools(Program& program) {
+  Arguments& arguments = program.arguments;
+  CLI::App* inspect = add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command);
+  inspect->add_option("CHECKPOINT", arguments.checkpoint, "folder step-N, or one above it")->required();
+  add_json(inspect, arguments, "write the list to this file");
 
   CLI::App* export_ =
-      app.add_subcommand("export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load");
-  export_->add_option("CHECKPOINT", arguments.export_.checkpoint, "checkpoint, or a file of weights")->required();
-  export_->add_option("FILE", arguments.export_.file, "*.safetensors or *.pt")->required();
-  export_->add_option("--weights", arguments.export_.weights, "model (default), or the name of an average: ema")
+      add_command(program, "export", "Write the weights of a checkpoint for Python: safetensors, or .pt for torch.load",
+                  export_command);
+  export_->add_option("CHECKPOINT", arguments.checkpoint, "checkpoint, or a file of weights")->required();
+  export_->add_option("FILE", arguments.file, "*.safetensors or *.pt")->required();
+  export_->add_option("--weights", arguments.weights, "model (default), or the name of an average: ema")
       ->option_text("model|ema");
-  export_->add_option("--json", arguments.export_.json, "write what was exported to this file")->type_name("FILE");
-  export_->callback([&] { chosen = alone("export", [&] { return export_command(arguments.export_); }); });
+  add_json(export_, arguments, "write what was exported to this file");
 
-  CLI::App* doctor = app.add_subcommand("doctor", "Show versions, device and threads, and what is missing");
-  doctor->add_option("--json", arguments.doctor.json, "write it to this file")->type_name("FILE");
-  doctor->callback([&] { chosen = [&] { return doctor_command(arguments.doctor); }; });
-}
+  CLI::App* doctor =
+      add_command(program, "doctor", "Show versions, device and threads, and what is missing", doctor_command);
+  add_json(doctor, arguments, "write it to this file");
 
-void add_help(CLI::App& app, Arguments& arguments, Command& chosen) {
-  CLI::App* help = app.add_subcommand("help", "List the keys of a config, or of a type that it may name");
-  help->add_option("TOPIC", arguments.help.topic, "a key (trainer, data.train) or a type (AdamW, EMAHook)");
-  help->callback([&] { chosen = [&] { return help_command(arguments.help); }; });
-}
+  // Listed here; its words are read elsewhere, as most are for others.
+  program.app.add_subcommand("launch",
+                             "Start N processes that train together: launch -n N train CONFIG ... (torchrun)");
 
-// Listed here; its words are read elsewhere, as most are for others.
-void add_launcher(CLI::App& app) {
-  app.add_subcommand("launch", "Start N processes that train together: launch -n N train CONFIG ... (torchrun)");
+  CLI::App* help =
+      add_command(program, "help", "List the keys of a config, or of a type that it may name", help_command);
+  help->add_option("TOPIC", arguments.topic, "a key (trainer, data.train) or a type (AdamW, EMAHook)");
 }
 
 // The parser only says that a command is required.
@@ -210,13 +197,31 @@ int report_error(const std::string& text, int code) {
   return code;
 }
 
-int run_safely(const Command& command) {
+int run_safely(const std::function<int()>& command) {
   try {
     return command();
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     return report_error(failure.text, failure.exit_code);
   }
+}
+
+// What the words say of the launch, whatever else is wrong with them; nothing if they cannot be read, since nobody can
+// be told then, or if this process is the only one.
+std::optional<Launch> launch_in(std::vector<std::string> words) {
+  CLI::App app;
+  LaunchFlags flags;
+  add_launch(&app, flags);
+  app.set_help_flag();
+  app.allow_extras();
+  try {
+    app.parse(std::move(words));
+    const Launch launch = read_launch(flags);
+    if (launch.world_size > 1) return launch;
+  } catch (const CLI::ParseError&) {
+  } catch (const ConfigError&) {
+  }
+  return std::nullopt;
 }
 
 // Of several processes that were to run one command, this one cannot: the others must not wait for it.
@@ -226,7 +231,7 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
   const bool is_for_one =
       word != "train" && word != "eval" &&
       std::any_of(known.begin(), known.end(), [&](const auto* command) { return command->get_name() == word; });
-  const std::optional<Launch> launch = launch_in({argv + 1, argv + argc});
+  const std::optional<Launch> launch = launch_in(words_of(argc, argv));
   const bool is_wrong = error.get_exit_code() != 0;  // --help ends the parser in the same way
   if (!is_wrong || is_for_one || !launch) return app.exit(error) == 0 ? 0 : 2;
   return run_safely([&]() -> int { refuse_call(*launch, std::string("[duet] ") + error.what()); });
@@ -235,7 +240,8 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
 }  // namespace
 
 int run_cli(int argc, char** argv) {
-  CLI::App app("duet trains a LibTorch model op by op (eager) or as one captured graph, with the same result.", "duet");
+  Program program;
+  CLI::App& app = program.app;
   app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
   app.require_subcommand(1);
   app.footer(
@@ -243,15 +249,11 @@ int run_cli(int argc, char** argv) {
       "the run "
       "was lost (a restart goes on from the last checkpoint), 75 stopped by a "
       "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
-  Arguments arguments;
-  Command chosen;
-  add_training_commands(app, arguments, chosen);
-  add_explain(app, arguments, chosen);
-  add_other_commands(app, arguments, chosen);
-  add_launcher(app);
-  add_help(app, arguments, chosen);
+  add_train(program);
+  add_other_runs(program);
+  add_tools(program);
   if (argc >= 2 && std::string(argv[1]) == "launch") {
-    return run_safely([&] { return launch_command({argv + 2, argv + argc}, path_of_program(argv[0])); });
+    return run_safely([&] { return launch_command({argv + 2, argv + argc}, argv[0]); });
   }
   try {
     check_command(app, argc, argv);
@@ -259,10 +261,7 @@ int run_cli(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return refuse_usage(app, error, argc, argv);
   }
-  return run_safely([&] {
-    register_builtin_types();
-    return chosen();
-  });
+  return run_safely(program.chosen);
 }
 
 }  // namespace duet

@@ -8,71 +8,44 @@
 
 namespace duet {
 
-// What the commands of the program take. Each returns the exit code, or throws.
-
-struct ConfigArguments {
+// What the commands of the program take; each looks at its own.
+struct Arguments {
   std::string config;
   std::vector<std::string> overrides;  // key=value
   std::string mode;                    // empty: the config's
-  std::string json;                    // empty: none
-};
-
-struct TrainArguments : ConfigArguments {
+  std::string json;                    // file for the results; empty: none
   LaunchFlags launch;
-  std::string resume;     // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
-  std::string load_from;  // weights to start from; empty: the config's load_from
-  std::string dry_run;    // steps of a dry run; empty: as the config says
+  std::string resume;      // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
+  std::string load_from;   // weights to start from; empty: the config's load_from
+  std::string dry_run;     // steps of a dry run; empty: as the config says
+  std::string checkpoint;  // best, latest, a folder, or a file of weights; empty: best if there is one, else latest
+  std::string output;      // predict: folder; empty: <work_dir>/predictions
+  int64_t steps = 100;     // compare: of each mode
+  std::string file;        // export: *.safetensors, *.pt
+  std::string weights = "model";  // export: or the name of an average
+  std::string topic;              // help: a key or a type; empty: an overview
 };
 
-struct EvalArguments : ConfigArguments {
-  LaunchFlags launch;
-  std::string checkpoint;  // best, latest, or a folder; empty: best if there is one, else latest
-};
+// The commands. Each returns the exit code, or throws.
 
-struct PredictArguments : EvalArguments {
-  std::string output;  // folder; empty: <work_dir>/predictions
-};
-
-struct CompareArguments : ConfigArguments {
-  int64_t steps = 100;
-};
-
-struct ExplainArguments : ConfigArguments {};
-
-struct InspectArguments {
-  std::string checkpoint;
-  std::string json;
-};
-
-struct ExportArguments {
-  std::string checkpoint;         // or any file of weights
-  std::string file;               // *.safetensors, *.pt
-  std::string weights = "model";  // or the name of an average
-  std::string json;
-};
-
-struct DoctorArguments {
-  std::string json;
-};
-
-struct HelpArguments {
-  std::string topic;  // a key or a type; empty: an overview
-};
-
+int train_command(const Arguments& arguments);
+int eval_command(const Arguments& arguments);
+int predict_command(const Arguments& arguments);
+int compare_command(const Arguments& arguments);
+int explain_command(const Arguments& arguments);
+int inspect_command(const Arguments& arguments);
+int export_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
+int help_command(const Arguments& arguments);
 // Starts `program` with the words after launch, several times; returns only for --help.
 int launch_command(const std::vector<std::string>& words, const std::string& program);
-int train_command(const TrainArguments& arguments);
-int eval_command(const EvalArguments& arguments);
-int predict_command(const PredictArguments& arguments);
-int compare_command(const CompareArguments& arguments);
-int explain_command(const ExplainArguments& arguments);
-int inspect_command(const InspectArguments& arguments);
-int export_command(const ExportArguments& arguments);
-int doctor_command(const DoctorArguments& arguments);
-int help_command(const HelpArguments& arguments);
 
-// The config file with the overrides, --mode and --load-from applied.
-RunConfig load_run_config(const ConfigArguments& arguments, const std::string& load_from = {},
-                          const std::string& dry_run = {});
+// What train does for a config with `fast_dev_run`: every part of a run in small. config.dry_run steps as one epoch,
+// then as many batches of data.val, data.test and data.predict, with all hooks and metrics. Files go to a temporary
+// folder that is removed. `json` gets the report of the steps, if it is a file.
+int dry_run(const RunConfig& config, const std::string& json);
+
+// The config file with the overrides, --mode, --load-from and --dry-run applied.
+RunConfig load_run_config(const Arguments& arguments);
 
 }  // namespace duet

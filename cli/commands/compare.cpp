@@ -11,8 +11,9 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/ranks.h"
 #include "cli/report.h"
-#include "cli/scratch_folder.h"
+#include "cli/work_dir.h"
 #include "core/task.h"
 #include "hooks/small_hooks.h"
 
@@ -20,17 +21,20 @@ namespace duet {
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 // One mode's half of the comparison.
 struct Half {
-  ModeReport report;
+  Json report;
+  Measurements measured;
   NamedTensors initial, final;  // parameters and buffers, at the end those of hooks too; copied to the CPU
   std::vector<std::pair<int64_t, MetricValues>> validations;  // by the step that they came after
 };
 
 struct Difference {
-  int64_t step = 0;    // finished steps when it was first seen; 0: the modes started apart
-  std::string tensor;  // first that differs of the final weights and hooks, "loss", or "val/<metric>"
-  std::optional<double> eager_loss, graph_loss;
+  int64_t step = 0;      // finished steps when it was first seen; 0: the modes started apart
+  std::string tensor{};  // first that differs of the final weights and hooks, "loss", or "val/<metric>"
+  std::optional<double> eager_loss{}, graph_loss{};
 };
 
 NamedTensors snapshot(Task& task) {
@@ -55,9 +59,7 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
   Run run;
   run.train_data = data.train_data;
   run.val_data = data.val_data;
-  run.train = build_loader(run.train_data, *config.train, config);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
-  run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
+  build_loaders(config, run);
   build_trainer(config, mode, cut_loop(config, run, steps), run);
   add_hooks(config, run);
   load_start_weights(config, *run.trainer);
@@ -72,8 +74,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   reset_peak_bytes(parse_device(config.trainer.device));
   Run run = build_run(config, mode, data, steps);
   Half half;
-  Measurements measured;
-  run.trainer->add_hook(std::make_unique<MeasureHook>(measured, steps));
+  run.trainer->add_hook(std::make_unique<MeasureHook>(half.measured, steps));
   const auto record = [&half](TrainContext& at) {
     half.validations.emplace_back(at.progress.step, at.evaluation.metrics);
   };
@@ -82,7 +83,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
 
   half.initial = snapshot(run.trainer->task());
   run.trainer->train(*run.train, run.val.get());
-  half.report = make_report(run, mode, std::move(measured));
+  half.report = report_of(run, mode, half.measured);
   half.final = snapshot(run.trainer->task());
   const StateDict hooks = run.trainer->hooks().state_dict();
   for (const auto& [name, tensor] : hooks.tensors()) {
@@ -102,21 +103,21 @@ std::optional<Difference> compare_validations(const Half& eager, const Half& gra
     for (const auto& [name, value] : metrics) {
       const auto other = graph.validations[i].second.find(name);
       if (other != graph.validations[i].second.end() && same_bits(value, other->second)) continue;
-      return Difference{step, "val/" + name, std::nullopt, std::nullopt};
+      return Difference{.step = step, .tensor = "val/" + name};
     }
   }
   if (eager.validations.size() == graph.validations.size()) return std::nullopt;
   const auto& longer = eager.validations.size() > count ? eager.validations : graph.validations;
-  return Difference{longer[count].first, "val", std::nullopt, std::nullopt};
+  return Difference{.step = longer[count].first, .tensor = "val"};
 }
 
 std::optional<Difference> compare(const Half& eager, const Half& graph) {
-  Difference difference;
-  difference.tensor = first_difference(eager.initial, graph.initial);
-  if (!difference.tensor.empty()) return difference;
+  if (const std::string apart = first_difference(eager.initial, graph.initial); !apart.empty()) {
+    return Difference{.tensor = apart};
+  }
 
-  const std::vector<double>& a = eager.report.measured.losses;
-  const std::vector<double>& b = graph.report.measured.losses;
+  const std::vector<double>& a = eager.measured.losses;
+  const std::vector<double>& b = graph.measured.losses;
   std::size_t step = 0;
   while (step < std::min(a.size(), b.size()) && same_bits(a[step], b[step])) ++step;
   const std::string tensor = first_difference(eager.final, graph.final);
@@ -124,22 +125,21 @@ std::optional<Difference> compare(const Half& eager, const Half& graph) {
   if (validation && validation->step <= static_cast<int64_t>(step)) return validation;
   if (step == a.size() && step == b.size()) {
     if (tensor.empty()) return std::nullopt;
-    return Difference{static_cast<int64_t>(step), tensor, std::nullopt, std::nullopt};
+    return Difference{.step = static_cast<int64_t>(step), .tensor = tensor};
   }
-  difference.step = static_cast<int64_t>(step) + 1;
-  difference.tensor = tensor.empty() ? "loss" : tensor;
+  Difference difference{.step = static_cast<int64_t>(step) + 1, .tensor = tensor.empty() ? "loss" : tensor};
   if (step < a.size()) difference.eager_loss = a[step];
   if (step < b.size()) difference.graph_loss = b[step];
   return difference;
 }
 
 double speedup(const Half& eager, const Half& graph) {
-  const double median = spread(graph.report.measured.step_us).median;
-  return median > 0 ? spread(eager.report.measured.step_us).median / median : 0;
+  const double median = spread(graph.measured.step_us).median;
+  return median > 0 ? spread(eager.measured.step_us).median / median : 0;
 }
 
-nlohmann::ordered_json to_json(const Half& eager, const Half& graph, const std::optional<Difference>& difference) {
-  nlohmann::ordered_json json;
+Json to_json(const Half& eager, const Half& graph, const std::optional<Difference>& difference) {
+  Json json;
   json["bit_identical"] = !difference;
   json["first_difference"] = nullptr;
   if (difference) {
@@ -148,41 +148,38 @@ nlohmann::ordered_json to_json(const Half& eager, const Half& graph, const std::
     if (difference->graph_loss) json["first_difference"]["graph_loss"] = *difference->graph_loss;
   }
   json["speedup"] = speedup(eager, graph);
-  json["eager"] = to_json(eager.report);
-  json["graph"] = to_json(graph.report);
+  json["eager"] = eager.report;
+  json["graph"] = graph.report;
   return json;
 }
 
+std::string text_of(const char* format, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
 void print_table(const Half& eager, const Half& graph) {
-  const auto row = [](const char* label, const std::string& a, const std::string& b) {
-    std::printf("  %-24s %18s %18s\n", label, a.c_str(), b.c_str());
+  const auto row = [&](const char* label, const auto& text_of_half) {
+    std::printf("  %-24s %18s %18s\n", label, std::string(text_of_half(eager)).c_str(),
+                std::string(text_of_half(graph)).c_str());
   };
-  const auto number = [](const char* format, double value) {
-    char text[48];
-    std::snprintf(text, sizeof text, format, value);
-    return std::string(text);
+  const auto time = [](const char* field, const char* which) {
+    return [=](const Half& half) { return text_of("%.1f us", half.report[field][which]); };
   };
-  const auto times = [&](const char* label, std::vector<double> Measurements::* field, bool median) {
-    const auto pick = [&](const Half& half) {
-      const Spread s = spread(half.report.measured.*field);
-      return number("%.1f us", median ? s.median : s.min);
-    };
-    row(label, pick(eager), pick(graph));
-  };
-  const auto last_loss = [&](const Half& half) {
-    const auto& losses = half.report.measured.losses;
-    return losses.empty() ? std::string("none") : number("%.9g", losses.back());
-  };
-  row("", "eager", "graph");
-  times("step, median", &Measurements::step_us, true);
-  times("step, fastest", &Measurements::step_us, false);
-  times("wait for data, median", &Measurements::data_us, true);
-  row("peak memory", readable_bytes(eager.report.peak_bytes), readable_bytes(graph.report.peak_bytes));
-  row("steps replayed", std::to_string(eager.report.replays), std::to_string(graph.report.replays));
-  row("final loss", last_loss(eager), last_loss(graph));
-  row("weights", eager.report.weights_hash.substr(0, 16), graph.report.weights_hash.substr(0, 16));
-  for (const SignatureReport& signature : graph.report.fallbacks) {
-    std::printf("  ran eager: %s\n    because: %s\n", signature.signature.c_str(), signature.reason.c_str());
+  std::printf("  %-24s %18s %18s\n", "", "eager", "graph");
+  row("step, median", time("us_per_step", "median"));
+  row("step, fastest", time("us_per_step", "min"));
+  row("wait for data, median", time("data_us_per_step", "median"));
+  row("peak memory", [](const Half& half) { return readable_bytes(half.report["peak_bytes"]); });
+  row("steps replayed", [](const Half& half) { return half.report["replays"].dump(); });
+  row("final loss", [](const Half& half) {
+    return half.measured.losses.empty() ? "none" : text_of("%.9g", half.measured.losses.back());
+  });
+  row("weights", [](const Half& half) { return half.report["weights_hash"].get<std::string>().substr(0, 16); });
+  for (const Json& fallback : graph.report["fallbacks"]) {
+    std::printf("  ran eager: %s\n    because: %s\n", fallback["signature"].get<std::string>().c_str(),
+                fallback["reason"].get<std::string>().c_str());
   }
 }
 
@@ -203,15 +200,13 @@ void print_verdict(int64_t steps, double factor, const std::optional<Difference>
 
 }  // namespace
 
-int compare_command(const CompareArguments& arguments) {
+int compare_command(const Arguments& arguments) {
+  refuse_ranks("compare");
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
-  require_training_data(config);
   const StopSignals signals;  // as long as there is a folder to remove
   Run data;
-  data.train_data = build_dataset(config.train);
-  data.val_data = build_dataset(config.val);
-  if (config.val) check_same_characters(data.train_data.get(), data.val_data.get(), *config.val);
+  read_training_data(config, data);
   const Half eager = run_mode(config, "eager", data, arguments.steps);
   if (StopSignals::received() != 0) return report_stop("compare");
   const Half graph = run_mode(config, "graph", data, arguments.steps);
@@ -219,7 +214,7 @@ int compare_command(const CompareArguments& arguments) {
   const std::optional<Difference> difference = compare(eager, graph);
   write_json(arguments.json, to_json(eager, graph, difference));
   print_table(eager, graph);
-  print_verdict(graph.report.steps, speedup(eager, graph), difference);
+  print_verdict(graph.report["steps"], speedup(eager, graph), difference);
   return difference ? 1 : 0;
 }
 

@@ -91,7 +91,7 @@ void print(const char* title, const Json& values) {
 
 }  // namespace
 
-int doctor_command(const DoctorArguments& arguments) {
+int doctor_command(const Arguments& arguments) {
   check_writable(arguments.json);
   const Json json = {{"versions", versions()}, {"machine", machine()}, {"missing", missing()}};
   write_json(arguments.json, json);

@@ -1,12 +1,12 @@
-#include "cli/commands/dry_run.h"
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
-#include "cli/evaluation.h"
+#include "cli/build.h"
+#include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
-#include "cli/scratch_folder.h"
+#include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "hooks/small_hooks.h"
 
@@ -65,9 +65,7 @@ void test(const RunConfig& config, BaseTrainer& trained) {
 
 void predict(const RunConfig& config, BaseTrainer& trained) {
   if (!config.predict) return;
-  const std::string folder = config.work_dir + "/predictions";
-  const Run run = build_evaluation(config, *config.predict, folder);
-  add_prediction_writer(folder, *run.trainer);
+  const Run run = build_evaluation(config, *config.predict, config.work_dir + "/predictions");
   run.trainer->load_weights(trained.weights());
   run.trainer->predict(*run.test, nullptr);
 }
@@ -84,7 +82,7 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
   run.trainer->train(data, run.val.get());
   if (run.trainer->outcome() == RunOutcome::kInterrupted) return false;
-  if (!json.empty() && config.is_main()) write_json(json, to_json(make_report(run, config.mode, std::move(measured))));
+  if (!json.empty() && config.is_main()) write_json(json, report_of(run, config.mode, measured));
   return true;
 }
 

@@ -4,14 +4,16 @@
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/explain_hooks.h"
+#include "cli/ranks.h"
 #include "cli/report.h"
 #include "hooks/small_hooks.h"
 #include "optim/groups/param_group.h"
+#include "core/hook.h"
 #include "optim/optimizers/optimizer_options.h"
 #include "optim/schedules/detail/schedule_rules.h"
 
@@ -37,9 +39,8 @@ struct Explained {
 void read_data_if_there(const RunConfig& config, Run& run) {
   if (!config.train) return;
   try {
-    run.train_data = build_dataset(config.train);
-    run.train = build_loader(run.train_data, *config.train, config);
-    run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
+    run.train_data = make_dataset(config.train->node);
+    build_loaders(config, run);
   } catch (const DataError& error) {
     log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));
   }
@@ -54,7 +55,7 @@ void drop_epochs(RunConfig& config) {
   }
 }
 
-Explained explain(const ExplainArguments& arguments) {
+Explained explain(const Arguments& arguments) {
   Explained result;
   result.config = load_run_config(arguments);
   RunConfig& config = result.config;
@@ -75,7 +76,7 @@ Explained explain(const ExplainArguments& arguments) {
   result.length = {planned_steps(config.trainer.loop, result.run.steps_per_epoch), result.run.steps_per_epoch};
   HookContext context = hook_context(config, result.run);
   if (unread) context.steps_per_epoch = 1;  // the order of hooks does not depend on it
-  add_hooks(config, context, result.run);
+  add_hooks(config.hooks, context, *result.run.trainer);
   result.run.trainer->add_hook(std::make_unique<StopSignalHook>());  // as `duet train` does
   return result;
 }
@@ -115,16 +116,87 @@ Json schedule_json(const Explained& explained) {
   return table;
 }
 
-const char* name_of(Fallback fallback) {
-  return fallback == Fallback::kStrict ? "strict" : fallback == Fallback::kEager ? "eager" : "auto";
+// Names of those that act at one of these points.
+std::vector<std::string> hooks_at(const HookList& hooks, const std::vector<HookPoint>& points) {
+  std::vector<std::string> names;
+  for (const HookPoint point : points) {
+    for (const HookPlace& place : hooks.places(point)) {
+      if (std::find(names.begin(), names.end(), place.name) == names.end()) names.push_back(place.name);
+    }
+  }
+  return names;
+}
+
+// Those whose code is captured with the step.
+std::vector<std::string> hooks_in_step(const HookList& hooks) { return hooks_at(hooks, {HookPoint::kInStep}); }
+// Those that look at gradients in the middle of it, where graph mode splits its step.
+std::vector<std::string> hooks_that_split(const HookList& hooks) {
+  return hooks_at(hooks, {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep});
+}
+
+std::vector<HookPoint> all_points() {
+  std::vector<HookPoint> points;
+  for (int i = 0; i < static_cast<int>(HookPoint::kCount); ++i) points.push_back(static_cast<HookPoint>(i));
+  return points;
+}
+
+// For every point at which somebody acts: who, in which order, and why there; points with the same hooks together.
+// Then what the hooks mean for a captured step.
+void print_hooks(const HookList& hooks) {
+  std::size_t width = 0;
+  for (const std::string& name : hooks.order()) width = std::max(width, name.size());
+  const auto padded = [&](std::string name) { return name.resize(std::max(width, name.size()), ' '), name; };
+  std::vector<std::pair<std::string, std::string>> blocks;  // points, lines of their hooks
+  for (const HookPoint point : all_points()) {
+    std::string lines;
+    for (const HookPlace& place : hooks.places(point)) {
+      lines += "    " + padded(place.name) + "  " + place.reason + "\n";
+    }
+    if (lines.empty()) continue;
+    const auto same =
+        std::find_if(blocks.begin(), blocks.end(), [&](const auto& block) { return block.second == lines; });
+    if (same != blocks.end()) {
+      same->first += std::string(", ") + to_string(point);
+    } else {
+      blocks.emplace_back(to_string(point), lines);
+    }
+  }
+  std::printf("hooks by point, in calling order:\n");
+  for (const auto& [points, lines] : blocks) std::printf("  %s\n%s", points.c_str(), lines.c_str());
+  const std::vector<std::string> captured = hooks_in_step(hooks), splitting = hooks_that_split(hooks);
+  if (!captured.empty()) std::printf("captured with the step: %s\n", join(captured).c_str());
+  if (!splitting.empty()) {
+    std::printf("acting between backward and optimizer, so that graph mode splits the captured step there: %s\n",
+                join(splitting).c_str());
+  }
+}
+
+// "hook_order": {point: [names]} and "hook_reasons": {point: {name: reason}}.
+void add_hooks_json(const HookList& hooks, Json& json) {
+  Json order, reasons;
+  for (const HookPoint point : all_points()) {
+    auto& names = order[to_string(point)] = Json::array();
+    auto& why = reasons[to_string(point)] = Json::object();
+    for (const HookPlace& place : hooks.places(point)) {
+      names.push_back(place.name);
+      why[place.name] = place.reason;
+    }
+  }
+  json["hook_order"] = std::move(order);
+  json["hook_reasons"] = std::move(reasons);
+}
+
+// The word of one of its enums.
+std::string word_of(const GraphOptions& options, const std::string& field) {
+  return std::get<std::string>(GraphOptions::fields().find(field)->get(&options));
 }
 
 Json graph_json(const Explained& explained) {
   const RunConfig& config = explained.config;
   const HookList& hooks = explained.run.trainer->hooks();
   return {{"mode", config.mode},
-          {"fallback", name_of(config.graph.fallback)},
-          {"fuse", config.graph.fuse == Fuse::kExact ? "exact" : "off"},
+          {"fallback", word_of(config.graph, "fallback")},
+          {"fuse", word_of(config.graph, "fuse")},
           {"cache_bytes", config.graph.cache_bytes},
           {"verify_interval", config.graph.verify_interval},
           {"captured_hooks", hooks_in_step(hooks)},
@@ -219,17 +291,18 @@ void print_schedules(const Explained& explained) {
 
 }  // namespace
 
-int explain_command(const ExplainArguments& arguments) {
+int explain_command(const Arguments& arguments) {
+  refuse_ranks("explain");
   check_writable(arguments.json);
   const Explained explained = explain(arguments);
   print_groups(explained);
   print_schedules(explained);
-  print_hook_places(explained.run.trainer->hooks());
+  print_hooks(explained.run.trainer->hooks());
   std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
-              name_of(explained.config.graph.fallback));
+              word_of(explained.config.graph, "fallback").c_str());
   std::fflush(stdout);
   Json json;
-  add_hook_places(explained.run.trainer->hooks(), json);
+  add_hooks_json(explained.run.trainer->hooks(), json);
   json["param_groups"] = groups_json(explained);
   json["schedule"] = schedule_json(explained);
   json["schedule_problems"] = schedule_problems(explained);

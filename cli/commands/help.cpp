@@ -40,7 +40,7 @@ void print_keys(const Keys& keys) {
 
 void print_kind(const TypeKind& kind) {
   std::cout << kind.name << ", a type of " << kind.section << ": " << join(kind.types) << "\n";
-  if (!other_names(kind).empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
+  if (!kind.further_names.empty()) std::cout << "  each also with LR, Momentum or ParamScheduler at the end\n";
 }
 
 // One row per top key: its value, or the names of what is below it.
@@ -90,7 +90,7 @@ bool print_topic(const std::string& topic) {
       print_kind(kind);
       found = true;
     }
-    if (!holds(kind.types, topic) && !holds(other_names(kind), topic)) continue;
+    if (!holds(kind.types, topic) && !holds(kind.further_names, topic)) continue;
     const Keys keys = keys_of_type(kind, topic);
     std::cout << kind.section << ", type " << topic << (keys.empty() ? ": takes no further keys\n" : ":\n");
     print_keys(keys);
@@ -119,7 +119,7 @@ std::vector<std::string> topics() {
 
 }  // namespace
 
-int help_command(const HelpArguments& arguments) {
+int help_command(const Arguments& arguments) {
   if (arguments.topic.empty()) {
     print_overview();
   } else if (!print_topic(arguments.topic)) {

@@ -1,17 +1,26 @@
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
-#include <c10/util/StringUtil.h>
+#include <iterator>
+#include <sstream>
+#include <system_error>
+#include <ATen/Parallel.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <dlfcn.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "cli/commands/commands.h"
-#include "cli/torchrun.h"
 
 namespace duet {
 
 namespace {
 
+namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
 constexpr const char* kUsage =
@@ -27,27 +36,6 @@ struct Call {
   Words options, command;
 };
 
-// "-n 2", "-n2", "--nproc-per-node=2", "--nproc_per_node 2"
-bool take_processes(const Words& words, std::size_t& at, std::string& processes) {
-  std::string word = words[at];
-  std::replace(word.begin(), word.end(), '_', '-');
-  for (const std::string name : {"--nproc-per-node", "-n"}) {
-    if (word.rfind(name, 0) != 0) continue;
-    processes = word.substr(name.size());
-    if (processes.empty()) {
-      if (at + 1 == words.size()) refuse(word + " without a number");
-      processes = words[++at];
-    } else if (name == "-n" && word.find_first_not_of("0123456789", 2) != std::string::npos) {
-      return false;
-    } else if (processes.front() == '=') {
-      processes.erase(0, 1);
-    }
-    ++at;
-    return true;
-  }
-  return false;
-}
-
 // torchrun also counts them itself, and answers anything else with an assertion of its own.
 bool is_number_of_processes(const std::string& text) {
   if (text == "auto" || text == "gpu" || text == "cpu") return true;
@@ -57,18 +45,24 @@ bool is_number_of_processes(const std::string& text) {
 Call read_call(const Words& words) {
   Call call;
   const auto dashes = std::find(words.begin(), words.end(), "--");
-  const auto before = static_cast<std::size_t>(dashes - words.begin());
-  std::size_t at = 0;
-  while (at < before) {
-    if (take_processes(words, at, call.processes)) continue;
-    if (dashes == words.end()) {
-      if (words[at].front() == '-') refuse(words[at] + " without -- before the command");
-      break;
-    }
-    call.options.push_back(words[at++]);
+  CLI::App parser;
+  parser.set_help_flag();
+  parser.add_option("-n,--nproc-per-node,--nproc_per_node", call.processes)->take_last();
+  parser.allow_extras();
+  parser.prefix_command(dashes == words.end());  // the first word that is no option begins the command
+  try {
+    parser.parse(Words(std::make_reverse_iterator(dashes), words.rend()));
+  } catch (const CLI::ParseError&) {
+    refuse("-n without a number");
   }
-  const std::size_t command = dashes == words.end() ? at : before + 1;
-  call.command.assign(words.begin() + static_cast<std::ptrdiff_t>(command), words.end());
+  if (dashes == words.end()) {
+    call.command = parser.remaining();
+    if (!call.command.empty() && call.command[0].starts_with('-'))
+      refuse(call.command[0] + " without -- before the command");
+  } else {
+    call.options = parser.remaining();
+    call.command.assign(dashes + 1, words.end());
+  }
   if (call.processes.empty()) refuse("no -n");
   if (!is_number_of_processes(call.processes)) refuse("-n " + call.processes);
   if (call.command.empty()) refuse("no command");
@@ -86,6 +80,44 @@ bool says_where(const Words& options) {
   });
 }
 
+bool is_program(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+fs::path in_search_path(const std::string& name) {
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (!folder.empty() && is_program(fs::path(folder) / name)) return fs::absolute(fs::path(folder) / name);
+  }
+  return {};
+}
+
+// A wheel lies in <environment>/lib/python3.x/site-packages/torch/lib, its programs in <environment>/bin.
+fs::path beside_libtorch(const std::string& name) {
+  Dl_info library{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::get_num_threads), &library) == 0) return {};
+  std::error_code ignored;
+  fs::path folder = fs::weakly_canonical(library.dli_fname, ignored).parent_path();
+  for (int i = 0; i < 6 && folder.has_relative_path(); ++i, folder = folder.parent_path()) {
+    if (is_program(folder / "bin" / name)) return folder / "bin" / name;
+  }
+  return {};
+}
+
+// PyTorch's launcher: the one in PATH, else the one beside the LibTorch that this program runs with, if it is that of a
+// Python.
+std::string find_torchrun() {
+  for (const fs::path& found : {in_search_path("torchrun"), beside_libtorch("torchrun")}) {
+    if (!found.empty()) return found.string();
+  }
+  throw ConfigError(
+      "[duet] found no torchrun, neither in PATH nor beside LibTorch, expected one to start the processes with; "
+      "install "
+      "torch for Python, or start them with srun or mpirun");
+}
+
 }  // namespace
 
 int launch_command(const std::vector<std::string>& words, const std::string& program) {
@@ -100,7 +132,9 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
   Words all = {find_torchrun(), "--no-python", "--nproc-per-node", call.processes};
   if (!says_where(call.options)) all.emplace_back("--standalone");
   all.insert(all.end(), call.options.begin(), call.options.end());
-  all.push_back(program);
+  std::error_code failed;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failed);
+  all.push_back(failed ? program : self.string());
   all.insert(all.end(), call.command.begin(), call.command.end());
   std::vector<char*> arguments;
   for (std::string& word : all) arguments.push_back(word.data());

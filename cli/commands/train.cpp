@@ -10,11 +10,9 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/dry_run.h"
-#include "cli/config/config_json.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
-#include "cli/run_lock.h"
+#include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
 #include "hooks/logger_hook.h"
@@ -221,7 +219,7 @@ void lock_now(const RunConfig& config, std::optional<RunLock>& lock) {
   if (!lock) lock.emplace(config.work_dir);
 }
 
-int train(const TrainArguments& arguments, RunConfig& config) {
+int train(const Arguments& arguments, RunConfig& config) {
   Communicator& ranks = config.communicator();
   run_on_main(ranks, [&] { check_writable(arguments.json); });
   if (!arguments.dry_run.empty() || config.dry_run > 0) return dry_run(config, arguments.json);
@@ -251,9 +249,7 @@ int train(const TrainArguments& arguments, RunConfig& config) {
   run.trainer->train(*run.train, run.val.get());
 
   if (config.is_main()) {
-    if (!arguments.json.empty()) {
-      write_json(arguments.json, to_json(make_report(run, config.mode, std::move(measured))));
-    }
+    if (!arguments.json.empty()) write_json(arguments.json, report_of(run, config.mode, measured));
     print_summary(config, run);
   }
   if (run.trainer->outcome() != RunOutcome::kInterrupted) return 0;
@@ -265,9 +261,9 @@ int train(const TrainArguments& arguments, RunConfig& config) {
 
 }  // namespace
 
-int train_command(const TrainArguments& arguments) {
+int train_command(const Arguments& arguments) {
   return run_on_ranks(
-      arguments.launch, [&] { return load_run_config(arguments, arguments.load_from, arguments.dry_run); },
+      arguments.launch, [&] { return load_run_config(arguments); },
       [&](RunConfig& config) { return train(arguments, config); });
 }
 

@@ -4,7 +4,6 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
-#include "cli/config/foreign_keys.h"
 
 namespace duet {
 
@@ -57,6 +56,11 @@ void ConfigNode::require_map() const {
   if (data_->kind == Kind::kValue || data_->kind == Kind::kList) {
     fail_at(*data_, c10::str("is ", describe(*data_), ", expected a map of 'key: value'"));
   }
+}
+
+bool ConfigNode::has(const std::string& key) const {
+  const auto found = data_->kind == Kind::kMap ? data_->get(key) : nullptr;
+  return found && found->kind != Kind::kAbsent;
 }
 
 ConfigNode ConfigNode::child(const std::string& key) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "../../base/options.h"
 
 namespace duet {
 
@@ -42,12 +43,15 @@ class ConfigNode {
   Kind kind() const;
   bool exists() const { return kind() != Kind::kAbsent; }
   bool is_null() const { return kind() == Kind::kNull; }
+  bool is_set() const { return exists() && !is_null(); }
   // Absent, null, or an empty map or list.
   bool is_empty() const;
   const std::string& origin() const;
   const std::string& path() const;
   const std::string& text() const;  // of a single value; empty for other kinds
 
+  // Whether this is a map with that key; it does not become known.
+  bool has(const std::string& key) const;
   // The node under `key`; an absent one if there is none. Reading it (or marking it) is up to the caller.
   ConfigNode child(const std::string& key) const;
   // The keys of a map, in order; none for an absent or null node.
@@ -59,11 +63,25 @@ class ConfigNode {
 
   // T: bool, int64_t, double, std::string, or std::vector of the last three. `fallback` becomes part of dump().
   template <class T>
-  T read(const std::string& key, const T& fallback) const;
+  T read(const std::string& key, const T& fallback) const {
+    if (const std::optional<T> value = find<T>(key)) return *value;
+    note_default(key, fallback);
+    return fallback;
+  }
   template <class T>
-  std::optional<T> find(const std::string& key) const;  // nothing if absent or null
+  std::optional<T> find(const std::string& key) const {  // nothing if absent or null
+    const OptionValue found = value(key, detail::kind_of<T>());
+    return found.index() == 0 ? std::nullopt : std::optional<T>(std::get<T>(found));
+  }
   template <class T>
-  T need(const std::string& key) const;  // error if absent or null
+  T need(const std::string& key) const {  // error if absent or null
+    std::optional<T> found = find<T>(key);
+    if (!found) fail_missing(key, "add it");
+    return *found;
+  }
+  // What these are made of. Nothing if absent or null; `or_one`: a single value may stand for a list of one.
+  OptionValue value(const std::string& key, OptionField::Kind kind, bool or_one = false) const;
+  void note_default(const std::string& key, const OptionValue& value) const;
 
   // Numbers in [min, max].
   int64_t read_int(const std::string& key, int64_t fallback, int64_t min,
@@ -102,5 +120,9 @@ class ConfigNode {
 
   std::shared_ptr<Data> data_;
 };
+
+// What dump() says as one JSON object, for programs that read no YAML. A plain scalar that is a number, true or false
+// is one there too; infinities and NaN are texts.
+std::string config_json(const ConfigNode& root);
 
 }  // namespace duet

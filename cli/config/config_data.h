@@ -50,6 +50,9 @@ std::string describe(const ConfigNode::Data& data);
 std::string yaml_scalar(const std::string& text, bool quoted);
 std::string yaml_key(const std::string& key);
 
+// "above 0 and at most 1": what a message expects of a number.
+std::string bounds_text(const Range& range, bool integers);
+
 // Whether the plain scalar `text` is YAML's null.
 bool is_null_word(const std::string& text);
 // True or false, or throws.
@@ -69,5 +72,9 @@ std::shared_ptr<ConfigNode::Data> merge_bases(std::shared_ptr<ConfigNode::Data> 
 // Notes that `map` has another type from now on, in the keys that `keeps` says stay as they were.
 void outlive_type(ConfigNode::Data& map, const std::function<bool(const std::string& key)>& keeps,
                   const std::string& origin, const std::string& way_out);
+
+// What to write instead of a key of mmengine's configs or of Lightning's and HF's trainers: "duet calls it data.train".
+// Empty for other keys.
+std::string foreign_key(const std::string& key);
 
 }  // namespace duet

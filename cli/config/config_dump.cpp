@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cmath>
 #include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "cli/config/config_data.h"
 
 namespace duet {
@@ -8,6 +11,7 @@ namespace {
 
 using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
+using Json = nlohmann::ordered_json;
 
 bool is_plain(const std::string& text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.front() == '-') {
@@ -106,6 +110,31 @@ void write_map(const Data& data, const std::string& indent, std::string& out) {
   }
 }
 
+Json scalar(const Data& data) {
+  const std::string& text = data.text;
+  if (data.quoted) return text;
+  if (is_null_word(text)) return nullptr;
+  if (text == "true" || text == "True") return true;
+  if (text == "false" || text == "False") return false;
+  const std::string_view digits = std::string_view(text).substr(text.size() > 1 && text.front() == '+' ? 1 : 0);
+  if (const auto whole = parse_number<int64_t>(digits)) return *whole;
+  if (const auto real = parse_number<double>(digits); real && std::isfinite(*real)) return *real;
+  return text;
+}
+
+Json json_of(const Data& data) {
+  if (data.kind == Kind::kValue) return scalar(data);
+  if (data.kind == Kind::kMap) {
+    Json map = Json::object();
+    for (const auto& [key, item] : data.items) map[key] = json_of(*item);
+    return map;
+  }
+  if (data.kind != Kind::kList) return nullptr;
+  Json list = Json::array();
+  for (const auto& entry : data.items) list.push_back(json_of(*entry.second));
+  return list;
+}
+
 }  // namespace
 
 std::string yaml_scalar(const std::string& text, bool quoted) {
@@ -124,6 +153,11 @@ std::string ConfigNode::dump() const {
   std::string out;
   write_map(*data_, "", out);
   return out;
+}
+
+// By way of the text: the defaults that were read are in it, as text, and nowhere else.
+std::string config_json(const ConfigNode& root) {
+  return json_of(*parse_yaml(root.dump(), "the resolved config")).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace duet

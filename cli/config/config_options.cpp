@@ -13,8 +13,6 @@ namespace {
 using Kind = OptionField::Kind;
 constexpr double kMostOfInt = std::numeric_limits<int>::max();
 
-bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
-
 bool is_integer(const OptionField& field) { return field.kind == Kind::kInteger || field.kind == Kind::kIntegers; }
 
 // Counts are multiplied with one another: what has no end of its own ends here.
@@ -25,23 +23,17 @@ double highest(const OptionField& field) {
 
 std::string number_text(double value) { return text_of(OptionValue(value)); }
 
-// "above 0 and at most 1"
-std::string bounds_text(const OptionField& field) {
-  const Range& range = field.range;
-  const double high = highest(field);
-  std::string text = (range.above_low ? "above " : "of at least ") + number_text(range.low);
-  if (std::isfinite(high))
-    return text + " and at most " + (is_integer(field) ? c10::str(static_cast<int64_t>(high)) : number_text(high));
-  return range.infinite ? text : text + " and below infinity";
-}
-
 // One number, whose place is the key itself. A real number between two ends is left to the check of the whole.
-void check_bounds(const ConfigNode& node, const std::string& key, const OptionField& field, double value) {
+void check_bounds(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
+  const auto* integer = std::get_if<int64_t>(&given);
+  const auto* number = std::get_if<double>(&given);
   const bool one_end = std::isfinite(field.range.low) && std::isinf(field.range.high);
-  if (!is_integer(field) && !one_end) return;
-  if (field.range.holds(value) && value <= highest(field)) return;
+  if (integer == nullptr && (number == nullptr || !one_end)) return;
+  Range range = field.range;
+  range.high = highest(field);
+  if (range.holds(integer != nullptr ? static_cast<double>(*integer) : *number)) return;
   if (!field.expected.empty()) node.fail_value(key, field.expected);
-  node.fail_value(key, (is_integer(field) ? "an integer " : "a number ") + bounds_text(field));
+  node.fail_value(key, (is_integer(field) ? "an integer " : "a number ") + bounds_text(range, is_integer(field)));
 }
 
 void check_choice(const ConfigNode& node, const std::string& key, const OptionField& field, const std::string& value) {
@@ -51,67 +43,47 @@ void check_choice(const ConfigNode& node, const std::string& key, const OptionFi
   node.fail_value(key, c10::str("one of ", join(words_of(field)), did_you_mean(value, field.choices)));
 }
 
-template <class T>
-void read_value(const ConfigNode& node, const std::string& key, const OptionField& field, void* options,
-                Ranges ranges = Ranges::kLeftToCaller) {
-  const std::optional<T> given = field.required ? node.need<T>(key) : node.find<T>(key);
-  if (!given) {
-    const OptionValue fallback = field.get(options);  // becomes part of the dump
-    const T* value = std::get_if<T>(&fallback);
-    if (value != nullptr && fallback != OptionValue(std::string())) node.read<T>(key, *value);
-    return;
+// What shows on the value alone.
+void check_given(const ConfigNode& node, const std::string& key, const OptionField& field, const OptionValue& given) {
+  if (const auto* word = std::get_if<std::string>(&given)) check_choice(node, key, field, *word);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&given)) {
+    if (field.count > 0 && numbers->size() != field.count)
+      node.fail(key, c10::str("has ", numbers->size(), " numbers, expected ", field.count));
   }
-  if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
-    if (ranges == Ranges::kChecked) check_bounds(node, key, field, static_cast<double>(*given));
-  }
-  if constexpr (std::is_same_v<T, std::string>) check_choice(node, key, field, *given);
-  field.set(options, *given);
-}
-
-template <class Item>
-void read_list(const ConfigNode& node, const std::string& key, const OptionField& field, void* options) {
-  if (field.or_one && node.child(key).kind() == ConfigNode::Kind::kValue) {
-    return field.set(options, std::vector<Item>{node.need<Item>(key)});
-  }
-  const std::optional<std::vector<Item>> given = node.find<std::vector<Item>>(key);
-  if (given && field.count > 0 && given->size() != field.count) {
-    node.fail(key, c10::str("has ", given->size(), " numbers, expected ", field.count));
-  }
-  if constexpr (std::is_same_v<Item, int64_t>) {
-    for (const int64_t item : given.value_or(std::vector<int64_t>())) {
-      if (static_cast<double>(item) > field.range.high)
-        node.fail(key, c10::str("holds ", item, ", expected at most ", number_text(field.range.high)));
+  if (const auto* integers = std::get_if<std::vector<int64_t>>(&given)) {
+    for (const int64_t item : *integers) {
+      if (static_cast<double>(item) <= field.range.high) continue;
+      node.fail(key, c10::str("holds ", item, ", expected at most ", number_text(field.range.high)));
     }
   }
-  read_value<std::vector<Item>>(node, key, field, options);
 }
 
 // Which of the two names the config uses.
 std::string key_in(const ConfigNode& node, const OptionField& field) {
-  if (field.other_key.empty() || !is_set(node.child(field.other_key))) return field.key;
-  if (is_set(node.child(field.key))) {
+  if (field.other_key.empty() || !node.child(field.other_key).is_set()) return field.key;
+  if (node.child(field.key).is_set()) {
     node.fail(field.other_key, "is set beside " + field.key + ", which is the same; remove one");
   }
   return field.other_key;
 }
 
 void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
-  if (field.by_hand) return;
+  if (field.by_hand || field.kind == Kind::kOther) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
-  const ConfigNode& node = is_set(section) ? section : beside;
+  const ConfigNode& node = section.is_set() ? section : beside;
   const std::string key = key_in(node, field);
-  switch (field.kind) {
-    case Kind::kBool: return read_value<bool>(node, key, field, options);
-    case Kind::kInteger:
-      if (field.type == "bytes") return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
-      return read_value<int64_t>(node, key, field, options, ranges);
-    case Kind::kNumber: return read_value<double>(node, key, field, options, ranges);
-    case Kind::kText: return read_value<std::string>(node, key, field, options);
-    case Kind::kIntegers: return read_list<int64_t>(node, key, field, options);
-    case Kind::kNumbers: return read_list<double>(node, key, field, options);
-    case Kind::kTexts: return read_list<std::string>(node, key, field, options);
-    case Kind::kOther: return;
+  if (field.type == "bytes") {
+    return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
   }
+  const OptionValue given = node.value(key, field.kind, field.or_one);
+  if (given.index() != 0) {
+    check_given(node, key, field, given);
+    if (ranges == Ranges::kChecked) check_bounds(node, key, field, given);
+    return field.set(options, given);
+  }
+  if (field.required) node.fail_missing(key, "add it");
+  const OptionValue fallback = field.get(options);
+  if (fallback.index() != 0 && fallback != OptionValue(std::string())) node.note_default(key, fallback);
 }
 
 std::string type_text(const OptionField& field) {

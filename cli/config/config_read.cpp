@@ -1,5 +1,4 @@
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <type_traits>
 #include <c10/util/StringUtil.h>
@@ -24,153 +23,111 @@ std::optional<Number> number_of(const std::string& text) {
   return parse_number<Number>(std::string_view(text).substr(text.size() > 1 && text[0] == '+' ? 1 : 0));
 }
 
-// One reader per type: the value, or nothing if the text is of another type; and what it is called in messages and
-// help.
 template <class T>
-struct Reader;
+constexpr const char* kNameOf = std::is_same_v<T, bool>      ? "true or false"
+                                : std::is_same_v<T, int64_t> ? "an integer"
+                                : std::is_same_v<T, double>  ? "a number"
+                                                             : "text";
 
-template <>
-struct Reader<bool> {
-  static constexpr const char* kName = "true or false";
-  static std::optional<bool> parse(const Data& data) {
-    if (data.quoted) return std::nullopt;
-    const std::string word = lowered(data.text);  // the words of YAML 1.1, which mmengine's users write
+// Nothing if the text is of another type.
+template <class T>
+std::optional<T> parse(const Data& data) {
+  if constexpr (std::is_same_v<T, std::string>) return data.text;
+  if (data.quoted) return std::nullopt;
+  std::string word = lowered(data.text);
+  if constexpr (std::is_same_v<T, bool>) {  // the words of YAML 1.1, which mmengine's users write
     if (word == "true" || word == "on" || word == "yes") return true;
     if (word == "false" || word == "off" || word == "no") return false;
-    return std::nullopt;
-  }
-  static std::string text(bool value) { return value ? "true" : "false"; }
-};
-
-template <>
-struct Reader<int64_t> {
-  static constexpr const char* kName = "an integer";
-  static std::optional<int64_t> parse(const Data& data) {
-    return data.quoted ? std::nullopt : number_of<int64_t>(data.text);
-  }
-  static std::string text(int64_t value) { return std::to_string(value); }
-};
-
-template <>
-struct Reader<double> {
-  static constexpr const char* kName = "a number";
-  static std::optional<double> parse(const Data& data) {
-    if (data.quoted) return std::nullopt;
-    std::string word = lowered(data.text);
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return number_of<int64_t>(data.text);
+  } else if constexpr (std::is_same_v<T, double>) {
     if (word == ".inf" || word == "-.inf") word.erase(word.find('.'), 1);
     const std::optional<double> value = number_of<double>(word);
-    return value && std::isnan(*value) ? std::nullopt : value;
+    if (value && !std::isnan(*value)) return value;
   }
-  static std::string text(double value) {
-    if (std::isinf(value)) return value < 0 ? "-.inf" : ".inf";
-    char buffer[32];
-    return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
-  }
-};
-
-template <>
-struct Reader<std::string> {
-  static constexpr const char* kName = "text";
-  static std::optional<std::string> parse(const Data& data) { return data.text; }
-  static std::string text(const std::string& value) { return yaml_scalar(value, false); }
-};
-
-template <class T>
-constexpr bool kIsList = requires { typename T::value_type; } && !std::is_same_v<T, std::string>;
-
-template <class T>
-T parse_value(const Data& data) {
-  if constexpr (kIsList<T>) {
-    if (data.kind != Kind::kList) {
-      fail_at(data,
-              c10::str("is ", describe(data), ", expected a list, each item ", Reader<typename T::value_type>::kName));
-    }
-    T values;
-    for (const auto& item : data.items) values.push_back(parse_value<typename T::value_type>(*item.second));
-    return values;
-  } else {
-    const std::optional<T> value = data.kind == Kind::kValue ? Reader<T>::parse(data) : std::nullopt;
-    if (!value) fail_at(data, c10::str("is ", describe(data), ", expected ", Reader<T>::kName));
-    return *value;
-  }
+  return std::nullopt;
 }
 
 template <class T>
-std::string text_of(const T& value) {
-  if constexpr (kIsList<T>) {
+T parse_one(const Data& data) {
+  const std::optional<T> value = data.kind == Kind::kValue ? parse<T>(data) : std::nullopt;
+  if (!value) fail_at(data, c10::str("is ", describe(data), ", expected ", kNameOf<T>));
+  return *value;
+}
+
+template <class T>
+std::vector<T> parse_list(const Data& data, bool or_one) {
+  if (or_one && data.kind == Kind::kValue) return {parse_one<T>(data)};
+  if (data.kind != Kind::kList) {
+    fail_at(data, c10::str("is ", describe(data), ", expected a list, each item ", kNameOf<T>));
+  }
+  std::vector<T> values;
+  for (const auto& item : data.items) values.push_back(parse_one<T>(*item.second));
+  return values;
+}
+
+std::string yaml_of(const OptionValue& value) {
+  if (const auto* word = std::get_if<std::string>(&value)) return yaml_scalar(*word, false);
+  if (const auto* number = std::get_if<double>(&value); number != nullptr && std::isinf(*number)) {
+    return *number < 0 ? "-.inf" : ".inf";
+  }
+  const auto list = [](const auto& items) {
     std::string text;
-    for (const auto& item : value) text += (text.empty() ? "" : ", ") + Reader<typename T::value_type>::text(item);
+    for (const auto& item : items) text += (text.empty() ? "" : ", ") + yaml_of(item);
     return "[" + text + "]";
-  } else {
-    return Reader<T>::text(value);
-  }
-}
-
-// "above 0 and at most 1": what a message expects. Infinity never lies in a range that ends at the largest number.
-std::string bounds_text(double min, double max) {
-  const bool above_zero = min == std::numeric_limits<double>::min();
-  const std::string low = above_zero ? "above 0" : "of at least " + text_of(min);
-  if (std::isinf(max)) return low;
-  return low + (max == std::numeric_limits<double>::max() ? " and below infinity" : " and at most " + text_of(max));
+  };
+  if (const auto* words = std::get_if<std::vector<std::string>>(&value)) return list(*words);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return list(*numbers);
+  return text_of(value);
 }
 
 }  // namespace
 
-template <class T>
-std::optional<T> ConfigNode::find(const std::string& key) const {
+OptionValue ConfigNode::value(const std::string& key, OptionField::Kind kind, bool or_one) const {
   const ConfigNode node = child(key);
-  if (node.data_->is_unset()) return std::nullopt;
-  return parse_value<T>(*node.data_);
+  const Data& data = *node.data_;
+  if (data.is_unset()) return {};
+  switch (kind) {
+    case OptionField::Kind::kBool: return parse_one<bool>(data);
+    case OptionField::Kind::kInteger: return parse_one<int64_t>(data);
+    case OptionField::Kind::kNumber: return parse_one<double>(data);
+    case OptionField::Kind::kText: return parse_one<std::string>(data);
+    case OptionField::Kind::kIntegers: return parse_list<int64_t>(data, or_one);
+    case OptionField::Kind::kNumbers: return parse_list<double>(data, or_one);
+    case OptionField::Kind::kTexts: return parse_list<std::string>(data, or_one);
+    case OptionField::Kind::kOther: return {};
+  }
+  return {};
 }
 
-template <class T>
-T ConfigNode::read(const std::string& key, const T& fallback) const {
-  const std::optional<T> value = find<T>(key);
-  if (value) return *value;
-  child(key).data_->fallback = text_of(fallback);
-  return fallback;
+void ConfigNode::note_default(const std::string& key, const OptionValue& value) const {
+  child(key).data_->fallback = yaml_of(value);
 }
 
-template <class T>
-T ConfigNode::need(const std::string& key) const {
-  std::optional<T> value = find<T>(key);
-  if (!value) fail_missing(key, "add it");
-  return *value;
+std::string bounds_text(const Range& range, bool integers) {
+  const auto number = [](double value) { return text_of(OptionValue(value)); };
+  std::string text = (range.above_low ? "above " : "of at least ") + number(range.low);
+  if (std::isfinite(range.high)) {
+    return text + " and at most " + (integers ? std::to_string(static_cast<int64_t>(range.high)) : number(range.high));
+  }
+  return range.infinite ? text : text + " and below infinity";
 }
-
-template std::optional<bool> ConfigNode::find(const std::string&) const;
-template bool ConfigNode::read(const std::string&, const bool&) const;
-template bool ConfigNode::need(const std::string&) const;
-template std::optional<int64_t> ConfigNode::find(const std::string&) const;
-template int64_t ConfigNode::read(const std::string&, const int64_t&) const;
-template int64_t ConfigNode::need(const std::string&) const;
-template std::optional<double> ConfigNode::find(const std::string&) const;
-template double ConfigNode::read(const std::string&, const double&) const;
-template double ConfigNode::need(const std::string&) const;
-template std::optional<std::string> ConfigNode::find(const std::string&) const;
-template std::string ConfigNode::read(const std::string&, const std::string&) const;
-template std::string ConfigNode::need(const std::string&) const;
-template std::optional<std::vector<int64_t>> ConfigNode::find(const std::string&) const;
-template std::vector<int64_t> ConfigNode::read(const std::string&, const std::vector<int64_t>&) const;
-template std::vector<int64_t> ConfigNode::need(const std::string&) const;
-template std::optional<std::vector<double>> ConfigNode::find(const std::string&) const;
-template std::vector<double> ConfigNode::read(const std::string&, const std::vector<double>&) const;
-template std::vector<double> ConfigNode::need(const std::string&) const;
-template std::optional<std::vector<std::string>> ConfigNode::find(const std::string&) const;
-template std::vector<std::string> ConfigNode::read(const std::string&, const std::vector<std::string>&) const;
-template std::vector<std::string> ConfigNode::need(const std::string&) const;
 
 int64_t ConfigNode::read_int(const std::string& key, int64_t fallback, int64_t min, int64_t max) const {
   const int64_t value = read<int64_t>(key, fallback);
-  if ((value >= min && value <= max)) return value;
+  if (value >= min && value <= max) return value;
   const bool open = max == std::numeric_limits<int64_t>::max();
   fail_value(key, c10::str("an integer of at least ", min, open ? "" : c10::str(" and at most ", max)));
 }
 
 double ConfigNode::read_number(const std::string& key, double fallback, double min, double max) const {
   const double value = read<double>(key, fallback);
-  if ((value >= min && value <= max)) return value;
-  fail_value(key, "a number " + bounds_text(min, max));
+  if (value >= min && value <= max) return value;
+  using Limits = std::numeric_limits<double>;
+  Range range{.low = min, .high = max, .infinite = max == Limits::infinity()};
+  if (min == Limits::min()) range = {.low = 0, .high = max, .above_low = true, .infinite = range.infinite};
+  if (max == Limits::max()) range.high = Limits::infinity();
+  fail_value(key, "a number " + bounds_text(range, false));
 }
 
 std::string ConfigNode::read_choice(const std::string& key, const std::string& fallback,
@@ -199,6 +156,6 @@ int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   fail_value(key, "bytes such as 1000000, 512 MiB or 2 GiB");
 }
 
-bool yes_or_no(const Data& data) { return parse_value<bool>(data); }
+bool yes_or_no(const Data& data) { return parse_one<bool>(data); }
 
 }  // namespace duet

@@ -1,90 +1,84 @@
-#include "cli/config/foreign_keys.h"
-#include <map>
+#include <string_view>
+#include <utility>
+#include "cli/config/config_data.h"
 
 namespace duet {
 
 namespace {
 
-// What duet calls it.
-const std::map<std::string, std::string>& other_names() {
-  static const std::map<std::string, std::string> kNames = {
-      // Lightning's Trainer
-      {"max_epochs", "trainer.max_epochs"},
-      {"max_steps", "trainer.max_steps"},
-      {"max_time", "trainer.max_time"},
-      {"accumulate_grad_batches", "trainer.accumulate"},
-      {"gradient_clip_val", "optim_wrapper.clip_grad.max_norm (or clip_value)"},
-      {"gradient_clip_algorithm", "optim_wrapper.clip_grad.type"},
-      {"precision", "optim_wrapper.amp"},
-      {"limit_train_batches", "trainer.limit_train_batches"},
-      {"limit_val_batches", "trainer.limit_val_batches"},
-      {"limit_test_batches", "trainer.limit_test_batches"},
-      {"limit_predict_batches", "trainer.limit_predict_batches"},
-      {"fast_dev_run", "trainer.fast_dev_run"},
-      {"check_val_every_n_epoch", "trainer.val_interval, with val_by_epoch: true"},
-      {"val_check_interval", "trainer.val_interval"},
-      {"log_every_n_steps", "default_hooks.logger.interval"},
-      {"enable_checkpointing", "default_hooks.checkpoint; null there turns it off"},
-      {"enable_progress_bar", "default_hooks.logger.progress"},
-      {"callbacks", "custom_hooks"},
-      {"logger", "default_hooks.logger.sinks"},
-      {"accelerator", "device"},
-      {"default_root_dir", "work_dir"},
-      {"seed_everything", "seed"},
-      // duet itself, before the first release
-      {"max_updates", "trainer.max_steps"},
-      // mmengine's Runner
-      {"train_cfg", "trainer"},
-      {"max_iters", "trainer.max_steps"},
-      {"train_dataloader", "data.train"},
-      {"val_dataloader", "data.val"},
-      {"test_dataloader", "data.test"},
-      {"optimizer", "optim_wrapper.optimizer"},
-      {"randomness", "seed"},
-      {"visualizer", "default_hooks.logger.sinks"},
-      {"vis_backends", "default_hooks.logger.sinks"},
-      {"log_processor", "default_hooks.logger, which has its keys"},
-      {"find_unused_parameters", "distributed.find_unused_parameters"},
-      {"broadcast_buffers", "distributed.broadcast_buffers"},
-      {"model_wrapper_cfg", "distributed"},
-      {"resume_from", "--resume FOLDER on the command line"},
-      // HF's TrainingArguments
-      {"learning_rate", "optim_wrapper.optimizer.lr"},
-      {"gradient_accumulation_steps", "trainer.accumulate"},
-      {"max_grad_norm", "optim_wrapper.clip_grad.max_norm"},
-      {"num_train_epochs", "trainer.max_epochs"},
-      {"ddp_find_unused_parameters", "distributed.find_unused_parameters"},
-      {"ddp_bucket_cap_mb", "distributed.bucket_cap_mb"},
-      {"ddp_broadcast_buffers", "distributed.broadcast_buffers"},
-      {"ddp_timeout", "distributed.timeout"},
-      {"output_dir", "work_dir"}};
-  return kNames;
-}
-
-// What it has no key for.
-const std::map<std::string, std::string>& ways_out() {
-  static const std::map<std::string, std::string> kWays = {
-      {"val_cfg", "remove it: data.val and trainer.val_interval say what is validated and when"},
-      {"test_cfg", "remove it: data.test says what duet eval tests"},
-      {"resume", "remove it and write --resume auto on the command line"},
-      {"runner_type", "remove it: duet has one loop"},
-      {"env_cfg", "remove it: duet sets up processes and backends itself"},
-      {"launcher", "remove it: start several processes with duet launch, torchrun, srun or mpirun"},
-      {"strategy",
-       "remove it: several processes train data parallel; start them with duet launch, torchrun, srun or mpirun"},
-      {"devices", "remove it: start one process per device with duet launch, torchrun, srun or mpirun"},
-      {"num_nodes", "remove it: start the processes with torchrun, srun or mpirun"},
-      {"default_scope", "remove it: types are known by their plain names"},
-      {"custom_imports", "remove it: types of your own are registered in C++"}};
-  return kWays;
-}
+// What duet calls it, or how to do without.
+constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
+    // Lightning's Trainer
+    {"max_epochs", "trainer.max_epochs"},
+    {"max_steps", "trainer.max_steps"},
+    {"max_time", "trainer.max_time"},
+    {"accumulate_grad_batches", "trainer.accumulate"},
+    {"gradient_clip_val", "optim_wrapper.clip_grad.max_norm (or clip_value)"},
+    {"gradient_clip_algorithm", "optim_wrapper.clip_grad.type"},
+    {"precision", "optim_wrapper.amp"},
+    {"limit_train_batches", "trainer.limit_train_batches"},
+    {"limit_val_batches", "trainer.limit_val_batches"},
+    {"limit_test_batches", "trainer.limit_test_batches"},
+    {"limit_predict_batches", "trainer.limit_predict_batches"},
+    {"fast_dev_run", "trainer.fast_dev_run"},
+    {"check_val_every_n_epoch", "trainer.val_interval, with val_by_epoch: true"},
+    {"val_check_interval", "trainer.val_interval"},
+    {"log_every_n_steps", "default_hooks.logger.interval"},
+    {"enable_checkpointing", "default_hooks.checkpoint; null there turns it off"},
+    {"enable_progress_bar", "default_hooks.logger.progress"},
+    {"callbacks", "custom_hooks"},
+    {"logger", "default_hooks.logger.sinks"},
+    {"accelerator", "device"},
+    {"default_root_dir", "work_dir"},
+    {"seed_everything", "seed"},
+    // duet itself, before the first release
+    {"max_updates", "trainer.max_steps"},
+    // mmengine's Runner
+    {"train_cfg", "trainer"},
+    {"max_iters", "trainer.max_steps"},
+    {"train_dataloader", "data.train"},
+    {"val_dataloader", "data.val"},
+    {"test_dataloader", "data.test"},
+    {"optimizer", "optim_wrapper.optimizer"},
+    {"randomness", "seed"},
+    {"visualizer", "default_hooks.logger.sinks"},
+    {"vis_backends", "default_hooks.logger.sinks"},
+    {"log_processor", "default_hooks.logger, which has its keys"},
+    {"find_unused_parameters", "distributed.find_unused_parameters"},
+    {"broadcast_buffers", "distributed.broadcast_buffers"},
+    {"model_wrapper_cfg", "distributed"},
+    {"resume_from", "--resume FOLDER on the command line"},
+    // HF's TrainingArguments
+    {"learning_rate", "optim_wrapper.optimizer.lr"},
+    {"gradient_accumulation_steps", "trainer.accumulate"},
+    {"max_grad_norm", "optim_wrapper.clip_grad.max_norm"},
+    {"num_train_epochs", "trainer.max_epochs"},
+    {"ddp_find_unused_parameters", "distributed.find_unused_parameters"},
+    {"ddp_bucket_cap_mb", "distributed.bucket_cap_mb"},
+    {"ddp_broadcast_buffers", "distributed.broadcast_buffers"},
+    {"ddp_timeout", "distributed.timeout"},
+    {"output_dir", "work_dir"},
+    // What duet has no key for
+    {"val_cfg", "remove it: data.val and trainer.val_interval say what is validated and when"},
+    {"test_cfg", "remove it: data.test says what duet eval tests"},
+    {"resume", "remove it and write --resume auto on the command line"},
+    {"runner_type", "remove it: duet has one loop"},
+    {"env_cfg", "remove it: duet sets up processes and backends itself"},
+    {"launcher", "remove it: start several processes with duet launch, torchrun, srun or mpirun"},
+    {"strategy",
+     "remove it: several processes train data parallel; start them with duet launch, torchrun, srun or mpirun"},
+    {"devices", "remove it: start one process per device with duet launch, torchrun, srun or mpirun"},
+    {"num_nodes", "remove it: start the processes with torchrun, srun or mpirun"},
+    {"default_scope", "remove it: types are known by their plain names"},
+    {"custom_imports", "remove it: types of your own are registered in C++"}};
 
 }  // namespace
 
 std::string foreign_key(const std::string& key) {
-  if (const auto name = other_names().find(key); name != other_names().end()) return "duet calls it " + name->second;
-  const auto way = ways_out().find(key);
-  return way != ways_out().end() ? way->second : "";
+  for (const auto& [name, text] : kKeys) {
+    if (name == key) return (text.starts_with("remove it") ? "" : "duet calls it ") + std::string(text);
+  }
+  return "";
 }
 
 }  // namespace duet

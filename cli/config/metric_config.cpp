@@ -4,7 +4,6 @@
 #include <memory>
 #include "base/detail/text.h"
 #include "base/error.h"
-#include "cli/config/config_options.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
 #include "metrics/class_metric.h"
@@ -13,31 +12,6 @@
 namespace duet {
 
 namespace {
-
-template <class M, Described Options>
-std::unique_ptr<Metric> with_options(ConfigNode& node) {
-  return std::make_unique<M>(read_all_options<Options>(node));
-}
-
-struct PerplexityOptions {
-  std::string loss = "loss";
-  static const OptionFields& fields() {
-    static const OptionFields kFields =
-        OptionFields::of<PerplexityOptions>("Perplexity", [](const FieldAdder<PerplexityOptions>& add) {
-          add("loss", &PerplexityOptions::loss, "the output that holds the mean negative log-likelihood");
-        });
-    return kFields;
-  }
-};
-
-std::unique_ptr<Metric> perplexity(ConfigNode& node) {
-  return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
-}
-
-std::unique_ptr<Metric> mean_loss(ConfigNode& node) {
-  node.reject_unknown();
-  return std::make_unique<MeanLoss>();
-}
 
 std::string read_prefix(const ConfigNode& node) {
   const std::string prefix = node.find<std::string>("prefix").value_or("");
@@ -62,7 +36,6 @@ MetricConfig read_metric(const ConfigNode& node) {
 }
 
 std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& nodes) {
-  register_builtin_metrics();
   std::vector<MetricConfig> metrics;
   std::map<std::string, std::string> reported_by;
   for (const ConfigNode& node : nodes) {
@@ -105,34 +78,19 @@ class ConfiguredMetric : public Metric {
   bool fits_ = false;
 };
 
-bool is_set(const ConfigNode& node) { return node.exists() && !node.is_null(); }
-
 }  // namespace
-
-void register_builtin_metrics() {
-  static bool done = false;
-  if (done) return;
-  done = true;
-  register_metric("Accuracy", with_options<Accuracy, AccuracyOptions>, AnyOptions(AccuracyOptions()));
-  register_metric("IoUMetric", with_options<IoUMetric, IoUMetricOptions>, AnyOptions(IoUMetricOptions()));
-  register_metric("F1", with_options<F1, F1Options>, AnyOptions(F1Options()));
-  register_metric("ConfusionMatrix", with_options<ConfusionMatrix, ConfusionMatrixOptions>,
-                  AnyOptions(ConfusionMatrixOptions()));
-  register_metric("Perplexity", perplexity, AnyOptions(PerplexityOptions()));
-  register_metric("MeanLoss", mean_loss);
-}
 
 std::vector<MetricConfig> read_metrics(const ConfigNode& root) {
   const std::vector<ConfigNode> ours = root.one_or_list("evaluator"), mmengines = root.one_or_list("val_evaluator");
-  if (is_set(root.child("evaluator")) && is_set(root.child("val_evaluator"))) {
+  if (root.child("evaluator").is_set() && root.child("val_evaluator").is_set()) {
     root.fail("val_evaluator", "is set beside evaluator, which is the same; remove one");
   }
-  return read_list_of_metrics(is_set(root.child("val_evaluator")) ? mmengines : ours);
+  return read_list_of_metrics(root.child("val_evaluator").is_set() ? mmengines : ours);
 }
 
 std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::vector<MetricConfig>& otherwise) {
   const std::vector<ConfigNode> nodes = root.one_or_list("test_evaluator");
-  return is_set(root.child("test_evaluator")) ? read_list_of_metrics(nodes) : otherwise;
+  return root.child("test_evaluator").is_set() ? read_list_of_metrics(nodes) : otherwise;
 }
 
 std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics) {

@@ -15,9 +15,6 @@ struct MetricConfig {
   std::vector<std::string> names;  // of its results, prefix included
 };
 
-// Accuracy, IoUMetric, F1, ConfusionMatrix, Perplexity, MeanLoss. Does nothing the second time.
-void register_builtin_metrics();
-
 // `evaluator`, or `val_evaluator` as mmengine calls it: a map or a list of them. Every key is checked. Throws
 // ConfigError for two results of one name.
 std::vector<MetricConfig> read_metrics(const ConfigNode& root);

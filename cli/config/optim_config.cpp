@@ -1,12 +1,15 @@
 #include "cli/config/optim_config.h"
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
+#include <vector>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
-#include "cli/config/param_group_config.h"
+#include "cli/registry.h"
+#include "optim/groups/param_group.h"
 
 namespace duet {
 
@@ -15,7 +18,7 @@ namespace {
 constexpr double kHuge = std::numeric_limits<double>::max();
 
 std::optional<ClipGrad> read_clip_grad(const ConfigNode& node) {
-  if (!node.exists() || node.is_null()) return std::nullopt;
+  if (!node.is_set()) return std::nullopt;
   const std::string type =
       node.read_choice("type", node.child("clip_value").exists() ? "value" : "norm", {"norm", "value"});
   if (type == "value") return read_options<ClipValue>(node);
@@ -29,11 +32,6 @@ std::optional<at::ScalarType> amp_type(const ConfigNode& node, const char* key, 
   node.fail_value(key, "off, bf16 or fp16");
 }
 
-bool has_key(const ConfigNode& node, const std::string& key) {
-  const std::vector<std::string> keys = node.keys();
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
-}
-
 // mmengine's AmpOptimWrapper is `amp` under another name: float16 unless its `dtype` says otherwise.
 std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
   const bool wrapper =
@@ -42,7 +40,7 @@ std::optional<at::ScalarType> read_amp(const ConfigNode& node) {
     const std::string name = node.read<std::string>("amp", "off");
     return amp_type(node, "amp", name);
   }
-  if (has_key(node, "amp")) {
+  if (node.has("amp")) {
     node.fail("type",
               "is AmpOptimWrapper beside amp, expected one of the two; remove amp and name the precision as dtype, or "
               "remove type");
@@ -68,9 +66,59 @@ std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::opt
   return options;
 }
 
+std::optional<double> read_multiplier(const ConfigNode& node, const std::string& key) {
+  if (!node.find<double>(key)) return std::nullopt;
+  return node.read_number(key, 0, 0, kHuge);
+}
+
+// Besides the two multipliers any number of the optimizer, as it is to be.
+CustomKey read_custom_key(const ConfigNode& node) {
+  CustomKey custom;
+  custom.lr_mult = read_multiplier(node, "lr_mult").value_or(custom.lr_mult);
+  custom.decay_mult = read_multiplier(node, "decay_mult").value_or(custom.decay_mult);
+  for (const std::string& key : node.keys()) {
+    if (key == "lr_mult" || key == "decay_mult") continue;
+    if (key == "betas") {
+      const auto betas = node.need<std::vector<double>>(key);
+      if (betas.size() != 2) node.fail(key, c10::str("has ", betas.size(), " numbers, expected two"));
+      custom.numbers["beta1"] = betas[0];
+      custom.numbers["beta2"] = betas[1];
+    } else {
+      node.need<double>(key);
+      custom.numbers[key] = node.read_number(key, 0, 0, kHuge);
+    }
+  }
+  return custom;
+}
+
+// A mistake that only shows on the model is reported with the place of the options.
+template <class Options>
+ParamGroupsFn located_at(const ConfigNode& node, const Options& options,
+                         ParamGroups (*make)(const ModelInfo&, const OptimizerOptions&, const Options&)) {
+  return [node, options, make](const ModelInfo& model, const OptimizerOptions& optimizer) {
+    ParamGroups groups;
+    node.located([&] { groups = make(model, optimizer, options); });
+    return groups;
+  };
+}
+
 }  // namespace
 
-// What `optim_wrapper` holds beside its sections.
+ParamGroupsFn paramwise_constructor(const ConfigNode& node) {
+  if (node.is_empty()) return {};
+  auto options = read_options<ParamwiseOptions>(node);
+  const ConfigNode custom_keys = node.child("custom_keys");
+  for (const std::string& key : custom_keys.keys()) options.custom_keys[key] = read_custom_key(custom_keys.child(key));
+  node.located([&] { options.validate(); });
+  return located_at(node, options, paramwise_groups);
+}
+
+ParamGroupsFn layer_decay_constructor(const ConfigNode& node) {
+  const auto options = read_options<LayerDecayOptions>(node);
+  node.located([&] { options.validate(); });
+  return located_at(node, options, layer_decay_groups);
+}
+
 const OptionFields& optim_wrapper_fields() {
   using O = TrainerOptions;
   static const OptionFields kFields = OptionFields::of<O>("TrainerOptions", [](const FieldAdder<O>& add) {
@@ -79,7 +127,7 @@ const OptionFields& optim_wrapper_fields() {
     add.key("dtype", "float16, bfloat16", "of an AmpOptimWrapper", "float16");
     add.key("loss_scale", "dynamic or number", "of float16; a map: how it moves", "dynamic");
     add("non_finite", &O::non_finite, "what a step with inf or NaN does", {"apply", "skip", "raise"});
-    add.key("constructor", join(registered_optim_wrapper_constructors()), "puts parameters into groups",
+    add.key("constructor", join(registered("constructor")), "puts parameters into groups",
             "DefaultOptimWrapperConstructor");
   });
   return kFields;
@@ -88,11 +136,11 @@ const OptionFields& optim_wrapper_fields() {
 void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {
   read_fields(node, optim_wrapper_fields(), &options);
   options.amp = read_amp(node);
-  options.optimizer = read_optimizer(node.child("optimizer"));
+  options.optimizer = make_optimizer(node.child("optimizer"));
   options.clip_grad = read_clip_grad(node.child("clip_grad"));
   options.loss_scale = read_loss_scale(node, options.amp);
-  options.param_groups = read_param_groups(node);
-  if (has_key(node, "accumulative_counts")) {
+  options.param_groups = make_param_groups(node);
+  if (node.has("accumulative_counts")) {
     const auto counts = node.need<int64_t>("accumulative_counts");
     node.fail("accumulative_counts",
               c10::str("is ", counts, ", which is set for the whole loop here; write trainer: {accumulate: ", counts,

@@ -1,19 +1,111 @@
 #include "cli/config/run_config.h"
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <sstream>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
-#include "cli/config/distributed_config.h"
 
 namespace duet {
 
 namespace {
 
+// Counts are multiplied with one another.
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
+// "00:12:00:00" as Lightning writes it: days, hours, minutes, seconds; or without the days.
+std::optional<double> parse_clock(const std::string& text) {
+  std::vector<double> parts;
+  std::istringstream words(text);
+  for (std::string part; std::getline(words, part, ':');) {
+    const std::optional<int64_t> number = parse_number<int64_t>(part);
+    if (!number || *number < 0) return std::nullopt;
+    parts.push_back(static_cast<double>(*number));
+  }
+  if (parts.size() == 3) parts.insert(parts.begin(), 0);
+  if (parts.size() != 4 || text.back() == ':') return std::nullopt;
+  return ((parts[0] * 24 + parts[1]) * 60 + parts[2]) * 60 + parts[3];
+}
+
+double seconds_of(const std::string& unit) {
+  if (unit == "d") return 86400;
+  if (unit == "h") return 3600;
+  if (unit == "m" || unit == "min") return 60;
+  return unit == "s" ? 1 : 0;
+}
+
+// "1h30m", "1.5 h", "2d 6h"
+std::optional<double> parse_units(const std::string& text) {
+  double seconds = 0;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t digits = std::min(text.find_first_not_of("0123456789.", at), text.size());
+    const std::size_t unit = std::min(text.find_first_not_of(' ', digits), text.size());
+    const std::size_t end = std::min(text.find_first_of("0123456789. ", unit), text.size());
+    const std::optional<double> number = parse_number<double>(text.substr(at, digits - at));
+    const double factor = seconds_of(text.substr(unit, end - unit));
+    if (!number || factor == 0) return std::nullopt;
+    seconds += *number * factor;
+    at = std::min(text.find_first_not_of(' ', end), text.size());
+  }
+  return seconds;
+}
+
+double read_seconds(const ConfigNode& node, const std::string& key) {
+  const std::optional<std::string> text = node.find<std::string>(key);
+  if (!text) return 0;
+  std::optional<double> seconds = parse_number<double>(*text);
+  if (!seconds) seconds = text->find(':') != std::string::npos ? parse_clock(*text) : parse_units(*text);
+  constexpr double kCentury = 3.2e9;
+  if (seconds && *seconds > 0 && *seconds < kCentury) return *seconds;
+  node.fail_value(key, "a time above 0: seconds, 2h, 1h30m, or days:hours:minutes:seconds");
+}
+
+// As in Lightning a share has a dot: 1 is one batch, 1.0 all of them.
+BatchLimit read_limit(const ConfigNode& node, const std::string& key) {
+  BatchLimit limit;
+  limit.node = node;
+  limit.key = key;
+  const std::optional<std::string> text = node.find<std::string>(key);
+  if (!text) return limit;
+  if (const std::optional<int64_t> count = parse_number<int64_t>(*text)) {
+    if (*count >= 1 && *count <= kMaxInt) limit.count = *count;
+  } else if (const std::optional<double> share = parse_number<double>(*text)) {
+    if (*share > 0 && *share <= 1) limit.share = *share;
+  }
+  if (limit.count > 0 || limit.share > 0) return limit;
+  node.fail_value(key, "a count of at least 1, or a share above 0.0 up to 1.0; remove the key to take all");
+}
+
+// true means one step.
+int64_t read_dry_run(const ConfigNode& node) {
+  const std::optional<std::string> text = node.find<std::string>("fast_dev_run");
+  if (!text || *text == "false" || *text == "0") return 0;
+  if (*text == "true") return 1;
+  const std::optional<int64_t> steps = parse_number<int64_t>(*text);
+  if (steps && *steps >= 1 && *steps <= kMaxInt) return *steps;
+  node.fail_value("fast_dev_run", "true, false or a number of steps");
+}
+
+// `trainer`, but for the device and the optimizer.
+void read_loop(const ConfigNode& node, RunConfig& config) {
+  LoopOptions& loop = config.trainer.loop;
+  loop = read_options<LoopOptions>(node);
+  loop.work_dir = config.work_dir;
+  loop.max_seconds = read_seconds(node, "max_time");
+  config.limits.train = read_limit(node, "limit_train_batches");
+  config.limits.val = read_limit(node, "limit_val_batches");
+  config.limits.test = read_limit(node, "limit_test_batches");
+  config.limits.predict = read_limit(node, "limit_predict_batches");
+  config.dry_run = read_dry_run(node);
+}
+
 std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
-  if (!node.exists() || node.is_null()) return std::nullopt;
+  if (!node.is_set()) return std::nullopt;
   DataConfig data;
   data.node = node;
   data.loader.pin_memory = true;  // only serves copies to a GPU; the builder turns it off without one
@@ -26,7 +118,77 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   return data;
 }
 
+// A path, or a map {path, strict, which, prefix, revise_keys}, the last being a map of regular expressions and what
+// each becomes: {'^backbone\.': ''}.
+std::optional<LoadFromConfig> read_load_from(const ConfigNode& root) {
+  const ConfigNode node = root.child("load_from");
+  LoadFromConfig config;
+  if (node.kind() != ConfigNode::Kind::kMap) {
+    const std::optional<std::string> path = root.find<std::string>("load_from");
+    if (!path) return std::nullopt;
+    config.source.path = *path;
+  } else {
+    config = read_options<LoadFromConfig>(node);
+    std::string& prefix = config.source.prefix;
+    prefix = node.read<std::string>("prefix", prefix);
+    if (prefix.size() > 1 && prefix.back() == '.') prefix.pop_back();  // as it stands in a name
+    if (const ConfigNode rules = node.child("revise_keys"); rules.is_set()) {
+      config.source.revise_keys.emplace();
+      for (const std::string& pattern : rules.keys()) {
+        config.source.revise_keys->push_back({pattern, rules.need<std::string>(pattern)});
+      }
+    }
+  }
+  if (config.source.path.empty()) root.fail("load_from", "names no file, expected a checkpoint or a file of weights");
+  return config;
+}
+
+constexpr double kMiB = 1 << 20;
+
+int64_t read_mebibytes(const ConfigNode& node, const char* key, int64_t bytes) {
+  const double size =
+      node.read_number(key, static_cast<double>(bytes) / kMiB, std::numeric_limits<double>::min(), kMiB);
+  return static_cast<int64_t>(std::ceil(size * kMiB));
+}
+
+// The section `distributed`, which has no effect on a run of one process.
+void read_distributed(const ConfigNode& node, DistributedOptions& options, ConnectOptions& connect) {
+  options = read_options(node, options);
+  options.bucket_bytes = read_mebibytes(node, "bucket_cap_mb", options.bucket_bytes);
+  options.first_bucket_bytes = read_mebibytes(node, "first_bucket_mb", options.first_bucket_bytes);
+  for (const auto& [key, seconds] : {std::pair("timeout", &connect.timeout), {"start_timeout", &connect.start_timeout}})
+    *seconds = node.read_number(key, *seconds, std::numeric_limits<double>::min(), 1e6);
+}
+
 }  // namespace
+
+int64_t BatchLimit::batches_of(const DataSource& data) const {
+  const int64_t batches = as_written(data);
+  if (most == 0) return batches;
+  return batches == 0 ? most : std::min(batches, most);
+}
+
+int64_t BatchLimit::as_written(const DataSource& data) const {
+  if (share <= 0) return count;
+  const int64_t all = data.batches_per_epoch();
+  if (all <= 0) node.fail(key, "is a share, but the data has no known number of batches; give a count");
+  const auto batches = static_cast<int64_t>(std::floor(static_cast<double>(all) * share));
+  if (batches >= 1) return batches;
+  node.fail(key, c10::str("is ", share, " of ", all, " batches, which is not one; give a larger share or a count"));
+}
+
+const OptionFields& LoadFromConfig::fields() {
+  using O = LoadFromConfig;
+  static const OptionFields kFields = OptionFields::of<O>("LoadFromConfig", [](const FieldAdder<O>& add) {
+    const auto of = [](auto member) { return [member](O& o) -> auto& { return o.source.*member; }; };
+    add("path", of(&WeightsSource::path), "a checkpoint or a file of weights").needed();
+    add("strict", &O::strict, "every tensor must be there");
+    add("which", of(&WeightsSource::which), "the model, or an average of it");
+    add.key("prefix", "text", "only the names below this one, without it");
+    add.key("revise_keys", "map", "regular expressions of names, and what each becomes");
+  });
+  return kFields;
+}
 
 const OptionFields& DataConfig::fields() {
   using O = DataConfig;
@@ -67,7 +229,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   root.child("device").located([&] { parse_device(config.trainer.device); });
 
   config.model = root.child("model");
-  if (!config.model.exists() || config.model.is_null()) root.fail_missing("model", "add model: {type: ...}");
+  if (!config.model.is_set()) root.fail_missing("model", "add model: {type: ...}");
   config.model.need<std::string>("type");
   config.model.check_later();
 
@@ -79,16 +241,13 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.test = read_data(data.child("test"), false);
   config.predict = read_data(data.child("predict"), false);
 
-  const LoopConfig loop = read_loop(root.child("trainer"));
-  config.trainer.loop = loop.loop;
-  config.limits = loop.limits;
-  config.dry_run = loop.dry_run;
+  read_loop(root.child("trainer"), config);
   config.trainer.work_dir = config.work_dir;
   read_optim_wrapper(root.child("optim_wrapper"), config.trainer);
   config.schedules = read_schedules(root);
   config.metrics = read_metrics(root);
   config.test_metrics = read_test_metrics(root, config.metrics);
-  config.hooks = read_hook_lists(root);
+  config.hooks = read_hooks(root);
   config.graph = read_options<GraphOptions>(root.child("graph"));
   root.child("graph").located([&] { config.graph.validate(); });
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
@@ -102,6 +261,17 @@ RunConfig in_scratch(RunConfig config, const std::string& folder) {
   config.work_dir = config.trainer.work_dir = folder;
   config.scratch = true;
   return config;
+}
+
+void override_load_from(ConfigNode& root, const std::string& path) {
+  std::string quoted = "'";
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (path[i] == '\'') quoted += '\'';
+    if (path.compare(i, 2, "${") == 0) quoted += '$';  // no environment variable
+    quoted += path[i];
+  }
+  const bool is_map = root.child("load_from").kind() == ConfigNode::Kind::kMap;
+  root.override_with((is_map ? "load_from.path=" : "load_from=") + quoted + "'", "--load-from");
 }
 
 }  // namespace duet

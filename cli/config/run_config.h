@@ -4,18 +4,45 @@
 #include <optional>
 #include <string>
 #include <vector>
-#include "cli/config/config.h"
+#include "checkpoint/weights_file.h"
+#include "cli/config/config_options.h"
 #include "cli/config/hook_config.h"
-#include "cli/config/load_from_config.h"
-#include "cli/config/loop_config.h"
 #include "cli/config/metric_config.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/schedule_config.h"
 #include "data/data_loader.h"
+#include "data/data_source.h"
 #include "distributed/init_distributed.h"
 #include "graph/graph_options.h"
 
 namespace duet {
+
+// `load_from`: weights that a run starts from; its counters, optimizer and data start anew.
+struct LoadFromConfig {
+  WeightsSource source;
+  bool strict = false;  // every tensor must be there, with its shape and type
+  static const OptionFields& fields();
+};
+
+// A limit on the micro-batches of an epoch or a pass as a config writes it: a count, or a share of them.
+struct BatchLimit {
+  ConfigNode node;  // the map with the key
+  std::string key;
+  int64_t count = 0;  // 0: no count
+  double share = 0;   // 0: no share
+  int64_t most = 0;   // what either comes to is cut to this; 0: it is not
+
+  // As a count, cut to `most`; 0: no limit. Throws ConfigError for a share of a number that is not known, or if it is
+  // not one batch.
+  int64_t batches_of(const DataSource& data) const;
+
+ private:
+  int64_t as_written(const DataSource& data) const;
+};
+
+struct BatchLimits {
+  BatchLimit train, val, test, predict;
+};
 
 // One of data.train, data.val, data.test, data.predict.
 struct DataConfig {
@@ -43,7 +70,7 @@ struct RunConfig {
   ConnectOptions connect;
   Launch launch;  // of a command that several processes may run together
   std::vector<ScheduleConfig> schedules;
-  HookLists hooks;                         // checked when they are built
+  std::vector<HookConfig> hooks;           // checked when they are built
   std::vector<MetricConfig> metrics;       // evaluator
   std::vector<MetricConfig> test_metrics;  // test_evaluator, or the same
   bool scratch = false;                    // work_dir is thrown away after the run
@@ -60,5 +87,8 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name);
 
 // The same run with `folder` for all that it writes.
 RunConfig in_scratch(RunConfig config, const std::string& folder);
+
+// Sets load_from to `path`, for --load-from. Other keys of a map stay.
+void override_load_from(ConfigNode& root, const std::string& path);
 
 }  // namespace duet

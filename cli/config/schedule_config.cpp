@@ -5,7 +5,7 @@
 #include "base/detail/text.h"
 #include "cli/config/config_options.h"
 #include "cli/config/metric_config.h"
-#include "cli/optim_registry.h"
+#include "cli/registry.h"
 #include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
@@ -38,7 +38,7 @@ TypeName type_name_of(const ConfigNode& node) {
   const auto found = type_names().find(type);
   if (found != type_names().end()) return found->second;
   std::vector<std::string> known = builtin_schedules(false), all = builtin_schedules();
-  for (const std::string& name : registered_schedules()) {
+  for (const std::string& name : registered("schedule")) {
     if (name == type) return {type, ""};
     known.push_back(name);
     all.push_back(name);

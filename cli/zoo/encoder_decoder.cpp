@@ -213,44 +213,35 @@ class EncoderDecoder : public torch::nn::Module {
   std::shared_ptr<FeaturePyramidHead> decode_head_;
 };
 
-class SegmentationTask : public Task {
+// At least 1: a batch without a label then has the loss 0.
+at::Tensor counted(const at::Tensor& target) { return target.ne(kIgnore).sum().clamp_min(1); }
+
+// Summed here and not by the loss, whose sum over an image differs from run to run on a GPU.
+at::Tensor segmentation_loss(const at::Tensor& logits, const at::Tensor& target) {
+  return at::cross_entropy_loss(logits, target, {}, at::Reduction::None, kIgnore).sum() / counted(target);
+}
+
+class SegmentationTask : public ModuleTask<EncoderDecoder> {
  public:
-  explicit SegmentationTask(std::shared_ptr<EncoderDecoder> module) : module_(std::move(module)) {}
+  explicit SegmentationTask(std::shared_ptr<EncoderDecoder> module)
+      : ModuleTask(std::move(module), logits_of, loss_and_accuracy, pixels_in) {}
 
-  NamedTensors named_parameters() const override { return items_of(module_->named_parameters()); }
-  NamedTensors named_buffers() const override { return items_of(module_->named_buffers()); }
-  void train(bool on) override { module_->train(on); }
-  void to(at::Device device) override { module_->to(device); }
-  std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
-
-  double weight(const Batch& batch) const override {
-    return static_cast<double>(counted_targets(batch["target"], kIgnore));
-  }
-
-  StepOutput training_step(const Batch& batch) override {
-    const at::Tensor logits = module_->forward(batch["image"]);
-    const at::Tensor& target = batch["target"];
-    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), target.ne(kIgnore));
-    return {loss(logits, target), {{"acc_seg", right.sum() / counted(target)}}};
-  }
-
+  // Without the accuracy, which metrics say better.
   NamedTensors validation_step(const Batch& batch) override {
-    const at::Tensor logits = module_->forward(batch["image"]);
-    return {{"loss", loss(logits, batch["target"])}, {"prediction", logits}};
+    const at::Tensor logits = logits_of(module(), batch);
+    return {{"loss", segmentation_loss(logits, batch["target"])}, {"prediction", logits}};
   }
-
-  NamedTensors predict(const Batch& batch) override { return {{"prediction", module_->forward(batch["image"])}}; }
 
  private:
-  // At least 1: a batch without a label then has the loss 0.
-  static at::Tensor counted(const at::Tensor& target) { return target.ne(kIgnore).sum().clamp_min(1); }
+  static at::Tensor logits_of(EncoderDecoder& model, const Batch& batch) { return model.forward(batch["image"]); }
 
-  // Summed here and not by the loss, whose sum over an image differs from run to run on a GPU.
-  static at::Tensor loss(const at::Tensor& logits, const at::Tensor& target) {
-    return at::cross_entropy_loss(logits, target, {}, at::Reduction::None, kIgnore).sum() / counted(target);
+  static StepOutput loss_and_accuracy(EncoderDecoder& /*model*/, const at::Tensor& logits, const Batch& batch) {
+    const at::Tensor& target = batch["target"];
+    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), target.ne(kIgnore));
+    return {segmentation_loss(logits, target), {{"acc_seg", right.sum() / counted(target)}}};
   }
 
-  std::shared_ptr<EncoderDecoder> module_;
+  static double pixels_in(const Batch& batch) { return static_cast<double>(counted_targets(batch["target"], kIgnore)); }
 };
 
 }  // namespace

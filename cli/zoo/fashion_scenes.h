@@ -9,8 +9,6 @@
 
 namespace duet {
 
-struct SceneCanvas;
-
 struct FashionScenesOptions {
   std::string root = "/usr/share/datasets/fashion-mnist";  // IDX files of Fashion-MNIST, or of any set of that form
   std::string split = "train";                             // whose images the scenes show; or "test"
@@ -46,7 +44,8 @@ class FashionScenes : public Dataset {
   int64_t max_label() const { return garments_.max_label() + 1; }
 
  private:
-  void draw_scene(int64_t index, const SceneCanvas& canvas) const;
+  struct Canvas;
+  void draw_scene(int64_t index, const Canvas& canvas) const;
 
   FashionScenesOptions options_;
   FashionMnist garments_;

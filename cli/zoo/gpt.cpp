@@ -135,34 +135,27 @@ class Gpt : public torch::nn::Module {
   torch::nn::LayerNorm norm_{nullptr};
 };
 
-class GptTask : public Task {
+class GptTask : public ModuleTask<Gpt> {
  public:
-  explicit GptTask(const GptOptions& options) : blocks_(options.n_layer), model_(std::make_shared<Gpt>(options)) {}
+  explicit GptTask(const GptOptions& options)
+      : ModuleTask(std::make_shared<Gpt>(options), nullptr, loss_of, tokens_in), blocks_(options.n_layer) {}
 
-  NamedTensors named_parameters() const override { return items_of(model_->named_parameters()); }
-  NamedTensors named_buffers() const override { return items_of(model_->named_buffers()); }
-  void train(bool on) override { model_->train(on); }
-  void to(at::Device device) override { model_->to(device); }
-  std::vector<ModuleInfo> modules() const override { return modules_of(*model_); }
   // The embeddings, of which one is the head too, the blocks, the last norm.
   std::optional<LayerDepth> layer_depth(const std::string& name) const override {
     const bool in_block = name.rfind("block", 0) == 0;
     const int64_t id = in_block ? std::stoll(name.substr(5)) + 1 : name.rfind("norm", 0) == 0 ? blocks_ + 1 : 0;
     return LayerDepth{id, blocks_ + 2};
   }
-
-  StepOutput training_step(const Batch& batch) override {
-    const at::Tensor logits = model_->forward(batch["input"]);
-    return {at::cross_entropy_loss(logits.flatten(0, 1), batch["target"].flatten()), {}};
-  }
-
-  double weight(const Batch& batch) const override { return static_cast<double>(counted_targets(batch["target"])); }
-
-  NamedTensors predict(const Batch& batch) override { return {{"prediction", model_->forward(batch["input"])}}; }
+  NamedTensors predict(const Batch& batch) override { return {{"prediction", module().forward(batch["input"])}}; }
 
  private:
+  static StepOutput loss_of(Gpt& model, const at::Tensor& /*prediction*/, const Batch& batch) {
+    const at::Tensor logits = model.forward(batch["input"]);
+    return {at::cross_entropy_loss(logits.flatten(0, 1), batch["target"].flatten()), {}};
+  }
+  static double tokens_in(const Batch& batch) { return static_cast<double>(counted_targets(batch["target"])); }
+
   int64_t blocks_;
-  std::shared_ptr<Gpt> model_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "cli/catalog.h"
 #include <algorithm>
 #include <gtest/gtest.h>
-#include "cli/config/foreign_keys.h"
+#include "cli/config/config_data.h"
 #include "cli/registry.h"
 
 // What `duet help` lists is what the code reads.
@@ -20,7 +20,6 @@ const TypeKind& kind_called(const std::vector<TypeKind>& kinds, const std::strin
 }
 
 TEST(Catalog, HoldsTheKeysOfEverySection) {
-  register_builtin_types();
   const std::vector<std::string> paths = paths_of(keys_of_config());
   for (const char* path : {"work_dir",
                            "mode",
@@ -57,7 +56,6 @@ TEST(Catalog, HoldsTheKeysOfEverySection) {
 }
 
 TEST(Catalog, EveryTypeOfEveryKindCanBeAsked) {
-  register_builtin_types();
   for (const TypeKind& kind : type_kinds()) {
     EXPECT_FALSE(kind.types.empty()) << kind.name;
     std::size_t with_keys = 0;
@@ -67,7 +65,6 @@ TEST(Catalog, EveryTypeOfEveryKindCanBeAsked) {
 }
 
 TEST(Catalog, TypesListTheirOwnKeys) {
-  register_builtin_types();
   const std::vector<TypeKind> kinds = type_kinds();
   const auto keys = [&](const char* kind, const char* type) {
     return paths_of(keys_of_type(kind_called(kinds, kind), type));
@@ -86,7 +83,6 @@ TEST(Catalog, TypesListTheirOwnKeys) {
 }
 
 TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
-  register_builtin_types();
   const std::vector<ConfigKey> keys = keys_of_config();
   const auto type_of = [](const std::vector<ConfigKey>& all, const std::string& path) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const ConfigKey& key) { return key.path == path; });
@@ -107,7 +103,6 @@ TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
 
 // Where the keys of other trainers are said to be.
 TEST(Catalog, HoldsWhatForeignKeysAreCalled) {
-  register_builtin_types();
   std::vector<std::string> paths = paths_of(keys_of_config());
   for (const std::string& key : paths_of(keys_of_type(kind_called(type_kinds(), "hook"), "LoggerHook"))) {
     paths.push_back("default_hooks.logger." + key);

@@ -9,9 +9,8 @@
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
+#include "cli/zoo/classifiers.h"
 #include "cli/zoo/gpt.h"
-#include "cli/zoo/mlp.h"
-#include "cli/zoo/small_cnn.h"
 #include "core/task.h"
 
 namespace duet {

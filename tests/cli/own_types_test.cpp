@@ -3,7 +3,7 @@
 #include "cli/config/optim_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
-#include "cli/optim_registry.h"
+#include "cli/registry.h"
 #include "optim/groups/detail/param_group_builder.h"
 #include "optim/schedules/detail/schedule_rules.h"
 #include "tests/support/expect_error.h"

@@ -166,7 +166,6 @@ TEST(EncoderDecoder, RefusesOptionsAndImagesThatDoNotFit) {
 class SegmentationTypes : public ::testing::Test {
  protected:
   SegmentationTypes() {
-    register_builtin_types();
     dir_.write("train-images-idx3-ubyte", idx_bytes(0x08, {2, 4, 4}, std::string(32, '\x50')));
     dir_.write("train-labels-idx1-ubyte", idx_bytes(0x08, {2}, std::string("\0\4", 2)));
   }

@@ -1,5 +1,5 @@
-#include "cli/config/config_json.h"
 #include <gtest/gtest.h>
+#include "cli/config/config.h"
 
 namespace duet {
 namespace {

@@ -19,7 +19,6 @@ constexpr const char* kRun =
 
 // A run with these hooks, ready to train.
 duet::Run build(const std::string& hooks, const std::vector<std::string>& overrides = {}) {
-  register_builtin_types();
   ConfigNode root = ConfigNode::parse_text(std::string(kRun) + hooks + "\n", "c.yaml");
   for (const std::string& word : overrides) root.override_with(word);
   const RunConfig config = parse_run_config(root, "c");

@@ -1,7 +1,7 @@
-#include "cli/config/param_group_config.h"
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "cli/config/run_config.h"
+#include "cli/registry.h"
 #include "optim/groups/detail/param_group_builder.h"
 #include "tests/optim/groups/described_task.h"
 #include "tests/support/expect_error.h"

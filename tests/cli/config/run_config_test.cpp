@@ -61,8 +61,9 @@ TEST(RunConfig, ReadsEveryPart) {
   EXPECT_FALSE(c.trainer.amp.has_value());
   ASSERT_EQ(c.schedules.size(), 2U);
   EXPECT_EQ(std::get<Linear>(c.schedules[0].options).start_factor, 0.001);
-  EXPECT_EQ(c.hooks.default_hooks.child("checkpoint").need<int64_t>("interval"), 500);
-  EXPECT_TRUE(c.hooks.custom_hooks.empty());
+  ASSERT_EQ(c.hooks.size(), 7U);  // the default ones alone
+  EXPECT_EQ(c.hooks.back().key, "checkpoint");
+  EXPECT_EQ(c.hooks.back().node.need<int64_t>("interval"), 500);
   EXPECT_EQ(c.metrics.size(), 1U);
   EXPECT_EQ(c.graph.cache_bytes, int64_t{2} << 30);
 }
@@ -81,7 +82,7 @@ TEST(RunConfig, SmallestConfigHasDefaults) {
   EXPECT_EQ(c.mode, "eager");
   EXPECT_FALSE(c.train.has_value());
   EXPECT_FALSE(c.trainer.clip_grad.has_value());
-  EXPECT_TRUE(c.hooks.custom_hooks.empty());
+  EXPECT_EQ(c.hooks.size(), 7U);
 }
 
 TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
@@ -144,7 +145,7 @@ TEST(RunConfig, OffAndNullWords) {
   EXPECT_FALSE(parse({"optim_wrapper.amp=null"}).trainer.amp.has_value());
   EXPECT_EQ(parse({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
   EXPECT_FALSE(parse({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
-  EXPECT_TRUE(parse({"default_hooks.checkpoint=null"}).hooks.default_hooks.child("checkpoint").is_null());
+  EXPECT_EQ(parse({"default_hooks.checkpoint=null"}).hooks.size(), 6U);
   EXPECT_EQ(std::get<ClipNorm>(*parse({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad).norm_type,
             std::numeric_limits<double>::infinity());
 }
@@ -324,7 +325,6 @@ TEST(RunConfig, ThousandsOfDamagedTextsAreReadOrRefused) {
 }
 
 TEST(Registry, NamesWhatIsKnown) {
-  register_builtin_types();
   const ConfigNode root = ConfigNode::parse_text("model: {type: SmallCn}\ndata: {type: FashionMNST}\n", "c.yaml");
   try {
     make_model(root.child("model"), {});
@@ -338,7 +338,6 @@ TEST(Registry, NamesWhatIsKnown) {
 }
 
 TEST(Build, RefusesRunsThatCannotStart) {
-  register_builtin_types();
   const std::string text =
       "model: {type: Gpt, n_layer: 1, n_embd: 8, n_head: 1}\n"
       "data: {train: {type: Text, batch_size: 4}}\n"

@@ -1,0 +1,207 @@
+#include <algorithm>
+#include <limits>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "base/log.h"
+#include "cli/builtin_types.h"
+#include "cli/config/metric_config.h"
+#include "cli/registry.h"
+#include "core/hook.h"
+#include "hooks/checkpoint_hook.h"
+#include "hooks/detail/run_info_hooks.h"
+#include "hooks/early_stopping_hook.h"
+#include "hooks/ema_hook.h"
+#include "hooks/small_hooks.h"
+#include "hooks/logger_hook.h"
+#include "hooks/nan_guard_hook.h"
+#include "core/detail/param_scheduler_hook.h"
+#include "hooks/prediction_hooks.h"
+#include "hooks/profiler_hook.h"
+
+namespace duet {
+
+// Where config keys become the options of duet's own hooks: what the fields of their options do not say.
+
+namespace {
+
+// read_options(), and no other key.
+template <Described Options>
+Options read_only(const ConfigNode& node) {
+  const auto options = read_options<Options>(node);
+  node.reject_unknown();
+  return options;
+}
+
+// Throws ConfigError unless a validation reports `metric`; warns if there is none.
+void check_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
+                  const HookContext& context) {
+  if (context.metrics.empty()) return;  // nothing is validated with these hooks
+  require_metric(node, key, metric, context.metrics);
+  if (!context.validates) log_warning(c10::str(node.path(), ".", key, " has no effect without data.val"));
+}
+
+// With by_epoch it counts epochs.
+int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback) {
+  const int64_t interval = node.read_int("interval", fallback, 0, std::numeric_limits<int>::max());
+  if (!node.read<bool>("by_epoch", false)) return interval;
+  if (context.steps_per_epoch > 0) return interval * context.steps_per_epoch;
+  node.fail("by_epoch", "is true, but the data has no epochs; count in steps with by_epoch: false");
+}
+
+std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& context) {
+  auto options = read_options<CheckpointHookOptions>(node);
+  options.interval = read_interval(node, context, options.interval);
+  const bool is_auto = options.save_best == "auto";
+  if (is_auto && !context.metrics.empty()) options.save_best = context.metrics.front();
+  // A misspelt metric, or one that says not what is better, would otherwise end the run at its first validation.
+  HookContext choices = context;
+  if (!choices.metrics.empty()) choices.metrics.emplace_back("auto");
+  if (!options.save_best.empty()) check_metric(node, "save_best", options.save_best, choices);
+  node.reject_unknown();
+  if (options.max_keep == 0)
+    node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts",
+              "is 0, expected at least 1, or -1 to keep all");
+  options.validate();
+  // The hook finds the same, and says so. The loss is named: to the hook it is what there is besides the metrics.
+  if (is_auto && options.save_best != "loss") options.save_best = "auto";
+  return std::make_unique<CheckpointHook>(options);
+}
+
+std::unique_ptr<VisualizationHook> visualization(ConfigNode& node, HookContext& context) {
+  auto options = read_all_options<VisualizationHookOptions>(node);
+  if (context.dry_run) options.interval = 1;
+  return std::make_unique<VisualizationHook>(options);
+}
+
+// With mmengine's keys. Without `name` the first of a run is called ema, further ones ema_2, ema_3, ...
+std::unique_ptr<EMAHook> ema(ConfigNode& node, HookContext& context) {
+  auto options = read_options<EMAHookOptions>(node);
+  if (options.average.type == "MomentumAnnealingEMA") {
+    options.average.gamma = node.read<int64_t>("gamma", options.average.gamma);
+  }
+  const std::string first = options.name;
+  for (int number = 2; context.hooks.find(options.name) != nullptr; ++number)
+    options.name = c10::str(first, "_", number);
+  options.name = node.find<std::string>("name").value_or(options.name);
+  node.reject_unknown();
+  return std::make_unique<EMAHook>(options);
+}
+
+std::unique_ptr<EarlyStoppingHook> early_stopping(ConfigNode& node, HookContext& context) {
+  const auto options = read_only<EarlyStoppingHookOptions>(node);
+  if (options.strict) check_metric(node, "monitor", options.monitor, context);
+  return std::make_unique<EarlyStoppingHook>(options);
+}
+
+std::unique_ptr<ProfilerHook> profiler(ConfigNode& node, HookContext& context) {
+  auto options = read_only<ProfilerHookOptions>(node);
+  if (context.scratch) options.folder.clear();
+  return std::make_unique<ProfilerHook>(options);
+}
+
+std::unique_ptr<PredictionWriterHook> prediction_writer(ConfigNode& node, HookContext& context) {
+  auto options = read_only<PredictionWriterHookOptions>(node);
+  if (context.scratch) options.folder.clear();
+  if (!context.output.empty()) options.folder = context.output;
+  return std::make_unique<PredictionWriterHook>(options);
+}
+
+// Of LoggerHook: the keys of mmengine's LoggerHook and LogProcessor in one map, and the sinks in the place of its
+// vis_backends.
+
+// A number of steps, or epoch, or global.
+int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
+  const std::string text = node.read<std::string>("window_size", std::to_string(fallback));
+  if (text == "epoch") return kEpochWindow;
+  if (text == "global") return kGlobalWindow;
+  const std::optional<int64_t> steps = parse_number<int64_t>(text);
+  if (steps && *steps >= 1) return *steps;
+  node.fail_value("window_size", "a number of steps of at least 1, epoch or global");
+}
+
+LogStatistic read_statistic(const ConfigNode& node) {
+  LogStatistic statistic;
+  statistic.data_src = node.need<std::string>("data_src");
+  statistic.method_name =
+      node.read_choice("method_name", statistic.method_name, {"mean", "median", "min", "max", "current"});
+  statistic.window_size = read_window_size(node, statistic.window_size);
+  statistic.log_name = node.find<std::string>("log_name").value_or("");
+  node.located([&] { statistic.validate(); });
+  return statistic;
+}
+
+// A map with its type, or the type's name alone. A key of one type is unknown to the others.
+LogSinkOptions read_sink(const ConfigNode& node) {
+  static const std::vector<std::string> kTypes = {"terminal", "jsonl", "tensorboard", "wandb"};
+  if (node.kind() == ConfigNode::Kind::kValue) {
+    if (std::find(kTypes.begin(), kTypes.end(), node.text()) != kTypes.end()) return {.type = node.text()};
+    node.fail_value("", "a sink; " + known_and_nearest(node.text(), kTypes));
+  }
+  LogSinkOptions sink;
+  node.need<std::string>("type");
+  sink.type = node.read_choice("type", "", kTypes);
+  const auto read = [&](const char* key, std::string& into) { into = node.find<std::string>(key).value_or(""); };
+  if (sink.type == "jsonl") read("file", sink.file);
+  if (sink.type == "tensorboard" || sink.type == "wandb") read("folder", sink.folder);
+  if (sink.type == "wandb") {
+    read("project", sink.project);
+    read("name", sink.name);
+    read("entity", sink.entity);
+    read("id", sink.id);
+  }
+  node.located([&] { sink.validate(); });
+  return sink;
+}
+
+std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
+  auto options = read_options<LoggerHookOptions>(node);
+  for (const ConfigNode& item : node.list("custom_cfg")) options.window.custom_cfg.push_back(read_statistic(item));
+  const ConfigNode sinks = node.child("sinks");
+  if (sinks.is_set()) options.sinks.clear();
+  for (const ConfigNode& item : node.list("sinks")) options.sinks.push_back(read_sink(item));
+  if (context.scratch) {
+    options.file.clear();
+    for (LogSinkOptions& sink : options.sinks) sink.file = sink.folder = "";
+  }
+  node.reject_unknown();
+  // A run of its own, which does not belong among the steps of the training's files.
+  if (context.evaluates) options.sinks = {{.type = "terminal"}};
+  return std::make_unique<LoggerHook>(options);
+}
+
+// Hooks of which the fields say everything, and those without options.
+template <class H, Described Options>
+void add_hook(const char* name) {
+  register_hook(
+      name, [](ConfigNode& node, HookContext&) { return std::make_unique<H>(read_only<Options>(node)); },
+      AnyOptions(Options()));
+}
+
+template <class H>
+void add_hook(const char* name) {
+  register_hook(name, [](ConfigNode&, HookContext&) { return std::make_unique<H>(); });
+}
+
+}  // namespace
+
+void add_builtin_hooks() {
+  add_hook<RuntimeInfoHook>("RuntimeInfoHook");
+  add_hook<IterTimerHook>("IterTimerHook");
+  add_hook<DistSamplerSeedHook>("DistSamplerSeedHook");
+  add_hook<SyncBuffersHook>("SyncBuffersHook");
+  add_hook<EmptyCacheHook, EmptyCacheHookOptions>("EmptyCacheHook");
+  add_hook<NaNGuardHook, NaNGuardHookOptions>("NaNGuardHook");
+  register_hook("ParamSchedulerHook", [](ConfigNode&, HookContext& context) {
+    return std::make_unique<ParamSchedulerHook>(context.schedules);
+  });
+  register_hook("VisualizationHook", visualization, AnyOptions(VisualizationHookOptions()));
+  register_hook("SegVisualizationHook", visualization, AnyOptions(VisualizationHookOptions()));
+  register_hook("CheckpointHook", checkpoint, AnyOptions(CheckpointHookOptions()));
+  register_hook("LoggerHook", logger, AnyOptions(LoggerHookOptions()));
+  register_hook("EMAHook", ema, AnyOptions(EMAHookOptions()));
+  register_hook("EarlyStoppingHook", early_stopping, AnyOptions(EarlyStoppingHookOptions()));
+  register_hook("ProfilerHook", profiler, AnyOptions(ProfilerHookOptions()));
+  register_hook("PredictionWriterHook", prediction_writer, AnyOptions(PredictionWriterHookOptions()));
+}
+
+}  // namespace duet

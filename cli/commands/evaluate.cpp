@@ -1,0 +1,244 @@
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <system_error>
+#include <utility>
+#include <vector>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/weights_file.h"
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "core/weights_report.h"
+#include "distributed/communicator.h"
+#include "hooks/ema_hook.h"
+#include "hooks/prediction_hooks.h"
+
+namespace duet {
+
+// `duet eval` and `duet predict`.
+
+namespace {
+
+// A model with the weights of a checkpoint and the data to run it on.
+struct Evaluation {
+  std::string checkpoint;       // its folder, or a file of weights
+  std::optional<int64_t> step;  // that it was saved after; nothing for a file of weights
+  Run run;                      // hooks included; they have what the checkpoint holds of them; run.test is the data
+};
+
+// Averages of the weights are evaluated in their place; other hooks may go on from what they know.
+void load_hooks(const StateDict& checkpoint, BaseTrainer& trainer) {
+  for (const std::string& name : trainer.hooks().order()) {
+    Hook& hook = *trainer.hooks().find(name);
+    const bool averages = dynamic_cast<EMAHook*>(&hook) != nullptr;
+    const StateDict state = checkpoint.part("hooks." + name);
+    if (state.tensors().empty() && state.values().empty()) {
+      if (averages) log_warning("the checkpoint holds no state of hook '" + name + "', which has no effect here");
+      continue;
+    }
+    hook.load_state_dict(state);
+    if (averages) log_info("hook '" + name + "' has its state from the checkpoint");
+  }
+}
+
+// Averages that the checkpoint holds and nobody here asks for.
+void warn_of_unused_averages(const StateDict& checkpoint, BaseTrainer& trainer) {
+  std::set<std::string> averages;
+  const StateDict hooks = checkpoint.part("hooks");
+  for (const auto& [name, tensor] : hooks.tensors()) {
+    const std::size_t end = name.find(".weights.");
+    if (end != std::string::npos && trainer.hooks().find(name.substr(0, end)) == nullptr)
+      averages.insert(name.substr(0, end));
+  }
+  for (const std::string& name : averages) {
+    log_warning(c10::str(
+        "the checkpoint holds averages of the weights, '", name,
+        "', but the config has no hook of that name: ", "the plain weights are used; add custom_hooks=[{type: EMAHook",
+        name == "ema" ? "" : ", name: " + name, "}] to use the averages"));
+  }
+}
+
+bool is_weights_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+// A result of half a model would be worth nothing; other floating-point types are converted.
+void load_weights_file(const std::string& path, Task& task) {
+  const StateDict weights = read_weights({.path = path});
+  const WeightsReport fit = match_weights(task, weights);
+  if (!fit.missing.empty() || !fit.unexpected.empty() || !fit.mismatched.empty()) {
+    throw CheckpointError("[duet] '" + path + "' does not fit the model exactly: " + fit.text() +
+                          "\nname the weights of this model, or correct the model of the config");
+  }
+  log_info("loaded weights from '" + path + "': " + load_matching_weights(task, weights).text());
+}
+
+// What --checkpoint means: best, latest, a file of weights, a folder (see CheckpointStore::find), or (empty) the best
+// one if there is one. Throws CheckpointError if there is none.
+std::string find_checkpoint(const RunConfig& config, const std::string& wanted) {
+  if (!wanted.empty() && wanted != "best" && wanted != "latest") {
+    return is_weights_file(wanted) ? wanted : CheckpointStore::find(wanted);
+  }
+  const std::string root = CheckpointStore::root_of(config.work_dir);
+  const CheckpointStore store(root);
+  if (wanted != "latest") {
+    if (const std::optional<std::string> best = store.find_best()) return *best;
+    if (wanted == "best") {
+      throw CheckpointError("[duet] there is no best checkpoint in '" + root +
+                            "'; train with save_best, or name another one");
+    }
+  }
+  if (const std::optional<std::string> latest = store.find_latest()) return *latest;
+  throw CheckpointError("[duet] there is no checkpoint in '" + root + "'; train first, or name one with --checkpoint");
+}
+
+// All processes of the run call it together. Throws CheckpointError for a file of weights that does not hold exactly
+// those of the model.
+Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, const std::string& checkpoint,
+                           const std::string& output = "") {
+  Evaluation evaluation;
+  evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
+  const bool weights_alone = is_weights_file(evaluation.checkpoint);
+  StateDict state;
+  run_on_all_ranks(config.communicator(), [&] {
+    if (weights_alone) return;
+    state = CheckpointStore::load(evaluation.checkpoint);
+    evaluation.step = state.integer("trainer.step");
+  });
+  evaluation.run = build_evaluation(config, data, output);
+  BaseTrainer& trainer = *evaluation.run.trainer;
+  run_on_all_ranks(config.communicator(), [&] {
+    if (weights_alone) {
+      load_weights_file(evaluation.checkpoint, trainer.task());
+      load_hooks({}, trainer);
+    } else {
+      trainer.load_weights(state.part("model"), evaluation.step);
+      load_hooks(state, trainer);
+      warn_of_unused_averages(state, trainer);
+    }
+  });
+  return evaluation;
+}
+
+// What both commands say of it first.
+nlohmann::ordered_json json_of(const Evaluation& evaluation) {
+  return {{"checkpoint", evaluation.checkpoint},
+          {"step", evaluation.step ? nlohmann::ordered_json(*evaluation.step) : nlohmann::ordered_json()}};
+}
+
+int evaluate(const Arguments& arguments, RunConfig& config) {
+  run_on_main(config.communicator(), [&] { check_writable(arguments.json); });
+  if (config.test) config.metrics = config.test_metrics;
+  const std::optional<DataConfig>& data = config.test ? config.test : config.val;
+  if (!data) config.root.child("data").fail("test", "and data.val are both missing; add one to evaluate on");
+  const Evaluation evaluation = open_evaluation(config, *data, arguments.checkpoint);
+  const MetricValues metrics = evaluation.run.trainer->test(*evaluation.run.test);
+  if (!config.is_main()) return 0;
+
+  nlohmann::ordered_json json = json_of(evaluation);
+  json["metrics"] = metrics;
+  write_json(arguments.json, json);
+  std::cout << evaluation.checkpoint << " on " << evaluation.run.test_data->size() << " samples of "
+            << data->node.path() << '\n';
+  for (const auto& [name, value] : metrics) std::cout << "  " << name << " " << value << '\n';
+  std::cout.flush();
+  return 0;
+}
+
+const DataConfig& data_to_predict(const RunConfig& config) {
+  for (const std::optional<DataConfig>* data : {&config.predict, &config.test, &config.val}) {
+    if (*data) return **data;
+  }
+  config.root.child("data").fail("predict", "and data.test and data.val are all missing; add one to predict on");
+}
+
+// Where the config's own writer puts its files; empty: it has none, or one without a folder of its own.
+std::string configured_folder(const RunConfig& config) {
+  for (const HookConfig& hook : config.hooks) {
+    if (hook.type() == "PredictionWriterHook") return hook.node.find<std::string>("folder").value_or("");
+  }
+  return "";
+}
+
+// Whether a file can be made there shows before the model has gone through the data.
+void check_writable_folder(const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  const std::string probe = c10::str(folder, "/.duet-", ::getpid());
+  if (!failed && std::ofstream(probe)) {
+    std::filesystem::remove(probe, failed);
+    return;
+  }
+  throw ConfigError("[duet] cannot write predictions to '" + folder + "', expected a writable folder" +
+                    (failed ? " (" + failed.message() + ")" : "") + "; name another one with --output");
+}
+
+// Files of an earlier predict, with the time they were written: those that this one does not write anew would be taken
+// for its own, in another format, or of more batches.
+class EarlierPredictions {
+ public:
+  explicit EarlierPredictions(const std::string& folder) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().filename().string();
+      const bool one_file = name == "predictions.safetensors" || name == "predictions.jsonl";
+      if (one_file || is_prediction_of_batch(name)) files_.emplace_back(entry.path(), entry.last_write_time(ignored));
+    }
+  }
+  // Once this predict has written its own. `input` is what it read.
+  void remove(const std::string& input) const {
+    std::error_code ignored;
+    for (const auto& [path, written] : files_) {
+      const bool anew = std::filesystem::last_write_time(path, ignored) != written;
+      if (!anew && !std::filesystem::equivalent(path, input, ignored)) std::filesystem::remove(path, ignored);
+    }
+  }
+
+ private:
+  std::vector<std::pair<std::filesystem::path, std::filesystem::file_time_type>> files_;
+};
+
+}  // namespace
+
+int eval_command(const Arguments& arguments) {
+  return run_on_ranks(
+      arguments.launch, [&] { return load_run_config(arguments); },
+      [&](RunConfig& config) { return evaluate(arguments, config); });
+}
+
+int predict_command(const Arguments& arguments) {
+  refuse_ranks("predict");
+  const RunConfig config = load_run_config(arguments);
+  check_writable(arguments.json);
+  const DataConfig& data = data_to_predict(config);
+  const std::string wanted = arguments.output.empty() ? configured_folder(config) : arguments.output;
+  const std::string folder = wanted.empty() ? config.work_dir + "/predictions" : wanted;
+  const std::string checkpoint = find_checkpoint(config, arguments.checkpoint);
+  check_writable_folder(folder);  // makes it, so not before there is something to write
+  const Evaluation evaluation = open_evaluation(config, data, checkpoint, folder);
+  BaseTrainer& trainer = *evaluation.run.trainer;
+  const EarlierPredictions earlier(folder);
+  int64_t samples = 0;
+  trainer.predict(*evaluation.run.test, [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
+  earlier.remove(data.node.child("path").text());
+
+  nlohmann::ordered_json json = json_of(evaluation);
+  json["data"] = data.node.path();
+  json["samples"] = samples;
+  json["folder"] = folder;
+  write_json(arguments.json, json);
+  std::cout << evaluation.checkpoint << " on " << samples << " samples of " << data.node.path() << "\npredictions in "
+            << folder << std::endl;
+  return 0;
+}
+
+}  // namespace duet
