@@ -72,4 +72,4 @@ target_link_libraries(duet
 target_compile_features(duet PUBLIC cxx_std_20)
 target_compile_definitions(duet PRIVATE DUET_VERSION="${PROJECT_VERSION}")
 set_target_properties(duet PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
-duet_precompile(duet)
+duet_compile_fast(duet)

@@ -21,7 +21,7 @@ class Placed : public Hook {
   std::vector<std::string> after_;
 };
 
-std::unique_ptr<Hook> probe(std::string name, int priority = kNormal, std::vector<std::string> after = {}) {
+std::unique_ptr<Hook> placed(std::string name, int priority = kNormal, std::vector<std::string> after = {}) {
   return std::make_unique<Placed>(std::move(name), priority, std::move(after));
 }
 
@@ -70,11 +70,11 @@ TEST(HookOrder, KnowsFromTheTypeWhichPointsAreUsed) {
 
 TEST(HookOrder, GivesTheReasonOfEveryPlace) {
   HookList hooks;
-  hooks.add(probe("late", kLow));
-  hooks.add(probe("first", kNormal));
-  hooks.add(probe("second", kNormal));
-  hooks.add(probe("moved", kNormal), kLowest);
-  hooks.add(probe("waits", kHighest, {"late"}));
+  hooks.add(placed("late", kLow));
+  hooks.add(placed("first", kNormal));
+  hooks.add(placed("second", kNormal));
+  hooks.add(placed("moved", kNormal), kLowest);
+  hooks.add(placed("waits", kHighest, {"late"}));
   const auto places = hooks.places(HookPoint::kBeforeTrain);
   std::vector<std::string> lines;
   for (const HookPlace& place : places) lines.push_back(place.name + ": " + place.reason);
@@ -90,7 +90,7 @@ TEST(HookOrder, GivesTheReasonOfEveryPlace) {
   EXPECT_EQ(hooks.places(HookPoint::kBeforeVal).size(), 6U);
   EXPECT_EQ(hooks.places(HookPoint::kBeforeTest).size(), 5U);
   expect_error<ConfigError>([&] { hooks.priority_of("nobody"); }, {"no hook 'nobody'"});
-  expect_error<ConfigError>([&] { hooks.add(probe("x"), 101); }, {"priority 101", "0 to 100"});
+  expect_error<ConfigError>([&] { hooks.add(placed("x"), 101); }, {"priority 101", "0 to 100"});
 }
 
 TEST(Priority, HasNamesAndNumbers) {

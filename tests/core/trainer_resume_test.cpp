@@ -48,13 +48,6 @@ TEST_P(TrainerResume, AHookMayAskToStopAndTrainGoesOnLater) {
   }
 }
 
-StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
-}
-
 TEST_P(TrainerResume, ResumesFromEveryStepInEitherMode) {
   for (const int64_t accumulate : {1, 2}) {
     const LoopOptions loop = {.max_epochs = 3, .accumulate = accumulate};

@@ -14,17 +14,9 @@ namespace duet {
 namespace {
 
 using testing::loader;
+using testing::mlp_batch;
 using testing::Names;
 using testing::trainer_for;
-
-Batch batch(uint64_t seed) { return testing::mlp_task().batch(4, seed); }
-
-StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
-}
 
 // Keeps a tensor of its own; refuses a negative one.
 class KeepingHook : public Hook {
@@ -59,7 +51,7 @@ TEST_P(TrainerSave, GoesOnBitByBitFromEitherModesFile) {
   const TempDir folder;
   for (const std::string other_mode : {"eager", "graph"}) {
     const auto first = trainer_for(mode(), {});
-    for (uint64_t n = 0; n < 5; ++n) first->step(batch(n));
+    for (uint64_t n = 0; n < 5; ++n) first->step(mlp_batch(n));
     const std::string path = first->save(folder / ("from_" + other_mode));
     EXPECT_EQ(path, folder / ("from_" + other_mode) + "/step-5");
     const auto second = trainer_for(other_mode, {});
@@ -69,7 +61,7 @@ TEST_P(TrainerSave, GoesOnBitByBitFromEitherModesFile) {
     StateDict last[2];
     for (BaseTrainer* trainer : {first.get(), second.get()}) {
       trainer->load(path);  // the generators are the process's
-      for (uint64_t n = 5; n < 9; ++n) trainer->step(batch(n));
+      for (uint64_t n = 5; n < 9; ++n) trainer->step(mlp_batch(n));
       last[trainer == second.get()] = trainer->state_dict();
     }
     expect_same_state(last[0], last[1]);
@@ -80,7 +72,7 @@ TEST_P(TrainerSave, LoadsTheNewestOfAFolderAndDeletesNone) {
   const TempDir folder;
   const auto trainer = trainer_for(mode(), {});
   for (uint64_t n = 1; n <= 6; ++n) {
-    trainer->step(batch(n));
+    trainer->step(mlp_batch(n));
     trainer->save(folder / "saved");
   }
   for (int n = 1; n <= 6; ++n) EXPECT_TRUE(std::filesystem::exists(folder / "saved/step-" + std::to_string(n)));
@@ -96,7 +88,7 @@ TEST_P(TrainerSave, HooksHearOfEverySave) {
   const TempDir folder;
   const auto trainer = trainer_for(mode(), {});
   trainer->add_hook(std::make_unique<KeepingHook>("keeper", 1));
-  trainer->step(batch(1));
+  trainer->step(mlp_batch(1));
   trainer->save(folder / "saved");
   EXPECT_EQ(dynamic_cast<KeepingHook*>(trainer->hooks().find("keeper"))->saves, 1);
 }
@@ -108,10 +100,10 @@ TEST_P(TrainerSave, AHookThatCannotTakeItsStateLeavesEverythingAsItWas) {
     return trainer;
   };
   const auto source = with_hooks(7);
-  for (uint64_t n = 0; n < 3; ++n) source->step(batch(n));
+  for (uint64_t n = 0; n < 3; ++n) source->step(mlp_batch(n));
   const StateDict good = copy_of(source->state_dict());
   const auto target = with_hooks(1);
-  for (uint64_t n = 0; n < 5; ++n) target->step(batch(10 + n));
+  for (uint64_t n = 0; n < 5; ++n) target->step(mlp_batch(10 + n));
   const StateDict before = copy_of(target->state_dict());
   for (const std::string bad_hook : {"a", "b", "c"}) {
     SCOPED_TRACE(bad_hook);
@@ -135,7 +127,7 @@ TEST_P(TrainerSave, AHookThatCannotTakeItsStateLeavesEverythingAsItWas) {
 class Stream : public DataSource {
  public:
   void start_epoch(int64_t) override { given_ = 0; }
-  std::optional<Batch> next() override { return given_++ < 3 ? std::optional<Batch>(batch(1)) : std::nullopt; }
+  std::optional<Batch> next() override { return given_++ < 3 ? std::optional<Batch>(mlp_batch(1)) : std::nullopt; }
   int64_t batches_per_epoch() const override { return 3; }
 
  private:

@@ -20,11 +20,10 @@ namespace {
 using ::testing::ElementsAre;
 using testing::EveryPointHook;
 using testing::loader;
+using testing::mlp_batch;
 using testing::Names;
 using testing::recorder;
 using testing::trainer_for;
-
-Batch batch(uint64_t seed) { return testing::mlp_task().batch(4, seed); }
 
 class TrainerStep : public ::testing::TestWithParam<std::string> {
  protected:
@@ -107,7 +106,7 @@ TEST_P(TrainerStep, ALoopGoesOnFromItsCheckpoint) {
   whole->finish();
 
   const auto resumed = scheduled(folder / "resumed");
-  resumed->step(batch(3));  // what it did before must not count
+  resumed->step(mlp_batch(3));  // what it did before must not count
   resumed->load(folder / "whole/checkpoints/step-5");
   const auto again = loader(12);
   again->start_epoch(0);
@@ -125,8 +124,8 @@ TEST_P(TrainerStep, TheFirstStepOpensTheRunAndFinishClosesItOnce) {
   EXPECT_THAT(calls, ElementsAre());
   for (int round = 0; round < 2; ++round) {
     calls.clear();
-    trainer->step(batch(1));
-    trainer->step(std::vector<Batch>{batch(2), batch(3)});
+    trainer->step(mlp_batch(1));
+    trainer->step(std::vector<Batch>{mlp_batch(2), mlp_batch(3)});
     EXPECT_EQ(calls.front(), "before_run");
     EXPECT_EQ(calls.at(1), "before_train");
     for (const char* once : {"before_run", "before_train"}) EXPECT_EQ(std::count(calls.begin(), calls.end(), once), 1);
@@ -142,7 +141,7 @@ TEST_P(TrainerStep, TrainClosesAnOpenLoopFirst) {
   const auto trainer = trainer_for(mode(), {.max_steps = 2});
   Names calls;
   trainer->add_hook(recorder(calls));
-  trainer->step(batch(1));
+  trainer->step(mlp_batch(1));
   calls.clear();
   trainer->train(*loader(4));
   calls.resize(4);
@@ -154,7 +153,7 @@ TEST_P(TrainerStep, TheDestructorRunsNoHook) {
   {
     const auto trainer = trainer_for(mode(), {});
     trainer->add_hook(recorder(calls));
-    trainer->step(batch(1));
+    trainer->step(mlp_batch(1));
     calls.clear();
   }
   EXPECT_THAT(calls, ElementsAre());
@@ -168,14 +167,14 @@ TEST_P(TrainerStep, AnErrorClosesTheRunAndTheNextStepOpensAnother) {
   trainer->add_hook(std::make_unique<EveryPointHook>("look", [&](const std::string& point, TrainContext& context) {
     if (point == "after_train") error = context.control.error;
   }));
-  trainer->step(batch(1));
+  trainer->step(mlp_batch(1));
   calls.clear();
   expect_error<DataError>([&] { trainer->step(Batch{{"x", at::ones({0, 4})}}); }, {"weight 0"});
   EXPECT_THAT(calls, ElementsAre("on_exception", "after_train", "after_run"));
   EXPECT_THAT(error, ::testing::HasSubstr("weight 0"));
   trainer->finish();
   calls.clear();
-  trainer->step(batch(2));
+  trainer->step(mlp_batch(2));
   EXPECT_EQ(calls.front(), "before_run");
   trainer->finish();
   EXPECT_EQ(error, "");
@@ -189,7 +188,7 @@ TEST_P(TrainerStep, FinishThrowsWhatAHookThrowsAndIsDone) {
     if (point == "after_train") throw DataError("boom");
   }));
   trainer->add_hook(recorder(calls));
-  trainer->step(batch(1));
+  trainer->step(mlp_batch(1));
   calls.clear();
   expect_error<DataError>([&] { trainer->finish(); }, {"boom", "'bad'"});
   EXPECT_THAT(calls, ElementsAre("after_train", "after_run"));
@@ -201,19 +200,25 @@ TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
   trainer->add_hook(std::make_unique<EveryPointHook>("stop", [](const std::string& point, TrainContext& context) {
     if (point == "after_train_iter" && context.progress.step == 3) context.control.request_stop("enough");
   }));
-  while (!trainer->finished()) trainer->step(batch(1));
+  while (!trainer->finished()) trainer->step(mlp_batch(1));
   EXPECT_EQ(trainer->progress().step, 3);
   EXPECT_EQ(trainer->stop_reason(), "enough");
   trainer->finish();
   EXPECT_EQ(trainer->stop_reason(), "enough");
-  trainer->step(batch(1));
-  while (!trainer->finished()) trainer->step(batch(1));
+  trainer->step(mlp_batch(1));
+  while (!trainer->finished()) trainer->step(mlp_batch(1));
   EXPECT_EQ(trainer->progress().step, 5);
 }
 
 TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
+<<<<<<< HEAD
   const auto trainer = trainer_for(mode(), {}, "AdamW", "", {Cosine{}});
   expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_steps"});
+=======
+  const auto trainer = trainer_for(mode(), {});
+  trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
+  expect_error<ConfigError>([&] { trainer->step(mlp_batch(1)); }, {"Cosine", "unknown length", "max_steps"});
+>>>>>>> refs/heads/unity
   EXPECT_EQ(trainer->progress().step, 0);
 }
 
@@ -221,13 +226,13 @@ TEST_P(TrainerStep, TheLatestResultsStayAtHand) {
   const auto trainer = trainer_for(mode(), {});
   EXPECT_FALSE(trainer->result().loss.defined());
   for (uint64_t n = 0; n < 4; ++n) {
-    const StepResult& output = trainer->step(batch(n));
+    const StepResult& output = trainer->step(mlp_batch(n));
     EXPECT_EQ(&output, &trainer->result());
   }
   const at::Tensor loss = trainer->result().loss.clone();
   const auto loaded = trainer_for(mode(), {});
   loaded->load_state_dict(trainer->state_dict());
-  trainer->step(batch(9));
+  trainer->step(mlp_batch(9));
   expect_same_tensor("loss", loaded->result().loss, loss);
   EXPECT_TRUE(loaded->result().log.empty());
 }

@@ -37,15 +37,15 @@ bool same_values(const NamedTensors& a, const NamedTensors& b) {
   return true;
 }
 
-at::Tensor number(int64_t value) { return at::scalar_tensor(value, at::kLong); }
+at::Tensor whole_number(int64_t value) { return at::scalar_tensor(value, at::kLong); }
 
 TEST(DistributedProgram, OfAWorldOfOneIsThatOfATrainerThatKnowsNoRanks) {
   const auto one = testing::run_ranks(1, [](const std::shared_ptr<Communicator>& ranks) {
     const testing::ToyTask task = testing::cnn_task();
     const std::string with = program_of(task, {.communicator = ranks}), without = program_of(task, {});
-    return NamedTensors{{"same", number(with == without)},
-                        {"ops", number(count(without, "\n"))},
-                        {"sums", number(count(with, "start_sum_"))}};
+    return NamedTensors{{"same", whole_number(with == without)},
+                        {"ops", whole_number(count(without, "\n"))},
+                        {"sums", whole_number(count(with, "start_sum_"))}};
   });
   testing::expect_no_error(one);
   EXPECT_EQ(one[0].at("same").item<int64_t>(), 1);
@@ -70,7 +70,7 @@ TEST(DistributedProgram, OfAWorldOfOneWithACommunicatorHoldsItsCollectives) {
         trainer->train(*testing::share_of(task.batch(106, 7).items(), 8, options.distributed.communicator.get()));
         NamedTensors result = testing::weights_of(*trainer);
         if (const auto* graph = dynamic_cast<const GraphTrainer*>(trainer.get())) {
-          result.emplace_back("sums", number(count(graph->program_text(), "start_sum_")));
+          result.emplace_back("sums", whole_number(count(graph->program_text(), "start_sum_")));
         }
         return result;
       };
@@ -95,9 +95,9 @@ TEST(DistributedProgram, HoldsOneSumForEachBucketAndOneForTheValues) {
     const testing::ToyTask task = testing::mlp_task();  // four parameters
     const std::string one = program_of(task, {.communicator = ranks});
     const std::string each = program_of(task, {.communicator = ranks, .bucket_bytes = 1, .first_bucket_bytes = 1});
-    return NamedTensors{{"one", number(count(one, "duet::start_sum_"))},
-                        {"each", number(count(each, "duet::start_sum_"))},
-                        {"finished", number(count(each, "duet::finish_"))}};
+    return NamedTensors{{"one", whole_number(count(one, "duet::start_sum_"))},
+                        {"each", whole_number(count(each, "duet::start_sum_"))},
+                        {"finished", whole_number(count(each, "duet::finish_"))}};
   });
   testing::expect_same_on_all(results);
   EXPECT_EQ(results[0].at("one").item<int64_t>(), 2);
@@ -124,7 +124,7 @@ TEST(DistributedProgram, SendsWhatTheTheorySays) {
       for (const auto& [name, tensor] : task_made->named_parameters()) state += static_cast<int64_t>(tensor.nbytes());
       for (const auto& [name, tensor] : task_made->named_buffers()) state += static_cast<int64_t>(tensor.nbytes());
       const int64_t few = bytes(4), many = bytes(11);
-      return NamedTensors{{"few", number(few)}, {"many", number(many)}, {"theory", number(state)}};
+      return NamedTensors{{"few", whole_number(few)}, {"many", whole_number(many)}, {"theory", whole_number(state)}};
     });
     testing::expect_same_on_all(results);
     const int64_t theory = results[0].at("theory").item<int64_t>();

@@ -7,6 +7,7 @@
 #include "core/task.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
+#include "tests/support/two_layers.h"
 
 // When a step may be captured, and that one which may not never trains on a frozen value. Each sabotage is run in both
 // modes: whatever graph mode makes of it, the weights must be those of eager.
@@ -14,31 +15,19 @@
 namespace duet {
 namespace {
 
+using testing::batch_at;
 using testing::expect_same_bits;
 using ::testing::HasSubstr;
+using testing::plain_loss;
 using testing::ToyTask;
+using testing::TwoLayers;
 
-struct Net : torch::nn::Module {
-  torch::nn::Linear a{16, 8}, b{8, 5};
-  Net() {
-    register_module("a", a);
-    register_module("b", b);
-  }
-  at::Tensor forward(const at::Tensor& x) { return b(torch::relu(a(x))); }
-};
-
-using Loss = std::function<at::Tensor(Net&, const Batch&)>;
-
-at::Tensor plain_loss(Net& net, const Batch& batch) {
-  return torch::nn::functional::cross_entropy(net.forward(batch["input"]), batch["target"]);
-}
+using Loss = std::function<at::Tensor(TwoLayers&, const Batch&)>;
 
 std::unique_ptr<BaseTrainer> trainer_for(const std::string& mode, const Loss& loss, const GraphOptions& graph = {}) {
   seed_all(3);
-  return testing::make_trainer(mode, make_task(std::make_shared<Net>(), loss), {}, graph);
+  return testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss), {}, graph);
 }
-
-Batch batch_at(int64_t n, int64_t size = 8) { return testing::mlp_task().batch(size, static_cast<uint64_t>(n)); }
 
 GraphTrainer& graph_of(BaseTrainer& trainer) { return dynamic_cast<GraphTrainer&>(trainer); }
 
@@ -60,7 +49,7 @@ void expect_eager_weights(const std::function<Loss()>& make_loss, const std::str
 TEST(GraphExecutor, ItemInTheLossRunsEagerAndNamesTheOp) {
   expect_eager_weights(
       [] {
-        return Loss([](Net& net, const Batch& batch) {
+        return Loss([](TwoLayers& net, const Batch& batch) {
           const at::Tensor loss = plain_loss(net, batch);
           return loss * (loss.item<double>() > 1.5 ? 2.0 : 1.0);
         });
@@ -69,7 +58,7 @@ TEST(GraphExecutor, ItemInTheLossRunsEagerAndNamesTheOp) {
 }
 
 TEST(GraphExecutor, TheReasonNamesThePlaceInTheModel) {
-  const Loss loss = [](Net& net, const Batch& batch) {
+  const Loss loss = [](TwoLayers& net, const Batch& batch) {
     const at::Tensor hidden = net.a(batch["input"]);
     if (hidden.sum().item<double>() > 1e9) return hidden.sum();
     return torch::nn::functional::cross_entropy(net.b(hidden), batch["target"]);
@@ -82,7 +71,7 @@ TEST(GraphExecutor, TheReasonNamesThePlaceInTheModel) {
 TEST(GraphExecutor, NonzeroRunsEager) {
   expect_eager_weights(
       [] {
-        return Loss([](Net& net, const Batch& batch) {
+        return Loss([](TwoLayers& net, const Batch& batch) {
           const at::Tensor logits = net.forward(batch["input"]);
           return logits.index_select(0, (batch["target"] > 1).nonzero().flatten()).square().mean();
         });
@@ -93,13 +82,13 @@ TEST(GraphExecutor, NonzeroRunsEager) {
 TEST(GraphExecutor, BooleanIndexingRunsEagerButIntegerIndexingIsCaptured) {
   expect_eager_weights(
       [] {
-        return Loss([](Net& net, const Batch& batch) {
+        return Loss([](TwoLayers& net, const Batch& batch) {
           return net.forward(batch["input"]).index({batch["target"] > 1}).square().mean();
         });
       },
       "aten::index");
 
-  const auto graph = trainer_for("graph", [](Net& net, const Batch& batch) {
+  const auto graph = trainer_for("graph", [](TwoLayers& net, const Batch& batch) {
     return net.forward(batch["input"]).index({batch["target"]}).square().mean();
   });
   for (int64_t n = 0; n < 4; ++n) graph->step(batch_at(n));
@@ -110,7 +99,7 @@ TEST(GraphExecutor, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
   expect_eager_weights(
       [] {
         auto factor = std::make_shared<double>(1.0);
-        return Loss([factor](Net& net, const Batch& batch) {
+        return Loss([factor](TwoLayers& net, const Batch& batch) {
           *factor *= 0.9;
           return plain_loss(net, batch) * *factor;
         });
@@ -121,7 +110,7 @@ TEST(GraphExecutor, ACapturedDoubleThatChangesAtEveryStepRunsEager) {
 TEST(GraphExecutor, ACapturedDoubleThatChangesLaterStopsTheRun) {
   auto factor = std::make_shared<double>(1.0);
   const auto graph =
-      trainer_for("graph", [factor](Net& net, const Batch& batch) { return plain_loss(net, batch) * *factor; });
+      trainer_for("graph", [factor](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * *factor; });
   for (int64_t n = 0; n < 8; ++n) graph->step(batch_at(n));
   *factor = 0.5;
   const auto keep_going = [&] {
@@ -131,9 +120,9 @@ TEST(GraphExecutor, ACapturedDoubleThatChangesLaterStopsTheRun) {
 }
 
 TEST(GraphExecutor, ADoubleNamedInGraphKeyIsCapturedPerValue) {
-  class Scaled : public ModuleTask<Net> {
+  class Scaled : public ModuleTask<TwoLayers> {
    public:
-    using ModuleTask<Net>::ModuleTask;
+    using ModuleTask<TwoLayers>::ModuleTask;
     StepOutput training_step(const Batch& batch) override { return {plain_loss(module(), batch) * factor, {}}; }
     std::string graph_key() const override { return std::to_string(factor); }
     double factor = 1.0;
@@ -141,7 +130,7 @@ TEST(GraphExecutor, ADoubleNamedInGraphKeyIsCapturedPerValue) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    auto task = std::make_unique<Scaled>(std::make_shared<Net>(), nullptr, nullptr);
+    auto task = std::make_unique<Scaled>(std::make_shared<TwoLayers>(), nullptr, nullptr);
     Scaled* scaled = task.get();
     const auto trainer = testing::make_trainer(mode, std::move(task));
     for (int64_t n = 0; n < 20; ++n) {
@@ -161,7 +150,7 @@ TEST(GraphExecutor, ARepointedParameterIsNotTrainedAtItsOldPlace) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    auto net = std::make_shared<Net>();
+    auto net = std::make_shared<TwoLayers>();
     const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss));
     for (int64_t n = 0; n < 20; ++n) {
       if (n == 9) net->a->weight.set_data(torch::full({8, 16}, 0.1));
@@ -180,7 +169,7 @@ TEST(GraphExecutor, AParameterThatTheModuleLetGoOfIsNoticedAtOnce) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    auto net = std::make_shared<Net>();
+    auto net = std::make_shared<TwoLayers>();
     const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss));
     at::Tensor fresh = torch::full({8, 16}, 0.1, torch::requires_grad());
     for (int64_t n = 0; n < 20; ++n) {
@@ -196,7 +185,7 @@ TEST(GraphExecutor, ASwappedGradientHasNoEffectInEitherMode) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    auto net = std::make_shared<Net>();
+    auto net = std::make_shared<TwoLayers>();
     const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss));
     for (int64_t n = 0; n < 20; ++n) {
       trainer->step(batch_at(n));
@@ -227,7 +216,7 @@ TEST(GraphExecutor, StrictThrowsBeforeTheStepChangesAnything) {
   strict.fallback = Fallback::kStrict;
   const auto graph = trainer_for(
       "graph",
-      [](Net& net, const Batch& batch) {
+      [](TwoLayers& net, const Batch& batch) {
         const at::Tensor loss = plain_loss(net, batch);
         return loss * loss.item<double>();
       },
@@ -304,7 +293,7 @@ TEST(GraphExecutor, TheProgramCanBePrinted) {
 TEST(GraphExecutor, ChoosesAPathForEachSignatureAndRunsIt) {
   const auto train = [](bool captured) {
     seed_all(3);
-    TrainStep step(make_task(std::make_shared<Net>(), plain_loss), at::kCPU, {.optimizer = SGD{.lr = 0.1}});
+    TrainStep step(make_task(std::make_shared<TwoLayers>(), plain_loss), at::kCPU, {.optimizer = SGD{.lr = 0.1}});
     GraphExecutor executor(step, at::kCPU, {});
     StepObserver observer;
     std::vector<StepPath> paths;

@@ -8,6 +8,7 @@
 #include "graph/replay/cpu_program.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
+#include "tests/support/two_layers.h"
 
 // What a recording sees.
 
@@ -16,24 +17,12 @@ namespace {
 
 namespace F = torch::nn::functional;
 using at::Tensor;
+using testing::batch_at;
 using testing::expect_same_bits;
 using ::testing::HasSubstr;
+using testing::plain_loss;
 using testing::same_bits;
-
-struct Net : torch::nn::Module {
-  torch::nn::Linear a{16, 8}, b{8, 5};
-  Net() {
-    register_module("a", a);
-    register_module("b", b);
-  }
-  Tensor forward(const Tensor& x) { return b(torch::relu(a(x))); }
-};
-
-Tensor plain_loss(Net& net, const Batch& batch) {
-  return F::cross_entropy(net.forward(batch["input"]), batch["target"]);
-}
-
-Batch batch_at(int64_t n) { return testing::mlp_task().batch(8, static_cast<uint64_t>(n)); }
+using testing::TwoLayers;
 
 TEST(OpRecorder, StatisticsThatAreNoBuffersChangeOncePerStep) {
   Tensor means[2];
@@ -42,11 +31,11 @@ TEST(OpRecorder, StatisticsThatAreNoBuffersChangeOncePerStep) {
     mean = torch::zeros({8});
     const Tensor variance = torch::ones({8});
     seed_all(3);
-    const auto loss = [&mean, variance](Net& net, const Batch& batch) {
+    const auto loss = [&mean, variance](TwoLayers& net, const Batch& batch) {
       const Tensor h = torch::batch_norm(net.a(batch["input"]), {}, {}, mean, variance, true, 0.1, 1e-5, false);
       return F::cross_entropy(net.b(h), batch["target"]);
     };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<Net>(), loss));
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
     for (int64_t n = 0; n < 14; ++n) trainer->step(batch_at(n));
     if (mode == "eager") continue;
     EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
@@ -60,7 +49,7 @@ TEST(OpRecorder, AFrozenParameterStaysAsItIsFromThenOn) {
     seed_all(3);
     GraphOptions unwatched;
     unwatched.verify_interval = 0;
-    auto net = std::make_shared<Net>();
+    auto net = std::make_shared<TwoLayers>();
     const auto trainer = testing::make_trainer(mode, make_task(net, plain_loss), {}, unwatched);
     for (int64_t n = 0; n < 18; ++n) {
       if (n == 6) net->a->weight.requires_grad_(false);
@@ -76,7 +65,7 @@ TEST(OpRecorder, LoggedValuesAreThoseOfTheStep) {
   std::vector<NamedTensors> logs[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    const auto loss = [](Net& net, const Batch& batch) {
+    const auto loss = [](TwoLayers& net, const Batch& batch) {
       const Tensor value = plain_loss(net, batch);
       return StepOutput{value,
                         {{"constant", torch::tensor(2.5F)},
@@ -86,7 +75,7 @@ TEST(OpRecorder, LoggedValuesAreThoseOfTheStep) {
                          {"itself", value},
                          {"share", (net.forward(batch["input"]).argmax(1) == batch["target"]).to(at::kFloat).mean()}}};
     };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<Net>(), loss));
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
     for (int64_t n = 0; n < 12; ++n) {
       NamedTensors copies;
       for (const auto& [name, tensor] : trainer->step(batch_at(n)).log) copies.emplace_back(name, tensor.clone());
@@ -108,12 +97,12 @@ TEST(OpRecorder, AnExceptionOfTheTaskLeavesTheTrainerUsable) {
     seed_all(3);
     int64_t broken = -1;
     int64_t step = 0;
-    const auto loss = [&](Net& net, const Batch& batch) {
+    const auto loss = [&](TwoLayers& net, const Batch& batch) {
       const Tensor hidden = net.a(batch["input"]);
       if (step == broken) throw std::runtime_error("broken");
       return F::cross_entropy(net.b(hidden), batch["target"]);
     };
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<Net>(), loss));
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), loss));
     for (; step < 10; ++step) {
       if (step == 1 || step == 2) {  // captured, compared
         broken = step;
@@ -133,7 +122,7 @@ TEST(OpRecorder, AnotherThreadMayReplayWhatThisOneRecorded) {
   StateDict states[2];
   for (const std::string mode : {"eager", "graph"}) {
     seed_all(3);
-    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<Net>(), plain_loss));
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), plain_loss));
     for (int64_t n = 0; n < 12; ++n) std::thread([&] { trainer->step(batch_at(n)); }).join();
     states[mode == "graph"] = trainer->state_dict();
   }

@@ -43,7 +43,7 @@ class LambdaHook : public Hook {
   std::function<void(StepView&)> captured;
 };
 
-struct Setting {
+struct SplitSetting {
   std::function<void(LambdaHook&)> fill;
   int64_t steps = 14;
   int64_t accumulate = 1;
@@ -51,13 +51,13 @@ struct Setting {
   GraphOptions graph{};
 };
 
-struct Outcome {
+struct SplitOutcome {
   StateDict state;
   std::vector<SignatureReport> report;
   std::string program;
 };
 
-Outcome run(const std::string& mode, const Setting& setting) {
+SplitOutcome run(const std::string& mode, const SplitSetting& setting) {
   seed_all(3);
   TrainerOptions options;
   options.optimizer = AdamW{.lr = 1e-2};
@@ -71,7 +71,7 @@ Outcome run(const std::string& mode, const Setting& setting) {
     for (int64_t i = 0; i < setting.accumulate; ++i) micro_batches.push_back(batch_at(10 * n + i));
     trainer->step(micro_batches);
   }
-  Outcome outcome{trainer->state_dict(), {}, {}};
+  SplitOutcome outcome{trainer->state_dict(), {}, {}};
   if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
     outcome.report = graph->report();
     outcome.program = graph->program_text();
@@ -79,7 +79,7 @@ Outcome run(const std::string& mode, const Setting& setting) {
   return outcome;
 }
 
-void expect_captured(const Outcome& outcome, int64_t replays = 12) {
+void expect_captured(const SplitOutcome& outcome, int64_t replays = 12) {
   ASSERT_EQ(outcome.report.size(), 1U);
   EXPECT_EQ(outcome.report[0].state, "captured") << outcome.report[0].reason;
   EXPECT_EQ(outcome.report[0].replays, replays);
@@ -98,13 +98,13 @@ TEST(SplitPoints, SeeTheGradientsOfEagerOncePerStep) {
     std::vector<NamedTensors> seen[2];
     for (const std::string mode : {"eager", "graph"}) {
       auto& all = seen[mode == "graph"];
-      Setting setting;
+      SplitSetting setting;
       setting.accumulate = accumulate;
       setting.fill = [&all](LambdaHook& hook) {
         hook.at_backward = [&all](TrainContext& context) { all.push_back(gradients_of(context)); };
         hook.at_optimizer = hook.at_backward;
       };
-      const Outcome outcome = run(mode, setting);
+      const SplitOutcome outcome = run(mode, setting);
       if (mode != "graph") continue;
       expect_captured(outcome);
       EXPECT_THAT(outcome.program, HasSubstr("split point"));
@@ -121,11 +121,11 @@ TEST(SplitPoints, SeeTheGradientsOfEagerOncePerStep) {
 }
 
 // Both modes; the weights must be equal, and with a hook that acts not those of a run without it.
-Outcome expect_eager_weights(const Setting& setting) {
-  const Outcome eager = run("eager", setting);
-  const Outcome graph = run("graph", setting);
+SplitOutcome expect_eager_weights(const SplitSetting& setting) {
+  const SplitOutcome eager = run("eager", setting);
+  const SplitOutcome graph = run("graph", setting);
   expect_same_bits(eager.state, graph.state);
-  Setting without = setting;
+  SplitSetting without = setting;
   without.fill = nullptr;
   EXPECT_FALSE(same_bits(run("eager", without).state.tensor("model.a.weight"), eager.state.tensor("model.a.weight")))
       << "the hook has no effect, so nothing was tested";
@@ -134,7 +134,7 @@ Outcome expect_eager_weights(const Setting& setting) {
 
 TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
   for (const bool clip : {false, true}) {
-    Setting setting;
+    SplitSetting setting;
     setting.clip = clip;
     setting.fill = [](LambdaHook& hook) {
       hook.at_backward = [](TrainContext& context) {
@@ -154,7 +154,7 @@ TEST(SplitPoints, WhatAHookChangesInPlaceCounts) {
 }
 
 TEST(SplitPoints, MayReadValuesBackToTheHost) {
-  Setting setting;
+  SplitSetting setting;
   setting.fill = [](LambdaHook& hook) {
     hook.at_backward = [](TrainContext& context) {
       for (const auto& item : context.task.named_parameters()) {
@@ -167,21 +167,21 @@ TEST(SplitPoints, MayReadValuesBackToTheHost) {
 }
 
 TEST(SplitPoints, AReplacedGradientRunsEagerWithTheReason) {
-  Setting setting;
+  SplitSetting setting;
   setting.fill = [](LambdaHook& hook) {
     hook.at_backward = [](TrainContext& context) {
       for (const auto& item : context.task.named_parameters())
         item.second.mutable_grad() = item.second.grad() * 2 + 0.01;
     };
   };
-  const Outcome graph = expect_eager_weights(setting);
+  const SplitOutcome graph = expect_eager_weights(setting);
   EXPECT_EQ(graph.report.at(0).state, "eager");
   EXPECT_THAT(graph.report.at(0).reason, HasSubstr("gradient of 'a.weight'"));
 }
 
 TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
   for (const bool at_optimizer : {false, true}) {
-    Setting setting;
+    SplitSetting setting;
     setting.fill = [at_optimizer](LambdaHook& hook) {
       const auto code = [](TrainContext& context) {
         if (context.progress.step < 6) return;
@@ -195,7 +195,7 @@ TEST(SplitPoints, AGradientThatIsReplacedLaterCountsInTheCapturedStep) {
 }
 
 TEST(SplitPoints, AGradientThatIsRemovedLaterStopsTheRun) {
-  Setting setting;
+  SplitSetting setting;
   setting.fill = [](LambdaHook& hook) {
     hook.at_backward = [](TrainContext& context) {
       if (context.progress.step >= 6) context.task.named_parameters()[1].second.mutable_grad().reset();
@@ -234,7 +234,7 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
     StateDict states[2];
     for (const std::string mode : {"eager", "graph"}) {
       NamedTensors& mean = means[mode == "graph"];
-      Setting setting;
+      SplitSetting setting;
       setting.fill = [&](LambdaHook& hook) {
         hook.captured = [&mean](StepView& context) {
           if (mean.empty()) {
@@ -251,7 +251,7 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
           };
         }
       };
-      const Outcome outcome = run(mode, setting);
+      const SplitOutcome outcome = run(mode, setting);
       states[mode == "graph"] = outcome.state;
       if (mode == "graph") {
         expect_captured(outcome);
@@ -266,7 +266,7 @@ TEST(InStep, AMeanOfTheWeightsIsCapturedAndEqual) {
 }
 
 TEST(InStep, MayChangeTheWeights) {
-  Setting setting;
+  SplitSetting setting;
   setting.fill = [](LambdaHook& hook) {
     hook.captured = [](StepView& context) {
       for (const auto& item : context.parameters) item.second.clamp_(-0.2, 0.2);

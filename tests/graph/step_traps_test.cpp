@@ -6,16 +6,16 @@
 #include "core/task.h"
 #include "tests/support/toy_tasks.h"
 #include "tests/support/trainer_runs.h"
+#include "tests/support/two_layers.h"
 
 // Steps that look like any other and would be replayed wrongly. In both modes the state must be the same.
 
 namespace duet {
 namespace {
 
+using testing::batch_at;
 using testing::expect_same_bits;
 using ::testing::HasSubstr;
-
-Batch batch_at(int64_t n, int64_t size = 8) { return testing::mlp_task().batch(size, static_cast<uint64_t>(n)); }
 
 // State after 20 steps in `mode`, with the report of graph mode.
 struct Outcome {

@@ -15,7 +15,7 @@ namespace duet {
 namespace {
 
 namespace fs = std::filesystem;
-using Names = std::set<std::string>;
+using FileNames = std::set<std::string>;
 
 class Checkpoint : public ::testing::Test {
  protected:
@@ -26,8 +26,8 @@ class Checkpoint : public ::testing::Test {
 
   std::string root() const { return folder / "run/checkpoints"; }
 
-  Names saved() const {
-    Names names;
+  FileNames saved() const {
+    FileNames names;
     for (const auto& entry : fs::directory_iterator(root())) {
       if (entry.is_directory()) names.insert(entry.path().filename().string());
     }
@@ -62,11 +62,11 @@ TEST_F(Checkpoint, SavesEveryIntervalAndAtTheEnd) {
   CheckpointHook hook({.interval = 4, .max_keep = 10});
   hook.before_train(run.context);
   train(hook, 3);
-  EXPECT_EQ(saved(), Names{});
+  EXPECT_EQ(saved(), FileNames{});
   train(hook, 7);
-  EXPECT_EQ(saved(), (Names{"step-4", "step-8"}));
+  EXPECT_EQ(saved(), (FileNames{"step-4", "step-8"}));
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), (Names{"step-4", "step-8", "step-10"}));
+  EXPECT_EQ(saved(), (FileNames{"step-4", "step-8", "step-10"}));
   EXPECT_EQ(CheckpointStore::load(root() + "/step-8").number("trainer.value"), 8);
 }
 
@@ -74,7 +74,7 @@ TEST_F(Checkpoint, KeepsTheNewest) {
   CheckpointHook hook({.interval = 1, .max_keep = 3});
   hook.before_train(run.context);
   train(hook, 6);
-  EXPECT_EQ(saved(), (Names{"step-4", "step-5", "step-6"}));
+  EXPECT_EQ(saved(), (FileNames{"step-4", "step-5", "step-6"}));
   hook.after_train(run.context);
   EXPECT_EQ(saved().size(), 3U);
 }
@@ -83,20 +83,20 @@ TEST_F(Checkpoint, SavesAfterAStopButNotAfterAnErrorNorWithoutAnStep) {
   CheckpointHook hook({.interval = 0});
   hook.before_train(run.context);
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), Names{});
+  EXPECT_EQ(saved(), FileNames{});
 
   hook.before_train(run.context);
   train(hook, 2);
   run.context.control.error = "broken";
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), Names{});
+  EXPECT_EQ(saved(), FileNames{});
 
   run.context.control.error.clear();
   run.context.control.request_stop("signal 15");
   hook.before_train(run.context);
   train(hook, 1);
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), Names{"step-3"});
+  EXPECT_EQ(saved(), FileNames{"step-3"});
 }
 
 TEST_F(Checkpoint, DoesNotSaveAgainWhatWasJustLoaded) {
@@ -106,7 +106,7 @@ TEST_F(Checkpoint, DoesNotSaveAgainWhatWasJustLoaded) {
   run.context.progress.step = 1;
   hook.after_load_checkpoint(run.context);
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), Names{});
+  EXPECT_EQ(saved(), FileNames{});
 }
 
 TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
@@ -118,7 +118,7 @@ TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
     train(hook, 1);
     run.validation(hook, {{"accuracy", accuracy}, {"loss", -accuracy}});
   }
-  EXPECT_EQ(saved(), (Names{"step-2", "step-5", "step-6"}));  // ties are no improvement
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-5", "step-6"}));  // ties are no improvement
   EXPECT_EQ(best(), "step-2");
   EXPECT_EQ(CheckpointStore(root()).find_best(), root() + "/step-2");
   const StateDict state = CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint");
@@ -179,7 +179,7 @@ TEST_F(Checkpoint, SavesTheBestBetweenIntervals) {
     run.validation(hook, {{"accuracy", loss}, {"val_LOSS", loss}});
   }
   EXPECT_EQ(best(), "step-3");
-  EXPECT_EQ(saved(), (Names{"step-1", "step-3"}));
+  EXPECT_EQ(saved(), (FileNames{"step-1", "step-3"}));
   hook.after_train(run.context);
   run.validation(hook, {{"val_LOSS", 0.0}});  // an evaluation outside training
   EXPECT_EQ(best(), "step-3");
@@ -217,7 +217,7 @@ TEST_F(Checkpoint, RemembersTheBestAfterAResume) {
     run.validation(second, {{"accuracy", 0.8}});
   }
   EXPECT_EQ(best(), "step-1");
-  EXPECT_EQ(saved(), (Names{"step-1", "step-4", "step-5"}));
+  EXPECT_EQ(saved(), (FileNames{"step-1", "step-4", "step-5"}));
   EXPECT_TRUE(CheckpointHook().state_dict().values().empty());
 }
 
@@ -231,9 +231,9 @@ TEST_F(Checkpoint, GoesOnTrainingWhenASaveFailsAndTriesAgain) {
   EXPECT_TRUE(hook.state_dict().values().empty());  // a best that is nowhere is none
   free_disk();
   train(hook, 3);
-  EXPECT_EQ(saved(), (Names{"step-2", "step-6"}));
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-6"}));
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), (Names{"step-2", "step-6"}));
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-6"}));
 }
 
 TEST_F(Checkpoint, SavesAtTheEndWhatFailedLastOrThrows) {
@@ -249,7 +249,7 @@ TEST_F(Checkpoint, SavesAtTheEndWhatFailedLastOrThrows) {
   train(hook, 1);
   free_disk();
   hook.after_train(run.context);
-  EXPECT_EQ(saved(), Names{"step-4"});
+  EXPECT_EQ(saved(), FileNames{"step-4"});
 }
 
 TEST_F(Checkpoint, NeedsAWorkDirThatCanBeWritten) {

@@ -11,11 +11,6 @@
 namespace duet {
 namespace {
 
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 TEST(ReadIdx, ReadsEveryTypeAsThisMachineHasIt) {
   const TempDir dir;
   const auto read = [&](int type, const std::string& payload) {
@@ -80,7 +75,7 @@ TEST(ReadIdx, RefusesEveryTruncation) {
 TEST(ReadIdx, RefusesEveryTruncationOfAGzipFile) {
   const TempDir dir;
   write_gz(dir / "whole.gz", idx_bytes(0x0B, {2, 2}, "abcdefgh"));
-  const std::string whole = slurp(dir / "whole.gz");
+  const std::string whole = read_bytes(dir / "whole.gz");
   for (size_t size = 0; size < whole.size(); ++size) {
     expect_error<DataError>([&] { read_idx(dir.write("cut.gz", whole.substr(0, size))); }, {dir / "cut.gz"});
   }
@@ -93,7 +88,7 @@ TEST(ReadIdx, NeverReadsOtherValuesFromACorruptGzipFile) {
   for (size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i * i % 251);
   write_gz(dir / "whole.gz", idx_bytes(0x08, {300}, payload));
   const at::Tensor expected = read_idx(dir / "whole.gz");
-  const std::string whole = slurp(dir / "whole.gz");
+  const std::string whole = read_bytes(dir / "whole.gz");
   int errors = 0;
   for (size_t at = 0; at < whole.size(); ++at) {
     std::string bytes = whole;

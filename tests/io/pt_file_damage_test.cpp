@@ -100,7 +100,7 @@ TEST(PtFile, DamagedFilesAreRefusedOrGiveTheRightTensors) {
   int refused = 0;
   for (int i = 0; i < kFiles; ++i) {
     const std::string& file = files[static_cast<size_t>(i) % files.size()];
-    const std::string damaged = write_anew(folder, damage(bytes_of(file)));
+    const std::string damaged = write_anew(folder, damage(read_bytes(file)));
     try {
       const PtFile found = read_pt(damaged);
       expect_same_state(read_pt(file).state, found.state);
@@ -131,7 +131,7 @@ class PickleExchange {
       parts.push_back({archive.entries()[i].name, contents[i].data(), contents[i].size()});
     }
     zip_archive::write(folder / "exchange.pt", parts);
-    bytes_ = bytes_of(folder / "exchange.pt");
+    bytes_ = read_bytes(folder / "exchange.pt");
   }
 
   const std::string& healthy() const { return healthy_; }

@@ -29,7 +29,7 @@ TEST(PtFile, IsTheSameFileForTheSameState) {
   const TempDir folder;
   write_pt(folder / "a.pt", writable_state());
   write_pt(folder / "b.pt", writable_state());
-  EXPECT_EQ(bytes_of(folder / "a.pt"), bytes_of(folder / "b.pt"));
+  EXPECT_EQ(read_bytes(folder / "a.pt"), read_bytes(folder / "b.pt"));
 }
 
 TEST(PtFile, KeepsSharedMemoryShared) {
@@ -168,7 +168,7 @@ TEST(PtFile, NoticesEveryByteOfATensorThatChanged) {
   StateDict state;
   state.set("a", at::arange(64, at::kFloat));
   write_pt(folder / "a.pt", state);
-  const std::string bytes = bytes_of(folder / "a.pt");
+  const std::string bytes = read_bytes(folder / "a.pt");
   const std::string values = tensor_bytes(state.tensor("a"));
   const size_t at = bytes.find(values);
   ASSERT_NE(at, std::string::npos);

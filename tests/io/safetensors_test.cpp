@@ -15,11 +15,6 @@
 namespace duet {
 namespace {
 
-std::string read_bytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string with_header(const std::string& json, const std::string& data, int64_t length = -1) {
   const uint64_t count = length < 0 ? json.size() : static_cast<uint64_t>(length);
   std::string bytes(8, '\0');

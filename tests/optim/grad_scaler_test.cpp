@@ -15,14 +15,14 @@ namespace {
 using at::Tensor;
 using testing::same_bits;
 
-constexpr int kSteps = 60;
+constexpr int kScaledSteps = 60;
 const std::vector<std::vector<int64_t>> kShapes = {{4, 3}, {7}, {2, 2}, {1}, {5}};
 
 // What torch.amp.GradScaler makes of the same steps on this machine (scaler_reference.py).
-const std::string kReferencePath = testing::reference_path("optim/scaler.safetensors");
+const std::string kScalerPath = testing::reference_path("optim/scaler.safetensors");
 
-const StateDict& references() {
-  static const StateDict all = testing::torch_reference(kReferencePath);
+const StateDict& scaler_references() {
+  static const StateDict all = testing::torch_reference(kScalerPath);
   return all;
 }
 
@@ -101,13 +101,13 @@ using Parameters = std::tuple<std::string, std::string, int64_t>;  // mode, opti
 class ScalerGolden : public ::testing::TestWithParam<Parameters> {
  protected:
   void SetUp() override {
-    if (references().tensors().empty()) GTEST_SKIP() << testing::no_reference(kReferencePath, "make_references.py");
+    if (scaler_references().tensors().empty()) GTEST_SKIP() << testing::no_reference(kScalerPath, "make_references.py");
   }
 };
 
 TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
   const auto& [mode, optimizer, group_count] = GetParam();
-  const StateDict golden = references().part(optimizer + "_" + std::to_string(group_count));
+  const StateDict golden = scaler_references().part(optimizer + "_" + std::to_string(group_count));
   const Tensor scales = golden.tensor("scales");
   TrainerOptions options = scaled(optimizer);
   options.param_groups = groups_of(group_count);
@@ -115,13 +115,13 @@ TEST_P(ScalerGolden, HasTheScalesSkipsAndWeightsOfTorch) {
   const SlopeTask& lent = *task;
   const auto trainer = testing::make_trainer(mode, std::move(task), options);
   const std::map<int64_t, int64_t> infinite = {{7, 1}, {8, 4}, {23, 0}, {40, 2}};
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (int64_t step = 0; step < kScaledSteps; ++step) {
     const auto found = infinite.find(step);
     const StepResult& output = trainer->step(slopes(step, found == infinite.end() ? -1 : found->second));
     ASSERT_EQ(output.log.back().first, "loss_scale");
     EXPECT_EQ(output.log.back().second.item<double>(), scales[step].item<double>()) << "step " << step;
   }
-  EXPECT_EQ(trainer->hyper_parameters().applied(), kSteps - 4);
+  EXPECT_EQ(trainer->hyper_parameters().applied(), kScaledSteps - 4);
   const std::vector<double> found = flat(lent.weights);
   const Tensor weights = golden.tensor("weights");
   ASSERT_EQ(static_cast<int64_t>(found.size()), weights.numel());

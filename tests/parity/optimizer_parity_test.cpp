@@ -53,7 +53,7 @@ void move_numbers(HyperParameters& numbers) {
   }
 }
 
-std::vector<Batch> window_of(const ToyTask& task, int64_t accumulate, int64_t n) {
+std::vector<Batch> four_samples_each(const ToyTask& task, int64_t accumulate, int64_t n) {
   std::vector<Batch> micro_batches;
   for (int64_t i = 0; i < accumulate; ++i) micro_batches.push_back(task.batch(4, static_cast<uint64_t>(100 * n + i)));
   return micro_batches;
@@ -61,7 +61,7 @@ std::vector<Batch> window_of(const ToyTask& task, int64_t accumulate, int64_t n)
 
 StateDict trained(BaseTrainer& trainer, const ToyTask& task, int64_t accumulate) {
   move_numbers(trainer.hyper_parameters());
-  for (int64_t n = 0; n < 12; ++n) trainer.step(window_of(task, accumulate, n));
+  for (int64_t n = 0; n < 12; ++n) trainer.step(four_samples_each(task, accumulate, n));
   return trainer.state_dict();
 }
 
@@ -115,7 +115,7 @@ TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
           if (!numbers.has(0, name)) continue;
           for (int64_t n = 0; n < 10; ++n) {
             if (changes && n == 6) numbers.set(0, name, 0.5 * numbers.get(0, name) + 0.003);
-            trainer->step(window_of(task, 1, n));
+            trainer->step(four_samples_each(task, 1, n));
           }
           states.push_back(trainer->weights());
           for (auto entry : states.back().tensors()) states.back().set(entry.first, entry.second.clone());
@@ -145,7 +145,7 @@ TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
       seed_all(7);
       auto trainer = testing::make_trainer(mode, task.make(), options_of(AdamW{}, Clip::kOff, {}));
       trainer->hyper_parameters().set_schedule("lr", falling);
-      for (int64_t n = 0; n < 5; ++n) trainer->step(window_of(task, 1, n));
+      for (int64_t n = 0; n < 5; ++n) trainer->step(four_samples_each(task, 1, n));
       trainer->hyper_parameters().set(0, "lr", 0.5);
       if (resumes) {
         const StateDict saved = trainer->state_dict();
@@ -155,7 +155,7 @@ TEST(OptimizerParity, ANumberSetBeforeASaveIsUsedAfterTheResume) {
         trainer = std::move(other);
       }
       for (int64_t n = 5; n < 7; ++n) {
-        trainer->step(window_of(task, 1, n));
+        trainer->step(four_samples_each(task, 1, n));
         EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), n == 5 ? 0.5 : 0.1 / 7);
       }
       states.push_back(trainer->state_dict());

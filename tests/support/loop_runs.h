@@ -15,6 +15,8 @@ namespace duet::testing {
 
 using Names = std::vector<std::string>;
 
+inline Batch mlp_batch(uint64_t seed) { return mlp_task().batch(4, seed); }
+
 // Calls `visit(point)` at every point but in_step, which a replay does not call.
 class EveryPointHook : public Hook {
  public:

@@ -18,11 +18,6 @@ inline std::string python_file(const std::string& name) {
   return (tests / "io/pt_files" / name).string();
 }
 
-inline std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // Everything that a .pt file can hold: texts are UTF-8 there.
 inline StateDict writable_state() {
   StateDict state;

@@ -49,11 +49,6 @@ using ProcessBody = std::function<NamedTensors(const Launch&)>;
   _exit(0);
 }
 
-std::string text_of_file(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 // `port` if it is free, any port for 0; 0 if it is taken.
 int bound_port(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -97,7 +92,7 @@ RankResult read_result(int status, const std::string& file) {
   if (WIFSIGNALED(status)) {
     result.exit_code = -WTERMSIG(status);
     result.error = "killed by signal " + std::to_string(WTERMSIG(status));
-  } else if (const std::string text = text_of_file(file + ".error"); !text.empty()) {
+  } else if (const std::string text = read_bytes(file + ".error"); !text.empty()) {
     std::istringstream in(text);
     in >> result.exit_code;
     result.error = text.substr(text.find(' ') + 1);

@@ -22,6 +22,13 @@ inline void expect_same_tensor(const std::string& name, const at::Tensor& a, con
   EXPECT_EQ(tensor_bytes(a), tensor_bytes(b)) << name;
 }
 
+inline StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
 // Names, types and bits.
 inline void expect_same_state(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.tensors().size(), b.tensors().size());

@@ -4,27 +4,13 @@
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "cli/config/config.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/temp_dir.h"
 
 // Bases, environment variables and overrides: what the resolved config holds, and where each value came from.
 
 namespace duet {
 namespace {
-
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return {};
-}
-
-void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
 
 // Files below a folder that is the working directory for the time of a test, so that origins are short.
 class ConfigFiles : public ::testing::Test {
@@ -41,7 +27,7 @@ class ConfigFiles : public ::testing::Test {
     std::ofstream(path) << text;
   }
   static std::string load_error(const std::string& path) {
-    return error_of([&] { ConfigNode::parse_file(path); });
+    return config_error_of([&] { ConfigNode::parse_file(path); });
   }
 
  private:
@@ -140,20 +126,20 @@ TEST_F(ConfigBase, AChangedTypeExplainsTheKeysThatStayed) {
   write("c.yaml", "_base_: base.yaml\no:\n  type: SGD\n");
   const ConfigNode c = ConfigNode::parse_file("c.yaml");
   for (const char* key : {"type", "lr", "momentum"}) c.child("o").child(key);
-  expect_contains(error_of([&] { c.reject_unknown(); }),
+  expect_contains(config_error_of([&] { c.reject_unknown(); }),
                   {"base.yaml:4: unknown key 'betas' in o", "changed at c.yaml:3", "_delete_: true"});
 
   ConfigNode overridden = ConfigNode::parse_file("base.yaml");
   overridden.override_with("o.type=SGD");
   for (const char* key : {"type", "lr", "momentum"}) overridden.child("o").child(key);
-  expect_contains(error_of([&] { overridden.reject_unknown(); }),
+  expect_contains(config_error_of([&] { overridden.reject_unknown(); }),
                   {"base.yaml:4: unknown key 'betas' in o", "changed at command line", "write o={type: SGD}"});
 
   // The same type, or a key of one's own, leaves nothing to explain.
   write("d.yaml", "_base_: base.yaml\no: {type: AdamW, betas: 3}\n");
   const ConfigNode same = ConfigNode::parse_file("d.yaml");
   for (const char* key : {"type", "lr"}) same.child("o").child(key);
-  EXPECT_EQ(error_of([&] { same.reject_unknown(); }).find("changed at"), std::string::npos);
+  EXPECT_EQ(config_error_of([&] { same.reject_unknown(); }).find("changed at"), std::string::npos);
 }
 
 TEST_F(ConfigBase, WhatTwoBasesBothHoldIsRefused) {
@@ -232,7 +218,7 @@ TEST(ConfigEnvironment, InsideOtherTextItIsText) {
       ConfigNode::parse_text("dir: ${env:DUET_HOME}/run_${env:DUET_RANK}\nn: 1${env:DUET_RANK}\n", "c.yaml");
   EXPECT_EQ(c.read<std::string>("dir", ""), "/h/run_3");
   EXPECT_EQ(c.child("dir").origin(), "c.yaml:1, env DUET_HOME, env DUET_RANK");
-  expect_contains(error_of([&] { c.read<int64_t>("n", 0); }), {"c.yaml:2, env DUET_RANK: n is '13'"});
+  expect_contains(config_error_of([&] { c.read<int64_t>("n", 0); }), {"c.yaml:2, env DUET_RANK: n is '13'"});
 }
 
 TEST(ConfigEnvironment, DefaultsStandInForWhatIsNotSet) {
@@ -243,7 +229,7 @@ TEST(ConfigEnvironment, DefaultsStandInForWhatIsNotSet) {
       "c.yaml");
   EXPECT_EQ(c.read<int64_t>("a", 0), 3);
   EXPECT_EQ(c.child("a").origin(), "c.yaml:1, env DUET_UNSET unset");
-  expect_contains(error_of([&] { c.read<int64_t>("b", 0); }), {"b is '4', expected an integer"});
+  expect_contains(config_error_of([&] { c.read<int64_t>("b", 0); }), {"b is '4', expected an integer"});
   EXPECT_EQ(c.read<int64_t>("c", 0), 5);
   EXPECT_EQ(c.read<int64_t>("d", 0), 5);
   EXPECT_EQ(c.child("d").origin(), "c.yaml:4, env DUET_UNSET unset, env DUET_SET");
@@ -256,7 +242,7 @@ TEST(ConfigEnvironment, AnEmptyVariableIsEmptyText) {
   const EnvironmentVariable empty("DUET_EMPTY", "");
   const ConfigNode c = ConfigNode::parse_text("a: ${env:DUET_EMPTY}\n", "c.yaml");
   EXPECT_EQ(c.read<std::string>("a", "default"), "");
-  expect_contains(error_of([&] { c.read<int64_t>("a", 0); }), {"a is '', expected an integer"});
+  expect_contains(config_error_of([&] { c.read<int64_t>("a", 0); }), {"a is '', expected an integer"});
 }
 
 TEST(ConfigEnvironment, NothingElseIsExpanded) {
@@ -279,7 +265,7 @@ TEST(ConfigEnvironment, NothingElseIsExpanded) {
 
 TEST(ConfigEnvironment, MistakesNameThePlaceAndTheWayOut) {
   const auto failure = [](const std::string& text) {
-    return error_of([&] { ConfigNode::parse_text("a:\n  b: " + text + "\n", "c.yaml"); });
+    return config_error_of([&] { ConfigNode::parse_text("a:\n  b: " + text + "\n", "c.yaml"); });
   };
   expect_contains(failure("${env:DUET_UNSET}"),
                   {"c.yaml:2: a.b", "DUET_UNSET, which is not set", "${env:DUET_UNSET,value}"});
@@ -303,7 +289,7 @@ TEST(ConfigOverride, ReadsEnvironmentToo) {
   c.override_with("a=${env:DUET_N}");
   EXPECT_EQ(c.read<int64_t>("a", 0), 4);
   EXPECT_EQ(c.child("a").origin(), "command line, env DUET_N");
-  expect_contains(error_of([&] { c.override_with("a=${env:DUET_UNSET}"); }), {"command line: a asks", "DUET_UNSET"});
+  expect_contains(config_error_of([&] { c.override_with("a=${env:DUET_UNSET}"); }), {"command line: a asks", "DUET_UNSET"});
 }
 
 TEST(ConfigOverride, DeletesKeysAndItems) {
@@ -317,15 +303,15 @@ TEST(ConfigOverride, DeletesKeysAndItems) {
   EXPECT_EQ(c.list("l").at(1).read<int64_t>("n", 0), 2);
   EXPECT_EQ(c.list("l").at(1).child("n").path(), "l.1.n");
   EXPECT_EQ(c.child("m").keys(), std::vector<std::string>{"z"});
-  expect_contains(error_of([&] { c.override_with("~a.yy"); }),
+  expect_contains(config_error_of([&] { c.override_with("~a.yy"); }),
                   {"command line: there is no a.yy to delete", "did you mean 'y'"});
-  expect_contains(error_of([&] { c.override_with("~b.c"); }), {"there is no b to delete"});
-  expect_contains(error_of([&] { c.override_with("~l.7"); }), {"there is no l.7 to delete"});
+  expect_contains(config_error_of([&] { c.override_with("~b.c"); }), {"there is no b to delete"});
+  expect_contains(config_error_of([&] { c.override_with("~l.7"); }), {"there is no l.7 to delete"});
   for (const char* bad : {"~", "~a.", "~a..y", "_delete_=true", "m._delete_=false"}) {
-    expect_contains(error_of([&] { c.override_with(bad); }), {bad, "expected key=value"});
+    expect_contains(config_error_of([&] { c.override_with(bad); }), {bad, "expected key=value"});
   }
-  expect_contains(error_of([&] { c.override_with("m._delete_=3"); }), {"m._delete_ is 3, expected true or false"});
-  expect_contains(error_of([&] { c.override_with("_base_=x.yaml"); }), {"_base_ in a file only"});
+  expect_contains(config_error_of([&] { c.override_with("m._delete_=3"); }), {"m._delete_ is 3, expected true or false"});
+  expect_contains(config_error_of([&] { c.override_with("_base_=x.yaml"); }), {"_base_ in a file only"});
 }
 
 TEST(ConfigOverride, QuotesKeepTheDotsOfAKey) {
@@ -334,7 +320,7 @@ TEST(ConfigOverride, QuotesKeepTheDotsOfAKey) {
   c.override_with("keys.\"c.d\"={x: 3}");
   EXPECT_EQ(c.child("keys").child("a.b").read<int64_t>("x", 0), 2);
   EXPECT_EQ(c.child("keys").child("c.d").read<int64_t>("x", 0), 3);
-  expect_contains(error_of([&] { c.override_with("keys.'a.b=2"); }), {"expected key=value"});
+  expect_contains(config_error_of([&] { c.override_with("keys.'a.b=2"); }), {"expected key=value"});
 }
 
 }  // namespace

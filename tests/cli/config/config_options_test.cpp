@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "tests/support/expect_error.h"
 
-// One description is read, checked, shown and compared.
+// One description is read_sample, checked, shown and compared.
 
 namespace duet {
 namespace {
@@ -43,7 +43,7 @@ struct SampleOptions {
       add("limit", &O::limit, "nothing: none").in(at_least(1).or_infinity());
       add("sizes", &O::sizes, "widths").one_or_list();
       add("x", &O::x, "must be given").needed();
-      add.key("amount", "integer or fraction", "read by hand", "auto");
+      add.key("amount", "integer or fraction", "read_sample by hand", "auto");
       add.rule([](const O& o) {
         if (o.n == o.few + 1) throw ConfigError("[Sample] found n above few, expected less");
       });
@@ -52,7 +52,7 @@ struct SampleOptions {
   }
 };
 
-SampleOptions read(const std::string& text) {
+SampleOptions read_sample(const std::string& text) {
   const ConfigNode node = ConfigNode::parse_text(text, "c.yaml");
   const auto options = read_options<SampleOptions>(node);
   node.reject_unknown();
@@ -95,7 +95,7 @@ TEST(ConfigOptions, HelpHoldsTypesDefaultsRangesAndChoices) {
 
 TEST(ConfigOptions, ReadsWhatIsThereAndLeavesTheRest) {
   const SampleOptions o =
-      read("{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
+      read_sample("{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
   EXPECT_EQ(o.n, 7);
   EXPECT_EQ(o.few, 5);
   EXPECT_EQ(o.mode, Mode::kGraph);
@@ -105,12 +105,12 @@ TEST(ConfigOptions, ReadsWhatIsThereAndLeavesTheRest) {
   EXPECT_EQ(o.limit, std::numeric_limits<double>::infinity());
   EXPECT_EQ(o.sizes, std::vector<int64_t>{3});
   EXPECT_EQ(o.inner.rate, 0.5);
-  EXPECT_EQ(read("{x: 1, rate: 0.25, word: v}").inner.rate, 0.25);
+  EXPECT_EQ(read_sample("{x: 1, rate: 0.25, word: v}").inner.rate, 0.25);
 }
 
 TEST(ConfigOptions, NamesPlaceAndRangeOfNonsense) {
   const auto bad = [](const std::string& text, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>([&] { read(text); }, parts);
+    expect_error<ConfigError>([&] { read_sample(text); }, parts);
   };
   bad("{}", {"c.yaml:1: x is missing"});
   bad("{x: 1, n: 0}", {"c.yaml:1: n is 0, expected an integer of at least 1"});

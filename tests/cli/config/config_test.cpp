@@ -4,30 +4,14 @@
 #include <gtest/gtest.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "tests/support/expect_error.h"
 
 namespace duet {
 namespace {
 
 // The message of the ConfigError that `action` throws; empty if it throws none.
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_code(), 2);
-    return error.what();
-  }
-  return {};
-}
-
 std::string parse_error(const std::string& text) {
-  return error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });
-}
-
-void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-  }
+  return config_error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });
 }
 
 TEST(Config, ReadsEveryType) {
@@ -59,14 +43,14 @@ TEST(Config, AbsentAndNullGiveTheDefault) {
   EXPECT_FALSE(c.child("nowhere").exists());
   EXPECT_EQ(c.child("nowhere").child("deeper").read<std::string>("x", "y"), "y");
   EXPECT_TRUE(c.list("a").empty());
-  expect_contains(error_of([&] { c.need<int64_t>("a"); }), {"c.yaml:1: a is missing"});
+  expect_contains(config_error_of([&] { c.need<int64_t>("a"); }), {"c.yaml:1: a is missing"});
 }
 
 TEST(Config, AMissingKeyNamesTheUnknownOneThatLooksLikeIt) {
   const auto missing = [](const std::string& text, const std::string& key) {
     const ConfigNode c = ConfigNode::parse_text(text, "c.yaml");
     c.child("known");
-    return error_of([&] { c.need<std::string>(key); });
+    return config_error_of([&] { c.need<std::string>(key); });
   };
   EXPECT_EQ(missing("a: 1\nmodle: x\n", "model"),
             "[Config] c.yaml:2: found key 'modle', but model is missing; did you mean 'model'?");
@@ -80,21 +64,21 @@ TEST(Config, TypeErrorsNameLinePathAndValue) {
   const ConfigNode c =
       ConfigNode::parse_text("x: 1\nsub:\n  lr: abc\n  n: 1.5\n  on: 2\n  l: [1, b]\n  q: '1'\n  m: {}\n", "c.yaml");
   const ConfigNode sub = c.child("sub");
-  EXPECT_EQ(error_of([&] { sub.read<double>("lr", 0); }), "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
-  expect_contains(error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is 1.5, expected an integer"});
-  expect_contains(error_of([&] { sub.read<bool>("on", false); }), {"c.yaml:5: sub.on is 2, expected true or false"});
-  expect_contains(error_of([&] { sub.read<std::vector<int64_t>>("l", {}); }), {"c.yaml:6: sub.l.1 is 'b'"});
-  expect_contains(error_of([&] { sub.read<int64_t>("q", 0); }), {"c.yaml:7: sub.q is '1'"});
-  expect_contains(error_of([&] { sub.read<int64_t>("m", 0); }), {"c.yaml:8: sub.m is a map"});
-  expect_contains(error_of([&] { c.child("x").child("y"); }), {"c.yaml:1: x is 1, expected a map"});
-  expect_contains(error_of([&] { c.list("x"); }), {"c.yaml:1: x is 1, expected a list"});
-  expect_contains(error_of([&] { sub.read<double>("l", 0); }), {"c.yaml:6: sub.l is a list of 2"});
+  EXPECT_EQ(config_error_of([&] { sub.read<double>("lr", 0); }), "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
+  expect_contains(config_error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is 1.5, expected an integer"});
+  expect_contains(config_error_of([&] { sub.read<bool>("on", false); }), {"c.yaml:5: sub.on is 2, expected true or false"});
+  expect_contains(config_error_of([&] { sub.read<std::vector<int64_t>>("l", {}); }), {"c.yaml:6: sub.l.1 is 'b'"});
+  expect_contains(config_error_of([&] { sub.read<int64_t>("q", 0); }), {"c.yaml:7: sub.q is '1'"});
+  expect_contains(config_error_of([&] { sub.read<int64_t>("m", 0); }), {"c.yaml:8: sub.m is a map"});
+  expect_contains(config_error_of([&] { c.child("x").child("y"); }), {"c.yaml:1: x is 1, expected a map"});
+  expect_contains(config_error_of([&] { c.list("x"); }), {"c.yaml:1: x is 1, expected a list"});
+  expect_contains(config_error_of([&] { sub.read<double>("l", 0); }), {"c.yaml:6: sub.l is a list of 2"});
 }
 
 TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
   const auto shown = [](const std::string& value) {
     const std::string error =
-        error_of([&] { ConfigNode::parse_text("v: " + value + "\n", "c.yaml").fail_value("v", "x"); });
+        config_error_of([&] { ConfigNode::parse_text("v: " + value + "\n", "c.yaml").fail_value("v", "x"); });
     const std::string head = "[Config] c.yaml:1: v is ", tail = ", expected x";
     if (error.size() < head.size() + tail.size()) return error;
     return error.substr(head.size(), error.size() - head.size() - tail.size());
@@ -118,28 +102,28 @@ TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
 TEST(Config, RangesAndChoices) {
   const ConfigNode c =
       ConfigNode::parse_text("n: 0\np: 1.5\nmode: grahp\nsize: 2 GiB\nbad: 2 apples\nneg: -1 MB\n", "c.yaml");
-  expect_contains(error_of([&] { c.read_int("n", 1, 1); }), {"c.yaml:1: n is 0, expected an integer of at least 1"});
-  expect_contains(error_of([&] { c.read_number("p", 0, 0, 1); }), {"c.yaml:2: p is 1.5", "at most 1"});
-  expect_contains(error_of([&] { c.read_choice("mode", "eager", {"eager", "graph"}); }),
+  expect_contains(config_error_of([&] { c.read_int("n", 1, 1); }), {"c.yaml:1: n is 0, expected an integer of at least 1"});
+  expect_contains(config_error_of([&] { c.read_number("p", 0, 0, 1); }), {"c.yaml:2: p is 1.5", "at most 1"});
+  expect_contains(config_error_of([&] { c.read_choice("mode", "eager", {"eager", "graph"}); }),
                   {"c.yaml:3: mode is 'grahp'", "did you mean 'graph'"});
-  EXPECT_EQ(error_of([&] { c.read_choice("bad", "", {"less", "greater"}); }),
+  EXPECT_EQ(config_error_of([&] { c.read_choice("bad", "", {"less", "greater"}); }),
             "[Config] c.yaml:5: bad is '2 apples', expected one of less, greater");  // neither is near
   constexpr double kSmallest = std::numeric_limits<double>::min(), kLargest = std::numeric_limits<double>::max();
-  EXPECT_EQ(error_of([&] { c.read_number("n", 1, kSmallest, kLargest); }),
+  EXPECT_EQ(config_error_of([&] { c.read_number("n", 1, kSmallest, kLargest); }),
             "[Config] c.yaml:1: n is 0, expected a number above 0 and below infinity");
-  EXPECT_EQ(error_of([&] { c.read_number("n", 1, 0.1); }),
+  EXPECT_EQ(config_error_of([&] { c.read_number("n", 1, 0.1); }),
             "[Config] c.yaml:1: n is 0, expected a number of at least 0.1");
   EXPECT_EQ(c.read_bytes("size", 0), int64_t{2} << 30);
   EXPECT_EQ(c.read_bytes("none", 12), 12);
-  expect_contains(error_of([&] { c.read_bytes("bad", 0); }), {"c.yaml:5: bad is '2 apples'"});
-  expect_contains(error_of([&] { c.read_bytes("neg", 0); }), {"c.yaml:6"});
+  expect_contains(config_error_of([&] { c.read_bytes("bad", 0); }), {"c.yaml:5: bad is '2 apples'"});
+  expect_contains(config_error_of([&] { c.read_bytes("neg", 0); }), {"c.yaml:6"});
 }
 
 TEST(Config, UnknownKeysNameTheNearestKnownOne) {
   const ConfigNode c = ConfigNode::parse_text("a:\n  lr: 1\n  learning_rat: 2\n", "c.yaml");
   c.child("a").read<double>("lr", 0);
   c.child("a").read<double>("learning_rate", 0);
-  expect_contains(error_of([&] { c.reject_unknown(); }), {"c.yaml:3: unknown key 'learning_rat' in a",
+  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"c.yaml:3: unknown key 'learning_rat' in a",
                                                           "known: lr, learning_rate", "did you mean 'learning_rate'"});
 }
 
@@ -149,7 +133,7 @@ TEST(Config, KeysOfOtherTrainersAreTranslated) {
     for (const char* key : {"data", "trainer", "val_evaluator"}) c.child(key);
     c.child("trainer").read<int64_t>("max_epochs", 0);
     c.child("trainer").read<int64_t>("max_steps", 0);
-    return error_of([&] { c.reject_unknown(); });
+    return config_error_of([&] { c.reject_unknown(); });
   };
   EXPECT_EQ(message("train_dataloader: {}\n"),
             "[Config] c.yaml:1: unknown key 'train_dataloader' in the config; known: data, trainer, val_evaluator; "
@@ -165,7 +149,7 @@ TEST(Config, KeysOfOtherTrainersAreTranslated) {
 
 TEST(Config, VariablesOfMmengineAreRefused) {
   const auto message = [](const std::string& text) {
-    return error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });
+    return config_error_of([&] { ConfigNode::parse_text(text, "c.yaml"); });
   };
   expect_contains(message("x: 1\nwork_dir: runs/{{ fileBasenameNoExtension }}\n"),
                   {"c.yaml:2: work_dir has '{{ fileBasenameNoExtension }}'", "${env:NAME}", "_base_: FILE"});
@@ -179,10 +163,10 @@ TEST(Config, UnknownKeysInListsAndLaterParts) {
   const ConfigNode c = ConfigNode::parse_text("l: [{a: 1, b: 2}]\nlater: {x: 1}\n", "c.yaml");
   for (const ConfigNode& item : c.list("l")) item.read<int64_t>("a", 0);
   c.child("later").check_later();
-  expect_contains(error_of([&] { c.reject_unknown(); }), {"c.yaml:1: unknown key 'b' in l.0"});
+  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"c.yaml:1: unknown key 'b' in l.0"});
   c.list("l")[0].read<int64_t>("b", 0);
   c.reject_unknown();
-  expect_contains(error_of([&] { c.child("later").reject_unknown(); }), {"unknown key 'x' in later"});
+  expect_contains(config_error_of([&] { c.child("later").reject_unknown(); }), {"unknown key 'x' in later"});
 }
 
 TEST(Config, OverridesSetMakeAndAppend) {
@@ -202,17 +186,17 @@ TEST(Config, OverridesSetMakeAndAppend) {
 
 TEST(Config, BadOverridesSayWhatToWrite) {
   ConfigNode c = ConfigNode::parse_text("a: 1\nl: [1]\n", "c.yaml");
-  expect_contains(error_of([&] { c.override_with("novalue"); }), {"command line", "novalue", "key=value"});
-  expect_contains(error_of([&] { c.override_with("=1"); }), {"key=value"});
-  expect_contains(error_of([&] { c.override_with("a..b=1"); }), {"key=value"});
-  expect_contains(error_of([&] { c.override_with("a.=1"); }), {"key=value"});
-  expect_contains(error_of([&] { c.override_with("a.b=1"); }), {"a is the value 1", "a map"});
-  expect_contains(error_of([&] { c.override_with("l.7=1"); }), {"l has 1 items", "'7'"});
-  expect_contains(error_of([&] { c.override_with("a=[1, 2"); }), {"not YAML", "a=[1, 2"});
+  expect_contains(config_error_of([&] { c.override_with("novalue"); }), {"command line", "novalue", "key=value"});
+  expect_contains(config_error_of([&] { c.override_with("=1"); }), {"key=value"});
+  expect_contains(config_error_of([&] { c.override_with("a..b=1"); }), {"key=value"});
+  expect_contains(config_error_of([&] { c.override_with("a.=1"); }), {"key=value"});
+  expect_contains(config_error_of([&] { c.override_with("a.b=1"); }), {"a is the value 1", "a map"});
+  expect_contains(config_error_of([&] { c.override_with("l.7=1"); }), {"l has 1 items", "'7'"});
+  expect_contains(config_error_of([&] { c.override_with("a=[1, 2"); }), {"not YAML", "a=[1, 2"});
   c.override_with("typo=1");
   c.child("a");
   c.child("l");
-  expect_contains(error_of([&] { c.reject_unknown(); }), {"command line: unknown key 'typo'"});
+  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"command line: unknown key 'typo'"});
 }
 
 TEST(Config, BrokenYamlNamesLineAndColumn) {
@@ -248,8 +232,8 @@ TEST(Config, StructureErrors) {
 }
 
 TEST(Config, UnreadableFiles) {
-  expect_contains(error_of([] { ConfigNode::parse_file("/nonexistent/c.yaml"); }), {"/nonexistent/c.yaml"});
-  expect_contains(error_of([] { ConfigNode::parse_file("/tmp"); }), {"cannot read '/tmp'"});
+  expect_contains(config_error_of([] { ConfigNode::parse_file("/nonexistent/c.yaml"); }), {"/nonexistent/c.yaml"});
+  expect_contains(config_error_of([] { ConfigNode::parse_file("/tmp"); }), {"cannot read '/tmp'"});
 }
 
 TEST(Config, DumpReadsBackAndNamesOrigins) {
@@ -272,7 +256,7 @@ TEST(Config, DumpReadsBackAndNamesOrigins) {
 TEST(Config, LocatedAddsThePlace) {
   const ConfigNode c = ConfigNode::parse_text("x: 1\ng:\n  y: 2\n", "c.yaml");
   const auto bad = [] { throw ConfigError("[Options] y is 2, expected 3"); };
-  expect_contains(error_of([&] { c.child("g").located(bad); }), {"c.yaml:2: g: [Options] y is 2"});
+  expect_contains(config_error_of([&] { c.child("g").located(bad); }), {"c.yaml:2: g: [Options] y is 2"});
 }
 
 TEST(Nearest, FindsTheClosestWord) {

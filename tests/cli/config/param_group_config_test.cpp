@@ -12,7 +12,7 @@ namespace {
 using testing::DescribedTask;
 using Numbers = std::map<std::string, double>;
 
-TrainerOptions read(const std::string& optim_wrapper) {
+TrainerOptions read_wrapper(const std::string& optim_wrapper) {
   const std::string text =
       "model: {type: Mlp}\noptim_wrapper:\n  optimizer: {type: AdamW, lr: 0.5, weight_decay: 0.25}\n";
   return parse_run_config(ConfigNode::parse_text(text + optim_wrapper, "c.yaml"), "c").trainer;
@@ -27,15 +27,15 @@ DescribedTask model() {
 }
 
 ParamGroups groups_of(const std::string& optim_wrapper) {
-  const TrainerOptions options = read(optim_wrapper);
+  const TrainerOptions options = read_wrapper(optim_wrapper);
   DescribedTask task = model();
   return options.param_groups(task, options.optimizer);
 }
 
 TEST(ParamGroupConfig, NothingIsOneGroup) {
-  EXPECT_FALSE(read("").param_groups);
-  EXPECT_FALSE(read("  paramwise_cfg: {}\n  constructor: DefaultOptimWrapperConstructor\n").param_groups);
-  EXPECT_FALSE(read("  paramwise_cfg: null\n").param_groups);
+  EXPECT_FALSE(read_wrapper("").param_groups);
+  EXPECT_FALSE(read_wrapper("  paramwise_cfg: {}\n  constructor: DefaultOptimWrapperConstructor\n").param_groups);
+  EXPECT_FALSE(read_wrapper("  paramwise_cfg: null\n").param_groups);
 }
 
 TEST(ParamGroupConfig, ReadsParamwiseCfg) {
@@ -59,20 +59,20 @@ TEST(ParamGroupConfig, ReadsLayerDecay) {
   EXPECT_EQ(groups[0].name, "layer_0_no_decay");
   EXPECT_EQ(groups[0].numbers, (Numbers{{"lr", 0.125}, {"weight_decay", 0.0}}));
   EXPECT_EQ(groups[2].numbers, Numbers{});
-  expect_error<ConfigError>([&] { read(constructor); }, {"c.yaml", "paramwise_cfg.decay_rate", "is missing"});
+  expect_error<ConfigError>([&] { read_wrapper(constructor); }, {"c.yaml", "paramwise_cfg.decay_rate", "is missing"});
   expect_error<ConfigError>(
-      [&] { read(constructor + "  paramwise_cfg: {decay_rate: 0.9, custom_keys: {norm: {}}}\n"); },
+      [&] { read_wrapper(constructor + "  paramwise_cfg: {decay_rate: 0.9, custom_keys: {norm: {}}}\n"); },
       {"unknown key 'custom_keys'", "decay_rate"});
 }
 
 TEST(ParamGroupConfig, RefusesWithKeyAndRange) {
-  expect_error<ConfigError>([] { read("  paramwise_cfg: {norm_decay_mul: 0}\n"); },
+  expect_error<ConfigError>([] { read_wrapper("  paramwise_cfg: {norm_decay_mul: 0}\n"); },
                             {"c.yaml:4", "unknown key 'norm_decay_mul'", "did you mean 'norm_decay_mult'?"});
-  expect_error<ConfigError>([] { read("  paramwise_cfg: {bias_lr_mult: -1}\n"); },
+  expect_error<ConfigError>([] { read_wrapper("  paramwise_cfg: {bias_lr_mult: -1}\n"); },
                             {"optim_wrapper.paramwise_cfg.bias_lr_mult is -1, expected a number of at least 0"});
-  expect_error<ConfigError>([] { read("  paramwise_cfg: {custom_keys: {norm: {decay_mult: .inf}}}\n"); },
+  expect_error<ConfigError>([] { read_wrapper("  paramwise_cfg: {custom_keys: {norm: {decay_mult: .inf}}}\n"); },
                             {"custom_keys.norm.decay_mult is .inf"});
-  expect_error<ConfigError>([] { read("  constructor: DefaultOptimWraperConstructor\n"); },
+  expect_error<ConfigError>([] { read_wrapper("  constructor: DefaultOptimWraperConstructor\n"); },
                             {"did you mean 'DefaultOptimWrapperConstructor'?"});
   // What only the model and the optimizer can tell is reported with the place of the options.
   expect_error<ConfigError>([] { groups_of("  paramwise_cfg: {custom_keys: {head: {lr_mul: 0.1}}}\n"); },
@@ -93,7 +93,7 @@ TEST(ParamGroupConfig, TakesConstructorsOfTheUsersOwn) {
   const ParamGroups groups = groups_of("  constructor: HeadFirst\n  paramwise_cfg: {factor: 4}\n");
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_EQ(groups[0].numbers, (Numbers{{"lr", 2.0}}));
-  expect_error<ConfigError>([] { read("  constructor: HeadFirst\n  paramwise_cfg: {factor: 4, factr: 5}\n"); },
+  expect_error<ConfigError>([] { read_wrapper("  constructor: HeadFirst\n  paramwise_cfg: {factor: 4, factr: 5}\n"); },
                             {"unknown key 'factr'"});
   expect_error<ConfigError>(
       [] { register_optim_wrapper_constructor("HeadFirst", [](const ConfigNode&) { return ParamGroupsFn(); }); },

@@ -37,14 +37,14 @@ evaluator: [{type: Accuracy}]
 graph: {fallback: auto, cache_bytes: 2 GiB, fuse: exact}
 )";
 
-RunConfig parse(const std::vector<std::string>& overrides = {}) {
+RunConfig full_config(const std::vector<std::string>& overrides = {}) {
   ConfigNode root = ConfigNode::parse_text(kFull, "c.yaml");
   for (const std::string& word : overrides) root.override_with(word);
   return parse_run_config(root, "c");
 }
 
 TEST(RunConfig, ReadsEveryPart) {
-  const RunConfig c = parse();
+  const RunConfig c = full_config();
   EXPECT_EQ(c.work_dir, "runs/test");
   EXPECT_EQ(c.seed, 3U);
   EXPECT_EQ(c.train->loader.batch_size, 64);
@@ -69,7 +69,7 @@ TEST(RunConfig, ReadsEveryPart) {
 }
 
 TEST(RunConfig, DumpGivesTheSameRunAgain) {
-  const RunConfig first = parse({"mode=graph", "optim_wrapper.optimizer.lr=0.5"});
+  const RunConfig first = full_config({"mode=graph", "optim_wrapper.optimizer.lr=0.5"});
   const RunConfig again = parse_run_config(ConfigNode::parse_text(first.root.dump(), "dump.yaml"), "dump");
   EXPECT_EQ(again.mode, "graph");
   EXPECT_EQ(again.trainer.optimizer.as<AdamW>().lr, 0.5);
@@ -87,7 +87,7 @@ TEST(RunConfig, SmallestConfigHasDefaults) {
 
 TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
   const auto seconds = [](const std::string& time) {
-    return parse({"trainer.max_time=" + time}).trainer.loop.max_seconds;
+    return full_config({"trainer.max_time=" + time}).trainer.loop.max_seconds;
   };
   EXPECT_EQ(seconds("null"), 0);
   EXPECT_EQ(seconds("90"), 90);
@@ -101,7 +101,7 @@ TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
   EXPECT_EQ(seconds("'12:30:05'"), 12 * 3600 + 30 * 60 + 5);
 
   const RunConfig c =
-      parse({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
+      full_config({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
              "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
   EXPECT_TRUE(c.trainer.loop.val_by_epoch);
   EXPECT_EQ(c.limits.train.count, 5);
@@ -109,9 +109,9 @@ TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
   EXPECT_EQ(c.limits.test.count, 1);
   EXPECT_EQ(c.limits.predict.share, 1.0);
   EXPECT_EQ(c.dry_run, 0);
-  EXPECT_EQ(parse({"trainer.fast_dev_run=true"}).dry_run, 1);
-  EXPECT_EQ(parse({"trainer.fast_dev_run=7"}).dry_run, 7);
-  EXPECT_EQ(parse({"trainer.fast_dev_run=false"}).dry_run, 0);
+  EXPECT_EQ(full_config({"trainer.fast_dev_run=true"}).dry_run, 1);
+  EXPECT_EQ(full_config({"trainer.fast_dev_run=7"}).dry_run, 7);
+  EXPECT_EQ(full_config({"trainer.fast_dev_run=false"}).dry_run, 0);
 }
 
 TEST(RunConfig, SharesOfBatchesBecomeCounts) {
@@ -128,7 +128,7 @@ TEST(RunConfig, SharesOfBatchesBecomeCounts) {
     int64_t count_;
   };
   const auto limit = [](const std::string& value, int64_t batches) {
-    return parse({"trainer.limit_val_batches=" + value}).limits.val.batches_of(Batches(batches));
+    return full_config({"trainer.limit_val_batches=" + value}).limits.val.batches_of(Batches(batches));
   };
   EXPECT_EQ(limit("null", 9), 0);
   EXPECT_EQ(limit("1", 9), 1);
@@ -141,12 +141,21 @@ TEST(RunConfig, SharesOfBatchesBecomeCounts) {
 }
 
 TEST(RunConfig, OffAndNullWords) {
+<<<<<<< HEAD
   EXPECT_FALSE(parse({"optim_wrapper.amp=false"}).trainer.amp.has_value());
   EXPECT_FALSE(parse({"optim_wrapper.amp=null"}).trainer.amp.has_value());
   EXPECT_EQ(parse({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
   EXPECT_FALSE(parse({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
   EXPECT_EQ(parse({"default_hooks.checkpoint=null"}).hooks.size(), 6U);
   EXPECT_EQ(std::get<ClipNorm>(*parse({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad).norm_type,
+=======
+  EXPECT_FALSE(full_config({"optim_wrapper.amp=false"}).trainer.amp.has_value());
+  EXPECT_FALSE(full_config({"optim_wrapper.amp=null"}).trainer.amp.has_value());
+  EXPECT_EQ(full_config({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
+  EXPECT_FALSE(full_config({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
+  EXPECT_TRUE(full_config({"default_hooks.checkpoint=null"}).hooks.default_hooks.child("checkpoint").is_null());
+  EXPECT_EQ(std::get<ClipNorm>(*full_config({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad).norm_type,
+>>>>>>> refs/heads/unity
             std::numeric_limits<double>::infinity());
 }
 
@@ -161,7 +170,7 @@ class MalformedConfig : public ::testing::TestWithParam<Malformed> {};
 
 TEST_P(MalformedConfig, NamesTheKey) {
   try {
-    parse({GetParam().word});
+    full_config({GetParam().word});
     FAIL() << GetParam().word << " was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), 2);
@@ -287,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(RunConfig, APrefixOfWeightsMayEndWithItsDot) {
   const auto prefix = [](const std::string& text) {
     const std::string word = "load_from={path: w.pt, prefix: " + text + "}";
-    return parse({word.c_str()}).load_from->source.prefix;
+    return full_config({word.c_str()}).load_from->source.prefix;
   };
   EXPECT_EQ(prefix("backbone."), "backbone");
   EXPECT_EQ(prefix("backbone"), "backbone");

@@ -305,14 +305,14 @@ TEST(GemmPass, TakesTheBiasOnlyIfNothingElseHappens) {
 
 // whole steps
 
-struct Net : torch::nn::Module {
+struct GeluNet : torch::nn::Module {
   torch::nn::Linear up = register_module("up", torch::nn::Linear(64, 256));
   torch::nn::Linear down = register_module("down", torch::nn::Linear(256, 64));
 };
 
 std::unique_ptr<BaseTrainer> trainer(const std::string& mode, Fuse fuse) {
   seed_all(3);
-  auto task = make_task(std::make_shared<Net>(), [](Net& net, const Batch& batch) {
+  auto task = make_task(std::make_shared<GeluNet>(), [](GeluNet& net, const Batch& batch) {
     return net.down(torch::gelu(net.up(batch["x"]), "tanh")).square().mean();
   });
   GraphOptions graph;

@@ -12,7 +12,7 @@
 namespace duet::testing {
 namespace {
 
-struct Golden {
+struct LbfgsCase {
   std::string function, case_name;
   OptimizerOptions options;
   bool wide = true;  // float64
@@ -20,12 +20,12 @@ struct Golden {
   std::string name() const { return function + "_" + case_name + (wide ? "_float64" : "_float32"); }
 };
 
-std::vector<Golden> goldens() {
-  const std::vector<Golden> described = {
+std::vector<LbfgsCase> lbfgs_cases() {
+  const std::vector<LbfgsCase> described = {
 #include "tests/optim/optimizers/lbfgs_cases.inc"
   };
-  std::vector<Golden> all;
-  for (Golden one : described) {
+  std::vector<LbfgsCase> all;
+  for (LbfgsCase one : described) {
     all.push_back(one);
     one.wide = false;
     all.push_back(one);
@@ -34,7 +34,7 @@ std::vector<Golden> goldens() {
 }
 
 // Where torch.optim.LBFGS goes on this machine (lbfgs_reference.py).
-const std::string kReferencePath = reference_path("optim/lbfgs.safetensors");
+const std::string kLbfgsPath = reference_path("optim/lbfgs.safetensors");
 
 using LossAndGradient = std::pair<at::Tensor, at::Tensor>;
 
@@ -94,17 +94,17 @@ class Problem {
 // Of the largest weight. Both compute on this machine by the same operations, but for the line search's scalars between
 // tensors, which round in float32 there and in doubles here. Rosenbrock's valley, whose curvatures differ by a factor
 // of 2 500, lets such a rounding grow before it is forgotten.
-double tolerance_of(const Golden& golden) {
+double tolerance_of(const LbfgsCase& golden) {
   if (golden.wide) return 1e-12;
   return golden.function == "rosenbrock" ? 5e-3 : 1e-6;
 }
 
-class LbfgsTrajectory : public ::testing::TestWithParam<Golden> {};
+class LbfgsTrajectory : public ::testing::TestWithParam<LbfgsCase> {};
 
 TEST_P(LbfgsTrajectory, IsThatOfTorchOptim) {
-  const Golden& golden = GetParam();
-  const StateDict reference = torch_reference(kReferencePath).part(golden.name());
-  if (reference.tensors().empty()) GTEST_SKIP() << no_reference(kReferencePath, "make_references.py");
+  const LbfgsCase& golden = GetParam();
+  const StateDict reference = torch_reference(kLbfgsPath).part(golden.name());
+  if (reference.tensors().empty()) GTEST_SKIP() << no_reference(kLbfgsPath, "make_references.py");
   const at::Tensor steps = reference.tensor("steps");
   const Problem problem(golden.function, golden.wide ? at::kDouble : at::kFloat);
   const auto optimizer = Optimizer::create(golden.options, problem.parameters);
@@ -128,7 +128,7 @@ TEST_P(LbfgsTrajectory, IsThatOfTorchOptim) {
 }
 
 TEST_P(LbfgsTrajectory, GoesOnFromItsState) {
-  const Golden& golden = GetParam();
+  const LbfgsCase& golden = GetParam();
   const at::ScalarType dtype = golden.wide ? at::kDouble : at::kFloat;
   const Problem whole(golden.function, dtype);
   const auto uninterrupted = Optimizer::create(golden.options, whole.parameters);
@@ -150,7 +150,7 @@ TEST_P(LbfgsTrajectory, GoesOnFromItsState) {
   expect_same_state(uninterrupted->state_dict(), after->state_dict());
 }
 
-INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(goldens()),
+INSTANTIATE_TEST_SUITE_P(Torch, LbfgsTrajectory, ::testing::ValuesIn(lbfgs_cases()),
                          [](const auto& info) { return info.param.name(); });
 
 TEST(Lbfgs, LearningRateIsSetOrFollowsACurve) {

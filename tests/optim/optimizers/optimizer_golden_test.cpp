@@ -13,28 +13,28 @@
 namespace duet::testing {
 namespace {
 
-struct Golden {
+struct OptimizerCase {
   std::string name;
   OptimizerOptions options;
   std::map<std::string, double> then;  // numbers from step kRetunedAt on
   bool fused;                          // the same kernels as torch's
 };
 
-constexpr int64_t kSteps = 300;
+constexpr int64_t kTrajectorySteps = 300;
 constexpr int64_t kRetunedAt = 150;
 const std::vector<int64_t> kCompared = {1, 7, 60, 300};  // after so many steps
 // What torch.optim makes of them on this machine (optimizer_reference.py).
 const std::string kReferencePath = reference_path("optim/optimizer.safetensors");
 
-const std::vector<Golden>& goldens() {
-  static const std::vector<Golden> all = {
+const std::vector<OptimizerCase>& optimizer_cases() {
+  static const std::vector<OptimizerCase> all = {
 #include "tests/optim/optimizers/optimizer_cases.inc"
   };
   return all;
 }
 
-const Golden& golden(const std::string& name) {
-  return *std::find_if(goldens().begin(), goldens().end(), [&](const Golden& one) { return one.name == name; });
+const OptimizerCase& golden(const std::string& name) {
+  return *std::find_if(optimizer_cases().begin(), optimizer_cases().end(), [&](const OptimizerCase& one) { return one.name == name; });
 }
 
 const StateDict& references() {
@@ -75,7 +75,7 @@ class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
     ASSERT_EQ(offset, expected.size());
   }
 
-  const Golden& golden_ = golden(GetParam());
+  const OptimizerCase& golden_ = golden(GetParam());
   NamedTensors parameters_;
   std::unique_ptr<Optimizer> optimizer_;
   double lr_ = 0;
@@ -84,7 +84,7 @@ class OptimizerTrajectory : public ::testing::TestWithParam<std::string> {
 TEST_P(OptimizerTrajectory, IsThatOfTorchOptim) {
   if (references().tensors().empty()) GTEST_SKIP() << no_reference(kReferencePath, "make_references.py");
   bool identical = true;
-  for (int64_t done = 1; done <= kSteps; ++done) {
+  for (int64_t done = 1; done <= kTrajectorySteps; ++done) {
     step(done - 1);
     if (std::count(kCompared.begin(), kCompared.end(), done) == 0) continue;
     const std::vector<float> expected = values_of(references().tensor(golden_.name + "." + std::to_string(done)));
@@ -145,7 +145,7 @@ TEST_P(OptimizerTrajectory, GoesOnFromItsState) {
 
 std::vector<std::string> case_names() {
   std::vector<std::string> names;
-  for (const Golden& one : goldens()) names.push_back(one.name);
+  for (const OptimizerCase& one : optimizer_cases()) names.push_back(one.name);
   return names;
 }
 

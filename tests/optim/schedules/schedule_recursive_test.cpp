@@ -11,7 +11,7 @@
 namespace duet {
 namespace {
 
-constexpr int64_t kSteps = 2000;
+constexpr int64_t kRunSteps = 2000;
 
 double real(int64_t count) { return static_cast<double>(count); }
 
@@ -32,6 +32,7 @@ struct Place {
   double initial;
 };
 
+<<<<<<< HEAD
 template <class T>
 double low_of(const T& o, double initial) {
   return o.eta_min_ratio ? initial * *o.eta_min_ratio : o.eta_min;
@@ -109,6 +110,19 @@ void expect_agreement(const std::vector<Schedule>& schedules, double initial) {
       value = std::visit(one, schedule);
     }
     ASSERT_NEAR(curve.at(step, initial), value, 1e-12) << type_of(schedules.back()) << " at step " << step;
+=======
+void expect_agreement(const std::vector<ScheduleOptions>& schedules, double initial) {
+  validate_schedules(schedules, {kRunSteps});
+  const ScheduleCurve curve(schedules, "lr", {kRunSteps});
+  std::vector<Recursive> recursive;
+  for (const ScheduleOptions& schedule : schedules) {
+    recursive.emplace_back(schedule, schedule.end >= 0 ? schedule.end : kRunSteps, initial);
+  }
+  double value = initial;
+  for (int64_t step = 0; step < kRunSteps; ++step) {
+    for (const Recursive& schedule : recursive) value = schedule.next(value, step);
+    ASSERT_NEAR(curve.at(step, initial), value, 1e-12) << schedules.back().type << " at step " << step;
+>>>>>>> refs/heads/unity
   }
 }
 
