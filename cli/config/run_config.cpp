@@ -95,7 +95,6 @@ int64_t read_dry_run(const ConfigNode& node) {
 void read_loop(const ConfigNode& node, RunConfig& config) {
   LoopOptions& loop = config.trainer.loop;
   loop = read_options<LoopOptions>(node);
-  loop.work_dir = config.work_dir;
   loop.max_seconds = read_seconds(node, "max_time");
   config.limits.train = read_limit(node, "limit_train_batches");
   config.limits.val = read_limit(node, "limit_val_batches");

@@ -81,7 +81,7 @@ TEST_P(TrainerStep, EveryStepHasTheRateOfItsSchedules) {
   const auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", schedules);
   const ScheduleCurve curve(schedules, "lr", {12, 0});
   for (int64_t step = 0; step < 12; ++step) {
-    trainer->step(batch(static_cast<uint64_t>(step)));
+    trainer->step(mlp_batch(static_cast<uint64_t>(step)));
     EXPECT_EQ(trainer->hyper_parameters().get(0, "lr"), curve.at(step, 1e-2)) << step;
   }
 }
@@ -94,7 +94,7 @@ TEST_P(TrainerStep, SchedulesAreGivenOnceAndChecked) {
   expect_error<ConfigError>(again, {"second hook 'param_scheduler'", "TrainerOptions::schedules"});
   expect_error<ConfigError>([&] { trainer_for(mode(), {}, "AdamW", "", {Step{}}); }, {"step_size is 0"});
   const auto other = trainer_for(mode(), {}, "AdamW", "", {Constant{.param_name = "momentun"}});
-  expect_error<ConfigError>([&] { other->step(batch(1)); }, {"schedule of momentun", "lr"});
+  expect_error<ConfigError>([&] { other->step(mlp_batch(1)); }, {"schedule of momentun", "lr"});
 }
 
 TEST_P(TrainerStep, ALoopGoesOnFromItsCheckpoint) {
@@ -211,14 +211,8 @@ TEST_P(TrainerStep, AHookMayAskTheLoopToStop) {
 }
 
 TEST_P(TrainerStep, AScheduleThatNeedsTheRunsLengthSaysSo) {
-<<<<<<< HEAD
   const auto trainer = trainer_for(mode(), {}, "AdamW", "", {Cosine{}});
-  expect_error<ConfigError>([&] { trainer->step(batch(1)); }, {"Cosine", "unknown length", "max_steps"});
-=======
-  const auto trainer = trainer_for(mode(), {});
-  trainer->add_hook(std::make_unique<ParamSchedulerHook>(std::vector<ScheduleOptions>{{.type = "Cosine"}}));
   expect_error<ConfigError>([&] { trainer->step(mlp_batch(1)); }, {"Cosine", "unknown length", "max_steps"});
->>>>>>> refs/heads/unity
   EXPECT_EQ(trainer->progress().step, 0);
 }
 

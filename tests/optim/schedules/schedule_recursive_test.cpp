@@ -32,7 +32,6 @@ struct Place {
   double initial;
 };
 
-<<<<<<< HEAD
 template <class T>
 double low_of(const T& o, double initial) {
   return o.eta_min_ratio ? initial * *o.eta_min_ratio : o.eta_min;
@@ -98,31 +97,18 @@ double next(const T&, const Place& at) {
 }
 
 void expect_agreement(const std::vector<Schedule>& schedules, double initial) {
-  validate_schedules(schedules, {kSteps});
-  const ScheduleCurve curve(schedules, "lr", {kSteps});
+  validate_schedules(schedules, {kRunSteps});
+  const ScheduleCurve curve(schedules, "lr", {kRunSteps});
   double value = initial;
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (int64_t step = 0; step < kRunSteps; ++step) {
     for (const Schedule& schedule : schedules) {
       const auto one = [&](const auto& o) {
-        const int64_t end = o.end >= 0 ? o.end : kSteps;
+        const int64_t end = o.end >= 0 ? o.end : kRunSteps;
         return step < o.begin || step >= end ? value : next(o, {value, step - o.begin, end - o.begin - 1, initial});
       };
       value = std::visit(one, schedule);
     }
     ASSERT_NEAR(curve.at(step, initial), value, 1e-12) << type_of(schedules.back()) << " at step " << step;
-=======
-void expect_agreement(const std::vector<ScheduleOptions>& schedules, double initial) {
-  validate_schedules(schedules, {kRunSteps});
-  const ScheduleCurve curve(schedules, "lr", {kRunSteps});
-  std::vector<Recursive> recursive;
-  for (const ScheduleOptions& schedule : schedules) {
-    recursive.emplace_back(schedule, schedule.end >= 0 ? schedule.end : kRunSteps, initial);
-  }
-  double value = initial;
-  for (int64_t step = 0; step < kRunSteps; ++step) {
-    for (const Recursive& schedule : recursive) value = schedule.next(value, step);
-    ASSERT_NEAR(curve.at(step, initial), value, 1e-12) << schedules.back().type << " at step " << step;
->>>>>>> refs/heads/unity
   }
 }
 
