@@ -4,16 +4,15 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 #include "../base/options.h"
 #include "../distributed/init_distributed.h"
 #include "../optim/amp.h"
 #include "../optim/detail/gradient_check.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_options.h"
-#include "task.h"
-#include <vector>
 #include "../optim/schedules/schedule.h"
-#include "detail/train_step.h"
+#include "task.h"
 
 namespace duet {
 

@@ -78,7 +78,7 @@ TEST_P(TrainerStep, SchedulesAndCheckpointsDoWhatTheyDoInTrain) {
 
 TEST_P(TrainerStep, EveryStepHasTheRateOfItsSchedules) {
   const std::vector<Schedule> schedules = {Linear{.start_factor = 0.25, .end = 4}, Cosine{.begin = 4}};
-  const auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", schedules);
+  const auto trainer = trainer_for(mode(), {.max_steps = 12}, "AdamW", "", schedules);
   const ScheduleCurve curve(schedules, "lr", {12, 0});
   for (int64_t step = 0; step < 12; ++step) {
     trainer->step(mlp_batch(static_cast<uint64_t>(step)));
