@@ -7,7 +7,6 @@
 #include <vector>
 #include "base/batch.h"
 #include "benchmarks/flags.h"
-#include "distributed/distributed_options.h"
 #include "distributed/init_distributed.h"
 
 namespace duet {

@@ -5,7 +5,7 @@
 #include <optional>
 #include "../base/state_dict.h"
 #include "../distributed/communicator.h"
-#include "../distributed/distributed_options.h"
+#include "../distributed/init_distributed.h"
 #include "../optim/amp/grad_scaler.h"
 #include "../optim/gradient_check.h"
 #include "../optim/hyper_parameters.h"

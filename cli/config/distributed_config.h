@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cli/config/config.h"
-#include "distributed/distributed_options.h"
 #include "distributed/init_distributed.h"
 
 namespace duet {

@@ -7,7 +7,7 @@
 #include "distributed/detail/broadcast.h"
 #include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
-#include "distributed/distributed_options.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

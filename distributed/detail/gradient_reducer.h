@@ -7,7 +7,7 @@
 #include <vector>
 #include "base/batch.h"
 #include "distributed/communicator.h"
-#include "distributed/distributed_options.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include "base/error.h"
-#include "distributed/distributed_options.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
