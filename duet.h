@@ -25,9 +25,8 @@
 #include "checkpoint/weights_file.h"  // weights from and to checkpoints, safetensors, .pt
 
 // distributed: several processes that train one model, or one
-#include "distributed/communicator.h"         // Communicator: the ranks that train together
-#include "distributed/distributed_options.h"  // DistributedOptions: buckets, unused parameters
-#include "distributed/init_distributed.h"     // init_distributed(): torchrun, SLURM, MPI, or one process
+#include "distributed/communicator.h"      // Communicator: the ranks that train together
+#include "distributed/init_distributed.h"  // init_distributed(): torchrun, SLURM, MPI; DistributedOptions
 
 // optim: gradients into weights
 #include "optim/amp.h"                           // AutocastGuard; LossScaleOptions: float16 training

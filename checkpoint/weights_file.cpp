@@ -6,7 +6,6 @@
 #include <set>
 #include <tuple>
 #include <variant>
-#include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "io/pt_file.h"

@@ -3,9 +3,7 @@
 #include <exception>
 #include <mutex>
 #include <string>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"

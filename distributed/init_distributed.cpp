@@ -134,8 +134,37 @@ const OptionFields& ConnectOptions::fields() {
   return kFields;
 }
 
+const OptionFields& DistributedOptions::fields() {
+  using O = DistributedOptions;
+  static const OptionFields kFields = OptionFields::of<O>("DistributedOptions", [](const FieldAdder<O>& add) {
+    const char* const bytes = "a number of bytes > 0";
+    add("bucket_bytes", &O::bucket_bytes, "bytes of gradients that are summed at once")
+        .in(above(0))
+        .expects(bytes)
+        .keyed("bucket_cap_mb")
+        .read_by_hand("number of MiB, above 0, up to 1048576", "25");
+    add("first_bucket_bytes", &O::first_bucket_bytes, "bytes of the first such bucket")
+        .in(above(0))
+        .expects(bytes)
+        .keyed("first_bucket_mb")
+        .read_by_hand("number of MiB, above 0, up to 1048576", "1");
+    add("find_unused_parameters", &O::find_unused_parameters, "a parameter may lack a gradient on some ranks");
+    add("broadcast_buffers", &O::broadcast_buffers, "rank 0's buffers for all, at the end of every step");
+    add.key("timeout", "seconds, above 0, up to 1e+06", "that a call waits for other ranks", "120");
+    add.key("start_timeout", "seconds, above 0, up to 1e+06", "likewise until the first step is through", "300");
+  });
+  return kFields;
+}
+
+void DistributedOptions::validate() const {
+  require<ConfigError>(communicator != nullptr,
+                       "[DistributedOptions] the communicator is null, expected that of "
+                       "init_distributed(); leave it out for one process");
+  check_options(*this);
+}
+
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
-  check_options(options);
+  options.validate();
   if (launch.world_size <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
@@ -169,7 +198,7 @@ void fail_to_connect(const Launch& launch, const std::exception_ptr& error, cons
 
 std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
                                       const ConnectOptions& options) {
-  check_options(options);
+  options.validate();
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
   if (group->getSize() <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
@@ -217,7 +246,7 @@ std::shared_ptr<Communicator> init_distributed(const InitOptions& options) {
   at::Device device = at::kCPU;
   try {
     device = parse_device(launch.world_size == 1 ? options.device : device_of_rank(options.device, launch.local_rank));
-    check_options(options.connect);
+    options.connect.validate();
   } catch (const Error&) {
     fail_to_connect(launch, std::current_exception());
     throw;

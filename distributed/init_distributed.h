@@ -53,6 +53,8 @@ struct ConnectOptions {
   bool also_alone = false;
 
   static const OptionFields& fields();
+  // Throws ConfigError naming the field and its range.
+  void validate() const { check_options(*this); }
 };
 
 struct InitOptions {
@@ -72,5 +74,21 @@ struct InitOptions {
 // rank causes do not name it, and a GPU that waits for a lost one is not freed from that.
 [[nodiscard]] std::shared_ptr<Communicator> init_distributed(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                                              at::Device device, const ConnectOptions& options = {});
+
+// The ranks that init_distributed() connected, as long as somebody holds them; else one_process().
+std::shared_ptr<Communicator> current_ranks();
+
+// How several processes train one model (data parallel, DDP): each has a part of every batch, gradients are summed.
+struct DistributedOptions {
+  std::shared_ptr<Communicator> communicator = current_ranks();  // never null
+  int64_t bucket_bytes = int64_t{25} << 20;       // of gradients that are summed at once; torch's bucket_cap_mb
+  int64_t first_bucket_bytes = int64_t{1} << 20;  // smaller, so that communication starts early
+  bool find_unused_parameters = false;            // a parameter may lack a gradient on some ranks: it counts as zero
+  bool broadcast_buffers = true;                  // rank 0's buffers for all, at the end of every step
+
+  static const OptionFields& fields();
+  // Throws ConfigError naming the field and its range.
+  void validate() const;
+};
 
 }  // namespace duet

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <utility>
 #include <vector>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstring>
 #include <string_view>
-#include <c10/util/StringUtil.h>
 #include <zlib.h>
 
 namespace duet::zip_archive {

@@ -13,6 +13,7 @@
 #include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
 #include "optim/hyper_parameters.h"
+#include "distributed/init_distributed.h"
 
 namespace duet {
 

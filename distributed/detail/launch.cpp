@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <utility>
-#include <vector>
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
 #include "base/detail/text.h"

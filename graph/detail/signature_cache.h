@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 #include "core/detail/train_step.h"
 #include "graph/detail/captured_step.h"

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <mutex>
-#include <string>
 #include "graph/record/program_writer.h"
 
 namespace duet {
