@@ -282,6 +282,7 @@ class WandbSink : public LogSink {
 }  // namespace
 
 std::unique_ptr<LogSink> wandb_sink(LogSinkOptions options, const std::string& config) {
+  options.type = "wandb";
   options.validate();
   return std::make_unique<WandbSink>(std::move(options), config);
 }
