@@ -11,7 +11,7 @@ ParamSchedulerHook::ParamSchedulerHook(std::vector<Schedule> schedules) : schedu
   for (std::size_t i = 0; i < schedules_.size(); ++i) {
     check_schedule(schedules_[i]);
     if (const auto* plateau = std::get_if<ReduceOnPlateau>(&schedules_[i]))
-      plateaus_.push_back({i, *plateau, PlateauWatch(*plateau), {}});
+      plateaus_.push_back({i, PlateauWatch(*plateau), {}});
   }
 }
 
@@ -62,13 +62,14 @@ void ParamSchedulerHook::after_val_epoch(TrainContext& context) {
   validated_ = true;
   bool any = false;
   for (Plateau& plateau : plateaus_) {
-    if (!governs(plateau.options, context.progress.step)) continue;
-    const auto metric = context.evaluation.metrics.find(plateau.options.monitor);
+    const ReduceOnPlateau& options = plateau.watch.options();
+    if (!governs(options, context.progress.step)) continue;
+    const auto metric = context.evaluation.metrics.find(options.monitor);
     if (metric == context.evaluation.metrics.end()) {
       std::string known;
       for (const auto& entry : context.evaluation.metrics) known += (known.empty() ? "" : ", ") + entry.first;
-      throw ConfigError("[ParamSchedulerHook] found no metric '" + plateau.options.monitor + "', expected one of " +
-                        known + "; correct the monitor of ReduceOnPlateau, or add the metric");
+      throw ConfigError("[ParamSchedulerHook] found no metric '" + options.monitor + "', expected one of " + known +
+                        "; correct the monitor of ReduceOnPlateau, or add the metric");
     }
     if (!plateau.watch.observe(metric->second)) continue;
     reduce(plateau, context.hyper_parameters);
@@ -93,25 +94,21 @@ bool ParamSchedulerHook::governs(const Schedule& schedule, int64_t step) const {
 void ParamSchedulerHook::reduce(Plateau& plateau, const HyperParameters& numbers) {
   const int64_t step = numbers.applied();
   for (const auto& [number, param] : params_) {
-    if (param != plateau.options.param_name) continue;
+    if (param != plateau.watch.options().param_name) continue;
     ByGroup& reductions = plateau.reductions[number];
     reductions.resize(initial_.at(number).size(), 1.0);
     for (std::size_t group = 0; group < reductions.size(); ++group) {
-      const double before = value(number, group, step);
+      const double before = curves_.at(number).at(step, initial_.at(number)[group], reductions_of(number, group));
       const double after = plateau.watch.reduced(before);
       if (after < before) reductions[group] *= after / before;
     }
   }
 }
 
-double ParamSchedulerHook::value(const std::string& number, std::size_t group, int64_t step) const {
-  return curves_.at(number).at(step, initial_.at(number)[group], reductions_of(number, group));
-}
-
 ParamSchedulerHook::ByGroup ParamSchedulerHook::reductions_of(const std::string& number, std::size_t group) const {
   ByGroup reductions;
   for (const Plateau& plateau : plateaus_) {
-    if (plateau.options.param_name != params_.at(number)) continue;
+    if (plateau.watch.options().param_name != params_.at(number)) continue;
     const auto found = plateau.reductions.find(number);
     reductions.push_back(found == plateau.reductions.end() ? 1.0 : found->second.at(group));
   }

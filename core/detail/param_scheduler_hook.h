@@ -37,7 +37,6 @@ class ParamSchedulerHook : public Hook {
   // A ReduceOnPlateau, and what it has multiplied each number by.
   struct Plateau {
     std::size_t schedule;  // its place in the list
-    ReduceOnPlateau options;
     PlateauWatch watch;
     std::map<std::string, ByGroup> reductions;
   };
@@ -46,7 +45,6 @@ class ParamSchedulerHook : public Hook {
   void warn_of_gaps();
   bool governs(const Schedule& schedule, int64_t step) const;
   void reduce(Plateau& plateau, const HyperParameters& numbers);
-  double value(const std::string& number, std::size_t group, int64_t step) const;
   ByGroup reductions_of(const std::string& number, std::size_t group) const;
   void follow(HyperParameters& numbers) const;
 

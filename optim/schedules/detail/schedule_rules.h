@@ -63,6 +63,7 @@ class PlateauWatch : public Stateful {
  public:
   explicit PlateauWatch(ReduceOnPlateau options);
 
+  const ReduceOnPlateau& options() const { return options_; }
   // Takes the metric of one validation; true if the value is to be reduced now.
   bool observe(double metric);
   // What a reduction makes of `value`: itself if the difference is not worth it.
