@@ -13,7 +13,9 @@ namespace {
 using FieldKind = OptionField::Kind;
 constexpr double kMostOfInt = std::numeric_limits<int>::max();
 
-bool is_integer(const OptionField& field) { return field.kind == FieldKind::kInteger || field.kind == FieldKind::kIntegers; }
+bool is_integer(const OptionField& field) {
+  return field.kind == FieldKind::kInteger || field.kind == FieldKind::kIntegers;
+}
 
 // Counts are multiplied with one another: what has no end of its own ends here.
 double highest(const OptionField& field) {
