@@ -10,10 +10,12 @@ namespace duet {
 
 namespace {
 
-using Kind = OptionField::Kind;
+using FieldKind = OptionField::Kind;
 constexpr double kMostOfInt = std::numeric_limits<int>::max();
 
-bool is_integer(const OptionField& field) { return field.kind == Kind::kInteger || field.kind == Kind::kIntegers; }
+bool is_integer(const OptionField& field) {
+  return field.kind == FieldKind::kInteger || field.kind == FieldKind::kIntegers;
+}
 
 // Counts are multiplied with one another: what has no end of its own ends here.
 double highest(const OptionField& field) {
@@ -68,7 +70,7 @@ std::string key_in(const ConfigNode& node, const OptionField& field) {
 }
 
 void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
-  if (field.by_hand || field.kind == Kind::kOther) return;
+  if (field.by_hand || field.kind == FieldKind::kOther) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
   const ConfigNode& node = section.is_set() ? section : beside;
   const std::string key = key_in(node, field);
@@ -88,23 +90,23 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
 
 std::string type_text(const OptionField& field) {
   if (!field.type.empty()) return field.type;
-  if (!field.choices.empty() && field.kind == Kind::kText) return join(words_of(field));
+  if (!field.choices.empty() && field.kind == FieldKind::kText) return join(words_of(field));
   switch (field.kind) {
-    case Kind::kBool: return "true/false";
-    case Kind::kInteger: return "integer";
-    case Kind::kNumber: return "number";
-    case Kind::kText: return "text";
-    case Kind::kIntegers: return "list of integers";
-    case Kind::kNumbers: return "list of numbers";
-    case Kind::kTexts: return field.choices.empty() ? "list of text" : "list of " + join(field.choices);
-    case Kind::kOther: return "map";
+    case FieldKind::kBool: return "true/false";
+    case FieldKind::kInteger: return "integer";
+    case FieldKind::kNumber: return "number";
+    case FieldKind::kText: return "text";
+    case FieldKind::kIntegers: return "list of integers";
+    case FieldKind::kNumbers: return "list of numbers";
+    case FieldKind::kTexts: return field.choices.empty() ? "list of text" : "list of " + join(field.choices);
+    case FieldKind::kOther: return "map";
   }
   return "";
 }
 
 std::string range_text(const OptionField& field) {
   const Range& range = field.range;
-  if (field.kind == Kind::kOther || field.by_hand || !std::isfinite(range.low)) return "";
+  if (field.kind == FieldKind::kOther || field.by_hand || !std::isfinite(range.low)) return "";
   const bool bounded = std::isfinite(range.high) && range.high < kMostOfInt;
   if (bounded && (range.above_low || range.below_high)) {
     return c10::str("in ", range.above_low ? "(" : "[", number_text(range.low), ", ", number_text(range.high),
