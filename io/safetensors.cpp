@@ -106,10 +106,10 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors,
 
 namespace {
 
-constexpr size_t kMaxDims = 64;
-constexpr int kMaxNesting = 8;  // the format needs 3
+constexpr size_t kMaxTensorDims = 64;
+constexpr int kMaxHeaderNesting = 8;  // the format needs 3
 
-struct Entry {
+struct HeaderEntry {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
@@ -121,7 +121,7 @@ struct Entry {
 json parse_json(const std::string& text, std::vector<std::string>& keys) {
   std::vector<std::set<std::string>> open;
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxNesting) throw MalformedFile{"its header is nested too deep"};
+    if (depth > kMaxHeaderNesting) throw MalformedFile{"its header is nested too deep"};
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
     if (event == json::parse_event_t::key) {
@@ -158,7 +158,7 @@ std::vector<uint64_t> numbers(const json& list, const char* key, const std::stri
 }
 
 // Bytes that the shape takes. An extent of 0 counts as 1 in the overflow check, as it does in LibTorch's strides.
-uint64_t bytes_of(const Entry& entry) {
+uint64_t bytes_of(const HeaderEntry& entry) {
   constexpr uint64_t kLimit = std::numeric_limits<int64_t>::max();
   uint64_t bound = c10::elementSize(entry.dtype), bytes = bound;
   for (const int64_t extent : entry.shape) {
@@ -170,8 +170,8 @@ uint64_t bytes_of(const Entry& entry) {
   return bytes;
 }
 
-Entry parse_entry(const std::string& name, const json& value, uint64_t data_bytes) {
-  Entry entry;
+HeaderEntry parse_entry(const std::string& name, const json& value, uint64_t data_bytes) {
+  HeaderEntry entry;
   entry.name = name;
   const json& type = field(value, "dtype", name);
   const auto* const dtype = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
@@ -182,7 +182,7 @@ Entry parse_entry(const std::string& name, const json& value, uint64_t data_byte
   entry.dtype = dtype->type;
 
   const std::vector<uint64_t> shape = numbers(field(value, "shape", name), "shape", name);
-  if (shape.size() > kMaxDims) throw MalformedFile{"tensor '" + name + "' has more than 64 dimensions"};
+  if (shape.size() > kMaxTensorDims) throw MalformedFile{"tensor '" + name + "' has more than 64 dimensions"};
   for (const uint64_t extent : shape) {
     expect_file(extent <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), "tensor '", name,
                 "': its shape is beyond any memory");
@@ -208,13 +208,13 @@ void check_metadata(const json& metadata) {
 }
 
 // Every data byte belongs to exactly one tensor.
-void check_coverage(const std::vector<Entry>& entries, uint64_t data_bytes) {
-  std::vector<const Entry*> order;
-  for (const Entry& entry : entries) order.push_back(&entry);
+void check_coverage(const std::vector<HeaderEntry>& entries, uint64_t data_bytes) {
+  std::vector<const HeaderEntry*> order;
+  for (const HeaderEntry& entry : entries) order.push_back(&entry);
   std::sort(order.begin(), order.end(),
-            [](const Entry* a, const Entry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+            [](const HeaderEntry* a, const HeaderEntry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
   uint64_t position = 0;
-  for (const Entry* entry : order) {
+  for (const HeaderEntry* entry : order) {
     expect_file(entry->begin == position, "tensor '", entry->name, "' starts at data byte ", entry->begin,
                 ", expected ", position, ": data must have neither holes nor overlaps");
     position = entry->end;
@@ -223,7 +223,7 @@ void check_coverage(const std::vector<Entry>& entries, uint64_t data_bytes) {
 }
 
 // The checked header; `data_start` is where the data begins.
-std::vector<Entry> read_header(const file_io::FileReader& file, uint64_t& data_start) {
+std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& data_start) {
   uint64_t length = 0;
   if (file.size() < sizeof length)
     throw MalformedFile{c10::str("it has ", file.size(), " bytes, expected at least 10")};
@@ -238,7 +238,7 @@ std::vector<Entry> read_header(const file_io::FileReader& file, uint64_t& data_s
   const json header = parse_json(text, names);
   data_start = sizeof length + length;
   const uint64_t data_bytes = file.size() - data_start;
-  std::vector<Entry> entries;
+  std::vector<HeaderEntry> entries;
   for (const std::string& name : names) {
     if (name == "__metadata__") {
       check_metadata(header[name]);
@@ -257,7 +257,7 @@ NamedTensors read_safetensors(const std::string& path) {
     const file_io::FileReader file(path);
     uint64_t data_start = 0;
     NamedTensors tensors;
-    for (const Entry& entry : read_header(file, data_start)) {
+    for (const HeaderEntry& entry : read_header(file, data_start)) {
       tensors.emplace_back(entry.name,
                            tensor_from_file(entry.shape, entry.dtype, "'" + entry.name + "'", [&](void* data) {
                              file.read(data_start + entry.begin, data, entry.end - entry.begin);

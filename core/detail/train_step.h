@@ -10,15 +10,6 @@
 #include "core/train_context.h"
 #include "core/trainer_options.h"
 #include "optim/optimizers/detail/optimizer.h"
-#include "../base/state_dict.h"
-#include "../distributed/communicator.h"
-#include "../distributed/init_distributed.h"
-#include "../optim/amp/grad_scaler.h"
-#include "../optim/gradient_check.h"
-#include "../optim/hyper_parameters.h"
-#include "../optim/optimizers/optimizer.h"
-#include "step_observer.h"
-#include "task.h"
 
 namespace duet {
 

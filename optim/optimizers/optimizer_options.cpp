@@ -53,7 +53,7 @@ std::vector<OptimizerOptions> all_of() {
   return {OptimizerOptions(Types{})...};
 }
 
-const std::vector<OptimizerOptions>& built_in() {
+const std::vector<OptimizerOptions>& built_in_optimizers() {
   static const std::vector<OptimizerOptions> kAll =
       all_of<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>();
   return kAll;
@@ -131,7 +131,7 @@ OptimizerOptions::OptimizerOptions(std::shared_ptr<const OptimizerKind> own)
 }
 
 OptimizerOptions OptimizerOptions::of_type(const std::string& type) {
-  for (const OptimizerOptions& options : built_in()) {
+  for (const OptimizerOptions& options : built_in_optimizers()) {
     if (options.type() == type) return options;
   }
   throw ConfigError(c10::str("[OptimizerOptions] type is '", type, "', expected ", join(built_in_types())));
@@ -140,7 +140,7 @@ OptimizerOptions OptimizerOptions::of_type(const std::string& type) {
 const std::vector<std::string>& OptimizerOptions::built_in_types() {
   static const std::vector<std::string> kTypes = [] {
     std::vector<std::string> types;
-    for (const OptimizerOptions& options : built_in()) types.push_back(options.type());
+    for (const OptimizerOptions& options : built_in_optimizers()) types.push_back(options.type());
     return types;
   }();
   return kTypes;

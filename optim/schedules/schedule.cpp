@@ -185,7 +185,7 @@ const OptionFields& CustomSchedule::fields() {
 namespace {
 
 // In the order of the variant.
-const std::vector<std::pair<std::string, Schedule>>& built_in() {
+const std::vector<std::pair<std::string, Schedule>>& built_in_schedules() {
   static const std::vector<std::pair<std::string, Schedule>> kAll = {{"Constant", Constant{}},
                                                                      {"Linear", Linear{}},
                                                                      {"Polynomial", Polynomial{}},
@@ -204,17 +204,17 @@ const std::vector<std::pair<std::string, Schedule>>& built_in() {
 
 const std::string& type_of(const Schedule& schedule) {
   const auto* custom = std::get_if<CustomSchedule>(&schedule);
-  return custom != nullptr ? custom->type : built_in().at(schedule.index()).first;
+  return custom != nullptr ? custom->type : built_in_schedules().at(schedule.index()).first;
 }
 
 std::vector<std::string> schedule_types() {
   std::vector<std::string> types;
-  for (const auto& entry : built_in()) types.push_back(entry.first);
+  for (const auto& entry : built_in_schedules()) types.push_back(entry.first);
   return types;
 }
 
 Schedule make_schedule(const std::string& type) {
-  for (const auto& [name, schedule] : built_in()) {
+  for (const auto& [name, schedule] : built_in_schedules()) {
     if (name == type) return schedule;
   }
   return CustomSchedule{.type = type};
