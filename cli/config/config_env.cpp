@@ -14,7 +14,7 @@ using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 
 constexpr std::string_view kOpen = "${";
-constexpr int kMaxDepth = 16;
+constexpr int kMaxReferenceDepth = 16;
 
 struct Filled {
   std::string text;
@@ -83,8 +83,8 @@ class Filler {
   }
 
   Filled unquoted(std::string_view text) {
-    if (++depth_ > kMaxDepth)
-      fail_at(data_, c10::str("nests ${...} in more than ", kMaxDepth, " defaults, expected fewer"));
+    if (++depth_ > kMaxReferenceDepth)
+      fail_at(data_, c10::str("nests ${...} in more than ", kMaxReferenceDepth, " defaults, expected fewer"));
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
     while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
     const bool quoted =

@@ -35,7 +35,7 @@ const OptionFields& GptOptions::fields() {
 
 namespace {
 
-torch::nn::LayerNorm layer_norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+torch::nn::LayerNorm norm_of_width(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
 
 class Attention : public torch::nn::Module {
  public:
@@ -66,9 +66,9 @@ class Attention : public torch::nn::Module {
 class Block : public torch::nn::Module {
  public:
   explicit Block(const GptOptions& options) {
-    norm1_ = register_module("norm1", layer_norm(options.n_embd));
+    norm1_ = register_module("norm1", norm_of_width(options.n_embd));
     attention_ = register_module("attention", std::make_shared<Attention>(options));
-    norm2_ = register_module("norm2", layer_norm(options.n_embd));
+    norm2_ = register_module("norm2", norm_of_width(options.n_embd));
     up_ = register_module("up", torch::nn::Linear(options.n_embd, 4 * options.n_embd));
     down_ = register_module("down", torch::nn::Linear(4 * options.n_embd, options.n_embd));
     dropout_ = register_module("dropout", torch::nn::Dropout(options.dropout));
@@ -95,7 +95,7 @@ class Gpt : public torch::nn::Module {
     for (int64_t i = 0; i < options.n_layer; ++i) {
       blocks_.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>(options)));
     }
-    norm_ = register_module("norm", layer_norm(options.n_embd));
+    norm_ = register_module("norm", norm_of_width(options.n_embd));
     initialize(options.n_layer);
   }
 
