@@ -53,12 +53,14 @@
 #include "make_trainer.h"         // make_trainer: either one, the mode as a value
 
 // hooks: what happens around a step (the number is the priority)
-#include "hooks/checkpoint_hook.h"       // 90: interval, keep, best
-#include "hooks/default_hooks.h"         // the standard list, with those that have no options: times, lr and memory
-#include "hooks/early_stopping_hook.h"   // 100: ends training when a metric no longer improves
-#include "hooks/ema_hook.h"              // 50: an average of the weights
-#include "hooks/logger_hook.h"           // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
-#include "hooks/nan_guard_hook.h"        // 40: finds out about NaN, never saves one
-#include "hooks/prediction_hooks.h"      // 50: predictions as safetensors and JSONL, and pictures of them
-#include "hooks/profiler_hook.h"         // 90: Chrome traces, NVTX ranges
-#include "hooks/small_hooks.h"           // EmptyCacheHook, SyncBuffersHook (50); StopSignalHook (10)
+#include "hooks/checkpoint_hook.h"      // 90: interval, keep, best
+#include "hooks/default_hooks.h"        // the standard list, with those that have no options: times, lr and memory
+#include "hooks/early_stopping_hook.h"  // 100: ends training when a metric no longer improves
+#include "hooks/ema_hook.h"             // 50: an average of the weights
+#include "hooks/empty_cache_hook.h"     // 50: gives cached memory back to the device
+#include "hooks/logger_hook.h"          // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
+#include "hooks/nan_guard_hook.h"       // 40: finds out about NaN, never saves one
+#include "hooks/prediction_hooks.h"     // 50: predictions as safetensors and JSONL, and pictures of them
+#include "hooks/profiler_hook.h"        // 90: Chrome traces, NVTX ranges
+#include "hooks/stop_signal_hook.h"     // 10: SIGINT, SIGTERM, SIGUSR1 end a run well
+#include "hooks/sync_buffers_hook.h"    // 50: the same running statistics in every process

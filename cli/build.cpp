@@ -4,17 +4,17 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "cli/report.h"
 #include "cli/ranks.h"
 #include "cli/registry.h"
+#include "cli/report.h"
 #include "core/weights_report.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "distributed/communicator.h"
 #include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
-#include "optim/schedules/detail/schedule_rules.h"
 #include "hooks/prediction_hooks.h"
+#include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
 

@@ -6,17 +6,18 @@
 #include "cli/builtin_types.h"
 #include "cli/config/metric_config.h"
 #include "cli/registry.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "core/hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
-#include "hooks/small_hooks.h"
+#include "hooks/empty_cache_hook.h"
 #include "hooks/logger_hook.h"
 #include "hooks/nan_guard_hook.h"
-#include "core/detail/param_scheduler_hook.h"
 #include "hooks/prediction_hooks.h"
 #include "hooks/profiler_hook.h"
+#include "hooks/sync_buffers_hook.h"
 
 namespace duet {
 
@@ -120,12 +121,8 @@ int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
 }
 
 LogStatistic read_statistic(const ConfigNode& node) {
-  LogStatistic statistic;
-  statistic.data_src = node.need<std::string>("data_src");
-  statistic.method_name =
-      node.read_choice("method_name", statistic.method_name, {"mean", "median", "min", "max", "current"});
+  auto statistic = read_options<LogStatistic>(node);
   statistic.window_size = read_window_size(node, statistic.window_size);
-  statistic.log_name = node.find<std::string>("log_name").value_or("");
   node.located([&] { statistic.validate(); });
   return statistic;
 }

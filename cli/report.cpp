@@ -10,13 +10,13 @@
 #include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
-#include "base/detail/text.h"
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/build.h"
 #include "core/task.h"
 #include "graph/graph_trainer.h"
-#include "hooks/small_hooks.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 

@@ -6,14 +6,14 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "core/detail/distributed_step.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"
 #include "core/detail/micro_batch_reader.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
 #include "core/detail/train_step.h"
-#include "core/detail/param_scheduler_hook.h"
-#include "core/detail/distributed_step.h"
 
 namespace duet {
 

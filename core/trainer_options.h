@@ -8,7 +8,6 @@
 #include "../base/options.h"
 #include "../distributed/init_distributed.h"
 #include "../optim/amp.h"
-#include "../optim/detail/gradient_check.h"
 #include "../optim/groups/param_group.h"
 #include "../optim/optimizers/optimizer_options.h"
 #include "../optim/schedules/schedule.h"

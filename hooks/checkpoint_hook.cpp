@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
-#include "metrics/metric.h"
 #include "hooks/detail/shared.h"
+#include "metrics/metric.h"
 
 namespace duet {
 

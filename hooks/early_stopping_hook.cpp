@@ -4,8 +4,8 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
-#include "metrics/metric.h"
 #include "hooks/detail/shared.h"
+#include "metrics/metric.h"
 
 namespace duet {
 

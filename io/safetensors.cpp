@@ -211,8 +211,9 @@ void check_metadata(const json& metadata) {
 void check_coverage(const std::vector<HeaderEntry>& entries, uint64_t data_bytes) {
   std::vector<const HeaderEntry*> order;
   for (const HeaderEntry& entry : entries) order.push_back(&entry);
-  std::sort(order.begin(), order.end(),
-            [](const HeaderEntry* a, const HeaderEntry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
+  std::sort(order.begin(), order.end(), [](const HeaderEntry* a, const HeaderEntry* b) {
+    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
+  });
   uint64_t position = 0;
   for (const HeaderEntry* entry : order) {
     expect_file(entry->begin == position, "tensor '", entry->name, "' starts at data byte ", entry->begin,

@@ -15,7 +15,7 @@
 #include "cli/report.h"
 #include "cli/work_dir.h"
 #include "core/task.h"
-#include "hooks/small_hooks.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 

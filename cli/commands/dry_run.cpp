@@ -8,7 +8,7 @@
 #include "cli/report.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
-#include "hooks/small_hooks.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 

@@ -11,9 +11,9 @@
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
-#include "hooks/small_hooks.h"
-#include "optim/groups/param_group.h"
 #include "core/hook.h"
+#include "hooks/stop_signal_hook.h"
+#include "optim/groups/param_group.h"
 #include "optim/optimizers/optimizer_options.h"
 #include "optim/schedules/detail/schedule_rules.h"
 

@@ -16,7 +16,7 @@
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
 #include "hooks/logger_hook.h"
-#include "hooks/small_hooks.h"
+#include "hooks/stop_signal_hook.h"
 
 namespace duet {
 

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/config/metric_config.h"
-#include "core/hook.h"
 #include "cli/registry.h"
+#include "core/hook.h"
 #include "core/trainer.h"
 #include "hooks/default_hooks.h"
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
-#include "distributed/detail/same_on_all_ranks.h"
 #include "core/detail/train_step.h"
 #include "distributed/detail/broadcast.h"
+#include "distributed/detail/same_on_all_ranks.h"
 
 namespace duet {
 

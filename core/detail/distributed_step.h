@@ -12,8 +12,8 @@
 #include "distributed/detail/broadcast.h"
 #include "distributed/detail/gradient_reducer.h"
 #include "distributed/detail/value_sum.h"
-#include "optim/hyper_parameters.h"
 #include "distributed/init_distributed.h"
+#include "optim/hyper_parameters.h"
 
 namespace duet {
 

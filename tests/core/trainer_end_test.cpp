@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "hooks/checkpoint_hook.h"
-#include "hooks/small_hooks.h"
+#include "hooks/stop_signal_hook.h"
 #include "metrics/class_metric.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/loop_runs.h"

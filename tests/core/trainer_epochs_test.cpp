@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <numbers>
 #include <gtest/gtest.h>
-#include "core/hook.h"
 #include "core/detail/param_scheduler_hook.h"
+#include "core/hook.h"
 #include "tests/support/log_lines.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/temp_dir.h"

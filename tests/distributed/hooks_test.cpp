@@ -2,13 +2,13 @@
 #include <limits>
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include "core/detail/param_scheduler_hook.h"
 #include "core/hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/nan_guard_hook.h"
-#include "core/detail/param_scheduler_hook.h"
-#include "hooks/small_hooks.h"
+#include "hooks/sync_buffers_hook.h"
 #include "metrics/class_metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"

@@ -4,7 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "core/hook.h"
 #include "hooks/ema_hook.h"
-#include "hooks/small_hooks.h"
+#include "hooks/sync_buffers_hook.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_dir.h"

@@ -102,7 +102,8 @@ TEST(DefaultHooks, TrainLogAndResumeOnOneCurve) {
   const TempDir folder;
   const DefaultHooksOptions options = {.logger = {.interval = 1}, .checkpoint = {.interval = 2, .max_keep = -1}};
   const auto make = [&](int64_t steps) {
-    auto trainer = std::make_unique<FakeTrainer>(limit(steps), folder / "run", std::vector<Schedule>{Polynomial{.end = 11}});
+    auto trainer =
+        std::make_unique<FakeTrainer>(limit(steps), folder / "run", std::vector<Schedule>{Polynomial{.end = 11}});
     register_default_hooks(*trainer, options);
     return trainer;
   };

@@ -1,7 +1,7 @@
+#include "hooks/empty_cache_hook.h"
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
 #include "base/device.h"
-#include "hooks/small_hooks.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -1,8 +1,8 @@
+#include "hooks/sync_buffers_hook.h"
 #include <barrier>
 #include <thread>
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
-#include "hooks/small_hooks.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"

@@ -2,10 +2,10 @@
 #include <optional>
 #include <gmock/gmock.h>
 #include "base/error.h"
+#include "core/detail/param_scheduler_hook.h"
 #include "hooks/detail/run_info_hooks.h"
 #include "hooks/ema_hook.h"
-#include "core/detail/param_scheduler_hook.h"
-#include "hooks/small_hooks.h"
+#include "hooks/stop_signal_hook.h"
 #include "metrics/class_metric.h"
 #include "tests/support/loop_runs.h"
 #include "tests/support/temp_dir.h"

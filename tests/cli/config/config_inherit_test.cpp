@@ -289,7 +289,8 @@ TEST(ConfigOverride, ReadsEnvironmentToo) {
   c.override_with("a=${env:DUET_N}");
   EXPECT_EQ(c.read<int64_t>("a", 0), 4);
   EXPECT_EQ(c.child("a").origin(), "command line, env DUET_N");
-  expect_contains(config_error_of([&] { c.override_with("a=${env:DUET_UNSET}"); }), {"command line: a asks", "DUET_UNSET"});
+  expect_contains(config_error_of([&] { c.override_with("a=${env:DUET_UNSET}"); }),
+                  {"command line: a asks", "DUET_UNSET"});
 }
 
 TEST(ConfigOverride, DeletesKeysAndItems) {
@@ -310,7 +311,8 @@ TEST(ConfigOverride, DeletesKeysAndItems) {
   for (const char* bad : {"~", "~a.", "~a..y", "_delete_=true", "m._delete_=false"}) {
     expect_contains(config_error_of([&] { c.override_with(bad); }), {bad, "expected key=value"});
   }
-  expect_contains(config_error_of([&] { c.override_with("m._delete_=3"); }), {"m._delete_ is 3, expected true or false"});
+  expect_contains(config_error_of([&] { c.override_with("m._delete_=3"); }),
+                  {"m._delete_ is 3, expected true or false"});
   expect_contains(config_error_of([&] { c.override_with("_base_=x.yaml"); }), {"_base_ in a file only"});
 }
 

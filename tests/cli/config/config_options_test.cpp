@@ -94,8 +94,8 @@ TEST(ConfigOptions, HelpHoldsTypesDefaultsRangesAndChoices) {
 }
 
 TEST(ConfigOptions, ReadsWhatIsThereAndLeavesTheRest) {
-  const SampleOptions o =
-      read_sample("{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
+  const SampleOptions o = read_sample(
+      "{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
   EXPECT_EQ(o.n, 7);
   EXPECT_EQ(o.few, 5);
   EXPECT_EQ(o.mode, Mode::kGraph);

@@ -64,9 +64,11 @@ TEST(Config, TypeErrorsNameLinePathAndValue) {
   const ConfigNode c =
       ConfigNode::parse_text("x: 1\nsub:\n  lr: abc\n  n: 1.5\n  on: 2\n  l: [1, b]\n  q: '1'\n  m: {}\n", "c.yaml");
   const ConfigNode sub = c.child("sub");
-  EXPECT_EQ(config_error_of([&] { sub.read<double>("lr", 0); }), "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
+  EXPECT_EQ(config_error_of([&] { sub.read<double>("lr", 0); }),
+            "[Config] c.yaml:3: sub.lr is 'abc', expected a number");
   expect_contains(config_error_of([&] { sub.read<int64_t>("n", 0); }), {"c.yaml:4: sub.n is 1.5, expected an integer"});
-  expect_contains(config_error_of([&] { sub.read<bool>("on", false); }), {"c.yaml:5: sub.on is 2, expected true or false"});
+  expect_contains(config_error_of([&] { sub.read<bool>("on", false); }),
+                  {"c.yaml:5: sub.on is 2, expected true or false"});
   expect_contains(config_error_of([&] { sub.read<std::vector<int64_t>>("l", {}); }), {"c.yaml:6: sub.l.1 is 'b'"});
   expect_contains(config_error_of([&] { sub.read<int64_t>("q", 0); }), {"c.yaml:7: sub.q is '1'"});
   expect_contains(config_error_of([&] { sub.read<int64_t>("m", 0); }), {"c.yaml:8: sub.m is a map"});
@@ -102,7 +104,8 @@ TEST(Config, ErrorsPutTextInQuotesAndNumbersNot) {
 TEST(Config, RangesAndChoices) {
   const ConfigNode c =
       ConfigNode::parse_text("n: 0\np: 1.5\nmode: grahp\nsize: 2 GiB\nbad: 2 apples\nneg: -1 MB\n", "c.yaml");
-  expect_contains(config_error_of([&] { c.read_int("n", 1, 1); }), {"c.yaml:1: n is 0, expected an integer of at least 1"});
+  expect_contains(config_error_of([&] { c.read_int("n", 1, 1); }),
+                  {"c.yaml:1: n is 0, expected an integer of at least 1"});
   expect_contains(config_error_of([&] { c.read_number("p", 0, 0, 1); }), {"c.yaml:2: p is 1.5", "at most 1"});
   expect_contains(config_error_of([&] { c.read_choice("mode", "eager", {"eager", "graph"}); }),
                   {"c.yaml:3: mode is 'grahp'", "did you mean 'graph'"});
@@ -123,8 +126,9 @@ TEST(Config, UnknownKeysNameTheNearestKnownOne) {
   const ConfigNode c = ConfigNode::parse_text("a:\n  lr: 1\n  learning_rat: 2\n", "c.yaml");
   c.child("a").read<double>("lr", 0);
   c.child("a").read<double>("learning_rate", 0);
-  expect_contains(config_error_of([&] { c.reject_unknown(); }), {"c.yaml:3: unknown key 'learning_rat' in a",
-                                                          "known: lr, learning_rate", "did you mean 'learning_rate'"});
+  expect_contains(
+      config_error_of([&] { c.reject_unknown(); }),
+      {"c.yaml:3: unknown key 'learning_rat' in a", "known: lr, learning_rate", "did you mean 'learning_rate'"});
 }
 
 TEST(Config, KeysOfOtherTrainersAreTranslated) {

@@ -102,7 +102,7 @@ TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
 
   const RunConfig c =
       full_config({"trainer.val_by_epoch=true", "trainer.limit_train_batches=5", "trainer.limit_val_batches=0.25",
-             "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
+                   "trainer.limit_test_batches=1", "trainer.limit_predict_batches=1.0"});
   EXPECT_TRUE(c.trainer.loop.val_by_epoch);
   EXPECT_EQ(c.limits.train.count, 5);
   EXPECT_EQ(c.limits.val.share, 0.25);

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include "core/task.h"
-#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/bitexact_gemm.h"
+#include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/trial_data.h"
 #include "tests/graph/step_cases.h"
 #include "tests/support/trainer_runs.h"

@@ -34,7 +34,8 @@ const std::vector<OptimizerCase>& optimizer_cases() {
 }
 
 const OptimizerCase& golden(const std::string& name) {
-  return *std::find_if(optimizer_cases().begin(), optimizer_cases().end(), [&](const OptimizerCase& one) { return one.name == name; });
+  return *std::find_if(optimizer_cases().begin(), optimizer_cases().end(),
+                       [&](const OptimizerCase& one) { return one.name == name; });
 }
 
 const StateDict& references() {

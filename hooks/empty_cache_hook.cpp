@@ -1,0 +1,61 @@
+#include "hooks/empty_cache_hook.h"
+#include <utility>
+#include <c10/core/CachingDeviceAllocator.h>
+#include "base/error.h"
+#include "base/log.h"
+#include "core/task.h"
+#include "hooks/detail/shared.h"
+
+namespace duet {
+
+namespace {
+
+// What frees the unused blocks of the device that the model is on.
+std::function<void()> cache_of(const Task& task) {
+  const c10::DeviceType device = device_of(task).type();
+  if (device == c10::DeviceType::CPU) {
+    log_info("[EmptyCacheHook] the model is on the CPU, whose allocator keeps no cache: there is nothing to free");
+    return [] {};
+  }
+  return [device] { c10::getDeviceAllocator(device)->emptyCache(); };
+}
+
+}  // namespace
+
+const OptionFields& EmptyCacheHookOptions::fields() {
+  using O = EmptyCacheHookOptions;
+  static const OptionFields kFields = OptionFields::of<O>("EmptyCacheHook", [](const FieldAdder<O>& add) {
+    add("before_epoch", &O::before_epoch, "before each epoch and pass");
+    add("after_epoch", &O::after_epoch, "after each epoch and pass");
+    add("after_iter", &O::after_iter, "after each step and batch, which costs a wait for the device");
+    add.rule([](const O& o) {
+      require<ConfigError>(
+          o.before_epoch || o.after_epoch || o.after_iter,
+          "[EmptyCacheHook] found before_epoch, after_epoch and after_iter off, expected one of them on; set one, "
+          "or remove this hook");
+    });
+  });
+  return kFields;
+}
+
+EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)
+    : empty_cache_(std::move(empty_cache)) {
+  options.validate();
+  using enum HookPoint;
+  for (const HookPoint point : {kBeforeTrainEpoch, kBeforeValEpoch, kBeforeTestEpoch, kBeforePredictEpoch}) {
+    set_used(point, options.before_epoch);
+  }
+  for (const HookPoint point : {kAfterTrainEpoch, kAfterValEpoch, kAfterTestEpoch, kAfterPredictEpoch}) {
+    set_used(point, options.after_epoch);
+  }
+  for (const HookPoint point : {kAfterTrainIter, kAfterValIter, kAfterTestIter, kAfterPredictIter}) {
+    set_used(point, options.after_iter);
+  }
+}
+
+void EmptyCacheHook::free(TrainContext& context) {
+  if (!empty_cache_) empty_cache_ = cache_of(context.task);
+  empty_cache_();
+}
+
+}  // namespace duet

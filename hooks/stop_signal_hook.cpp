@@ -1,0 +1,63 @@
+#include "hooks/stop_signal_hook.h"
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <unistd.h>
+
+namespace duet {
+
+namespace {
+
+constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGUSR1};
+
+std::atomic<int> noted{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
+
+std::mutex guard;  // of what follows
+int alive = 0;
+std::array<struct sigaction, kSignals.size()> before;
+
+extern "C" void duet_on_stop_signal(int signal) {
+  if (noted.exchange(signal) != 0) _exit(128 + signal);
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  const std::lock_guard<std::mutex> lock(guard);
+  if (alive++ > 0) return;
+  noted = 0;
+  struct sigaction action{};
+  action.sa_handler = duet_on_stop_signal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], nullptr, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  const std::lock_guard<std::mutex> lock(guard);
+  if (--alive > 0) return;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before[i], nullptr);
+}
+
+int StopSignals::received() { return noted; }
+
+std::string StopSignals::name(int signal) {
+  const char* const name = sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
+void StopSignalHook::before_run(TrainContext& /*context*/) { signals_ = std::make_unique<StopSignals>(); }
+
+void StopSignalHook::after_run(TrainContext& /*context*/) { signals_.reset(); }
+
+void StopSignalHook::poll(TrainContext& context) {
+  const int signal = StopSignals::received();
+  if (signal != 0) context.control.interrupt(StopSignals::name(signal) + " asked to stop");
+}
+
+}  // namespace duet

@@ -1,0 +1,84 @@
+#include "hooks/sync_buffers_hook.h"
+#include <map>
+#include <vector>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/view_as_real.h>
+#include "base/log.h"
+#include "core/task.h"
+#include "distributed/communicator.h"
+
+namespace duet {
+
+namespace {
+
+using Buffers = std::vector<at::Tensor>;
+
+// All values one after the other, so that one message carries them.
+at::Tensor flat(const Buffers& buffers) {
+  Buffers parts;
+  for (const at::Tensor& buffer : buffers) parts.push_back(buffer.reshape(-1));
+  return at::cat(parts);
+}
+
+void copy_back(const at::Tensor& values, const Buffers& buffers) {
+  int64_t offset = 0;
+  for (const at::Tensor& buffer : buffers) {
+    buffer.copy_(values.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
+    offset += buffer.numel();
+  }
+}
+
+void average(Communicator& ranks, at::ScalarType type, const Buffers& buffers) {
+  const bool has_16_bits = type == at::kHalf || type == at::kBFloat16;  // whose sum may round or overflow
+  at::Tensor values = flat(buffers);
+  if (has_16_bits) values = values.to(at::kFloat);
+  const at::Tensor numbers = at::isComplexType(type) ? at::view_as_real(values) : values;  // no collective sums others
+  ranks.start_sum(numbers);
+  ranks.finish(numbers);
+  values.div_(static_cast<double>(ranks.world_size()));
+  copy_back(values, buffers);
+}
+
+// As bytes: no collective knows every type.
+void copy_from_first(Communicator& ranks, const Buffers& buffers) {
+  const at::Tensor values = flat(buffers);
+  const at::Tensor bytes = values.view(at::kByte);
+  ranks.start_broadcast(bytes, 0);
+  ranks.finish(bytes);
+  copy_back(values, buffers);
+}
+
+}  // namespace
+
+void SyncBuffersHook::before_train(TrainContext& context) {
+  synced_step_ = -1;
+  if (context.communicator->world_size() == 1)
+    log_info("[SyncBuffersHook] there is one process: its buffers are everybody's");
+}
+
+void SyncBuffersHook::after_train_epoch(TrainContext& context) { synchronize(context); }
+
+void SyncBuffersHook::before_val(TrainContext& context) {
+  if (context.progress.step != synced_step_) synchronize(context);
+}
+
+// By type, in an order that all ranks share.
+void SyncBuffersHook::synchronize(TrainContext& context) {
+  synced_step_ = context.progress.step;
+  if (context.communicator->world_size() == 1) return;
+  const at::NoGradGuard no_grad;
+  std::map<at::ScalarType, Buffers> by_type;
+  for (const auto& [name, buffer] : context.task.named_buffers()) {
+    if (buffer.numel() > 0) by_type[buffer.scalar_type()].push_back(buffer.detach());
+  }
+  for (const auto& [type, buffers] : by_type) {
+    if (at::isFloatingType(type) || at::isComplexType(type)) {
+      average(*context.communicator, type, buffers);
+    } else {
+      copy_from_first(*context.communicator, buffers);
+    }
+  }
+}
+
+}  // namespace duet
