@@ -87,10 +87,9 @@ struct SafetensorsOptions {
   std::string path;
   static const OptionFields& fields() {
     using O = SafetensorsOptions;
-    static const OptionFields kFields = OptionFields::of<O>("Safetensors", [](const FieldAdder<O>& add) {
+    return described<O>("Safetensors", [](const auto& add) {
       add("path", &O::path, "a safetensors file whose tensors have the samples as first dimension").needed();
     });
-    return kFields;
   }
 };
 
@@ -98,10 +97,9 @@ struct PerplexityOptions {
   std::string loss = "loss";
   static const OptionFields& fields() {
     using O = PerplexityOptions;
-    static const OptionFields kFields = OptionFields::of<O>("Perplexity", [](const FieldAdder<O>& add) {
+    return described<O>("Perplexity", [](const auto& add) {
       add("loss", &O::loss, "the output that holds the mean negative log-likelihood");
     });
-    return kFields;
   }
 };
 

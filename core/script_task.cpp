@@ -207,13 +207,12 @@ c10::IValue ScriptForward::operator()(std::vector<c10::IValue> inputs) const {
 
 const OptionFields& ScriptTaskOptions::fields() {
   using O = ScriptTaskOptions;
-  static const OptionFields kFields = OptionFields::of<O>("ScriptTask", [](const FieldAdder<O>& add) {
+  return described<O>("ScriptTask", [](const auto& add) {
     add("path", &O::path, "file written by torch.jit.save; loading it runs code from that file").needed();
     add("inputs", &O::inputs, "batch tensors passed to forward(), in order; empty: all but target");
     add("target", &O::target, "batch tensor that the loss compares with");
     add("loss", &O::loss, "none: forward() returns it").one_of({"cross_entropy", "mse", "none"});
   });
-  return kFields;
 }
 
 namespace {

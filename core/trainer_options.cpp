@@ -11,7 +11,7 @@ namespace duet {
 
 const OptionFields& LoopOptions::fields() {
   using O = LoopOptions;
-  static const OptionFields kFields = OptionFields::of<O>("LoopOptions", [](const FieldAdder<O>& add) {
+  return described<O>("LoopOptions", [](const auto& add) {
     add("max_steps", &O::max_steps, "steps that a run takes; 0: no limit").in(at_least(0));
     add("max_epochs", &O::max_epochs, "passes over the data; 0: no limit").in(at_least(0));
     add("max_seconds", &O::max_seconds, "seconds that train() may take; 0: no limit")
@@ -31,7 +31,6 @@ const OptionFields& LoopOptions::fields() {
     limit("limit_predict_batches", &O::limit_predict_batches, "micro-batches of a prediction; 0: all");
     add.key("fast_dev_run", "true/false or integer", "a run of so many steps that only tries everything out");
   });
-  return kFields;
 }
 
 int64_t LoopOptions::steps_per_epoch(const DataSource& data) const {

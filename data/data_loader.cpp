@@ -17,7 +17,7 @@ namespace duet {
 
 const OptionFields& DataLoaderOptions::fields() {
   using O = DataLoaderOptions;
-  static const OptionFields kFields = OptionFields::of<O>("DataLoader", [](const FieldAdder<O>& add) {
+  return described<O>("DataLoader", [](const auto& add) {
     add("batch_size", &O::batch_size, "samples of a micro-batch, of one rank").in(between(1, INT32_MAX));
     add("shuffle", &O::shuffle, "an order of its own for each epoch");
     add("seed", &O::seed, "of that order");
@@ -26,7 +26,6 @@ const OptionFields& DataLoaderOptions::fields() {
     add("drop_last", &O::drop_last, "leaves out a last batch that is not full");
     add("pin_memory", &O::pin_memory, "page-locked memory, for copies to a GPU");
   });
-  return kFields;
 }
 
 // Threads that read batches in any order; take() gives them in the order of submit(). Only the consumer

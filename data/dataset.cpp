@@ -62,7 +62,7 @@ Batch TensorDataset::get(const std::vector<int64_t>& indices) const {
 
 const OptionFields& TextDatasetOptions::fields() {
   using O = TextDatasetOptions;
-  static const OptionFields kFields = OptionFields::of<O>("TextDataset", [](const FieldAdder<O>& add) {
+  return described<O>("TextDataset", [](const auto& add) {
     add("path", &O::path, "a text file");
     add("split", &O::split, "which part of the file").one_of({"train", "val", "all"});
     add("val_fraction", &O::val_fraction, "share of the file that is val").in(up_to_below(0, 1));
@@ -71,7 +71,6 @@ const OptionFields& TextDatasetOptions::fields() {
         .in(at_least(0))
         .expects("0 (as context) or more");
   });
-  return kFields;
 }
 
 namespace {

@@ -124,19 +124,18 @@ c10::intrusive_ptr<c10d::Backend> make_device_backend(const Launch& launch, at::
 
 const OptionFields& ConnectOptions::fields() {
   using O = ConnectOptions;
-  static const OptionFields kFields = OptionFields::of<O>("Connect", [](const FieldAdder<O>& add) {
+  return described<O>("Connect", [](const auto& add) {
     const Range seconds{.low = 0, .high = 1e6, .above_low = true};
     add("start_timeout", &O::start_timeout, "seconds for others until the first step")
         .in(seconds)
         .expects("seconds > 0");
     add("timeout", &O::timeout, "and from then on").in(seconds).expects("seconds > 0");
   });
-  return kFields;
 }
 
 const OptionFields& DistributedOptions::fields() {
   using O = DistributedOptions;
-  static const OptionFields kFields = OptionFields::of<O>("DistributedOptions", [](const FieldAdder<O>& add) {
+  return described<O>("DistributedOptions", [](const auto& add) {
     const char* const bytes = "a number of bytes > 0";
     add("bucket_bytes", &O::bucket_bytes, "bytes of gradients that are summed at once")
         .in(above(0))
@@ -153,7 +152,6 @@ const OptionFields& DistributedOptions::fields() {
     add.key("timeout", "seconds, above 0, up to 1e+06", "that a call waits for other ranks", "120");
     add.key("start_timeout", "seconds, above 0, up to 1e+06", "likewise until the first step is through", "300");
   });
-  return kFields;
 }
 
 void DistributedOptions::validate() const {

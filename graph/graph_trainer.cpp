@@ -6,7 +6,7 @@ namespace duet {
 
 const OptionFields& GraphOptions::fields() {
   using O = GraphOptions;
-  static const OptionFields kFields = OptionFields::of<O>("GraphOptions", [](const FieldAdder<O>& add) {
+  return described<O>("GraphOptions", [](const auto& add) {
     add("fallback", &O::fallback, "what becomes of a step that cannot be captured", {"auto", "strict", "eager"});
     add("cache_bytes", &O::cache_bytes, "memory of all captured steps")
         .in(above(0))
@@ -17,7 +17,6 @@ const OptionFields& GraphOptions::fields() {
         .called("exact, off")
         .expects("exact or off: passes that change numerics are not available in this version");
   });
-  return kFields;
 }
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)

@@ -33,7 +33,7 @@ void make_folder(const std::string& root, const std::string& work_dir) {
 
 const OptionFields& CheckpointHookOptions::fields() {
   using O = CheckpointHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("CheckpointHook", [](const FieldAdder<O>& add) {
+  return described<O>("CheckpointHook", [](const auto& add) {
     add("interval", &O::interval, "steps between saves; 0: only at the end")
         .in(at_least(0))
         .expects("steps >= 0; set 0 to save only at the end")
@@ -54,7 +54,6 @@ const OptionFields& CheckpointHookOptions::fields() {
       if (!o.save_best.empty() && o.save_best != "auto") less_is_better("CheckpointHook", o.save_best, o.rule);
     });
   });
-  return kFields;
 }
 
 CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) { options_.validate(); }

@@ -11,7 +11,7 @@ namespace duet {
 
 const OptionFields& EarlyStoppingHookOptions::fields() {
   using O = EarlyStoppingHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("EarlyStoppingHook", [](const FieldAdder<O>& add) {
+  return described<O>("EarlyStoppingHook", [](const auto& add) {
     add("monitor", &O::monitor, "metric that is watched").called("the name of a metric").needed();
     add("rule", &O::rule, "what is better; by default the metric's name says it")
         .called("greater, less")
@@ -30,7 +30,6 @@ const OptionFields& EarlyStoppingHookOptions::fields() {
       less_is_better("EarlyStoppingHook", o.monitor, o.rule);
     });
   });
-  return kFields;
 }
 
 EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options_(std::move(options)) {

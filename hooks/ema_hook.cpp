@@ -13,7 +13,7 @@ namespace duet {
 
 const OptionFields& EMAHookOptions::fields() {
   using O = EMAHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("EMAHookOptions", [](const FieldAdder<O>& add) {
+  return described<O>("EMAHookOptions", [](const auto& add) {
     const auto of = [](auto member) { return [member](O& o) -> auto& { return o.average.*member; }; };
     using A = WeightAverageOptions;
     add("ema_type", of(&A::type), "how weights are averaged");
@@ -35,7 +35,6 @@ const OptionFields& EMAHookOptions::fields() {
                                  ", expected at most one of them; remove the other"));
     });
   });
-  return kFields;
 }
 
 EMAHook::EMAHook(EMAHookOptions options) : options_(std::move(options)) { options_.validate(); }

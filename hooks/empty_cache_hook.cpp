@@ -24,7 +24,7 @@ std::function<void()> cache_of(const Task& task) {
 
 const OptionFields& EmptyCacheHookOptions::fields() {
   using O = EmptyCacheHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("EmptyCacheHook", [](const FieldAdder<O>& add) {
+  return described<O>("EmptyCacheHook", [](const auto& add) {
     add("before_epoch", &O::before_epoch, "before each epoch and pass");
     add("after_epoch", &O::after_epoch, "after each epoch and pass");
     add("after_iter", &O::after_iter, "after each step and batch, which costs a wait for the device");
@@ -35,7 +35,6 @@ const OptionFields& EmptyCacheHookOptions::fields() {
           "or remove this hook");
     });
   });
-  return kFields;
 }
 
 EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)

@@ -58,7 +58,7 @@ void check_window(const LogWindowOptions& window) {
 
 const OptionFields& LogSinkOptions::fields() {
   using O = LogSinkOptions;
-  static const OptionFields kFields = OptionFields::of<O>("LogSink", [](const FieldAdder<O>& add) {
+  return described<O>("LogSink", [](const auto& add) {
     add("type", &O::type, "what is written").one_of({"terminal", "jsonl", "tensorboard", "wandb"}).needed();
     add("file", &O::file, "of jsonl; default that of the logger");
     add("folder", &O::folder, "of tensorboard, wandb; default <work_dir>/<type>");
@@ -73,12 +73,11 @@ const OptionFields& LogSinkOptions::fields() {
       require_name("id", o.id);
     });
   });
-  return kFields;
 }
 
 const OptionFields& LogStatistic::fields() {
   using O = LogStatistic;
-  static const OptionFields kFields = OptionFields::of<O>("LogStatistic", [](const FieldAdder<O>& add) {
+  return described<O>("LogStatistic", [](const auto& add) {
     add("data_src", &O::data_src, "the name it is made of").needed();
     add("method_name", &O::method_name, "how").one_of({"mean", "median", "min", "max", "current"});
     add("window_size", &O::window_size, "steps, epoch or global")
@@ -91,12 +90,11 @@ const OptionFields& LogStatistic::fields() {
                            "[LogStatistic] found no data_src, expected the name of a logged number; add it");
     });
   });
-  return kFields;
 }
 
 const OptionFields& LoggerHookOptions::fields() {
   using O = LoggerHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("LoggerHook", [](const FieldAdder<O>& add) {
+  return described<O>("LoggerHook", [](const auto& add) {
     const auto of = [](auto member) { return [member](O& o) -> auto& { return o.window.*member; }; };
     add("interval", &O::interval, "steps between lines; each reads the device once").in(at_least(1));
     add("by_epoch", &O::by_epoch, "the interval counts from the beginning of each epoch");
@@ -116,7 +114,6 @@ const OptionFields& LoggerHookOptions::fields() {
       for (const LogSinkOptions& sink : o.sinks) sink.validate();
     });
   });
-  return kFields;
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)

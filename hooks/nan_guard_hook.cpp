@@ -77,11 +77,10 @@ constexpr const char* kWayOut =
 
 const OptionFields& NaNGuardHookOptions::fields() {
   using O = NaNGuardHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("NaNGuardHook", [](const FieldAdder<O>& add) {
+  return described<O>("NaNGuardHook", [](const auto& add) {
     add("interval", &O::interval, "steps between two looks").in(at_least(1));
     add("action", &O::action, "what a loss that is not finite leads to").one_of({"raise", "stop", "warn"});
   });
-  return kFields;
 }
 
 NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(options)) {

@@ -75,7 +75,7 @@ bool joins(const at::Tensor& first, const at::Tensor& other) {
 
 const OptionFields& PredictionWriterHookOptions::fields() {
   using O = PredictionWriterHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("PredictionWriterHook", [](const FieldAdder<O>& add) {
+  return described<O>("PredictionWriterHook", [](const auto& add) {
     add("folder", &O::folder, "where files go; default <work_dir>/predictions");
     add("format", &O::format, "tensors, arg-max classes, or both").one_of({"safetensors", "jsonl", "both"});
     add("per_batch", &O::per_batch, "a file for each batch, not one for the pass");
@@ -89,7 +89,6 @@ const OptionFields& PredictionWriterHookOptions::fields() {
           "to safetensors or both, or leave per_batch out");
     });
   });
-  return kFields;
 }
 
 PredictionWriterHook::PredictionWriterHook(PredictionWriterHookOptions options) : options_(std::move(options)) {
@@ -190,7 +189,7 @@ void PredictionWriterHook::write_whole() {
 
 const OptionFields& VisualizationHookOptions::fields() {
   using O = VisualizationHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("VisualizationHook", [](const FieldAdder<O>& add) {
+  return described<O>("VisualizationHook", [](const auto& add) {
     const auto of = [](auto member) { return [member](O& o) -> auto& { return o.paint.*member; }; };
     using P = SamplePainterOptions;
     add("draw", &O::draw, "without it nothing happens");
@@ -219,7 +218,6 @@ const OptionFields& VisualizationHookOptions::fields() {
       }
     });
   });
-  return kFields;
 }
 
 VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options_(std::move(options)) {

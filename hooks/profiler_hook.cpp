@@ -155,7 +155,7 @@ struct ProfilerHook::Trace {
 
 const OptionFields& ProfilerHookOptions::fields() {
   using O = ProfilerHookOptions;
-  static const OptionFields kFields = OptionFields::of<O>("ProfilerHook", [](const FieldAdder<O>& add) {
+  return described<O>("ProfilerHook", [](const auto& add) {
     add("skip_first", &O::skip_first, "steps before the first cycle").in(at_least(0)).or_within("schedule");
     add("wait", &O::wait, "steps of a cycle that nothing is done in").in(at_least(0)).or_within("schedule");
     add("warmup", &O::warmup, "steps with the tracer on and its results dropped").in(at_least(0)).or_within("schedule");
@@ -169,7 +169,6 @@ const OptionFields& ProfilerHookOptions::fields() {
     add("nvtx", &O::nvtx, "ranges for Nsight, in the whole run");
     add("folder", &O::folder, "where traces go; default <work_dir>/trace");
   });
-  return kFields;
 }
 
 ProfilerHook::ProfilerHook(ProfilerHookOptions options) : options_(std::move(options)) {

@@ -124,7 +124,7 @@ at::Tensor rank_of_target(const ClassTargets& found) {
 
 const OptionFields& AccuracyOptions::fields() {
   using O = AccuracyOptions;
-  static const OptionFields kFields = OptionFields::of<O>("Accuracy", [](const FieldAdder<O>& add) {
+  return described<O>("Accuracy", [](const auto& add) {
     add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
     add_inputs(add);
     add.rule([](const O& o) {
@@ -136,7 +136,6 @@ const OptionFields& AccuracyOptions::fields() {
       }
     });
   });
-  return kFields;
 }
 
 Accuracy::Accuracy(AccuracyOptions options)

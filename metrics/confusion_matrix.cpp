@@ -67,13 +67,12 @@ ClassOptions class_options(const Options& o) {
 
 const OptionFields& ConfusionMatrixOptions::fields() {
   using O = ConfusionMatrixOptions;
-  static const OptionFields kFields = OptionFields::of<O>("ConfusionMatrix", [](const FieldAdder<O>& add) {
+  return described<O>("ConfusionMatrix", [](const auto& add) {
     add_classes(add);
     add("normalize", &O::normalize, "shares of each target, of each prediction, or of all; none: counts")
         .one_of({"none", "true", "pred", "all"});
     add("flatten", &O::flatten, "also reports each cell");
   });
-  return kFields;
 }
 
 ConfusionMatrix::ConfusionMatrix(ConfusionMatrixOptions options)
@@ -173,7 +172,7 @@ double weighted_mean(const std::vector<double>& values, const std::vector<double
 
 const OptionFields& F1Options::fields() {
   using O = F1Options;
-  static const OptionFields kFields = OptionFields::of<O>("F1", [](const FieldAdder<O>& add) {
+  return described<O>("F1", [](const auto& add) {
     add_classes(add);
     add("average", &O::average, "over the classes; none: one value per class")
         .one_of({"macro", "micro", "weighted", "none"})
@@ -187,7 +186,6 @@ const OptionFields& F1Options::fields() {
       }
     });
   });
-  return kFields;
 }
 
 F1::F1(F1Options options) : ClassMetric("F1", class_options(options)), options_(std::move(options)) {
@@ -231,7 +229,7 @@ MetricValues F1::compute() const {
 
 const OptionFields& IoUMetricOptions::fields() {
   using O = IoUMetricOptions;
-  static const OptionFields kFields = OptionFields::of<O>("IoUMetric", [](const FieldAdder<O>& add) {
+  return described<O>("IoUMetric", [](const auto& add) {
     add_classes(add);
     add("iou_metrics", &O::iou_metrics, "what is reported").one_of({"mIoU", "mDice", "mFscore"}).one_or_list();
     add("nan_to_num", &O::nan_to_num, "takes the place of NaN; nothing: means leave NaN out").in(Range().or_infinity());
@@ -242,7 +240,6 @@ const OptionFields& IoUMetricOptions::fields() {
                            "[IoUMetric] found no iou_metrics, expected some of mIoU, mDice, mFscore; name one");
     });
   });
-  return kFields;
 }
 
 IoUMetric::IoUMetric(IoUMetricOptions options)

@@ -121,7 +121,7 @@ ParamGroupsFn layer_decay_constructor(const ConfigNode& node) {
 
 const OptionFields& optim_wrapper_fields() {
   using O = TrainerOptions;
-  static const OptionFields kFields = OptionFields::of<O>("TrainerOptions", [](const FieldAdder<O>& add) {
+  return described<O>("TrainerOptions", [](const auto& add) {
     add.key("type", "OptimWrapper, AmpOptimWrapper", "AmpOptimWrapper: amp under mmengine's name", "OptimWrapper");
     add.key("amp", "off, bf16, fp16", "precision of the forward pass", "off");
     add.key("dtype", "float16, bfloat16", "of an AmpOptimWrapper", "float16");
@@ -130,7 +130,6 @@ const OptionFields& optim_wrapper_fields() {
     add.key("constructor", join(registered("constructor")), "puts parameters into groups",
             "DefaultOptimWrapperConstructor");
   });
-  return kFields;
 }
 
 void read_optim_wrapper(const ConfigNode& node, TrainerOptions& options) {

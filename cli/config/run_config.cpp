@@ -178,7 +178,7 @@ int64_t BatchLimit::as_written(const DataSource& data) const {
 
 const OptionFields& LoadFromConfig::fields() {
   using O = LoadFromConfig;
-  static const OptionFields kFields = OptionFields::of<O>("LoadFromConfig", [](const FieldAdder<O>& add) {
+  return described<O>("LoadFromConfig", [](const auto& add) {
     const auto of = [](auto member) { return [member](O& o) -> auto& { return o.source.*member; }; };
     add("path", of(&WeightsSource::path), "a checkpoint or a file of weights").needed();
     add("strict", &O::strict, "every tensor must be there");
@@ -186,12 +186,11 @@ const OptionFields& LoadFromConfig::fields() {
     add.key("prefix", "text", "only the names below this one, without it");
     add.key("revise_keys", "map", "regular expressions of names, and what each becomes");
   });
-  return kFields;
 }
 
 const OptionFields& DataConfig::fields() {
   using O = DataConfig;
-  static const OptionFields kFields = OptionFields::of<O>("DataConfig", [](const FieldAdder<O>& add) {
+  return described<O>("DataConfig", [](const auto& add) {
     const auto of = [](auto member) { return [member](O& o) -> auto& { return o.loader.*member; }; };
     using L = DataLoaderOptions;
     add("batch_size", of(&L::batch_size), "samples of a micro-batch").in(at_least(1)).called("integer, per process");
@@ -203,12 +202,11 @@ const OptionFields& DataConfig::fields() {
     add("sampler", &O::sampler, "infinite: without epochs").one_of({"default", "infinite"});
     add.key("type", "text", "the dataset").needed();
   });
-  return kFields;
 }
 
 const OptionFields& RunConfig::fields() {
   using O = RunConfig;
-  static const OptionFields kFields = OptionFields::of<O>("RunConfig", [](const FieldAdder<O>& add) {
+  return described<O>("RunConfig", [](const auto& add) {
     add("work_dir", &O::work_dir, "where everything is written");
     add("mode", &O::mode, "how steps are run").one_of({"eager", "graph"});
     add("seed", &O::seed, "of weights, data order and dropout").in(between(0, 9.2e18));
@@ -216,7 +214,6 @@ const OptionFields& RunConfig::fields() {
         "device", [](O& o) -> auto& { return o.trainer.device; }, "what it runs on")
         .called("auto, cpu, cuda, cuda:<index>");
   });
-  return kFields;
 }
 
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {

@@ -13,18 +13,17 @@ namespace duet {
 
 const OptionFields& MlpOptions::fields() {
   using O = MlpOptions;
-  static const OptionFields kFields = OptionFields::of<O>("Mlp", [](const FieldAdder<O>& add) {
+  return described<O>("Mlp", [](const auto& add) {
     add("in_features", &O::in_features, "values of one sample").in(kSizes);
     add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
     add("hidden", &O::hidden, "sizes of the hidden layers").in(kSizes);
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
   });
-  return kFields;
 }
 
 const OptionFields& SmallCnnOptions::fields() {
   using O = SmallCnnOptions;
-  static const OptionFields kFields = OptionFields::of<O>("SmallCnn", [](const FieldAdder<O>& add) {
+  return described<O>("SmallCnn", [](const auto& add) {
     add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("image_size", &O::image_size, "height and width of the images in pixels").in(kSizes);
@@ -37,7 +36,6 @@ const OptionFields& SmallCnnOptions::fields() {
                                  " pixels, expected at least one, and an image that can be halved that often"));
     });
   });
-  return kFields;
 }
 
 namespace {

@@ -23,7 +23,7 @@ namespace duet {
 
 const OptionFields& EncoderDecoderOptions::fields() {
   using O = EncoderDecoderOptions;
-  static const OptionFields kFields = OptionFields::of<O>("EncoderDecoder", [](const FieldAdder<O>& add) {
+  return described<O>("EncoderDecoder", [](const auto& add) {
     add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("patch_size", &O::patch_size, "pixels in each direction that the stem makes one of; even").in(kSizes);
@@ -40,7 +40,6 @@ const OptionFields& EncoderDecoderOptions::fields() {
                                  o.depths.size(), ", expected as many, 1 to 4: one for each stage"));
     });
   });
-  return kFields;
 }
 
 namespace {

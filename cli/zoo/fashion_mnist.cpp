@@ -12,7 +12,7 @@ namespace duet {
 
 const OptionFields& FashionMnistOptions::fields() {
   using O = FashionMnistOptions;
-  static const OptionFields kFields = OptionFields::of<O>("FashionMnist", [](const FieldAdder<O>& add) {
+  return described<O>("FashionMnist", [](const auto& add) {
     add("root", &O::root, "folder of the IDX files");
     add("split", &O::split, "which images").one_of({"train", "test"});
     add("images", &O::images, "IDX file to read instead of that under root");
@@ -23,7 +23,6 @@ const OptionFields& FashionMnistOptions::fields() {
     add("num_classes", &O::num_classes, "labels lie below it").in(at_least(1));
     add("limit", &O::limit, "only the first samples; 0: all").in(at_least(0)).expects("0 (all) or a number of samples");
   });
-  return kFields;
 }
 
 namespace {

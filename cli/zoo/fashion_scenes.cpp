@@ -12,7 +12,7 @@ namespace duet {
 
 const OptionFields& FashionScenesOptions::fields() {
   using O = FashionScenesOptions;
-  static const OptionFields kFields = OptionFields::of<O>("FashionScenes", [](const FieldAdder<O>& add) {
+  return described<O>("FashionScenes", [](const auto& add) {
     add("root", &O::root, "folder of Fashion-MNIST's IDX files");
     add("split", &O::split, "whose images the scenes show").one_of({"train", "test"});
     add("length", &O::length, "scenes").in(between(1, INT32_MAX));
@@ -38,7 +38,6 @@ const OptionFields& FashionScenesOptions::fields() {
           c10::str("[FashionScenes] max_scale is ", o.max_scale, ", expected ", o.min_scale, " (min_scale) to 16"));
     });
   });
-  return kFields;
 }
 
 namespace {

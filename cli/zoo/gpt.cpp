@@ -18,7 +18,7 @@ namespace duet {
 
 const OptionFields& GptOptions::fields() {
   using O = GptOptions;
-  static const OptionFields kFields = OptionFields::of<O>("Gpt", [](const FieldAdder<O>& add) {
+  return described<O>("Gpt", [](const auto& add) {
     add("vocab_size", &O::vocab_size, "tokens; 0 in a config: as many as the training data has").in(kSizes);
     add("n_layer", &O::n_layer, "blocks").in(kSizes);
     add("n_head", &O::n_head, "attention heads").in(kSizes);
@@ -30,7 +30,6 @@ const OptionFields& GptOptions::fields() {
       throw ConfigError(c10::str("[Gpt] n_embd is ", o.n_embd, ", expected a multiple of n_head = ", o.n_head));
     });
   });
-  return kFields;
 }
 
 namespace {

@@ -158,7 +158,7 @@ TEST(OwnSchedule, GraphGivesTheBitsOfEager) {
       loop.max_steps = 12;
       loop.accumulate = accumulate;
       const auto trainer = testing::trainer_for(
-          mode, loop, "AdamW", own ? std::vector<Schedule>{own_schedule(2, -1)} : std::vector<Schedule>());
+          mode, loop, "AdamW", "", own ? std::vector<Schedule>{own_schedule(2, -1)} : std::vector<Schedule>());
       const auto data = testing::loader(40);
       trainer->train(*data);
       weights.push_back(trainer->weights());

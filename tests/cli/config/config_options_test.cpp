@@ -30,7 +30,7 @@ struct SampleOptions {
 
   static const OptionFields& fields() {
     using O = SampleOptions;
-    static const OptionFields kFields = OptionFields::of<O>("Sample", [](const FieldAdder<O>& add) {
+    return described<O>("Sample", [](const auto& add) {
       add("n", &O::n, "steps").in(at_least(1)).also_keyed("count");
       add("few", &O::few, "some").in(between(1, 9));
       add("rate", [](O& o) -> double& { return o.inner.rate; }, "share").in(between(0, 1));
@@ -48,7 +48,6 @@ struct SampleOptions {
         if (o.n == o.few + 1) throw ConfigError("[Sample] found n above few, expected less");
       });
     });
-    return kFields;
   }
 };
 

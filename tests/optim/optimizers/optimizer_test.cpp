@@ -24,13 +24,6 @@ OptimizerOptions options_of(const std::string& type) {
   return options;
 }
 
-StateDict copy_of(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [name, tensor] : state.tensors()) copy.set(name, tensor.clone());
-  for (const auto& [name, value] : state.values()) copy.set(name, value);
-  return copy;
-}
-
 class EveryOptimizer : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Type, EveryOptimizer, ::testing::ValuesIn(kTypes),
                          [](const auto& info) { return info.param; });
