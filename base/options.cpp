@@ -8,22 +8,10 @@
 
 namespace duet {
 
-Range Range::or_infinity() const {
-  Range range = *this;
-  range.infinite = true;
-  return range;
-}
-
 bool Range::holds(double value) const {
   if (std::isinf(value)) return infinite && value > 0;
   return (above_low ? value > low : value >= low) && (below_high ? value < high : value <= high);
 }
-
-Range at_least(double low) { return {.low = low}; }
-Range above(double low) { return {.low = low, .above_low = true}; }
-Range between(double low, double high) { return {.low = low, .high = high}; }
-Range up_to_below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
-Range inside(double low, double high) { return {.low = low, .high = high, .above_low = true, .below_high = true}; }
 
 namespace {
 

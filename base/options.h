@@ -29,14 +29,20 @@ struct Range {
   bool below_high = false;  // high itself is out
   bool infinite = false;    // infinity is in
 
-  Range or_infinity() const;
+  constexpr Range or_infinity() const {
+    Range range = *this;
+    range.infinite = true;
+    return range;
+  }
   bool holds(double value) const;
 };
-Range at_least(double low);
-Range above(double low);
-Range between(double low, double high);      // both ends are in
-Range up_to_below(double low, double high);  // low is in, high is out
-Range inside(double low, double high);       // both are out
+constexpr Range at_least(double low) { return {.low = low}; }
+constexpr Range above(double low) { return {.low = low, .above_low = true}; }
+constexpr Range between(double low, double high) { return {.low = low, .high = high}; }  // both ends are in
+constexpr Range up_to_below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
+constexpr Range inside(double low, double high) {
+  return {.low = low, .high = high, .above_low = true, .below_high = true};
+}
 
 struct OptionField {
   enum class Kind { kBool, kInteger, kNumber, kText, kIntegers, kNumbers, kTexts, kOther };

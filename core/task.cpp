@@ -44,9 +44,9 @@ NamedTensors each_once(NamedTensors items) {
 }
 
 std::map<std::string, std::string> further_names(const NamedTensors& parameters, const NamedTensors& buffers) {
-  FirstNames first;
   std::map<std::string, std::string> further;
   for (const NamedTensors* items : {&parameters, &buffers}) {
+    FirstNames first;  // a list each, as in each_once()
     for (const auto& [name, tensor] : *items) {
       const std::string& own = first.of(name, tensor);
       if (own != name) further.emplace(name, own);

@@ -4,7 +4,6 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "core/detail/train_step.h"
 #include "data/data_source.h"
 
 namespace duet {

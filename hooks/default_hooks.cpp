@@ -83,6 +83,9 @@ void register_default_hooks(BaseTrainer& trainer, const DefaultHooksOptions& opt
       register_default_hook(trainer, hook.key, hook.make(options));
       continue;
     }
+    require<ConfigError>(hook.key != "param_scheduler" || trainer.hooks().find(hook.key) == nullptr,
+                         "[DefaultHooks] found a change of param_scheduler beside TrainerOptions::schedules, whose "
+                         "hook it does not replace; leave out one of them");
     if (other->hook != nullptr) register_default_hook(trainer, hook.key, std::move(other->hook), other->priority);
     overrides.entries_.erase(other);
   }

@@ -36,6 +36,7 @@ std::string lines_of_step(const TrainerOptions& o) {
   lines += line("non_finite", static_cast<int64_t>(o.non_finite));
   if (o.clip_grad) lines += std::visit([](const auto& clip) { return lines_of(clip); }, *o.clip_grad);
   if (o.loss_scale) lines += lines_of(*o.loss_scale);
+  lines += line("schedules", static_cast<int64_t>(o.schedules.size()));
   for (const Schedule& schedule : o.schedules) {
     lines += line("schedule", type_of(schedule));
     lines += std::visit([](const auto& options) { return lines_of(options); }, schedule);

@@ -82,7 +82,7 @@ void ParamSchedulerHook::after_train(TrainContext& context) {
   if (plateaus_.empty() || validated_ || !context.control.error.empty()) return;
   log_warning(
       "[ParamSchedulerHook] found no validation in this run, expected some for ReduceOnPlateau to watch; "
-      "train with validation data, or remove it from param_scheduler");
+      "train with validation data, or remove it from param_scheduler (TrainerOptions::schedules)");
 }
 
 bool ParamSchedulerHook::governs(const Schedule& schedule, int64_t step) const {

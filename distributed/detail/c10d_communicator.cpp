@@ -186,8 +186,8 @@ std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<
   return gather_call(kNumbers, numbers);
 }
 
-std::vector<std::string> C10dCommunicator::gather_texts(double kind, const std::string& bytes, double root) {
-  const auto sizes = gather_call(kind, {static_cast<double>(bytes.size()), root});
+std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
+  const auto sizes = gather_call(kTexts, {static_cast<double>(bytes.size())});
   std::size_t longest = 0;
   for (const auto& size : sizes) longest = std::max(longest, static_cast<std::size_t>(size.front()));
   std::vector<std::string> texts(sizes.size());
@@ -202,15 +202,23 @@ std::vector<std::string> C10dCommunicator::gather_texts(double kind, const std::
   return texts;
 }
 
-std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
-  return gather_texts(kTexts, bytes, 0);
-}
-
 std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) {
   require<ConfigError>(root >= 0 && root < world_size(), c10::str("[Communicator] broadcast from rank ", root,
                                                                   ", expected a rank from 0 to ", world_size() - 1));
-  auto all = gather_texts(kBroadcast, rank() == root ? bytes : std::string(), static_cast<double>(root));
-  return std::move(all[static_cast<std::size_t>(root)]);
+  const double own = rank() == root ? static_cast<double>(bytes.size()) : 0;
+  const auto sizes = gather_call(kBroadcast, {own, static_cast<double>(root)});
+  const auto size = static_cast<int64_t>(sizes[static_cast<std::size_t>(root)].front());
+  if (size == 0) return {};
+  return guarded([&] {
+    const at::Tensor text = at::empty({size}, at::kByte);
+    if (rank() == root) std::memcpy(text.mutable_data_ptr(), bytes.data(), bytes.size());
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    options.timeout = timeout();
+    std::vector<at::Tensor> tensors{text};
+    wait(host_->broadcast(tensors, options));
+    return std::string(static_cast<const char*>(text.const_data_ptr()), static_cast<std::size_t>(size));
+  });
 }
 
 void C10dCommunicator::do_start_sum(const at::Tensor& values) {

@@ -50,7 +50,6 @@ class C10dCommunicator : public Communicator {
   void wait(const c10::intrusive_ptr<c10d::Work>& work);
   at::Tensor gather_bytes(const void* data, std::size_t size);
   std::vector<std::vector<double>> gather_rows(const std::vector<double>& numbers);
-  std::vector<std::string> gather_texts(double kind, const std::string& bytes, double root);
   std::vector<std::vector<double>> gather_call(double kind, const std::vector<double>& numbers);
   // Ends what this rank's device waits for, from any thread.
   struct DeviceEnd;

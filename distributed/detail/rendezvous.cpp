@@ -18,9 +18,9 @@
 
 namespace duet {
 
-using Clock = std::chrono::steady_clock;
-
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 std::string ticket_key(int64_t rank) { return "ticket/" + std::to_string(rank); }
 std::string accepted_key(int64_t rank) { return "accepted/" + std::to_string(rank); }

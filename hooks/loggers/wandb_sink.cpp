@@ -112,14 +112,14 @@ std::string create_run_folder(const std::string& folder, const std::string& id) 
 }
 
 // As Python's json module writes them, which W&B reads: NaN and Infinity are bare words there.
-std::string json_text(double value) {
+std::string wandb_json(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   return Json(value).dump();
 }
 
-std::string json_text(const LogValue& value) {
-  if (const auto* number = std::get_if<double>(&value)) return json_text(*number);
+std::string wandb_json(const LogValue& value) {
+  if (const auto* number = std::get_if<double>(&value)) return wandb_json(*number);
   if (const auto* count = std::get_if<int64_t>(&value)) return std::to_string(*count);
   return json_text(std::get<std::string>(value));
 }
@@ -151,7 +151,7 @@ Items config_items(const std::string& config) {
 
 Items items_of(const LogRecord& log) {
   Items items;
-  for (const auto& [name, value] : log.values) items.emplace_back(name, json_text(value));
+  for (const auto& [name, value] : log.values) items.emplace_back(name, wandb_json(value));
   return items;
 }
 
@@ -189,8 +189,8 @@ class Run {
   void write_row() {
     if (row_.empty()) return;
     Items items = std::exchange(row_, {});
-    items.emplace_back("_timestamp", json_text(row_time_));
-    items.emplace_back("_runtime", json_text(row_time_ - start_time_));
+    items.emplace_back("_timestamp", wandb_json(row_time_));
+    items.emplace_back("_runtime", wandb_json(row_time_ - start_time_));
     items.emplace_back("_step", std::to_string(step_));
     ProtobufWriter message = encoded(items);
     file_.append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
@@ -212,7 +212,7 @@ class Run {
     const std::string prefix = log.kind == "text" ? "" : log.kind + "/";
     for (const auto& [name, value] : log.values) {
       // Strings beside numbers (an estimated time of arrival, say) are for the terminal.
-      if (log.kind == "text" || !std::holds_alternative<std::string>(value)) set(prefix + name, json_text(value));
+      if (log.kind == "text" || !std::holds_alternative<std::string>(value)) set(prefix + name, wandb_json(value));
     }
     if (earlier && !log.values.empty()) set(log.kind + "/step", std::to_string(log.step));
   }

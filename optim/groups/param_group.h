@@ -66,7 +66,7 @@ std::vector<ModuleInfo> modules_of(const torch::nn::Module& module);
 // InstanceNorm, GroupNorm or LayerNorm, and as a convolution if it holds Conv2d.
 std::vector<ModuleInfo> modules_of(const torch::jit::Module& module);
 
-// How a constructor of parameter groups is given to TrainStepOptions::param_groups.
+// How a constructor of parameter groups is given to TrainerOptions::param_groups.
 using ParamGroupsFn = std::function<ParamGroups(const ModelInfo&, const OptimizerOptions&)>;
 
 // Options of the parameters whose full name holds a key.

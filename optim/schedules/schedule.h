@@ -17,9 +17,8 @@
 // nothing; from end on the value of its last step stays. An interval of one step (T = 0) leaves v as it is, but Linear
 // gives v * end_factor. What all have:
 //
-//   begin, end              the first step that it governs, and one past the last; -1: the end of the run, or of its
-//   own
-//                           periods or total_steps
+//   begin, end              the first step that it governs, and one past the last; -1: the end of the run, or of the
+//                           schedule's own periods or total_steps
 //   by_epoch                everything counted in steps counts epochs, and the value changes between epochs only ...
 //   convert_to_iter_based   ... or, converted, at every step. The gamma of Exponential is converted too, so that an
 //                           epoch decays by gamma

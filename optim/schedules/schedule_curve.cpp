@@ -265,7 +265,7 @@ std::map<std::string, std::string> scheduled_numbers(const std::vector<Schedule>
     if (numbers.empty()) {
       throw ConfigError(c10::str(
           "[Schedule] found a schedule of ", param, ", expected one of the optimizer's numbers: ",
-          c10::Join(", ", hyper_parameters.names()), "; remove it from param_scheduler, or choose another optimizer"));
+          c10::Join(", ", hyper_parameters.names()), "; remove it from param_scheduler (TrainerOptions::schedules), or choose another optimizer"));
     }
     for (const std::string& number : numbers) {
       if (params.emplace(number, param).second) continue;

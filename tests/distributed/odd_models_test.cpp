@@ -229,7 +229,7 @@ TEST_P(DistributedSettings, OptionsDiffer) {
        [](TrainerOptions& o) { o.optimizer = AdamW{.lr = 0.25}; }},
       {"optimizer: SGD; on rank 0 optimizer: AdamW", [](TrainerOptions& o) { o.optimizer = SGD{}; }},
       {"clip_grad: on; on rank 0 clip_grad: off", [](TrainerOptions& o) { o.clip_grad = ClipNorm{}; }},
-      {"schedule: Linear; on rank 0 nothing", [](TrainerOptions& o) { o.schedules = {Linear{.end = 9}}; }},
+      {"schedules: 1; on rank 0 schedules: 0", [](TrainerOptions& o) { o.schedules = {Linear{.end = 9}}; }},
       {"bucket_bytes: 1; on rank 0 bucket_bytes: 26214400", [](TrainerOptions& o) { o.distributed.bucket_bytes = 1; }}};
   for (const auto& [text, change] : cases) {
     expect_all(run_ranks(2,
