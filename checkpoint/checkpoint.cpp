@@ -17,7 +17,9 @@
 namespace duet {
 
 namespace fs = std::filesystem;
-using namespace checkpoint_format;
+using checkpoint_format::FolderName, checkpoint_format::kManifestFile, checkpoint_format::load_folder,
+    checkpoint_format::name_of, checkpoint_format::parse_folder_name, checkpoint_format::verify_folder,
+    checkpoint_format::write_folder;
 using file_io::IoError;
 
 namespace {

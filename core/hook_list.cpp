@@ -122,7 +122,8 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
   if (find(name) != nullptr) {
     const bool schedules = name == "param_scheduler";
     throw ConfigError("[HookList] found a second hook '" + name + "', expected unique names; " +
-                      (schedules ? "give all schedules in one list, TrainerOptions::schedules or a config's param_scheduler, which makes that hook"
+                      (schedules ? "give all schedules in one list, TrainerOptions::schedules or a config's "
+                                   "param_scheduler, which makes that hook"
                                  : "let name() of one of them differ"));
   }
   const int in_force = priority.value_or(hook->priority());

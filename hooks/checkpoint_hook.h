@@ -14,7 +14,7 @@ struct CheckpointHookOptions {
   int max_keep = 3;            // older ones are deleted, the best one never; -1: keep all
   std::string save_best = "";  // metric to keep the best of; "auto": what the first metric names first; empty: none
   bool save_last = true;       // save when training ends or is stopped, though not after an error
-  std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metric_rule.h says
+  std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
   bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
 
   static const OptionFields& fields();

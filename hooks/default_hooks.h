@@ -47,8 +47,9 @@ class HookOverrides {
 
 // Keys of the built-in hooks, in the order they are added in: runtime_info (10), timer (50), sampler_seed (50),
 // visualization (50), logger (60), param_scheduler (70), checkpoint (90). So the logger reads the times and the rate of
-// the finished step, then the rate of the next one is set, and a checkpoint holds all of it. The schedules are those of
-// TrainerOptions::schedules.
+// the finished step, then the rate of the next one is set, and a checkpoint holds all of it.
+// With TrainerOptions::schedules the trainer itself has added param_scheduler, before all others. The schedules are
+// those of TrainerOptions::schedules.
 const std::vector<std::string>& default_hook_keys();
 
 // Adds the hooks that nearly every run wants, with `overrides` over the built-in ones. Throws ConfigError for options

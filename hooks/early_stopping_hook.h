@@ -10,7 +10,7 @@ namespace duet {
 
 struct EarlyStoppingHookOptions {
   std::string monitor = "";  // metric to watch; must be given
-  std::string rule = "";     // "greater" or "less" is better; empty: by the metric's name, as metric_rule.h says
+  std::string rule = "";     // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
   // >= 0: a value counts as improvement if it is better than the best one by at least this much; 0: by anything at all.
   // Not mmengine's 0.1: that is right for percents, and would end most runs whose metrics lie in [0, 1].
   double min_delta = 0;

@@ -45,7 +45,11 @@ void check_window(const LogWindowOptions& window) {
   }
   std::set<std::string> names;
   for (const LogStatistic& statistic : window.custom_cfg) {
-    statistic.validate();
+    try {
+      statistic.validate();
+    } catch (const ConfigError& error) {
+      throw ConfigError(std::string(error.what()) + " (custom_cfg of '" + statistic.data_src + "')");
+    }
     const std::string& name = statistic.log_name.empty() ? statistic.data_src : statistic.log_name;
     if (!names.insert(name).second) {
       throw ConfigError("[LoggerHook] custom_cfg logs two numbers as '" + name +

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <csignal>
 #include <mutex>
+#include <string.h>
 #include <unistd.h>
 
 namespace duet {

@@ -3,7 +3,7 @@
 # Everything it prints goes to stderr; a stage that has nothing to do prints nothing.
 #
 # DUET_TORCH=DIR, or CMAKE_PREFIX_PATH with a LibTorch in it: use that one instead of the pinned wheel in .venv.
-# DUET_JOBS=N: compile N files at once.
+# DUET_JOBS=N: compile N files, run N tests at once.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

@@ -31,9 +31,11 @@ class LoadTransaction {
     // A state_dict() lends live tensors, which the load is about to change. Noted first: a part that fails half way
     // gets back what it had, too.
     StateDict before;
-    const StateDict lent = part.state_dict();
-    for (const auto& [name, tensor] : lent.tensors()) before.set(name, tensor.detach().clone());
-    for (const auto& [name, value] : lent.values()) before.set(name, value);
+    {
+      const StateDict lent = part.state_dict();
+      for (const auto& [name, tensor] : lent.tensors()) before.set(name, tensor.detach().clone());
+      for (const auto& [name, value] : lent.values()) before.set(name, value);
+    }
     loaded_.push_back({&part, std::move(before)});
     part.load_state_dict(state);
   }

@@ -8,7 +8,9 @@
 
 namespace duet {
 
+namespace {
 using State = SignatureEntry::State;
+}
 
 GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options)
     : GraphExecutor(step, capture_method_for(device, options.fuse), options) {

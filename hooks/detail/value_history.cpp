@@ -58,7 +58,10 @@ at::Tensor ValueHistory::unread() const {
   if (pending_.empty()) return {};
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> flat;
-  for (const at::Tensor& value : pending_) flat.push_back(value.reshape({-1}).to(pending_.back().device()));
+  for (const at::Tensor& value : pending_) {
+    const bool same_type = value.scalar_type() == pending_.front().scalar_type();  // else joining them may lose digits
+    flat.push_back(value.reshape({-1}).to(pending_.back().device(), same_type ? value.scalar_type() : at::kDouble));
+  }
   return at::cat(flat).to(at::kDouble);
 }
 

@@ -48,6 +48,7 @@ GradientCheck clip_other_norm(const std::vector<at::Tensor>& gradients, const Cl
   verdict.found_inf = found_inf;
   return verdict;
 }
+
 GradientCheck clip_value(const std::vector<at::Tensor>& gradients, double limit, const at::Tensor& loss_scale,
                          bool check_finite) {
   GradientCheck verdict;

@@ -61,7 +61,7 @@ struct OptimizerKind {
 };
 
 extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;           // over ATen's fused kernels: fused.cpp
-extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kMuon;  // one file each
+extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kMuon;  // over tensors: unfused.cpp, muon.cpp
 
 // The kind called `name` ("RMSprop", ...), or null.
 const OptimizerKind* find_optimizer_kind(const std::string& name);

@@ -14,8 +14,8 @@ namespace {
 template <class Value>
 void check(bool valid, const char* field, const Value& found, const std::string& expected) {
   if (valid) return;
-  throw ConfigError(
-      c10::str("[Schedule] found ", field, " ", found, ", expected ", expected, "; correct it in param_scheduler (TrainerOptions::schedules)"));
+  throw ConfigError(c10::str("[Schedule] found ", field, " ", found, ", expected ", expected,
+                             "; correct it in param_scheduler (TrainerOptions::schedules)"));
 }
 
 // No run has more steps; products of two of these stay within int64.

@@ -73,6 +73,7 @@ void check_parts(const SchedulePiece& piece) {
 
 // Throws ConfigError if it counts epochs of unknown length or needs an end that is unknown.
 SchedulePiece lay_over(const Schedule& schedule, const ScheduleRun& run) {
+  if (std::holds_alternative<CustomSchedule>(schedule)) check_schedule(schedule);
   SchedulePiece piece{.schedule = in_steps(schedule, run.steps_per_epoch), .interval = {}};
   piece.interval = interval_of(piece.schedule);
   piece.unit = piece.interval.by_epoch ? run.steps_per_epoch : 1;
@@ -263,9 +264,10 @@ std::map<std::string, std::string> scheduled_numbers(const std::vector<Schedule>
   for (const std::string& param : scheduled_params(schedules)) {
     const auto numbers = numbers_of(param, hyper_parameters);
     if (numbers.empty()) {
-      throw ConfigError(c10::str(
-          "[Schedule] found a schedule of ", param, ", expected one of the optimizer's numbers: ",
-          c10::Join(", ", hyper_parameters.names()), "; remove it from param_scheduler (TrainerOptions::schedules), or choose another optimizer"));
+      throw ConfigError(
+          c10::str("[Schedule] found a schedule of ", param,
+                   ", expected one of the optimizer's numbers: ", c10::Join(", ", hyper_parameters.names()),
+                   "; remove it from param_scheduler (TrainerOptions::schedules), or choose another optimizer"));
     }
     for (const std::string& number : numbers) {
       if (params.emplace(number, param).second) continue;

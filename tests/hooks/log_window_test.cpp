@@ -156,7 +156,7 @@ TEST(LogWindow, RefusesBadOptions) {
   refused({.window_size = 0}, {"window_size is 0", ">= 1"});
   refused({.mean_pattern = "("}, {"mean_pattern '('"});
   refused({.custom_cfg = {{.data_src = ""}}}, {"data_src"});
-  refused({.custom_cfg = {{"loss", "meen"}}}, {"method_name is 'meen'", "median"});
+  refused({.custom_cfg = {{"loss", "meen"}}}, {"method_name is 'meen'", "median", "'loss'"});
   refused({.custom_cfg = {{"loss", "mean", -2}}}, {"window_size is -2"});
   refused({.custom_cfg = {{"loss"}, {"accuracy", "mean", 2, "loss"}}}, {"two numbers as 'loss'"});
 }

@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"optim_wrapper.accumulative_counts=4", {"accumulative_counts is 4", "trainer: {accumulate: 4}"}},
         {"optim_wrapper.paramwise_cfg={custom_keys: {norm: {decay_mult: -1}}}",
          {"custom_keys.norm.decay_mult is -1", "at least 0"}},
-        {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "expected a registered one"}},
+        {"optim_wrapper.constructor=Layerwise", {"constructor is 'Layerwise'", "expected a registered constructor"}},
         {"optim_wrapper.type=AmpOptimWrapper", {"optim_wrapper.type", "beside amp", "dtype"}},
         {"optim_wrapper={type: AmpOptimWrapper, dtype: off}", {"optim_wrapper.dtype", "float16 or bfloat16"}},
         {"param_scheduler.0.type=Linaer", {"param_scheduler.0.type is 'Linaer'", "did you mean 'Linear'"}},
