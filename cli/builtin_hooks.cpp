@@ -62,7 +62,7 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   if (options.max_keep == 0)
     node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts",
               "is 0, expected at least 1, or -1 to keep all");
-  options.validate();
+  check_options(options);
   // The hook finds the same, and says so. The loss is named: to the hook it is what there is besides the metrics.
   if (is_auto && options.save_best != "loss") options.save_best = "auto";
   return std::make_unique<CheckpointHook>(options);
@@ -123,7 +123,7 @@ int64_t read_window_size(const ConfigNode& node, int64_t fallback) {
 LogStatistic read_statistic(const ConfigNode& node) {
   auto statistic = read_options<LogStatistic>(node);
   statistic.window_size = read_window_size(node, statistic.window_size);
-  node.located([&] { statistic.validate(); });
+  node.located([&] { check_options(statistic); });
   return statistic;
 }
 
@@ -146,7 +146,7 @@ LogSinkOptions read_sink(const ConfigNode& node) {
     read("entity", sink.entity);
     read("id", sink.id);
   }
-  node.located([&] { sink.validate(); });
+  node.located([&] { check_options(sink); });
   return sink;
 }
 

@@ -162,7 +162,7 @@ void DistributedOptions::validate() const {
 }
 
 std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, const ConnectOptions& options) {
-  options.validate();
+  check_options(options);
   if (launch.world_size <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
   const milliseconds timeout = to_milliseconds(options.start_timeout);
@@ -196,7 +196,7 @@ void fail_to_connect(const Launch& launch, const std::exception_ptr& error, cons
 
 std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::ProcessGroup>& group, at::Device device,
                                       const ConnectOptions& options) {
-  options.validate();
+  check_options(options);
   require<ConfigError>(group.defined(), "[Connect] the process group is null; make one, or train in one process");
   if (group->getSize() <= 1 && !options.also_alone) return one_process();
   ignore_broken_pipes();
@@ -244,7 +244,7 @@ std::shared_ptr<Communicator> init_distributed(const InitOptions& options) {
   at::Device device = at::kCPU;
   try {
     device = parse_device(launch.world_size == 1 ? options.device : device_of_rank(options.device, launch.local_rank));
-    options.connect.validate();
+    check_options(options.connect);
   } catch (const Error&) {
     fail_to_connect(launch, std::current_exception());
     throw;

@@ -53,8 +53,6 @@ struct ConnectOptions {
   bool also_alone = false;
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 struct InitOptions {

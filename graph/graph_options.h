@@ -29,8 +29,6 @@ struct GraphOptions {
   int64_t verify_interval = 1024;
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // What became of one signature of the step.

@@ -56,7 +56,9 @@ const OptionFields& CheckpointHookOptions::fields() {
   });
 }
 
-CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) { options_.validate(); }
+CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::move(options)) {
+  check_options(options_);
+}
 
 void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();

@@ -18,7 +18,6 @@ struct CheckpointHookOptions {
   bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Saves the whole state of the trainer under <work_dir>/checkpoints. It runs last, so that a checkpoint holds what

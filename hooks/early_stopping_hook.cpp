@@ -33,7 +33,7 @@ const OptionFields& EarlyStoppingHookOptions::fields() {
 }
 
 EarlyStoppingHook::EarlyStoppingHook(EarlyStoppingHookOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
   less_ = less_is_better("EarlyStoppingHook", options_.monitor, options_.rule);
 }
 

@@ -21,7 +21,6 @@ struct EarlyStoppingHookOptions {
   std::optional<double> divergence_threshold{};  // a worse value ends training: hopeless
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Ends training when a metric of the validations no longer improves, as mmengine's hook of that name does; the two

@@ -29,7 +29,7 @@ const OptionFields& EMAHookOptions::fields() {
     add("begin_epoch", &O::begin_epoch, "likewise an epoch, the first being 1").in(at_least(0));
     add("name", &O::name, "of the state in a checkpoint; default ema, further ones ema_2, ...").read_by_hand("text");
     add.rule([](const O& o) {
-      o.average.validate();
+      check_options(o.average);
       if (o.begin_iter == 0 || o.begin_epoch == 0) return;
       throw ConfigError(c10::str("[EMAHookOptions] begin_iter is ", o.begin_iter, " and begin_epoch is ", o.begin_epoch,
                                  ", expected at most one of them; remove the other"));
@@ -37,7 +37,7 @@ const OptionFields& EMAHookOptions::fields() {
   });
 }
 
-EMAHook::EMAHook(EMAHookOptions options) : options_(std::move(options)) { options_.validate(); }
+EMAHook::EMAHook(EMAHookOptions options) : options_(std::move(options)) { check_options(options_); }
 
 EMAHook::~EMAHook() {
   try {

@@ -20,7 +20,6 @@ struct EMAHookOptions {
   std::string name = "ema";     // of the state and of its file in a checkpoint: each hook of a run has its own
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Keeps an average of the trainable weights, updated inside the step, and so captured with it. A step that is skipped

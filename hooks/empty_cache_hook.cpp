@@ -39,7 +39,7 @@ const OptionFields& EmptyCacheHookOptions::fields() {
 
 EmptyCacheHook::EmptyCacheHook(EmptyCacheHookOptions options, std::function<void()> empty_cache)
     : empty_cache_(std::move(empty_cache)) {
-  options.validate();
+  check_options(options);
   using enum HookPoint;
   for (const HookPoint point : {kBeforeTrainEpoch, kBeforeValEpoch, kBeforeTestEpoch, kBeforePredictEpoch}) {
     set_used(point, options.before_epoch);

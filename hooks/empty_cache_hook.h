@@ -13,7 +13,6 @@ struct EmptyCacheHookOptions {
   bool after_iter = false;  // costs a wait for the device and new allocations in every step
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Gives memory that the device's caching allocator holds but nobody uses back to the device, where other processes can

@@ -46,7 +46,7 @@ void check_window(const LogWindowOptions& window) {
   std::set<std::string> names;
   for (const LogStatistic& statistic : window.custom_cfg) {
     try {
-      statistic.validate();
+      check_options(statistic);
     } catch (const ConfigError& error) {
       throw ConfigError(std::string(error.what()) + " (custom_cfg of '" + statistic.data_src + "')");
     }
@@ -115,14 +115,14 @@ const OptionFields& LoggerHookOptions::fields() {
     add("model_summary", &O::model_summary, "the model's parts and sizes when training starts");
     add.rule([](const O& o) {
       check_window(o.window);
-      for (const LogSinkOptions& sink : o.sinks) sink.validate();
+      for (const LogSinkOptions& sink : o.sinks) check_options(sink);
     });
   });
 }
 
 LoggerHook::LoggerHook(LoggerHookOptions options, std::vector<std::unique_ptr<LogSink>> extra)
     : options_(std::move(options)), extra_(std::move(extra)) {
-  options_.validate();
+  check_options(options_);
   start_ = mark_ = steady_seconds();
   window_ = std::make_unique<LogWindow>(options_.window);
 }

@@ -61,7 +61,6 @@ struct LogSinkOptions {
   std::string id{};       // the logger's run_id
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // In place of a number of steps: those of the epoch that runs, those of the whole run. At most the last million.
@@ -76,7 +75,6 @@ struct LogStatistic {
   std::string log_name{};            // how it is logged; empty: it takes the place of data_src
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 struct LogWindowOptions {
@@ -100,7 +98,6 @@ struct LoggerHookOptions {
   bool enabled = true;        // false: no line, no read
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Writes a line every `interval` steps, at the run's last step, and for results of evaluations, with what

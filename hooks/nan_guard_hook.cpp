@@ -84,7 +84,7 @@ const OptionFields& NaNGuardHookOptions::fields() {
 }
 
 NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
   restart(0);
 }
 

@@ -15,7 +15,6 @@ struct NaNGuardHookOptions {
   std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Watches that loss and gradient norm (known if gradients are clipped) stay finite. The results of each step are kept

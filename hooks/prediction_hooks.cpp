@@ -92,7 +92,7 @@ const OptionFields& PredictionWriterHookOptions::fields() {
 }
 
 PredictionWriterHook::PredictionWriterHook(PredictionWriterHookOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
 }
 
 void PredictionWriterHook::before_predict_epoch(TrainContext& context) {
@@ -221,7 +221,7 @@ const OptionFields& VisualizationHookOptions::fields() {
 }
 
 VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
   if (!options_.painter) options_.painter = sample_painter(options_.paint);
 }
 

@@ -20,7 +20,6 @@ struct PredictionWriterHookOptions {
   std::string class_key = "prediction";  // jsonl: the output of shape [samples, classes]
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Writes what the model predicts:
@@ -83,7 +82,6 @@ struct VisualizationHookOptions {
   Painter painter = nullptr;  // instead of the built-in one
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop:

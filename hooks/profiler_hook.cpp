@@ -172,7 +172,7 @@ const OptionFields& ProfilerHookOptions::fields() {
 }
 
 ProfilerHook::ProfilerHook(ProfilerHookOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
   set_used(HookPoint::kBeforeTrainIter, options_.nvtx || options_.wait == 0);
 }
 

@@ -24,7 +24,6 @@ struct ProfilerHookOptions {
   std::string folder = "";      // of the traces; empty: <work_dir>/trace
 
   static const OptionFields& fields();
-  void validate() const { check_options(*this); }
 };
 
 class NvtxRanges;

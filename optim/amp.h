@@ -37,8 +37,6 @@ struct LossScaleOptions {
   int64_t growth_interval = 2000;
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // The loss scale of float16 training, on the device: as torch.amp.GradScaler, without its host read per step.

@@ -51,7 +51,7 @@ WeightAverage::WeightAverage(const WeightAverageOptions& options, at::Device dev
       one_(constant(1, device)),
       momentum_(constant(options.momentum, device)),
       gamma_(constant(static_cast<double>(options.gamma), device)) {
-  options_.validate();
+  check_options(options_);
   start_at(std::numeric_limits<int64_t>::max());
 }
 

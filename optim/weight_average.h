@@ -20,8 +20,6 @@ struct WeightAverageOptions {
   int64_t interval = 1;      // >= 1: steps between averagings
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Averages of tensors that steps change. update() is code of the step: it reads nothing back to the host and holds no

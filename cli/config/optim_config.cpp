@@ -62,7 +62,7 @@ std::optional<LossScaleOptions> read_loss_scale(const ConfigNode& node, std::opt
   LossScaleOptions options;
   options.dynamic = false;
   options.init_scale = node.read_number("loss_scale", 0, std::numeric_limits<double>::min(), kHuge);
-  node.located([&] { options.validate(); });
+  node.located([&] { check_options(options); });
   return options;
 }
 
@@ -109,13 +109,13 @@ ParamGroupsFn paramwise_constructor(const ConfigNode& node) {
   auto options = read_options<ParamwiseOptions>(node);
   const ConfigNode custom_keys = node.child("custom_keys");
   for (const std::string& key : custom_keys.keys()) options.custom_keys[key] = read_custom_key(custom_keys.child(key));
-  node.located([&] { options.validate(); });
+  node.located([&] { check_options(options); });
   return located_at(node, options, paramwise_groups);
 }
 
 ParamGroupsFn layer_decay_constructor(const ConfigNode& node) {
   const auto options = read_options<LayerDecayOptions>(node);
-  node.located([&] { options.validate(); });
+  node.located([&] { check_options(options); });
   return located_at(node, options, layer_decay_groups);
 }
 

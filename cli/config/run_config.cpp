@@ -245,7 +245,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.test_metrics = read_test_metrics(root, config.metrics);
   config.hooks = read_hooks(root);
   config.graph = read_options<GraphOptions>(root.child("graph"));
-  root.child("graph").located([&] { config.graph.validate(); });
+  root.child("graph").located([&] { check_options(config.graph); });
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
   check_monitors(config.schedules, metric_names(config.metrics));
   check_builtin_hooks(config.hooks, metric_names(config.metrics));

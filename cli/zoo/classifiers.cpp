@@ -127,12 +127,12 @@ class SmallCnn : public torch::nn::Module {
 }  // namespace
 
 std::unique_ptr<Task> make_mlp(const MlpOptions& options) {
-  options.validate();
+  check_options(options);
   return make_classifier(std::make_shared<Mlp>(options));
 }
 
 std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {
-  options.validate();
+  check_options(options);
   return make_classifier(std::make_shared<SmallCnn>(options));
 }
 

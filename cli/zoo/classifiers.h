@@ -16,8 +16,6 @@ struct MlpOptions {
   double dropout = 0;                   // after every hidden layer, in [0, 1)
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Linear layers with ReLU between them. Takes "image" [N, ...] and "target" int64 [N].
@@ -31,8 +29,6 @@ struct SmallCnnOptions {
   double dropout = 0.1;                      // before the linear layer, in [0, 1)
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Blocks of convolution 3x3, batch norm, ReLU and 2x2 max pool, then dropout and one linear layer. Takes "image"

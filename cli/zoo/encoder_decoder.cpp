@@ -246,7 +246,7 @@ class SegmentationTask : public ModuleTask<EncoderDecoder> {
 }  // namespace
 
 std::unique_ptr<Task> make_encoder_decoder(const EncoderDecoderOptions& options) {
-  options.validate();
+  check_options(options);
   return std::make_unique<SegmentationTask>(std::make_shared<EncoderDecoder>(options));
 }
 

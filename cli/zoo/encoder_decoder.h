@@ -20,8 +20,6 @@ struct EncoderDecoderOptions {
   double dropout = 0.1;     // of channels before the last layer; both in [0, 1)
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Semantic segmentation: a small ConvNeXt ("backbone", with the names that layer-wise learning rates know) and a

@@ -50,7 +50,7 @@ Files locate(const FashionMnistOptions& options) {
 }  // namespace
 
 FashionMnist::FashionMnist(FashionMnistOptions options) : options_(std::move(options)) {
-  options_.validate();
+  check_options(options_);
   const Files files = locate(options_);
   images_ = read_idx(files.images);
   if (images_.dim() != 3 || images_.scalar_type() != at::kByte) {

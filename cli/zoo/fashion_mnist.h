@@ -19,8 +19,6 @@ struct FashionMnistOptions {
   int64_t limit = 0;                                       // only the first samples; 0: all
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Grey images and their classes from two IDX files, plain or gzip: Fashion-MNIST, MNIST or any set of that form.

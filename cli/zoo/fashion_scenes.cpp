@@ -119,7 +119,7 @@ Sprite make_sprite(const float* image, SpriteSize from, double scale, bool flip)
 }
 
 FashionMnistOptions garment_options(const FashionScenesOptions& options) {
-  options.validate();
+  check_options(options);
   FashionMnistOptions garments;
   garments.root = options.root;
   garments.split = options.split;

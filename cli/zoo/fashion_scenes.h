@@ -25,8 +25,6 @@ struct FashionScenesOptions {
   double mean = 0.325, std = 0.21;  // of scenes with the values above
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Scenes put together from images of Fashion-MNIST over a noisy gradient, for semantic segmentation. Yields "image"

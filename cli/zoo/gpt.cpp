@@ -160,7 +160,7 @@ class GptTask : public ModuleTask<Gpt> {
 }  // namespace
 
 std::unique_ptr<Task> make_gpt(const GptOptions& options) {
-  options.validate();
+  check_options(options);
   return std::make_unique<GptTask>(options);
 }
 

@@ -17,8 +17,6 @@ struct GptOptions {
   double dropout = 0.1;  // after the embeddings, in attention, after each residual branch; in [0, 1)
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // A GPT-2: learned positions, pre-norm blocks of causal attention and a GELU MLP, the token embedding as output layer,

@@ -32,24 +32,24 @@ constexpr const char* kFailure = "failure";
 constexpr const char* kKnows = "!";  // the rank knows of the failure
 constexpr const char* kLeft = "-";   // the rank has left the group
 
-// What was last heard of another rank.
-struct Peer {
-  std::string heartbeat;  // "17 step 3 (data)"; empty: nothing yet
-  HeartbeatAge age;
-  bool looked_at = false;  // since somebody looks
-  bool changes = false;    // since then
-
-  bool left() const { return heartbeat.starts_with(kLeft); }
-  bool knows() const { return heartbeat.starts_with(kKnows); }
-  std::string place() const {
-    const std::size_t space = heartbeat.find(' ');
-    return space == std::string::npos ? "step 0 (start)" : heartbeat.substr(space + 1);
-  }
-};
-
 }  // namespace
 
 struct PeerWatch::Shared {
+  // What was last heard of another rank.
+  struct Peer {
+    std::string heartbeat;  // "17 step 3 (data)"; empty: nothing yet
+    HeartbeatAge age;
+    bool looked_at = false;  // since somebody looks
+    bool changes = false;    // since then
+
+    bool left() const { return heartbeat.starts_with(kLeft); }
+    bool knows() const { return heartbeat.starts_with(kKnows); }
+    std::string place() const {
+      const std::size_t space = heartbeat.find(' ');
+      return space == std::string::npos ? "step 0 (start)" : heartbeat.substr(space + 1);
+    }
+  };
+
   // Of the thread alone.
   c10::intrusive_ptr<c10d::Store> store;
   int64_t count = 0;

@@ -283,7 +283,7 @@ class WandbSink : public LogSink {
 
 std::unique_ptr<LogSink> wandb_sink(LogSinkOptions options, const std::string& config) {
   options.type = "wandb";
-  options.validate();
+  check_options(options);
   return std::make_unique<WandbSink>(std::move(options), config);
 }
 

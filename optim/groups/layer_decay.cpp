@@ -165,7 +165,7 @@ const OptionFields& LayerDecayOptions::fields() {
 
 ParamGroups layer_decay_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
                                const LayerDecayOptions& options) {
-  options.validate();
+  check_options(options);
   ParamGroupBuilder builder(optimizer, /*may_differ=*/true);
   const NamedTensors parameters = model.named_parameters();
   if (parameters.empty()) return {};

@@ -97,8 +97,6 @@ struct ParamwiseOptions {
   bool compose = false;
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // Groups of equal options, in the order of their first parameters. Throws ConfigError for options that cannot work with
@@ -122,8 +120,6 @@ struct LayerDecayOptions {
   std::function<std::optional<LayerDepth>(const std::string& name)> depth{};
 
   static const OptionFields& fields();
-  // Throws ConfigError naming the field and its range.
-  void validate() const { check_options(*this); }
 };
 
 // One group per depth and weight decay, called "layer_3_decay" or "layer_3_no_decay", in the order of their first

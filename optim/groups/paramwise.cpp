@@ -200,7 +200,7 @@ const OptionFields& ParamwiseOptions::fields() {
 
 ParamGroups paramwise_groups(const ModelInfo& model, const OptimizerOptions& optimizer,
                              const ParamwiseOptions& options) {
-  options.validate();
+  check_options(options);
   check_possible(model, optimizer, options);
   ParamGroupBuilder builder(optimizer, options.bypass_duplicate);
   Rules rules(model, options);

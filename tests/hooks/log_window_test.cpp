@@ -151,7 +151,7 @@ TEST(LogWindow, GoesOnFromItsState) {
 
 TEST(LogWindow, RefusesBadOptions) {
   const auto refused = [](const LogWindowOptions& options, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>([&] { LoggerHookOptions{.window = options}.validate(); }, parts);
+    expect_error<ConfigError>([&] { check_options(LoggerHookOptions{.window = options}); }, parts);
   };
   refused({.window_size = 0}, {"window_size is 0", ">= 1"});
   refused({.mean_pattern = "("}, {"mean_pattern '('"});

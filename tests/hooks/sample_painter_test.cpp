@@ -101,11 +101,11 @@ TEST(SamplePainter, RefusesWhatItCannotPaint) {
   expect_error<ConfigError>([&] { paint({{"input", at::rand({2, 4})}}, scores(), 0); }, {"no 'image'"});
   expect_error<DataError>([&] { sample_painter({.palette = {"#ffffff"}})(scene(), scores(), 0); },
                           {"class 1", "palette"});
-  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.alpha = 1.5}}.validate(); }, {"alpha is 1.5"});
-  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.palette = {"#fff"}}}.validate(); }, {"#fff"});
-  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.palette = {"#gg0000"}}}.validate(); },
+  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.alpha = 1.5}}); }, {"alpha is 1.5"});
+  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.palette = {"#fff"}}}); }, {"#fff"});
+  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.palette = {"#gg0000"}}}); },
                             {"#gg0000"});
-  expect_error<ConfigError>([] { VisualizationHookOptions{.paint = {.zoom = -1}}.validate(); }, {"zoom is -1"});
+  expect_error<ConfigError>([] { check_options(VisualizationHookOptions{.paint = {.zoom = -1}}); }, {"zoom is -1"});
 }
 
 }  // namespace
