@@ -13,8 +13,8 @@ namespace duet {
 struct EMAHookOptions {
   WeightAverageOptions average{};
   bool update_buffers = false;  // average floating-point buffers too; all others are taken as they are
-  int64_t begin_iter = 0;   // >= 0: the applied step that averaging begins with; until then the average follows
-  int64_t begin_epoch = 0;  // >= 0: likewise an epoch, the first being 1; not both
+  int64_t begin_iter = 0;       // >= 0: the applied step that averaging begins with; until then the average follows
+  int64_t begin_epoch = 0;      // >= 0: likewise an epoch, the first being 1; not both
   bool evaluate_on_ema = true;  // validation, test and prediction use the average
   std::string name = "ema";     // of the state and of its file in a checkpoint: each hook of a run has its own
 
