@@ -192,7 +192,8 @@ std::vector<std::string> words_of(int argc, char** argv) {
 
 int report_error(const std::string& text, int code) {
   std::cout.flush();
-  std::cerr << "error: " << rank_prefix() << text << std::endl;
+  // In one piece: other ranks may write at the same moment.
+  std::cerr << "error: " + rank_prefix() + text + "\n" << std::flush;
   write_error_file(rank_prefix() + text);
   return code;
 }
