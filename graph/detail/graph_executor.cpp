@@ -9,8 +9,10 @@
 namespace duet {
 
 namespace {
+
 using State = SignatureEntry::State;
-}
+
+}  // namespace
 
 GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options)
     : GraphExecutor(step, capture_method_for(device, options.fuse), options) {
