@@ -85,7 +85,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
     open_run();
     run_epochs(data, validation);
     ranks_->agree_on_stop();
-    step_->settle();
+    settle();
   });
   error = close_run(error);
   // The source may be gone when this trainer's state is asked for.
@@ -245,7 +245,7 @@ void BaseTrainer::finish() {
   if (run_ == Run::kClosed) return;
   const std::exception_ptr found = caught([this] {
     ranks_->agree_on_stop();
-    step_->settle();
+    settle();
   });
   if (const std::exception_ptr error = close_run(found)) std::rethrow_exception(error);
 }
@@ -318,12 +318,18 @@ void BaseTrainer::load_state_dict(const StateDict& state) {
   executor_->state_replaced();
 }
 
+// Finds out what is still open, and throws if the steps so far may not be trusted.
+void BaseTrainer::settle() {
+  step_->settle();
+  executor_->settle(*observer_);
+}
+
 // The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
 StateDict BaseTrainer::checkpoint_state() {
   ranks_->report("checkpoint");
   StateDict state;
   run_on_all_ranks(step_->communicator(), [&] {
-    step_->settle();
+    settle();
     hooks_.call(HookPoint::kBeforeSaveCheckpoint, context_);
     state = state_->state_dict();
   });

@@ -130,6 +130,7 @@ class BaseTrainer : public Stateful {
   void step_in_own_loop(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
   void validate_if_due(DataSource* validation, bool epoch_ends);
+  void settle();
   StateDict checkpoint_state();
 
   LoopOptions options_;

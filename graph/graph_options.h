@@ -20,12 +20,22 @@ enum class Fuse {
   kExact,  // where they give the same bits, which is tried before, and take less time (CPU)
 };
 
+// Whose host code is run and compared with the recording before a step is replayed.
+enum class Check {
+  kEvery,   // every step's: nothing that the code does differently can be missed
+  kBudget,  // every step's where that costs at most check_budget of the replay; otherwise that of the first 1 024
+            // replays, and then of random ones, whose cost stays within check_budget
+  kOff,     // of those alone that need it
+};
+
 struct GraphOptions {
   Fallback fallback = Fallback::kAuto;
   Fuse fuse = Fuse::kExact;
   int64_t cache_bytes = int64_t{2} << 30;  // memory of all captured steps; the least recently used goes first
-  // The parity guard: after 1, 2, 4, ... replays, and then every `verify_interval` ones, a step runs both ways from
-  // one snapshot and is compared bit by bit. 0: never.
+  Check check = Check::kBudget;
+  double check_budget = 0.03;  // share of the replays' time
+  // The parity guard: after 1, 2, 4, ... replays, and then at random, every `verify_interval` on average, a step runs
+  // both ways from one snapshot and is compared bit by bit. 0: never.
   int64_t verify_interval = 1024;
 
   static const OptionFields& fields();
@@ -38,6 +48,8 @@ struct SignatureReport {
   std::string reason;     // why it is eager: op, place in the model, way out
   int64_t eager_steps = 0;
   int64_t replays = 0;
+  int64_t checked = 0;  // of the replays: those before which the host code was run and found the same
+  int64_t differing = 0;  // steps whose host code did something else than recorded; they ran op by op from there on
   int64_t bytes = 0;  // memory that the captured step owns
 };
 

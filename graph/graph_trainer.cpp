@@ -12,6 +12,10 @@ const OptionFields& GraphOptions::fields() {
         .in(above(0))
         .expects("a number of bytes > 0")
         .called("bytes");
+    add("check", &O::check, "which steps run their host code to compare it with what was captured",
+        {"every", "budget", "off"});
+    add("check_budget", &O::check_budget, "time that these checks may take, as a share of the replays'")
+        .in(between(0, 1));
     add("verify_interval", &O::verify_interval, "replays between two comparisons with eager; 0: none").in(at_least(0));
     add("fuse", &O::fuse, "kernels of duet's own where they give the same bits", {"off", "exact"})
         .called("exact, off")

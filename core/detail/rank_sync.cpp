@@ -104,8 +104,7 @@ StepPath RankSync::common_path(StepPath own, bool ranks_need_same_path) {
   const auto each = [&all](auto is) { return std::all_of(all.begin(), all.end(), is); };
   if (each([own](StepPath path) { return path == own; })) return own;
   // Where one rank has a reason to compare, all do: else it would never come to it.
-  const bool replays =
-      each([](StepPath path) { return path == StepPath::kReplay || path == StepPath::kReplayAndCompare; });
+  const bool replays = each([](StepPath path) { return path != StepPath::kEager && path != StepPath::kRecord; });
   return replays ? StepPath::kReplayAndCompare : StepPath::kEager;
 }
 

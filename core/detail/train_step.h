@@ -32,6 +32,7 @@ enum class StepPath {
   kEager,             // op by op
   kRecord,            // op by op, while it is recorded for later replays
   kReplay,            // the recording
+  kCheckAndReplay,    // the recording, after the host code was run without kernels and compared with it
   kReplayAndCompare,  // the recording and op by op, from one snapshot, compared bit by bit
 };
 
@@ -47,6 +48,8 @@ class StepExecutor {
   virtual StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) = 0;
   // Whether ranks must all take the same path, since collectives are part of what is captured.
   virtual bool ranks_need_same_path() const { return false; }
+  // Before the state is saved and at the end of training: throws if steps may have been wrong.
+  virtual void settle(StepObserver& /*observer*/) {}
   // The host numbers of the step (TrainStep::append_key) were replaced, by a load.
   virtual void state_replaced() {}
 };

@@ -61,9 +61,11 @@ class CudaStep : public CapturedStep {
     CaptureBackend& backend_;
   };
 
-  void compile(const StepProgram& recording, TrainStep&, const StepResult&) override {
-    op_count_ = recording.ops.size();
+  void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep&, const StepResult&) override {
+    op_count_ = recording->ops.size();
+    if (recording->keeps_tensors()) failure_ = "somebody keeps a tensor of the step, whose memory a device graph uses again";
   }
+  c10::Storage memory_of(int /*storage*/) const override { return {}; }  // nothing is kept
   void run_segment(std::size_t segment) override { backend_->replay(segment); }
 
   std::unique_ptr<CaptureBackend> backend_;

@@ -23,7 +23,8 @@ class CpuStep : public CapturedStep {
   }
 
  private:
-  void compile(const StepProgram& recording, TrainStep& step, const StepResult& recorded) override {
+  void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep& step,
+               const StepResult& recorded) override {
     std::vector<at::Tensor> results;
     const auto add = [&results](const at::Tensor& tensor) {
       if (tensor.defined()) results.push_back(tensor);
@@ -42,6 +43,8 @@ class CpuStep : public CapturedStep {
   }
 
   void run_segment(std::size_t segment) override { program_->run(segment); }
+  c10::Storage memory_of(int storage) const override { return program_->memory(storage); }
+  void move_tensors(const c10::StorageImpl* from, const c10::Storage& to) override { program_->move_tensors(from, to); }
 
   Fuse fuse_;
   std::unique_ptr<CpuProgram> program_;

@@ -1,9 +1,11 @@
 #include "graph/detail/captured_step.h"
+#include <chrono>
 #include <cstring>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include "base/error.h"
+#include "graph/guards/shadow_storage.h"
 #include "graph/record/op_recorder.h"
 
 namespace duet {
@@ -121,6 +123,45 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
   return {};
 }
 
+// Every tensor that a step gives: its results and the gradients.
+std::vector<at::Tensor> results_of(const StepResult& output, const NamedTensors& parameters) {
+  std::vector<at::Tensor> results;
+  const auto add = [&results](const at::Tensor& tensor) {
+    if (tensor.defined()) results.push_back(tensor);
+  };
+  add(output.loss);
+  add(output.grad_norm);
+  for (const auto& item : output.log) add(item.second);
+  for (const auto& parameter : parameters) add(parameter.second.grad());
+  return results;
+}
+
+// Stands for the hooks while host code is checked.
+class CheckingObserver : public StepObserver {
+ public:
+  CheckingObserver(StepObserver& inner, TraceCheck& check) : inner_(inner), check_(check) {}
+
+  void after_backward(const StepView& view) override {
+    split(SplitPoint::kAfterBackward, view, [this, &view] { inner_.after_backward(view); });
+  }
+  void before_optimizer_step(const StepView& view) override {
+    split(SplitPoint::kBeforeOptimizerStep, view, [this, &view] { inner_.before_optimizer_step(view); });
+  }
+  void in_step(StepView& view) override { inner_.in_step(view); }
+
+ private:
+  void split(SplitPoint point, const StepView& view, std::function<void()> hooks) {
+    if (inner_.splits()) check_.split(point, view.parameters, std::move(hooks));
+  }
+
+  StepObserver& inner_;
+  TraceCheck& check_;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 }  // namespace
 
 StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
@@ -135,27 +176,81 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   recorder.pause();
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
   if (!replaced.empty()) recorder.fail(replaced);
+  recorder.finish(results_of(output, step.parameters()));
   failure_ = recorder.failure();
   if (!failure_.empty()) {
     inputs_.copy_to(micro_batches);
     return output;
   }
-  const StepProgram& program = recorder.program();
-  for (const at::Tensor& tensor : program.changed_outside()) {
+  recording_ = std::make_shared<const StepProgram>(recorder.program());
+  check_ = std::make_unique<TraceCheck>(recording_);
+  for (const at::Tensor& tensor : recording_->changed_outside()) {
     outside_.emplace_back("a tensor that is not part of the model", tensor);
   }
-  generators_ = program.generators();
-  for (const StepProgram::Split& split : program.splits) split_points_.push_back(split.point);
+  generators_ = recording_->generators();
+  for (const StepProgram::Split& split : recording_->splits) split_points_.push_back(split.point);
   splits_ = observer.splits();
   version_ = observer.version();
-  compile(program, step, output);
-  return copy_of(output);  // replays may write into the recorded results
+  compile(recording_, step, output);
+  return output;
+}
+
+std::vector<at::Tensor> CapturedStep::run_host_code(TrainStep& step, StepObserver& observer, StepResult& output) {
+  CheckingObserver checking(observer, *check_);
+  output = step.run(inputs_.micro_batches(), checking);
+  return results_of(output, step.parameters());
+}
+
+CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const MicroBatches& micro_batches,
+                                                     StepObserver& observer) {
+  inputs_.fill(micro_batches);
+  step.zero_grad();
+  const auto start = std::chrono::steady_clock::now();
+  Checked checked;
+  checked.outcome = check_->run([&] { return run_host_code(step, observer, checked.output); });
+  checked.check_seconds = seconds_since(start);
+  if (checked.outcome == TraceCheck::Outcome::kDiffers) {
+    inputs_.copy_to(micro_batches);
+    return checked;
+  }
+  step.zero_grad();
+  checked.output = {};
+  if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
+  const auto replay_start = std::chrono::steady_clock::now();
+  checked.output = run_segments(step, observer, /*fills_kept=*/true);
+  checked.replay_seconds = seconds_since(replay_start);
+  return checked;
+}
+
+bool CapturedStep::run_followed(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+                                StepResult& output) {
+  inputs_.fill(micro_batches);
+  const bool same = check_->follow([&] { return run_host_code(step, observer, output); });
+  inputs_.copy_to(micro_batches);
+  return same;
+}
+
+bool CapturedStep::still_same(TrainStep& step, StepObserver& observer) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : step.parameters()) gradients.push_back(parameter.second.grad());
+  step.zero_grad();
+  StepResult output;
+  const bool same = check_->still_same([&] { return run_host_code(step, observer, output); });
+  for (std::size_t i = 0; i < gradients.size(); ++i) step.parameters()[i].second.mutable_grad() = gradients[i];
+  return same;
 }
 
 StepResult CapturedStep::replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {
   inputs_.fill(micro_batches);
+  return run_segments(step, observer, /*fills_kept=*/false);
+}
+
+StepResult CapturedStep::run_segments(TrainStep& step, StepObserver& observer, bool fills_kept) {
+  if (handles_.empty()) make_handles();
+  leave_kept_gradients();
   for (std::size_t segment = 0; segment < split_points_.size(); ++segment) {
     run_segment(segment);
+    if (fills_kept) fill_kept(segment);
     hand_out_gradients(step);
     if (split_points_[segment] == SplitPoint::kAfterBackward) {
       const StepResult so_far{output_.loss, output_.log, {}};  // the norm is still that of the last step
@@ -166,13 +261,63 @@ StepResult CapturedStep::replay(TrainStep& step, const MicroBatches& micro_batch
     take_back_gradients(step);
   }
   run_segment(split_points_.size());
+  if (fills_kept) fill_kept(split_points_.size());
   hand_out_gradients(step);
   return copy_of(output_);
 }
 
+void CapturedStep::fill_kept(std::size_t segment) {
+  const std::size_t end = segment < split_points_.size() ? recording_->splits[segment].op : recording_->ops.size();
+  check_->fill_kept(end, [this](int storage) { return memory_of(storage); });
+}
+
+void CapturedStep::make_handles() {
+  for (const at::Tensor& gradient : gradients_) {
+    Handle handle;
+    if (gradient.defined()) {
+      handle.tensor = at::Tensor(
+          gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
+    }
+    handles_.push_back(std::move(handle));
+  }
+  for (Handle& handle : handles_) {
+    if (handle.tensor.defined()) handle.references = handle.tensor.storage().use_count();
+  }
+}
+
+// A gradient that somebody keeps stays what it is: it gets the memory, with a copy of the values, and the program's
+// memory becomes that of another tensor.
+void CapturedStep::leave_kept_gradients() {
+  bool any = false;
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    const Handle& handle = handles_[i];
+    if (!handle.tensor.defined()) continue;
+    const bool kept = handle.tensor.use_count() > 1 || handle.tensor.storage().use_count() > handle.references;
+    if (!kept || handle.tensor.storage().unsafeGetStorageImpl() != gradients_[i].storage().unsafeGetStorageImpl()) {
+      continue;
+    }
+    any = true;
+    c10::StorageImpl* users = handle.tensor.storage().unsafeGetStorageImpl();
+    const c10::Storage own(c10::Storage::use_byte_size_t(), users->nbytes(), copy_memory(handle.tensor.storage()),
+                           users->allocator(), /*resizable=*/false);
+    // The addresses in the program stay: the two swap their memory.
+    own.unsafeGetStorageImpl()->set_data_ptr_noswap(users->set_data_ptr(
+        own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
+    move_tensors(users, own);
+    for (const at::Tensor& gradient : gradients_) {
+      if (gradient.defined() && gradient.storage().unsafeGetStorageImpl() == users) {
+        gradient.unsafeGetTensorImpl()->set_storage_keep_dtype(own);
+      }
+    }
+  }
+  if (!any) return;
+  handles_.clear();
+  make_handles();
+}
+
 void CapturedStep::hand_out_gradients(TrainStep& step) {
   const NamedTensors& parameters = step.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = handles_[i].tensor;
 }
 
 // A hook may have put other gradients in place: their values are what the optimizer must see.
@@ -181,7 +326,7 @@ void CapturedStep::take_back_gradients(TrainStep& step) {
   const NamedTensors& parameters = step.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor gradient = parameters[i].second.grad();
-    if (gradient.is_same(gradients_[i])) continue;
+    if (gradient.is_same(handles_[i].tensor)) continue;
     const bool fits = gradient.defined() && gradients_[i].defined() && gradient.sizes() == gradients_[i].sizes() &&
                       gradient.scalar_type() == gradients_[i].scalar_type();
     if (!fits) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 #include "core/detail/train_step.h"
+#include "graph/guards/trace_check.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -47,6 +49,23 @@ class CapturedStep {
   // Runs one step on `micro_batches`, which has the layout of the captured one.
   StepResult replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer);
 
+  // Runs the host code of one step and compares it with the recording (TraceCheck), then replays it. Where the two
+  // differ the step runs op by op instead.
+  struct Checked {
+    TraceCheck::Outcome outcome;
+    StepResult output;  // unless kUnreadable
+    double check_seconds = 0, replay_seconds = 0;
+  };
+  Checked check_and_replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer);
+  // Runs one step op by op. False if its host code does something else than recorded.
+  bool run_followed(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
+  // The host code of the step that ran last, once more and without a step.
+  bool still_same(TrainStep& step, StepObserver& observer);
+  // What the last check found to differ.
+  const std::string& difference() const { return check_->difference(); }
+  // Whether somebody keeps tensors of the step: then each replay needs the host code.
+  bool keeps_tensors() const { return recording_->keeps_tensors(); }
+
   const std::string& failure() const { return failure_; }
   // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
   const NamedTensors& outside() const { return outside_; }
@@ -62,8 +81,13 @@ class CapturedStep {
  protected:
   // Makes what a replay runs out of the recording. `recorded` and the parameters' gradients are those of the recorded
   // step.
-  virtual void compile(const StepProgram& recording, TrainStep& step, const StepResult& recorded) = 0;
+  virtual void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep& step,
+                       const StepResult& recorded) = 0;
   virtual void run_segment(std::size_t segment) = 0;
+  // The memory of a storage of the recording that outlives a replay.
+  virtual c10::Storage memory_of(int storage) const = 0;
+  // What lies in `from` lies in `to` from here on.
+  virtual void move_tensors(const c10::StorageImpl* /*from*/, const c10::Storage& /*to*/) {}
   std::size_t segments() const { return split_points_.size() + 1; }
 
   StaticInputs inputs_;
@@ -72,9 +96,22 @@ class CapturedStep {
   std::string failure_;
 
  private:
+  // A gradient as users get it: a tensor of its own over the program's memory.
+  struct Handle {
+    at::Tensor tensor;
+    std::size_t references = 0;  // to the memory, if nobody keeps it
+  };
+  std::vector<at::Tensor> run_host_code(TrainStep& step, StepObserver& observer, StepResult& output);
+  StepResult run_segments(TrainStep& step, StepObserver& observer, bool fills_kept);
+  void fill_kept(std::size_t segment);
+  void make_handles();
+  void leave_kept_gradients();
   void hand_out_gradients(TrainStep& step);
   void take_back_gradients(TrainStep& step);
 
+  std::shared_ptr<const StepProgram> recording_;
+  std::unique_ptr<TraceCheck> check_;
+  std::vector<Handle> handles_;           // by parameter
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;
   std::vector<at::Generator> generators_;

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/guards/parity_guard.h"
-#include "graph/record/op_recorder.h"
+#include "graph/record/op_tap.h"
 
 namespace duet {
 
@@ -19,7 +19,7 @@ GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOpti
   if (fallback_ == Fallback::kEager) return;
   const std::string reason = step.why_not_captured();
   require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
-  OpRecorder::self_check();
+  OpTap::self_check();
 }
 
 GraphExecutor::GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options)
@@ -30,7 +30,10 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   SignatureEntry& entry = cache_.find(step_, micro_batches);
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
-  if (entry.state == State::kCaptured) return entry.verify.due() ? StepPath::kReplayAndCompare : StepPath::kReplay;
+  if (entry.state == State::kCaptured) {
+    if (entry.verify.due()) return StepPath::kReplayAndCompare;
+    return entry.check.due() ? StepPath::kCheckAndReplay : StepPath::kReplay;
+  }
   const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
   return may_record && entry.eager_steps >= method_.eager_steps ? StepPath::kRecord : StepPath::kEager;
 }
@@ -49,7 +52,7 @@ void GraphExecutor::check_addresses() {
                 "; captured steps are dropped and captured again. Change weights in place "
                 "(copy_) to keep them");
   } else if (ledger_.references_changed()) {
-    cache_.must_verify();  // perhaps a module let go of a parameter: a comparison tells before a replay counts
+    cache_.must_check();  // perhaps a module let go of a parameter: its code tells before a replay counts
     ledger_.refresh_references();
   }
 }
@@ -68,12 +71,14 @@ StepResult GraphExecutor::execute(StepPath path, const MicroBatches& micro_batch
   switch (path) {
     case StepPath::kEager: return run_eager(entry, micro_batches, observer);
     case StepPath::kRecord: return record(entry, micro_batches, observer);
-    case StepPath::kReplay:
-    case StepPath::kReplayAndCompare: break;
+    default: break;
   }
   if (!prepare(entry, observer)) return run_eager(entry, micro_batches, observer);
-  return path == StepPath::kReplay ? replay(entry, micro_batches, observer)
-                                   : replay_and_compare(entry, micro_batches, observer);
+  switch (path) {
+    case StepPath::kReplayAndCompare: return replay_and_compare(entry, micro_batches, observer);
+    case StepPath::kCheckAndReplay: return check_and_replay(entry, micro_batches, observer);
+    default: return replay(entry, micro_batches, observer);
+  }
 }
 
 StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -91,6 +96,8 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.verify.restart();
+    entry.check.restart(/*always=*/entry.step->keeps_tensors());
+    ++entry.recordings;
     cache_.evict(entry);
     NamedTensors watched = step_.parameters();
     for (auto& item : step_.mutable_state()) watched.push_back(std::move(item));
@@ -116,13 +123,83 @@ bool GraphExecutor::prepare(SignatureEntry& entry, StepObserver& observer) {
 
 StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   entry.verify.replayed();
+  entry.check.replayed();
   count(entry.report.replays, replays_);
   return entry.step->replay(step_, micro_batches, observer);
+}
+
+StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches,
+                                           StepObserver& observer) {
+  CapturedStep::Checked checked = entry.step->check_and_replay(step_, micro_batches, observer);
+  switch (checked.outcome) {
+    case TraceCheck::Outcome::kSame:
+      entry.verify.replayed();
+      entry.check.checked(checked.check_seconds / checked.replay_seconds);
+      entry.differing_in_a_row = 0;
+      ++entry.report.checked;
+      count(entry.report.replays, replays_);
+      break;
+    case TraceCheck::Outcome::kDiffers:
+      count(entry.report.eager_steps, eager_steps_);
+      note_difference(entry);
+      break;
+    case TraceCheck::Outcome::kUnreadable:
+      fall_back(entry, entry.step->difference() + ". Its host code ran twice in this step, to find that out");
+      checked.output = run_eager(entry, micro_batches, observer);
+  }
+  ledger_.refresh_references();
+  return checked.output;
+}
+
+// The step that differed ran op by op and is right. The recording still stands for others like it, unless there are
+// none.
+void GraphExecutor::note_difference(SignatureEntry& entry) {
+  constexpr int64_t kMaxRecordings = 4;
+  const std::string difference = entry.step->difference();
+  const int64_t unchecked = entry.check.unchecked();
+  entry.check.check_always();
+  if (++entry.report.differing == 1 && unchecked == 0) {
+    log_warning("[GraphTrainer] step (" + entry.report.signature + "): its host code does something else than when it " +
+                "was captured: " + difference + ". Such steps run op by op. A number that changes: keep it in a " +
+                "tensor, or name it in Task::graph_key");
+  }
+  if (++entry.differing_in_a_row > 1 || entry.report.differing > 8 + entry.report.replays / 2) {
+    entry.differing_in_a_row = 0;
+    if (entry.recordings < kMaxRecordings) {
+      entry.drop();
+      entry.eager_steps = method_.eager_steps;
+    } else {
+      fall_back(entry, "its host code changes from step to step: " + difference +
+                           ". Keep what changes in a tensor, or name it in Task::graph_key");
+    }
+  }
+  entry.report.reason = "host code that changed: " + difference;
+  throw_if_doubtful(entry, unchecked);
+}
+
+void GraphExecutor::settle(StepObserver& observer) {
+  for (SignatureEntry* entry : cache_.entries()) {
+    if (entry->state != State::kCaptured || entry->check.unchecked() == 0) continue;
+    if (entry->step->still_same(step_, observer)) {
+      entry->check.verified();
+      continue;
+    }
+    const int64_t unchecked = entry->check.unchecked();
+    fall_back(*entry, "its host code does something else than when it was captured: " + entry->step->difference());
+    throw_if_doubtful(*entry, unchecked);
+  }
 }
 
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
                                              StepObserver& observer) {
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
+  if (!result.same_host_code) {
+    count(entry.report.eager_steps, eager_steps_);
+    note_difference(entry);
+    ledger_.refresh_references();
+    return result.output;
+  }
+  entry.check.verified();
   if (result.difference.empty()) {
     count(entry.report.replays, replays_);
     entry.verify.verified();
@@ -147,8 +224,8 @@ void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubt
   }
   if (doubtful > 0 || fallback_ == Fallback::kStrict) {
     throw GraphError(c10::str(what, ". Up to ", doubtful,
-                              " steps since the last comparison may have used an old value; resume from a checkpoint "
-                              "before them, with graph.fallback eager or graph.verify_interval 1"));
+                              " steps since the last check may have used an old value; resume from a checkpoint "
+                              "before them, with graph.check every or graph.fallback eager"));
   }
 }
 

@@ -22,6 +22,7 @@ class GraphExecutor : public StepExecutor {
   StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override;
   // Device graphs hold collectives. On the CPU every path calls the same.
   bool ranks_need_same_path() const override { return method_.device != nullptr; }
+  void settle(StepObserver& observer) override;
   void state_replaced() override { cache_.drop_outdated(step_); }
 
   std::vector<SignatureReport> report() const { return cache_.report(); }
@@ -38,6 +39,8 @@ class GraphExecutor : public StepExecutor {
   bool prepare(SignatureEntry& entry, StepObserver& observer);
   StepResult replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  void note_difference(SignatureEntry& entry);
   void fall_back(SignatureEntry& entry, std::string reason);
   void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const;
   static void count(int64_t& in_report, int64_t& in_all) { ++in_report, ++in_all; }

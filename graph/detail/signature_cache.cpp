@@ -66,7 +66,7 @@ SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& 
   if (latest_ != nullptr && key_ == latest_key_) return *latest_;
   std::unique_ptr<SignatureEntry>& entry = entries_[key_];
   if (entry == nullptr) {
-    entry = std::make_unique<SignatureEntry>(verify_interval_);
+    entry = std::make_unique<SignatureEntry>(options_);
     entry->report.signature = describe(micro_batches);
     order_.push_back(entry.get());
     ++new_in_a_row_;
@@ -108,14 +108,14 @@ int64_t SignatureCache::bytes() const {
 }
 
 void SignatureCache::evict(const SignatureEntry& newest) {
-  while (bytes() > byte_budget_) {
+  while (bytes() > options_.cache_bytes) {
     SignatureEntry* oldest = oldest_of(order_, [&newest](const SignatureEntry& entry) {
       return entry.state == State::kCaptured && &entry != &newest;
     });
     if (oldest == nullptr) return;
     oldest->drop();
     if (!warned_of_budget_) {
-      log_warning(c10::str("[GraphTrainer] captured steps take more than graph.cache_bytes = ", byte_budget_,
+      log_warning(c10::str("[GraphTrainer] captured steps take more than graph.cache_bytes = ", options_.cache_bytes,
                            "; the least recently used is dropped and captured again when it comes back"));
     }
     warned_of_budget_ = true;
@@ -138,8 +138,10 @@ void SignatureCache::drop_outdated(const TrainStep& step) {
   }
 }
 
-void SignatureCache::must_verify() {
-  for (SignatureEntry* entry : order_) entry->verify.must_verify();
+void SignatureCache::must_check() {
+  for (SignatureEntry* entry : order_) {
+    options_.check == Check::kOff ? entry->verify.must_verify() : entry->check.must_check();
+  }
 }
 
 std::vector<SignatureReport> SignatureCache::report() const {

@@ -5,15 +5,17 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <random>
 #include <vector>
 #include "core/detail/train_step.h"
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
+#include "graph/guards/check_schedule.h"
 
 namespace duet {
 
-// When a replay is compared with an eager run: after 1, 2, 4, ... replays and then every `interval` ones (0: never),
-// and at once where something was noticed.
+// When a replay is compared with an eager run: after 1, 2, 4, ... replays and then every `interval` ones on average (0:
+// never), and at once where something was noticed.
 class VerifySchedule {
  public:
   explicit VerifySchedule(int64_t interval) : interval_(interval) { restart(); }
@@ -21,7 +23,8 @@ class VerifySchedule {
   // The step was captured just now.
   void restart() {
     unverified_ = 0;
-    next_ = interval_ > 0 ? 1 : kNever;
+    growing_ = 1;
+    next_ = interval_ > 0 ? 2 : kNever;  // the first one shows what host code asks for (TraceCheck)
   }
   // Something was noticed that may make the next replay wrong. Those before it were fine.
   void must_verify() { must_verify_ = true; }
@@ -33,7 +36,7 @@ class VerifySchedule {
 
   void replayed() { ++unverified_; }
   void verified() {
-    next_ = interval_ > 0 ? std::min(2 * (unverified_ + 1), interval_) : kNever;
+    next_ = interval_ > 0 ? next() : kNever;
     unverified_ = 0;
     must_verify_ = false;
   }
@@ -41,7 +44,15 @@ class VerifySchedule {
  private:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
+  // At no fixed period: host code may have one.
+  int64_t next() {
+    growing_ = std::min(2 * growing_, interval_);
+    return growing_ < interval_ ? growing_ : std::uniform_int_distribution<int64_t>(1, 2 * interval_ - 1)(random_);
+  }
+
+  std::minstd_rand random_{std::random_device{}()};
   int64_t interval_;
+  int64_t growing_ = 1;
   int64_t unverified_ = 0;  // replays since the last comparison
   int64_t next_ = kNever;   // replays until the next one
   bool must_verify_ = false;
@@ -51,7 +62,8 @@ class VerifySchedule {
 struct SignatureEntry {
   enum class State { kSeen, kCaptured, kEager };
 
-  explicit SignatureEntry(int64_t verify_interval) : verify(verify_interval) {}
+  explicit SignatureEntry(const GraphOptions& options)
+      : verify(options.verify_interval), check(options.check, options.check_budget) {}
   // Forgets the captured step: the signature is as if it had been seen for the first time.
   void drop();
 
@@ -59,6 +71,9 @@ struct SignatureEntry {
   std::unique_ptr<CapturedStep> step;
   int64_t eager_steps = 0;  // since it was new or was dropped
   VerifySchedule verify;
+  CheckSchedule check;
+  int64_t recordings = 0;
+  int64_t differing_in_a_row = 0;  // steps whose host code did something else than recorded
   int64_t last_use = 0;
   SignatureReport report;  // without state and bytes, which SignatureCache::report adds
 };
@@ -67,8 +82,7 @@ struct SignatureEntry {
 // recently used goes first.
 class SignatureCache {
  public:
-  explicit SignatureCache(const GraphOptions& options)
-      : byte_budget_(options.cache_bytes), verify_interval_(options.verify_interval) {}
+  explicit SignatureCache(const GraphOptions& options) : options_(options) {}
 
   // The entry of the step that is about to run.
   SignatureEntry& find(const TrainStep& step, const MicroBatches& micro_batches);
@@ -80,8 +94,9 @@ class SignatureCache {
   void drop_all();
   // Drops the steps that were captured with other host numbers than those of `step`.
   void drop_outdated(const TrainStep& step);
-  // Has the next replay of every signature compared.
-  void must_verify();
+  // Has the next replay of every signature checked.
+  void must_check();
+  const std::vector<SignatureEntry*>& entries() const { return order_; }
 
   // In order of first sight.
   std::vector<SignatureReport> report() const;
@@ -93,7 +108,7 @@ class SignatureCache {
   void forget_oldest();
   int64_t bytes() const;
 
-  int64_t byte_budget_, verify_interval_;
+  GraphOptions options_;
   std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
   SignatureEntry* latest_ = nullptr;

@@ -1,6 +1,8 @@
 #include "graph/guards/parity_guard.h"
+#include <functional>
 #include <mutex>
 #include <unordered_set>
+#include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include "base/detail/bits.h"
@@ -14,14 +16,33 @@ namespace duet {
 
 namespace {
 
-// In-step code belongs to both runs; host code of hooks must not run twice in one step.
-class WithoutSplitPoints : public StepObserver {
+// Calls `at_first` before the first hooks between the kernels of a step. The hooks themselves, host code that must not
+// run twice in one step, are called or not; in-step code belongs to both runs.
+class FirstSplit : public StepObserver {
  public:
-  explicit WithoutSplitPoints(StepObserver& inner) : inner_(inner) {}
+  enum class Hooks { kCalled, kLeftOut };
+  FirstSplit(StepObserver& inner, Hooks hooks, std::function<void(const StepView&)> at_first)
+      : inner_(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
+
+  bool splits() const override { return inner_.splits(); }
+  void after_backward(const StepView& view) override {
+    reach(view);
+    if (hooks_ == Hooks::kCalled) inner_.after_backward(view);
+  }
+  void before_optimizer_step(const StepView& view) override {
+    reach(view);
+    if (hooks_ == Hooks::kCalled) inner_.before_optimizer_step(view);
+  }
   void in_step(StepView& view) override { inner_.in_step(view); }
 
  private:
+  void reach(const StepView& view) {
+    if (at_first_) std::exchange(at_first_, nullptr)(view);
+  }
+
   StepObserver& inner_;
+  Hooks hooks_;
+  std::function<void(const StepView&)> at_first_;
 };
 
 NamedTensors state_of(const TrainStep& step, const CapturedStep& captured) {
@@ -121,30 +142,39 @@ class Comparison {
   Comparison(const Comparison&) = delete;
   Comparison& operator=(const Comparison&) = delete;
 
-  // The replay, then the eager run, whose results stay in place.
+  // The replay, then the eager run, whose results stay in place. Where hooks act between the kernels only the eager run
+  // calls them, and what is compared is the state before the first one.
   ParityResult compare(StepObserver& observer) {
     ParityResult result;
-    run_replay(observer, result.difference);
-    result.output = run_eager(observer);
+    NamedTensors at_split;
+    FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
+                             [&](const StepView& view) { at_split = copy_of(all_at(view)); });
+    run_replay(without_hooks, result.difference);
+    FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled, [&](const StepView& view) {
+      if (result.difference.empty()) result.difference = first_difference(at_split, all_at(view));
+    });
+    begin_again();
+    step_.zero_grad();
+    result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     const bool gives_the_same = ranks_ == nullptr || ranks_->repeated_exactly();
     if (result.difference.empty() && !gives_the_same) result.difference = "what it gives to the other ranks";
-    if (!result.difference.empty()) return result;
+    if (!result.difference.empty() || observer.splits()) return result;
     result.difference = first_difference(saved_, live_);
     if (result.difference.empty()) result.difference = first_difference(replayed_, beside_state(result.output));
     return result;
   }
 
-  // Once more from `start`, with the hooks between the kernels.
-  StepResult run_again(const NamedTensors& start, bool replay, StepObserver& observer) {
-    restore(start, live_);
-    if (!replay) return run_eager(observer);
-    begin_again();
-    return captured_.replay(step_, micro_batches_, observer);
+ private:
+  // The state in the middle of a step, with its gradients.
+  NamedTensors all_at(const StepView& view) const {
+    NamedTensors tensors = live_;
+    if (view.output.loss.defined()) tensors.emplace_back("loss", view.output.loss);
+    for (const auto& [name, parameter] : view.parameters) {
+      if (parameter.grad().defined()) tensors.emplace_back("the gradient of " + name, parameter.grad());
+    }
+    return tensors;
   }
 
-  const NamedTensors& live() const { return live_; }
-
- private:
   // Leaves the state as it was and its own in saved_.
   void run_replay(StepObserver& observer, std::string& difference) {
     try {
@@ -161,12 +191,6 @@ class Comparison {
   void begin_again() {
     random_before_.restore(captured_);
     if (ranks_ != nullptr) ranks_->repeat();
-  }
-
-  StepResult run_eager(StepObserver& observer) {
-    begin_again();
-    step_.zero_grad();
-    return step_.run(micro_batches_, observer);
   }
 
   NamedTensors beside_state(const StepResult& output) {
@@ -195,14 +219,7 @@ class Comparison {
 
 ParityResult run_both_ways(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches,
                            StepObserver& observer) {
-  Comparison comparison(captured, step, micro_batches);
-  const NamedTensors start = observer.splits() ? copy_of(comparison.live()) : NamedTensors();
-  WithoutSplitPoints without_host_code(observer);
-  ParityResult result = comparison.compare(without_host_code);
-  if (observer.splits()) {  // compared without the hooks; now the step that counts, with them
-    result.output = comparison.run_again(start, /*replay=*/result.difference.empty(), observer);
-  }
-  return result;
+  return Comparison(captured, step, micro_batches).compare(observer);
 }
 
 }  // namespace duet

@@ -7,8 +7,9 @@
 namespace duet {
 
 struct ParityResult {
-  StepResult output;       // of the step that counts
-  std::string difference;  // name of the first tensor that differs; empty if none does
+  StepResult output;           // of the step that counts
+  bool same_host_code = true;  // as recorded; if not, CapturedStep::difference() says what was different
+  std::string difference;      // name of the first tensor that differs; empty if none does
 };
 
 // Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss

@@ -1,7 +1,9 @@
 #include "graph/record/op_rules.h"
 #include <algorithm>
+#include <cstring>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/core/jit_type.h>
 
 namespace duet {
 
@@ -28,6 +30,11 @@ bool overwrites(const c10::OperatorHandle& op) {
 bool is_empty_like(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
+}
+
+void fill_empty(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return;
+  std::memset(tensor.storage().mutable_data(), 0xCB, tensor.storage().nbytes());
 }
 
 bool writes(const c10::Argument& argument) {
@@ -72,6 +79,17 @@ bool equal_by_layout(const c10::OperatorHandle& op, const torch::jit::Stack& sta
          a.scalar_type() == b.scalar_type();
 }
 
+// LibTorch's own ops that give numbers give those of shapes and settings, or have a tag that says otherwise.
+bool gives_a_number(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  if (name.rfind("aten::", 0) == 0 || name.rfind("duet::", 0) == 0) return false;
+  return std::any_of(op.schema().returns().begin(), op.schema().returns().end(), [](const c10::Argument& result) {
+    const c10::TypePtr& type = result.type();
+    return type->isSubtypeOf(*c10::NumberType::get()) || type->kind() == c10::TypeKind::BoolType ||
+           type->kind() == c10::TypeKind::StringType;
+  });
+}
+
 }  // namespace
 
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -84,6 +102,9 @@ std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch
       (op.hasTag(at::Tag::data_dependent_output) && op.schema().name() != "aten::_assert_async")) {
     return Obstacle{name + " reads a value back to the host",
                     "keep it a tensor (item(), bool(tensor) and printing are what cause this)"};
+  }
+  if (gives_a_number(op)) {
+    return Obstacle{name + " gives a number, which a replay would freeze", "let the op give a 0-dim tensor"};
   }
   if (op.hasTag(at::Tag::dynamic_output_shape) && !indexes_by_integers(op, stack)) {
     return Obstacle{name + " has an output whose shape depends on values",

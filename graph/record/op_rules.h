@@ -22,6 +22,10 @@ bool overwrites(const c10::OperatorHandle& op);
 // Whether it only allocates: empty, empty_like, new_empty_strided, ...
 bool is_empty_like(const c10::OperatorHandle& op);
 
+// Memory that an empty-like op just gave gets the same bytes every time: what the host writes into it can then be told,
+// and what nobody writes is the same everywhere.
+void fill_empty(const at::Tensor& tensor);
+
 // Whether the schema says that the op writes into this argument.
 bool writes(const c10::Argument& argument);
 

@@ -1,9 +1,12 @@
 #include "graph/record/program_writer.h"
 #include <algorithm>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
 #include "base/error.h"
+#include "graph/record/kept_tensors.h"
 #include "graph/record/op_rules.h"
 
 namespace duet {
@@ -20,6 +23,18 @@ void append_tensors(const c10::IValue& argument, std::vector<at::Tensor>& tensor
   }
 }
 
+// Calls visit(tensor) for each tensor of the argument that is defined.
+template <class Visit>
+void for_each_tensor(const c10::IValue& argument, Visit visit) {
+  if (argument.isTensor()) {
+    if (argument.toTensor().defined()) visit(argument.toTensor());
+  } else if (argument.isList()) {
+    for (const c10::IValue& item : argument.toListRef()) {
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+    }
+  }
+}
+
 bool holds_tensor(const c10::IValue& argument) {
   if (!argument.isList()) return false;
   const auto items = argument.toListRef();
@@ -32,6 +47,7 @@ ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : stri
   for (const auto& [name, tensor] : parameters) {
     if (tensor.has_storage()) parameter_names_[tensor.storage().unsafeGetStorageImpl()] = name;
   }
+  note_random_state();
 }
 
 void ProgramWriter::watch_inputs(const MicroBatches& micro_batches) {
@@ -58,43 +74,79 @@ void ProgramWriter::fail_here(const std::string& what, const std::string& way_ou
   fail(what + ", " + where + "; " + way_out);
 }
 
+// Tensors that the host makes out of numbers are constants of the step. Larger ones are not: a comparison of each would
+// cost more than to compute them.
+constexpr std::size_t kMaxConstantBytes = std::size_t{1} << 20;
+
+bool ProgramWriter::is_host_made(const at::Tensor& tensor) const {
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
+  const int index = table_.find_storage(tensor);
+  return index >= 0 && table_.storages()[index].host && table_.storages()[index].bytes <= kMaxConstantBytes;
+}
+
+bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  if (is_empty_like(op)) return true;
+  const auto& schema = op.schema();
+  if (is_random(op) || !hidden_writes(op).empty() || schema.returns().empty()) return false;
+  bool on_host = true;
+  for (const auto& result : schema.returns()) on_host = on_host && result.type()->kind() == c10::TypeKind::TensorType;
+  for (std::size_t i = stack.size() - schema.arguments().size(); i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) { on_host = on_host && is_host_made(tensor); });
+  }
+  return on_host;
+}
+
 ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (const auto obstacle = find_obstacle(op, stack)) fail_here(obstacle->what, obstacle->way_out);
   Call call{{op, {}, {}, {}, is_random(op), at::GradMode::is_enabled()}, {}};
+  call.op.on_host = runs_on_host(op, stack);
+  if (call.op.random) watch_generator();
   const bool moves = op.hasTag(at::Tag::inplace_view);  // neither reads nor writes elements
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& argument = stack[stack.size() - arguments.size() + i];
     const bool written = writes(arguments[i]);
-    call.op.arguments.push_back(read_slot(argument, written && (overwrites(op) || moves)));
+    call.op.arguments.push_back(read_slot(argument, written && (overwrites(op) || moves), call.op));
     if (written) append_tensors(argument, call.written);
   }
   for (const at::Tensor& tensor : call.written) check_write(op, tensor);
+  call.op.place = last_parameter_;
   return call;
 }
 
+void ProgramWriter::note_random_state() { random_state_ = at::detail::getDefaultCPUGenerator().get_state(); }
+
+// A generator that the host sets or draws from between two ops of the step would move otherwise in a replay.
+void ProgramWriter::watch_generator() {
+  const at::Tensor now = at::detail::getDefaultCPUGenerator().get_state();
+  if (same_bits(random_state_, now)) return;
+  fail_here("the host draws from the default random generator, or sets its state (checkpointing that restores it?)",
+            "draw with tensor ops only");
+}
+
 void ProgramWriter::after(Call call, const torch::jit::Stack& stack) {
+  if (is_empty_like(call.op.handle)) fill_empty(stack.back().toTensor());
   mark_written(call.op, call.written);
-  const bool empty_like = is_empty_like(call.op.handle);
   for (std::size_t i = stack.size() - call.op.handle.schema().returns().size(); i < stack.size(); ++i) {
-    call.op.results.push_back(result_slot(stack[i], empty_like));
+    call.op.results.push_back(result_slot(stack[i], call.op.on_host));
   }
+  if (call.op.random) note_random_state();
   program_.ops.push_back(std::move(call.op));
 }
 
-Slot ProgramWriter::read_slot(const c10::IValue& argument, bool overwritten) {
+Slot ProgramWriter::read_slot(const c10::IValue& argument, bool overwritten, StepProgram::Op& op) {
   Slot slot;
   if (argument.isTensor() && argument.toTensor().defined()) {
     slot.kind = Slot::Kind::kValue;
-    slot.values.push_back(read(argument.toTensor(), overwritten));
+    slot.values.push_back(read(argument.toTensor(), overwritten, op));
   } else if (argument.isTensorList()) {
     slot.kind = Slot::Kind::kList;
-    for (const c10::IValue& item : argument.toListRef()) slot.values.push_back(read(item.toTensor(), overwritten));
+    for (const c10::IValue& item : argument.toListRef()) slot.values.push_back(read(item.toTensor(), overwritten, op));
   } else if (holds_tensor(argument)) {  // Tensor?[]; its type object differs when it comes from a script
     slot.kind = Slot::Kind::kOptionalList;
     for (const c10::IValue& item : argument.toListRef()) {
       const bool defined = item.isTensor() && item.toTensor().defined();
-      slot.values.push_back(defined ? read(item.toTensor(), /*overwritten=*/false) : -1);
+      slot.values.push_back(defined ? read(item.toTensor(), /*overwritten=*/false, op) : -1);
     }
   } else {
     slot.constant = argument;
@@ -102,7 +154,7 @@ Slot ProgramWriter::read_slot(const c10::IValue& argument, bool overwritten) {
   return slot;
 }
 
-int ProgramWriter::read(const at::Tensor& tensor, bool overwritten) {
+int ProgramWriter::read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op) {
   if (!tensor.has_storage() || tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_conj() ||
       tensor.is_neg()) {
     fail_here(c10::str("a ", tensor.layout(), " tensor (sparse, quantized, or a lazy conjugate) is used"),
@@ -111,16 +163,33 @@ int ProgramWriter::read(const at::Tensor& tensor, bool overwritten) {
   }
   const bool is_new = table_.find_storage(tensor) < 0;
   const int index = table_.add_storage(tensor, /*producer=*/-1);
-  const ValueTable::Storage& storage = table_.storages()[index];
+  ValueTable::Storage& storage = table_.storage(index);
+  check_memory(tensor, is_new, storage);
+  const bool overwrites_all = overwritten && tensor.nbytes() >= storage.bytes;
+  if (storage.host && !op.on_host && !overwrites_all) table_.make_constant(index);
+  if (storage.host && !op.on_host) storage.host = false;
+  if (storage.external && storage.contents) use_constant(index, op);
   const auto name = parameter_names_.find(tensor.storage().unsafeGetStorageImpl());
-  const bool owns_nothing = is_new && storage.strong.data_ptr().get_context() == nullptr && storage.bytes > 0;
-  if (owns_nothing && name == parameter_names_.end()) {
-    fail_here("a tensor over memory that it does not own (from_blob) is read",
-              "clone() it where it is made, outside the step, or put it into the batch");
-  }
-  if (storage.uninitialized && !(overwritten && tensor.nbytes() >= storage.bytes)) table_.make_constant(index, tensor);
   if (name != parameter_names_.end()) last_parameter_ = name->second;
-  return table_.add(tensor, index, storage.external);
+  return table_.add(tensor, index, /*keep=*/storage.external && !storage.contents);
+}
+
+void ProgramWriter::check_memory(const at::Tensor& tensor, bool is_new, const ValueTable::Storage& storage) {
+  const bool owns_nothing = is_new && storage.strong.data_ptr().get_context() == nullptr && storage.bytes > 0;
+  if (!owns_nothing || parameter_names_.count(tensor.storage().unsafeGetStorageImpl()) > 0) return;
+  fail_here("a tensor over memory that it does not own (from_blob) is read",
+            "clone() it where it is made, outside the step, or put it into the batch");
+}
+
+// What the host writes into it from here on would be lost.
+void ProgramWriter::use_constant(int index, StepProgram::Op& op) {
+  const ValueTable::Storage& storage = table_.storages()[index];
+  const ValueTable::Value bytes{index, 0, {static_cast<int64_t>(storage.bytes)}, {1}, at::kByte, {}};
+  const c10::Storage live(storage.weak->lock());
+  if (live && !same_bits(tensor_at(live, bytes), tensor_at(storage.contents, bytes))) {
+    fail_here("the host changes a tensor of numbers after the step has used it", "make a new one");
+  }
+  op.constants.push_back(index);
 }
 
 void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor& tensor) {
@@ -140,20 +209,20 @@ void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor&
   }
 }
 
-// A tensor that the host filled within the step and that an op changes now: every run must start from what the host
+// A tensor that the host made within the step and that an op changes now: every run must start from what the host
 // wrote. The op that allocated it becomes a copy of that.
 void ProgramWriter::turn_into_clone(int index) {
   StepProgram::Op& allocation = program_.ops[table_.storages()[index].producer];
-  const at::NoGradGuard no_grad;
   const int made = allocation.results.front().values.front();
-  const at::Tensor live = tensor_at(table_.storages()[index].strong, table_.values()[made]);
-  const at::Tensor constant = live.clone();
-  if (constant.strides() != live.strides()) {
+  const at::Tensor constant = tensor_at(table_.storages()[index].contents, table_.values()[made]);
+  if (!constant.is_non_overlapping_and_dense()) {
     fail_here("a tensor with gaps is filled by the host", "make it contiguous");
     return;
   }
   static const c10::OperatorHandle clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
   const int source = table_.add(constant, table_.add_storage(constant, /*producer=*/-1), /*keep=*/true);
+  allocation.recorded_as = StepProgram::Call{allocation.handle, std::move(allocation.arguments)};
+  allocation.copies_constant = true;
   allocation.handle = clone;
   allocation.arguments = {Slot{Slot::Kind::kValue, {}, {source}}, Slot()};
   table_.make_internal(index);
@@ -171,33 +240,39 @@ void ProgramWriter::mark_written(StepProgram::Op& op, const std::vector<at::Tens
     }
     ValueTable::Storage& storage = table_.storage(index);
     storage.bytes = tensor.storage().nbytes();
-    storage.uninitialized = storage.uninitialized && moves;
+    if (op.on_host && !is_empty_like(op.handle) && storage.bytes > kMaxConstantBytes) storage.host = false;
     op.written.push_back(table_.add(tensor, index, storage.external));
   }
   if (moves || written.empty()) return;
+  StepProgram::Call given{op.handle, op.arguments};
+  bool resized = false;
   std::size_t next = 0;
   const auto& arguments = op.handle.schema().arguments();
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!writes(arguments[i])) continue;
-    for (int& value : op.arguments[i].values) value = op.written[next++];
+    for (int& value : op.arguments[i].values) {
+      resized = resized || value != op.written[next];
+      value = op.written[next++];
+    }
   }
+  if (resized) op.recorded_as = std::move(given);
 }
 
-Slot ProgramWriter::result_slot(const c10::IValue& result, bool empty_like) {
+Slot ProgramWriter::result_slot(const c10::IValue& result, bool on_host) {
   Slot slot;
   if (result.isTensor()) {
     slot.kind = Slot::Kind::kValue;
-    slot.values.push_back(add_result(result.toTensor(), empty_like));
+    slot.values.push_back(add_result(result.toTensor(), on_host));
   } else if (result.isTensorList()) {
     slot.kind = Slot::Kind::kList;
-    for (const c10::IValue& item : result.toListRef()) slot.values.push_back(add_result(item.toTensor(), empty_like));
+    for (const c10::IValue& item : result.toListRef()) slot.values.push_back(add_result(item.toTensor(), on_host));
   } else {
     slot.constant = result;
   }
   return slot;
 }
 
-int ProgramWriter::add_result(const at::Tensor& tensor, bool empty_like) {
+int ProgramWriter::add_result(const at::Tensor& tensor, bool on_host) {
   if (!tensor.defined()) return -1;
   if (!tensor.has_storage() || tensor.layout() != at::kStrided) {
     fail_here(c10::str("an op gives a ", tensor.layout(), " tensor"), "use dense tensors");
@@ -205,8 +280,47 @@ int ProgramWriter::add_result(const at::Tensor& tensor, bool empty_like) {
   }
   const bool is_new = table_.find_storage(tensor) < 0;
   const int index = table_.add_storage(tensor, static_cast<int>(program_.ops.size()));
-  if (empty_like && is_new) table_.storage(index).uninitialized = true;
+  if (on_host && is_new) table_.storage(index).host = true;
   return table_.add(tensor, index, /*keep=*/false);  // a view of a parameter would keep autograd's graph alive
+}
+
+void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
+  if (failure_.empty()) watch_generator();
+  if (!failure_.empty()) return;
+  for (const at::Tensor& result : results) {
+    const int index = table_.find_storage(result);
+    if (index >= 0 && table_.storages()[index].host) table_.make_constant(index);
+  }
+  find_constants();
+  find_kept(results);
+}
+
+// Only what constants are made of is the host's. What was allocated and then written by a recorded op is not.
+void ProgramWriter::find_constants() {
+  std::vector<bool> needed;
+  for (const ValueTable::Storage& storage : table_.storages()) needed.push_back(storage.contents);
+  const auto storage_of = [this](int value) { return table_.values()[value].storage; };
+  for (std::size_t i = program_.ops.size(); i-- > 0;) {
+    StepProgram::Op& op = program_.ops[i];
+    if (!op.on_host) continue;
+    bool makes_constant = false;
+    for (const int value : op.written) makes_constant = makes_constant || needed[storage_of(value)];
+    for_each_value(op.results, [&](int value) { makes_constant = makes_constant || needed[storage_of(value)]; });
+    op.on_host = makes_constant;
+    if (makes_constant) for_each_value(op.arguments, [&](int value) { needed[storage_of(value)] = true; });
+  }
+}
+
+void ProgramWriter::find_kept(const std::vector<at::Tensor>& results) {
+  const ResultReferences references(results);
+  for (std::size_t s = 0; s < table_.storages().size(); ++s) {
+    ValueTable::Storage& storage = table_.storage(static_cast<int>(s));
+    if (storage.external) {
+      storage.local = !storage.contents && table_.alone_refers_to(static_cast<int>(s));
+    } else if (const auto alive = storage.weak->lock()) {
+      storage.kept = !references.only_results(alive.get(), /*ours=*/1);
+    }
+  }
 }
 
 }  // namespace duet

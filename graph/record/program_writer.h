@@ -32,23 +32,36 @@ class ProgramWriter {
   // Host code runs here, at every replay too.
   void add_split(SplitPoint point) { program_.splits.push_back({point, program_.ops.size()}); }
 
+  // Host code that is not part of the step may have drawn random numbers.
+  void note_random_state();
+
   // Why the step cannot be recorded: op, place, way out; empty if it can.
   const std::string& failure() const { return failure_; }
   // Throws GraphError if strict.
   void fail(const std::string& reason);
   void throw_if_refused() const;
 
+  // After the last call. `results` and nothing else of what the step made are to be referred to from here on: whatever
+  // else still lives was kept by the user.
+  void finish(const std::vector<at::Tensor>& results);
   const StepProgram& program() const { return program_; }
 
  private:
   void fail_here(const std::string& what, const std::string& way_out);
   void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
-  StepProgram::Slot read_slot(const c10::IValue& argument, bool overwritten);
-  int read(const at::Tensor& tensor, bool overwritten);
+  bool runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
+  bool is_host_made(const at::Tensor& tensor) const;
+  StepProgram::Slot read_slot(const c10::IValue& argument, bool overwritten, StepProgram::Op& op);
+  int read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op);
+  void check_memory(const at::Tensor& tensor, bool is_new, const ValueTable::Storage& storage);
+  void use_constant(int storage, StepProgram::Op& op);
   void turn_into_clone(int storage);
   void mark_written(StepProgram::Op& op, const std::vector<at::Tensor>& written);
-  StepProgram::Slot result_slot(const c10::IValue& result, bool empty_like);
-  int add_result(const at::Tensor& tensor, bool empty_like);
+  StepProgram::Slot result_slot(const c10::IValue& result, bool on_host);
+  int add_result(const at::Tensor& tensor, bool on_host);
+  void watch_generator();
+  void find_constants();
+  void find_kept(const std::vector<at::Tensor>& results);
 
   bool strict_;
   StepProgram program_;
@@ -56,6 +69,7 @@ class ProgramWriter {
   std::string failure_;
   std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_, input_names_;
   std::string last_parameter_;  // that was read
+  at::Tensor random_state_;     // of the default generator since the last random op
 };
 
 }  // namespace duet

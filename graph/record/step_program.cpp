@@ -1,5 +1,6 @@
 #include "graph/record/step_program.h"
 #include <algorithm>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include "graph/record/op_rules.h"
 
@@ -51,10 +52,26 @@ int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
   return index;
 }
 
-void ValueTable::make_constant(int storage, const at::Tensor& tensor) {
-  storages_[storage].strong = tensor.storage();
-  storages_[storage].external = true;
-  storages_[storage].uninitialized = false;
+// A copy: the host may change its tensor later, in this step or after it.
+void ValueTable::make_constant(int storage) {
+  Storage& constant = storages_[storage];
+  const c10::Storage live(constant.weak->lock());
+  const Value bytes{storage, 0, {static_cast<int64_t>(constant.bytes)}, {1}, at::kByte, {}};
+  const at::NoGradGuard no_grad;
+  constant.contents = tensor_at(live, bytes).clone().storage();
+  constant.strong = constant.contents;
+  constant.external = true;
+  constant.host = false;
+}
+
+bool ValueTable::alone_refers_to(int storage) const {
+  std::size_t references = 1;
+  for (const Value& value : values_) {
+    if (value.storage != storage || !value.original.defined()) continue;
+    ++references;
+    if (value.original.use_count() > 1) return false;
+  }
+  return storages_[storage].strong.use_count() <= references;
 }
 
 void ValueTable::make_internal(int storage) {
@@ -100,6 +117,11 @@ std::vector<at::Generator> StepProgram::generators() const {
     }
   }
   return found;
+}
+
+bool StepProgram::keeps_tensors() const {
+  return std::any_of(table.storages().begin(), table.storages().end(),
+                     [](const ValueTable::Storage& storage) { return storage.kept; });
 }
 
 }  // namespace duet

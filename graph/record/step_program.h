@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -28,7 +29,10 @@ class ValueTable {
     c10::Device device = c10::kCPU;
     bool external = false;       // not produced by a recorded op: parameters, inputs, state, constants
     int producer = -1;           // op that made it; -1 for external ones
-    bool uninitialized = false;  // made by an empty-like op and not written by a recorded op since
+    bool host = false;           // made on the host (see Op::on_host) and touched by nothing else so far
+    bool local = false;          // external, and only the step itself refers to it: made below the dispatcher
+    bool kept = false;           // made by the step, and somebody refers to it after the step
+    c10::Storage contents;       // what the host had made of it when a recorded op first used it: a constant of the step
   };
 
   struct Value {
@@ -48,8 +52,8 @@ class ValueTable {
   // Likewise, added if it is new. With `keep` the table holds the tensor itself.
   int add(const at::Tensor& tensor, int storage, bool keep);
 
-  // What the storage holds now was written by the host: a constant of the step.
-  void make_constant(int storage, const at::Tensor& tensor);
+  // What the storage holds now was made on the host: a constant of the step.
+  void make_constant(int storage);
   // The storage is written by its producer at every run after all.
   void make_internal(int storage);
 
@@ -57,6 +61,8 @@ class ValueTable {
   const std::vector<Value>& values() const { return values_; }
   Storage& storage(int index) { return storages_[index]; }
   const Storage& storage_of(int value) const { return storages_[values_[value].storage]; }
+  // Whether nobody else holds the external storage or a tensor over it.
+  bool alone_refers_to(int storage) const;
   bool made_by(std::size_t op, int value) const { return storage_of(value).producer == static_cast<int>(op); }
 
  private:
@@ -85,12 +91,24 @@ struct StepProgram {
     std::vector<int> values;
   };
 
+  struct Call {
+    c10::OperatorHandle handle;
+    std::vector<Slot> arguments;
+  };
+
   struct Op {
     c10::OperatorHandle handle;
     std::vector<Slot> arguments, results;
     std::vector<int> written;  // values changed in place
     bool random = false;
     bool grad_mode = false;  // some kernels ask for it (oneDNN's RNN keeps its workspace only for a backward)
+    // It makes a constant out of host numbers and other such constants alone (torch::tensor, zeros, arange). No run of
+    // the program needs it: what the constant held is kept (Storage::contents).
+    bool on_host = false;
+    std::vector<int> constants{};          // storages of such constants that it uses
+    std::optional<Call> recorded_as{};     // what the host called, if it is not what runs do
+    bool copies_constant = false;          // that is what runs do, since an op changes the constant
+    std::string place{};                   // of the model: the parameter that was read last
   };
 
   struct Split {
@@ -106,7 +124,30 @@ struct StepProgram {
   // generators that it names.
   std::vector<at::Tensor> changed_outside() const;
   std::vector<at::Generator> generators() const;
+  // Whether a tensor that the step makes is kept by somebody: a module's member, a hook, a list.
+  bool keeps_tensors() const;
 };
+
+// What the slot stands for, with tensor_of(value) as its tensors.
+template <class TensorOf>
+c10::IValue slot_value(const StepProgram::Slot& slot, TensorOf tensor_of) {
+  using Kind = StepProgram::Slot::Kind;
+  switch (slot.kind) {
+    case Kind::kConstant: return slot.constant;
+    case Kind::kValue: return tensor_of(slot.values.front());
+    case Kind::kList: {
+      c10::List<at::Tensor> list;
+      for (const int value : slot.values) list.push_back(tensor_of(value));
+      return list;
+    }
+    case Kind::kOptionalList: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const int value : slot.values) list.push_back(value < 0 ? std::nullopt : std::optional(tensor_of(value)));
+      return list;
+    }
+  }
+  return {};
+}
 
 // Calls visit(value) for every value in the slots.
 template <class Visit>

@@ -69,11 +69,14 @@ bool resizes_its_output(const c10::FunctionSchema& schema, const ValueTable::Val
 // What is needed of a recording, how each op runs, where its memory lies.
 class Builder {
  public:
-  Builder(const StepProgram& recording, const std::vector<at::Tensor>& results) {
-    parts_.recording = recording;
+  Builder(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results)
+      : parts_(std::move(recording)) {
     for (const at::Tensor& result : results) {
       const int value = table_.find(result);
       if (value >= 0) persistent_.insert(table_.values()[value].storage);
+    }
+    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
+      if (table_.storages()[s].kept) persistent_.insert(static_cast<int>(s));
     }
   }
 
@@ -102,6 +105,7 @@ class Builder {
     needed_.assign(ops_.size(), false);
     for (std::size_t i = ops_.size(); i-- > 0;) {
       const StepProgram::Op& op = ops_[i];
+      if (op.on_host && !op.copies_constant) continue;  // what it made is kept
       bool needed = op.random || op.results.empty() || !hidden_writes(op.handle).empty();
       for (const int value : op.written) needed = needed || storage_needed[storage(value)];
       for_each_value(op.results, [&](int value) {
@@ -176,12 +180,7 @@ class Builder {
         parts_.storages.push_back(recorded.strong);
         continue;
       }
-      const auto alive = recorded.weak->lock();
-      if (alive && outlives_run(s)) {
-        parts_.storages.emplace_back(alive);
-        parts_.bytes += static_cast<int64_t>(recorded.bytes);
-        continue;
-      }
+      parts_.bytes += outlives_run(s) ? static_cast<int64_t>(recorded.bytes) : 0;
       const bool rebinds = kinds_[recorded.producer] == Kind::kRebind && !allocates_only(recorded.producer);
       c10::DataPtr memory(nullptr, recorded.device);
       if (!rebinds && outlives_run(s)) memory = allocator->allocate(recorded.bytes);
@@ -210,15 +209,15 @@ class Builder {
   }
 
   void compile_all() {
-    auto split = parts_.recording.splits.begin();
+    auto split = parts_.recording->splits.begin();
     for (std::size_t i = 0; i < ops_.size(); ++i) {
-      for (; split != parts_.recording.splits.end() && split->op <= i; ++split) {
+      for (; split != parts_.recording->splits.end() && split->op <= i; ++split) {
         parts_.segment_ends.push_back(parts_.instructions.size());
       }
       if (needed_[i] && !is_view(i) && !allocates_only(i)) compile(i);
     }
     // Splits behind the last op, and the end of the last segment.
-    parts_.segment_ends.resize(parts_.recording.splits.size() + 1, parts_.instructions.size());
+    parts_.segment_ends.resize(parts_.recording->splits.size() + 1, parts_.instructions.size());
   }
 
   void compile(std::size_t index) {
@@ -251,22 +250,7 @@ class Builder {
   }
 
   c10::IValue argument_of(const Slot& slot) const {
-    const auto tensor = [&](int value) { return value < 0 ? at::Tensor() : parts_.tensors[value]; };
-    switch (slot.kind) {
-      case Slot::Kind::kConstant: return slot.constant;
-      case Slot::Kind::kValue: return tensor(slot.values.front());
-      case Slot::Kind::kList: {
-        c10::List<at::Tensor> list;
-        for (const int value : slot.values) list.push_back(tensor(value));
-        return list;
-      }
-      case Slot::Kind::kOptionalList: {
-        c10::List<std::optional<at::Tensor>> list;
-        for (const int value : slot.values) list.push_back(value < 0 ? std::nullopt : std::optional(tensor(value)));
-        return list;
-      }
-    }
-    return {};
+    return slot_value(slot, [this](int value) { return value < 0 ? at::Tensor() : parts_.tensors[value]; });
   }
 
   // What a rebinding op made goes back to the allocator after its last use, as eager would free it.
@@ -297,8 +281,9 @@ class Builder {
   }
 
   CpuProgramParts parts_;
-  const std::vector<StepProgram::Op>& ops_ = parts_.recording.ops;
-  const ValueTable& table_ = parts_.recording.table;
+  const StepProgram& recording_ = *parts_.recording;
+  const std::vector<StepProgram::Op>& ops_ = recording_.ops;
+  const ValueTable& table_ = recording_.table;
   std::unordered_set<int> persistent_;                    // storages of the results
   std::vector<bool> needed_;                              // by op
   std::vector<Instruction::Kind> kinds_;                  // by op
@@ -307,8 +292,9 @@ class Builder {
 
 }  // namespace
 
-CpuProgram compile_program(const StepProgram& recording, const std::vector<at::Tensor>& results, Fuse fuse) {
-  return Builder(recording, results).build(fuse);
+CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
+                           Fuse fuse) {
+  return Builder(std::move(recording), results).build(fuse);
 }
 
 }  // namespace duet

@@ -1,4 +1,5 @@
 #include "graph/replay/cpu_program.h"
+#include <algorithm>
 #include <functional>
 #include <sstream>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -6,6 +7,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "graph/guards/shadow_storage.h"
 
 namespace duet {
 
@@ -33,11 +35,15 @@ void write_slot(std::ostream& out, const Slot& slot, const std::vector<std::stri
   }
 }
 
-std::vector<std::string> value_names(const ValueTable& table, const NamedTensors& names) {
+std::vector<std::string> value_names(const ValueTable& table, const std::vector<at::Tensor>& tensors,
+                                     const NamedTensors& names) {
   std::vector<std::string> result(table.values().size());
   for (std::size_t i = 0; i < result.size(); ++i) result[i] = "%" + std::to_string(i);
   for (const auto& [name, tensor] : names) {
-    const int value = table.find(tensor);
+    const at::Tensor& wanted = tensor;
+    const auto own = std::find_if(tensors.begin(), tensors.end(),
+                                  [&wanted](const at::Tensor& other) { return other.is_same(wanted); });
+    const auto value = own == tensors.end() ? table.find(tensor) : own - tensors.begin();
     if (value >= 0) result[value] = "%" + name;
   }
   return result;
@@ -87,7 +93,7 @@ void CpuProgram::execute(const Instruction& instruction) {
     run_op(instruction);
   }
   for (const int storage : instruction.releases) {
-    const c10::Device device = parts_.recording.table.storages()[storage].device;
+    const c10::Device device = parts_.recording->table.storages()[storage].device;
     parts_.storages[storage].unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, device));
   }
 }
@@ -125,7 +131,7 @@ void CpuProgram::rebind(const Instruction& instruction) {
   for (const Instruction::Rebind& target : instruction.rebinds) {
     const at::Tensor& result = flat_result(stack_, target.result, holder);
     c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
-    const ValueTable::Value& recorded = parts_.recording.table.values()[target.value];
+    const ValueTable::Value& recorded = parts_.recording->table.values()[target.value];
     const bool same = result.defined() && result.storage_offset() == recorded.offset &&
                       result.sizes() == recorded.sizes && result.strides() == recorded.strides &&
                       result.storage().nbytes() >= to->nbytes();
@@ -135,19 +141,27 @@ void CpuProgram::rebind(const Instruction& instruction) {
                                 shape_text(recorded), " as when it was recorded; its output depends on values. Set ",
                                 "graph.fallback to eager"));
     }
-    c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
-    to->set_data_ptr_noswap(from->set_data_ptr(c10::DataPtr(nullptr, from->device())));
+    to->set_data_ptr_noswap(take_memory(result));
   }
 }
 
 at::Tensor CpuProgram::tensor(const at::Tensor& recorded) const {
-  const int value = parts_.recording.table.find(recorded);
+  const int value = parts_.recording->table.find(recorded);
   return value < 0 ? recorded : parts_.tensors[value];
 }
 
+void CpuProgram::move_tensors(const c10::StorageImpl* from, const c10::Storage& to) {
+  for (c10::Storage& storage : parts_.storages) {
+    if (storage.unsafeGetStorageImpl() == from) storage = to;
+  }
+  for (const at::Tensor& tensor : parts_.tensors) {
+    if (tensor.storage().unsafeGetStorageImpl() == from) tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(to);
+  }
+}
+
 std::string CpuProgram::text(const NamedTensors& names) const {
-  const ValueTable& table = parts_.recording.table;
-  const std::vector<std::string> value_text = value_names(table, names);
+  const ValueTable& table = parts_.recording->table;
+  const std::vector<std::string> value_text = value_names(table, parts_.tensors, names);
   std::ostringstream out;
   std::size_t segment = 0;
   for (std::size_t i = 0; i < parts_.instructions.size(); ++i) {
@@ -155,7 +169,7 @@ std::string CpuProgram::text(const NamedTensors& names) const {
       out << "split point\n";
     }
     const Instruction& instruction = parts_.instructions[i];
-    const StepProgram::Op& op = parts_.recording.ops[instruction.source];
+    const StepProgram::Op& op = parts_.recording->ops[instruction.source];
     write_list(out, op.results.size(), [&](std::size_t r) {
       write_slot(out, op.results[r], value_text);
       const bool is_tensor = op.results[r].kind == Slot::Kind::kValue && op.results[r].values.front() >= 0;

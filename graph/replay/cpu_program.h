@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 #include <ATen/core/stack.h>
@@ -35,7 +36,9 @@ struct Instruction {
 
 // What compile_program() makes out of a recording.
 struct CpuProgramParts {
-  StepProgram recording;  // its constants are what the program reads
+  explicit CpuProgramParts(std::shared_ptr<const StepProgram> of) : recording(std::move(of)) {}
+
+  std::shared_ptr<const StepProgram> recording;  // its constants are what the program reads
   std::vector<c10::Storage> storages;
   std::vector<at::Tensor> tensors;  // by value
   std::vector<Instruction> instructions;
@@ -59,6 +62,11 @@ class CpuProgram {
   // The program's tensor for a tensor seen while recording; the tensor itself if the step never made it.
   at::Tensor tensor(const at::Tensor& recorded) const;
 
+  // The memory of a storage of the recording; readable after a run if it is a result's or kept.
+  const c10::Storage& memory(int storage) const { return parts_.storages[storage]; }
+  // The tensors over `from` lie in `to` from here on.
+  void move_tensors(const c10::StorageImpl* from, const c10::Storage& to);
+
   int64_t bytes() const { return parts_.bytes; }
   std::size_t op_count() const { return parts_.instructions.size(); }
   // One line per op: results = op(arguments), how it runs.
@@ -75,7 +83,9 @@ class CpuProgram {
   torch::jit::Stack stack_;
 };
 
-// `results` must be readable after a run and keep their values until the next one (losses, gradients).
-CpuProgram compile_program(const StepProgram& recording, const std::vector<at::Tensor>& results, Fuse fuse);
+// `results` must be readable after a run and keep their values until the next one (losses, gradients), as what
+// Storage::kept marks is.
+CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
+                           Fuse fuse);
 
 }  // namespace duet

@@ -64,13 +64,17 @@ class FakeBackend : public CaptureBackend {
     EXPECT_TRUE(log_->capturing) << "end without begin";
     recorder_->pause();
     std::vector<at::Tensor> results;  // whatever somebody still holds
-    const ValueTable& table = recorder_->program().table;
+    const auto program = std::make_shared<StepProgram>(recorder_->program());
+    ValueTable& table = program->table;
     for (const ValueTable::Value& value : table.values()) {
-      const ValueTable::Storage& storage = table.storages()[value.storage];
+      ValueTable::Storage& storage = table.storage(value.storage);
       const auto alive = storage.external ? c10::intrusive_ptr<c10::StorageImpl>() : storage.weak->lock();
-      if (alive) results.push_back(tensor_at(c10::Storage(alive), value));
+      if (!alive) continue;
+      storage.strong = c10::Storage(alive);  // a device graph writes to the addresses it was captured with
+      storage.external = true;
+      results.push_back(tensor_at(storage.strong, value));
     }
-    programs_.push_back(compile_program(recorder_->program(), results, Fuse::kExact));
+    programs_.push_back(compile_program(program, results, Fuse::kExact));
     EXPECT_TRUE(recorder_->failure().empty()) << recorder_->failure();
     leave();
     log_->fail_if_due("end");

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+#include "graph/record/step_program.h"
+
+namespace duet {
+
+// Runs the first `end` ops of a recording one by one. `memory`: by storage, what each is to lie in; shadows among them
+// are filled. `at_split(n)`: called at the n-th split point.
+void run_recorded(const StepProgram& recording, std::size_t end, const std::vector<c10::Storage>& memory,
+                  const std::function<void(std::size_t)>& at_split);
+
+}  // namespace duet

@@ -1,0 +1,65 @@
+#include "graph/guards/shadow_storage.h"
+#include <exception>
+#include <string_view>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Allocator.h>
+
+namespace duet {
+
+namespace {
+
+// LibTorch can set this flag, for tensors without data, but not take it back. An explicit instantiation may name a
+// private member.
+using Flag = bool c10::StorageImpl::*;
+template <Flag member>
+struct OpenFlag {
+  friend Flag throws_on_access() { return member; }
+};
+Flag throws_on_access();
+template struct OpenFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+}  // namespace
+
+c10::intrusive_ptr<c10::StorageImpl> make_shadow(std::size_t bytes, c10::Device device) {
+  auto shadow = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+                                                      c10::DataPtr(nullptr, device),
+                                                      c10::GetAllocator(device.type()), /*resizable=*/true);
+  turn_into_shadow(*shadow);
+  return shadow;
+}
+
+bool is_shadow(const c10::StorageImpl& storage) { return storage.*throws_on_access(); }
+
+void turn_into_shadow(c10::StorageImpl& storage) {
+  storage.*throws_on_access() = true;
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, storage.device()));
+}
+
+void fill_shadow(c10::StorageImpl& shadow, c10::DataPtr memory) {
+  shadow.*throws_on_access() = false;
+  shadow.set_data_ptr_noswap(std::move(memory));
+}
+
+bool is_shadow_access(const std::exception& error) {
+  return std::string_view(error.what()).find("Cannot access data pointer of Storage that is invalid") !=
+         std::string_view::npos;
+}
+
+c10::DataPtr take_memory(const at::Tensor& result) {
+  c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
+  if (result.storage().use_count() > 1) return copy_memory(result.storage());  // an op may keep what it gives
+  return storage->set_data_ptr(c10::DataPtr(nullptr, storage->device()));
+}
+
+c10::DataPtr copy_memory(const c10::Storage& storage) {
+  const at::NoGradGuard no_grad;
+  const auto bytes = static_cast<int64_t>(storage.nbytes());
+  const at::Tensor all = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()))
+                             .set_(storage, 0, {bytes}, {1});
+  const at::Tensor copy = all.clone();
+  c10::StorageImpl* impl = copy.storage().unsafeGetStorageImpl();
+  return impl->set_data_ptr(c10::DataPtr(nullptr, impl->device()));
+}
+
+}  // namespace duet

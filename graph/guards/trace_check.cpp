@@ -1,0 +1,435 @@
+#include "graph/guards/trace_check.h"
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <unordered_set>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
+#include <c10/util/StringUtil.h>
+#include "base/detail/bits.h"
+#include "graph/guards/catch_up.h"
+#include "graph/guards/shadow_storage.h"
+#include "graph/record/kept_tensors.h"
+#include "graph/record/op_rules.h"
+
+namespace duet {
+
+namespace {
+
+using Slot = StepProgram::Slot;
+using Op = StepProgram::Op;
+
+const c10::OperatorHandle& called(const Op& op) { return op.recorded_as ? op.recorded_as->handle : op.handle; }
+const std::vector<Slot>& given(const Op& op) { return op.recorded_as ? op.recorded_as->arguments : op.arguments; }
+
+// The argument that the result is, by the schema; -1 if none.
+int argument_returned(const c10::FunctionSchema& schema, std::size_t result) {
+  const auto* alias = schema.returns()[result].alias_info();
+  if (alias == nullptr || !alias->isWrite()) return -1;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto* argument = schema.arguments()[i].alias_info();
+    if (argument != nullptr && argument->isWrite() && argument->beforeSet() == alias->beforeSet()) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+bool same_number(const c10::IValue& recorded, const c10::IValue& now) {
+  if (recorded.isDouble() && now.isDouble()) {
+    const double a = recorded.toDouble();
+    const double b = now.toDouble();
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
+  if (recorded.isDoubleList() && now.isDoubleList()) {
+    const auto a = recorded.toDoubleVector();
+    const auto b = now.toDoubleVector();
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+  }
+  if (recorded.isTensor() || now.isTensor()) return recorded.isTensor() && now.isTensor();  // both undefined
+  return recorded == now;
+}
+
+std::string text_of_number(const c10::IValue& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+bool same_place(const ValueTable::Value& recorded, const at::Tensor& now) {
+  return now.storage_offset() == recorded.offset && now.scalar_type() == recorded.dtype &&
+         now.sizes() == at::IntArrayRef(recorded.sizes) && now.strides() == at::IntArrayRef(recorded.strides);
+}
+
+at::Tensor bytes_of(const c10::Storage& storage) {
+  return tensor_at(storage, {0, 0, {static_cast<int64_t>(storage.nbytes())}, {1}, at::kByte, {}});
+}
+
+}  // namespace
+
+TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording) : recording_(std::move(recording)) {
+  const ValueTable& table = recording_->table;
+  for (std::size_t i = 0; i < recording_->ops.size(); ++i) {
+    const Op& op = recording_->ops[i];
+    std::unordered_set<int> made;
+    const auto of_value = [&](int value) {
+      if (value < 0) return Answer{};
+      const bool fresh = table.made_by(i, value) && made.insert(table.values()[value].storage).second;
+      return Answer{fresh ? Answer::Kind::kFresh : Answer::Kind::kView, value};
+    };
+    std::vector<Answer> answers;
+    for (std::size_t r = 0; r < op.results.size(); ++r) {
+      const Slot& slot = op.results[r];
+      const int argument = argument_returned(called(op).schema(), r);
+      if (slot.kind == Slot::Kind::kConstant) {
+        answers.push_back({Answer::Kind::kConstant, static_cast<int>(r)});
+      } else if (argument >= 0) {
+        answers.push_back({Answer::Kind::kArgument, argument});
+      } else if (slot.kind == Slot::Kind::kValue) {
+        answers.push_back(of_value(slot.values.front()));
+      } else {
+        Answer list{Answer::Kind::kList, -1};
+        for (const int value : slot.values) list.list.push_back(of_value(value));
+        answers.push_back(std::move(list));
+      }
+    }
+    answers_.push_back(std::move(answers));
+  }
+  prototypes_.resize(table.values().size());
+}
+
+void TraceCheck::start() {
+  seen_.clear();
+  const c10::weak_intrusive_ptr<c10::StorageImpl> none{c10::intrusive_ptr<c10::StorageImpl>()};
+  seen_.resize(recording_->table.storages().size(), none);
+  locals_.clear();
+  split_hooks_.clear();
+  difference_.clear();
+  state_ = State::kComparing;
+  unreadable_ = false;
+  paused_ = false;
+  cursor_ = splits_passed_ = 0;
+}
+
+TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
+  start();
+  const OpTap tap(*this);
+  try {
+    const std::vector<at::Tensor> results = host_code();
+    if (state_ == State::kComparing) end(results);
+  } catch (const std::exception& error) {
+    const bool asked = state_ == State::kComparing && (unreadable_ || is_shadow_access(error));
+    if (!asked) throw;
+    difference_ = "the step's host code reads the memory of a tensor of the step by its address" + place() +
+                  ": data_ptr(), accessor(), a thread of its own, or an op that works below the dispatcher; use tensor "
+                  "ops for it";
+    return Outcome::kUnreadable;
+  }
+  return state_ == State::kComparing ? Outcome::kSame : Outcome::kDiffers;
+}
+
+bool TraceCheck::still_same(const HostCode& host_code) {
+  stops_ = true;
+  const auto goes_on = c10::make_scope_exit([this] { stops_ = false; });
+  try {
+    return run(host_code) == Outcome::kSame;
+  } catch (...) {  // TorchScript makes an exception of its own out of Stopped
+    if (difference_.empty()) throw;
+    return false;
+  }
+}
+
+bool TraceCheck::follow(const HostCode& host_code) {
+  kernels_ = Kernels::kRun;
+  const auto back = c10::make_scope_exit([this] { kernels_ = Kernels::kSkipped; });
+  return run(host_code) == Outcome::kSame;
+}
+
+void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks) {
+  const std::size_t next = splits_passed_++;
+  const auto& splits = recording_->splits;
+  const bool same = next < splits.size() && splits[next].point == point && splits[next].op == cursor_;
+  if (state_ == State::kComparing && !same) differ("hooks act at another place of the step than when it was recorded");
+  if (state_ == State::kComparing && kernels_ == Kernels::kSkipped) {
+    split_hooks_.push_back(std::move(hooks));
+    return;
+  }
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) gradients.push_back(parameter.second.grad());
+  paused_ = true;  // what they call is no part of the step
+  const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
+  hooks();
+  for (std::size_t i = 0; i < gradients.size(); ++i) follow_gradient(gradients[i], parameters[i].second.grad());
+}
+
+// A hook may have put another tensor in the place of a gradient.
+void TraceCheck::follow_gradient(const at::Tensor& before, const at::Tensor& after) {
+  if (!before.defined() || !after.defined() || before.is_same(after)) return;
+  const auto memory = [](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); };
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (seen_[s]._unsafe_get_target() == memory(before)) see(static_cast<int>(s), memory(after));
+  }
+}
+
+void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  if (paused_ || state_ == State::kByOp || !matches(op, *stack)) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  const std::size_t index = cursor_++;
+  const Op& recorded = recording_->ops[index];
+  if (kernels_ == Kernels::kRun) {
+    op.redispatchBoxed(below, stack);
+    if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
+    adopt(index, *stack);
+  } else if (recorded.on_host || op.hasTag(at::Tag::inplace_view)) {
+    run_now(op, below, stack);
+    if (is_empty_like(op)) fill_empty(stack->back().toTensor());
+    adopt(index, *stack);
+  } else {
+    answer(index, stack);
+  }
+}
+
+void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  unreadable_ = true;  // what it throws is no error of the user's
+  op.redispatchBoxed(below, stack);
+  unreadable_ = false;
+}
+
+bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (cursor_ == recording_->ops.size()) {
+    differ(full_name(op) + " is called, where the recorded step had ended");
+    return false;
+  }
+  const Op& recorded = recording_->ops[cursor_];
+  if (!(op == called(recorded))) {
+    differ(full_name(op) + " is called, where " + full_name(called(recorded)) + " was recorded");
+    return false;
+  }
+  const std::vector<Slot>& slots = given(recorded);
+  const std::size_t first = stack.size() - slots.size();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    std::string what;
+    if (same_slot(slots[i], stack[first + i], what)) continue;
+    differ("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
+    return false;
+  }
+  if (recorded.grad_mode != at::GradMode::is_enabled()) {
+    differ("gradients are switched " + std::string(recorded.grad_mode ? "off" : "on") + " for " + full_name(op));
+    return false;
+  }
+  return same_constants(recorded);
+}
+
+bool TraceCheck::same_slot(const Slot& slot, const c10::IValue& argument, std::string& what) {
+  if (slot.kind == Slot::Kind::kConstant) {
+    if (same_number(slot.constant, argument)) return true;
+    what = argument.isTensor() ? "a tensor" : text_of_number(argument);
+    what += ", where " + text_of_number(slot.constant) + " was recorded";
+    return false;
+  }
+  if (slot.kind == Slot::Kind::kValue) {
+    if (argument.isTensor() && argument.toTensor().defined()) return same_tensor(slot.values[0], argument.toTensor(), what);
+    what = "no tensor, where one was recorded";
+    return false;
+  }
+  if (!argument.isList() || argument.toListRef().size() != slot.values.size()) {
+    what = "another number of tensors than the recorded one";
+    return false;
+  }
+  const auto items = argument.toListRef();
+  for (std::size_t i = 0; i < slot.values.size(); ++i) {
+    const bool defined = items[i].isTensor() && items[i].toTensor().defined();
+    if (defined != (slot.values[i] >= 0)) {
+      what = "a list with other tensors than the recorded ones";
+      return false;
+    }
+    if (defined && !same_tensor(slot.values[i], items[i].toTensor(), what)) return false;
+  }
+  return true;
+}
+
+bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, std::string& what) {
+  const ValueTable::Value& recorded = recording_->table.values()[value];
+  const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
+  if (tensor.has_storage() && same_place(recorded, tensor)) {
+    const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+    const bool outside = storage.external && !storage.contents;
+    const c10::StorageImpl* expected =
+        outside ? storage.strong.unsafeGetStorageImpl() : seen_[recorded.storage]._unsafe_get_target();
+    if (memory == expected || (storage.local && same_local(recorded, tensor))) return true;
+  }
+  what = c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
+                  at::IntArrayRef(recorded.sizes), ")");
+  return false;
+}
+
+// Made below the dispatcher in each step; what counts is what it holds.
+bool TraceCheck::same_local(const ValueTable::Value& recorded, const at::Tensor& tensor) {
+  if (!recorded.original.defined() || tensor.device() != recorded.original.device()) return false;
+  if (is_shadow(*tensor.storage().unsafeGetStorageImpl()) || !same_bits(recorded.original, tensor)) return false;
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    locals_.emplace_back(weak(tensor.storage().unsafeGetStorageImpl()));
+  }
+  return true;
+}
+
+bool TraceCheck::same_constants(const Op& recorded) {
+  for (const int storage : recorded.constants) {
+    const c10::Storage now(seen_[storage].lock());
+    if (now && same_bits(bytes_of(now), bytes_of(recording_->table.storages()[storage].contents))) continue;
+    differ("the numbers in a tensor that the host makes for " + full_name(recorded.handle) +
+           " are others than the recorded ones");
+    return false;
+  }
+  return true;
+}
+
+void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
+  const Op& recorded = recording_->ops[index];
+  const std::size_t first = stack->size() - given(recorded).size();
+  torch::jit::Stack results;
+  for (const Answer& answer : answers_[index]) {
+    switch (answer.kind) {
+      case Answer::Kind::kArgument: results.push_back((*stack)[first + answer.index]); break;
+      case Answer::Kind::kConstant: results.push_back(recorded.results[answer.index].constant); break;
+      case Answer::Kind::kList: {
+        c10::List<at::Tensor> list;
+        for (const Answer& item : answer.list) list.push_back(hand_out(item));
+        results.emplace_back(std::move(list));
+        break;
+      }
+      default: results.emplace_back(hand_out(answer));
+    }
+  }
+  for (const int value : recorded.written) {
+    const int storage = recording_->table.values()[value].storage;
+    if (!recording_->table.storages()[storage].contents) continue;
+    c10::StorageImpl* memory = seen_[storage]._unsafe_get_target();
+    if (!is_shadow(*memory)) turn_into_shadow(*memory);  // it held numbers of the host until now
+  }
+  if (recorded.recorded_as) resize_outputs(recorded, *stack);
+  stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+// Outputs that were given empty have their size afterwards.
+void TraceCheck::resize_outputs(const Op& recorded, const torch::jit::Stack& stack) {
+  const std::size_t first = stack.size() - recorded.arguments.size();
+  for (std::size_t i = 0; i < recorded.arguments.size(); ++i) {
+    const Slot& slot = recorded.arguments[i];
+    if (slot.kind != Slot::Kind::kValue || slot.values[0] < 0) continue;
+    const ValueTable::Value& value = recording_->table.values()[slot.values[0]];
+    const at::Tensor& tensor = stack[first + i].toTensor();
+    if (same_place(value, tensor)) continue;
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(value.sizes, value.strides, value.offset);
+  }
+}
+
+at::Tensor TraceCheck::hand_out(const Answer& answer) {
+  if (answer.kind == Answer::Kind::kNone) return {};
+  const ValueTable::Value& value = recording_->table.values()[answer.index];
+  const ValueTable::Storage& storage = recording_->table.storages()[value.storage];
+  at::Tensor& prototype = prototypes_[answer.index];
+  if (!prototype.defined()) {
+    c10::DataPtr none(nullptr, storage.device);
+    prototype = tensor_at(c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes, std::move(none)), value);
+  }
+  const auto made = prototype.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), true);
+  if (answer.kind == Answer::Kind::kFresh) {
+    auto shadow = make_shadow(storage.bytes, storage.device);
+    see(value.storage, shadow.get());
+    made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));
+  } else if (storage.external && !storage.contents) {
+    made->set_storage_keep_dtype(storage.strong);
+  } else {
+    made->set_storage_keep_dtype(c10::Storage(seen_[value.storage].lock()));
+  }
+  return at::Tensor(made);
+}
+
+// An op that has really run: what it made is from now on what the recording calls by these values.
+void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
+  const Op& recorded = recording_->ops[index];
+  const std::size_t first = stack.size() - recorded.results.size();
+  for (std::size_t r = 0; r < recorded.results.size(); ++r) {
+    const Slot& slot = recorded.results[r];
+    for (std::size_t i = 0; i < slot.values.size(); ++i) {
+      const int value = slot.values[i];
+      if (value < 0 || !recording_->table.made_by(index, value)) continue;
+      const at::Tensor made = stack[first + r].isTensor() ? stack[first + r].toTensor()
+                                                          : stack[first + r].toListRef()[i].toTensor();
+      if (!made.defined() || !made.has_storage()) continue;
+      see(recording_->table.values()[value].storage, made.storage().unsafeGetStorageImpl());
+    }
+  }
+}
+
+c10::weak_intrusive_ptr<c10::StorageImpl> TraceCheck::weak(c10::StorageImpl* memory) {
+  return c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(memory));
+}
+
+void TraceCheck::see(int storage, c10::StorageImpl* memory) { seen_[storage] = weak(memory); }
+
+void TraceCheck::end(const std::vector<at::Tensor>& results) {
+  if (cursor_ < recording_->ops.size()) {
+    differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
+    return;
+  }
+  const bool another = std::any_of(locals_.begin(), locals_.end(), [](const auto& local) { return local.use_count() > 0; });
+  if (another) {
+    differ("it reads another tensor from outside the step than the recorded one");
+    return;
+  }
+  const ResultReferences references(results);
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (seen_[s].use_count() == 0 || recording_->table.storages()[s].kept) continue;
+    const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
+    if (!is_shadow(*memory) || references.only_results(memory)) continue;
+    differ("somebody keeps a tensor of the step that nobody kept when it was recorded");
+    return;
+  }
+}
+
+void TraceCheck::differ(std::string what) {
+  difference_ = std::move(what) + place();
+  if (stops_) throw Stopped();
+  if (kernels_ == Kernels::kSkipped) catch_up();
+  state_ = State::kByOp;
+}
+
+void TraceCheck::catch_up() {
+  std::vector<c10::Storage> memory;
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    const ValueTable::Storage& storage = recording_->table.storages()[s];
+    auto alive = seen_[s].lock();
+    if (storage.external && !storage.contents) {
+      memory.push_back(storage.strong);
+    } else {
+      memory.emplace_back(alive ? std::move(alive) : make_shadow(storage.bytes, storage.device));
+    }
+  }
+  run_recorded(*recording_, cursor_, memory, [this](std::size_t n) {
+    if (n < split_hooks_.size()) split_hooks_[n]();
+  });
+}
+
+void TraceCheck::fill_kept(std::size_t op, const MemoryOf& memory_of) {
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    const int producer = recording_->table.storages()[s].producer;
+    if (seen_[s].use_count() == 0 || producer < 0 || static_cast<std::size_t>(producer) >= op) continue;
+    if (recording_->table.storages()[s].contents && !is_shadow(*seen_[s]._unsafe_get_target())) continue;
+    fill_shadow(*seen_[s].lock(), copy_memory(memory_of(static_cast<int>(s))));
+  }
+}
+
+std::string TraceCheck::place() const {
+  const std::string& parameter = cursor_ < recording_->ops.size() ? recording_->ops[cursor_].place
+                                 : recording_->ops.empty()       ? std::string()
+                                                                 : recording_->ops.back().place;
+  return parameter.empty() ? ", before the first parameter is read"
+                           : ", after the last read of parameter '" + parameter + "'";
+}
+
+}  // namespace duet

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+#include "base/batch.h"
+#include "graph/record/op_tap.h"
+#include "graph/record/step_program.h"
+
+namespace duet {
+
+// Does the host code still do what was recorded? Runs it, with dispatch and autograd but without kernels, and compares
+// every call with the recording: op, numbers, which tensors, constants made on the host, random draws. The tensors that
+// the code gets have shapes but no memory (shadow_storage.h). Counters, generators and caches of the user's code advance
+// as in an eager step.
+//
+// At the first difference what was recorded up to there is run, with all memory in place, and the step goes on op by
+// op: the host code runs once and the result is that of an eager step.
+class TraceCheck : private OpListener {
+ public:
+  enum class Outcome {
+    kSame,        // the recording may be replayed; nothing has run yet
+    kDiffers,     // the step has run op by op
+    kUnreadable,  // host code asked for a tensor's address, so nobody knows: nothing has run
+  };
+
+  explicit TraceCheck(std::shared_ptr<const StepProgram> recording);
+
+  // A step over the recording's inputs; gives its results, gradients among them, each of which is held at one place
+  // besides (ResultReferences).
+  using HostCode = std::function<std::vector<at::Tensor>()>;
+  Outcome run(const HostCode& host_code);
+  // The same between steps: at a difference it stops, and nothing runs.
+  bool still_same(const HostCode& host_code);
+  // Compares a step that runs op by op anyway.
+  bool follow(const HostCode& host_code);
+
+  // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
+  void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
+
+  // After run(): what differs, and where; or what could not be read.
+  const std::string& difference() const { return difference_; }
+
+  // After kSame: tensors without memory to which somebody refers still. They get copies of what the program makes:
+  // fill_kept() of those that the ops before `op` make.
+  using MemoryOf = std::function<c10::Storage(int storage)>;
+  void fill_kept(std::size_t op, const MemoryOf& memory_of);
+
+ private:
+  enum class State { kComparing, kByOp };
+  // How a result of an op is handed to the host code.
+  struct Answer {
+    enum class Kind { kNone, kArgument, kFresh, kView, kConstant, kList } kind = Kind::kNone;
+    int index = -1;  // of the argument, the value or the result
+    std::vector<Answer> list{};
+  };
+  struct Stopped {};  // thrown through host code that is not to go on
+
+  void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
+  void run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
+  void start();
+  void end(const std::vector<at::Tensor>& results);
+
+  bool matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  bool same_slot(const StepProgram::Slot& slot, const c10::IValue& argument, std::string& what);
+  bool same_tensor(int value, const at::Tensor& tensor, std::string& what);
+  bool same_local(const ValueTable::Value& recorded, const at::Tensor& tensor);
+  bool same_constants(const StepProgram::Op& recorded);
+  void differ(std::string what);
+  void catch_up();
+  void follow_gradient(const at::Tensor& before, const at::Tensor& after);
+  std::string place() const;
+
+  void answer(std::size_t index, torch::jit::Stack* stack);
+  void resize_outputs(const StepProgram::Op& recorded, const torch::jit::Stack& stack);
+  at::Tensor hand_out(const Answer& answer);
+  void adopt(std::size_t index, const torch::jit::Stack& stack);
+  void see(int storage, c10::StorageImpl* memory);
+  static c10::weak_intrusive_ptr<c10::StorageImpl> weak(c10::StorageImpl* memory);
+
+  std::shared_ptr<const StepProgram> recording_;
+  std::vector<std::vector<Answer>> answers_;  // by op
+  std::vector<at::Tensor> prototypes_;        // by value: shape and dtype of what is handed out
+
+  // Of the current run.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen_;    // by storage: the memory that the host code got
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> locals_;  // that were accepted for what they hold
+  std::vector<std::function<void()>> split_hooks_;                 // that have been passed
+  State state_ = State::kComparing;
+  enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
+  bool stops_ = false;       // at the first difference
+  bool unreadable_ = false;  // while something runs on tensors without memory
+  bool paused_ = false;      // while hooks act
+  std::size_t cursor_ = 0;   // ops that were the same
+  std::size_t splits_passed_ = 0;
+  std::string difference_;
+};
+
+}  // namespace duet
