@@ -31,14 +31,28 @@ Step hand_written(std::unique_ptr<Task> task) {
   return [loop = std::make_shared<Loop>(std::move(task))](const Batch& batch) { return loop->step(batch); };
 }
 
-template <class Trainer>
-Step trained(std::unique_ptr<Task> task) {
+TrainerOptions trainer_options() {
   TrainerOptions options;
   options.optimizer = duet::AdamW{.lr = kLearningRate, .weight_decay = kWeightDecay};
   options.device = "cpu";
-  return [trainer = std::make_shared<Trainer>(std::move(task), options)](const Batch& batch) {
-    return trainer->step(batch).loss;
-  };
+  return options;
+}
+
+template <class Trainer>
+Step steps_of(std::shared_ptr<Trainer> trainer) {
+  return [trainer](const Batch& batch) { return trainer->step(batch).loss; };
+}
+
+Step eager(std::unique_ptr<Task> task) {
+  return steps_of(std::make_shared<EagerTrainer>(std::move(task), trainer_options()));
+}
+
+// With the checks of host code at every step, as by default, or never.
+template <Check check>
+Step graph(std::unique_ptr<Task> task) {
+  GraphOptions options;
+  options.check = check;
+  return steps_of(std::make_shared<GraphTrainer>(std::move(task), trainer_options(), options));
 }
 
 // The loss after the last step, per case: the first contestant's is what the others must reach.
@@ -68,8 +82,10 @@ void add_benchmarks() {
   const std::vector<std::pair<std::string, MakeStep>> contestants = {
       {"hand", hand_written<HandLoop>},
       {"hand_optim", hand_written<OptimLoop>},
-      {"eager", trained<EagerTrainer>},
-      {"graph", trained<GraphTrainer>},
+      {"eager", eager},
+      {"graph", graph<Check::kBudget>},
+      {"graph_unchecked", graph<Check::kOff>},
+      {"graph_checked", graph<Check::kEvery>},
   };
   for (const Case& item : cases()) {
     for (const auto& [name, make_step] : contestants) {
