@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/guards/parity_guard.h"
+#include "graph/record/op_rules.h"
 #include "graph/record/op_tap.h"
 
 namespace duet {
@@ -11,6 +12,16 @@ namespace duet {
 namespace {
 
 using State = SignatureEntry::State;
+
+// The first tensor of the batches that has no plain memory to be copied from; empty if all have.
+std::string odd_input(const MicroBatches& micro_batches) {
+  for (const Batch& batch : micro_batches.batches) {
+    for (const auto& [name, tensor] : batch.items()) {
+      if (!is_plain(tensor)) return name;
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -90,6 +101,14 @@ StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& m
 }
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  if (const std::string odd = odd_input(micro_batches); !odd.empty()) {
+    const std::string reason = "the batch's '" + odd + "' is sparse, quantized, nested, or a lazy conjugate";
+    require<GraphError>(fallback_ != Fallback::kStrict, "[GraphTrainer] the step cannot be captured: " + reason +
+                                                            "; make it dense (to_dense(), resolve_conj()), or set " +
+                                                            "graph.fallback to auto");
+    fall_back(entry, reason + "; make it dense (to_dense(), resolve_conj())");
+    return run_eager(entry, micro_batches, observer);
+  }
   entry.step = method_.make_step(micro_batches);
   count(entry.report.eager_steps, eager_steps_);
   StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <c10/util/StringUtil.h>
 #include "base/log.h"
+#include "graph/record/op_rules.h"
 
 namespace duet {
 
@@ -20,7 +21,8 @@ void append_inputs_key(const MicroBatches& micro_batches, std::vector<int64_t>& 
       key.push_back(static_cast<int64_t>(std::hash<std::string>{}(name)));
       key.push_back(static_cast<int64_t>(tensor.scalar_type()));
       key.push_back(static_cast<int64_t>(tensor.device().type()) << 8 | (tensor.device().index() + 1));
-      key.push_back(tensor.dim());
+      key.push_back(is_plain(tensor) ? tensor.dim() : -1);
+      if (!is_plain(tensor)) continue;  // such a step is not captured, whatever its shape
       key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
       key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
     }
@@ -34,7 +36,8 @@ std::string describe(const MicroBatches& micro_batches) {
     if (b > 0) out << " + ";
     bool first = true;
     for (const auto& [name, tensor] : micro_batches.batches[b].items()) {
-      out << (first ? "" : ", ") << name << " " << c10::toString(tensor.scalar_type()) << tensor.sizes();
+      out << (first ? "" : ", ") << name << " " << c10::toString(tensor.scalar_type());
+      if (is_plain(tensor)) out << tensor.sizes();
       first = false;
     }
   }

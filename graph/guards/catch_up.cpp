@@ -66,7 +66,7 @@ class RecordedOps {
     for (std::size_t i = 0; i < slot.values.size(); ++i) {
       const int value = slot.values[i];
       if (value < 0 || !table_.made_by(index, value) || !is_shadow(*memory_of(value))) continue;
-      const at::Tensor made = result.isTensor() ? result.toTensor() : result.toListRef()[i].toTensor();
+      const at::Tensor& made = result.isTensor() ? result.toTensor() : result.toListRef()[i].toTensor();
       memory_of(value)->set_nbytes(made.storage().nbytes());
       fill_shadow(*memory_of(value), take_memory(made));
     }

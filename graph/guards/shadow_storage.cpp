@@ -46,9 +46,9 @@ bool is_shadow_access(const std::exception& error) {
          std::string_view::npos;
 }
 
-c10::DataPtr take_memory(const at::Tensor& result) {
+c10::DataPtr take_memory(const at::Tensor& result, std::size_t ours) {
   c10::StorageImpl* storage = result.storage().unsafeGetStorageImpl();
-  if (result.storage().use_count() > 1) return copy_memory(result.storage());  // an op may keep what it gives
+  if (result.use_count() > ours || result.storage().use_count() > 1) return copy_memory(result.storage());
   return storage->set_data_ptr(c10::DataPtr(nullptr, storage->device()));
 }
 

@@ -18,8 +18,9 @@ void fill_shadow(c10::StorageImpl& shadow, c10::DataPtr memory);
 // Whether the exception comes from a shadow's address, also where it was wrapped on its way.
 bool is_shadow_access(const std::exception& error);
 
-// The memory of `result`, or a copy of it if others refer to it as well.
-c10::DataPtr take_memory(const at::Tensor& result);
+// The memory of what an op gave, or a copy of it if the op keeps it; `ours`: references to the tensor that are the
+// caller's.
+c10::DataPtr take_memory(const at::Tensor& result, std::size_t ours = 1);
 // A copy of the storage's bytes.
 c10::DataPtr copy_memory(const c10::Storage& storage);
 

@@ -32,6 +32,11 @@ bool is_empty_like(const c10::OperatorHandle& op) {
   return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
 }
 
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() &&
+         !tensor.is_conj() && !tensor.is_neg();
+}
+
 void fill_empty(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return;
   std::memset(tensor.storage().mutable_data(), 0xCB, tensor.storage().nbytes());

@@ -22,6 +22,9 @@ bool overwrites(const c10::OperatorHandle& op);
 // Whether it only allocates: empty, empty_like, new_empty_strided, ...
 bool is_empty_like(const c10::OperatorHandle& op);
 
+// Whether the tensor is what its memory, shape and strides say: not sparse, quantized, nested or a lazy conjugate.
+bool is_plain(const at::Tensor& tensor);
+
 // Memory that an empty-like op just gave gets the same bytes every time: what the host writes into it can then be told,
 // and what nobody writes is the same everywhere.
 void fill_empty(const at::Tensor& tensor);

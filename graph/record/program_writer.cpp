@@ -155,9 +155,8 @@ Slot ProgramWriter::read_slot(const c10::IValue& argument, bool overwritten, Ste
 }
 
 int ProgramWriter::read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op) {
-  if (!tensor.has_storage() || tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_conj() ||
-      tensor.is_neg()) {
-    fail_here(c10::str("a ", tensor.layout(), " tensor (sparse, quantized, or a lazy conjugate) is used"),
+  if (!is_plain(tensor)) {
+    fail_here(c10::str("a ", tensor.layout(), " tensor (sparse, quantized, nested, or a lazy conjugate) is used"),
               "use dense tensors");
     return -1;
   }
@@ -274,13 +273,15 @@ Slot ProgramWriter::result_slot(const c10::IValue& result, bool on_host) {
 
 int ProgramWriter::add_result(const at::Tensor& tensor, bool on_host) {
   if (!tensor.defined()) return -1;
-  if (!tensor.has_storage() || tensor.layout() != at::kStrided) {
-    fail_here(c10::str("an op gives a ", tensor.layout(), " tensor"), "use dense tensors");
+  if (!is_plain(tensor)) {
+    fail_here(c10::str("an op gives a ", tensor.layout(), " tensor (sparse, quantized, nested, or a lazy conjugate)"),
+              "use dense tensors");
     return -1;
   }
   const bool is_new = table_.find_storage(tensor) < 0;
   const int index = table_.add_storage(tensor, static_cast<int>(program_.ops.size()));
   if (on_host && is_new) table_.storage(index).host = true;
+  if (is_new && tensor.use_count() > 1) table_.storage(index).kept_by_op = true;
   return table_.add(tensor, index, /*keep=*/false);  // a view of a parameter would keep autograd's graph alive
 }
 
@@ -317,7 +318,7 @@ void ProgramWriter::find_kept(const std::vector<at::Tensor>& results) {
     ValueTable::Storage& storage = table_.storage(static_cast<int>(s));
     if (storage.external) {
       storage.local = !storage.contents && table_.alone_refers_to(static_cast<int>(s));
-    } else if (const auto alive = storage.weak->lock()) {
+    } else if (const auto alive = storage.weak->lock(); alive && !storage.kept_by_op) {
       storage.kept = !references.only_results(alive.get(), /*ours=*/1);
     }
   }

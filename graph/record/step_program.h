@@ -31,7 +31,8 @@ class ValueTable {
     int producer = -1;           // op that made it; -1 for external ones
     bool host = false;           // made on the host (see Op::on_host) and touched by nothing else so far
     bool local = false;          // external, and only the step itself refers to it: made below the dispatcher
-    bool kept = false;           // made by the step, and somebody refers to it after the step
+    bool kept = false;           // made by the step, and somebody refers to it after the step ...
+    bool kept_by_op = false;     // ... or the op that gave it does: a cache of its own
     c10::Storage contents;       // what the host had made of it when a recorded op first used it: a constant of the step
   };
 

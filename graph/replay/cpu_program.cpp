@@ -141,7 +141,7 @@ void CpuProgram::rebind(const Instruction& instruction) {
                                 shape_text(recorded), " as when it was recorded; its output depends on values. Set ",
                                 "graph.fallback to eager"));
     }
-    to->set_data_ptr_noswap(take_memory(result));
+    to->set_data_ptr_noswap(take_memory(result, result.is_same(holder) ? 2 : 1));
   }
 }
 

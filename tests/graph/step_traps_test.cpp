@@ -175,6 +175,26 @@ TEST(StepTraps, PackedSequencesRunEagerWithTheReason) {
   EXPECT_EQ(graph.report[0].state, "eager");
 }
 
+TEST(StepTraps, ABatchThatIsNoPlainMemoryRunsEagerWithTheReason) {
+  const auto run = [](const std::string& mode, const at::Tensor& odd, bool sparse) {
+    seed_all(5);
+    const auto loss = [sparse](testing::TwoLayers& net, const Batch& batch) {
+      const at::Tensor input = sparse ? batch["odd"].to_dense() : at::real(batch["odd"] * batch["odd"]);
+      return torch::nn::functional::cross_entropy(net.forward(input), batch["target"]);
+    };
+    const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<testing::TwoLayers>(), loss));
+    for (int64_t n = 0; n < 6; ++n) trainer->step({{"odd", odd}, {"target", batch_at(n)["target"]}});
+    if (mode == "graph") {
+      EXPECT_THAT(dynamic_cast<GraphTrainer&>(*trainer).report()[0].reason, HasSubstr("the batch's 'odd'"));
+    }
+    return trainer->state_dict();
+  };
+  const at::Tensor waves = torch::complex(torch::ones({8, 16}), torch::arange(16) * torch::ones({8, 1}) * 0.1).conj();
+  const at::Tensor sparse = torch::eye(8, 16).to_sparse();
+  expect_same_bits(run("eager", waves, false), run("graph", waves, false));
+  expect_same_bits(run("eager", sparse, true), run("graph", sparse, true));
+}
+
 TEST(StepTraps, ABatchThatRequiresAGradientIsRefusedInBothModes) {
   for (const std::string mode : {"eager", "graph"}) {
     const auto trainer = testing::make_trainer(mode, testing::mlp_task().make());

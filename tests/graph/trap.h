@@ -50,5 +50,6 @@ struct Traps {
 void add_counter_traps(Traps& add);  // counters, generators, clocks, files
 void add_module_traps(Traps& add);   // modules, parameters and hooks that change
 void add_kept_traps(Traps& add);     // tensors that outlive the step
+void add_crash_traps(Traps& add);    // what eager mode runs and a capture has stumbled over
 
 }  // namespace duet::testing

@@ -16,6 +16,7 @@ std::vector<Trap> all_traps() {
   add_counter_traps(add);
   add_module_traps(add);
   add_kept_traps(add);
+  add_crash_traps(add);
   return add.traps;
 }
 

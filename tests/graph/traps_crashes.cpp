@@ -1,0 +1,171 @@
+#include <torch/library.h>
+#include "tests/graph/trap.h"
+
+// What eager mode runs and a capture has stumbled over.
+
+namespace duet::testing {
+
+namespace {
+
+namespace F = torch::nn::functional;
+
+// An op that keeps the table that it gives, as rotary embeddings do.
+at::Tensor cached_table(const at::Tensor& like) {
+  static const at::Tensor table = torch::arange(8).to(at::kFloat) * 0.1;
+  return table.to(like.device());
+}
+
+int64_t rows_above(const at::Tensor& values, double limit) { return (values > limit).sum().item<int64_t>(); }
+
+TORCH_LIBRARY_FRAGMENT(duet_traps, library) {
+  library.def("cached_table(Tensor like) -> Tensor");
+  library.def("rows_above(Tensor values, float limit) -> int");
+  library.impl("cached_table", torch::dispatch(c10::DispatchKey::CPU, cached_table));
+  library.impl("rows_above", torch::dispatch(c10::DispatchKey::CPU, rows_above));
+}
+
+at::Tensor call_cached_table(const at::Tensor& like) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("duet_traps::cached_table", "")
+                             .typed<at::Tensor(const at::Tensor&)>();
+  return op.call(like);
+}
+
+int64_t call_rows_above(const at::Tensor& values, double limit) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("duet_traps::rows_above", "")
+                             .typed<int64_t(const at::Tensor&, double)>();
+  return op.call(values, limit);
+}
+
+// tanh whose backward is written by hand.
+struct OwnTanh : torch::autograd::Function<OwnTanh> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    const at::Tensor y = x.tanh();
+    context->save_for_backward({y});
+    return y;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor y = context->get_saved_variables()[0];
+    return {gradients[0] * (1 - y * y)};
+  }
+};
+
+// Runs `part` without its graph and once more in backward, with the same random numbers, as checkpointing does.
+struct Checkpointed : torch::autograd::Function<Checkpointed> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->saved_data["random"] = at::detail::getDefaultCPUGenerator().get_state();
+    context->save_for_backward({x});
+    return torch::dropout(x.tanh(), 0.5, true);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const at::Tensor now = generator.get_state();
+    generator.set_state(context->saved_data["random"].toTensor());
+    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    at::Tensor y;
+    {
+      const at::AutoGradMode with_graph(true);
+      y = torch::dropout(x.tanh(), 0.5, true);
+    }
+    generator.set_state(now);
+    return {torch::autograd::grad({y}, {x}, {gradients[0]})[0]};
+  }
+};
+
+}  // namespace
+
+void add_crash_traps(Traps& add) {
+  add.loss("ATableThatAnOpKeeps", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+      return F::cross_entropy(net.b(hidden + call_cached_table(hidden.detach())), batch["target"]);
+    };
+  });
+  add.loss("ANumberFromAnOp", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+      const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
+      return F::cross_entropy(net.b(hidden), batch["target"]) * (1 + 0.01 * rows);
+    };
+  }, "gives a number");
+  add.loss("ASparseTensor", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor sparse = torch::eye(8).to_sparse();
+      return F::cross_entropy(net.b(torch::relu(torch::mm(sparse, net.a(batch["input"])))), batch["target"]);
+    };
+  });
+  add.loss("ANestedTensor", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor nested = torch::_nested_tensor_from_tensor_list({batch["input"], batch["input"] * 2});
+      const at::Tensor padded = torch::nested_to_padded_tensor(nested, 0);
+      return F::cross_entropy(net.forward(padded[0]), batch["target"]);
+    };
+  });
+  add.loss("AConjugatedTensor", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      const at::Tensor spectrum = torch::fft_fft(net.a(batch["input"]));
+      return F::cross_entropy(net.b(torch::real(spectrum * spectrum.conj()).sqrt()), batch["target"]);
+    };
+  });
+  add.loss("AFunctionOfTheUsers", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      return F::cross_entropy(net.b(OwnTanh::apply(net.a(batch["input"]))), batch["target"]);
+    };
+  });
+  add.loss("CheckpointingThatRestoresTheGenerator", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      return F::cross_entropy(net.b(Checkpointed::apply(net.a(batch["input"]))), batch["target"]);
+    };
+  }, "random generator");
+  add("TwoBuffersOverOneMemory", [] {
+    TrapRun run;
+    const at::Tensor left = run.net->register_buffer("left", torch::zeros({8}));
+    run.net->register_buffer("right", left.view({2, 4}));
+    run.loss = [left](TwoLayers& net, const Batch& batch) {
+      const at::Tensor hidden = net.a(batch["input"]);
+      {
+        const torch::NoGradGuard no_grad;
+        left.mul_(0.9).add_(hidden.mean(0), 0.1);
+      }
+      return F::cross_entropy(net.b(hidden - left), batch["target"]);
+    };
+    return run;
+  });
+  // The discriminator's weights get gradients in the generator's step, too, and are not trained by it.
+  add("AGeneratorAgainstADiscriminator", [] {
+    TrapRun run;
+    auto discriminator = std::make_shared<torch::nn::Linear>(5, 1);
+    run.loss = [discriminator](TwoLayers& net, const Batch& batch) {
+      return F::softplus(-(*discriminator)(net.forward(batch["input"]))).mean();
+    };
+    auto other = std::make_shared<std::unique_ptr<BaseTrainer>>();
+    run.between = [discriminator, other, net = run.net](BaseTrainer& trainer, int64_t n) {
+      if (!*other) {
+        const auto loss = [net](torch::nn::LinearImpl& own, const Batch& batch) {
+          const at::Tensor fake = net->forward(batch["input"]).detach();
+          const at::Tensor real = torch::one_hot(batch["target"], 5).to(at::kFloat);
+          return F::softplus(own.forward(fake)).mean() + F::softplus(-own.forward(real)).mean();
+        };
+        *other = make_trainer(trainer.mode(), make_task(*discriminator, loss));
+      }
+      (*other)->step(batch_at(n + 7));
+    };
+    run.seen = [discriminator] { return std::vector<at::Tensor>{(*discriminator)->weight, (*discriminator)->bias}; };
+    return run;
+  });
+  add("TwoTrainersOfOneModule", [] {
+    TrapRun run;
+    run.loss = plain_loss;
+    auto other = std::make_shared<std::unique_ptr<BaseTrainer>>();
+    run.between = [other, net = run.net](BaseTrainer& trainer, int64_t n) {
+      if (!*other) *other = make_trainer(trainer.mode(), make_task(net, plain_loss), {.optimizer = AdamW{.lr = 1e-3}});
+      if (n % 3 == 1) (*other)->step(batch_at(n + 7));
+    };
+    return run;
+  });
+}
+
+}  // namespace duet::testing
