@@ -63,7 +63,11 @@ class CudaStep : public CapturedStep {
 
   void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep&, const StepResult&) override {
     op_count_ = recording->ops.size();
-    if (recording->keeps_tensors()) failure_ = "somebody keeps a tensor of the step, whose memory a device graph uses again";
+    if (recording->keeps_tensors()) {
+      failure_ = "somebody keeps a tensor of the step, whose memory a device graph uses again";
+    } else if (recording->reads_changing_tensors()) {
+      failure_ = "a tensor from outside the step is another one at each step, and a device graph has one address for it";
+    }
   }
   c10::Storage memory_of(int /*storage*/) const override { return {}; }  // nothing is kept
   void run_segment(std::size_t segment) override { backend_->replay(segment); }

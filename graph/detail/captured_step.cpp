@@ -165,7 +165,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
-                                bool strict) {
+                                bool strict, const std::vector<StepProgram::Place>& changing) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
   OpRecorder recorder(step.parameters(), strict);
@@ -182,7 +182,9 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
     inputs_.copy_to(micro_batches);
     return output;
   }
-  recording_ = std::make_shared<const StepProgram>(recorder.program());
+  auto program = std::make_shared<StepProgram>(recorder.program());
+  program->mark_changing(changing);
+  recording_ = std::move(program);
   check_ = std::make_unique<TraceCheck>(recording_);
   for (const at::Tensor& tensor : recording_->changed_outside()) {
     outside_.emplace_back("a tensor that is not part of the model", tensor);
@@ -217,7 +219,9 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
   checked.output = {};
   if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
   const auto replay_start = std::chrono::steady_clock::now();
+  bring_bound_tensors();
   checked.output = run_segments(step, observer, /*fills_kept=*/true);
+  take_bound_tensors();
   checked.replay_seconds = seconds_since(replay_start);
   return checked;
 }
@@ -269,6 +273,28 @@ StepResult CapturedStep::run_segments(TrainStep& step, StepObserver& observer, b
 void CapturedStep::fill_kept(std::size_t segment) {
   const std::size_t end = segment < split_points_.size() ? recording_->splits[segment].op : recording_->ops.size();
   check_->fill_kept(end, [this](int storage) { return memory_of(storage); });
+}
+
+namespace {
+
+at::Tensor all_bytes(const c10::Storage& memory) {
+  return tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte, {}});
+}
+
+}  // namespace
+
+void CapturedStep::bring_bound_tensors() {
+  const at::NoGradGuard no_grad;
+  for (const TraceCheck::Bound& bound : check_->bound()) {
+    all_bytes(memory_of(bound.storage)).copy_(all_bytes(bound.memory));
+  }
+}
+
+void CapturedStep::take_bound_tensors() {
+  const at::NoGradGuard no_grad;
+  for (const TraceCheck::Bound& bound : check_->bound()) {
+    all_bytes(bound.memory).copy_(all_bytes(memory_of(bound.storage)));
+  }
 }
 
 void CapturedStep::make_handles() {

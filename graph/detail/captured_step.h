@@ -43,7 +43,9 @@ class CapturedStep {
 
   // Runs one real step op by op and records it. If it cannot be replayed, failure() says why afterwards; with `strict`
   // that throws GraphError instead, before the step has changed anything.
-  StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict);
+  // `changing`: what earlier recordings of the step have found to be another tensor from step to step.
+  StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict,
+                    const std::vector<StepProgram::Place>& changing = {});
   // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
   virtual bool prepare(TrainStep& /*step*/, StepObserver& /*observer*/) { return true; }
   // Runs one step on `micro_batches`, which has the layout of the captured one.
@@ -63,8 +65,11 @@ class CapturedStep {
   bool still_same(TrainStep& step, StepObserver& observer);
   // What the last check found to differ.
   const std::string& difference() const { return check_->difference(); }
-  // Whether somebody keeps tensors of the step: then each replay needs the host code.
-  bool keeps_tensors() const { return recording_->keeps_tensors(); }
+  const std::optional<StepProgram::Place>& changed_tensor() const { return check_->changed_tensor(); }
+  // Whether somebody keeps tensors of the step, or gives it others each time: then each replay needs the host code.
+  bool needs_host_code() const { return recording_->keeps_tensors() || recording_->reads_changing_tensors(); }
+  // Whether it may be compared with an eager run without its host code having run before.
+  bool can_be_compared() const { return !recording_->reads_changing_tensors(); }
 
   const std::string& failure() const { return failure_; }
   // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
@@ -104,6 +109,8 @@ class CapturedStep {
   std::vector<at::Tensor> run_host_code(TrainStep& step, StepObserver& observer, StepResult& output);
   StepResult run_segments(TrainStep& step, StepObserver& observer, bool fills_kept);
   void fill_kept(std::size_t segment);
+  void bring_bound_tensors();
+  void take_bound_tensors();
   void make_handles();
   void leave_kept_gradients();
   void hand_out_gradients(TrainStep& step);

@@ -1,4 +1,5 @@
 #include "graph/detail/graph_executor.h"
+#include <algorithm>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -42,7 +43,7 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.state == State::kCaptured) {
-    if (entry.verify.due()) return StepPath::kReplayAndCompare;
+    if (entry.verify.due() && entry.step->can_be_compared()) return StepPath::kReplayAndCompare;
     return entry.check.due() ? StepPath::kCheckAndReplay : StepPath::kReplay;
   }
   const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
@@ -111,11 +112,11 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   }
   entry.step = method_.make_step(micro_batches);
   count(entry.report.eager_steps, eager_steps_);
-  StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
+  StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict, entry.changing);
   if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.verify.restart();
-    entry.check.restart(/*always=*/entry.step->keeps_tensors());
+    entry.check.restart(/*always=*/entry.step->needs_host_code());
     ++entry.recordings;
     cache_.evict(entry);
     NamedTensors watched = step_.parameters();
@@ -174,8 +175,10 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
 // none.
 void GraphExecutor::note_difference(SignatureEntry& entry) {
   constexpr int64_t kMaxRecordings = 4;
+  constexpr std::size_t kMaxChanging = 64;
   const std::string difference = entry.step->difference();
   const int64_t unchecked = entry.check.unchecked();
+  const auto changed = entry.step->changed_tensor();
   entry.check.check_always();
   if (++entry.report.differing == 1 && unchecked == 0) {
     log_warning("[GraphTrainer] step (" + entry.report.signature + "): its host code does something else than when it " +
@@ -184,7 +187,9 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   }
   if (++entry.differing_in_a_row > 1 || entry.report.differing > 8 + entry.report.replays / 2) {
     entry.differing_in_a_row = 0;
-    if (entry.recordings < kMaxRecordings) {
+    const bool learned = changed && std::find(entry.changing.begin(), entry.changing.end(), *changed) == entry.changing.end();
+    if (learned) entry.changing.push_back(*changed);
+    if (entry.recordings < kMaxRecordings || (learned && entry.changing.size() <= kMaxChanging)) {
       entry.drop();
       entry.eager_steps = method_.eager_steps;
     } else {

@@ -73,6 +73,7 @@ struct SignatureEntry {
   VerifySchedule verify;
   CheckSchedule check;
   int64_t recordings = 0;
+  std::vector<StepProgram::Place> changing;  // tensors from outside that are others from step to step
   int64_t differing_in_a_row = 0;  // steps whose host code did something else than recorded
   int64_t last_use = 0;
   SignatureReport report;  // without state and bytes, which SignatureCache::report adds

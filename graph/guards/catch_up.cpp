@@ -57,7 +57,8 @@ class RecordedOps {
   at::Tensor tensor(int value) const {
     if (value < 0) return {};
     const ValueTable::Value& wanted = table_.values()[value];
-    return wanted.original.defined() ? wanted.original : tensor_at(memory_[wanted.storage], wanted);
+    const bool is_original = wanted.original.defined() && !table_.storages()[wanted.storage].changes;
+    return is_original ? wanted.original : tensor_at(memory_[wanted.storage], wanted);
   }
 
   c10::IValue argument_of(const Slot& slot) const { return slot_value(slot, [this](int v) { return tensor(v); }); }

@@ -1,7 +1,7 @@
 #include "graph/guards/parity_guard.h"
 #include <functional>
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
@@ -45,13 +45,25 @@ class FirstSplit : public StepObserver {
   std::function<void(const StepView&)> at_first_;
 };
 
+// Memory that several tensors share is there once, whole.
+void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>& known,
+               const std::pair<std::string, at::Tensor>& item) {
+  const c10::Storage& memory = item.second.storage();
+  const auto [found, is_new] = known.try_emplace(memory.unsafeGetStorageImpl(), state.size());
+  if (is_new) {
+    state.push_back(item);
+  } else {
+    state[found->second].second = tensor_at(memory, {0, 0, {static_cast<int64_t>(memory.nbytes())}, {1}, at::kByte, {}});
+  }
+}
+
 NamedTensors state_of(const TrainStep& step, const CapturedStep& captured) {
-  NamedTensors state = step.parameters();
-  for (auto& item : step.mutable_state()) state.push_back(std::move(item));
-  std::unordered_set<const void*> known;
-  for (const auto& item : state) known.insert(item.second.storage().unsafeGetStorageImpl());
+  NamedTensors state;
+  std::unordered_map<const void*, std::size_t> known;
+  for (const auto& item : step.parameters()) add_state(state, known, item);
+  for (const auto& item : step.mutable_state()) add_state(state, known, item);
   for (const auto& item : captured.outside()) {
-    if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) state.push_back(item);
+    if (known.count(item.second.storage().unsafeGetStorageImpl()) == 0) add_state(state, known, item);
   }
   return state;
 }

@@ -103,6 +103,8 @@ void TraceCheck::start() {
   const c10::weak_intrusive_ptr<c10::StorageImpl> none{c10::intrusive_ptr<c10::StorageImpl>()};
   seen_.resize(recording_->table.storages().size(), none);
   locals_.clear();
+  bound_.clear();
+  changed_tensor_.reset();
   split_hooks_.clear();
   difference_.clear();
   state_ = State::kComparing;
@@ -211,7 +213,7 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack&
   const std::size_t first = stack.size() - slots.size();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     std::string what;
-    if (same_slot(slots[i], stack[first + i], what)) continue;
+    if (same_argument(slots[i], i, stack[first + i], what)) continue;
     differ("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
     return false;
   }
@@ -222,7 +224,7 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack&
   return same_constants(recorded);
 }
 
-bool TraceCheck::same_slot(const Slot& slot, const c10::IValue& argument, std::string& what) {
+bool TraceCheck::same_argument(const Slot& slot, std::size_t index, const c10::IValue& argument, std::string& what) {
   if (slot.kind == Slot::Kind::kConstant) {
     if (same_number(slot.constant, argument)) return true;
     what = argument.isTensor() ? "a tensor" : text_of_number(argument);
@@ -230,7 +232,9 @@ bool TraceCheck::same_slot(const Slot& slot, const c10::IValue& argument, std::s
     return false;
   }
   if (slot.kind == Slot::Kind::kValue) {
-    if (argument.isTensor() && argument.toTensor().defined()) return same_tensor(slot.values[0], argument.toTensor(), what);
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      return same_tensor(slot.values[0], argument.toTensor(), {cursor_, index, 0}, what);
+    }
     what = "no tensor, where one was recorded";
     return false;
   }
@@ -245,24 +249,47 @@ bool TraceCheck::same_slot(const Slot& slot, const c10::IValue& argument, std::s
       what = "a list with other tensors than the recorded ones";
       return false;
     }
-    if (defined && !same_tensor(slot.values[i], items[i].toTensor(), what)) return false;
+    if (defined && !same_tensor(slot.values[i], items[i].toTensor(), {cursor_, index, i}, what)) return false;
   }
   return true;
 }
 
-bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, std::string& what) {
+bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what) {
   const ValueTable::Value& recorded = recording_->table.values()[value];
-  const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
   if (tensor.has_storage() && same_place(recorded, tensor)) {
-    const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-    const bool outside = storage.external && !storage.contents;
-    const c10::StorageImpl* expected =
-        outside ? storage.strong.unsafeGetStorageImpl() : seen_[recorded.storage]._unsafe_get_target();
-    if (memory == expected || (storage.local && same_local(recorded, tensor))) return true;
+    if (same_memory(recorded, tensor)) return true;
+    const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
+    if (storage.external && !storage.contents) changed_tensor_ = place;
   }
   what = c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");
   return false;
+}
+
+bool TraceCheck::same_memory(const ValueTable::Value& recorded, const at::Tensor& tensor) {
+  const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
+  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+  if (!storage.external || storage.contents) return memory == seen_[recorded.storage]._unsafe_get_target();
+  if (storage.changes) return bind(recorded.storage, tensor.storage());
+  return memory == storage.strong.unsafeGetStorageImpl() || (storage.local && same_local(recorded, tensor));
+}
+
+// Memory that the step knows by another name as well cannot be bound: a replay would work on two copies of it.
+bool TraceCheck::bind(int storage, const c10::Storage& memory) {
+  const auto& storages = recording_->table.storages();
+  for (const Bound& bound : bound_) {
+    const bool same = bound.memory.unsafeGetStorageImpl() == memory.unsafeGetStorageImpl();
+    if (bound.storage == storage || same) return bound.storage == storage && same;
+  }
+  if (is_shadow(*memory.unsafeGetStorageImpl()) || memory.nbytes() != storages[storage].bytes) return false;
+  for (std::size_t s = 0; s < storages.size(); ++s) {
+    const bool known = storages[s].external && !storages[s].changes
+                           ? storages[s].strong.unsafeGetStorageImpl() == memory.unsafeGetStorageImpl()
+                           : seen_[s]._unsafe_get_target() == memory.unsafeGetStorageImpl();
+    if (known) return false;
+  }
+  bound_.push_back({storage, memory});
+  return true;
 }
 
 // Made below the dispatcher in each step; what counts is what it holds.
@@ -342,11 +369,18 @@ at::Tensor TraceCheck::hand_out(const Answer& answer) {
     see(value.storage, shadow.get());
     made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));
   } else if (storage.external && !storage.contents) {
-    made->set_storage_keep_dtype(storage.strong);
+    made->set_storage_keep_dtype(outside_memory(value.storage));
   } else {
     made->set_storage_keep_dtype(c10::Storage(seen_[value.storage].lock()));
   }
   return at::Tensor(made);
+}
+
+const c10::Storage& TraceCheck::outside_memory(int storage) const {
+  for (const Bound& bound : bound_) {
+    if (bound.storage == storage) return bound.memory;
+  }
+  return recording_->table.storages()[storage].strong;
 }
 
 // An op that has really run: what it made is from now on what the recording calls by these values.
@@ -405,7 +439,7 @@ void TraceCheck::catch_up() {
     const ValueTable::Storage& storage = recording_->table.storages()[s];
     auto alive = seen_[s].lock();
     if (storage.external && !storage.contents) {
-      memory.push_back(storage.strong);
+      memory.push_back(outside_memory(static_cast<int>(s)));
     } else {
       memory.emplace_back(alive ? std::move(alive) : make_shadow(storage.bytes, storage.device));
     }

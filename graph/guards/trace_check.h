@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 #include "base/batch.h"
@@ -42,6 +43,16 @@ class TraceCheck : private OpListener {
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
 
+  // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
+  const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
+
+  // After kSame, for the tensors from outside that are others from step to step: those of this step.
+  struct Bound {
+    int storage;
+    c10::Storage memory;
+  };
+  const std::vector<Bound>& bound() const { return bound_; }
+
   // After kSame: tensors without memory to which somebody refers still. They get copies of what the program makes:
   // fill_kept() of those that the ops before `op` make.
   using MemoryOf = std::function<c10::Storage(int storage)>;
@@ -63,8 +74,10 @@ class TraceCheck : private OpListener {
   void end(const std::vector<at::Tensor>& results);
 
   bool matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
-  bool same_slot(const StepProgram::Slot& slot, const c10::IValue& argument, std::string& what);
-  bool same_tensor(int value, const at::Tensor& tensor, std::string& what);
+  bool same_argument(const StepProgram::Slot& slot, std::size_t argument, const c10::IValue& value, std::string& what);
+  bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
+  bool same_memory(const ValueTable::Value& recorded, const at::Tensor& tensor);
+  bool bind(int storage, const c10::Storage& memory);
   bool same_local(const ValueTable::Value& recorded, const at::Tensor& tensor);
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
@@ -75,6 +88,7 @@ class TraceCheck : private OpListener {
   void answer(std::size_t index, torch::jit::Stack* stack);
   void resize_outputs(const StepProgram::Op& recorded, const torch::jit::Stack& stack);
   at::Tensor hand_out(const Answer& answer);
+  const c10::Storage& outside_memory(int storage) const;
   void adopt(std::size_t index, const torch::jit::Stack& stack);
   void see(int storage, c10::StorageImpl* memory);
   static c10::weak_intrusive_ptr<c10::StorageImpl> weak(c10::StorageImpl* memory);
@@ -87,6 +101,8 @@ class TraceCheck : private OpListener {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen_;    // by storage: the memory that the host code got
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> locals_;  // that were accepted for what they hold
   std::vector<std::function<void()>> split_hooks_;                 // that have been passed
+  std::vector<Bound> bound_;
+  std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
   bool stops_ = false;       // at the first difference

@@ -119,6 +119,21 @@ std::vector<at::Generator> StepProgram::generators() const {
   return found;
 }
 
+void StepProgram::mark_changing(const std::vector<Place>& places) {
+  for (const Place& place : places) {
+    if (place.op >= ops.size() || place.argument >= ops[place.op].arguments.size()) continue;
+    const std::vector<int>& values = ops[place.op].arguments[place.argument].values;
+    if (place.item >= values.size() || values[place.item] < 0) continue;
+    ValueTable::Storage& storage = table.storage(table.values()[values[place.item]].storage);
+    storage.changes = storage.external && !storage.contents;
+  }
+}
+
+bool StepProgram::reads_changing_tensors() const {
+  return std::any_of(table.storages().begin(), table.storages().end(),
+                     [](const ValueTable::Storage& storage) { return storage.changes; });
+}
+
 bool StepProgram::keeps_tensors() const {
   return std::any_of(table.storages().begin(), table.storages().end(),
                      [](const ValueTable::Storage& storage) { return storage.kept; });

@@ -31,6 +31,7 @@ class ValueTable {
     int producer = -1;           // op that made it; -1 for external ones
     bool host = false;           // made on the host (see Op::on_host) and touched by nothing else so far
     bool local = false;          // external, and only the step itself refers to it: made below the dispatcher
+    bool changes = false;        // external, and another tensor from step to step: what a step carries on to the next
     bool kept = false;           // made by the step, and somebody refers to it after the step ...
     bool kept_by_op = false;     // ... or the op that gave it does: a cache of its own
     c10::Storage contents;       // what the host had made of it when a recorded op first used it: a constant of the step
@@ -112,6 +113,14 @@ struct StepProgram {
     std::string place{};                   // of the model: the parameter that was read last
   };
 
+  // One tensor argument of an op.
+  struct Place {
+    std::size_t op;
+    std::size_t argument;
+    std::size_t item;  // of a list
+    bool operator==(const Place&) const = default;
+  };
+
   struct Split {
     SplitPoint point;
     std::size_t op;  // host code ran before this op
@@ -125,6 +134,9 @@ struct StepProgram {
   // generators that it names.
   std::vector<at::Tensor> changed_outside() const;
   std::vector<at::Generator> generators() const;
+  // The tensors from outside at these places are others from step to step.
+  void mark_changing(const std::vector<Place>& places);
+  bool reads_changing_tensors() const;
   // Whether a tensor that the step makes is kept by somebody: a module's member, a hook, a list.
   bool keeps_tensors() const;
 };

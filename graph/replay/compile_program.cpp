@@ -177,7 +177,7 @@ class Builder {
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
       const ValueTable::Storage& recorded = table_.storages()[s];
       if (recorded.external) {
-        parts_.storages.push_back(recorded.strong);
+        parts_.storages.push_back(recorded.changes ? own_memory(recorded) : recorded.strong);
         continue;
       }
       parts_.bytes += outlives_run(s) ? static_cast<int64_t>(recorded.bytes) : 0;
@@ -201,10 +201,17 @@ class Builder {
     }
   }
 
+  c10::Storage own_memory(const ValueTable::Storage& recorded) {
+    c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
+    parts_.bytes += static_cast<int64_t>(recorded.bytes);
+    return c10::Storage(c10::Storage::use_byte_size_t(), recorded.bytes, allocator->allocate(recorded.bytes), allocator,
+                        /*resizable=*/false);
+  }
+
   void make_tensors() {
     for (const ValueTable::Value& value : table_.values()) {
-      parts_.tensors.push_back(value.original.defined() ? value.original
-                                                        : tensor_at(parts_.storages[value.storage], value));
+      const bool is_original = value.original.defined() && !table_.storages()[value.storage].changes;
+      parts_.tensors.push_back(is_original ? value.original : tensor_at(parts_.storages[value.storage], value));
     }
   }
 
