@@ -50,6 +50,9 @@ class Task : public ModelInfo {
   // Names every host value that training_step depends on and that may change between steps. A step is
   // captured once per key, so that a changed value is never replayed from an older capture.
   virtual std::string graph_key() const { return {}; }
+  // Appends what else of the model decides what a step does: the training flag of every submodule. Called before each
+  // step in graph mode.
+  virtual void append_key(std::vector<int64_t>& /*key*/) const {}
 };
 
 // Tied weights are one tensor with several names, and a module lists it under each of them. A task gives it once, under
@@ -104,6 +107,15 @@ class ModuleTask : public Task {
   void to(at::Device device) override { module_->to(device); }
 
   std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
+  void append_key(std::vector<int64_t>& key) const override {
+    if (submodules_.empty()) submodules_ = module_->modules(/*include_self=*/false);
+    int64_t flags = module_->is_training() ? 1 : 0;
+    for (const auto& submodule : submodules_) {
+      if (flags >= int64_t{1} << 60) key.push_back(std::exchange(flags, 0));
+      flags = 2 * flags + (submodule->is_training() ? 1 : 0);
+    }
+    key.push_back(flags);
+  }
 
   double weight(const Batch& batch) const override { return weight_ ? weight_(batch) : Task::weight(batch); }
 
@@ -126,7 +138,10 @@ class ModuleTask : public Task {
  private:
   at::Tensor forward(const Batch& batch) { return forward_ ? forward_(*module_, batch) : at::Tensor(); }
 
+  using Submodules = decltype(std::declval<const Module&>().modules(false));
+
   std::shared_ptr<Module> module_;
+  mutable Submodules submodules_;  // of module_, once asked for
   ForwardFn forward_;
   LossFn loss_;
   WeightFn weight_;

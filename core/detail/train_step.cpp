@@ -11,6 +11,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
 #include "distributed/detail/broadcast.h"
 #include "optim/amp.h"
@@ -319,9 +320,14 @@ void TrainStep::recheck_ranks() {
   if (distributed_) distributed_->recheck();
 }
 
+int64_t TrainStep::plan_version() const { return optimizer_->plan_version(); }
+
 void TrainStep::append_key(std::vector<int64_t>& key) const {
   optimizer_->append_key(key);
-  for (const auto& parameter : parameters_) key.push_back(parameter.second.requires_grad() ? 1 : 0);
+  for (const auto& parameter : parameters_) {
+    key.push_back(2 * autograd_hooks(parameter.second) + (parameter.second.requires_grad() ? 1 : 0));
+  }
+  task_->append_key(key);
   const std::string task_key = task_->graph_key();
   if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
 }

@@ -86,6 +86,8 @@ class TrainStep : public HyperParameters, public Stateful {
 
   // Appends every host number that a captured run() would freeze; a step is captured once per key.
   void append_key(std::vector<int64_t>& key) const;
+  // Part of the key: steps that were captured under a smaller one never come back.
+  int64_t plan_version() const;
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   std::string why_not_captured() const;
 

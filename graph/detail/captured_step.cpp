@@ -1,6 +1,7 @@
 #include "graph/detail/captured_step.h"
 #include <chrono>
 #include <cstring>
+#include <unordered_set>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
@@ -183,7 +184,9 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
     return output;
   }
   auto program = std::make_shared<StepProgram>(recorder.program());
-  program->mark_changing(changing);
+  NamedTensors own = step.parameters();
+  for (auto& item : step.mutable_state()) own.push_back(std::move(item));
+  program->mark_changing(changing, own);
   recording_ = std::move(program);
   check_ = std::make_unique<TraceCheck>(recording_);
   for (const at::Tensor& tensor : recording_->changed_outside()) {
@@ -194,7 +197,33 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   splits_ = observer.splits();
   version_ = observer.version();
   compile(recording_, step, output);
+  watch_outside(own);
   return output;
+}
+
+void CapturedStep::watch_outside(const NamedTensors& known) {
+  std::unordered_set<const void*> others;
+  for (const auto& item : known) others.insert(item.second.storage().unsafeGetStorageImpl());
+  for (const Batch& batch : inputs_.micro_batches().batches) {
+    for (const auto& item : batch.items()) others.insert(item.second.storage().unsafeGetStorageImpl());
+  }
+  for (const ValueTable::Value& value : recording_->table.values()) {
+    const ValueTable::Storage& storage = recording_->table.storages()[value.storage];
+    const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes;
+    if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
+    watched_.push_back({value.original, 0});
+  }
+  for (Outside& outside : watched_) outside.references = outside.tensor.use_count();
+}
+
+bool CapturedStep::lost_references() {
+  bool lost = false;
+  for (Outside& outside : watched_) {
+    const std::size_t now = outside.tensor.use_count();
+    lost = lost || now < outside.references;
+    outside.references = now;
+  }
+  return lost;
 }
 
 std::vector<at::Tensor> CapturedStep::run_host_code(TrainStep& step, StepObserver& observer, StepResult& output) {

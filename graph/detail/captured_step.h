@@ -71,6 +71,9 @@ class CapturedStep {
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors(); }
 
+  // Whether somebody let go of a tensor from outside that the step reads: the user's code may have another one now.
+  bool lost_references();
+
   const std::string& failure() const { return failure_; }
   // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
   const NamedTensors& outside() const { return outside_; }
@@ -109,6 +112,7 @@ class CapturedStep {
   std::vector<at::Tensor> run_host_code(TrainStep& step, StepObserver& observer, StepResult& output);
   StepResult run_segments(TrainStep& step, StepObserver& observer, bool fills_kept);
   void fill_kept(std::size_t segment);
+  void watch_outside(const NamedTensors& known);
   void bring_bound_tensors();
   void take_bound_tensors();
   void make_handles();
@@ -118,6 +122,11 @@ class CapturedStep {
 
   std::shared_ptr<const StepProgram> recording_;
   std::unique_ptr<TraceCheck> check_;
+  struct Outside {
+    at::Tensor tensor;
+    std::size_t references = 0;
+  };
+  std::vector<Outside> watched_;          // tensors from outside, weights and state left out
   std::vector<Handle> handles_;           // by parameter
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;

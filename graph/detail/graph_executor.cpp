@@ -43,6 +43,7 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.state == State::kCaptured) {
+    if (entry.step->lost_references()) cache_.must_check();
     if (entry.verify.due() && entry.step->can_be_compared()) return StepPath::kReplayAndCompare;
     return entry.check.due() ? StepPath::kCheckAndReplay : StepPath::kReplay;
   }
@@ -63,8 +64,8 @@ void GraphExecutor::check_addresses() {
     log_warning("[GraphTrainer] " + reason +
                 "; captured steps are dropped and captured again. Change weights in place "
                 "(copy_) to keep them");
-  } else if (ledger_.references_changed()) {
-    cache_.must_check();  // perhaps a module let go of a parameter: its code tells before a replay counts
+  } else {
+    if (ledger_.references_lost()) cache_.must_check();  // perhaps a module let go of a parameter: its code tells
     ledger_.refresh_references();
   }
 }

@@ -71,6 +71,8 @@ SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& 
   if (entry == nullptr) {
     entry = std::make_unique<SignatureEntry>(options_);
     entry->report.signature = describe(micro_batches);
+    entry->plan_version = step.plan_version();
+    forget_before(entry->plan_version);
     order_.push_back(entry.get());
     ++new_in_a_row_;
     warn_of_changing_keys();
@@ -99,9 +101,20 @@ void SignatureCache::forget_oldest() {
   SignatureEntry* oldest = oldest_of(
       order_, [newest](const SignatureEntry& entry) { return entry.state == State::kSeen && &entry != newest; });
   if (oldest == nullptr) return;
-  order_.erase(std::find(order_.begin(), order_.end(), oldest));
-  if (latest_ == oldest) latest_ = nullptr;
-  std::erase_if(entries_, [oldest](const auto& item) { return item.second.get() == oldest; });
+  forget(oldest);
+}
+
+void SignatureCache::forget(const SignatureEntry* entry) {
+  std::erase(order_, entry);
+  if (latest_ == entry) latest_ = nullptr;
+  std::erase_if(entries_, [entry](const auto& item) { return item.second.get() == entry; });
+}
+
+// Their memory; what they were is still reported.
+void SignatureCache::forget_before(int64_t plan_version) {
+  for (SignatureEntry* entry : order_) {
+    if (entry->plan_version < plan_version && entry->state == State::kCaptured) entry->drop();
+  }
 }
 
 int64_t SignatureCache::bytes() const {

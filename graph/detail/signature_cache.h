@@ -76,6 +76,7 @@ struct SignatureEntry {
   std::vector<StepProgram::Place> changing;  // tensors from outside that are others from step to step
   int64_t differing_in_a_row = 0;  // steps whose host code did something else than recorded
   int64_t last_use = 0;
+  int64_t plan_version = 0;  // TrainStep::plan_version at its first sight
   SignatureReport report;  // without state and bytes, which SignatureCache::report adds
 };
 
@@ -107,6 +108,8 @@ class SignatureCache {
 
   void warn_of_changing_keys() const;
   void forget_oldest();
+  void forget(const SignatureEntry* entry);
+  void forget_before(int64_t plan_version);
   int64_t bytes() const;
 
   GraphOptions options_;

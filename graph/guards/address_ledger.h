@@ -29,11 +29,11 @@ class AddressLedger {
     }
     return {};
   }
-  // Whether somebody took or dropped a reference to a tensor: a module may have let go of a parameter that the step
-  // still trains.
-  bool references_changed() const {
+  // Whether somebody dropped a reference to a tensor: a module may have let go of a parameter that the step still
+  // trains.
+  bool references_lost() const {
     for (const Entry& entry : entries_) {
-      if (entry.tensor.use_count() != entry.references) return true;
+      if (entry.tensor.use_count() < entry.references) return true;
     }
     return false;
   }

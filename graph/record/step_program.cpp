@@ -119,13 +119,16 @@ std::vector<at::Generator> StepProgram::generators() const {
   return found;
 }
 
-void StepProgram::mark_changing(const std::vector<Place>& places) {
+void StepProgram::mark_changing(const std::vector<Place>& places, const NamedTensors& own) {
   for (const Place& place : places) {
     if (place.op >= ops.size() || place.argument >= ops[place.op].arguments.size()) continue;
     const std::vector<int>& values = ops[place.op].arguments[place.argument].values;
     if (place.item >= values.size() || values[place.item] < 0) continue;
     ValueTable::Storage& storage = table.storage(table.values()[values[place.item]].storage);
-    storage.changes = storage.external && !storage.contents;
+    const bool is_own = std::any_of(own.begin(), own.end(), [&storage](const auto& item) {
+      return item.second.storage().unsafeGetStorageImpl() == storage.strong.unsafeGetStorageImpl();
+    });
+    storage.changes = storage.external && !storage.contents && !is_own;
   }
 }
 

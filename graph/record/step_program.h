@@ -12,6 +12,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
+#include "base/batch.h"
 
 namespace duet {
 
@@ -134,8 +135,8 @@ struct StepProgram {
   // generators that it names.
   std::vector<at::Tensor> changed_outside() const;
   std::vector<at::Generator> generators() const;
-  // The tensors from outside at these places are others from step to step.
-  void mark_changing(const std::vector<Place>& places);
+  // The tensors from outside at these places are others from step to step, unless they are `own`.
+  void mark_changing(const std::vector<Place>& places, const NamedTensors& own);
   bool reads_changing_tensors() const;
   // Whether a tensor that the step makes is kept by somebody: a module's member, a hook, a list.
   bool keeps_tensors() const;

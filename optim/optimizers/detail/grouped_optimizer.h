@@ -31,6 +31,7 @@ class GroupedOptimizer : public Optimizer {
   void end() override;
   const at::Tensor& applied_steps() const override { return applied_; }
   void append_key(std::vector<int64_t>& key) const override;
+  int64_t plan_version() const override { return plan_version_; }
   NamedTensors mutable_state() const override;
 
   StateDict state_dict() const override;

@@ -40,6 +40,8 @@ class Optimizer : public HyperParameters, public Stateful {
   virtual const at::Tensor& applied_steps() const = 0;
 
   virtual void append_key(std::vector<int64_t>& key) const = 0;
+  // Grows when what a step does changes for good; part of the key.
+  virtual int64_t plan_version() const { return 0; }
   // Every tensor that step() changes besides the parameters.
   virtual NamedTensors mutable_state() const = 0;
 };
