@@ -50,7 +50,13 @@ std::vector<std::string> value_names(const ValueTable& table, const std::vector<
 }
 
 const char* kind_text(Instruction::Kind kind) {
-  return kind == Instruction::Kind::kOut ? "out" : kind == Instruction::Kind::kRebind ? "rebind" : "inplace";
+  switch (kind) {
+    case Instruction::Kind::kInPlace: return "inplace";
+    case Instruction::Kind::kOut: return "out";
+    case Instruction::Kind::kRebind: return "rebind";
+    case Instruction::Kind::kCopy: return "copy";
+  }
+  return "";
 }
 
 // "Float[8, 16]".
@@ -103,6 +109,7 @@ void CpuProgram::run_op(const Instruction& instruction) {
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   if (instruction.kind == Instruction::Kind::kRebind) rebind(instruction);
+  if (instruction.kind == Instruction::Kind::kCopy) copy(instruction);
 }
 
 namespace {
@@ -125,12 +132,14 @@ const at::Tensor& flat_result(const torch::jit::Stack& stack, int position, at::
 
 }  // namespace
 
-// The memory of each fresh result becomes that of the recorded storage; every tensor over it follows.
-void CpuProgram::rebind(const Instruction& instruction) {
+// Calls take(target, result, references) for every fresh result, which must look as it was recorded; `references` are
+// those that this function holds.
+template <class Take>
+void CpuProgram::for_each_result(const Instruction& instruction, Take take) {
   at::Tensor holder;
   for (const Instruction::Rebind& target : instruction.rebinds) {
     const at::Tensor& result = flat_result(stack_, target.result, holder);
-    c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
+    const c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
     const ValueTable::Value& recorded = parts_.recording->table.values()[target.value];
     const bool same = result.defined() && result.storage_offset() == recorded.offset &&
                       result.sizes() == recorded.sizes && result.strides() == recorded.strides &&
@@ -141,8 +150,21 @@ void CpuProgram::rebind(const Instruction& instruction) {
                                 shape_text(recorded), " as when it was recorded; its output depends on values. Set ",
                                 "graph.fallback to eager"));
     }
-    to->set_data_ptr_noswap(take_memory(result, result.is_same(holder) ? 2 : 1));
+    take(target, result, result.is_same(holder) ? 2 : 1);
   }
+}
+
+// The memory of each fresh result becomes that of the recorded storage; every tensor over it follows.
+void CpuProgram::rebind(const Instruction& instruction) {
+  for_each_result(instruction, [this](const auto& target, const at::Tensor& result, std::size_t references) {
+    parts_.storages[target.storage].unsafeGetStorageImpl()->set_data_ptr_noswap(take_memory(result, references));
+  });
+}
+
+void CpuProgram::copy(const Instruction& instruction) {
+  for_each_result(instruction, [this](const auto& target, const at::Tensor& result, std::size_t) {
+    parts_.tensors[target.value].copy_(result);
+  });
 }
 
 at::Tensor CpuProgram::tensor(const at::Tensor& recorded) const {
