@@ -66,7 +66,8 @@ class CudaStep : public CapturedStep {
     if (recording->keeps_tensors()) {
       failure_ = "somebody keeps a tensor of the step, whose memory a device graph uses again";
     } else if (recording->reads_changing_tensors()) {
-      failure_ = "a tensor from outside the step is another one at each step, and a device graph has one address for it";
+      failure_ =
+          "a tensor from outside the step is another one at each step, and a device graph has one address for it";
     }
   }
   c10::Storage memory_of(int /*storage*/) const override { return {}; }  // nothing is kept

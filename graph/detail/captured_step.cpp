@@ -165,8 +165,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
-                                bool strict, const std::vector<StepProgram::Place>& changing) {
+StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict,
+                                const std::vector<StepProgram::Place>& changing) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
   OpRecorder recorder(step.parameters(), strict);
@@ -356,8 +356,8 @@ void CapturedStep::leave_kept_gradients() {
     const c10::Storage own(c10::Storage::use_byte_size_t(), users->nbytes(), copy_memory(handle.tensor.storage()),
                            users->allocator(), /*resizable=*/false);
     // The addresses in the program stay: the two swap their memory.
-    own.unsafeGetStorageImpl()->set_data_ptr_noswap(users->set_data_ptr(
-        own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
+    own.unsafeGetStorageImpl()->set_data_ptr_noswap(
+        users->set_data_ptr(own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
     move_tensors(users, own);
     for (const at::Tensor& gradient : gradients_) {
       if (gradient.defined() && gradient.storage().unsafeGetStorageImpl() == users) {

@@ -113,7 +113,8 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   }
   entry.step = method_.make_step(micro_batches);
   count(entry.report.eager_steps, eager_steps_);
-  StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict, entry.changing);
+  StepResult output =
+      entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict, entry.changing);
   if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.verify.restart();
@@ -182,13 +183,15 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   const auto changed = entry.step->changed_tensor();
   entry.check.check_always();
   if (++entry.report.differing == 1 && unchecked == 0) {
-    log_warning("[GraphTrainer] step (" + entry.report.signature + "): its host code does something else than when it " +
-                "was captured: " + difference + ". Such steps run op by op. A number that changes: keep it in a " +
+    log_warning("[GraphTrainer] step (" + entry.report.signature +
+                "): its host code does something else than when it " + "was captured: " + difference +
+                ". Such steps run op by op. A number that changes: keep it in a " +
                 "tensor, or name it in Task::graph_key");
   }
   if (++entry.differing_in_a_row > 1 || entry.report.differing > 8 + entry.report.replays / 2) {
     entry.differing_in_a_row = 0;
-    const bool learned = changed && std::find(entry.changing.begin(), entry.changing.end(), *changed) == entry.changing.end();
+    const bool learned =
+        changed && std::find(entry.changing.begin(), entry.changing.end(), *changed) == entry.changing.end();
     if (learned) entry.changing.push_back(*changed);
     if (entry.recordings < kMaxRecordings || (learned && entry.changing.size() <= kMaxChanging)) {
       entry.drop();

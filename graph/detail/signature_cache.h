@@ -74,10 +74,10 @@ struct SignatureEntry {
   CheckSchedule check;
   int64_t recordings = 0;
   std::vector<StepProgram::Place> changing;  // tensors from outside that are others from step to step
-  int64_t differing_in_a_row = 0;  // steps whose host code did something else than recorded
+  int64_t differing_in_a_row = 0;            // steps whose host code did something else than recorded
   int64_t last_use = 0;
   int64_t plan_version = 0;  // TrainStep::plan_version at its first sight
-  SignatureReport report;  // without state and bytes, which SignatureCache::report adds
+  SignatureReport report;    // without state and bytes, which SignatureCache::report adds
 };
 
 // Every signature seen, with its captured step if it has one. Captured steps stay within a byte budget: the least

@@ -61,7 +61,9 @@ class RecordedOps {
     return is_original ? wanted.original : tensor_at(memory_[wanted.storage], wanted);
   }
 
-  c10::IValue argument_of(const Slot& slot) const { return slot_value(slot, [this](int v) { return tensor(v); }); }
+  c10::IValue argument_of(const Slot& slot) const {
+    return slot_value(slot, [this](int v) { return tensor(v); });
+  }
 
   void take_results(std::size_t index, const Slot& slot, const c10::IValue& result) {
     for (std::size_t i = 0; i < slot.values.size(); ++i) {

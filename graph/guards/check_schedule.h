@@ -16,8 +16,7 @@ class CheckSchedule {
   // So many replays in a row find host code that changes every so often, and what begins after as many steps.
   static constexpr int64_t kFirst = 1024;
 
-  CheckSchedule(Check check, double budget)
-      : check_(check), budget_(budget), random_(std::random_device{}()) {}
+  CheckSchedule(Check check, double budget) : check_(check), budget_(budget), random_(std::random_device{}()) {}
 
   // The step was captured just now. `always`: each replay needs its host code.
   void restart(bool always) {
@@ -61,7 +60,7 @@ class CheckSchedule {
   bool always_ = false;
   int64_t in_a_row_ = 0;
   int64_t unchecked_ = 0;
-  int64_t pause_ = 0;  // replays until the next check
+  int64_t pause_ = 0;                                       // replays until the next check
   double ratio_ = std::numeric_limits<double>::infinity();  // the smallest cost so far
   std::minstd_rand random_;
 };

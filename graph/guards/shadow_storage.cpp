@@ -23,8 +23,8 @@ template struct OpenFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
 c10::intrusive_ptr<c10::StorageImpl> make_shadow(std::size_t bytes, c10::Device device) {
   auto shadow = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-                                                      c10::DataPtr(nullptr, device),
-                                                      c10::GetAllocator(device.type()), /*resizable=*/true);
+                                                      c10::DataPtr(nullptr, device), c10::GetAllocator(device.type()),
+                                                      /*resizable=*/true);
   turn_into_shadow(*shadow);
   return shadow;
 }
@@ -55,8 +55,8 @@ c10::DataPtr take_memory(const at::Tensor& result, std::size_t ours) {
 c10::DataPtr copy_memory(const c10::Storage& storage) {
   const at::NoGradGuard no_grad;
   const auto bytes = static_cast<int64_t>(storage.nbytes());
-  const at::Tensor all = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()))
-                             .set_(storage, 0, {bytes}, {1});
+  const at::Tensor all =
+      at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device())).set_(storage, 0, {bytes}, {1});
   const at::Tensor copy = all.clone();
   c10::StorageImpl* impl = copy.storage().unsafeGetStorageImpl();
   return impl->set_data_ptr(c10::DataPtr(nullptr, impl->device()));

@@ -392,8 +392,8 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
     for (std::size_t i = 0; i < slot.values.size(); ++i) {
       const int value = slot.values[i];
       if (value < 0 || !recording_->table.made_by(index, value)) continue;
-      const at::Tensor made = stack[first + r].isTensor() ? stack[first + r].toTensor()
-                                                          : stack[first + r].toListRef()[i].toTensor();
+      const at::Tensor made =
+          stack[first + r].isTensor() ? stack[first + r].toTensor() : stack[first + r].toListRef()[i].toTensor();
       if (!made.defined() || !made.has_storage()) continue;
       see(recording_->table.values()[value].storage, made.storage().unsafeGetStorageImpl());
     }
@@ -411,7 +411,8 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
     return;
   }
-  const bool another = std::any_of(locals_.begin(), locals_.end(), [](const auto& local) { return local.use_count() > 0; });
+  const bool another =
+      std::any_of(locals_.begin(), locals_.end(), [](const auto& local) { return local.use_count() > 0; });
   if (another) {
     differ("it reads another tensor from outside the step than the recorded one");
     return;
@@ -460,8 +461,8 @@ void TraceCheck::fill_kept(std::size_t op, const MemoryOf& memory_of) {
 
 std::string TraceCheck::place() const {
   const std::string& parameter = cursor_ < recording_->ops.size() ? recording_->ops[cursor_].place
-                                 : recording_->ops.empty()       ? std::string()
-                                                                 : recording_->ops.back().place;
+                                 : recording_->ops.empty()        ? std::string()
+                                                                  : recording_->ops.back().place;
   return parameter.empty() ? ", before the first parameter is read"
                            : ", after the last read of parameter '" + parameter + "'";
 }

@@ -13,8 +13,8 @@ namespace duet {
 
 // Does the host code still do what was recorded? Runs it, with dispatch and autograd but without kernels, and compares
 // every call with the recording: op, numbers, which tensors, constants made on the host, random draws. The tensors that
-// the code gets have shapes but no memory (shadow_storage.h). Counters, generators and caches of the user's code advance
-// as in an eager step.
+// the code gets have shapes but no memory (shadow_storage.h). Counters, generators and caches of the user's code
+// advance as in an eager step.
 //
 // At the first difference what was recorded up to there is run, with all memory in place, and the step goes on op by
 // op: the host code runs once and the result is that of an eager step.

@@ -28,14 +28,14 @@ class ValueTable {
     c10::Storage strong;  // set if the memory existed before the recording
     std::size_t bytes = 0;
     c10::Device device = c10::kCPU;
-    bool external = false;       // not produced by a recorded op: parameters, inputs, state, constants
-    int producer = -1;           // op that made it; -1 for external ones
-    bool host = false;           // made on the host (see Op::on_host) and touched by nothing else so far
-    bool local = false;          // external, and only the step itself refers to it: made below the dispatcher
-    bool changes = false;        // external, and another tensor from step to step: what a step carries on to the next
-    bool kept = false;           // made by the step, and somebody refers to it after the step ...
-    bool kept_by_op = false;     // ... or the op that gave it does: a cache of its own
-    c10::Storage contents;       // what the host had made of it when a recorded op first used it: a constant of the step
+    bool external = false;    // not produced by a recorded op: parameters, inputs, state, constants
+    int producer = -1;        // op that made it; -1 for external ones
+    bool host = false;        // made on the host (see Op::on_host) and touched by nothing else so far
+    bool local = false;       // external, and only the step itself refers to it: made below the dispatcher
+    bool changes = false;     // external, and another tensor from step to step: what a step carries on to the next
+    bool kept = false;        // made by the step, and somebody refers to it after the step ...
+    bool kept_by_op = false;  // ... or the op that gave it does: a cache of its own
+    c10::Storage contents;    // what the host had made of it when a recorded op first used it: a constant of the step
   };
 
   struct Value {
@@ -108,10 +108,10 @@ struct StepProgram {
     // It makes a constant out of host numbers and other such constants alone (torch::tensor, zeros, arange). No run of
     // the program needs it: what the constant held is kept (Storage::contents).
     bool on_host = false;
-    std::vector<int> constants{};          // storages of such constants that it uses
-    std::optional<Call> recorded_as{};     // what the host called, if it is not what runs do
-    bool copies_constant = false;          // that is what runs do, since an op changes the constant
-    std::string place{};                   // of the model: the parameter that was read last
+    std::vector<int> constants{};       // storages of such constants that it uses
+    std::optional<Call> recorded_as{};  // what the host called, if it is not what runs do
+    bool copies_constant = false;       // that is what runs do, since an op changes the constant
+    std::string place{};                // of the model: the parameter that was read last
   };
 
   // One tensor argument of an op.

@@ -313,8 +313,8 @@ TEST(GraphExecutor, ChoosesAPathForEachSignatureAndRunsIt) {
     if (captured) {
       const StepPath eager = StepPath::kEager, record = StepPath::kRecord, check = StepPath::kCheckAndReplay;
       const StepPath compare = StepPath::kReplayAndCompare;  // the second replay, then the second one after it, ...
-      EXPECT_EQ(paths, (std::vector<StepPath>{eager, record, check, eager, compare, check, compare, record, check, check,
-                                              check, check}));
+      EXPECT_EQ(paths, (std::vector<StepPath>{eager, record, check, eager, compare, check, compare, record, check,
+                                              check, check, check}));
     }
     StateDict weights;
     for (const auto& [name, tensor] : step.parameters()) weights.set(name, tensor.detach().clone());

@@ -166,7 +166,8 @@ TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
     result = y.sum();
     (x * 3).exp();  // nobody reads it
     recorder.pause();
-    program = std::make_unique<CpuProgram>(compile_program(std::make_shared<const StepProgram>(recorder.program()), {result, between}, Fuse::kExact));
+    program = std::make_unique<CpuProgram>(
+        compile_program(std::make_shared<const StepProgram>(recorder.program()), {result, between}, Fuse::kExact));
   }
   ASSERT_EQ(program->segments(), 2U);
   EXPECT_EQ(program->op_count(), 4U);

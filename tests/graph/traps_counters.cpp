@@ -28,8 +28,9 @@ TrapLoss every(int64_t period) {
 
 void add_counter_traps(Traps& add) {
   for (const int64_t period : {2, 3, 5, 8, 16, 50, 100, 500, 1000}) {
-    add.loss("EveryCall" + std::to_string(period), [period] { return every(period); }, period < 8 ? "" : "pow",
-             std::max<int64_t>(60, 2 * period + 20));
+    add.loss(
+        "EveryCall" + std::to_string(period), [period] { return every(period); }, period < 8 ? "" : "pow",
+        std::max<int64_t>(60, 2 * period + 20));
   }
   for (const int64_t first : {4, 20, 200, 900}) {
     add.loss(
@@ -49,80 +50,117 @@ void add_counter_traps(Traps& add) {
     calls_of_this_thread = 0;
     return [](TwoLayers& net, const Batch& batch) { return noisy(net, batch, ++calls_of_this_thread % 11 == 0); };
   });
-  add.loss("ANumberThatDecays", [] {
-    return [factor = 1.0](TwoLayers& net, const Batch& batch) mutable {
-      factor *= 0.99;
-      return plain_loss(net, batch) * factor;
-    };
-  }, "other");
-  add.loss("ANumberInAnArgument", [] {
-    return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-      const double slope = ++calls % 20 == 0 ? 0.2 : 0.1;
-      return F::cross_entropy(net.b(torch::leaky_relu(net.a(batch["input"]), slope)), batch["target"]);
-    };
-  }, "leaky_relu");
-  add.loss("StochasticDepth", [] {
-    return [random = std::mt19937(3)](TwoLayers& net, const Batch& batch) mutable {
-      at::Tensor hidden = net.a(batch["input"]);
-      if (random() % 100 < 3) hidden = hidden + hidden.tanh();
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-  }, "tanh", 200);
-  add.loss("ACoinAtEachStep", [] {
-    return [random = std::mt19937(3)](TwoLayers& net, const Batch& batch) mutable {
-      at::Tensor hidden = net.a(batch["input"]);
-      if (random() % 2 == 0) hidden = hidden.tanh();
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-  }, "tanh");
-  add.loss("ANumberDrawnAtEachStep", [] {
-    return [random = std::mt19937(3)](TwoLayers& net, const Batch& batch) mutable {
-      return plain_loss(net, batch) * (0.5 + std::uniform_real_distribution<double>()(random));
-    };
-  }, "mul");
-  add.loss("ANumberDrawnFromLibTorch", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
-      return plain_loss(net, batch) * (1.0 + static_cast<double>(generator->random() % 100) / 100);
-    };
-  }, "");
-  add.loss("ATensorOfHostNumbers", [] {
-    return [calls = 0](TwoLayers& net, const Batch& batch) mutable {
-      const at::Tensor scale = torch::tensor({1.0F, ++calls % 9 == 0 ? 2.0F : 1.0F, 1.0F, 1.0F, 1.0F});
-      return F::cross_entropy(net.forward(batch["input"]) * scale, batch["target"]);
-    };
-  }, "fill_");
-  add.loss("AMaskFilledByAccessor", [] {
-    return [random = std::mt19937(1)](TwoLayers& net, const Batch& batch) mutable {
-      at::Tensor mask = torch::zeros({5});
-      if (random() % 100 < 5) mask.accessor<float, 1>()[2] = 0.5F;
-      return F::cross_entropy(net.forward(batch["input"]) + mask, batch["target"]);
-    };
-  }, "numbers", 200);
-  add.loss("ABranchOnTheBatch", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      return noisy(net, batch, batch["target"].data_ptr<int64_t>()[0] == 3 && batch["input"].data_ptr<float>()[1] > 0.5F);
-    };
-  }, "", 200);
-  add.loss("ABranchOnAnIntermediate", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = net.a(batch["input"]);
-      const double factor = hidden.data_ptr<float>()[0] > 0.3F ? 2.0 : 1.0;
-      return F::cross_entropy(net.b(hidden), batch["target"]) * factor;
-    };
-  }, "address");
-  add.loss("ABranchOnAConstPointer", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = net.a(batch["input"]);
-      const double factor = hidden.const_data_ptr<float>()[0] > 0.3F ? 2.0 : 1.0;
-      return F::cross_entropy(net.b(hidden), batch["target"]) * factor;
-    };
-  }, "address");
-  add.loss("ABranchOnAWeight", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      return noisy(net, batch, net.b->bias.data_ptr<float>()[0] > 0.05F);
-    };
-  }, "", 200);
+  add.loss(
+      "ANumberThatDecays",
+      [] {
+        return [factor = 1.0](TwoLayers& net, const Batch& batch) mutable {
+          factor *= 0.99;
+          return plain_loss(net, batch) * factor;
+        };
+      },
+      "other");
+  add.loss(
+      "ANumberInAnArgument",
+      [] {
+        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          const double slope = ++calls % 20 == 0 ? 0.2 : 0.1;
+          return F::cross_entropy(net.b(torch::leaky_relu(net.a(batch["input"]), slope)), batch["target"]);
+        };
+      },
+      "leaky_relu");
+  add.loss(
+      "StochasticDepth",
+      [] {
+        return [random = std::mt19937(3)](TwoLayers& net, const Batch& batch) mutable {
+          at::Tensor hidden = net.a(batch["input"]);
+          if (random() % 100 < 3) hidden = hidden + hidden.tanh();
+          return F::cross_entropy(net.b(hidden), batch["target"]);
+        };
+      },
+      "tanh", 200);
+  add.loss(
+      "ACoinAtEachStep",
+      [] {
+        return [random = std::mt19937(3)](TwoLayers& net, const Batch& batch) mutable {
+          at::Tensor hidden = net.a(batch["input"]);
+          if (random() % 2 == 0) hidden = hidden.tanh();
+          return F::cross_entropy(net.b(hidden), batch["target"]);
+        };
+      },
+      "tanh");
+  add.loss(
+      "ANumberDrawnAtEachStep",
+      [] {
+        return [random = std::mt19937(3)](TwoLayers& net, const Batch& batch) mutable {
+          return plain_loss(net, batch) * (0.5 + std::uniform_real_distribution<double>()(random));
+        };
+      },
+      "mul");
+  add.loss(
+      "ANumberDrawnFromLibTorch",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+          return plain_loss(net, batch) * (1.0 + static_cast<double>(generator->random() % 100) / 100);
+        };
+      },
+      "");
+  add.loss(
+      "ATensorOfHostNumbers",
+      [] {
+        return [calls = 0](TwoLayers& net, const Batch& batch) mutable {
+          const at::Tensor scale = torch::tensor({1.0F, ++calls % 9 == 0 ? 2.0F : 1.0F, 1.0F, 1.0F, 1.0F});
+          return F::cross_entropy(net.forward(batch["input"]) * scale, batch["target"]);
+        };
+      },
+      "fill_");
+  add.loss(
+      "AMaskFilledByAccessor",
+      [] {
+        return [random = std::mt19937(1)](TwoLayers& net, const Batch& batch) mutable {
+          at::Tensor mask = torch::zeros({5});
+          if (random() % 100 < 5) mask.accessor<float, 1>()[2] = 0.5F;
+          return F::cross_entropy(net.forward(batch["input"]) + mask, batch["target"]);
+        };
+      },
+      "numbers", 200);
+  add.loss(
+      "ABranchOnTheBatch",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          return noisy(net, batch,
+                       batch["target"].data_ptr<int64_t>()[0] == 3 && batch["input"].data_ptr<float>()[1] > 0.5F);
+        };
+      },
+      "", 200);
+  add.loss(
+      "ABranchOnAnIntermediate",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = net.a(batch["input"]);
+          const double factor = hidden.data_ptr<float>()[0] > 0.3F ? 2.0 : 1.0;
+          return F::cross_entropy(net.b(hidden), batch["target"]) * factor;
+        };
+      },
+      "address");
+  add.loss(
+      "ABranchOnAConstPointer",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = net.a(batch["input"]);
+          const double factor = hidden.const_data_ptr<float>()[0] > 0.3F ? 2.0 : 1.0;
+          return F::cross_entropy(net.b(hidden), batch["target"]) * factor;
+        };
+      },
+      "address");
+  add.loss(
+      "ABranchOnAWeight",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          return noisy(net, batch, net.b->bias.data_ptr<float>()[0] > 0.05F);
+        };
+      },
+      "", 200);
   add.loss("AnEnvironmentVariable", [] {
     return [calls = 0](TwoLayers& net, const Batch& batch) mutable {
       if (++calls == 30) setenv("DUET_TRAP", "1", 1);
@@ -151,16 +189,20 @@ void add_counter_traps(Traps& add) {
     run.between = [clock](BaseTrainer&, int64_t n) { *clock = n; };
     return run;
   });
-  add.loss("MaxPool1dBelowTheDispatcher", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      at::Tensor pooled;
-      {
-        const torch::NoGradGuard no_grad;
-        pooled = torch::max_pool1d(batch["input"].unsqueeze(0).tanh(), 2).squeeze(0);
-      }
-      return F::cross_entropy(net.forward(batch["input"]), batch["target"]) + net.a(batch["input"]).mean() * pooled.mean();
-    };
-  }, "address");
+  add.loss(
+      "MaxPool1dBelowTheDispatcher",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          at::Tensor pooled;
+          {
+            const torch::NoGradGuard no_grad;
+            pooled = torch::max_pool1d(batch["input"].unsqueeze(0).tanh(), 2).squeeze(0);
+          }
+          return F::cross_entropy(net.forward(batch["input"]), batch["target"]) +
+                 net.a(batch["input"]).mean() * pooled.mean();
+        };
+      },
+      "address");
 }
 
 }  // namespace duet::testing

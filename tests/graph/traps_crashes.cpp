@@ -84,13 +84,16 @@ void add_crash_traps(Traps& add) {
       return F::cross_entropy(net.b(hidden + call_cached_table(hidden.detach())), batch["target"]);
     };
   });
-  add.loss("ANumberFromAnOp", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
-      return F::cross_entropy(net.b(hidden), batch["target"]) * (1 + 0.01 * rows);
-    };
-  }, "gives a number");
+  add.loss(
+      "ANumberFromAnOp",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+          const auto rows = static_cast<double>(call_rows_above(batch["input"], 1.0));
+          return F::cross_entropy(net.b(hidden), batch["target"]) * (1 + 0.01 * rows);
+        };
+      },
+      "gives a number");
   add.loss("ASparseTensor", [] {
     return [](TwoLayers& net, const Batch& batch) {
       const at::Tensor sparse = torch::eye(8).to_sparse();
@@ -115,11 +118,14 @@ void add_crash_traps(Traps& add) {
       return F::cross_entropy(net.b(OwnTanh::apply(net.a(batch["input"]))), batch["target"]);
     };
   });
-  add.loss("CheckpointingThatRestoresTheGenerator", [] {
-    return [](TwoLayers& net, const Batch& batch) {
-      return F::cross_entropy(net.b(Checkpointed::apply(net.a(batch["input"]))), batch["target"]);
-    };
-  }, "random generator");
+  add.loss(
+      "CheckpointingThatRestoresTheGenerator",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          return F::cross_entropy(net.b(Checkpointed::apply(net.a(batch["input"]))), batch["target"]);
+        };
+      },
+      "random generator");
   add("TwoBuffersOverOneMemory", [] {
     TrapRun run;
     const at::Tensor left = run.net->register_buffer("left", torch::zeros({8}));

@@ -67,9 +67,8 @@ void add_kept_traps(Traps& add) {
     };
     run.between = [member, average, hooked](BaseTrainer& trainer, int64_t) {
       if (std::exchange(*hooked, true)) return;
-      trainer.on(HookPoint::kAfterTrainIter, [member, average](TrainContext&) {
-        average->front().mul_(0.9).add_(member->mean(0), 0.1);
-      });
+      trainer.on(HookPoint::kAfterTrainIter,
+                 [member, average](TrainContext&) { average->front().mul_(0.9).add_(member->mean(0), 0.1); });
     };
     run.seen = all_of(average);
     return run;

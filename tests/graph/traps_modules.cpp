@@ -40,31 +40,37 @@ void add_module_traps(Traps& add) {
   add("AFrozenWeight", at_step_40([](TwoLayers& net, Extras&) { net.a->weight.requires_grad_(false); }));
   add("ADropoutRateSetByHand", at_step_40([](TwoLayers&, Extras& extras) { extras.dropout->options.p(0.1); }));
   add("AMomentumSetByHand", at_step_40([](TwoLayers&, Extras& extras) { extras.norm->options.momentum(0.5); }));
-  add("SwappedWeights", [] {
-    TrapRun run;
-    auto spare = std::make_shared<torch::nn::Linear>(8, 5);
-    run.net->register_module("spare", *spare);
-    run.loss = [spare](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = torch::relu(net.a(batch["input"]));
-      return F::cross_entropy(net.b(hidden), batch["target"]) + 0.1 * (*spare)(hidden).square().mean();
-    };
-    run.between = [spare, net = run.net](BaseTrainer&, int64_t n) {
-      if (n == 40) std::swap(net->b->weight, (*spare)->weight);
-    };
-    return run;
-  }, "another tensor");
-  add("ClassWeightsAssignedAnew", [] {
-    TrapRun run;
-    auto weights = std::make_shared<at::Tensor>(torch::ones({5}));
-    run.loss = [weights](TwoLayers& net, const Batch& batch) {
-      return F::cross_entropy(net.forward(batch["input"]), batch["target"],
-                              F::CrossEntropyFuncOptions().weight(*weights));
-    };
-    run.between = [weights](BaseTrainer&, int64_t n) {
-      if (n == 40) *weights = torch::arange(1, 6).to(at::kFloat);
-    };
-    return run;
-  }, "another tensor");
+  add(
+      "SwappedWeights",
+      [] {
+        TrapRun run;
+        auto spare = std::make_shared<torch::nn::Linear>(8, 5);
+        run.net->register_module("spare", *spare);
+        run.loss = [spare](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+          return F::cross_entropy(net.b(hidden), batch["target"]) + 0.1 * (*spare)(hidden).square().mean();
+        };
+        run.between = [spare, net = run.net](BaseTrainer&, int64_t n) {
+          if (n == 40) std::swap(net->b->weight, (*spare)->weight);
+        };
+        return run;
+      },
+      "another tensor");
+  add(
+      "ClassWeightsAssignedAnew",
+      [] {
+        TrapRun run;
+        auto weights = std::make_shared<at::Tensor>(torch::ones({5}));
+        run.loss = [weights](TwoLayers& net, const Batch& batch) {
+          return F::cross_entropy(net.forward(batch["input"]), batch["target"],
+                                  F::CrossEntropyFuncOptions().weight(*weights));
+        };
+        run.between = [weights](BaseTrainer&, int64_t n) {
+          if (n == 40) *weights = torch::arange(1, 6).to(at::kFloat);
+        };
+        return run;
+      },
+      "another tensor");
   add("ClassWeightsChangedInPlace", [] {
     TrapRun run;
     auto weights = std::make_shared<at::Tensor>(torch::ones({5}));
@@ -77,16 +83,19 @@ void add_module_traps(Traps& add) {
     };
     return run;
   });
-  add("AnotherActivation", [] {
-    TrapRun run;
-    auto smooth = std::make_shared<bool>(false);
-    run.loss = [smooth](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = net.a(batch["input"]);
-      return F::cross_entropy(net.b(*smooth ? torch::gelu(hidden) : torch::relu(hidden)), batch["target"]);
-    };
-    run.between = [smooth](BaseTrainer&, int64_t n) { *smooth = n >= 40; };
-    return run;
-  }, "gelu");
+  add(
+      "AnotherActivation",
+      [] {
+        TrapRun run;
+        auto smooth = std::make_shared<bool>(false);
+        run.loss = [smooth](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = net.a(batch["input"]);
+          return F::cross_entropy(net.b(*smooth ? torch::gelu(hidden) : torch::relu(hidden)), batch["target"]);
+        };
+        run.between = [smooth](BaseTrainer&, int64_t n) { *smooth = n >= 40; };
+        return run;
+      },
+      "gelu");
   add("ALayerMoreFromStep40On", [] {
     TrapRun run;
     auto deep = std::make_shared<bool>(false);
@@ -120,27 +129,33 @@ void add_module_traps(Traps& add) {
     };
     return run;
   });
-  add("TheLearningRateReadByHostCode", [] {
-    TrapRun run;
-    auto rate = std::make_shared<double>(1.0);
-    run.loss = [rate](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * *rate; };
-    run.between = [rate](BaseTrainer& trainer, int64_t n) {
-      if (n % 25 == 0) trainer.hyper_parameters().set(0, "lr", 0.05 / (1.0 + static_cast<double>(n)));
-      *rate = 1.0 + trainer.hyper_parameters().get(0, "lr");
-    };
-    return run;
-  }, "mul");
-  add("AHookOnAnIntermediate", [] {
-    TrapRun run;
-    auto factor = std::make_shared<double>(1.0);
-    run.loss = [factor](TwoLayers& net, const Batch& batch) {
-      const at::Tensor hidden = net.a(batch["input"]);
-      hidden.register_hook([factor](const at::Tensor& gradient) { return gradient * *factor; });
-      return F::cross_entropy(net.b(hidden), batch["target"]);
-    };
-    run.between = [factor](BaseTrainer&, int64_t n) { *factor = n < 40 ? 1.0 : 0.5; };
-    return run;
-  }, "mul");
+  add(
+      "TheLearningRateReadByHostCode",
+      [] {
+        TrapRun run;
+        auto rate = std::make_shared<double>(1.0);
+        run.loss = [rate](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * *rate; };
+        run.between = [rate](BaseTrainer& trainer, int64_t n) {
+          if (n % 25 == 0) trainer.hyper_parameters().set(0, "lr", 0.05 / (1.0 + static_cast<double>(n)));
+          *rate = 1.0 + trainer.hyper_parameters().get(0, "lr");
+        };
+        return run;
+      },
+      "mul");
+  add(
+      "AHookOnAnIntermediate",
+      [] {
+        TrapRun run;
+        auto factor = std::make_shared<double>(1.0);
+        run.loss = [factor](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = net.a(batch["input"]);
+          hidden.register_hook([factor](const at::Tensor& gradient) { return gradient * *factor; });
+          return F::cross_entropy(net.b(hidden), batch["target"]);
+        };
+        run.between = [factor](BaseTrainer&, int64_t n) { *factor = n < 40 ? 1.0 : 0.5; };
+        return run;
+      },
+      "mul");
   add("ACacheFilledAtFirstUse", [] {
     TrapRun run;
     auto cache = std::make_shared<at::Tensor>();
@@ -151,15 +166,18 @@ void add_module_traps(Traps& add) {
     };
     return run;
   });
-  add("ATensorMadeBetweenSteps", [] {
-    TrapRun run;
-    auto offset = std::make_shared<at::Tensor>(torch::zeros({5}));
-    run.loss = [offset](TwoLayers& net, const Batch& batch) {
-      return F::cross_entropy(net.forward(batch["input"]) + *offset, batch["target"]);
-    };
-    run.between = [offset](BaseTrainer&, int64_t n) { *offset = torch::full({5}, 0.01 * static_cast<double>(n)); };
-    return run;
-  }, "another tensor");
+  add(
+      "ATensorMadeBetweenSteps",
+      [] {
+        TrapRun run;
+        auto offset = std::make_shared<at::Tensor>(torch::zeros({5}));
+        run.loss = [offset](TwoLayers& net, const Batch& batch) {
+          return F::cross_entropy(net.forward(batch["input"]) + *offset, batch["target"]);
+        };
+        run.between = [offset](BaseTrainer&, int64_t n) { *offset = torch::full({5}, 0.01 * static_cast<double>(n)); };
+        return run;
+      },
+      "another tensor");
   add("AParameterTakenByData", [] {
     TrapRun run;
     run.loss = plain_loss;
