@@ -1,23 +1,25 @@
 #include "make_trainer.h"
 
-#include "base/error.h"
 #include "eager/eager_trainer.h"
+#include "graph/detail/graph_executor.h"
 #include "graph/graph_trainer.h"
 
 namespace duet {
 
-const char* to_string(Mode mode) { return mode == Mode::kEager ? "eager" : "graph"; }
+namespace {
 
-Mode parse_mode(const std::string& text) {
-  for (const Mode mode : {Mode::kEager, Mode::kGraph}) {
-    if (text == to_string(mode)) return mode;
-  }
-  throw ConfigError("[parse_mode] found mode '" + text + "', expected eager or graph; correct the call");
-}
+// An EagerTrainer that may change to graph mode.
+class EitherTrainer : public EagerTrainer {
+ public:
+  EitherTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
+      : EagerTrainer(std::move(task), options, graph_executor_with(graph)) {}
+};
+
+}  // namespace
 
 std::unique_ptr<BaseTrainer> make_trainer(Mode mode, std::unique_ptr<Task> task, const TrainerOptions& options,
                                           const GraphOptions& graph) {
-  if (mode == Mode::kEager) return std::make_unique<EagerTrainer>(std::move(task), options);
+  if (mode == Mode::kEager) return std::make_unique<EitherTrainer>(std::move(task), options, graph);
   return std::make_unique<GraphTrainer>(std::move(task), options, graph);
 }
 

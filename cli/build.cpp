@@ -11,9 +11,9 @@
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "distributed/communicator.h"
-#include "eager/eager_trainer.h"
 #include "graph/graph_trainer.h"
 #include "hooks/prediction_hooks.h"
+#include "make_trainer.h"
 #include "optim/schedules/detail/schedule_rules.h"
 
 namespace duet {
@@ -83,7 +83,7 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
     run.graph = trainer.get();
     run.trainer = std::move(trainer);
   } else {
-    run.trainer = std::make_unique<EagerTrainer>(std::move(task), options);
+    run.trainer = make_trainer(Mode::kEager, std::move(task), options, config.graph);
   }
   add_metrics(config.metrics, *run.trainer);
 }

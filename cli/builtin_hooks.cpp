@@ -10,6 +10,7 @@
 #include "core/hook.h"
 #include "hooks/checkpoint_hook.h"
 #include "hooks/detail/run_info_hooks.h"
+#include "hooks/detail/switch_mode_hook.h"
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/empty_cache_hook.h"
@@ -188,6 +189,7 @@ void add_builtin_hooks() {
   add_hook<SyncBuffersHook>("SyncBuffersHook");
   add_hook<EmptyCacheHook, EmptyCacheHookOptions>("EmptyCacheHook");
   add_hook<NaNGuardHook, NaNGuardHookOptions>("NaNGuardHook");
+  add_hook<SwitchModeHook, SwitchModeHookOptions>("SwitchModeHook");
   register_hook("ParamSchedulerHook", [](ConfigNode&, HookContext& context) {
     return std::make_unique<ParamSchedulerHook>(context.schedules);
   });

@@ -8,6 +8,15 @@
 
 namespace duet {
 
+const char* to_string(Mode mode) { return mode == Mode::kEager ? "eager" : "graph"; }
+
+Mode parse_mode(const std::string& text) {
+  for (const Mode mode : {Mode::kEager, Mode::kGraph}) {
+    if (text == to_string(mode)) return mode;
+  }
+  throw ConfigError("[parse_mode] found mode '" + text + "', expected eager or graph; correct the call");
+}
+
 struct RunLog::Listener {
   ImageListener image;
   TextListener text;

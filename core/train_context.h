@@ -16,6 +16,16 @@
 
 namespace duet {
 
+// How steps are run.
+enum class Mode {
+  kEager,  // op by op: EagerTrainer, what one debugs with
+  kGraph,  // captured and replayed: GraphTrainer, what one trains with
+};
+
+const char* to_string(Mode mode);
+// "eager" or "graph", as on a command line. Throws ConfigError for anything else.
+Mode parse_mode(const std::string& text);
+
 // The micro-batches of one step and the weight of each in the step's mean loss.
 struct MicroBatches {
   std::vector<Batch> batches;
@@ -167,6 +177,7 @@ struct TrainContext {
   Task& task;
   HyperParameters& hyper_parameters;
   std::function<StateDict()> checkpoint_state;       // all that a bit-exact resume needs; all ranks take it together
+  std::function<void(Mode)> set_mode;                // of the steps to come: BaseTrainer::set_mode
   std::string mode{};                                // "eager" or "graph"
   std::string work_dir{};                            // empty: nothing is written
   Communicator* communicator = one_process().get();  // the ranks that train together; never null

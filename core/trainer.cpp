@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "core/detail/distributed_step.h"
+#include "core/detail/eager_executor.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"
 #include "core/detail/micro_batch_reader.h"
@@ -44,12 +45,13 @@ class HookObserver : public StepObserver {
   TrainContext& context_;
 };
 
-BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const MakeExecutor& make_executor)
+BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, Mode mode, MakeExecutor make_graph)
     : options_((options.validate(), options.loop)),
       step_(std::make_unique<TrainStep>(std::move(task), options.resolved_device(), options)),
       context_{.task = step_->task(),
                .hyper_parameters = *step_,
                .checkpoint_state = [this] { return checkpoint_state(); },
+               .set_mode = [this](Mode mode) { set_mode(mode); },
                .work_dir = options.work_dir,
                .communicator = &step_->communicator()},
       ranks_(std::make_unique<RankSync>(*step_, context_)),
@@ -59,8 +61,8 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       evaluator_(
           std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *epochs_}, options_)),
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
-      executor_(make_executor(*step_, step_->device())) {
-  context_.mode = executor_->mode();
+      make_graph_(std::move(make_graph)) {
+  set_mode(mode);
   context_.is_main = ranks_->is_main();
   context_.step.parameters = &step_->parameters();
   context_.progress.max_steps = options_.max_steps;
@@ -72,6 +74,24 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
 }
 
 BaseTrainer::~BaseTrainer() = default;
+
+StepExecutor& BaseTrainer::executor(Mode mode) const {
+  std::unique_ptr<StepExecutor>& made = executors_[static_cast<std::size_t>(mode)];
+  if (made == nullptr && mode == Mode::kEager) made = std::make_unique<EagerExecutor>(*step_);
+  if (made == nullptr) {
+    require<ConfigError>(make_graph_ != nullptr,
+                         "[EagerTrainer] it has no graph mode; make it with make_trainer(), or a GraphTrainer");
+    made = make_graph_(*step_, step_->device());
+  }
+  return *made;
+}
+
+void BaseTrainer::set_mode(Mode mode) {
+  StepExecutor& wanted = executor(mode);
+  if (executor_ != nullptr && executor_ != &wanted) executor_->settle(*observer_);
+  executor_ = &wanted;
+  context_.mode = to_string(mode);
+}
 
 // The run around the steps: how it begins and ends, its epochs, what one step is to hooks, when it validates.
 
@@ -315,7 +335,9 @@ void BaseTrainer::load_state_dict(const StateDict& state) {
   state_->load_state_dict(own_rank_state(state, step_->communicator()));
   result_ = {state_->loss, {}, {}};
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
-  executor_->state_replaced();
+  for (const auto& executor : executors_) {
+    if (executor) executor->state_replaced();
+  }
 }
 
 // Finds out what is still open, and throws if the steps so far may not be trusted.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -82,6 +83,10 @@ class BaseTrainer : public Stateful {
   const std::string& stop_reason() const { return context_.control.stop_reason; }
   RunOutcome outcome() const { return context_.control.outcome; }
   const std::string& mode() const { return context_.mode; }
+  // How the steps to come are run, from the next one on: the same bits either way. Captured steps stay for the way
+  // back. All ranks change together. Throws ConfigError for graph mode where there is none: an EagerTrainer made by
+  // its own constructor (make_trainer() gives one that can), or an optimizer that no capture can hold.
+  void set_mode(Mode mode);
   Task& task();
   HyperParameters& hyper_parameters();
   HookList& hooks() { return hooks_; }
@@ -109,10 +114,12 @@ class BaseTrainer : public Stateful {
 
  protected:
   using MakeExecutor = std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)>;
-  // Throws ConfigError for options that cannot work. `make_executor` decides the mode.
-  BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const MakeExecutor& make_executor);
+  // Throws ConfigError for options that cannot work. `make_graph` makes what runs steps in graph mode; null: there is
+  // none.
+  BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, Mode mode, MakeExecutor make_graph);
 
-  StepExecutor& executor() const { return *executor_; }
+  // Throws ConfigError if this trainer has no such mode.
+  StepExecutor& executor(Mode mode) const;
 
  private:
   enum class Run { kClosed, kOpen };
@@ -143,7 +150,9 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<MicroBatchReader> reader_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<HookObserver> observer_;
-  std::unique_ptr<StepExecutor> executor_;  // goes first: what it captured refers to the others
+  MakeExecutor make_graph_;
+  mutable std::array<std::unique_ptr<StepExecutor>, 2> executors_;  // by mode; go first: captured steps refer to the others
+  StepExecutor* executor_ = nullptr;                                // of the present mode
   StepResult result_;
   Run run_ = Run::kClosed;
 };

@@ -24,12 +24,9 @@ const OptionFields& GraphOptions::fields() {
 }
 
 GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, const GraphOptions& graph)
-    : BaseTrainer(std::move(task), options, [&graph](TrainStep& step, at::Device device) {
-        check_options(graph);
-        return std::make_unique<GraphExecutor>(step, device, graph);
-      }) {}
+    : BaseTrainer(std::move(task), options, Mode::kGraph, graph_executor_with(graph)) {}
 
-GraphExecutor& GraphTrainer::graph() const { return static_cast<GraphExecutor&>(executor()); }
+GraphExecutor& GraphTrainer::graph() const { return static_cast<GraphExecutor&>(executor(Mode::kGraph)); }
 
 std::vector<SignatureReport> GraphTrainer::report() const { return graph().report(); }
 

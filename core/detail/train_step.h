@@ -40,8 +40,6 @@ enum class StepPath {
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
-  // "eager" or "graph".
-  virtual const char* mode() const = 0;
   // Decides how the next step runs. Changes no weight; every path is a real step with the same result.
   virtual StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
   // `path` is what choose() said for this step, kReplayAndCompare instead of kReplay, or kEager, which always works.

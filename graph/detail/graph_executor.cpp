@@ -26,6 +26,13 @@ std::string odd_input(const MicroBatches& micro_batches) {
 
 }  // namespace
 
+std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)> graph_executor_with(const GraphOptions& options) {
+  return [options](TrainStep& step, at::Device device) {
+    check_options(options);
+    return std::make_unique<GraphExecutor>(step, device, options);
+  };
+}
+
 GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options)
     : GraphExecutor(step, capture_method_for(device, options.fuse), options) {
   if (fallback_ == Fallback::kEager) return;

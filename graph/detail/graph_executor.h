@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 #include "core/detail/train_step.h"
@@ -9,6 +11,9 @@
 
 namespace duet {
 
+// What BaseTrainer makes its executor of graph mode with. Checks the options when it is called.
+std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)> graph_executor_with(const GraphOptions& options);
+
 // Runs steps in graph mode: eager at the first sight of a signature, recorded at the next, replayed from then on, and
 // compared with an eager run where the guards ask for it.
 class GraphExecutor : public StepExecutor {
@@ -17,7 +22,6 @@ class GraphExecutor : public StepExecutor {
   GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options);
   GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options);
 
-  const char* mode() const override { return "graph"; }
   StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) override;
   StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override;
   // Device graphs hold collectives. On the CPU every path calls the same.

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <unordered_set>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
@@ -116,6 +117,8 @@ void TraceCheck::start() {
 TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
   start();
   const OpTap tap(*this);
+  profiled_ = at::isRecordFunctionEnabled();
+  const at::RecordFunctionGuard visible(profiled_ && kernels_ == Kernels::kRun);  // a profiler sees what has run
   try {
     const std::vector<at::Tensor> results = host_code();
     if (state_ == State::kComparing) end(results);
@@ -431,6 +434,7 @@ void TraceCheck::differ(std::string what) {
   difference_ = std::move(what) + place();
   if (stops_) throw Stopped();
   if (kernels_ == Kernels::kSkipped) catch_up();
+  at::enableRecordFunction(profiled_);
   state_ = State::kByOp;
 }
 

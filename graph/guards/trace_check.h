@@ -108,6 +108,7 @@ class TraceCheck : private OpListener {
   bool stops_ = false;       // at the first difference
   bool unreadable_ = false;  // while something runs on tensors without memory
   bool paused_ = false;      // while hooks act
+  bool profiled_ = false;    // by whoever called run()
   std::size_t cursor_ = 0;   // ops that were the same
   std::size_t splits_passed_ = 0;
   std::string difference_;

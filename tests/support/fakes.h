@@ -139,13 +139,12 @@ class FakeTrainer : public BaseTrainer {
  public:
   explicit FakeTrainer(LoopOptions loop, std::string work_dir = "", std::vector<Schedule> schedules = {})
       : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir), std::move(schedules)),
-                    [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
+                    Mode::kGraph, [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
   class IndexAsLoss : public StepExecutor {
    public:
     explicit IndexAsLoss(TrainStep& step) : step_(step) {}
-    const char* mode() const override { return "eager"; }
     StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
     StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
       StepResult result = step_.run(micro_batches, observer);
