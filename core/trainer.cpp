@@ -292,6 +292,26 @@ void BaseTrainer::step_in_own_loop(std::vector<Batch> batches) {
   ranks_->agree_on_stop();
 }
 
+StepExplanation BaseTrainer::explain(const Batch& batch) { return explain(std::vector<Batch>(1, batch)); }
+
+StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
+  require<ConfigError>(ranks_->is_alone(),
+                       "[BaseTrainer] explain() found several ranks, expected one process; start the program without "
+                       "a launcher");
+  const MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);
+  require<DataError>(micro_batches.total > 0,
+                     "[BaseTrainer] explain() got no micro-batch with a weight above 0; give at least one");
+  StepExplanation explanation = with_checked_indices("step", context_.progress.step,
+                                                     [&] { return executor_->explain(micro_batches, *observer_); });
+  explanation.mode = context_.mode;
+  for (const HookPoint point : {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep}) {
+    StepExplanation::Split split{to_string(point), {}};
+    for (const HookPlace& place : hooks_.places(point)) split.hooks.push_back(place.name);
+    if (!split.hooks.empty()) explanation.splits.push_back(std::move(split));
+  }
+  return explanation;
+}
+
 MetricValues BaseTrainer::validate(DataSource& data) {
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume.

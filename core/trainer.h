@@ -18,6 +18,61 @@
 
 namespace duet {
 
+// What graph mode makes of a step, found out without training: BaseTrainer::explain().
+struct StepExplanation {
+  // Something that keeps the step from being captured.
+  struct Obstacle {
+    std::string op;       // "aten::nonzero"; empty if it is no op's
+    std::string what;     // it does
+    std::string where;    // in the model: the parameter that was read last
+    std::string source;   // "train.cpp:31 in Net::forward", or the function alone where no debug information has lines
+    std::string way_out;  // what to write instead
+    int64_t times = 1;    // in the step
+  };
+  // Where the captured step is cut, since hooks act there.
+  struct Split {
+    std::string point;
+    std::vector<std::string> hooks;
+  };
+  // What another value of a hyper-parameter does to the captured step.
+  enum class Reach {
+    kChanges,       // the result
+    kCapturesAnew,  // it is part of the signature
+    kFrozen,        // nothing, though it changes the result in eager mode: set() has no effect
+    kNothingAtAll,  // nothing in either mode, at this state of the weights
+    kUntried,       // trying them all takes too long, or no other value is allowed
+  };
+  struct Number {
+    std::size_t group = 0;
+    std::string name;
+    Reach reach = Reach::kUntried;
+  };
+  struct Ops {
+    int64_t recorded = 0;      // calls of the step
+    int64_t needed = 0;        // of them, without views, which are made once, and what nobody reads
+    int64_t instructions = 0;  // that a replay runs: without allocations, which are planned
+    std::vector<std::pair<std::string, int64_t>> own_kernels{};  // of them, by kernels of duet's own
+  };
+
+  std::string mode;  // of the trainer; nothing is found out in eager mode
+  bool captured = false;
+  std::string reason;  // why it is not; empty if the obstacles say it
+  std::vector<Obstacle> obstacles;
+  std::vector<Split> splits;
+  bool keeps_tensors = false;  // somebody keeps tensors of the step, so the host code of every step runs
+  std::string changes;         // what its host code did otherwise when it ran once more; empty: nothing
+  std::string left_out;        // why the in-step code of hooks took no part; empty: it did
+  std::vector<Number> hyper_parameters;
+  Ops ops;
+  int64_t bytes = 0;                   // that the captured step owns
+  double replay_us = 0, eager_us = 0;  // best of a few runs
+
+  // For people, in lines.
+  std::string text() const;
+};
+
+const char* to_string(StepExplanation::Reach reach);
+
 class EpochPlan;
 class Evaluator;
 class HookObserver;
@@ -74,6 +129,18 @@ class BaseTrainer : public Stateful {
   // Closes the run that step() opened, if one is open; train() does so first. The destructor runs no hooks: without
   // finish() the last checkpoint of a loop of your own is that of the last interval.
   void finish();
+
+  // What graph mode would make of a step with this batch, or these micro-batches: everything that keeps it from being
+  // captured, where hooks split it, what each hyper-parameter reaches, and what it costs. Nothing is trained: weights,
+  // buffers, optimizer, gradients, the default generators and those that the step draws from, and counters are what
+  // they were, bit by bit, and so is every other tensor that an op of the step writes. The host code of the task does
+  // run, several times, and what it changes besides (numbers of its own, files) stays changed. Hooks at the split
+  // points are not called. What was captured before is captured again when its next step comes.
+  //
+  // In a loop of your own call it where you like, or in before_train_iter, when hooks have everything that their
+  // in-step code needs. Throws ConfigError with several ranks.
+  StepExplanation explain(const Batch& batch);
+  StepExplanation explain(std::vector<Batch> batches);
 
   // Results of the latest step; its loss alone after a load, nothing before the first one.
   const StepResult& result() const { return result_; }

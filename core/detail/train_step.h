@@ -36,6 +36,8 @@ enum class StepPath {
   kReplayAndCompare,  // the recording and op by op, from one snapshot, compared bit by bit
 };
 
+struct StepExplanation;
+
 // Runs TrainStep::run(): a mode is which executor the trainer has. Called between TrainStep::begin() and end().
 class StepExecutor {
  public:
@@ -50,6 +52,9 @@ class StepExecutor {
   virtual void settle(StepObserver& /*observer*/) {}
   // The host numbers of the step (TrainStep::append_key) were replaced, by a load.
   virtual void state_replaced() {}
+  // What becomes of such a step in this mode, all but `mode` and `splits`. Changes nothing: see BaseTrainer::explain.
+  // Unlike the others it is called between steps.
+  virtual StepExplanation explain(const MicroBatches& micro_batches, StepObserver& observer);
 };
 
 class DistributedStep;

@@ -39,6 +39,10 @@ class CudaStep : public CapturedStep {
   std::string text(const NamedTensors& /*names*/) const override {
     return std::to_string(segments()) + " device graph(s) of " + std::to_string(op_count_) + " ops in all\n";
   }
+  StepExplanation::Ops ops() const override {
+    const auto count = static_cast<int64_t>(op_count_);
+    return {count, count, count, {}};
+  }
 
  private:
   // At a split point one graph ends and the next begins; hooks are not called, since nothing has run yet.

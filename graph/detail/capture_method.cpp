@@ -21,6 +21,7 @@ class CpuStep : public CapturedStep {
     all.emplace_back("loss", output_.loss);
     return program_->text(all);
   }
+  StepExplanation::Ops ops() const override { return program_ ? program_->ops() : StepExplanation::Ops(); }
 
  private:
   void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep& step,

@@ -171,6 +171,7 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   const NamedTensors state_before = step.mutable_state();
   OpRecorder recorder(step.parameters(), strict);
   recorder.watch_inputs(inputs_.micro_batches());
+  recorder.tell_all(listener_);
   RecordingObserver recording(observer, recorder);
   StepResult output;
   recorder.record([&] { output = step.run(inputs_.micro_batches(), recording); });

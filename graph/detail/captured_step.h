@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 #include "core/detail/train_step.h"
+#include "core/trainer.h"
 #include "graph/guards/trace_check.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
+
+class ObstacleListener;
 
 // Inputs of a captured step: tensors with fixed addresses, laid out as the micro-batches it was made from.
 class StaticInputs {
@@ -46,6 +49,8 @@ class CapturedStep {
   // `changing`: what earlier recordings of the step have found to be another tensor from step to step.
   StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict,
                     const std::vector<StepProgram::Place>& changing = {});
+  // Has record() look for every obstacle. The listener is lent until then.
+  void tell_all(ObstacleListener& listener) { listener_ = &listener; }
   // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
   virtual bool prepare(TrainStep& /*step*/, StepObserver& /*observer*/) { return true; }
   // Runs one step on `micro_batches`, which has the layout of the captured one.
@@ -80,6 +85,8 @@ class CapturedStep {
   std::vector<at::Generator>& generators() { return generators_; }
   virtual int64_t bytes() const { return inputs_.bytes(); }
   virtual std::string text(const NamedTensors& names) const = 0;
+  // How many there are before and after each pass.
+  virtual StepExplanation::Ops ops() const = 0;
 
   // Whether the captured hooks are the present ones.
   bool fits(const StepObserver& observer) const {
@@ -127,6 +134,7 @@ class CapturedStep {
     std::size_t references = 0;
   };
   std::vector<Outside> watched_;          // tensors from outside, weights and state left out
+  ObstacleListener* listener_ = nullptr;
   std::vector<Handle> handles_;           // by parameter
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "graph/explain/step_explainer.h"
 #include "graph/guards/parity_guard.h"
 #include "graph/record/op_rules.h"
 #include "graph/record/op_tap.h"
@@ -210,6 +211,19 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   }
   entry.report.reason = "host code that changed: " + difference;
   throw_if_doubtful(entry, unchecked);
+}
+
+StepExplanation GraphExecutor::explain(const MicroBatches& micro_batches, StepObserver& observer) {
+  StepExplanation explanation;
+  if (fallback_ == Fallback::kEager) {
+    explanation.reason = "graph.fallback is eager: every step runs op by op";
+    return explanation;
+  }
+  const auto explained = [&] { explanation = explain_step(step_, method_, micro_batches, observer); };
+  method_.device == nullptr ? explained() : method_.device->run(explained);
+  state_replaced();  // the optimizer's state was put back by a load
+  ledger_.refresh_references();
+  return explanation;
 }
 
 void GraphExecutor::settle(StepObserver& observer) {

@@ -28,6 +28,7 @@ class GraphExecutor : public StepExecutor {
   bool ranks_need_same_path() const override { return method_.device != nullptr; }
   void settle(StepObserver& observer) override;
   void state_replaced() override { cache_.drop_outdated(step_); }
+  StepExplanation explain(const MicroBatches& micro_batches, StepObserver& observer) override;
 
   std::vector<SignatureReport> report() const { return cache_.report(); }
   int64_t eager_steps() const { return eager_steps_; }

@@ -4,7 +4,7 @@
 namespace duet {
 
 void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
-  if (paused_ || !failure().empty()) {
+  if (paused_ || (!failure().empty() && !tells_all())) {
     op.redispatchBoxed(below, stack);
     return;
   }

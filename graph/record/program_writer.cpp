@@ -59,6 +59,15 @@ void ProgramWriter::watch_inputs(const MicroBatches& micro_batches) {
 }
 
 void ProgramWriter::fail(const std::string& reason) {
+  const std::size_t hint = reason.find("; ");
+  if (tells_all()) {
+    const std::string way_out = hint == std::string::npos ? "" : reason.substr(hint + 2);
+    listener_->on_obstacle("", {reason.substr(0, hint), way_out}, "");
+  }
+  refuse(reason);
+}
+
+void ProgramWriter::refuse(const std::string& reason) {
   if (failure_.empty()) failure_ = reason;
   throw_if_refused();
 }
@@ -71,7 +80,8 @@ void ProgramWriter::throw_if_refused() const {
 void ProgramWriter::fail_here(const std::string& what, const std::string& way_out) {
   const std::string where = last_parameter_.empty() ? "before the first parameter is read"
                                                     : "after the last read of parameter '" + last_parameter_ + "'";
-  fail(what + ", " + where + "; " + way_out);
+  if (tells_all()) listener_->on_obstacle(op_, {what, way_out}, where);
+  refuse(what + ", " + where + "; " + way_out);
 }
 
 // Tensors that the host makes out of numbers are constants of the step. Larger ones are not: a comparison of each would
@@ -97,6 +107,7 @@ bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit
 }
 
 ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (tells_all()) op_ = full_name(op);
   if (const auto obstacle = find_obstacle(op, stack)) fail_here(obstacle->what, obstacle->way_out);
   Call call{{op, {}, {}, {}, is_random(op), at::GradMode::is_enabled()}, {}};
   call.op.on_host = runs_on_host(op, stack);
@@ -192,7 +203,7 @@ void ProgramWriter::use_constant(int index, StepProgram::Op& op) {
 }
 
 void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor& tensor) {
-  if (!failure_.empty() || !tensor.has_storage()) return;
+  if ((!failure_.empty() && !tells_all()) || !tensor.has_storage()) return;
   const auto input = input_names_.find(tensor.storage().unsafeGetStorageImpl());
   if (input != input_names_.end()) {
     fail_here("the step writes into the batch tensor '" + input->second + "' (" + full_name(op) + ")",
@@ -200,9 +211,10 @@ void ProgramWriter::check_write(const c10::OperatorHandle& op, const at::Tensor&
     return;
   }
   const int index = table_.find_storage(tensor);
+  if (index < 0) return;
   const ValueTable::Storage& storage = table_.storages()[index];
   if (storage.external && storage.producer >= 0) {
-    turn_into_clone(index);
+    if (failure_.empty()) turn_into_clone(index);
   } else if (storage.external && op.hasTag(at::Tag::inplace_view)) {
     fail_here(full_name(op) + " changes the shape of a tensor from outside the step", "use the op that gives a view");
   }
@@ -229,10 +241,11 @@ void ProgramWriter::turn_into_clone(int index) {
 
 // After the op ran. What it resized (an empty tensor given as `out`) is written at its new size.
 void ProgramWriter::mark_written(StepProgram::Op& op, const std::vector<at::Tensor>& written) {
-  if (!failure_.empty()) return;
+  if (!failure_.empty() && !tells_all()) return;
   const bool moves = op.handle.hasTag(at::Tag::inplace_view);
   for (const at::Tensor& tensor : written) {
     const int index = table_.find_storage(tensor);
+    if (index < 0 && !tensor.has_storage()) return;  // sparse: an obstacle already
     if (index < 0) {
       fail_here(op.handle.schema().name() + " gives a tensor other memory", "copy_() into it");
       return;
@@ -286,7 +299,8 @@ int ProgramWriter::add_result(const at::Tensor& tensor, bool on_host) {
 }
 
 void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
-  if (failure_.empty()) watch_generator();
+  op_.clear();
+  if (failure_.empty() || tells_all()) watch_generator();
   if (!failure_.empty()) return;
   for (const at::Tensor& result : results) {
     const int index = table_.find_storage(result);

@@ -9,6 +9,16 @@
 
 namespace duet {
 
+struct Obstacle;
+
+// Hears of everything that cannot be recorded, where ProgramWriter::failure() is the first of it.
+class ObstacleListener {
+ public:
+  virtual ~ObstacleListener() = default;
+  // `op`: the one that was about to run; empty if it is no op's. `where`: the place in the model.
+  virtual void on_obstacle(const std::string& op, const Obstacle& obstacle, const std::string& where) = 0;
+};
+
 // Writes the calls of a step into a StepProgram and finds out why it cannot be replayed, if it cannot.
 class ProgramWriter {
  public:
@@ -19,6 +29,10 @@ class ProgramWriter {
 
   // Names the static inputs: a step that writes into them would not change the batches of later steps.
   void watch_inputs(const MicroBatches& micro_batches);
+
+  // From here on recording goes on behind an obstacle, to find the others; `listener` is told of each.
+  void tell_all(ObstacleListener* listener) { listener_ = listener; }
+  bool tells_all() const { return listener_ != nullptr; }
 
   // A call that is about to run, with its arguments on top of the stack, and the same call afterwards, with its
   // results.
@@ -47,6 +61,7 @@ class ProgramWriter {
   const StepProgram& program() const { return program_; }
 
  private:
+  void refuse(const std::string& reason);
   void fail_here(const std::string& what, const std::string& way_out);
   void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
   bool runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
@@ -67,6 +82,8 @@ class ProgramWriter {
   StepProgram program_;
   ValueTable& table_ = program_.table;
   std::string failure_;
+  ObstacleListener* listener_ = nullptr;
+  std::string op_;  // that was looked at last, for the listener
   std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_, input_names_;
   std::string last_parameter_;  // that was read
   at::Tensor random_state_;     // of the default generator since the last random op

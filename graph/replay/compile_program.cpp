@@ -82,6 +82,7 @@ class Builder {
 
   CpuProgram build(Fuse fuse) {
     mark_needed();
+    parts_.needed_ops = std::count(needed_.begin(), needed_.end(), true);
     choose_kinds();
     find_lifetimes();
     make_storages();

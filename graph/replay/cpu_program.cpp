@@ -1,6 +1,7 @@
 #include "graph/replay/cpu_program.h"
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <sstream>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
@@ -179,6 +180,17 @@ void CpuProgram::move_tensors(const c10::StorageImpl* from, const c10::Storage& 
   for (const at::Tensor& tensor : parts_.tensors) {
     if (tensor.storage().unsafeGetStorageImpl() == from) tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(to);
   }
+}
+
+StepExplanation::Ops CpuProgram::ops() const {
+  std::map<std::string, int64_t> kernels;
+  for (const Instruction& instruction : parts_.instructions) {
+    if (instruction.kernel.run) ++kernels[instruction.kernel.name];
+  }
+  return {static_cast<int64_t>(parts_.recording->ops.size()),
+          parts_.needed_ops,
+          static_cast<int64_t>(parts_.instructions.size()),
+          {kernels.begin(), kernels.end()}};
 }
 
 std::string CpuProgram::text(const NamedTensors& names) const {

@@ -5,6 +5,7 @@
 #include <vector>
 #include <ATen/core/stack.h>
 #include "base/batch.h"
+#include "core/trainer.h"
 #include "graph/graph_options.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/record/step_program.h"
@@ -46,6 +47,7 @@ struct CpuProgramParts {
   std::vector<std::size_t> segment_ends;  // indices into instructions
   c10::DataPtr arena;
   int64_t bytes = 0;
+  int64_t needed_ops = 0;   // of the recording
   KernelSettings settings;  // under which the bit-exact kernels were chosen
 };
 
@@ -70,6 +72,7 @@ class CpuProgram {
 
   int64_t bytes() const { return parts_.bytes; }
   std::size_t op_count() const { return parts_.instructions.size(); }
+  StepExplanation::Ops ops() const;
   // One line per op: results = op(arguments), how it runs.
   std::string text(const NamedTensors& names) const;
 

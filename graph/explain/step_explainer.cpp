@@ -1,0 +1,161 @@
+#include "graph/explain/step_explainer.h"
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include "base/detail/text.h"
+#include "graph/explain/number_probe.h"
+#include "graph/explain/obstacle_log.h"
+#include "graph/explain/step_sandbox.h"
+
+namespace duet {
+
+namespace {
+
+// Hooks whose code is captured take part, those that act between kernels do not: theirs is no part of the recording,
+// and may write files.
+class InStepAlone : public StepObserver {
+ public:
+  explicit InStepAlone(StepObserver& inner) : inner_(inner) {}
+
+  bool splits() const override { return inner_.splits(); }
+  int64_t version() const override { return inner_.version(); }
+  void in_step(StepView& view) override {
+    if (!left_out_.empty()) return;
+    if (!trying_) return inner_.in_step(view);
+    try {
+      inner_.in_step(view);
+    } catch (const std::exception& error) {
+      left_out_ = first_line(error);
+    }
+  }
+
+  // In the first step alone what hooks throw means that they are left out: before a run they may not be ready.
+  void tried() { trying_ = false; }
+  const std::string& left_out() const { return left_out_; }
+
+ private:
+  StepObserver& inner_;
+  bool trying_ = true;
+  std::string left_out_;
+};
+
+class Explainer {
+ public:
+  Explainer(TrainStep& step, const CaptureMethod& method, const MicroBatches& micro_batches, StepObserver& observer)
+      : step_(step),
+        method_(method),
+        micro_batches_(micro_batches),
+        hooks_(observer),
+        inputs_(micro_batches),
+        sandbox_(step) {}
+
+  void fill(StepExplanation& explanation) {
+    warm_up();
+    explanation.left_out = hooks_.left_out();
+    record(explanation);
+    explanation.eager_us = best_of(3, [this] { run_eager(); });
+    if (!explanation.obstacles.empty() || !is_ready(explanation) || !check_host_code(explanation)) return;
+    explanation.captured = true;
+    explanation.keeps_tensors = captured_->keeps_tensors();
+    explanation.ops = captured_->ops();
+    explanation.bytes = captured_->bytes();
+    explanation.replay_us = best_of(5, [this] { replay(); });
+    NumberProbe probe(step_, sandbox_, [this] { replay(); }, [this] { run_eager(); });
+    explanation.hyper_parameters = probe.probe_all();
+  }
+
+ private:
+  // As before a real capture: what the code makes once (masks, buffers) is there afterwards.
+  void warm_up() {
+    for (int64_t i = 0; i < method_.eager_steps; ++i) {
+      sandbox_.watch([this] { run_eager(); });
+      hooks_.tried();
+      sandbox_.restore();
+    }
+  }
+
+  void record(StepExplanation& explanation) {
+    ObstacleLog obstacles;
+    captured_ = method_.make_step(micro_batches_);
+    fresh_inputs();  // a step that writes into its batch gives it back so, and this one is the caller's
+    step_.begin(inputs_.micro_batches());
+    captured_->tell_all(obstacles);
+    captured_->record(step_, inputs_.micro_batches(), hooks_, /*strict=*/false);
+    explanation.obstacles = obstacles.found();
+    explanation.reason = obstacles.found().empty() ? captured_->failure() : std::string();
+    sandbox_.restore();
+  }
+
+  bool is_ready(StepExplanation& explanation) {
+    const bool prepared = captured_->failure().empty() && captured_->prepare(step_, hooks_);
+    sandbox_.restore();
+    if (!prepared) explanation.reason = captured_->failure();
+    return prepared;
+  }
+
+  bool check_host_code(StepExplanation& explanation) {
+    fresh_inputs();
+    step_.begin(inputs_.micro_batches());
+    const auto outcome = captured_->check_and_replay(step_, inputs_.micro_batches(), hooks_).outcome;
+    sandbox_.restore();
+    if (outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->difference();
+    if (outcome == TraceCheck::Outcome::kUnreadable) explanation.reason = captured_->difference();
+    return outcome != TraceCheck::Outcome::kUnreadable;
+  }
+
+  void fresh_inputs() { inputs_.fill(micro_batches_); }
+
+  void run_eager() {
+    fresh_inputs();
+    step_.begin(inputs_.micro_batches());
+    step_.run(inputs_.micro_batches(), hooks_);
+  }
+
+  void replay() {
+    step_.begin(micro_batches_);
+    captured_->replay(step_, micro_batches_, hooks_);
+  }
+
+  // Microseconds of the fastest of some runs, each from the same state.
+  double best_of(int runs, const std::function<void()>& run) {
+    double best = std::numeric_limits<double>::max();
+    for (int i = 0; i < runs; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      run();
+      wait_for_device();
+      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+      best = std::min(best, time.count());
+      sandbox_.restore();
+    }
+    return best;
+  }
+
+  void wait_for_device() const {
+    const at::Device device = step_.parameters().front().second.device();
+    if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  }
+
+  TrainStep& step_;
+  const CaptureMethod& method_;
+  const MicroBatches& micro_batches_;
+  InStepAlone hooks_;
+  StaticInputs inputs_;
+  std::unique_ptr<CapturedStep> captured_;
+  StepSandbox sandbox_;  // goes first: it takes the captured gradients away
+};
+
+}  // namespace
+
+StepExplanation explain_step(TrainStep& step, const CaptureMethod& method, const MicroBatches& micro_batches,
+                             StepObserver& observer) {
+  StepExplanation explanation;
+  Explainer(step, method, micro_batches, observer).fill(explanation);
+  return explanation;
+}
+
+}  // namespace duet
