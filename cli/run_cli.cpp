@@ -125,7 +125,9 @@ void add_other_runs(Program& program) {
       ->option_text("N");
 
   CLI::App* explain = add_command(
-      program, "explain", "Show parameter groups, schedules and hooks of a config without training", explain_command);
+      program, "explain",
+      "Show parameter groups, schedules and hooks of a config, and what graph mode captures, without training",
+      explain_command);
   add_config(explain, arguments);
   add_mode(explain, arguments);
 }

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <iostream>
+#include <utility>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/step_report.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/work_dir.h"
@@ -70,11 +72,24 @@ void predict(const RunConfig& config, BaseTrainer& trained) {
   run.trainer->predict(*run.test, nullptr);
 }
 
+// Before the first step of a run in graph mode, when hooks are ready for it.
+void explain_at_start(const RunConfig& config, BaseTrainer& trainer) {
+  if (config.mode != "graph" || !config.communicator().is_alone()) return;
+  const auto explain = [&config, &trainer, done = false](TrainContext& at) mutable {
+    if (std::exchange(done, true)) return;
+    const StepExplanation explanation = trainer.explain(at.step.micro_batches->batches);
+    std::cout << explanation.text() << std::flush;
+    refuse_if_strict(config, explanation);
+  };
+  trainer.on(HookPoint::kBeforeTrainIter, explain, "explain", kHighest);  // a profiler has not begun, nor has the clock
+}
+
 // False if a signal came.
 bool train(const RunConfig& config, const std::string& json, Run& run) {
   run_on_all_ranks(config.communicator(), [&] { add_hooks(config, run); });
   load_start_weights(config, *run.trainer);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
+  explain_at_start(config, *run.trainer);
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
   run.trainer->on(

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <set>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/step_report.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "core/hook.h"
@@ -294,12 +296,17 @@ void print_schedules(const Explained& explained) {
 int explain_command(const Arguments& arguments) {
   refuse_ranks("explain");
   check_writable(arguments.json);
-  const Explained explained = explain(arguments);
+  Explained explained = explain(arguments);
   print_groups(explained);
   print_schedules(explained);
   print_hooks(explained.run.trainer->hooks());
   std::printf("mode: %s (graph: fallback %s)\n", explained.config.mode.c_str(),
               word_of(explained.config.graph, "fallback").c_str());
+  std::optional<StepExplanation> step;
+  if (explained.config.mode == "graph") {
+    step = explain_first_step(explained.config, explained.run);
+    std::printf("%s", step->text().c_str());
+  }
   std::fflush(stdout);
   Json json;
   add_hooks_json(explained.run.trainer->hooks(), json);
@@ -307,7 +314,9 @@ int explain_command(const Arguments& arguments) {
   json["schedule"] = schedule_json(explained);
   json["schedule_problems"] = schedule_problems(explained);
   json["graph"] = graph_json(explained);
+  if (step) add_explanation(*step, json["graph"]);
   write_json(arguments.json, json);
+  if (step) refuse_if_strict(explained.config, *step);
   return 0;
 }
 

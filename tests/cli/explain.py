@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+import bad_input_cases as cases
+
 CONFIG = """
 model: {type: SmallCnn, channels: [4, 8], num_classes: 3, image_size: 8}
 trainer: {max_steps: 40}
@@ -126,7 +128,38 @@ def check_schedules(program, folder):
     assert done.returncode == 2 and "Task::layer_depth" in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+STEP = {"captured", "reason", "obstacles", "splits", "keeps_tensors", "changes", "left_out", "hyper_parameters", "ops", "bytes",
+        "replay_us", "eager_us"}
+
+
+def check_step(program, folder):
+    """In graph mode the first step of data.train is captured, and nothing is trained or written."""
+    cases.write_data(folder / "data")
+    (folder / "data.yaml").write_text(cases.BASE, encoding="utf-8")
+    before = {path for path in folder.rglob("*")}
+    done, result = explain(program, folder, "data.yaml", "--mode", "graph")
+    assert done.returncode == 0, done.stderr
+    graph = result["graph"]
+    assert STEP <= set(graph), graph
+    assert graph["captured"] and graph["obstacles"] == [] and graph["splits"] == [], graph
+    assert graph["ops"]["recorded"] > graph["ops"]["needed"] >= graph["ops"]["instructions"] > 0, graph["ops"]
+    assert graph["bytes"] > 0 and graph["replay_us"] > 0 and graph["eager_us"] > 0, graph
+    reach = {(number["group"], number["name"]): number["reach"] for number in graph["hyper_parameters"]}
+    assert {name for _, name in reach} == {"lr", "weight_decay", "beta1", "beta2", "eps"}, reach
+    assert set(reach.values()) == {"changes the result"}, reach
+    assert "the step is captured" in done.stdout and "reach the captured step: " in done.stdout, done.stdout
+    assert {path.name for path in folder.rglob("*") if path not in before} <= {"explained.json"}, "explain left files behind"
+
+    done, result = explain(program, folder, "data.yaml", "--mode", "eager")
+    assert done.returncode == 0 and not STEP & set(result["graph"]), result["graph"]
+    # Without data it says so, and still shows the rest.
+    done, result = explain(program, folder, "c.yaml", "--mode", "graph")
+    assert done.returncode == 0 and not result["graph"]["captured"], (done.stderr, result["graph"])
+    assert "no batch" in result["graph"]["reason"] and "no batch" in done.stdout, done.stdout
+
+
 def main():
+    os.environ["OMP_NUM_THREADS"] = "1"
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -134,6 +167,7 @@ def main():
         check_schedules(program, folder)
         check_hooks(program, folder)
         check_ranges(program, folder)
+        check_step(program, folder)
     print("explain: all checks passed")
 
 
