@@ -1,0 +1,105 @@
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <set>
+#include <gtest/gtest.h>
+#include "base/log.h"
+#include "tests/graph/fuzz/parity.h"
+
+// Random programs must train to the same bits in both modes. DUET_FUZZ_PROGRAMS and DUET_FUZZ_SEED: how many, and the
+// seed of the first; DUET_FUZZ_VERBOSE prints each before it runs, to find one that crashes.
+
+namespace duet::testing::fuzz {
+namespace {
+
+int64_t number_from(const char* variable, int64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+// The same reason at another place counts as the same.
+std::string without_place(const std::string& reason) {
+  const std::size_t end = std::min({reason.find(", after the last read"), reason.find(", before the first parameter"),
+                                    reason.find(", first in '"), reason.size()});
+  return reason.substr(0, end);
+}
+
+// What many programs gave.
+class Summary {
+ public:
+  void add(const Program& program, const Parity& parity) {
+    ++programs_;
+    ++verdicts_[parity.verdict];
+    ops_ += program.nodes.size();
+    if (parity.verdict == Verdict::kInvalid) {
+      ++invalid_[parity.what.substr(0, 90)];
+      return;
+    }
+    for (const Node& node : program.nodes) kinds_.insert(op_kinds()[node.kind].name);
+    for (const SignatureReport& report : parity.report) {
+      ++states_[report.state];
+      replays_ += report.replays;
+      const bool changes = program.changes_host_code();
+      if (!report.reason.empty()) ++reasons_[(changes ? "host code changes: " : "") + without_place(report.reason)];
+    }
+  }
+
+  std::size_t kinds() const { return kinds_.size(); }
+  int64_t count(Verdict verdict) const {
+    const auto found = verdicts_.find(verdict);
+    return found == verdicts_.end() ? 0 : found->second;
+  }
+
+  void print(std::ostream& out) const {
+    out << programs_ << " programs of " << ops_ << " ops, " << kinds_.size() << " of " << op_kinds().size()
+        << " kinds; " << replays_ << " replays\n";
+    for (const auto& [verdict, count] : verdicts_) out << "  " << count << " " << name_of(verdict) << "\n";
+    for (const auto& [state, count] : states_) out << "signatures " << state << ": " << count << "\n";
+    print_counts(out, "why steps ran eager:", reasons_);
+    print_counts(out, "why eager failed:", invalid_);
+  }
+
+ private:
+  static void print_counts(std::ostream& out, const char* title, const std::map<std::string, int64_t>& counts) {
+    std::multimap<int64_t, std::string, std::greater<>> ordered;
+    for (const auto& [reason, count] : counts) ordered.emplace(count, reason);
+    out << title << "\n";
+    for (const auto& [count, reason] : ordered) out << "  " << count << "  " << reason << "\n";
+  }
+
+  int64_t programs_ = 0, replays_ = 0;
+  std::size_t ops_ = 0;
+  std::map<Verdict, int64_t> verdicts_;
+  std::map<std::string, int64_t> states_, reasons_, invalid_;
+  std::set<std::string> kinds_;
+};
+
+void report_failure(const Program& program, const Parity& parity) {
+  const Program small = shrunk(program, parity.verdict);
+  ADD_FAILURE() << name_of(parity.verdict) << ": " << parity.what << "\n"
+                << text_of(program) << "shrunk, which gives: " << compare_modes(small).what << "\n"
+                << text_of(small);
+}
+
+TEST(ParityFuzz, RandomProgramsGiveTheSameBitsInBothModes) {
+  const int64_t programs = number_from("DUET_FUZZ_PROGRAMS", 320);
+  const auto first = static_cast<uint64_t>(number_from("DUET_FUZZ_SEED", 1));
+  const bool verbose = std::getenv("DUET_FUZZ_VERBOSE") != nullptr;
+  set_log_level(LogLevel::kError);
+  Summary summary;
+  for (int64_t n = 0; n < programs; ++n) {
+    const Program program = random_program(first + static_cast<uint64_t>(n));
+    if (verbose) std::cout << text_of(program) << std::flush;
+    const Parity parity = compare_modes(program);
+    if (verbose) std::cout << "  -> " << name_of(parity.verdict) << " " << parity.what << std::endl;
+    summary.add(program, parity);
+    if (is_failure(parity.verdict)) report_failure(program, parity);
+  }
+  set_log_level(LogLevel::kInfo);
+  summary.print(std::cout);
+  EXPECT_LE(summary.count(Verdict::kInvalid), programs / 20) << "programs that eager mode does not run test nothing";
+  if (programs >= 300) EXPECT_GE(summary.kinds(), 150U);
+}
+
+}  // namespace
+}  // namespace duet::testing::fuzz

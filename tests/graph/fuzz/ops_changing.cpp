@@ -1,0 +1,155 @@
+#include <torch/torch.h>
+#include "tests/graph/fuzz/op_kind.h"
+
+// Host code that does not do the same at every step.
+
+namespace duet::testing::fuzz {
+
+void add_changing_cases(OpTable& add) {
+  add.changing("counter", "m>m", [](Site& site) -> Apply {
+    return [period = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
+      return ++*calls % period == 0 ? x[0].sin() : x[0].cos();
+    };
+  });
+  add.changing("branch_on_mt19937", "m>m", [](Site& site) -> Apply {
+    auto random = std::make_shared<std::mt19937>(static_cast<uint32_t>(site.number(0, 1000)));
+    return [random, odds = static_cast<uint32_t>(site.number(2, 6))](X x) {
+      return (*random)() % odds == 0 ? x[0].relu() : x[0];
+    };
+  });
+  add.changing("number_that_decays", "m>m", [](Site&) -> Apply {
+    return [factor = std::make_shared<double>(1.0)](X x) { return x[0] * (*factor *= 0.97); };
+  });
+  add.changing("number_from_some_call_on", "m>m", [](Site& site) -> Apply {
+    return [first = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
+      return bounded(x[0] * (++*calls > first ? 0.5 : 1.5));
+    };
+  });
+  add.changing("numbers_in_a_tensor", "m>m", [](Site& site) -> Apply {
+    return [period = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
+      return bounded(x[0] * torch::tensor({1.0F, ++*calls % period == 0 ? 2.0F : 1.0F}).repeat({8}));
+    };
+  });
+  add.changing("mask_by_accessor", "m>m", [](Site& site) -> Apply {
+    auto random = std::make_shared<std::mt19937>(static_cast<uint32_t>(site.number(0, 1000)));
+    return [random](X x) {
+      const Tensor mask = torch::zeros({kColumns});
+      mask.accessor<float, 1>()[static_cast<int64_t>((*random)() % 4)] = 1;
+      return x[0] - mask;
+    };
+  });
+  add.changing("another_slice", "m>m", [](Site& site) -> Apply {
+    return [period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
+      return x[0].roll(++*calls % period == 0 ? 3 : 1, 1);
+    };
+  });
+  add.changing("another_shape", "m>m", [](Site& site) -> Apply {
+    auto random = std::make_shared<std::mt19937>(static_cast<uint32_t>(site.number(0, 1000)));
+    return [random](X x) {
+      const auto width = static_cast<int64_t>(1 + (*random)() % 4);
+      return x[0] + x[0].narrow(1, 0, width).mean(1, true);
+    };
+  });
+  add.changing("depth_that_grows", "m>m", [](Site&) -> Apply {
+    return [calls = std::make_shared<int64_t>(0)](X x) {
+      Tensor y = x[0];
+      const int64_t depth = ++*calls / 4;
+      for (int64_t n = 0; n < depth; ++n) y = y.sin();
+      return y;
+    };
+  });
+  add.changing("dropout_rate", "m>m", [](Site& site) -> Apply {
+    return [first = site.number(2, 7), calls = std::make_shared<int64_t>(0)](X x) {
+      return torch::dropout(x[0], ++*calls > first ? 0.5 : 0.2, true);
+    };
+  });
+  add.changing("random_draw_now_and_then", "m>m", [](Site& site) -> Apply {
+    return [period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
+      return ++*calls % period == 0 ? x[0] + 0.1 * torch::randn_like(x[0]) : x[0];
+    };
+  });
+  add.changing("draw_on_the_host", "m>m", [](Site&) -> Apply {
+    return [](X x) {
+      auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+      return x[0] * (1.0 - static_cast<double>(generator->random() % 100) / 200);
+    };
+  });
+  add.changing("value_read_by_item", "m>m", [](Site&) -> Apply {
+    return [](X x) { return x[0].sum().item<float>() > 0 ? x[0] : -x[0]; };
+  });
+  add.changing("value_read_by_pointer", "m>m", [](Site&) -> Apply {
+    return [](X x) { return x[0].contiguous().data_ptr<float>()[0] > 0 ? x[0] : -x[0]; };
+  });
+  add.changing("keep_now_and_then", "m>m", [](Site& site) -> Apply {
+    return [&user = site.user, place = site.keep_place(), period = site.number(2, 5),
+            calls = std::make_shared<int64_t>(0)](X x) {
+      if (++*calls % period == 0) user.kept[place] = x[0].detach();
+      return x[0];
+    };
+  });
+  add.changing("value_of_the_last_call", "m>m", [](Site&) -> Apply {
+    return [last = std::make_shared<Tensor>()](X x) {
+      const Tensor y = last->defined() && last->sizes() == x[0].sizes() ? x[0] * 0.5 + *last : x[0];
+      *last = x[0].detach();
+      return y;
+    };
+  });
+  add.changing("cache_renewed", "m>m", [](Site& site) -> Apply {
+    return [cache = std::make_shared<Tensor>(), period = site.number(2, 6), calls = std::make_shared<int64_t>(0)](X x) {
+      if ((*calls)++ % period == 0) *cache = torch::full({kColumns}, 0.1 * static_cast<double>(*calls));
+      return x[0] + *cache;
+    };
+  });
+  add.changing("another_tensor", "m>m", [](Site& site) -> Apply {
+    auto table = std::make_shared<Tensor>(torch::zeros({kColumns}));
+    site.user.between.push_back([table, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
+      if (n == at) *table = torch::full({kColumns}, 0.5);
+    });
+    return [table](X x) { return x[0] + *table; };
+  });
+  add.changing("eval_at_some_step", "m>m", [](Site& site) -> Apply {
+    auto norm = site.module(nn::BatchNorm1d(kColumns));
+    site.user.between.push_back([norm, at = site.number(2, 6)](BaseTrainer&, int64_t n) mutable {
+      if (n == at) norm->eval();
+    });
+    return [norm](X x) mutable { return bounded(norm(x[0])); };
+  });
+  add.changing("frozen_at_some_step", "m>m", [](Site& site) -> Apply {
+    const Tensor weight = site.parameter({kColumns});
+    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
+      if (n == at) weight.requires_grad_(false);
+    });
+    return [weight](X x) { return bounded(x[0] * weight); };
+  });
+  add.changing("swapped_weights", "m>m", [](Site& site) -> Apply {
+    auto left = site.module(nn::Linear(kColumns, kColumns), "_left");
+    auto right = site.module(nn::Linear(kColumns, kColumns), "_right");
+    site.user.between.push_back([left, right, at = site.number(2, 6)](BaseTrainer&, int64_t n) mutable {
+      if (n == at) std::swap(left->weight, right->weight);
+    });
+    return [left, right](X x) mutable { return bounded(right(bounded(left(x[0])))); };
+  });
+  add.changing("hook_added_to_weight", "m>m", [](Site& site) -> Apply {
+    const Tensor weight = site.parameter({kColumns});
+    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
+      if (n == at) weight.register_hook([](const Tensor& gradient) { return gradient * 0.5; });
+    });
+    return [weight](X x) { return bounded(x[0] * weight); };
+  });
+  add.changing("weight_changed_in_place", "m>m", [](Site& site) -> Apply {
+    const Tensor weight = site.parameter({kColumns});
+    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
+      if (n == at) weight.detach().mul_(0.5);
+    });
+    return [weight](X x) { return bounded(x[0] * weight); };
+  });
+  add.changing("weight_with_new_memory", "m>m", [](Site& site) -> Apply {
+    const Tensor weight = site.parameter({kColumns});
+    site.user.between.push_back([weight, at = site.number(2, 6)](BaseTrainer&, int64_t n) {
+      if (n == at) weight.set_data(weight.detach() * 0.5);
+    });
+    return [weight](X x) { return bounded(x[0] * weight); };
+  });
+}
+
+}  // namespace duet::testing::fuzz

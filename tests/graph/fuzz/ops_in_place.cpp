@@ -1,0 +1,249 @@
+#include <torch/torch.h>
+#include "tests/graph/fuzz/op_kind.h"
+
+namespace duet::testing::fuzz {
+
+void add_in_place_cases(OpTable& add) {
+  add.plain("add_", "mm>m", [](X x) { return bounded(own(x[0]).add_(x[1], 0.5)); });
+  add.plain("sub_", "mm>m", [](X x) { return bounded(own(x[0]).sub_(x[1])); });
+  add.plain("mul_", "mm>m", [](X x) { return bounded(own(x[0]).mul_(x[1])); });
+  add.plain("div_", "mm>m", [](X x) { return bounded(own(x[0]).div_(x[1].abs() + 1)); });
+  add.plain("chain_of_changes", "m>m", [](X x) { return own(x[0]).mul_(2).add_(1).neg_().clamp_(-1, 1); });
+  add.plain("chain_with_tensors", "mm>m", [](X x) { return bounded((x[0] + 0.5).add_(x[1]).sub_(0.5).div_(2)); });
+  add.plain("relu_", "m>m", [](X x) { return own(x[0]).relu_(); });
+  add.plain("tanh_", "m>m", [](X x) { return own(x[0]).tanh_(); });
+  add.plain("sigmoid_", "m>m", [](X x) { return own(x[0]).sigmoid_(); });
+  add.plain("exp_", "m>m", [](X x) { return x[0].tanh().add_(0).exp_(); });
+  add.plain("sqrt_", "m>m", [](X x) { return x[0].abs().add_(0.5).sqrt_(); });
+  add.plain("leaky_relu_", "m>m", [](X x) {
+    Tensor y = x[0] + 0;
+    return torch::leaky_relu_(y, 0.2);
+  });
+  add.plain("elu_", "m>m", [](X x) {
+    Tensor y = x[0] + 0;
+    return torch::elu_(y);
+  });
+  add.plain("clamp_", "m>m", [](X x) { return own(x[0]).clamp_(-0.5, 0.25); });
+  add.plain("lerp_", "mm>m", [](X x) { return own(x[0]).lerp_(x[1], 0.2); });
+  add.plain("addcmul_", "mmm>m", [](X x) { return bounded(own(x[0]).addcmul_(x[1], x[2], 0.3)); });
+  add.plain("addmm_", "mm>m", [](X x) { return bounded(own(x[0]).addmm_(x[1], x[1].t().mm(x[0]).tanh())); });
+  add.plain("pow_", "m>m", [](X x) { return bounded((x[0].abs() + 0.5).pow_(2)); });
+  add.plain("cumsum_", "m>m", [](X x) { return bounded(own(x[0]).cumsum_(1)); });
+  add.plain("tril_", "m>m", [](X x) { return own(x[0]).tril_(1); });
+  add.plain("zero_", "m>m", [](X x) { return own(x[0]).zero_().add_(x[0]); });
+  add.plain("fill_", "m>m", [](X x) { return own(x[0]).fill_(0.5).mul(x[0]); });
+  add.plain("copy_", "mm>m", [](X x) { return own(x[0]).copy_(x[1].flip(1)); });
+  add.plain("copy_broadcast", "mm>m", [](X x) { return own(x[0]).copy_(x[1][0]); });
+  add.plain("copy_from_half", "mh>m", [](X x) { return own(x[0]).copy_(x[1]); });
+  add.plain("set_mask_", "bb>b", [](X x) { return x[0].clone().logical_or_(x[1]); });
+  add.plain("masked_fill_", "mb>m", [](X x) { return own(x[0]).masked_fill_(x[1], 0.25); });
+  add.plain("index_put_", "mk>m", [](X x) { return own(x[0]).index_put_({x[1]}, x[0].sin()); });
+  add.plain("index_put_accumulate", "mk>m",
+            [](X x) { return bounded(own(x[0]).index_put_({x[1]}, x[0].cos(), /*accumulate=*/true)); });
+  add.plain("index_add_", "mk>m", [](X x) { return bounded(own(x[0]).index_add_(0, x[1], x[0].sin(), 0.5)); });
+  add.plain("index_copy_", "mk>m", [](X x) {
+    return own(x[0]).index_copy_(0, torch::arange(8).flip(0), x[0].narrow(0, 0, 8).sin()) + x[1].unsqueeze(1) * 0.1;
+  });
+  add.plain("index_fill_", "mk>m", [](X x) { return own(x[0]).index_fill_(0, x[1], 0.75); });
+  add.plain("scatter_", "mk>m", [](X x) { return own(x[0]).scatter_(1, x[1].unsqueeze(1), 0.5); });
+  add.plain("scatter_add_", "mk>m",
+            [](X x) { return bounded(own(x[0]).scatter_add_(1, x[1].unsqueeze(1), x[0].narrow(1, 0, 1))); });
+
+  // through views
+  add.plain("add_to_narrow", "mm>m", [](X x) {
+    Tensor y = own(x[0]);
+    y.narrow(1, 2, 6).add_(x[1].narrow(1, 0, 6));
+    return bounded(y);
+  });
+  add.plain("mul_of_transpose", "mm>m", [](X x) {
+    Tensor y = own(x[0]);
+    y.t().mul_(x[1].t());
+    return bounded(y);
+  });
+  add.plain("changes_of_rows", "m>m", [](X x) {
+    Tensor y = own(x[0]);
+    for (int64_t row = 0; row < 3; ++row) y[row].mul_(0.5).add_(static_cast<double>(row) * 0.1);
+    return y;
+  });
+  add.plain("change_of_diagonal", "m>m", [](X x) {
+    Tensor y = own(x[0]);
+    y.diagonal().fill_(0.25);
+    y.diagonal(1).neg_();
+    return y;
+  });
+  add.plain("change_of_chunks", "m>m", [](X x) {
+    Tensor y = own(x[0]);
+    y.unsafe_chunk(2, 1)[1].tanh_();
+    return y;
+  });
+  add.plain("change_of_unbound", "m>m", [](X x) {
+    Tensor y = own(x[0]).detach();
+    const Tensors rows = y.unbind(0);
+    rows[1].add_(rows[2]);
+    rows[2].zero_();
+    return y * x[0].sin();
+  });
+  add.plain("change_seen_through_view", "m>m", [](X x) {
+    Tensor y = own(x[0]);
+    const Tensor view = y.slice(1, 0, kColumns, 2);
+    y.mul_(0.5);
+    return torch::cat({view, view.sin()}, 1);
+  });
+  add.plain("copy_into_columns", "mm>m", [](X x) {
+    Tensor y = torch::zeros_like(x[0]);
+    for (int64_t column = 0; column < 4; ++column) y.select(1, 4 * column).copy_(x[1].select(1, column));
+    return y + x[0];
+  });
+  add.plain("change_of_as_strided", "m>m", [](X x) {
+    Tensor y = own(x[0].detach()).contiguous();
+    y.as_strided({4, 4}, {16, 3}).add_(0.25);
+    return y * x[0].cos();
+  });
+  add.plain("change_of_real_parts", "c>c", [](X x) {
+    Tensor y = x[0].detach() * 1;
+    torch::real(y).mul_(0.5);
+    torch::imag(y).add_(0.1);
+    return y;
+  });
+  add.plain("change_of_image", "i>i", [](X x) {
+    Tensor y = own(x[0]);
+    y.select(1, 2).mul_(0.5);
+    y.narrow(3, 1, 2).add_(0.25);
+    return y;
+  });
+
+  // of the shape
+  add.plain("unsqueeze_", "m>m", [](X x) { return own(x[0]).unsqueeze_(1).squeeze_(1); });
+  add.plain("t_", "m>m", [](X x) { return own(x[0]).t_().sin().t(); });
+  add.plain("transpose_", "s>s", [](X x) { return own(x[0]).transpose_(1, 2).cos().transpose(1, 2); });
+  add.plain("swapdims_", "s>s", [](X x) { return own(x[0]).swapdims_(0, 2).swapdims_(0, 2); });
+  add.plain("as_strided_", "m>m", [](X x) {
+    return own(x[0].detach()).contiguous().as_strided_({x[0].size(0), kColumns}, {1, x[0].size(0)}) * x[0].sin();
+  });
+  add.plain("detach_", "m>m", [](X x) { return own(x[0]).detach_() + x[0]; });
+  add.plain("resize_", "m>m", [](X x) {
+    Tensor y = torch::empty({2});
+    y.resize_(x[0].sizes()).copy_(x[0].detach());
+    return y * x[0];
+  });
+  add.plain("set_data", "m>m", [](X x) {
+    Tensor y = own(x[0].detach());
+    y.set_data(x[0].detach().sin());
+    return y + x[0];
+  });
+  add.plain("swapped_storage", "mm>m", [](X x) {
+    Tensor y = own(x[0].detach());
+    Tensor z = own(x[1].detach());
+    std::swap(y, z);
+    y.add_(z);
+    return bounded(y) * x[0];
+  });
+}
+
+void add_out_cases(OpTable& add) {
+  // Gradients do not flow through out=.
+  add.plain("add_out", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    return torch::tanh(torch::add_out(y, x[0], x[1]));
+  });
+  add.plain("mul_out", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty_like(x[0]);
+    torch::mul_out(y, x[0], x[1]);
+    return bounded(y);
+  });
+  add.plain("add_out_into_itself", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = own(x[0]);
+    torch::add_out(y, y, x[1]);
+    return bounded(y);
+  });
+  add.plain("tanh_out", "m>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::tanh_out(y, x[0]);
+    return y;
+  });
+  add.plain("mm_out", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::mm_out(y, x[0], x[1].t().mm(x[0]));
+    return bounded(y);
+  });
+  add.plain("cat_out", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::cat_out(y, {x[0].narrow(1, 0, 8), x[1].narrow(1, 4, 8)}, 1);
+    return y;
+  });
+  add.plain("stack_out", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::stack_out(y, {x[0], x[1]});
+    return bounded(y.sum(0));
+  });
+  add.plain("sum_out", "m>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::sum_out(y, x[0], 1, true);
+    return bounded(y + x[0]);
+  });
+  add.plain("out_into_view", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::zeros({x[0].size(0), 2 * kColumns});
+    Tensor left = y.narrow(1, 0, kColumns);
+    Tensor right = y.narrow(1, kColumns, kColumns);
+    torch::sin_out(left, x[0]);
+    torch::cos_out(right, x[1]);
+    return y.slice(1, 0, 2 * kColumns, 2);
+  });
+  add.plain("out_used_twice", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::sin_out(y, x[0]);
+    const Tensor first = y + 0.5;
+    torch::cos_out(y, x[1]);
+    return bounded(first + y);
+  });
+  add.plain("out_of_another_dtype", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0}, at::kDouble);
+    torch::add_out(y, x[0], x[1]);
+    return bounded(y.to(at::kFloat));
+  });
+  add.plain("max_out", "m>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor values = torch::empty({0});
+    Tensor places = torch::empty({0}, at::kLong);
+    torch::max_out(values, places, x[0], 1, true);
+    return bounded(values + x[0] + places * 0.01);
+  });
+  add.plain("sort_out", "m>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor values = torch::empty({0});
+    Tensor places = torch::empty({0}, at::kLong);
+    torch::sort_out(values, places, x[0], 1, false);
+    return values + places * 0.01;
+  });
+  add.plain("arange_out", "m>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::arange_out(y, kColumns);
+    return x[0] * y.cos();
+  });
+  add.plain("index_select_out", "mk>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({0});
+    torch::index_select_out(y, x[0], 0, x[1]);
+    return y;
+  });
+  add.plain("out_into_strides", "mm>m", [](X x) {
+    const torch::NoGradGuard no_grad;
+    Tensor y = torch::empty({kColumns, x[0].size(0)}).t();
+    torch::sub_out(y, x[0], x[1]);
+    return bounded(y);
+  });
+}
+
+}  // namespace duet::testing::fuzz

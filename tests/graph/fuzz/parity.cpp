@@ -1,0 +1,239 @@
+#include "tests/graph/fuzz/parity.h"
+#include <memory>
+#include "base/detail/bits.h"
+#include "base/error.h"
+#include "hooks/ema_hook.h"
+#include "tests/support/trainer_runs.h"
+
+namespace duet::testing::fuzz {
+
+namespace {
+
+struct FuzzModel : nn::Module {};
+
+Tensor with_type(const Tensor& value, char type) {
+  const bool is_float = type == 'm' || type == 'i' || type == 's' || type == 'z';
+  return is_float && value.scalar_type() != at::kFloat ? value.to(at::kFloat) : value;  // autocast gives others
+}
+
+Tensor term_of(const Tensor& value) {
+  if (value.is_complex()) return torch::view_as_real(value.resolve_conj()).square().mean();
+  return value.to(at::kFloat).square().mean();
+}
+
+// The program as a model: its ops are made once and applied in every step.
+class FuzzNet {
+ public:
+  FuzzNet(const Program& program, nn::Module& model, User& user) : program_(program) {
+    first_ = model.register_module("first", nn::Linear(kColumns, kColumns));
+    for (std::size_t n = 0; n < program.nodes.size(); ++n) {
+      const Node& node = program.nodes[n];
+      const OpKind& kind = op_kinds()[node.kind];
+      Site site{model, "op" + std::to_string(n) + "_" + kind.name, std::mt19937(node.seed), user};
+      ops_.push_back(kind.make(site));
+    }
+  }
+
+  Tensor loss(const Batch& batch) {
+    Tensors values = {first_(batch["x"]), batch["x"], batch["y"], batch["target"]};
+    std::vector<bool> used(Program::kGiven + ops_.size());
+    Tensor loss = 0.1 * term_of(values[0]);
+    for (std::size_t n = 0; n < ops_.size(); ++n) {
+      Tensors arguments;
+      for (const std::size_t value : program_.nodes[n].takes) {
+        arguments.push_back(values[value]);
+        used[value] = true;
+      }
+      values.push_back(with_type(ops_[n](arguments), program_.type(Program::kGiven + n)));
+    }
+    for (std::size_t v = Program::kGiven; v < values.size(); ++v) {
+      if (program_.type(v) == 'z') {
+        loss = loss + values[v];
+      } else if (!used[v]) {
+        loss = loss + term_of(values[v]);
+      }
+    }
+    return loss;
+  }
+
+ private:
+  Program program_;
+  nn::Linear first_{nullptr};
+  std::vector<Apply> ops_;
+};
+
+Batch random_batch(int64_t rows, uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return {{"x", torch::randn({rows, kColumns}, generator)},
+          {"y", torch::rand({rows, kColumns}, generator)},
+          {"target", torch::randint(kClasses, {rows}, generator, torch::kInt64)}};
+}
+
+OptimizerOptions optimizer_of(int number) {
+  switch (number) {
+    case 0: return SGD{.lr = 0.05};
+    case 1: return SGD{.lr = 0.05, .momentum = 0.9, .nesterov = true};
+    case 2: return Adam{.lr = 1e-2, .weight_decay = 0.01};
+    case 3: return AdamW{.lr = 1e-2, .amsgrad = true};
+    case 4: return Adagrad{};
+    case 5: return RMSprop{.momentum = 0.5, .centered = true};
+    case 6: return NAdam{};
+    case 7: return RAdam{};
+    case 8: return Lion{.lr = 1e-3};
+    default: return Muon{};
+  }
+}
+
+TrainerOptions options_of(const Settings& settings) {
+  TrainerOptions options;
+  options.optimizer = optimizer_of(settings.optimizer);
+  if (settings.clipping == 1) options.clip_grad = ClipNorm{.max_norm = 0.5};
+  if (settings.clipping == 2) options.clip_grad = ClipValue{.clip_value = 0.01};
+  if (settings.amp > 0) options.amp = settings.amp == 1 ? at::kBFloat16 : at::kHalf;
+  options.loop.accumulate = settings.accumulate;
+  return options;
+}
+
+GraphOptions graph_options_of(const Settings& settings) {
+  GraphOptions graph;
+  if (!settings.guarded) {
+    graph.check = Check::kOff;
+    graph.verify_interval = 0;
+  }
+  return graph;
+}
+
+void add_observers(BaseTrainer& trainer, const FuzzModel& model, const Settings& settings) {
+  if (settings.observers == 1) {
+    trainer.on(HookPoint::kAfterBackward, [weight = model.parameters()[0]](TrainContext&) {
+      if (weight.grad().defined()) weight.grad().mul_(0.5);
+    });
+  }
+  if (settings.observers == 2) trainer.add_hook(std::make_unique<EMAHook>());
+}
+
+std::vector<Batch> batches_of(const Settings& settings, int64_t step) {
+  std::vector<Batch> batches;
+  const int64_t rows = settings.other_rows && step % 3 == 2 ? settings.rows + 8 : settings.rows;
+  for (int64_t n = 0; n < settings.accumulate; ++n) batches.push_back(random_batch(rows, static_cast<uint64_t>(step * 10 + n)));
+  return batches;
+}
+
+struct FuzzRun {
+  NamedTensors seen;
+  std::string error;
+  bool graph_error = false;
+  std::vector<SignatureReport> report;
+
+  void see(const std::string& name, const Tensor& tensor) {
+    if (tensor.defined()) seen.emplace_back(name, tensor.detach().resolve_conj().clone());
+  }
+};
+
+void train(BaseTrainer& trainer, const FuzzModel& model, const Settings& settings, User& user, FuzzRun& run) {
+  for (int64_t n = 0; n < settings.steps; ++n) {
+    const std::string step = "step " + std::to_string(n) + ": ";
+    for (const auto& act : user.between) act(trainer, n);
+    run.see(step + "loss", trainer.step(batches_of(settings, n)).loss);
+    for (std::size_t k = 0; k < user.kept.size(); ++k) run.see(step + "kept " + std::to_string(k), user.kept[k]);
+    for (const auto& item : model.named_parameters()) {
+      run.see(step + "gradient of " + item.key(), item.value().grad());
+      run.see(step + item.key(), item.value());
+    }
+  }
+  trainer.finish();
+}
+
+FuzzRun run_in(const std::string& mode, const Program& program) {
+  seed_all(program.seed % 1000);
+  FuzzRun run;
+  User user;
+  auto model = std::make_shared<FuzzModel>();
+  auto net = std::make_shared<FuzzNet>(program, *model, user);
+  const auto trainer = make_trainer(
+      mode, make_task(model, [net](FuzzModel&, const Batch& batch) { return net->loss(batch); }),
+      options_of(program.settings), graph_options_of(program.settings));
+  add_observers(*trainer, *model, program.settings);
+  try {
+    train(*trainer, *model, program.settings, user, run);
+    for (const auto& [name, tensor] : trainer->state_dict().tensors()) run.see(name, tensor);
+  } catch (const std::exception& error) {
+    run.error = error.what();
+    run.error = run.error.substr(0, run.error.find("Exception raised from"));
+    run.graph_error = dynamic_cast<const GraphError*>(&error) != nullptr;
+  }
+  if (auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) run.report = graph->report();
+  return run;
+}
+
+std::string alarm_in(const FuzzRun& run) {
+  for (const SignatureReport& report : run.report) {
+    const bool alarm = report.differing > 0 || report.reason.find("host code") != std::string::npos ||
+                       report.reason.find("its replay differs") != std::string::npos;
+    if (alarm && report.reason.find("by its address") == std::string::npos) return report.reason;
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* name_of(Verdict verdict) {
+  constexpr const char* names[] = {"same bits",    "refused with an error", "eager fails as well", "eager is not steady",
+                                   "false alarms", "unexpected errors",     "differences"};
+  return names[static_cast<int>(verdict)];
+}
+
+Parity compare_modes(const Program& program) {
+  const FuzzRun eager = run_in("eager", program);
+  if (!eager.error.empty()) return {Verdict::kInvalid, eager.error, {}};
+  const FuzzRun graph = run_in("graph", program);
+  const bool changes = program.changes_host_code();
+  if (!graph.error.empty()) {
+    const Verdict verdict = changes && graph.graph_error ? Verdict::kRefused : Verdict::kError;
+    return {verdict, graph.error, graph.report};
+  }
+  const std::string difference = first_difference(eager.seen, graph.seen);
+  if (!difference.empty()) {
+    const bool steady = first_difference(eager.seen, run_in("eager", program).seen).empty();
+    return {steady ? Verdict::kDiffers : Verdict::kUnsteady, difference, graph.report};
+  }
+  const std::string alarm = changes ? "" : alarm_in(graph);
+  return {alarm.empty() ? Verdict::kSame : Verdict::kFalseAlarm, alarm, graph.report};
+}
+
+namespace {
+
+template <class Change>
+bool still_fails(Program& program, Verdict verdict, Change change) {
+  Program simpler = program;
+  change(simpler.settings);
+  if (text_of(simpler) == text_of(program) || compare_modes(simpler).verdict != verdict) return false;
+  program = simpler;
+  return true;
+}
+
+}  // namespace
+
+Program shrunk(Program program, Verdict verdict) {
+  bool smaller = true;
+  while (smaller) {
+    smaller = false;
+    for (std::size_t n = program.nodes.size(); n-- > 0;) {
+      Program candidate;
+      if (!without(program, n, candidate) || compare_modes(candidate).verdict != verdict) continue;
+      program = candidate;
+      smaller = true;
+    }
+  }
+  still_fails(program, verdict, [](Settings& s) { s.accumulate = 1; });
+  still_fails(program, verdict, [](Settings& s) { s.amp = 0; });
+  still_fails(program, verdict, [](Settings& s) { s.clipping = 0; });
+  still_fails(program, verdict, [](Settings& s) { s.observers = 0; });
+  still_fails(program, verdict, [](Settings& s) { s.other_rows = false; });
+  still_fails(program, verdict, [](Settings& s) { s.optimizer = 0; });
+  still_fails(program, verdict, [](Settings& s) { s.guarded = true; });
+  while (program.settings.steps > 3 && still_fails(program, verdict, [](Settings& s) { --s.steps; })) continue;
+  return program;
+}
+
+}  // namespace duet::testing::fuzz
