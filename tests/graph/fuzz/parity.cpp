@@ -156,7 +156,8 @@ FuzzRun run_in(const std::string& mode, const Program& program) {
   add_observers(*trainer, *model, program.settings);
   try {
     train(*trainer, *model, program.settings, user, run);
-    for (const auto& [name, tensor] : trainer->state_dict().tensors()) run.see(name, tensor);
+    const StateDict state = trainer->state_dict();
+    for (const auto& [name, tensor] : state.tensors()) run.see(name, tensor);
   } catch (const std::exception& error) {
     run.error = error.what();
     run.error = run.error.substr(0, run.error.find("Exception raised from"));
