@@ -81,21 +81,53 @@ void report_failure(const Program& program, const Parity& parity) {
                 << text_of(small);
 }
 
+// Threads that wait for each other would take most of the time.
+class OneThread {
+ public:
+  OneThread() : before_(at::get_num_threads()) {
+    at::set_num_threads(1);
+    set_log_level(LogLevel::kError);
+  }
+  ~OneThread() {
+    at::set_num_threads(before_);
+    set_log_level(LogLevel::kInfo);
+  }
+
+ private:
+  int before_;
+};
+
+Parity tried(const Program& program, Summary& summary) {
+  static const bool verbose = std::getenv("DUET_FUZZ_VERBOSE") != nullptr;
+  if (verbose) std::cout << text_of(program) << std::flush;
+  Parity parity = compare_modes(program);
+  if (verbose) {
+    std::cout << "  -> " << name_of(parity.verdict) << " " << parity.what << "\n";
+    for (const SignatureReport& report : parity.report) std::cout << "  -> " << report.state << " " << report.reason << "\n";
+  }
+  summary.add(program, parity);
+  if (is_failure(parity.verdict)) report_failure(program, parity);
+  return parity;
+}
+
+TEST(ParityFuzz, EveryKindOfOpGivesTheSameBitsInBothModes) {
+  const OneThread one_thread;
+  const auto seed = static_cast<uint64_t>(number_from("DUET_FUZZ_SEED", 1));
+  Summary summary;
+  for (std::size_t kind = 0; kind < op_kinds().size(); ++kind) {
+    const Parity parity = tried(program_of(kind, seed), summary);
+    EXPECT_NE(parity.verdict, Verdict::kInvalid) << op_kinds()[kind].name << ": " << parity.what;
+  }
+  summary.print(std::cout);
+  EXPECT_EQ(summary.kinds(), op_kinds().size());
+}
+
 TEST(ParityFuzz, RandomProgramsGiveTheSameBitsInBothModes) {
   const int64_t programs = number_from("DUET_FUZZ_PROGRAMS", 320);
   const auto first = static_cast<uint64_t>(number_from("DUET_FUZZ_SEED", 1));
-  const bool verbose = std::getenv("DUET_FUZZ_VERBOSE") != nullptr;
-  set_log_level(LogLevel::kError);
+  const OneThread one_thread;
   Summary summary;
-  for (int64_t n = 0; n < programs; ++n) {
-    const Program program = random_program(first + static_cast<uint64_t>(n));
-    if (verbose) std::cout << text_of(program) << std::flush;
-    const Parity parity = compare_modes(program);
-    if (verbose) std::cout << "  -> " << name_of(parity.verdict) << " " << parity.what << std::endl;
-    summary.add(program, parity);
-    if (is_failure(parity.verdict)) report_failure(program, parity);
-  }
-  set_log_level(LogLevel::kInfo);
+  for (int64_t n = 0; n < programs; ++n) tried(random_program(first + static_cast<uint64_t>(n)), summary);
   summary.print(std::cout);
   EXPECT_LE(summary.count(Verdict::kInvalid), programs / 20) << "programs that eager mode does not run test nothing";
   if (programs >= 300) EXPECT_GE(summary.kinds(), 150U);

@@ -60,8 +60,10 @@ void add_kernel_cases(OpTable& add) {
 }
 
 void add_pooling_cases(OpTable& add) {
-  add.plain("max_pool1d", "s>s", [](X x) { return torch::max_pool1d(x[0], 3, 1, 1); });
-  add.plain("max_pool1d_without_gradient", "s>s", [](X x) { return torch::max_pool1d(x[0].detach(), 3, 1, 1) * x[0]; });
+  add("max_pool1d", "s>s", [](Site& site) -> Apply {
+    const Tensor scale = site.parameter({8});
+    return [scale](X x) { return torch::max_pool1d(bounded(x[0] * scale), 3, 1, 1); };
+  });
   add.plain("max_pool2d", "i>i", [](X x) { return torch::max_pool2d(x[0], 3, 1, 1); });
   add.plain("max_pool2d_by_2", "i>i", [](X x) { return x[0] - torch::max_pool2d(x[0], 2).repeat({1, 1, 2, 2}); });
   add.plain("max_pool2d_with_places", "i>i", [](X x) {

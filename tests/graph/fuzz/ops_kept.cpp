@@ -59,15 +59,6 @@ void add_kept_cases(OpTable& add) {
     weight.register_hook([&user = site.user, place = site.keep_place()](const Tensor& gradient) { user.kept[place] = gradient; });
     return [weight](X x) { return bounded(x[0] * weight); };
   });
-  add("state_carried_on", "m>m", [](Site& site) -> Apply {
-    const std::size_t place = site.keep_place();
-    site.user.kept[place] = torch::zeros({kColumns});
-    return [&user = site.user, place](X x) {
-      const Tensor y = torch::tanh(x[0] + user.kept[place]);
-      user.kept[place] = y.detach().mean(0);
-      return y;
-    };
-  });
   add("state_carried_in_place", "m>m", [](Site&) -> Apply {
     const Tensor state = torch::zeros({kColumns});
     return [state](X x) {

@@ -15,6 +15,11 @@ class Drawing {
  public:
   explicit Drawing(uint64_t seed) : random_(seed) { program_.seed = seed; }
 
+  Program draw_one(std::size_t kind) {
+    add(kind);
+    return program_;
+  }
+
   Program draw() {
     draw_settings();
     const std::size_t count = 3 + below(12);
@@ -103,6 +108,7 @@ bool Program::changes_host_code() const {
 }
 
 Program random_program(uint64_t seed) { return Drawing(seed).draw(); }
+Program program_of(std::size_t kind, uint64_t seed) { return Drawing(seed).draw_one(kind); }
 
 std::string text_of(const Program& program) {
   const Settings& s = program.settings;

@@ -41,6 +41,8 @@ struct Program {
 };
 
 Program random_program(uint64_t seed);
+// One op and what it takes.
+Program program_of(std::size_t kind, uint64_t seed);
 std::string text_of(const Program& program);
 // Without op `index`; what it gave is taken from elsewhere. False if there is nothing of its type.
 bool without(const Program& program, std::size_t index, Program& smaller);
