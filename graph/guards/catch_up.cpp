@@ -1,6 +1,5 @@
 #include "graph/guards/catch_up.h"
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include "graph/guards/shadow_storage.h"
 
 namespace duet {
@@ -18,7 +17,8 @@ class RecordedOps {
     const StepProgram::Op& op = ops_[index];
     if (is_done(op, index)) return;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const at::AutoGradMode grad_mode(op.grad_mode);
+    const ThreadSettingsGuard settings;
+    op.settings.apply();
     torch::jit::Stack stack;
     for (const Slot& slot : op.arguments) stack.push_back(argument_of(slot));
     op.handle.redispatchBoxed(c10::DispatchKeySet(key_of(op)), &stack);

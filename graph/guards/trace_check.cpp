@@ -3,7 +3,6 @@
 #include <cstring>
 #include <sstream>
 #include <unordered_set>
-#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
@@ -59,7 +58,8 @@ std::string text_of_number(const c10::IValue& value) {
 
 bool same_place(const ValueTable::Value& recorded, const at::Tensor& now) {
   return now.storage_offset() == recorded.offset && now.scalar_type() == recorded.dtype &&
-         now.sizes() == at::IntArrayRef(recorded.sizes) && now.strides() == at::IntArrayRef(recorded.strides);
+         now.sizes() == at::IntArrayRef(recorded.sizes) && now.strides() == at::IntArrayRef(recorded.strides) &&
+         now.is_conj() == recorded.conj && now.is_neg() == recorded.neg;
 }
 
 at::Tensor bytes_of(const c10::Storage& storage) {
@@ -220,8 +220,11 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack&
     differ("argument '" + op.schema().arguments()[i].name() + "' of " + full_name(op) + " is " + what);
     return false;
   }
-  if (recorded.grad_mode != at::GradMode::is_enabled()) {
-    differ("gradients are switched " + std::string(recorded.grad_mode ? "off" : "on") + " for " + full_name(op));
+  const ThreadSettings now = ThreadSettings::now();
+  if (!(recorded.settings == now)) {
+    differ((recorded.settings.grad_mode == now.grad_mode ? "autocast is another"
+                                                         : now.grad_mode ? "gradients are on" : "gradients are off") +
+           std::string(" for ") + full_name(op));
     return false;
   }
   return same_constants(recorded);
@@ -445,6 +448,8 @@ void TraceCheck::catch_up() {
     auto alive = seen_[s].lock();
     if (storage.external && !storage.contents) {
       memory.push_back(outside_memory(static_cast<int>(s)));
+    } else if (storage.external && !alive) {
+      memory.push_back(storage.strong);  // a constant that host code has made and dropped again
     } else {
       memory.emplace_back(alive ? std::move(alive) : make_shadow(storage.bytes, storage.device));
     }

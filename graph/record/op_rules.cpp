@@ -32,9 +32,16 @@ bool is_empty_like(const c10::OperatorHandle& op) {
   return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
 }
 
+const char* special_kind(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided) return "a sparse tensor";
+  if (tensor.is_nested()) return "a nested tensor";
+  if (tensor.is_quantized()) return "a quantized tensor";
+  if (tensor._is_zerotensor()) return "a tensor of zeros without memory (as the gradient of sgn)";
+  return tensor.has_storage() ? nullptr : "a tensor without memory";
+}
+
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.has_storage() && tensor.layout() == at::kStrided && !tensor.is_quantized() && !tensor.is_nested() &&
-         !tensor.is_conj() && !tensor.is_neg();
+  return special_kind(tensor) == nullptr && !tensor.is_conj() && !tensor.is_neg();
 }
 
 void fill_empty(const at::Tensor& tensor) {
@@ -111,7 +118,8 @@ std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch
   if (gives_a_number(op)) {
     return Obstacle{name + " gives a number, which a replay would freeze", "let the op give a 0-dim tensor"};
   }
-  if (op.hasTag(at::Tag::dynamic_output_shape) && !indexes_by_integers(op, stack)) {
+  const bool follows_values = op.hasTag(at::Tag::dynamic_output_shape) || name == "aten::_unique";  // which has no tag
+  if (follows_values && !indexes_by_integers(op, stack)) {
     return Obstacle{name + " has an output whose shape depends on values",
                     "use a form of fixed shape (a mask and where() instead of nonzero or boolean indexing)"};
   }

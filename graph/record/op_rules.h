@@ -22,7 +22,10 @@ bool overwrites(const c10::OperatorHandle& op);
 // Whether it only allocates: empty, empty_like, new_empty_strided, ...
 bool is_empty_like(const c10::OperatorHandle& op);
 
-// Whether the tensor is what its memory, shape and strides say: not sparse, quantized, nested or a lazy conjugate.
+// What keeps the tensor from being a place in memory with a shape, in words for the user; null: nothing does.
+const char* special_kind(const at::Tensor& tensor);
+
+// Whether its elements are what lies in that place: no lazy conjugate either.
 bool is_plain(const at::Tensor& tensor);
 
 // Memory that an empty-like op just gave gets the same bytes every time: what the host writes into it can then be told,

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/enum_tag.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/error.h"
@@ -106,10 +105,26 @@ bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit
   return on_host;
 }
 
+// A value of a tensor that the host made is compared with the recorded one like all of the tensor.
+bool ProgramWriter::reads_constants_only(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
+  const std::string& name = op.schema().name();
+  if (name != "aten::_local_scalar_dense" && name != "aten::equal") return false;
+  bool constants = true;
+  for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      const int index = table_.find_storage(tensor);
+      const bool constant = index >= 0 && table_.storages()[index].external && table_.storages()[index].contents;
+      constants = constants && (constant || is_host_made(tensor));
+    });
+  }
+  return constants;
+}
+
 ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (tells_all()) op_ = full_name(op);
-  if (const auto obstacle = find_obstacle(op, stack)) fail_here(obstacle->what, obstacle->way_out);
-  Call call{{op, {}, {}, {}, is_random(op), at::GradMode::is_enabled()}, {}};
+  const auto obstacle = find_obstacle(op, stack);
+  if (obstacle && !reads_constants_only(op, stack)) fail_here(obstacle->what, obstacle->way_out);
+  Call call{{op, {}, {}, {}, is_random(op), ThreadSettings::now()}, {}};
   call.op.on_host = runs_on_host(op, stack);
   if (call.op.random) watch_generator();
   const bool moves = op.hasTag(at::Tag::inplace_view);  // neither reads nor writes elements
@@ -166,9 +181,8 @@ Slot ProgramWriter::read_slot(const c10::IValue& argument, bool overwritten, Ste
 }
 
 int ProgramWriter::read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op) {
-  if (!is_plain(tensor)) {
-    fail_here(c10::str("a ", tensor.layout(), " tensor (sparse, quantized, nested, or a lazy conjugate) is used"),
-              "use dense tensors");
+  if (const char* kind = special_kind(tensor)) {
+    fail_here(std::string(kind) + " is used", "use dense tensors");
     return -1;
   }
   const bool is_new = table_.find_storage(tensor) < 0;
@@ -286,9 +300,8 @@ Slot ProgramWriter::result_slot(const c10::IValue& result, bool on_host) {
 
 int ProgramWriter::add_result(const at::Tensor& tensor, bool on_host) {
   if (!tensor.defined()) return -1;
-  if (!is_plain(tensor)) {
-    fail_here(c10::str("an op gives a ", tensor.layout(), " tensor (sparse, quantized, nested, or a lazy conjugate)"),
-              "use dense tensors");
+  if (const char* kind = special_kind(tensor)) {
+    fail_here(std::string("an op gives ") + kind, "use dense tensors");
     return -1;
   }
   const bool is_new = table_.find_storage(tensor) < 0;

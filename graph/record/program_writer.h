@@ -66,6 +66,7 @@ class ProgramWriter {
   void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
   bool runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_host_made(const at::Tensor& tensor) const;
+  bool reads_constants_only(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   StepProgram::Slot read_slot(const c10::IValue& argument, bool overwritten, StepProgram::Op& op);
   int read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op);
   void check_memory(const at::Tensor& tensor, bool is_new, const ValueTable::Storage& storage);

@@ -31,7 +31,7 @@ int ValueTable::add_storage(const at::Tensor& tensor, int producer) {
 ValueTable::Place ValueTable::place_of(int storage, const at::Tensor& tensor) {
   const bool is_wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   return {storage,          tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
-          is_wrapped_number};
+          is_wrapped_number, tensor.is_conj(),        tensor.is_neg()};
 }
 
 int ValueTable::find(const at::Tensor& tensor) const {
@@ -44,7 +44,8 @@ int ValueTable::find(const at::Tensor& tensor) const {
 int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
   const int known = find(tensor);
   if (known >= 0) return known;
-  Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), {}};
+  Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), {},
+              tensor.is_conj(), tensor.is_neg()};
   if (keep) value.original = tensor;
   const int index = static_cast<int>(values_.size());
   value_index_.emplace(place_of(storage, tensor), index);
@@ -84,7 +85,10 @@ void ValueTable::make_internal(int storage) {
 
 at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value) {
   const at::TensorOptions options = at::TensorOptions().dtype(value.dtype).device(memory.device());
-  return at::empty({0}, options).set_(memory, value.offset, value.sizes, value.strides);
+  at::Tensor tensor = at::empty({0}, options).set_(memory, value.offset, value.sizes, value.strides);
+  if (value.conj) tensor._set_conj(true);
+  if (value.neg) tensor._set_neg(true);
+  return tensor;
 }
 
 std::vector<at::Tensor> StepProgram::changed_outside() const {

@@ -13,6 +13,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
 #include "base/batch.h"
+#include "graph/record/thread_settings.h"
 
 namespace duet {
 
@@ -43,7 +44,8 @@ class ValueTable {
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     at::ScalarType dtype = at::kFloat;
-    at::Tensor original;  // external values: the tensor itself (wrapped numbers must stay such)
+    at::Tensor original{};  // external values: the tensor itself (wrapped numbers must stay such)
+    bool conj = false, neg = false;  // lazily conjugated or negated
   };
 
   // Index of the tensor's storage, or -1 if it is not in the table.
@@ -69,8 +71,8 @@ class ValueTable {
   bool made_by(std::size_t op, int value) const { return storage_of(value).producer == static_cast<int>(op); }
 
  private:
-  // Storage, offset, sizes, strides, dtype, whether it is a wrapped number.
-  using Place = std::tuple<int, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType, bool>;
+  // Storage, offset, sizes, strides, dtype, whether it is a wrapped number, conjugated, negated.
+  using Place = std::tuple<int, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType, bool, bool, bool>;
   static Place place_of(int storage, const at::Tensor& tensor);
 
   std::vector<Storage> storages_;
@@ -104,7 +106,7 @@ struct StepProgram {
     std::vector<Slot> arguments, results;
     std::vector<int> written;  // values changed in place
     bool random = false;
-    bool grad_mode = false;  // some kernels ask for it (oneDNN's RNN keeps its workspace only for a backward)
+    ThreadSettings settings{};  // under which it ran
     // It makes a constant out of host numbers and other such constants alone (torch::tensor, zeros, arange). No run of
     // the program needs it: what the constant held is kept (Storage::contents).
     bool on_host = false;

@@ -237,7 +237,7 @@ class Builder {
 
   void compile(std::size_t index) {
     const StepProgram::Op& op = ops_[index];
-    Instruction instruction{kinds_[index], op.handle, {}, {}, op.grad_mode, {}, index, {}};
+    Instruction instruction{kinds_[index], op.handle, {}, {}, op.settings, {}, index, {}};
     for (const Slot& slot : op.arguments) instruction.arguments.push_back(argument_of(slot));
     if (instruction.kind == Kind::kOut) {
       instruction.op = *find_out_variant(op.handle);

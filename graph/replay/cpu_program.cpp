@@ -4,7 +4,6 @@
 #include <map>
 #include <sstream>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
@@ -72,7 +71,7 @@ std::string shape_text(const ValueTable::Value& value) {
 }  // namespace
 
 void CpuProgram::run(std::size_t segment) {
-  const at::NoGradGuard no_grad;
+  const ThreadSettingsGuard settings;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (segment == 0) use_kernels_ = kernel_settings() == parts_.settings;
   const std::size_t begin = segment == 0 ? 0 : parts_.segment_ends[segment - 1];
@@ -106,7 +105,7 @@ void CpuProgram::execute(const Instruction& instruction) {
 }
 
 void CpuProgram::run_op(const Instruction& instruction) {
-  at::GradMode::set_enabled(instruction.grad_mode);
+  instruction.settings.apply();
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   if (instruction.kind == Instruction::Kind::kRebind) rebind(instruction);

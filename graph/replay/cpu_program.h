@@ -30,7 +30,7 @@ struct Instruction {
   c10::OperatorHandle op;
   std::vector<c10::IValue> arguments;
   std::vector<Rebind> rebinds;
-  bool grad_mode;
+  ThreadSettings settings;
   std::vector<int> releases;  // storages whose memory nobody reads from here on
   std::size_t source;         // index of the op in the recording
   BitexactKernel kernel;      // runs in place of the op if it may

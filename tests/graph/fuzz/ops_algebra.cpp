@@ -62,9 +62,6 @@ void add_algebra_cases(OpTable& add) {
   add.plain("svdvals", "m>m", [](X x) { return spread(x[0], torch::linalg_svdvals(definite(x[0]))); });
   add.plain("svd", "m>m", [](X x) { return spread(x[0], std::get<1>(torch::linalg_svd(definite(x[0]), false))); });
   add.plain("pinverse", "m>m", [](X x) { return spread(x[0], torch::linalg_pinv(definite(x[0]))); });
-  add.plain("lstsq", "m>m", [](X x) {
-    return spread(x[0], std::get<0>(torch::linalg_lstsq(definite(x[0]).detach(), square8(x[0]).detach())));
-  });
   add.plain("lu", "m>m", [](X x) { return spread(x[0], std::get<2>(torch::linalg_lu(definite(x[0])))); });
   add.plain("lu_factor", "m>m", [](X x) { return spread(x[0], std::get<0>(torch::linalg_lu_factor(definite(x[0])))); });
   add.plain("vander", "m>m", [](X x) { return bounded(torch::linalg_vander(x[0].select(1, 0), kColumns) + x[0]); });

@@ -96,6 +96,14 @@ void add_changing_cases(OpTable& add) {
       return y;
     };
   });
+  add.changing("buffer_by_set_data", "m>m", [](Site& site) -> Apply {
+    const Tensor buffer = site.buffer(torch::zeros({kColumns}));
+    return [buffer](X x) {
+      const Tensor y = x[0] + buffer * 0.5;
+      buffer.set_data(x[0].detach().mean(0));
+      return bounded(y);
+    };
+  });
   // LibTorch computes it below the dispatcher, which looks like numbers of the host.
   add.changing("max_pool1d_without_gradient", "s>s",
                [](Site&) -> Apply { return [](X x) { return torch::max_pool1d(x[0].detach(), 3, 1, 1) * x[0]; }; });

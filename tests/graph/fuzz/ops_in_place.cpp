@@ -13,8 +13,8 @@ void add_in_place_cases(OpTable& add) {
   add.plain("relu_", "m>m", [](X x) { return own(x[0]).relu_(); });
   add.plain("tanh_", "m>m", [](X x) { return own(x[0]).tanh_(); });
   add.plain("sigmoid_", "m>m", [](X x) { return own(x[0]).sigmoid_(); });
-  add.plain("exp_", "m>m", [](X x) { return x[0].tanh().add_(0).exp_(); });
-  add.plain("sqrt_", "m>m", [](X x) { return x[0].abs().add_(0.5).sqrt_(); });
+  add.plain("exp_", "m>m", [](X x) { return (x[0].tanh() * 1).exp_(); });
+  add.plain("sqrt_", "m>m", [](X x) { return (x[0].abs() + 0.5).sqrt_(); });
   add.plain("leaky_relu_", "m>m", [](X x) {
     Tensor y = x[0] + 0;
     return torch::leaky_relu_(y, 0.2);

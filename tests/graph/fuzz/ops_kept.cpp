@@ -92,14 +92,6 @@ void add_kept_cases(OpTable& add) {
       return bounded(x[0].matmul(queue.clone().t()).matmul(queue.clone()));
     };
   });
-  add("buffer_by_set_data", "m>m", [](Site& site) -> Apply {
-    const Tensor buffer = site.buffer(torch::zeros({kColumns}));
-    return [buffer](X x) {
-      const Tensor y = x[0] + buffer * 0.5;
-      buffer.set_data(x[0].detach().mean(0));
-      return bounded(y);
-    };
-  });
   add("scratch_memory", "m>m", [](Site&) -> Apply {
     auto scratch = std::make_shared<Tensor>(torch::empty({0}));
     return [scratch](X x) {

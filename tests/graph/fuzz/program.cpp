@@ -25,6 +25,7 @@ class Drawing {
     const std::size_t count = 3 + below(12);
     const bool changes = below(5) == 0;
     const std::size_t changing_at = changes ? below(count) : count;
+    program_.settings.guarded = program_.settings.guarded || changes;
     for (std::size_t n = 0; n < count; ++n) {
       add(draw_kind(n == changing_at ? OpKind::Host::kChanges : OpKind::Host::kSame));
     }
