@@ -20,7 +20,7 @@ const char* to_string(StepExplanation::Reach reach) {
 
 StepExplanation StepExecutor::explain(const MicroBatches& /*micro_batches*/, StepObserver& /*observer*/) {
   StepExplanation explanation;
-  explanation.reason = std::string("mode ") + mode() + " captures nothing; make the trainer in mode graph to see it";
+  explanation.reason = "mode eager captures nothing; change to mode graph (set_mode) to see it";
   return explanation;
 }
 

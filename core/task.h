@@ -169,10 +169,10 @@ std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss,
                                               typename ModuleTask<Module>::WeightFn weight = nullptr)
   requires std::is_invocable_v<Loss, Module&, const Batch&>
 {
-  const auto of_module = [loss = std::move(loss)](Module& own, const at::Tensor&, const Batch& batch) {
+  auto of_module = [loss = std::move(loss)](Module& own, const at::Tensor&, const Batch& batch) mutable {
     return to_step_output(loss(own, batch));
   };
-  return std::make_unique<ModuleTask<Module>>(shared_module(module), nullptr, of_module, std::move(weight));
+  return std::make_unique<ModuleTask<Module>>(shared_module(module), nullptr, std::move(of_module), std::move(weight));
 }
 
 // The same with a forward(module&, batch) -> prediction of its own, from which loss(prediction, batch) follows:
@@ -183,10 +183,10 @@ std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forw
                                               typename ModuleTask<Module>::WeightFn weight = nullptr)
   requires std::is_invocable_v<Loss, const at::Tensor&, const Batch&>
 {
-  const auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) {
+  auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) mutable {
     return to_step_output(loss(prediction, batch));
   };
-  return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), of_prediction,
+  return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), std::move(of_prediction),
                                               std::move(weight));
 }
 

@@ -42,9 +42,53 @@ void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit vi
 
 }  // namespace
 
-void StaticInputs::copy_to(const MicroBatches& micro_batches) const {
-  for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& own, const at::Tensor& batch) {
-    if (own.is_non_overlapping_and_dense()) batch.detach().copy_(own);
+namespace {
+
+// A storage over the tensor's memory that keeps it alive.
+at::Tensor over_same_memory(const at::Tensor& tensor) {
+  const at::Tensor span = span_of(tensor);
+  auto* owner = new at::Tensor(tensor);
+  c10::DataPtr memory(span.mutable_data_ptr(), owner, [](void* kept) { delete static_cast<at::Tensor*>(kept); },
+                      tensor.device());
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), span.nbytes(), std::move(memory), nullptr,
+                             /*resizable=*/false);
+  return at::empty({0}, tensor.options().requires_grad(false)).set_(storage, 0, tensor.sizes(), tensor.strides());
+}
+
+}  // namespace
+
+MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
+  const at::NoGradGuard no_grad;
+  MicroBatches lent = micro_batches;
+  for (Batch& batch : lent.batches) {
+    Batch own;
+    for (const auto& [name, tensor] : batch.items()) own.set(name, over_same_memory(tensor));
+    batch = std::move(own);
+  }
+  return lent;
+}
+
+void StaticInputs::find_in(const ValueTable& table, const MicroBatches& lent) {
+  storages_.clear();
+  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
+    storages_.push_back(table.find_storage(tensor));
+  });
+}
+
+void StaticInputs::take_place_in(ValueTable& table) const {
+  std::size_t next = 0;
+  for_each_pair(micro_batches_, micro_batches_, [&](const at::Tensor& own, const at::Tensor& /*same*/) {
+    const int storage = storages_[next++];
+    if (storage >= 0) table.move_external(storage, own.storage());
+  });
+}
+
+void StaticInputs::for_each_lent(const MicroBatches& lent,
+                                 const std::function<void(int, const at::Tensor&)>& visit) const {
+  std::size_t next = 0;
+  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
+    const int storage = storages_[next++];
+    if (storage >= 0) visit(storage, tensor);
   });
 }
 
@@ -169,25 +213,26 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
                                 const std::vector<StepProgram::Place>& changing) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
+  MicroBatches lent = StaticInputs::lend(micro_batches);
   OpRecorder recorder(step.parameters(), strict);
-  recorder.watch_inputs(inputs_.micro_batches());
+  recorder.watch_inputs(lent);
   recorder.tell_all(listener_);
   RecordingObserver recording(observer, recorder);
   StepResult output;
-  recorder.record([&] { output = step.run(inputs_.micro_batches(), recording); });
+  recorder.record([&] { output = step.run(lent, recording); });
   recorder.pause();
+  inputs_.find_in(recorder.program().table, lent);
+  lent = {};  // who refers to them now has kept them
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
   if (!replaced.empty()) recorder.fail(replaced);
   recorder.finish(results_of(output, step.parameters()));
   failure_ = recorder.failure();
-  if (!failure_.empty()) {
-    inputs_.copy_to(micro_batches);
-    return output;
-  }
+  if (!failure_.empty()) return output;
   auto program = std::make_shared<StepProgram>(recorder.program());
   NamedTensors own = step.parameters();
   for (auto& item : step.mutable_state()) own.push_back(std::move(item));
   program->mark_changing(changing, own);
+  inputs_.take_place_in(program->table);
   recording_ = std::move(program);
   check_ = std::make_unique<TraceCheck>(recording_);
   for (const at::Tensor& tensor : recording_->changed_outside()) {
@@ -205,12 +250,9 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
 void CapturedStep::watch_outside(const NamedTensors& known) {
   std::unordered_set<const void*> others;
   for (const auto& item : known) others.insert(item.second.storage().unsafeGetStorageImpl());
-  for (const Batch& batch : inputs_.micro_batches().batches) {
-    for (const auto& item : batch.items()) others.insert(item.second.storage().unsafeGetStorageImpl());
-  }
   for (const ValueTable::Value& value : recording_->table.values()) {
     const ValueTable::Storage& storage = recording_->table.storages()[value.storage];
-    const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes;
+    const bool outside = storage.external && !storage.contents && !storage.local && !storage.changes && !storage.input;
     if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
     watched_.push_back({value.original, 0});
   }
@@ -227,10 +269,16 @@ bool CapturedStep::lost_references() {
   return lost;
 }
 
-std::vector<at::Tensor> CapturedStep::run_host_code(TrainStep& step, StepObserver& observer, StepResult& output) {
-  CheckingObserver checking(observer, *check_);
-  output = step.run(inputs_.micro_batches(), checking);
-  return results_of(output, step.parameters());
+// To be called once: who refers to the tensors that it lent has kept them.
+TraceCheck::HostCode CapturedStep::host_code(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+                                             StepResult& output) {
+  return [&, lent = StaticInputs::lend(micro_batches)]() mutable {
+    inputs_.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
+    CheckingObserver checking(observer, *check_);
+    output = step.run(lent, checking);
+    lent = {};
+    return results_of(output, step.parameters());
+  };
 }
 
 CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const MicroBatches& micro_batches,
@@ -239,12 +287,9 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
   step.zero_grad();
   const auto start = std::chrono::steady_clock::now();
   Checked checked;
-  checked.outcome = check_->run([&] { return run_host_code(step, observer, checked.output); });
+  checked.outcome = check_->run(host_code(step, micro_batches, observer, checked.output));
   checked.check_seconds = seconds_since(start);
-  if (checked.outcome == TraceCheck::Outcome::kDiffers) {
-    inputs_.copy_to(micro_batches);
-    return checked;
-  }
+  if (checked.outcome == TraceCheck::Outcome::kDiffers) return checked;
   step.zero_grad();
   checked.output = {};
   if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
@@ -259,9 +304,7 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
 bool CapturedStep::run_followed(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
                                 StepResult& output) {
   inputs_.fill(micro_batches);
-  const bool same = check_->follow([&] { return run_host_code(step, observer, output); });
-  inputs_.copy_to(micro_batches);
-  return same;
+  return check_->follow(host_code(step, micro_batches, observer, output));
 }
 
 bool CapturedStep::still_same(TrainStep& step, StepObserver& observer) {
@@ -269,7 +312,7 @@ bool CapturedStep::still_same(TrainStep& step, StepObserver& observer) {
   for (const auto& parameter : step.parameters()) gradients.push_back(parameter.second.grad());
   step.zero_grad();
   StepResult output;
-  const bool same = check_->still_same([&] { return run_host_code(step, observer, output); });
+  const bool same = check_->still_same(host_code(step, inputs_.micro_batches(), observer, output));
   for (std::size_t i = 0; i < gradients.size(); ++i) step.parameters()[i].second.mutable_grad() = gradients[i];
   return same;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,13 +20,21 @@ class StaticInputs {
 
   // Copies the values of `micro_batches` in; it has the layout of the example (same key).
   void fill(const MicroBatches& micro_batches);
-  // The other way: what a step that runs only this once did to its batch.
-  void copy_to(const MicroBatches& micro_batches) const;
+  // The values of `micro_batches` for host code, in tensors with storages of their own over the same memory: what it
+  // keeps of them must not be what later replays write into.
+  static MicroBatches lend(const MicroBatches& micro_batches);
+  // Whether they are in use, as storages of the recording: by tensor, in order; -1: not.
+  void find_in(const ValueTable& table, const MicroBatches& lent);
+  // From here on the recording reads the static inputs in the place of those that were lent when it was made.
+  void take_place_in(ValueTable& table) const;
+  // visit(storage of the recording, lent tensor) for each that is in use.
+  void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
   const MicroBatches& micro_batches() const { return micro_batches_; }
   int64_t bytes() const;
 
  private:
   MicroBatches micro_batches_;
+  std::vector<int> storages_;
 };
 
 // `result` with map(tensor) in the place of each tensor that it has.
@@ -116,7 +125,8 @@ class CapturedStep {
     at::Tensor tensor;
     std::size_t references = 0;  // to the memory, if nobody keeps it
   };
-  std::vector<at::Tensor> run_host_code(TrainStep& step, StepObserver& observer, StepResult& output);
+  TraceCheck::HostCode host_code(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+                                 StepResult& output);
   StepResult run_segments(TrainStep& step, StepObserver& observer, bool fills_kept);
   void fill_kept(std::size_t segment);
   void watch_outside(const NamedTensors& known);

@@ -61,7 +61,7 @@ class Explainer {
     explanation.eager_us = best_of(3, [this] { run_eager(); });
     if (!explanation.obstacles.empty() || !is_ready(explanation) || !check_host_code(explanation)) return;
     explanation.captured = true;
-    explanation.keeps_tensors = captured_->keeps_tensors();
+    explanation.keeps_tensors = captured_->needs_host_code();
     explanation.ops = captured_->ops();
     explanation.bytes = captured_->bytes();
     explanation.replay_us = best_of(5, [this] { replay(); });

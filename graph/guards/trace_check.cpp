@@ -265,7 +265,7 @@ bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, StepProgram::P
   if (tensor.has_storage() && same_place(recorded, tensor)) {
     if (same_memory(recorded, tensor)) return true;
     const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
-    if (storage.external && !storage.contents) changed_tensor_ = place;
+    if (storage.external && !storage.contents && !storage.input) changed_tensor_ = place;
   }
   what = c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");
@@ -275,7 +275,7 @@ bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, StepProgram::P
 bool TraceCheck::same_memory(const ValueTable::Value& recorded, const at::Tensor& tensor) {
   const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
   const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-  if (!storage.external || storage.contents) return memory == seen_[recorded.storage]._unsafe_get_target();
+  if (!storage.external || storage.contents || storage.input) return memory == seen_[recorded.storage]._unsafe_get_target();
   if (storage.changes) return bind(recorded.storage, tensor.storage());
   return memory == storage.strong.unsafeGetStorageImpl() || (storage.local && same_local(recorded, tensor));
 }
@@ -289,7 +289,7 @@ bool TraceCheck::bind(int storage, const c10::Storage& memory) {
   }
   if (is_shadow(*memory.unsafeGetStorageImpl()) || memory.nbytes() != storages[storage].bytes) return false;
   for (std::size_t s = 0; s < storages.size(); ++s) {
-    const bool known = storages[s].external && !storages[s].changes
+    const bool known = storages[s].external && !storages[s].changes && !storages[s].input
                            ? storages[s].strong.unsafeGetStorageImpl() == memory.unsafeGetStorageImpl()
                            : seen_[s]._unsafe_get_target() == memory.unsafeGetStorageImpl();
     if (known) return false;
@@ -374,7 +374,7 @@ at::Tensor TraceCheck::hand_out(const Answer& answer) {
     auto shadow = make_shadow(storage.bytes, storage.device);
     see(value.storage, shadow.get());
     made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));
-  } else if (storage.external && !storage.contents) {
+  } else if (storage.external && !storage.contents && !storage.input) {
     made->set_storage_keep_dtype(outside_memory(value.storage));
   } else {
     made->set_storage_keep_dtype(c10::Storage(seen_[value.storage].lock()));
@@ -427,7 +427,8 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     if (seen_[s].use_count() == 0 || recording_->table.storages()[s].kept) continue;
     const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
-    if (!is_shadow(*memory) || references.only_results(memory)) continue;
+    const bool of_step = is_shadow(*memory) || recording_->table.storages()[s].input;
+    if (!of_step || references.only_results(memory)) continue;
     differ("somebody keeps a tensor of the step that nobody kept when it was recorded");
     return;
   }

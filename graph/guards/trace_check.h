@@ -37,6 +37,8 @@ class TraceCheck : private OpListener {
   // Compares a step that runs op by op anyway.
   bool follow(const HostCode& host_code);
 
+  // By the host code, before its step: the tensor is what it gets for an input of the recording.
+  void lend(int storage, const at::Tensor& tensor) { see(storage, tensor.storage().unsafeGetStorageImpl()); }
   // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
   void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
 

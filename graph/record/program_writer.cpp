@@ -344,7 +344,10 @@ void ProgramWriter::find_kept(const std::vector<at::Tensor>& results) {
   for (std::size_t s = 0; s < table_.storages().size(); ++s) {
     ValueTable::Storage& storage = table_.storage(static_cast<int>(s));
     if (storage.external) {
-      storage.local = !storage.contents && table_.alone_refers_to(static_cast<int>(s));
+      const bool alone = table_.alone_refers_to(static_cast<int>(s));
+      storage.input = input_names_.count(storage.strong.unsafeGetStorageImpl()) > 0;
+      storage.local = !storage.contents && !storage.input && alone;
+      storage.kept = storage.input && !alone;
     } else if (const auto alive = storage.weak->lock(); alive && !storage.kept_by_op) {
       storage.kept = !references.only_results(alive.get(), /*ours=*/1);
     }

@@ -75,6 +75,15 @@ bool ValueTable::alone_refers_to(int storage) const {
   return storages_[storage].strong.use_count() <= references;
 }
 
+void ValueTable::move_external(int storage, const c10::Storage& memory) {
+  storages_[storage].strong = memory;
+  storage_index_.emplace(memory.unsafeGetStorageImpl(), storage);
+  const at::NoGradGuard no_grad;
+  for (Value& value : values_) {
+    if (value.storage == storage) value.original = tensor_at(memory, value);
+  }
+}
+
 void ValueTable::make_internal(int storage) {
   storages_[storage].external = false;
   storages_[storage].strong = c10::Storage();
@@ -132,7 +141,7 @@ void StepProgram::mark_changing(const std::vector<Place>& places, const NamedTen
     const bool is_own = std::any_of(own.begin(), own.end(), [&storage](const auto& item) {
       return item.second.storage().unsafeGetStorageImpl() == storage.strong.unsafeGetStorageImpl();
     });
-    storage.changes = storage.external && !storage.contents && !is_own;
+    storage.changes = storage.external && !storage.contents && !storage.input && !is_own;
   }
 }
 

@@ -32,9 +32,10 @@ class ValueTable {
     bool external = false;    // not produced by a recorded op: parameters, inputs, state, constants
     int producer = -1;        // op that made it; -1 for external ones
     bool host = false;        // made on the host (see Op::on_host) and touched by nothing else so far
+    bool input = false;       // external: a tensor of the batch
     bool local = false;       // external, and only the step itself refers to it: made below the dispatcher
     bool changes = false;     // external, and another tensor from step to step: what a step carries on to the next
-    bool kept = false;        // made by the step, and somebody refers to it after the step ...
+    bool kept = false;        // made by the step or an input, and somebody refers to it after the step ...
     bool kept_by_op = false;  // ... or the op that gave it does: a cache of its own
     c10::Storage contents;    // what the host had made of it when a recorded op first used it: a constant of the step
   };
@@ -59,6 +60,8 @@ class ValueTable {
 
   // What the storage holds now was made on the host: a constant of the step.
   void make_constant(int storage);
+  // What lies in the storage from outside lies in `memory` from here on, likewise.
+  void move_external(int storage, const c10::Storage& memory);
   // The storage is written by its producer at every run after all.
   void make_internal(int storage);
 

@@ -45,6 +45,13 @@ class Summary {
   }
 
   std::size_t kinds() const { return kinds_.size(); }
+  // Of the signatures, those that were captured and stayed so.
+  double captured() const {
+    int64_t all = 0;
+    for (const auto& item : states_) all += item.second;
+    const auto captured = states_.find("captured");
+    return captured == states_.end() ? 0 : static_cast<double>(captured->second) / static_cast<double>(all);
+  }
   int64_t count(Verdict verdict) const {
     const auto found = verdicts_.find(verdict);
     return found == verdicts_.end() ? 0 : found->second;
@@ -126,6 +133,7 @@ TEST(ParityFuzz, EveryKindOfOpGivesTheSameBitsInBothModes) {
   }
   summary.print(std::cout);
   EXPECT_EQ(summary.kinds(), op_kinds().size());
+  EXPECT_GE(summary.captured(), 0.95);
 }
 
 TEST(ParityFuzz, RandomProgramsGiveTheSameBitsInBothModes) {
@@ -136,7 +144,9 @@ TEST(ParityFuzz, RandomProgramsGiveTheSameBitsInBothModes) {
   for (int64_t n = 0; n < programs; ++n) tried(random_program(first + static_cast<uint64_t>(n)), summary);
   summary.print(std::cout);
   EXPECT_LE(summary.count(Verdict::kInvalid), programs / 20) << "programs that eager mode does not run test nothing";
-  if (programs >= 300) EXPECT_GE(summary.kinds(), 150U);
+  if (programs < 300) return;
+  EXPECT_GE(summary.kinds(), 600U);
+  EXPECT_GE(summary.captured(), 0.6);
 }
 
 }  // namespace
