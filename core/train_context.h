@@ -177,7 +177,6 @@ struct TrainContext {
   Task& task;
   HyperParameters& hyper_parameters;
   std::function<StateDict()> checkpoint_state;       // all that a bit-exact resume needs; all ranks take it together
-  std::function<void(Mode)> set_mode;                // of the steps to come: BaseTrainer::set_mode
   std::string mode{};                                // "eager" or "graph"
   std::string work_dir{};                            // empty: nothing is written
   Communicator* communicator = one_process().get();  // the ranks that train together; never null
@@ -189,6 +188,7 @@ struct TrainContext {
   CurrentEvaluation evaluation{};
   RunControl control{};
   RunLog log{};
+  std::function<void(Mode)> set_mode{};  // of the steps to come: BaseTrainer::set_mode
 };
 
 }  // namespace duet

@@ -51,7 +51,6 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       context_{.task = step_->task(),
                .hyper_parameters = *step_,
                .checkpoint_state = [this] { return checkpoint_state(); },
-               .set_mode = [this](Mode mode) { set_mode(mode); },
                .work_dir = options.work_dir,
                .communicator = &step_->communicator()},
       ranks_(std::make_unique<RankSync>(*step_, context_)),
@@ -63,6 +62,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
       make_graph_(std::move(make_graph)) {
   set_mode(mode);
+  context_.set_mode = [this](Mode another) { set_mode(another); };
   context_.is_main = ranks_->is_main();
   context_.step.parameters = &step_->parameters();
   context_.progress.max_steps = options_.max_steps;

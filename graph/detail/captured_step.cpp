@@ -256,7 +256,6 @@ void CapturedStep::watch_outside(const NamedTensors& known) {
     if (!outside || !value.original.defined() || others.count(storage.strong.unsafeGetStorageImpl()) > 0) continue;
     watched_.push_back({value.original, 0});
   }
-  for (Outside& outside : watched_) outside.references = outside.tensor.use_count();
 }
 
 bool CapturedStep::lost_references() {

@@ -197,9 +197,10 @@ class Builder {
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
       const ValueTable::Storage& recorded = table_.storages()[s];
       c10::StorageImpl* storage = parts_.storages[s].unsafeGetStorageImpl();
-      if ((recorded.external && !recorded.changes) || is_rebound(s)) continue;
+      if (recorded.external && !recorded.changes) continue;
+      if (outlives_run(s) || recorded.changes) parts_.bytes += static_cast<int64_t>(recorded.bytes);
+      if (is_rebound(s)) continue;
       if (outlives_run(s) || recorded.changes) {
-        parts_.bytes += static_cast<int64_t>(recorded.bytes);
         storage->set_data_ptr_noswap(allocator->allocate(recorded.bytes));
       } else if (use_[s].first <= use_[s].second) {
         blocks.push_back({recorded.bytes, use_[s].first, use_[s].second, 0});

@@ -206,7 +206,7 @@ void add_tensor_cases(Cases& add) {
           return at::real(y * y.conj()).mean();
         };
       },
-      vectors, 1, "conjugate");
+      vectors);
   add(
       "CumulativeProduct",
       [](Model& m) -> Loss {
