@@ -1,114 +1,13 @@
 #include "graph/detail/captured_step.h"
 #include <chrono>
-#include <cstring>
 #include <unordered_set>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_strided.h>
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/op_recorder.h"
 
 namespace duet {
-
-StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
-  for (Batch& batch : micro_batches_.batches) {
-    Batch own;
-    for (const auto& [name, tensor] : batch.items()) {
-      own.set(name, at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false)));
-    }
-    batch = std::move(own);
-  }
-}
-
-namespace {
-
-// The memory that the tensor spans, gaps included: it may be expanded, and then it cannot be written as it is.
-at::Tensor span_of(const at::Tensor& tensor) {
-  int64_t elements = tensor.numel() == 0 ? 0 : 1;
-  for (int64_t d = 0; d < tensor.dim() && elements > 0; ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
-  return tensor.detach().as_strided({elements}, {1});
-}
-
-// Calls visit(own, other) for each tensor of the two, which have the same layout.
-template <class Visit>
-void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit visit) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < own.batches.size(); ++b) {
-    const NamedTensors& left = own.batches[b].items();
-    for (std::size_t i = 0; i < left.size(); ++i) visit(left[i].second, others.batches[b].items()[i].second);
-  }
-}
-
-}  // namespace
-
-namespace {
-
-// A storage over the tensor's memory that keeps it alive.
-at::Tensor over_same_memory(const at::Tensor& tensor) {
-  const at::Tensor span = span_of(tensor);
-  auto* owner = new at::Tensor(tensor);
-  c10::DataPtr memory(span.mutable_data_ptr(), owner, [](void* kept) { delete static_cast<at::Tensor*>(kept); },
-                      tensor.device());
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), span.nbytes(), std::move(memory), nullptr,
-                             /*resizable=*/false);
-  return at::empty({0}, tensor.options().requires_grad(false)).set_(storage, 0, tensor.sizes(), tensor.strides());
-}
-
-}  // namespace
-
-MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
-  const at::NoGradGuard no_grad;
-  MicroBatches lent = micro_batches;
-  for (Batch& batch : lent.batches) {
-    Batch own;
-    for (const auto& [name, tensor] : batch.items()) own.set(name, over_same_memory(tensor));
-    batch = std::move(own);
-  }
-  return lent;
-}
-
-void StaticInputs::find_in(const ValueTable& table, const MicroBatches& lent) {
-  storages_.clear();
-  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
-    storages_.push_back(table.find_storage(tensor));
-  });
-}
-
-void StaticInputs::take_place_in(ValueTable& table) const {
-  std::size_t next = 0;
-  for_each_pair(micro_batches_, micro_batches_, [&](const at::Tensor& own, const at::Tensor& /*same*/) {
-    const int storage = storages_[next++];
-    if (storage >= 0) table.move_external(storage, own.storage());
-  });
-}
-
-void StaticInputs::for_each_lent(const MicroBatches& lent,
-                                 const std::function<void(int, const at::Tensor&)>& visit) const {
-  std::size_t next = 0;
-  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
-    const int storage = storages_[next++];
-    if (storage >= 0) visit(storage, tensor);
-  });
-}
-
-void StaticInputs::fill(const MicroBatches& micro_batches) {
-  for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& target, const at::Tensor& source) {
-    if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
-      std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
-    } else {
-      span_of(target).copy_(span_of(source), /*non_blocking=*/true);
-    }
-  });
-}
-
-int64_t StaticInputs::bytes() const {
-  int64_t total = 0;
-  for (const Batch& batch : micro_batches_.batches) {
-    for (const auto& item : batch.items()) total += static_cast<int64_t>(item.second.nbytes());
-  }
-  return total;
-}
 
 namespace {
 
@@ -209,8 +108,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict,
-                                const std::vector<StepProgram::Place>& changing) {
+StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+                                bool strict) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
   MicroBatches lent = StaticInputs::lend(micro_batches);
@@ -231,7 +130,7 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   auto program = std::make_shared<StepProgram>(recorder.program());
   NamedTensors own = step.parameters();
   for (auto& item : step.mutable_state()) own.push_back(std::move(item));
-  program->mark_changing(changing, own);
+  program->mark_changing(changing_, own);
   inputs_.take_place_in(program->table);
   recording_ = std::move(program);
   check_ = std::make_unique<TraceCheck>(recording_);
@@ -357,14 +256,14 @@ at::Tensor all_bytes(const c10::Storage& memory) {
 
 void CapturedStep::bring_bound_tensors() {
   const at::NoGradGuard no_grad;
-  for (const TraceCheck::Bound& bound : check_->bound()) {
+  for (const StepMemory::Bound& bound : check_->bound()) {
     all_bytes(memory_of(bound.storage)).copy_(all_bytes(bound.memory));
   }
 }
 
 void CapturedStep::take_bound_tensors() {
   const at::NoGradGuard no_grad;
-  for (const TraceCheck::Bound& bound : check_->bound()) {
+  for (const StepMemory::Bound& bound : check_->bound()) {
     all_bytes(bound.memory).copy_(all_bytes(memory_of(bound.storage)));
   }
 }

@@ -6,36 +6,13 @@
 #include <vector>
 #include "core/detail/train_step.h"
 #include "core/trainer.h"
+#include "graph/detail/static_inputs.h"
 #include "graph/guards/trace_check.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
 
 class ObstacleListener;
-
-// Inputs of a captured step: tensors with fixed addresses, laid out as the micro-batches it was made from.
-class StaticInputs {
- public:
-  explicit StaticInputs(const MicroBatches& example);
-
-  // Copies the values of `micro_batches` in; it has the layout of the example (same key).
-  void fill(const MicroBatches& micro_batches);
-  // The values of `micro_batches` for host code, in tensors with storages of their own over the same memory: what it
-  // keeps of them must not be what later replays write into.
-  static MicroBatches lend(const MicroBatches& micro_batches);
-  // Whether they are in use, as storages of the recording: by tensor, in order; -1: not.
-  void find_in(const ValueTable& table, const MicroBatches& lent);
-  // From here on the recording reads the static inputs in the place of those that were lent when it was made.
-  void take_place_in(ValueTable& table) const;
-  // visit(storage of the recording, lent tensor) for each that is in use.
-  void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
-  const MicroBatches& micro_batches() const { return micro_batches_; }
-  int64_t bytes() const;
-
- private:
-  MicroBatches micro_batches_;
-  std::vector<int> storages_;
-};
 
 // `result` with map(tensor) in the place of each tensor that it has.
 template <class Map>
@@ -55,9 +32,9 @@ class CapturedStep {
 
   // Runs one real step op by op and records it. If it cannot be replayed, failure() says why afterwards; with `strict`
   // that throws GraphError instead, before the step has changed anything.
-  // `changing`: what earlier recordings of the step have found to be another tensor from step to step.
-  StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict,
-                    const std::vector<StepProgram::Place>& changing = {});
+  StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict);
+  // What earlier recordings of the step have found to be another tensor from step to step; before record().
+  void set_changing(std::vector<StepProgram::Place> places) { changing_ = std::move(places); }
   // Has record() look for every obstacle. The listener is lent until then.
   void tell_all(ObstacleListener& listener) { listener_ = &listener; }
   // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
@@ -145,6 +122,7 @@ class CapturedStep {
   };
   std::vector<Outside> watched_;          // tensors from outside, weights and state left out
   ObstacleListener* listener_ = nullptr;
+  std::vector<StepProgram::Place> changing_;
   std::vector<Handle> handles_;           // by parameter
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;

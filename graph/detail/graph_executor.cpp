@@ -120,9 +120,10 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     return run_eager(entry, micro_batches, observer);
   }
   entry.step = method_.make_step(micro_batches);
+  entry.step->set_changing(entry.changing);
   count(entry.report.eager_steps, eager_steps_);
   StepResult output =
-      entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict, entry.changing);
+      entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
   if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.verify.restart();

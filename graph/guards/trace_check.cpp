@@ -56,19 +56,10 @@ std::string text_of_number(const c10::IValue& value) {
   return out.str();
 }
 
-bool same_place(const ValueTable::Value& recorded, const at::Tensor& now) {
-  return now.storage_offset() == recorded.offset && now.scalar_type() == recorded.dtype &&
-         now.sizes() == at::IntArrayRef(recorded.sizes) && now.strides() == at::IntArrayRef(recorded.strides) &&
-         now.is_conj() == recorded.conj && now.is_neg() == recorded.neg;
-}
-
-at::Tensor bytes_of(const c10::Storage& storage) {
-  return tensor_at(storage, {0, 0, {static_cast<int64_t>(storage.nbytes())}, {1}, at::kByte, {}});
-}
-
 }  // namespace
 
-TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording) : recording_(std::move(recording)) {
+TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
+    : recording_(std::move(recording)), memory_(recording_) {
   const ValueTable& table = recording_->table;
   for (std::size_t i = 0; i < recording_->ops.size(); ++i) {
     const Op& op = recording_->ops[i];
@@ -96,15 +87,10 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording) : recording
     }
     answers_.push_back(std::move(answers));
   }
-  prototypes_.resize(table.values().size());
 }
 
 void TraceCheck::start() {
-  seen_.clear();
-  const c10::weak_intrusive_ptr<c10::StorageImpl> none{c10::intrusive_ptr<c10::StorageImpl>()};
-  seen_.resize(recording_->table.storages().size(), none);
-  locals_.clear();
-  bound_.clear();
+  memory_.start();
   changed_tensor_.reset();
   split_hooks_.clear();
   difference_.clear();
@@ -164,15 +150,10 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::fu
   paused_ = true;  // what they call is no part of the step
   const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
   hooks();
-  for (std::size_t i = 0; i < gradients.size(); ++i) follow_gradient(gradients[i], parameters[i].second.grad());
-}
-
-// A hook may have put another tensor in the place of a gradient.
-void TraceCheck::follow_gradient(const at::Tensor& before, const at::Tensor& after) {
-  if (!before.defined() || !after.defined() || before.is_same(after)) return;
-  const auto memory = [](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); };
-  for (std::size_t s = 0; s < seen_.size(); ++s) {
-    if (seen_[s]._unsafe_get_target() == memory(before)) see(static_cast<int>(s), memory(after));
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& now = parameters[i].second.grad();
+    const bool replaced = gradients[i].defined() && now.defined() && !now.is_same(gradients[i]);
+    if (replaced) memory_.replace(gradients[i], now);  // by a hook
   }
 }
 
@@ -262,56 +243,17 @@ bool TraceCheck::same_argument(const Slot& slot, std::size_t index, const c10::I
 
 bool TraceCheck::same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what) {
   const ValueTable::Value& recorded = recording_->table.values()[value];
-  if (tensor.has_storage() && same_place(recorded, tensor)) {
-    if (same_memory(recorded, tensor)) return true;
-    const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
-    if (storage.external && !storage.contents && !storage.input) changed_tensor_ = place;
-  }
+  if (memory_.is_same(recorded, tensor)) return true;
+  const bool of_its_kind = tensor.has_storage() && is_same_place(recorded, tensor);
+  if (of_its_kind && memory_.is_from_outside(recorded.storage)) changed_tensor_ = place;
   what = c10::str("another tensor (", tensor.scalar_type(), tensor.sizes(), ") than the recorded one (", recorded.dtype,
                   at::IntArrayRef(recorded.sizes), ")");
   return false;
 }
 
-bool TraceCheck::same_memory(const ValueTable::Value& recorded, const at::Tensor& tensor) {
-  const ValueTable::Storage& storage = recording_->table.storages()[recorded.storage];
-  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
-  if (!storage.external || storage.contents || storage.input) return memory == seen_[recorded.storage]._unsafe_get_target();
-  if (storage.changes) return bind(recorded.storage, tensor.storage());
-  return memory == storage.strong.unsafeGetStorageImpl() || (storage.local && same_local(recorded, tensor));
-}
-
-// Memory that the step knows by another name as well cannot be bound: a replay would work on two copies of it.
-bool TraceCheck::bind(int storage, const c10::Storage& memory) {
-  const auto& storages = recording_->table.storages();
-  for (const Bound& bound : bound_) {
-    const bool same = bound.memory.unsafeGetStorageImpl() == memory.unsafeGetStorageImpl();
-    if (bound.storage == storage || same) return bound.storage == storage && same;
-  }
-  if (is_shadow(*memory.unsafeGetStorageImpl()) || memory.nbytes() != storages[storage].bytes) return false;
-  for (std::size_t s = 0; s < storages.size(); ++s) {
-    const bool known = storages[s].external && !storages[s].changes && !storages[s].input
-                           ? storages[s].strong.unsafeGetStorageImpl() == memory.unsafeGetStorageImpl()
-                           : seen_[s]._unsafe_get_target() == memory.unsafeGetStorageImpl();
-    if (known) return false;
-  }
-  bound_.push_back({storage, memory});
-  return true;
-}
-
-// Made below the dispatcher in each step; what counts is what it holds.
-bool TraceCheck::same_local(const ValueTable::Value& recorded, const at::Tensor& tensor) {
-  if (!recorded.original.defined() || tensor.device() != recorded.original.device()) return false;
-  if (is_shadow(*tensor.storage().unsafeGetStorageImpl()) || !same_bits(recorded.original, tensor)) return false;
-  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    locals_.emplace_back(weak(tensor.storage().unsafeGetStorageImpl()));
-  }
-  return true;
-}
-
 bool TraceCheck::same_constants(const Op& recorded) {
   for (const int storage : recorded.constants) {
-    const c10::Storage now(seen_[storage].lock());
-    if (now && same_bits(bytes_of(now), bytes_of(recording_->table.storages()[storage].contents))) continue;
+    if (memory_.holds_the_same(storage)) continue;
     differ("the numbers in a tensor that the host makes for " + full_name(recorded.handle) +
            " are others than the recorded ones");
     return false;
@@ -329,22 +271,25 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
       case Answer::Kind::kConstant: results.push_back(recorded.results[answer.index].constant); break;
       case Answer::Kind::kList: {
         c10::List<at::Tensor> list;
-        for (const Answer& item : answer.list) list.push_back(hand_out(item));
+        for (const Answer& item : answer.list) list.push_back(tensor_for(item));
         results.emplace_back(std::move(list));
         break;
       }
-      default: results.emplace_back(hand_out(answer));
+      default: results.emplace_back(tensor_for(answer));
     }
   }
   for (const int value : recorded.written) {
     const int storage = recording_->table.values()[value].storage;
-    if (!recording_->table.storages()[storage].contents) continue;
-    c10::StorageImpl* memory = seen_[storage]._unsafe_get_target();
-    if (!is_shadow(*memory)) turn_into_shadow(*memory);  // it held numbers of the host until now
+    if (recording_->table.storages()[storage].contents) memory_.hide(storage);
   }
   if (recorded.recorded_as) resize_outputs(recorded, *stack);
   stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
   for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+at::Tensor TraceCheck::tensor_for(const Answer& answer) {
+  if (answer.kind == Answer::Kind::kNone) return {};
+  return memory_.hand_out(answer.index, /*fresh=*/answer.kind == Answer::Kind::kFresh);
 }
 
 // Outputs that were given empty have their size afterwards.
@@ -355,38 +300,9 @@ void TraceCheck::resize_outputs(const Op& recorded, const torch::jit::Stack& sta
     if (slot.kind != Slot::Kind::kValue || slot.values[0] < 0) continue;
     const ValueTable::Value& value = recording_->table.values()[slot.values[0]];
     const at::Tensor& tensor = stack[first + i].toTensor();
-    if (same_place(value, tensor)) continue;
+    if (is_same_place(value, tensor)) continue;
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(value.sizes, value.strides, value.offset);
   }
-}
-
-at::Tensor TraceCheck::hand_out(const Answer& answer) {
-  if (answer.kind == Answer::Kind::kNone) return {};
-  const ValueTable::Value& value = recording_->table.values()[answer.index];
-  const ValueTable::Storage& storage = recording_->table.storages()[value.storage];
-  at::Tensor& prototype = prototypes_[answer.index];
-  if (!prototype.defined()) {
-    c10::DataPtr none(nullptr, storage.device);
-    prototype = tensor_at(c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes, std::move(none)), value);
-  }
-  const auto made = prototype.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), true);
-  if (answer.kind == Answer::Kind::kFresh) {
-    auto shadow = make_shadow(storage.bytes, storage.device);
-    see(value.storage, shadow.get());
-    made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));
-  } else if (storage.external && !storage.contents && !storage.input) {
-    made->set_storage_keep_dtype(outside_memory(value.storage));
-  } else {
-    made->set_storage_keep_dtype(c10::Storage(seen_[value.storage].lock()));
-  }
-  return at::Tensor(made);
-}
-
-const c10::Storage& TraceCheck::outside_memory(int storage) const {
-  for (const Bound& bound : bound_) {
-    if (bound.storage == storage) return bound.memory;
-  }
-  return recording_->table.storages()[storage].strong;
 }
 
 // An op that has really run: what it made is from now on what the recording calls by these values.
@@ -401,36 +317,20 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
       const at::Tensor made =
           stack[first + r].isTensor() ? stack[first + r].toTensor() : stack[first + r].toListRef()[i].toTensor();
       if (!made.defined() || !made.has_storage()) continue;
-      see(recording_->table.values()[value].storage, made.storage().unsafeGetStorageImpl());
+      memory_.see(recording_->table.values()[value].storage, made.storage().unsafeGetStorageImpl());
     }
   }
 }
-
-c10::weak_intrusive_ptr<c10::StorageImpl> TraceCheck::weak(c10::StorageImpl* memory) {
-  return c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(memory));
-}
-
-void TraceCheck::see(int storage, c10::StorageImpl* memory) { seen_[storage] = weak(memory); }
 
 void TraceCheck::end(const std::vector<at::Tensor>& results) {
   if (cursor_ < recording_->ops.size()) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
     return;
   }
-  const bool another =
-      std::any_of(locals_.begin(), locals_.end(), [](const auto& local) { return local.use_count() > 0; });
-  if (another) {
+  if (memory_.local_outlives_step()) {
     differ("it reads another tensor from outside the step than the recorded one");
-    return;
-  }
-  const ResultReferences references(results);
-  for (std::size_t s = 0; s < seen_.size(); ++s) {
-    if (seen_[s].use_count() == 0 || recording_->table.storages()[s].kept) continue;
-    const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
-    const bool of_step = is_shadow(*memory) || recording_->table.storages()[s].input;
-    if (!of_step || references.only_results(memory)) continue;
+  } else if (memory_.is_kept_by_others(results)) {
     differ("somebody keeps a tensor of the step that nobody kept when it was recorded");
-    return;
   }
 }
 
@@ -443,30 +343,9 @@ void TraceCheck::differ(std::string what) {
 }
 
 void TraceCheck::catch_up() {
-  std::vector<c10::Storage> memory;
-  for (std::size_t s = 0; s < seen_.size(); ++s) {
-    const ValueTable::Storage& storage = recording_->table.storages()[s];
-    auto alive = seen_[s].lock();
-    if (storage.external && !storage.contents) {
-      memory.push_back(outside_memory(static_cast<int>(s)));
-    } else if (storage.external && !alive) {
-      memory.push_back(storage.strong);  // a constant that host code has made and dropped again
-    } else {
-      memory.emplace_back(alive ? std::move(alive) : make_shadow(storage.bytes, storage.device));
-    }
-  }
-  run_recorded(*recording_, cursor_, memory, [this](std::size_t n) {
+  run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
     if (n < split_hooks_.size()) split_hooks_[n]();
   });
-}
-
-void TraceCheck::fill_kept(std::size_t op, const MemoryOf& memory_of) {
-  for (std::size_t s = 0; s < seen_.size(); ++s) {
-    const int producer = recording_->table.storages()[s].producer;
-    if (seen_[s].use_count() == 0 || producer < 0 || static_cast<std::size_t>(producer) >= op) continue;
-    if (recording_->table.storages()[s].contents && !is_shadow(*seen_[s]._unsafe_get_target())) continue;
-    fill_shadow(*seen_[s].lock(), copy_memory(memory_of(static_cast<int>(s))));
-  }
 }
 
 std::string TraceCheck::place() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 #include "base/batch.h"
+#include "graph/guards/step_memory.h"
 #include "graph/record/op_tap.h"
 #include "graph/record/step_program.h"
 
@@ -38,7 +39,9 @@ class TraceCheck : private OpListener {
   bool follow(const HostCode& host_code);
 
   // By the host code, before its step: the tensor is what it gets for an input of the recording.
-  void lend(int storage, const at::Tensor& tensor) { see(storage, tensor.storage().unsafeGetStorageImpl()); }
+  void lend(int storage, const at::Tensor& tensor) {
+    memory_.see(storage, tensor.storage().unsafeGetStorageImpl());
+  }
   // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
   void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
 
@@ -48,17 +51,9 @@ class TraceCheck : private OpListener {
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
 
-  // After kSame, for the tensors from outside that are others from step to step: those of this step.
-  struct Bound {
-    int storage;
-    c10::Storage memory;
-  };
-  const std::vector<Bound>& bound() const { return bound_; }
-
-  // After kSame: tensors without memory to which somebody refers still. They get copies of what the program makes:
-  // fill_kept() of those that the ops before `op` make.
-  using MemoryOf = std::function<c10::Storage(int storage)>;
-  void fill_kept(std::size_t op, const MemoryOf& memory_of);
+  // After kSame: the tensors from outside that are others from step to step, and what somebody keeps of the step.
+  const std::vector<StepMemory::Bound>& bound() const { return memory_.bound(); }
+  void fill_kept(std::size_t op, const StepMemory::MemoryOf& memory_of) { memory_.fill_kept(op, memory_of); }
 
  private:
   enum class State { kComparing, kByOp };
@@ -78,32 +73,22 @@ class TraceCheck : private OpListener {
   bool matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool same_argument(const StepProgram::Slot& slot, std::size_t argument, const c10::IValue& value, std::string& what);
   bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
-  bool same_memory(const ValueTable::Value& recorded, const at::Tensor& tensor);
-  bool bind(int storage, const c10::Storage& memory);
-  bool same_local(const ValueTable::Value& recorded, const at::Tensor& tensor);
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
   void catch_up();
-  void follow_gradient(const at::Tensor& before, const at::Tensor& after);
   std::string place() const;
 
   void answer(std::size_t index, torch::jit::Stack* stack);
   void resize_outputs(const StepProgram::Op& recorded, const torch::jit::Stack& stack);
-  at::Tensor hand_out(const Answer& answer);
-  const c10::Storage& outside_memory(int storage) const;
+  at::Tensor tensor_for(const Answer& answer);
   void adopt(std::size_t index, const torch::jit::Stack& stack);
-  void see(int storage, c10::StorageImpl* memory);
-  static c10::weak_intrusive_ptr<c10::StorageImpl> weak(c10::StorageImpl* memory);
 
   std::shared_ptr<const StepProgram> recording_;
   std::vector<std::vector<Answer>> answers_;  // by op
-  std::vector<at::Tensor> prototypes_;        // by value: shape and dtype of what is handed out
+  StepMemory memory_;
 
   // Of the current run.
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen_;    // by storage: the memory that the host code got
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> locals_;  // that were accepted for what they hold
   std::vector<std::function<void()>> split_hooks_;                 // that have been passed
-  std::vector<Bound> bound_;
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+#include "core/train_context.h"
+#include "graph/record/step_program.h"
+
+namespace duet {
+
+// Inputs of a captured step: tensors with fixed addresses, laid out as the micro-batches it was made from.
+class StaticInputs {
+ public:
+  explicit StaticInputs(const MicroBatches& example);
+
+  // Copies the values of `micro_batches` in; it has the layout of the example (same key).
+  void fill(const MicroBatches& micro_batches);
+  // The values of `micro_batches` for host code, in tensors with storages of their own over the same memory: what it
+  // keeps of them must not be what later replays write into.
+  static MicroBatches lend(const MicroBatches& micro_batches);
+  // Whether they are in use, as storages of the recording: by tensor, in order; -1: not.
+  void find_in(const ValueTable& table, const MicroBatches& lent);
+  // From here on the recording reads the static inputs in the place of those that were lent when it was made.
+  void take_place_in(ValueTable& table) const;
+  // visit(storage of the recording, lent tensor) for each that is in use.
+  void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
+  const MicroBatches& micro_batches() const { return micro_batches_; }
+  int64_t bytes() const;
+
+ private:
+  MicroBatches micro_batches_;
+  std::vector<int> storages_;
+};
+
+}  // namespace duet

@@ -1,0 +1,163 @@
+#include "graph/guards/step_memory.h"
+#include <algorithm>
+#include "base/detail/bits.h"
+#include "graph/guards/shadow_storage.h"
+#include "graph/record/kept_tensors.h"
+
+namespace duet {
+
+namespace {
+
+at::Tensor all_bytes_of(const c10::Storage& storage) {
+  return tensor_at(storage, {0, 0, {static_cast<int64_t>(storage.nbytes())}, {1}, at::kByte, {}});
+}
+
+}  // namespace
+
+bool is_same_place(const ValueTable::Value& recorded, const at::Tensor& now) {
+  return now.storage_offset() == recorded.offset && now.scalar_type() == recorded.dtype &&
+         now.sizes() == at::IntArrayRef(recorded.sizes) && now.strides() == at::IntArrayRef(recorded.strides) &&
+         now.is_conj() == recorded.conj && now.is_neg() == recorded.neg;
+}
+
+StepMemory::StepMemory(std::shared_ptr<const StepProgram> recording)
+    : recording_(std::move(recording)), table_(recording_->table), prototypes_(table_.values().size()) {}
+
+void StepMemory::start() {
+  seen_.assign(table_.storages().size(), Weak(c10::intrusive_ptr<c10::StorageImpl>()));
+  locals_.clear();
+  bound_.clear();
+}
+
+StepMemory::Weak StepMemory::weak(c10::StorageImpl* memory) {
+  return Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(memory));
+}
+
+void StepMemory::see(int storage, c10::StorageImpl* memory) { seen_[storage] = weak(memory); }
+
+void StepMemory::replace(const at::Tensor& before, const at::Tensor& after) {
+  const c10::StorageImpl* old = before.storage().unsafeGetStorageImpl();
+  for (Weak& seen : seen_) {
+    if (seen._unsafe_get_target() == old) seen = weak(after.storage().unsafeGetStorageImpl());
+  }
+}
+
+bool StepMemory::is_from_outside(int storage) const {
+  const ValueTable::Storage& recorded = table_.storages()[storage];
+  return recorded.external && !recorded.contents && !recorded.input;
+}
+
+bool StepMemory::is_same(const ValueTable::Value& recorded, const at::Tensor& tensor) {
+  if (!tensor.has_storage() || !is_same_place(recorded, tensor)) return false;
+  const ValueTable::Storage& storage = table_.storages()[recorded.storage];
+  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+  if (!is_from_outside(recorded.storage)) return memory == seen_[recorded.storage]._unsafe_get_target();
+  if (storage.changes) return bind(recorded.storage, tensor.storage());
+  return memory == storage.strong.unsafeGetStorageImpl() || (storage.local && is_same_local(recorded, tensor));
+}
+
+// Memory that the step knows by another name as well cannot be bound: a replay would work on two copies of it.
+bool StepMemory::bind(int storage, const c10::Storage& memory) {
+  const auto& storages = table_.storages();
+  const c10::StorageImpl* wanted = memory.unsafeGetStorageImpl();
+  for (const Bound& bound : bound_) {
+    const bool same = bound.memory.unsafeGetStorageImpl() == wanted;
+    if (bound.storage == storage || same) return bound.storage == storage && same;
+  }
+  if (is_shadow(*wanted) || memory.nbytes() != storages[storage].bytes) return false;
+  for (std::size_t s = 0; s < storages.size(); ++s) {
+    const bool fixed = is_from_outside(static_cast<int>(s)) && !storages[s].changes;
+    if (wanted == (fixed ? storages[s].strong.unsafeGetStorageImpl() : seen_[s]._unsafe_get_target())) return false;
+  }
+  bound_.push_back({storage, memory});
+  return true;
+}
+
+// Made below the dispatcher in each step; what counts is what it holds.
+bool StepMemory::is_same_local(const ValueTable::Value& recorded, const at::Tensor& tensor) {
+  c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+  if (!recorded.original.defined() || tensor.device() != recorded.original.device()) return false;
+  if (is_shadow(*memory) || !same_bits(recorded.original, tensor)) return false;
+  if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) locals_.push_back(weak(memory));
+  return true;
+}
+
+bool StepMemory::local_outlives_step() const {
+  return std::any_of(locals_.begin(), locals_.end(), [](const Weak& local) { return local.use_count() > 0; });
+}
+
+bool StepMemory::holds_the_same(int constant) const {
+  const c10::Storage now(seen_[constant].lock());
+  return now && same_bits(all_bytes_of(now), all_bytes_of(table_.storages()[constant].contents));
+}
+
+at::Tensor StepMemory::hand_out(int value, bool fresh) {
+  const ValueTable::Value& wanted = table_.values()[value];
+  const ValueTable::Storage& storage = table_.storages()[wanted.storage];
+  at::Tensor& prototype = prototypes_[value];
+  if (!prototype.defined()) {
+    c10::DataPtr none(nullptr, storage.device);
+    prototype = tensor_at(c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes, std::move(none)), wanted);
+  }
+  const auto made = prototype.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), true);
+  if (fresh) {
+    auto shadow = make_shadow(storage.bytes, storage.device);
+    see(wanted.storage, shadow.get());
+    made->set_storage_keep_dtype(c10::Storage(std::move(shadow)));
+  } else if (is_from_outside(wanted.storage)) {
+    made->set_storage_keep_dtype(outside(wanted.storage));
+  } else {
+    made->set_storage_keep_dtype(c10::Storage(seen_[wanted.storage].lock()));
+  }
+  return at::Tensor(made);
+}
+
+void StepMemory::hide(int constant) {
+  c10::StorageImpl* memory = seen_[constant]._unsafe_get_target();
+  if (!is_shadow(*memory)) turn_into_shadow(*memory);
+}
+
+const c10::Storage& StepMemory::outside(int storage) const {
+  for (const Bound& bound : bound_) {
+    if (bound.storage == storage) return bound.memory;
+  }
+  return table_.storages()[storage].strong;
+}
+
+bool StepMemory::is_kept_by_others(const std::vector<at::Tensor>& results) const {
+  const ResultReferences references(results);
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    if (seen_[s].use_count() == 0 || table_.storages()[s].kept) continue;
+    const c10::StorageImpl* memory = seen_[s]._unsafe_get_target();
+    const bool of_step = is_shadow(*memory) || table_.storages()[s].input;
+    if (of_step && !references.only_results(memory)) return true;
+  }
+  return false;
+}
+
+std::vector<c10::Storage> StepMemory::all() const {
+  std::vector<c10::Storage> memory;
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    const ValueTable::Storage& storage = table_.storages()[s];
+    auto alive = seen_[s].lock();
+    if (storage.external && !storage.contents) {
+      memory.push_back(outside(static_cast<int>(s)));
+    } else if (storage.external && !alive) {
+      memory.push_back(storage.strong);  // a constant that host code has made and dropped again
+    } else {
+      memory.emplace_back(alive ? std::move(alive) : make_shadow(storage.bytes, storage.device));
+    }
+  }
+  return memory;
+}
+
+void StepMemory::fill_kept(std::size_t op, const MemoryOf& memory_of) {
+  for (std::size_t s = 0; s < seen_.size(); ++s) {
+    const int producer = table_.storages()[s].producer;
+    if (seen_[s].use_count() == 0 || producer < 0 || static_cast<std::size_t>(producer) >= op) continue;
+    if (table_.storages()[s].contents && !is_shadow(*seen_[s]._unsafe_get_target())) continue;
+    fill_shadow(*seen_[s].lock(), copy_memory(memory_of(static_cast<int>(s))));
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+#include "graph/record/step_program.h"
+
+namespace duet {
+
+// Which memory stands for which storage of a recording while a step's host code runs (TraceCheck).
+class StepMemory {
+ public:
+  explicit StepMemory(std::shared_ptr<const StepProgram> recording);
+  // Of a new run.
+  void start();
+
+  // From now on `memory` is what the recording calls by that storage.
+  void see(int storage, c10::StorageImpl* memory);
+  // Somebody put a tensor in the place of another.
+  void replace(const at::Tensor& before, const at::Tensor& after);
+
+  // Whether the tensor is the recorded value. `of_others`: a tensor from outside that the host code has chosen.
+  bool is_same(const ValueTable::Value& recorded, const at::Tensor& tensor);
+  bool is_from_outside(int storage) const;
+  // Whether a constant holds what it held in the recorded step.
+  bool holds_the_same(int constant) const;
+
+  // The value for the host code: over memory that the op makes, or over what is there.
+  at::Tensor hand_out(int value, bool fresh);
+  // A constant of the host that an op, which is not run, has changed.
+  void hide(int constant);
+
+  // Whether a tensor that was accepted for what it holds still lives: then it is no number of the step alone.
+  bool local_outlives_step() const;
+  // Whether somebody keeps memory of the step that nobody kept when it was recorded. `results`: as ResultReferences
+  // takes them.
+  bool is_kept_by_others(const std::vector<at::Tensor>& results) const;
+
+  // By storage, to run the recorded ops on.
+  std::vector<c10::Storage> all() const;
+
+  // The tensors from outside that are others from step to step: those of this step.
+  struct Bound {
+    int storage;
+    c10::Storage memory;
+  };
+  const std::vector<Bound>& bound() const { return bound_; }
+
+  // Gives memory without any to which somebody refers copies of what the program makes in the ops before `op`.
+  using MemoryOf = std::function<c10::Storage(int storage)>;
+  void fill_kept(std::size_t op, const MemoryOf& memory_of);
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  static Weak weak(c10::StorageImpl* memory);
+  bool bind(int storage, const c10::Storage& memory);
+  bool is_same_local(const ValueTable::Value& recorded, const at::Tensor& tensor);
+  const c10::Storage& outside(int storage) const;
+
+  std::shared_ptr<const StepProgram> recording_;
+  const ValueTable& table_;
+  std::vector<at::Tensor> prototypes_;  // by value: shape and dtype of what is handed out
+
+  // Of the current run.
+  std::vector<Weak> seen_;    // by storage: the memory that the host code got
+  std::vector<Weak> locals_;  // that were accepted for what they hold
+  std::vector<Bound> bound_;
+};
+
+// Whether shape, strides, offset and dtype are the recorded ones.
+bool is_same_place(const ValueTable::Value& recorded, const at::Tensor& now);
+
+}  // namespace duet
