@@ -335,7 +335,10 @@ void ProgramWriter::find_constants() {
     for (const int value : op.written) makes_constant = makes_constant || needed[storage_of(value)];
     for_each_value(op.results, [&](int value) { makes_constant = makes_constant || needed[storage_of(value)]; });
     op.on_host = makes_constant;
-    if (makes_constant) for_each_value(op.arguments, [&](int value) { needed[storage_of(value)] = true; });
+    if (!makes_constant) continue;
+    const auto need = [&](int value) { needed[storage_of(value)] = true; };
+    for_each_value(op.arguments, need);
+    if (op.recorded_as) for_each_value(op.recorded_as->arguments, need);  // the host code still calls that
   }
 }
 

@@ -66,6 +66,20 @@ bool resizes_its_output(const c10::FunctionSchema& schema, const ValueTable::Val
   return reduces && result.sizes.empty() && schema.name().find("nll_loss") == std::string::npos;
 }
 
+bool is_contiguous(const ValueTable::Value& value) {
+  int64_t stride = 1;
+  for (std::size_t d = value.sizes.size(); d-- > 0; stride *= value.sizes[d]) {
+    if (value.sizes[d] != 1 && value.strides[d] != stride) return false;
+  }
+  return true;
+}
+
+// native_batch_norm.out of LibTorch 2.11 adds the statistics of other inputs to what its outputs held before.
+bool adds_to_its_outputs(const StepProgram::Op& op, const ValueTable& table) {
+  return op.handle.schema().name() == "aten::native_batch_norm" &&
+         !is_contiguous(table.values()[op.arguments.front().values.front()]);
+}
+
 // What is needed of a recording, how each op runs, where its memory lies.
 class Builder {
  public:
@@ -145,14 +159,15 @@ class Builder {
     const StepProgram::Op& op = ops_[index];
     std::size_t fresh = 0;
     std::size_t results = 0;
-    bool resizes = false;
+    bool needs_own_outputs = false;
     for_each_value(op.results, [&](int value) {
       ++results;
       fresh += table_.made_by(index, value) ? 1 : 0;
-      resizes = resizes || resizes_its_output(op.handle.schema(), table_.values()[value]);
+      needs_own_outputs = needs_own_outputs || resizes_its_output(op.handle.schema(), table_.values()[value]);
     });
     if (fresh == 0) return Kind::kInPlace;
-    const bool plain = op.written.empty() && fresh == results && results == op.results.size() && !resizes;
+    needs_own_outputs = needs_own_outputs || adds_to_its_outputs(op, table_);
+    const bool plain = op.written.empty() && fresh == results && results == op.results.size() && !needs_own_outputs;
     return plain && find_out_variant(op.handle) ? Kind::kOut : Kind::kRebind;
   }
 

@@ -1,3 +1,4 @@
+#include <map>
 #include <torch/torch.h>
 #include "tests/graph/fuzz/op_kind.h"
 
@@ -93,11 +94,12 @@ void add_kept_cases(OpTable& add) {
     };
   });
   add("scratch_memory", "m>m", [](Site&) -> Apply {
-    auto scratch = std::make_shared<Tensor>(torch::empty({0}));
+    auto scratch = std::make_shared<std::map<int64_t, Tensor>>();  // by rows
     return [scratch](X x) {
       const torch::NoGradGuard no_grad;
-      torch::sin_out(*scratch, x[0]);
-      return *scratch * 0.5;
+      Tensor& memory = scratch->try_emplace(x[0].size(0), torch::empty_like(x[0])).first->second;
+      torch::sin_out(memory, x[0]);
+      return memory * 0.5;
     };
   });
   add("average_of_weights", "m>m", [](Site& site) -> Apply {

@@ -1,5 +1,6 @@
 #include "tests/graph/fuzz/parity.h"
 #include <memory>
+#include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
 #include "base/error.h"
 #include "hooks/ema_hook.h"
@@ -167,6 +168,21 @@ FuzzRun run_in(const std::string& mode, const Program& program) {
   return run;
 }
 
+const Tensor* named(const NamedTensors& tensors, const std::string& name) {
+  for (const auto& item : tensors) {
+    if (item.first == name) return &item.second;
+  }
+  return nullptr;
+}
+
+std::string how_far(const std::string& name, const NamedTensors& eager, const NamedTensors& graph) {
+  const Tensor* a = named(eager, name);
+  const Tensor* b = named(graph, name);
+  if (a == nullptr || b == nullptr || a->sizes() != b->sizes() || a->numel() == 0) return " (another shape)";
+  const auto wide = [](const Tensor& x) { return x.is_complex() ? torch::view_as_real(x).to(at::kDouble) : x.to(at::kDouble); };
+  return c10::str(" (by up to ", (wide(*a) - wide(*b)).abs().max().item<double>(), ")");
+}
+
 std::string alarm_in(const FuzzRun& run) {
   for (const SignatureReport& report : run.report) {
     const bool alarm = report.differing > 0 || report.reason.find("host code") != std::string::npos ||
@@ -195,8 +211,9 @@ Parity compare_modes(const Program& program) {
   }
   const std::string difference = first_difference(eager.seen, graph.seen);
   if (!difference.empty()) {
+    const std::string what = difference + how_far(difference, eager.seen, graph.seen);
     const bool steady = first_difference(eager.seen, run_in("eager", program).seen).empty();
-    return {steady ? Verdict::kDiffers : Verdict::kUnsteady, difference, graph.report};
+    return {steady ? Verdict::kDiffers : Verdict::kUnsteady, what, graph.report};
   }
   const std::string alarm = changes ? "" : alarm_in(graph);
   return {alarm.empty() ? Verdict::kSame : Verdict::kFalseAlarm, alarm, graph.report};
