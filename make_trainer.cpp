@@ -1,5 +1,4 @@
 #include "make_trainer.h"
-
 #include "eager/eager_trainer.h"
 #include "graph/detail/graph_executor.h"
 #include "graph/graph_trainer.h"

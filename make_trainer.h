@@ -1,9 +1,8 @@
 #pragma once
 
+#include <memory>
 #include "core/trainer.h"
 #include "graph/graph_options.h"
-
-#include <memory>
 
 namespace duet {
 

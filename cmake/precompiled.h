@@ -1,10 +1,4 @@
 // What nearly every source includes, parsed once per library (see BuildSpeed.cmake).
-#include <ATen/Functions.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -22,3 +16,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>

@@ -218,8 +218,9 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<HookObserver> observer_;
   MakeExecutor make_graph_;
-  mutable std::array<std::unique_ptr<StepExecutor>, 2> executors_;  // by mode; go first: captured steps refer to the others
-  StepExecutor* executor_ = nullptr;                                // of the present mode
+  mutable std::array<std::unique_ptr<StepExecutor>, 2>
+      executors_;                     // by mode; go first: captured steps refer to the others
+  StepExecutor* executor_ = nullptr;  // of the present mode
   StepResult result_;
   Run run_ = Run::kClosed;
 };

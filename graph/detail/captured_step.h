@@ -120,7 +120,7 @@ class CapturedStep {
     at::Tensor tensor;
     std::size_t references = 0;
   };
-  std::vector<Outside> watched_;          // tensors from outside, weights and state left out
+  std::vector<Outside> watched_;  // tensors from outside, weights and state left out
   ObstacleListener* listener_ = nullptr;
   std::vector<StepProgram::Place> changing_;
   std::vector<Handle> handles_;           // by parameter

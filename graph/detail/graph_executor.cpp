@@ -122,8 +122,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   entry.step = method_.make_step(micro_batches);
   entry.step->set_changing(entry.changing);
   count(entry.report.eager_steps, eager_steps_);
-  StepResult output =
-      entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
+  StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
   if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.verify.restart();

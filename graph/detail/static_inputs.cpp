@@ -43,8 +43,8 @@ namespace {
 at::Tensor over_same_memory(const at::Tensor& tensor) {
   const at::Tensor span = span_of(tensor);
   auto* owner = new at::Tensor(tensor);
-  c10::DataPtr memory(span.mutable_data_ptr(), owner, [](void* kept) { delete static_cast<at::Tensor*>(kept); },
-                      tensor.device());
+  c10::DataPtr memory(
+      span.mutable_data_ptr(), owner, [](void* kept) { delete static_cast<at::Tensor*>(kept); }, tensor.device());
   const c10::Storage storage(c10::Storage::use_byte_size_t(), span.nbytes(), std::move(memory), nullptr,
                              /*resizable=*/false);
   return at::empty({0}, tensor.options().requires_grad(false)).set_(storage, 0, tensor.sizes(), tensor.strides());

@@ -204,7 +204,8 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack&
   const ThreadSettings now = ThreadSettings::now();
   if (!(recorded.settings == now)) {
     differ((recorded.settings.grad_mode == now.grad_mode ? "autocast is another"
-                                                         : now.grad_mode ? "gradients are on" : "gradients are off") +
+            : now.grad_mode                              ? "gradients are on"
+                                                         : "gradients are off") +
            std::string(" for ") + full_name(op));
     return false;
   }

@@ -39,9 +39,7 @@ class TraceCheck : private OpListener {
   bool follow(const HostCode& host_code);
 
   // By the host code, before its step: the tensor is what it gets for an input of the recording.
-  void lend(int storage, const at::Tensor& tensor) {
-    memory_.see(storage, tensor.storage().unsafeGetStorageImpl());
-  }
+  void lend(int storage, const at::Tensor& tensor) { memory_.see(storage, tensor.storage().unsafeGetStorageImpl()); }
   // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
   void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
 
@@ -88,7 +86,7 @@ class TraceCheck : private OpListener {
   StepMemory memory_;
 
   // Of the current run.
-  std::vector<std::function<void()>> split_hooks_;                 // that have been passed
+  std::vector<std::function<void()>> split_hooks_;  // that have been passed
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;

@@ -30,8 +30,9 @@ int ValueTable::add_storage(const at::Tensor& tensor, int producer) {
 
 ValueTable::Place ValueTable::place_of(int storage, const at::Tensor& tensor) {
   const bool is_wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  return {storage,          tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
-          is_wrapped_number, tensor.is_conj(),        tensor.is_neg()};
+  return {
+      storage,           tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
+      is_wrapped_number, tensor.is_conj(),        tensor.is_neg()};
 }
 
 int ValueTable::find(const at::Tensor& tensor) const {
@@ -44,8 +45,8 @@ int ValueTable::find(const at::Tensor& tensor) const {
 int ValueTable::add(const at::Tensor& tensor, int storage, bool keep) {
   const int known = find(tensor);
   if (known >= 0) return known;
-  Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), {},
-              tensor.is_conj(), tensor.is_neg()};
+  Value value{storage, tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
+              {},      tensor.is_conj(),        tensor.is_neg()};
   if (keep) value.original = tensor;
   const int index = static_cast<int>(values_.size());
   value_index_.emplace(place_of(storage, tensor), index);

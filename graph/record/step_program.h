@@ -45,7 +45,7 @@ class ValueTable {
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     at::ScalarType dtype = at::kFloat;
-    at::Tensor original{};  // external values: the tensor itself (wrapped numbers must stay such)
+    at::Tensor original{};           // external values: the tensor itself (wrapped numbers must stay such)
     bool conj = false, neg = false;  // lazily conjugated or negated
   };
 

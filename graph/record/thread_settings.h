@@ -7,8 +7,8 @@
 
 namespace duet {
 
-// What a kernel asks of its thread beside its arguments: some keep more if there is to be a backward (oneDNN's RNN), and
-// those that call further ops (linalg_pinv) get them autocast.
+// What a kernel asks of its thread beside its arguments: some keep more if there is to be a backward (oneDNN's RNN),
+// and those that call further ops (linalg_pinv) get them autocast.
 struct ThreadSettings {
   static constexpr std::array<c10::DeviceType, 2> kTypes = {c10::kCPU, c10::kCUDA};
 
@@ -18,7 +18,8 @@ struct ThreadSettings {
   static ThreadSettings now() {
     ThreadSettings settings{at::GradMode::is_enabled(), {}};
     for (std::size_t i = 0; i < kTypes.size(); ++i) {
-      if (at::autocast::is_autocast_enabled(kTypes[i])) settings.autocast[i] = at::autocast::get_autocast_dtype(kTypes[i]);
+      if (at::autocast::is_autocast_enabled(kTypes[i]))
+        settings.autocast[i] = at::autocast::get_autocast_dtype(kTypes[i]);
     }
     return settings;
   }

@@ -96,8 +96,8 @@ TEST(TraceCheck, ASaveChecksFirst) {
     return plain_loss(net, batch) * (doubled ? 2.0 : 1.0);
   };
   seed_all(3);
-  const auto trainer = testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {},
-                                             with_check(Check::kOff));
+  const auto trainer =
+      testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {}, with_check(Check::kOff));
   for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
   EXPECT_EQ(calls, 2);
   trainer->save(folder);
@@ -117,8 +117,8 @@ TEST(TraceCheck, ASaveChecksFirst) {
 TEST(TraceCheck, TheEndOfARunChecksWhatWasNot) {
   bool doubled = false;
   const auto loss = [&](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * (doubled ? 2.0 : 1.0); };
-  const auto trainer = testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {},
-                                             with_check(Check::kOff));
+  const auto trainer =
+      testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), loss), {}, with_check(Check::kOff));
   for (int64_t n = 0; n < 6; ++n) trainer->step(batch_at(n));
   doubled = true;
   trainer->step(batch_at(6));

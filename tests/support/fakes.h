@@ -138,8 +138,8 @@ struct FakeRun {
 class FakeTrainer : public BaseTrainer {
  public:
   explicit FakeTrainer(LoopOptions loop, std::string work_dir = "", std::vector<Schedule> schedules = {})
-      : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir), std::move(schedules)),
-                    Mode::kGraph, [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
+      : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir), std::move(schedules)), Mode::kGraph,
+                    [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
   class IndexAsLoss : public StepExecutor {

@@ -116,7 +116,8 @@ Parity tried(const Program& program, Summary& summary) {
   Parity parity = compare_modes(program);
   if (verbose) {
     std::cout << "  -> " << name_of(parity.verdict) << " " << parity.what << "\n";
-    for (const SignatureReport& report : parity.report) std::cout << "  -> " << report.state << " " << report.reason << "\n";
+    for (const SignatureReport& report : parity.report)
+      std::cout << "  -> " << report.state << " " << report.reason << "\n";
   }
   summary.add(program, parity);
   if (is_failure(parity.verdict)) report_failure(program, parity);

@@ -74,9 +74,8 @@ void add_changing_cases(OpTable& add) {
       return x[0] * (1.0 - static_cast<double>(generator->random() % 100) / 200);
     };
   });
-  add.changing("value_read_by_item", "m>m", [](Site&) -> Apply {
-    return [](X x) { return x[0].sum().item<float>() > 0 ? x[0] : -x[0]; };
-  });
+  add.changing("value_read_by_item", "m>m",
+               [](Site&) -> Apply { return [](X x) { return x[0].sum().item<float>() > 0 ? x[0] : -x[0]; }; });
   add.changing("value_read_by_pointer", "m>m", [](Site&) -> Apply {
     return [](X x) { return x[0].contiguous().data_ptr<float>()[0] > 0 ? x[0] : -x[0]; };
   });

@@ -5,13 +5,16 @@
 namespace duet::testing::fuzz {
 
 void add_constant_cases(OpTable& add) {
-  add.plain("tensor_of_numbers", "m>m", [](X x) { return x[0].narrow(1, 0, 4).mul(torch::tensor({1.0F, -0.5F, 2.0F, 0.1F})).repeat({1, 4}).tanh(); });
+  add.plain("tensor_of_numbers", "m>m", [](X x) {
+    return x[0].narrow(1, 0, 4).mul(torch::tensor({1.0F, -0.5F, 2.0F, 0.1F})).repeat({1, 4}).tanh();
+  });
   add("tensor_of_vector", "m>m", [](Site& site) -> Apply {
     std::vector<float> numbers(kColumns);
     for (float& number : numbers) number = 0.1F * static_cast<float>(site.number(-9, 9));
     return [numbers](X x) { return bounded(x[0] * torch::tensor(numbers)); };
   });
-  add.plain("scalar_tensor", "m>m", [](X x) { return bounded(x[0] * torch::scalar_tensor(1.5) + torch::tensor(0.25)); });
+  add.plain("scalar_tensor", "m>m",
+            [](X x) { return bounded(x[0] * torch::scalar_tensor(1.5) + torch::tensor(0.25)); });
   add.plain("arange", "m>m", [](X x) { return x[0] * torch::arange(kColumns).div(10.0).cos(); });
   add.plain("linspace", "m>m", [](X x) { return x[0] * torch::linspace(-1, 1, kColumns); });
   add.plain("logspace", "m>m", [](X x) { return bounded(x[0] * torch::logspace(-1, 0.5, kColumns)); });
@@ -39,16 +42,21 @@ void add_constant_cases(OpTable& add) {
     table.select(1, 3).copy_(x[0].detach().select(1, 1));
     return bounded(table + x[0]);
   });
-  add.plain("ones_like", "m>m", [](X x) { return x[0] * 0.5 + torch::ones_like(x[0]).tril() * torch::zeros_like(x[0]).add(0.1); });
-  add.plain("full", "m>m", [](X x) { return x[0] + torch::full({kColumns}, 0.1) - x[0].new_full({x[0].size(0), 1}, 0.2); });
-  add.plain("new_zeros", "m>m", [](X x) { return torch::cat({x[0].new_zeros({x[0].size(0), 4}), x[0].narrow(1, 0, 12)}, 1); });
+  add.plain("ones_like", "m>m",
+            [](X x) { return x[0] * 0.5 + torch::ones_like(x[0]).tril() * torch::zeros_like(x[0]).add(0.1); });
+  add.plain("full", "m>m",
+            [](X x) { return x[0] + torch::full({kColumns}, 0.1) - x[0].new_full({x[0].size(0), 1}, 0.2); });
+  add.plain("new_zeros", "m>m",
+            [](X x) { return torch::cat({x[0].new_zeros({x[0].size(0), 4}), x[0].narrow(1, 0, 12)}, 1); });
   add.plain("empty_filled", "m>m", [](X x) { return x[0] * torch::empty_like(x[0].detach()).fill_(0.5); });
-  add.plain("tril_mask", "m>m", [](X x) { return x[0].masked_fill(torch::ones({x[0].size(0), kColumns}, at::kBool).triu(3), -0.5); });
+  add.plain("tril_mask", "m>m",
+            [](X x) { return x[0].masked_fill(torch::ones({x[0].size(0), kColumns}, at::kBool).triu(3), -0.5); });
   add.plain("from_blob_cloned", "m>m", [](X x) {
     std::vector<float> numbers(kColumns, 0.25F);
     return x[0] + torch::from_blob(numbers.data(), {kColumns}).clone();
   });
-  add.plain("windows", "m>m", [](X x) { return x[0] * torch::hann_window(kColumns) + torch::hamming_window(kColumns) * 0.1; });
+  add.plain("windows", "m>m",
+            [](X x) { return x[0] * torch::hann_window(kColumns) + torch::hamming_window(kColumns) * 0.1; });
   add.plain("positions", "s>s", [](X x) {
     const Tensor angles = torch::arange(4).unsqueeze(1) * torch::exp(torch::arange(4) * -0.5);
     return bounded(x[0] + torch::stack({angles.sin(), angles.cos()}, 2).view({4, 8}));

@@ -27,8 +27,10 @@ void add_kernel_cases(OpTable& add) {
   add("conv2d_depthwise", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).groups(4)));
   add("conv2d_dilated", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(2).dilation(2)));
   add("conv2d_same", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, {2, 3}).padding(torch::kSame)));
-  add("conv2d_circular", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kCircular)));
-  add("conv2d_reflected", "i>i", layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kReflect)));
+  add("conv2d_circular", "i>i",
+      layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kCircular)));
+  add("conv2d_reflected", "i>i",
+      layer_of<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).padding(1).padding_mode(torch::kReflect)));
   add("conv2d_transposed", "i>i", layer_of<nn::ConvTranspose2d>(nn::ConvTranspose2dOptions(4, 4, 3).padding(1)));
   add("conv2d_transposed_groups", "i>i",
       layer_of<nn::ConvTranspose2d>(nn::ConvTranspose2dOptions(4, 4, 3).padding(1).groups(2)));
@@ -42,8 +44,10 @@ void add_kernel_cases(OpTable& add) {
     return [layer](X x) mutable { return bounded(layer(x[0].contiguous(at::MemoryFormat::ChannelsLast))); };
   });
   add("conv2d_of_itself", "i>i", [](Site&) -> Apply {
-    return [](X x) { return bounded(F::conv2d(x[0], x[0].narrow(0, 0, 1).narrow(2, 0, 3).narrow(3, 0, 3).expand({4, 4, 3, 3}),
-                                              F::Conv2dFuncOptions().padding(1))); };
+    return [](X x) {
+      return bounded(F::conv2d(x[0], x[0].narrow(0, 0, 1).narrow(2, 0, 3).narrow(3, 0, 3).expand({4, 4, 3, 3}),
+                               F::Conv2dFuncOptions().padding(1)));
+    };
   });
   add("conv3d", "i>i", [](Site& site) -> Apply {
     auto layer = site.module(nn::Conv3d(nn::Conv3dOptions(1, 2, 3).padding(1)));
@@ -72,7 +76,8 @@ void add_pooling_cases(OpTable& add) {
   });
   add.plain("max_pool3d", "i>i", [](X x) { return torch::max_pool3d(volume(x[0]), 3, 1, 1).squeeze(1); });
   add.plain("avg_pool1d", "s>s", [](X x) { return torch::avg_pool1d(x[0], 3, 1, 1); });
-  add.plain("avg_pool2d", "i>i", [](X x) { return torch::avg_pool2d(x[0], 3, 1, 1, false, /*count_include_pad=*/false); });
+  add.plain("avg_pool2d", "i>i",
+            [](X x) { return torch::avg_pool2d(x[0], 3, 1, 1, false, /*count_include_pad=*/false); });
   add.plain("avg_pool3d", "i>i", [](X x) { return torch::avg_pool3d(volume(x[0]), 3, 1, 1).squeeze(1); });
   add.plain("adaptive_avg_pool1d", "s>s", [](X x) { return torch::adaptive_avg_pool1d(x[0], 4).repeat({1, 1, 2}); });
   add.plain("adaptive_avg_pool2d", "i>i", [](X x) { return x[0] - torch::adaptive_avg_pool2d(x[0], {1, 1}); });
@@ -122,7 +127,8 @@ void add_resampling_cases(OpTable& add) {
       return F::grid_sample(x[0], grid, options);
     };
   });
-  add.plain("local_response_norm", "i>i", [](X x) { return F::local_response_norm(x[0], F::LocalResponseNormFuncOptions(2)); });
+  add.plain("local_response_norm", "i>i",
+            [](X x) { return F::local_response_norm(x[0], F::LocalResponseNormFuncOptions(2)); });
 }
 
 }  // namespace

@@ -59,10 +59,11 @@ void add_half_cases(OpTable& add) {
     return [weight](X x) { return bounded(x[0] * weight); };
   });
   add.plain("fp16", "m>m", [](X x) { return (x[0].to(at::kHalf) * 0.7).tanh().to(at::kFloat); });
-  add.plain("fp16_matmul", "mm>m", [](X x) {
-    return bounded(x[0].to(at::kHalf).matmul(x[1].to(at::kHalf).t()).to(at::kFloat).matmul(x[0]));
+  add.plain("fp16_matmul", "mm>m",
+            [](X x) { return bounded(x[0].to(at::kHalf).matmul(x[1].to(at::kHalf).t()).to(at::kFloat).matmul(x[0])); });
+  add.plain("double", "m>m", [](X x) {
+    return bounded(x[0].to(at::kDouble).sin().matmul(x[0].to(at::kDouble).t())).to(at::kFloat).matmul(x[0]).tanh();
   });
-  add.plain("double", "m>m", [](X x) { return bounded(x[0].to(at::kDouble).sin().matmul(x[0].to(at::kDouble).t())).to(at::kFloat).matmul(x[0]).tanh(); });
   add("double_parameter", "m>m", [](Site& site) -> Apply {
     const Tensor weight = site.model.register_parameter(site.name, (torch::randn({kColumns}) * 0.3).to(at::kDouble));
     return [weight](X x) { return bounded(x[0].to(at::kDouble) * weight).to(at::kFloat); };
@@ -72,14 +73,15 @@ void add_half_cases(OpTable& add) {
 void add_integer_cases(OpTable& add) {
   add.plain("int_and_back", "m>m", [](X x) { return (x[0].detach() * 100).to(at::kInt).to(at::kFloat) / 100 + x[0]; });
   add.plain("int_arithmetic", "k>k", [](X x) { return (x[0] * x[0] + 3).bitwise_and(7); });
-  add.plain("shifts", "k>k", [](X x) { return torch::bitwise_left_shift(x[0], 2).bitwise_right_shift(1).remainder(kClasses); });
+  add.plain("shifts", "k>k",
+            [](X x) { return torch::bitwise_left_shift(x[0], 2).bitwise_right_shift(1).remainder(kClasses); });
   add.plain("small_int", "k>k", [](X x) { return (x[0].to(at::kChar) + 1).to(at::kLong).clamp(0, 7); });
   add.plain("int_mask_sum", "b>k", [](X x) { return x[0].sum(1).remainder(kClasses); });
-  add.plain("fake_quantize", "m>m", [](X x) {
-    return torch::fake_quantize_per_tensor_affine(x[0], 0.05, 3, -128, 127);
-  });
+  add.plain("fake_quantize", "m>m",
+            [](X x) { return torch::fake_quantize_per_tensor_affine(x[0], 0.05, 3, -128, 127); });
   add.plain("fake_quantize_by_tensor", "m>m", [](X x) {
-    return torch::fake_quantize_per_tensor_affine(x[0], x[0].detach().abs().max() / 64 + 0.01, torch::zeros({}, at::kInt), -128, 127);
+    return torch::fake_quantize_per_tensor_affine(x[0], x[0].detach().abs().max() / 64 + 0.01,
+                                                  torch::zeros({}, at::kInt), -128, 127);
   });
 }
 

@@ -36,15 +36,13 @@ void add_indexing_cases(OpTable& add) {
   add.plain("scatter_number", "mk>m", [](X x) { return x[0].scatter(1, x[1].unsqueeze(1), 1.0); });
   add.plain("scatter_add", "mk>m",
             [](X x) { return bounded(x[0].scatter_add(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin())); });
-  add.plain("scatter_reduce_sum", "mk>m", [](X x) {
-    return bounded(x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "sum"));
-  });
+  add.plain("scatter_reduce_sum", "mk>m",
+            [](X x) { return bounded(x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "sum")); });
   add.plain("scatter_reduce_mean", "mk>m", [](X x) {
     return x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "mean", /*include_self=*/false);
   });
-  add.plain("scatter_reduce_max", "mk>m", [](X x) {
-    return x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "amax");
-  });
+  add.plain("scatter_reduce_max", "mk>m",
+            [](X x) { return x[0].scatter_reduce(0, x[1].unsqueeze(1).expand_as(x[0]), x[0].sin(), "amax"); });
   add.plain("index_put", "mk>m", [](X x) { return x[0].index_put({x[1]}, x[0].cos()); });
   add.plain("index_add", "mk>m", [](X x) { return bounded(x[0].index_add(0, x[1], x[0])); });
   add.plain("index_fill", "mk>m", [](X x) { return x[0].index_fill(0, x[1], 0.1); });
@@ -79,15 +77,14 @@ void add_indexing_cases(OpTable& add) {
     const Tensor sorted = std::get<0>(x[0].detach().sort(1)).contiguous();
     return bounded(x[0] * torch::searchsorted(sorted, x[1].detach().contiguous()));
   });
-  add.plain("bucketize", "m>m", [](X x) {
-    return x[0] + torch::bucketize(x[0].detach(), torch::tensor({-0.5F, 0.0F, 0.5F})) * 0.1;
-  });
-  add.plain("isin", "k>b", [](X x) {
-    return torch::isin(x[0], torch::tensor({1, 4, 6})).unsqueeze(1).expand({-1, kColumns});
-  });
+  add.plain("bucketize", "m>m",
+            [](X x) { return x[0] + torch::bucketize(x[0].detach(), torch::tensor({-0.5F, 0.0F, 0.5F})) * 0.1; });
+  add.plain("isin", "k>b",
+            [](X x) { return torch::isin(x[0], torch::tensor({1, 4, 6})).unsqueeze(1).expand({-1, kColumns}); });
   add.plain("argmax", "m>k", [](X x) { return x[0].narrow(1, 0, kClasses).argmax(1); });
   add.plain("argmin", "m>k", [](X x) { return x[0].narrow(1, 5, kClasses).argmin(1); });
-  add.plain("argsort", "m>m", [](X x) { return x[0] * x[0].argsort(/*stable=*/false, 1, /*descending=*/true).to(at::kFloat).cos(); });
+  add.plain("argsort", "m>m",
+            [](X x) { return x[0] * x[0].argsort(/*stable=*/false, 1, /*descending=*/true).to(at::kFloat).cos(); });
   add.plain("sort", "m>m", [](X x) { return std::get<0>(x[0].sort(1)); });
   add.plain("sort_descending", "m>m", [](X x) {
     const auto [values, places] = x[0].sort(/*stable=*/true, 0, /*descending=*/true);
@@ -118,9 +115,8 @@ void add_list_cases(OpTable& add) {
   add.plain("stack", "mmm>m", [](X x) { return torch::stack({x[0], x[1], x[2]}, 1).mean(1); });
   add.plain("hstack", "mm>m", [](X x) { return torch::hstack({x[0].narrow(1, 0, 8), x[1].narrow(1, 0, 8)}); });
   add.plain("dstack", "mm>m", [](X x) { return torch::dstack({x[0], x[1]}).prod(2); });
-  add.plain("column_stack", "mm>m", [](X x) {
-    return torch::column_stack({x[0].select(1, 0), x[1].narrow(1, 0, 15)});
-  });
+  add.plain("column_stack", "mm>m",
+            [](X x) { return torch::column_stack({x[0].select(1, 0), x[1].narrow(1, 0, 15)}); });
   add.plain("meshgrid", "m>m", [](X x) {
     const Tensors grid = torch::meshgrid({x[0].select(1, 0), x[0][0]}, "ij");
     return bounded(grid[0] * grid[1]);
@@ -130,7 +126,8 @@ void add_list_cases(OpTable& add) {
   });
   add.plain("combinations", "m>m", [](X x) { return bounded(x[0] + torch::combinations(x[0][0]).sum()); });
   add.plain("block_diag", "m>m", [](X x) {
-    return bounded(x[0].matmul(torch::block_diag({x[0].narrow(0, 0, 8).narrow(1, 0, 8), x[0].narrow(0, 0, 8).narrow(1, 8, 8)})));
+    return bounded(
+        x[0].matmul(torch::block_diag({x[0].narrow(0, 0, 8).narrow(1, 0, 8), x[0].narrow(0, 0, 8).narrow(1, 8, 8)})));
   });
   add.plain("broadcast_tensors", "mm>m", [](X x) {
     const Tensors both = torch::broadcast_tensors({x[0], x[1][0]});
@@ -151,7 +148,8 @@ void add_list_cases(OpTable& add) {
     return bounded(x[0] * norms[1] - x[1] * norms[0]);
   });
   add.plain("foreach_lerp", "mm>m", [](X x) {
-    return at::_foreach_lerp(Tensors{x[0].detach(), x[1].detach()}, Tensors{x[1].detach(), x[0].detach()}, 0.3)[1] + x[0];
+    return at::_foreach_lerp(Tensors{x[0].detach(), x[1].detach()}, Tensors{x[1].detach(), x[0].detach()}, 0.3)[1] +
+           x[0];
   });
   add.plain("foreach_sqrt_tanh", "mm>m", [](X x) {
     const Tensors roots = at::_foreach_sqrt(at::_foreach_abs(Tensors{x[0].detach(), x[1].detach()}));

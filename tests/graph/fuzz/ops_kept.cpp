@@ -57,7 +57,8 @@ void add_kept_cases(OpTable& add) {
   });
   add("keep_gradient_of_weight", "m>m", [](Site& site) -> Apply {
     const Tensor weight = site.parameter({kColumns});
-    weight.register_hook([&user = site.user, place = site.keep_place()](const Tensor& gradient) { user.kept[place] = gradient; });
+    weight.register_hook(
+        [&user = site.user, place = site.keep_place()](const Tensor& gradient) { user.kept[place] = gradient; });
     return [weight](X x) { return bounded(x[0] * weight); };
   });
   add("state_carried_in_place", "m>m", [](Site&) -> Apply {

@@ -44,9 +44,8 @@ void add_norm_cases(OpTable& add) {
   });
   add("weight_norm", "m>m", [](Site& site) -> Apply {
     const Tensor direction = site.parameter({kColumns, kColumns});
-    return [direction](X x) {
-      return bounded(x[0].matmul(at::_weight_norm(direction, torch::ones({kColumns, 1}), 0)));
-    };
+    return
+        [direction](X x) { return bounded(x[0].matmul(at::_weight_norm(direction, torch::ones({kColumns, 1}), 0))); };
   });
   add("spectral_norm", "m>m", [](Site& site) -> Apply {
     const Tensor weight = site.parameter({kColumns, kColumns});
@@ -88,7 +87,8 @@ void add_recurrent_cases(OpTable& add) {
     return [gru](X x) mutable { return std::get<0>(gru(x[0])); };
   });
   add("gru_in_both_directions", "s>s", [](Site& site) -> Apply {
-    auto gru = site.module(nn::GRU(nn::GRUOptions(8, 4).batch_first(true).bidirectional(true).num_layers(2).dropout(0.2)));
+    auto gru =
+        site.module(nn::GRU(nn::GRUOptions(8, 4).batch_first(true).bidirectional(true).num_layers(2).dropout(0.2)));
     return [gru](X x) mutable { return std::get<0>(gru(x[0])); };
   });
   add("rnn", "s>s", [](Site& site) -> Apply {
@@ -169,7 +169,8 @@ void add_layer_cases(OpTable& add) {
     return [layer](X x) mutable { return bounded(layer(x[0])); };
   });
   add("mlp", "m>m", [](Site& site) -> Apply {
-    auto layer = site.module(nn::Sequential(nn::Linear(kColumns, 32), nn::GELU(), nn::Linear(32, kColumns), nn::Tanh()));
+    auto layer =
+        site.module(nn::Sequential(nn::Linear(kColumns, 32), nn::GELU(), nn::Linear(32, kColumns), nn::Tanh()));
     return [layer](X x) mutable { return layer->forward(x[0]); };
   });
   add("bilinear", "mm>m", [](Site& site) -> Apply {

@@ -15,15 +15,16 @@ void add_classification_losses(OpTable& add) {
     return F::cross_entropy(logits(x[0]), x[1], F::CrossEntropyFuncOptions().weight(weights).label_smoothing(0.1));
   });
   add.plain("cross_entropy_ignoring", "mk>z", [](X x) {
-    return F::cross_entropy(logits(x[0]), x[1], F::CrossEntropyFuncOptions().ignore_index(3).reduction(torch::kSum)) * 0.1;
+    return F::cross_entropy(logits(x[0]), x[1], F::CrossEntropyFuncOptions().ignore_index(3).reduction(torch::kSum)) *
+           0.1;
   });
   add.plain("cross_entropy_each", "mk>z", [](X x) {
     return F::cross_entropy(logits(x[0]), x[1], F::CrossEntropyFuncOptions().reduction(torch::kNone)).square().mean();
   });
-  add.plain("cross_entropy_of_shares", "mm>z", [](X x) { return F::cross_entropy(logits(x[0]), logits(x[1]).softmax(1)); });
-  add.plain("cross_entropy_of_images", "i>z", [](X x) {
-    return F::cross_entropy(x[0], x[0].detach().flip(2).argmax(1));
-  });
+  add.plain("cross_entropy_of_shares", "mm>z",
+            [](X x) { return F::cross_entropy(logits(x[0]), logits(x[1]).softmax(1)); });
+  add.plain("cross_entropy_of_images", "i>z",
+            [](X x) { return F::cross_entropy(x[0], x[0].detach().flip(2).argmax(1)); });
   add.plain("nll", "mk>z", [](X x) { return F::nll_loss(logits(x[0]).log_softmax(1), x[1]); });
   add.plain("multi_margin", "mk>z", [](X x) { return F::multi_margin_loss(logits(x[0]), x[1]); });
   add.plain("multilabel_margin", "mk>z", [](X x) {
@@ -36,7 +37,8 @@ void add_classification_losses(OpTable& add) {
   });
   add.plain("binary_cross_entropy_with_logits", "mb>z", [](X x) {
     return F::binary_cross_entropy_with_logits(
-        x[0], x[1].to(at::kFloat), F::BinaryCrossEntropyWithLogitsFuncOptions().pos_weight(torch::full({kColumns}, 2.0)));
+        x[0], x[1].to(at::kFloat),
+        F::BinaryCrossEntropyWithLogitsFuncOptions().pos_weight(torch::full({kColumns}, 2.0)));
   });
   add.plain("soft_margin", "mm>z", [](X x) { return F::soft_margin_loss(x[0], signs(x[1])); });
   add.plain("focal", "mk>z", [](X x) {
@@ -55,16 +57,20 @@ void add_classification_losses(OpTable& add) {
 
 void add_regression_losses(OpTable& add) {
   add.plain("mse", "mm>z", [](X x) { return F::mse_loss(x[0], x[1].detach()); });
-  add.plain("mse_of_both", "mm>z", [](X x) { return F::mse_loss(x[0], x[1], F::MSELossFuncOptions().reduction(torch::kSum)) * 0.01; });
-  add.plain("mse_each", "mm>z", [](X x) { return F::mse_loss(x[0], x[1].detach(), F::MSELossFuncOptions().reduction(torch::kNone)).amax(); });
+  add.plain("mse_of_both", "mm>z",
+            [](X x) { return F::mse_loss(x[0], x[1], F::MSELossFuncOptions().reduction(torch::kSum)) * 0.01; });
+  add.plain("mse_each", "mm>z", [](X x) {
+    return F::mse_loss(x[0], x[1].detach(), F::MSELossFuncOptions().reduction(torch::kNone)).amax();
+  });
   add.plain("l1", "mm>z", [](X x) { return F::l1_loss(x[0], x[1]); });
   add.plain("smooth_l1", "mm>z", [](X x) { return F::smooth_l1_loss(x[0], x[1], F::SmoothL1LossFuncOptions(), 0.3); });
   add.plain("huber", "mm>z", [](X x) { return F::huber_loss(x[0], x[1], F::HuberLossFuncOptions().delta(0.4)); });
   add.plain("kl_div", "mm>z", [](X x) {
     return F::kl_div(x[0].log_softmax(1), x[1].softmax(1), F::KLDivFuncOptions().reduction(torch::kBatchMean));
   });
-  add.plain("kl_div_of_logs", "mm>z",
-            [](X x) { return F::kl_div(x[0].log_softmax(1), x[1].log_softmax(1), F::KLDivFuncOptions().log_target(true)); });
+  add.plain("kl_div_of_logs", "mm>z", [](X x) {
+    return F::kl_div(x[0].log_softmax(1), x[1].log_softmax(1), F::KLDivFuncOptions().log_target(true));
+  });
   add.plain("poisson_nll", "mm>z", [](X x) { return F::poisson_nll_loss(x[0].tanh(), x[1].detach().abs()); });
   add.plain("gaussian_nll", "mm>z", [](X x) {
     const Tensor variance = x[0].square() + 0.5;
@@ -76,7 +82,8 @@ void add_regression_losses(OpTable& add) {
   add.plain("cosine_embedding", "mm>z",
             [](X x) { return F::cosine_embedding_loss(x[0], x[1], signs(x[0].select(1, 0))); });
   add.plain("contrastive", "mm>z", [](X x) {
-    const Tensor similarity = F::normalize(x[0], F::NormalizeFuncOptions().dim(1)).matmul(F::normalize(x[1], F::NormalizeFuncOptions().dim(1)).t());
+    const Tensor similarity = F::normalize(x[0], F::NormalizeFuncOptions().dim(1))
+                                  .matmul(F::normalize(x[1], F::NormalizeFuncOptions().dim(1)).t());
     return F::cross_entropy(similarity / 0.3, torch::arange(x[0].size(0)));
   });
   add.plain("total_variation", "i>z", [](X x) { return x[0].diff(1, 2).abs().mean() + x[0].diff(1, 3).abs().mean(); });

@@ -25,7 +25,8 @@ void add_random_cases(OpTable& add) {
   add.plain("dropout_of_all", "m>m", [](X x) { return x[0] + torch::dropout(x[0], 1.0, true); });
   add.plain("dropout_of_none", "m>m", [](X x) { return torch::dropout(x[0], 0.0, true); });
   add.plain("dropout2d", "i>i", [](X x) { return F::dropout2d(x[0], F::Dropout2dFuncOptions().p(0.3)); });
-  add.plain("dropout3d", "i>i", [](X x) { return F::dropout3d(x[0].unsqueeze(2), F::Dropout3dFuncOptions().p(0.3)).squeeze(2); });
+  add.plain("dropout3d", "i>i",
+            [](X x) { return F::dropout3d(x[0].unsqueeze(2), F::Dropout3dFuncOptions().p(0.3)).squeeze(2); });
   add.plain("alpha_dropout", "m>m", [](X x) { return bounded(torch::alpha_dropout(x[0], 0.3, true)); });
   add.plain("feature_dropout", "s>s", [](X x) { return bounded(torch::feature_dropout(x[0], 0.3, true)); });
   add.plain("feature_alpha_dropout", "s>s", [](X x) { return bounded(torch::feature_alpha_dropout(x[0], 0.3, true)); });
@@ -34,7 +35,8 @@ void add_random_cases(OpTable& add) {
   add.plain("bernoulli_", "m>b", [](X x) { return torch::empty(x[0].sizes(), at::kBool).bernoulli_(0.7); });
   add.plain("bernoulli_by_tensor", "m>m", [](X x) { return x[0] * blank(x[0]).bernoulli_(x[0].detach().sigmoid()); });
   add.plain("normal", "m>m", [](X x) { return bounded(x[0] + at::normal(x[0].detach(), 0.2)); });
-  add.plain("normal_of_tensors", "m>m", [](X x) { return bounded(at::normal(x[0].detach(), x[0].detach().abs()) + x[0]); });
+  add.plain("normal_of_tensors", "m>m",
+            [](X x) { return bounded(at::normal(x[0].detach(), x[0].detach().abs()) + x[0]); });
   add.plain("normal_", "m>m", [](X x) { return bounded(x[0] + blank(x[0]).normal_(0, 0.5)); });
   add.plain("uniform_", "m>m", [](X x) { return x[0] * blank(x[0]).uniform_(0.5, 1); });
   add.plain("rand", "m>m", [](X x) { return x[0] * torch::rand({kColumns}); });
@@ -45,9 +47,8 @@ void add_random_cases(OpTable& add) {
   add.plain("randint_like", "k>k", [](X x) { return torch::randint_like(x[0], kClasses); });
   add.plain("randperm", "m>m", [](X x) { return x[0].index_select(0, torch::randperm(x[0].size(0))); });
   add.plain("random_", "k>k", [](X x) { return torch::empty_like(x[0]).random_(1, kClasses); });
-  add.plain("multinomial", "m>k", [](X x) {
-    return torch::multinomial(x[0].detach().narrow(1, 0, kClasses).softmax(1), 1).squeeze(1);
-  });
+  add.plain("multinomial", "m>k",
+            [](X x) { return torch::multinomial(x[0].detach().narrow(1, 0, kClasses).softmax(1), 1).squeeze(1); });
   add.plain("multinomial_with_replacement", "m>m", [](X x) {
     return x[0].gather(1, torch::multinomial(x[0].detach().softmax(1), kColumns, /*replacement=*/true));
   });

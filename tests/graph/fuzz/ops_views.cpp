@@ -34,9 +34,8 @@ void add_view_cases(OpTable& add) {
   add.plain("mT", "m>m", [](X x) { return as_matrix(blocks(x[0]).mT()); });
   add.plain("channels_last", "i>i", [](X x) { return x[0].contiguous(at::MemoryFormat::ChannelsLast); });
   add("as_strided", "m>m", [](Site& site) -> Apply {
-    return [step = site.number(4, 16)](X x) {
-      return x[0].contiguous().as_strided({x[0].size(0), kColumns}, {step, 1});
-    };
+    return
+        [step = site.number(4, 16)](X x) { return x[0].contiguous().as_strided({x[0].size(0), kColumns}, {step, 1}); };
   });
 
   // parts
@@ -45,9 +44,8 @@ void add_view_cases(OpTable& add) {
       return torch::cat({x[0].narrow(1, at, kColumns - at), x[0].narrow(1, 0, at)}, 1);
     };
   });
-  add.plain("slice_with_steps", "m>m", [](X x) {
-    return torch::cat({x[0].slice(1, 0, kColumns, 2), x[0].slice(1, 1, kColumns, 2)}, 1);
-  });
+  add.plain("slice_with_steps", "m>m",
+            [](X x) { return torch::cat({x[0].slice(1, 0, kColumns, 2), x[0].slice(1, 1, kColumns, 2)}, 1); });
   add("select", "m>m", [](Site& site) -> Apply {
     return [row = site.number(0, 7), column = site.number(0, 15)](X x) {
       return bounded(x[0] + x[0].select(1, column).unsqueeze(1) * x[0][row]);
@@ -90,16 +88,16 @@ void add_view_cases(OpTable& add) {
   add.plain("tile", "m>m", [](X x) { return x[0].narrow(1, 0, 8).tile({1, 2}); });
   add.plain("repeat_interleave", "m>m", [](X x) { return x[0].narrow(1, 0, 8).repeat_interleave(2, 1); });
   add.plain("unfold", "m>m", [](X x) { return as_matrix(x[0].unfold(1, 4, 4).transpose(1, 2)); });
-  add.plain("unfold_that_overlaps", "m>m", [](X x) { return F::pad(x[0].unfold(1, 4, 2).mean(2), F::PadFuncOptions({4, 5})); });
+  add.plain("unfold_that_overlaps", "m>m",
+            [](X x) { return F::pad(x[0].unfold(1, 4, 2).mean(2), F::PadFuncOptions({4, 5})); });
 
   // another order
   add.plain("flip", "m>m", [](X x) { return x[0].flip(1); });
   add.plain("fliplr", "m>m", [](X x) { return x[0].fliplr().flipud(); });
-  add("roll", "m>m", [](Site& site) -> Apply {
-    return [by = site.number(1, 15)](X x) { return x[0].roll(by, 1); };
-  });
+  add("roll", "m>m", [](Site& site) -> Apply { return [by = site.number(1, 15)](X x) { return x[0].roll(by, 1); }; });
   add.plain("rot90", "m>m", [](X x) { return as_matrix(blocks(x[0]).rot90(1, {1, 2})); });
-  add.plain("pixel_shuffle", "i>i", [](X x) { return torch::pixel_unshuffle(torch::pixel_shuffle(x[0], 2).tanh(), 2); });
+  add.plain("pixel_shuffle", "i>i",
+            [](X x) { return torch::pixel_unshuffle(torch::pixel_shuffle(x[0], 2).tanh(), 2); });
   add.plain("channel_shuffle", "i>i", [](X x) { return torch::channel_shuffle(x[0], 2); });
   add.plain("tril", "m>m", [](X x) { return x[0].tril(2); });
   add.plain("triu", "m>m", [](X x) { return x[0].triu(-3); });
@@ -126,7 +124,8 @@ void add_view_cases(OpTable& add) {
   add.plain("clone", "m>m", [](X x) { return x[0].clone(); });
   add.plain("detach", "m>m", [](X x) { return x[0].detach() + x[0]; });
   add.plain("alias", "m>m", [](X x) { return at::alias(x[0]); });
-  add.plain("narrow_copy", "m>m", [](X x) { return at::narrow_copy(x[0].detach(), 1, 1, 15).sum(1, true) * x[0].sin(); });
+  add.plain("narrow_copy", "m>m",
+            [](X x) { return at::narrow_copy(x[0].detach(), 1, 1, 15).sum(1, true) * x[0].sin(); });
   add.plain("gap_in_memory", "m>m", [](X x) { return torch::cat({x[0], x[0].sin()}, 1).narrow(1, 5, kColumns); });
 }
 

@@ -116,7 +116,8 @@ void add_observers(BaseTrainer& trainer, const FuzzModel& model, const Settings&
 std::vector<Batch> batches_of(const Settings& settings, int64_t step) {
   std::vector<Batch> batches;
   const int64_t rows = settings.other_rows && step % 3 == 2 ? settings.rows + 8 : settings.rows;
-  for (int64_t n = 0; n < settings.accumulate; ++n) batches.push_back(random_batch(rows, static_cast<uint64_t>(step * 10 + n)));
+  for (int64_t n = 0; n < settings.accumulate; ++n)
+    batches.push_back(random_batch(rows, static_cast<uint64_t>(step * 10 + n)));
   return batches;
 }
 
@@ -151,9 +152,9 @@ FuzzRun run_in(const std::string& mode, const Program& program) {
   User user;
   auto model = std::make_shared<FuzzModel>();
   auto net = std::make_shared<FuzzNet>(program, *model, user);
-  const auto trainer = make_trainer(
-      mode, make_task(model, [net](FuzzModel&, const Batch& batch) { return net->loss(batch); }),
-      options_of(program.settings), graph_options_of(program.settings));
+  const auto trainer =
+      make_trainer(mode, make_task(model, [net](FuzzModel&, const Batch& batch) { return net->loss(batch); }),
+                   options_of(program.settings), graph_options_of(program.settings));
   add_observers(*trainer, *model, program.settings);
   try {
     train(*trainer, *model, program.settings, user, run);
@@ -179,7 +180,9 @@ std::string how_far(const std::string& name, const NamedTensors& eager, const Na
   const Tensor* a = named(eager, name);
   const Tensor* b = named(graph, name);
   if (a == nullptr || b == nullptr || a->sizes() != b->sizes() || a->numel() == 0) return " (another shape)";
-  const auto wide = [](const Tensor& x) { return x.is_complex() ? torch::view_as_real(x).to(at::kDouble) : x.to(at::kDouble); };
+  const auto wide = [](const Tensor& x) {
+    return x.is_complex() ? torch::view_as_real(x).to(at::kDouble) : x.to(at::kDouble);
+  };
   return c10::str(" (by up to ", (wide(*a) - wide(*b)).abs().max().item<double>(), ")");
 }
 
@@ -195,8 +198,9 @@ std::string alarm_in(const FuzzRun& run) {
 }  // namespace
 
 const char* name_of(Verdict verdict) {
-  constexpr const char* names[] = {"same bits",    "refused with an error", "eager fails as well", "eager is not steady",
-                                   "false alarms", "unexpected errors",     "differences"};
+  constexpr const char* names[] = {"same bits",           "refused with an error", "eager fails as well",
+                                   "eager is not steady", "false alarms",          "unexpected errors",
+                                   "differences"};
   return names[static_cast<int>(verdict)];
 }
 

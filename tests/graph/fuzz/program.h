@@ -20,15 +20,15 @@ struct Settings {
   int64_t steps = 8;
   int64_t accumulate = 1;
   int optimizer = 0;
-  int clipping = 0;   // none, by norm, by value
-  int amp = 0;        // none, bfloat16, float16
-  int observers = 0;  // none, gradients changed in a hook, an average of the weights in the step
+  int clipping = 0;         // none, by norm, by value
+  int amp = 0;              // none, bfloat16, float16
+  int observers = 0;        // none, gradients changed in a hook, an average of the weights in the step
   bool other_rows = false;  // some batches have another size
   bool guarded = true;      // false: without comparisons, so that nothing but the replay is tested
 };
 
-// A random training step. Values 0 to 3 are there in all of them: a linear layer of the batch (m), the batch itself (m),
-// further numbers of the batch (m), its classes (k). Value 4 + n is that of op n.
+// A random training step. Values 0 to 3 are there in all of them: a linear layer of the batch (m), the batch itself
+// (m), further numbers of the batch (m), its classes (k). Value 4 + n is that of op n.
 struct Program {
   static constexpr std::size_t kGiven = 4;
 
