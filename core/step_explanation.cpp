@@ -1,4 +1,5 @@
 #include <sstream>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "core/detail/train_step.h"
@@ -41,7 +42,8 @@ void write_ops(std::ostream& out, const StepExplanation& explanation) {
   const StepExplanation::Ops& ops = explanation.ops;
   out << "  ops: " << ops.recorded << " recorded, " << ops.needed << " needed, " << ops.instructions
       << " run by a replay";
-  for (const auto& [name, count] : ops.own_kernels) out << ", " << count << " by " << name;
+  const char* lead = "\n  own kernels: ";
+  for (const auto& [name, count] : ops.own_kernels) out << std::exchange(lead, "; ") << count << " x " << name;
   out << "\n  bytes: " << explanation.bytes << "\n";
   out << "  time: " << static_cast<int64_t>(explanation.replay_us) << " us replayed, "
       << static_cast<int64_t>(explanation.eager_us) << " us op by op\n";

@@ -76,15 +76,33 @@ bool find_frame(void* address, Frame& frame) {
   return !name.empty();
 }
 
-// "net.cpp:31"; empty if that is unknown.
-std::string line_of(void* address) {
-  try {
-    const auto found = torch::unwind::symbolize({address}, torch::unwind::Mode::fast);
-    if (found.empty() || found[0].lineno == 0 || found[0].filename == "??") return {};
-    return std::filesystem::path(found[0].filename).filename().string() + ":" + std::to_string(found[0].lineno);
-  } catch (const std::exception&) {  // debug information that LibTorch cannot read, or another processor
-    return {};
+// Functions of LibTorch's headers that the compiler put into the user's own: the line would be theirs.
+bool is_foreign_source(const std::string& path) {
+  const auto lies_in = [&path](const char* folder) { return path.find(folder) != std::string::npos; };
+  return lies_in("/include/ATen/") || lies_in("/include/c10/") || lies_in("/include/torch/") ||
+         lies_in("/include/c++/");
+}
+
+// "net.cpp:31", or "near net.cpp:31": of the code just before, where the call itself is a header's. Empty if unknown.
+std::string line_of(const Frame& frame) {
+  constexpr int kBytesBefore = 96;
+  std::vector<void*> addresses;
+  Frame before;
+  for (int i = 0; i < kBytesBefore; ++i) {
+    void* const address = static_cast<char*>(frame.address) - i;
+    if (!find_frame(address, before) || before.function != frame.function) break;
+    addresses.push_back(address);
   }
+  try {
+    const auto found = torch::unwind::symbolize(addresses, torch::unwind::Mode::fast);
+    for (std::size_t i = 0; i < found.size() && found[i].lineno != 0 && found[i].filename != "??"; ++i) {
+      if (is_foreign_source(found[i].filename)) continue;
+      const std::string file = std::filesystem::path(found[i].filename).filename().string();
+      return (i > 0 ? "near " : "") + file + ":" + std::to_string(found[i].lineno);
+    }
+  } catch (const std::exception&) {  // debug information that LibTorch cannot read, or another processor
+  }
+  return {};
 }
 
 // The text without what stands in balanced brackets.
@@ -151,7 +169,7 @@ std::string place_in_user_code() {
     const std::string function = short_function_name(frame.function);
     if (function.rfind("duet::TrainStep::", 0) == 0) return {};
     if (function.empty() || is_foreign_function(function)) continue;
-    const std::string line = frame.has_lines ? line_of(call) : std::string();
+    const std::string line = frame.has_lines ? line_of(frame) : std::string();
     return line.empty() ? function : line + " in " + function;
   }
   return {};

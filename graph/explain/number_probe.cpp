@@ -1,4 +1,5 @@
 #include "graph/explain/number_probe.h"
+#include <algorithm>
 #include <chrono>
 #include "base/detail/bits.h"
 #include "base/error.h"
@@ -23,21 +24,21 @@ std::vector<std::string> bits_of(const TrainStep& step) {
 
 }  // namespace
 
-// A schedule would write over what is set for one step only.
-void NumberProbe::hold_present_values() {
+// All numbers, set to the values that the present step uses: a schedule would write over what is set for one step only.
+// The learning rates come first: time may not do for all.
+std::vector<NumberProbe::Number> NumberProbe::held_numbers() {
   sandbox_.restore();
   eager_();
-  std::vector<StepExplanation::Number> numbers;
-  std::vector<double> values;
+  std::vector<Number> numbers;
   for (std::size_t group = 0; group < step_.group_count(); ++group) {
     for (const std::string& name : step_.names()) {
-      if (!step_.has(group, name)) continue;
-      numbers.push_back({group, name});
-      values.push_back(step_.get(group, name));
+      if (step_.has(group, name)) numbers.push_back({group, name, step_.get(group, name), 0});
     }
   }
   sandbox_.restore();
-  for (std::size_t i = 0; i < numbers.size(); ++i) step_.set(numbers[i].group, numbers[i].name, values[i]);
+  for (const Number& number : numbers) step_.set(number.group, number.name, number.value);
+  std::stable_partition(numbers.begin(), numbers.end(), [](const Number& number) { return number.name == "lr"; });
+  return numbers;
 }
 
 NumberProbe::Left NumberProbe::left_by(const RunStep& run, int steps) {
@@ -48,18 +49,27 @@ NumberProbe::Left NumberProbe::left_by(const RunStep& run, int steps) {
   return left;
 }
 
-bool NumberProbe::changes(const RunStep& run, Baseline& baseline) {
-  if (left_by(run, 1) != baseline.one) return true;
-  return left_by(run, 2) != baseline.two;
+bool NumberProbe::changes(const RunStep& run, Baseline& baseline, const Number& number) {
+  for (const int steps : {1, 2}) {
+    Left& as_it_is = steps == 1 ? baseline.one : baseline.two;
+    if (as_it_is.empty()) as_it_is = left_by(run, steps);
+    step_.set(number.group, number.name, number.other);
+    const bool same = left_by(run, steps) == as_it_is;
+    step_.set(number.group, number.name, number.value);
+    if (!same) return true;
+  }
+  return false;
 }
 
-// A value far away: what a small change does may be lost in rounding. False if no other value is allowed.
-bool NumberProbe::set_another(std::size_t group, const std::string& name) {
-  const double value = step_.get(group, name);
+// A value far away: what a small change does may be lost in rounding. False if no other value is allowed. Leaves the
+// number at the other value.
+bool NumberProbe::set_another(Number& number) {
+  const double value = number.value;
   for (const double other : {value / 2 + 0.25, value / 2 + 0.125, value / 2, value * 2, value + 1, value - 1}) {
     if (other == value) continue;
     try {
-      step_.set(group, name, other);
+      step_.set(number.group, number.name, other);
+      number.other = other;
       return true;
     } catch (const ConfigError&) {  // out of the number's range
     }
@@ -67,36 +77,25 @@ bool NumberProbe::set_another(std::size_t group, const std::string& name) {
   return false;
 }
 
-Reach NumberProbe::reach_of(std::size_t group, const std::string& name) {
-  const double value = step_.get(group, name);
+Reach NumberProbe::reach_of(Number number) {
   std::vector<int64_t> key, other_key;
   step_.append_key(key);
-  if (!set_another(group, name)) return Reach::kUntried;
+  if (!set_another(number)) return Reach::kUntried;
   step_.append_key(other_key);
-  if (key != other_key) {
-    step_.set(group, name, value);
-    return Reach::kCapturesAnew;
-  }
-  const bool in_replay = changes(replay_, replayed_);
-  const bool in_eager = in_replay || changes(eager_, run_);
-  step_.set(group, name, value);
-  return in_replay ? Reach::kChanges : in_eager ? Reach::kFrozen : Reach::kNothingAtAll;
+  step_.set(number.group, number.name, number.value);
+  if (key != other_key) return Reach::kCapturesAnew;
+  if (changes(replay_, replayed_, number)) return Reach::kChanges;
+  return changes(eager_, run_, number) ? Reach::kFrozen : Reach::kNothingAtAll;
 }
 
 std::vector<StepExplanation::Number> NumberProbe::probe_all() {
   const auto start = std::chrono::steady_clock::now();
-  hold_present_values();
-  replayed_ = {left_by(replay_, 1), left_by(replay_, 2)};
-  run_ = {left_by(eager_, 1), left_by(eager_, 2)};
-  std::vector<StepExplanation::Number> numbers;
-  for (std::size_t group = 0; group < step_.group_count(); ++group) {
-    for (const std::string& name : step_.names()) {
-      if (!step_.has(group, name)) continue;
-      const bool in_time = std::chrono::steady_clock::now() - start < kTime;
-      numbers.push_back({group, name, in_time ? reach_of(group, name) : Reach::kUntried});
-    }
+  std::vector<StepExplanation::Number> found;
+  for (const Number& number : held_numbers()) {
+    const bool in_time = std::chrono::steady_clock::now() - start < kTime;
+    found.push_back({number.group, number.name, in_time ? reach_of(number) : Reach::kUntried});
   }
-  return numbers;
+  return found;
 }
 
 }  // namespace duet

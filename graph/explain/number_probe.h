@@ -21,16 +21,21 @@ class NumberProbe {
   std::vector<StepExplanation::Number> probe_all();
 
  private:
+  struct Number {
+    std::size_t group;
+    std::string name;
+    double value, other;
+  };
   // What one step leaves, or two: momentum does nothing in the first.
   using Left = std::vector<std::string>;
   struct Baseline {
     Left one, two;
   };
-  void hold_present_values();
+  std::vector<Number> held_numbers();
   Left left_by(const RunStep& run, int steps);
-  bool changes(const RunStep& run, Baseline& baseline);
-  StepExplanation::Reach reach_of(std::size_t group, const std::string& name);
-  bool set_another(std::size_t group, const std::string& name);
+  bool changes(const RunStep& run, Baseline& baseline, const Number& number);
+  bool set_another(Number& number);
+  StepExplanation::Reach reach_of(Number number);
 
   TrainStep& step_;
   StepSandbox& sandbox_;

@@ -181,6 +181,45 @@ TEST(Explain, ChangesNothing) {
   expect_same_state(expected, copied_state(*trainer));
 }
 
+// Unused parameters part the step counts in the first step, loss scales change by what they see, buffers start
+// undamped.
+TEST(Explain, ChangesNothingInAnyModelOrOptimizer) {
+  const std::vector<OptimizerOptions> optimizers = {SGD{.lr = 0.05, .momentum = 0.9, .dampening = 0.5},
+                                                    AdamW{.lr = 1e-2},
+                                                    Adagrad{.lr = 1e-2},
+                                                    RMSprop{.lr = 1e-3},
+                                                    NAdam{.lr = 1e-3},
+                                                    RAdam{.lr = 1e-3},
+                                                    Lion{.lr = 1e-3},
+                                                    Muon{.lr = 1e-3}};
+  const auto& tasks = testing::all_toy_tasks();
+  for (std::size_t i = 0; i < std::max(tasks.size(), optimizers.size()); ++i) {
+    const testing::ToyTask& task = tasks[i % tasks.size()];
+    TrainerOptions options;
+    options.optimizer = optimizers[i % optimizers.size()];
+    SCOPED_TRACE(task.name + " " + options.optimizer.type());
+    options.schedules = {Linear{.start_factor = 0.1, .end = 6}};
+    if (i % 3 == 0) options.loss_scale = LossScaleOptions{};
+    if (i % 3 == 1) options.non_finite = NonFinite::kRaise;
+    StateDict states[2];
+    for (const bool explains : {false, true}) {
+      seed_all(7);
+      const auto trainer = testing::make_trainer("graph", task.make(), options);
+      for (int64_t n = 0; n < 6; ++n) {
+        const Batch batch = task.batch(4, static_cast<uint64_t>(n));
+        if (explains && (n == 0 || n == 4)) {
+          const StateDict before = copied_state(*trainer);
+          EXPECT_TRUE(trainer->explain(batch).captured);
+          expect_same_state(before, copied_state(*trainer));
+        }
+        trainer->step(batch);
+      }
+      states[explains] = copied_state(*trainer);
+    }
+    expect_same_state(states[0], states[1]);
+  }
+}
+
 TEST(Explain, GivesBackTensorsAndGeneratorsThatTheTrainerDoesNotKnow) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   const at::Tensor seen = torch::zeros({5});
