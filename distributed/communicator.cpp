@@ -18,8 +18,8 @@ namespace {
 std::mutex table_mutex;
 
 std::map<int64_t, Communicator*>& table() {
-  static std::map<int64_t, Communicator*> communicators;
-  return communicators;
+  static auto* const communicators = new std::map<int64_t, Communicator*>();  // outlives every static object
+  return *communicators;
 }
 
 }  // namespace

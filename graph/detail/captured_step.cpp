@@ -181,7 +181,6 @@ TraceCheck::HostCode CapturedStep::host_code(TrainStep& step, const MicroBatches
 
 CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const MicroBatches& micro_batches,
                                                      StepObserver& observer) {
-  inputs_.fill(micro_batches);
   step.zero_grad();
   const auto start = std::chrono::steady_clock::now();
   Checked checked;
@@ -192,6 +191,7 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
   checked.output = {};
   if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
   const auto replay_start = std::chrono::steady_clock::now();
+  inputs_.fill(micro_batches);  // host code may have written to the batch by address
   bring_bound_tensors();
   checked.output = run_segments(step, observer, /*fills_kept=*/true);
   take_bound_tensors();

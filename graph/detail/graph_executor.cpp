@@ -164,7 +164,7 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
   switch (checked.outcome) {
     case TraceCheck::Outcome::kSame:
       entry.verify.replayed();
-      entry.check.checked(checked.check_seconds / checked.replay_seconds);
+      entry.check.checked(checked.check_seconds, checked.replay_seconds);
       entry.differing_in_a_row = 0;
       ++entry.report.checked;
       count(entry.report.replays, replays_);
@@ -173,9 +173,12 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       count(entry.report.eager_steps, eager_steps_);
       note_difference(entry);
       break;
-    case TraceCheck::Outcome::kUnreadable:
+    case TraceCheck::Outcome::kUnreadable: {
+      const int64_t unchecked = entry.check.unchecked();
       fall_back(entry, entry.step->difference() + ". Its host code ran twice in this step, to find that out");
       checked.output = run_eager(entry, micro_batches, observer);
+      throw_if_unchecked(entry, unchecked);
+    }
   }
   ledger_.refresh_references();
   return checked.output;
@@ -210,7 +213,12 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
     }
   }
   entry.report.reason = "host code that changed: " + difference;
-  throw_if_doubtful(entry, unchecked);
+  throw_if_unchecked(entry, unchecked);
+}
+
+// The step itself ran op by op, on all ranks with the same sums; those before it may not have been right.
+void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const {
+  if (unchecked > 0 || fallback_ == Fallback::kStrict) throw_if_doubtful(entry, unchecked);
 }
 
 StepExplanation GraphExecutor::explain(const MicroBatches& micro_batches, StepObserver& observer) {
@@ -227,16 +235,25 @@ StepExplanation GraphExecutor::explain(const MicroBatches& micro_batches, StepOb
 }
 
 void GraphExecutor::settle(StepObserver& observer) {
+  int64_t never_checked = 0;
   for (SignatureEntry* entry : cache_.entries()) {
-    if (entry->state != State::kCaptured || entry->check.unchecked() == 0) continue;
-    if (entry->step->still_same(step_, observer)) {
+    never_checked += std::exchange(entry->never_checked, 0);
+    const int64_t unchecked = entry->state == State::kCaptured ? entry->check.unchecked() : 0;
+    if (unchecked == 0) continue;
+    if (!SignatureCache::is_of(*entry, step_)) {  // its code cannot be run as it was: a layer is in another mode now
+      never_checked += unchecked;
       entry->check.verified();
-      continue;
+    } else if (entry->step->still_same(step_, observer)) {
+      entry->check.verified();
+    } else {
+      fall_back(*entry, "its host code does something else than when it was captured: " + entry->step->difference());
+      throw_if_doubtful(*entry, unchecked);
     }
-    const int64_t unchecked = entry->check.unchecked();
-    fall_back(*entry, "its host code does something else than when it was captured: " + entry->step->difference());
-    throw_if_doubtful(*entry, unchecked);
   }
+  if (never_checked == 0) return;
+  log_warning(c10::str("[GraphTrainer] the host code of ", never_checked,
+                       " replayed steps was not checked before their ",
+                       "capture was dropped or the model changed its mode; graph.check every checks all"));
 }
 
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
@@ -245,6 +262,7 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   if (!result.same_host_code) {
     count(entry.report.eager_steps, eager_steps_);
     note_difference(entry);
+    if (!step_.communicator().is_alone()) throw_if_doubtful(entry, 0);  // what they got was the replay's
     ledger_.refresh_references();
     return result.output;
   }

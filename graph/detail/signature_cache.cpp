@@ -57,6 +57,8 @@ SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may
 }  // namespace
 
 void SignatureEntry::drop() {
+  never_checked += check.unchecked();
+  check.verified();
   state = State::kSeen;
   step.reset();
   eager_steps = 0;
@@ -72,6 +74,7 @@ SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& 
     entry = std::make_unique<SignatureEntry>(options_);
     entry->report.signature = describe(micro_batches);
     entry->plan_version = step.plan_version();
+    entry->key = key_;
     forget_before(entry->plan_version);
     order_.push_back(entry.get());
     ++new_in_a_row_;
@@ -145,12 +148,15 @@ void SignatureCache::drop_all() {
 }
 
 // A key ends with TrainStep's part.
-void SignatureCache::drop_outdated(const TrainStep& step) {
+bool SignatureCache::is_of(const SignatureEntry& entry, const TrainStep& step) {
   Key present;
   step.append_key(present);
-  for (auto& [key, entry] : entries_) {
-    const bool fits = key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), key.rbegin());
-    if (!fits && entry->state == State::kCaptured) entry->drop();
+  return entry.key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), entry.key.rbegin());
+}
+
+void SignatureCache::drop_outdated(const TrainStep& step) {
+  for (SignatureEntry* entry : order_) {
+    if (entry->state == State::kCaptured && !is_of(*entry, step)) entry->drop();
   }
 }
 

@@ -72,6 +72,8 @@ struct SignatureEntry {
   int64_t eager_steps = 0;  // since it was new or was dropped
   VerifySchedule verify;
   CheckSchedule check;
+  int64_t never_checked = 0;  // replays of captures that were dropped
+  std::vector<int64_t> key;   // SignatureCache's
   int64_t recordings = 0;
   std::vector<StepProgram::Place> changing;  // tensors from outside that are others from step to step
   int64_t differing_in_a_row = 0;            // steps whose host code did something else than recorded
@@ -99,6 +101,9 @@ class SignatureCache {
   // Has the next replay of every signature checked.
   void must_check();
   const std::vector<SignatureEntry*>& entries() const { return order_; }
+
+  // Whether the step is still what the entry is for, whatever the micro-batches.
+  static bool is_of(const SignatureEntry& entry, const TrainStep& step);
 
   // In order of first sight.
   std::vector<SignatureReport> report() const;

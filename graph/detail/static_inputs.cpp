@@ -1,5 +1,6 @@
 #include "graph/detail/static_inputs.h"
 #include <cstring>
+#include <unordered_map>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -55,9 +56,14 @@ at::Tensor over_same_memory(const at::Tensor& tensor) {
 MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
   const at::NoGradGuard no_grad;
   MicroBatches lent = micro_batches;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> known;  // one tensor under two names stays one
   for (Batch& batch : lent.batches) {
     Batch own;
-    for (const auto& [name, tensor] : batch.items()) own.set(name, over_same_memory(tensor));
+    for (const auto& [name, tensor] : batch.items()) {
+      at::Tensor& made = known[tensor.unsafeGetTensorImpl()];
+      if (!made.defined()) made = over_same_memory(tensor);
+      own.set(name, made);
+    }
     batch = std::move(own);
   }
   return lent;

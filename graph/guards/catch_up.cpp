@@ -57,7 +57,8 @@ class RecordedOps {
   at::Tensor tensor(int value) const {
     if (value < 0) return {};
     const ValueTable::Value& wanted = table_.values()[value];
-    const bool is_original = wanted.original.defined() && !table_.storages()[wanted.storage].changes;
+    const ValueTable::Storage& storage = table_.storages()[wanted.storage];
+    const bool is_original = wanted.original.defined() && !storage.changes && !storage.input;
     return is_original ? wanted.original : tensor_at(memory_[wanted.storage], wanted);
   }
 

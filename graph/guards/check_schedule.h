@@ -22,7 +22,7 @@ class CheckSchedule {
   void restart(bool always) {
     always_ = always;
     in_a_row_ = unchecked_ = 0;
-    ratio_ = std::numeric_limits<double>::infinity();
+    check_seconds_ = replay_seconds_ = std::numeric_limits<double>::infinity();
     pause_ = 0;
   }
   // From here on every replay is checked.
@@ -38,21 +38,23 @@ class CheckSchedule {
     ++unchecked_;
     pause_ = std::max<int64_t>(pause_ - 1, 0);
   }
-  // `cost`: time of the check / time of the replay.
-  void checked(double cost) {
+  void checked(double check_seconds, double replay_seconds) {
     unchecked_ = 0;
-    ratio_ = std::min(ratio_, cost);  // what disturbs a measurement makes it longer
+    // What disturbs a measurement makes it longer: each of the two on its own.
+    check_seconds_ = std::min(check_seconds_, check_seconds);
+    replay_seconds_ = std::min(replay_seconds_, replay_seconds);
     ++in_a_row_;
-    const bool every = check_ == Check::kEvery || ratio_ <= budget_ || in_a_row_ < kFirst;
+    const bool every = check_ == Check::kEvery || ratio() <= budget_ || in_a_row_ < kFirst;
     pause_ = every ? 0 : next_pause();
   }
   void verified() { unchecked_ = 0; }
 
  private:
+  double ratio() const { return check_seconds_ / replay_seconds_; }
   // Replays until the next check, budget / ratio of which are checked on average.
   int64_t next_pause() {
     if (budget_ <= 0) return std::numeric_limits<int64_t>::max();
-    return std::geometric_distribution<int64_t>(std::min(1.0, budget_ / ratio_))(random_);
+    return std::geometric_distribution<int64_t>(std::min(1.0, budget_ / ratio()))(random_);
   }
 
   Check check_;
@@ -60,8 +62,10 @@ class CheckSchedule {
   bool always_ = false;
   int64_t in_a_row_ = 0;
   int64_t unchecked_ = 0;
-  int64_t pause_ = 0;                                       // replays until the next check
-  double ratio_ = std::numeric_limits<double>::infinity();  // the smallest cost so far
+  int64_t pause_ = 0;  // replays until the next check
+  // The least that each has taken so far.
+  double check_seconds_ = std::numeric_limits<double>::infinity();
+  double replay_seconds_ = std::numeric_limits<double>::infinity();
   std::minstd_rand random_;
 };
 

@@ -1,5 +1,6 @@
 #include "graph/guards/step_memory.h"
 #include <algorithm>
+#include <c10/core/InferenceMode.h>
 #include "base/detail/bits.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/kept_tensors.h"
@@ -96,6 +97,7 @@ at::Tensor StepMemory::hand_out(int value, bool fresh) {
   const ValueTable::Storage& storage = table_.storages()[wanted.storage];
   at::Tensor& prototype = prototypes_[value];
   if (!prototype.defined()) {
+    const c10::InferenceMode ordinary(false);  // a copy of an inference tensor has no version to count
     c10::DataPtr none(nullptr, storage.device);
     prototype = tensor_at(c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes, std::move(none)), wanted);
   }
@@ -140,7 +142,7 @@ std::vector<c10::Storage> StepMemory::all() const {
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     const ValueTable::Storage& storage = table_.storages()[s];
     auto alive = seen_[s].lock();
-    if (storage.external && !storage.contents) {
+    if (storage.external && !storage.contents && !(storage.input && alive)) {
       memory.push_back(outside(static_cast<int>(s)));
     } else if (storage.external && !alive) {
       memory.push_back(storage.strong);  // a constant that host code has made and dropped again

@@ -110,7 +110,11 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
     if (state_ == State::kComparing) end(results);
   } catch (const std::exception& error) {
     const bool asked = state_ == State::kComparing && (unreadable_ || is_shadow_access(error));
-    if (!asked) throw;
+    if (!asked) {
+      // What ran before the user's exception has run in eager mode, too: random draws, statistics, what is kept.
+      if (state_ == State::kComparing && !stops_) go_on_by_op();
+      throw;
+    }
     difference_ = "the step's host code reads the memory of a tensor of the step by its address" + place() +
                   ": data_ptr(), accessor(), a thread of its own, or an op that works below the dispatcher; use tensor "
                   "ops for it";
@@ -123,7 +127,7 @@ bool TraceCheck::still_same(const HostCode& host_code) {
   stops_ = true;
   const auto goes_on = c10::make_scope_exit([this] { stops_ = false; });
   try {
-    return run(host_code) == Outcome::kSame;
+    return run(host_code) == Outcome::kSame && difference_.empty();  // the code may have swallowed Stopped
   } catch (...) {  // TorchScript makes an exception of its own out of Stopped
     if (difference_.empty()) throw;
     return false;
@@ -338,12 +342,14 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
 void TraceCheck::differ(std::string what) {
   difference_ = std::move(what) + place();
   if (stops_) throw Stopped();
-  if (kernels_ == Kernels::kSkipped) catch_up();
-  at::enableRecordFunction(profiled_);
-  state_ = State::kByOp;
+  go_on_by_op();
 }
 
-void TraceCheck::catch_up() {
+// With what was recorded up to here in place.
+void TraceCheck::go_on_by_op() {
+  state_ = State::kByOp;  // what is called from here on is no call to compare
+  at::enableRecordFunction(profiled_);
+  if (kernels_ == Kernels::kRun) return;
   run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
     if (n < split_hooks_.size()) split_hooks_[n]();
   });

@@ -73,7 +73,7 @@ class TraceCheck : private OpListener {
   bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
-  void catch_up();
+  void go_on_by_op();
   std::string place() const;
 
   void answer(std::size_t index, torch::jit::Stack* stack);

@@ -323,10 +323,10 @@ void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
   find_kept(results);
 }
 
-// Only what constants are made of is the host's. What was allocated and then written by a recorded op is not.
+// Only what constants are made of is the host's, and what it alone uses (sizes that a traced script computes). What was allocated and then written by a recorded op is not.
 void ProgramWriter::find_constants() {
   std::vector<bool> needed;
-  for (const ValueTable::Storage& storage : table_.storages()) needed.push_back(storage.contents);
+  for (const ValueTable::Storage& storage : table_.storages()) needed.push_back(storage.contents || storage.host);
   const auto storage_of = [this](int value) { return table_.values()[value].storage; };
   for (std::size_t i = program_.ops.size(); i-- > 0;) {
     StepProgram::Op& op = program_.ops[i];

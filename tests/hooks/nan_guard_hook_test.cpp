@@ -41,16 +41,17 @@ int CountOperators::count = 0;
 
 class NaNGuard : public ::testing::TestWithParam<const char*> {
  protected:
-  std::unique_ptr<BaseTrainer> make_plain(TrainerOptions options = {}) {
+  std::unique_ptr<BaseTrainer> make_plain(TrainerOptions options = {}, int64_t verify_interval = 2) {
     GraphOptions graph;
     graph.fallback = Fallback::kStrict;
-    graph.verify_interval = 2;
+    graph.verify_interval = verify_interval;
     options.work_dir = folder_.path().string();
     seed_all(3);
     return testing::make_trainer(GetParam(), mlp_task().make(), options, graph);
   }
-  std::unique_ptr<BaseTrainer> make(const NaNGuardHookOptions& options, const TrainerOptions& trainer_options = {}) {
-    auto trainer = make_plain(trainer_options);
+  std::unique_ptr<BaseTrainer> make(const NaNGuardHookOptions& options, const TrainerOptions& trainer_options = {},
+                                    int64_t verify_interval = 2) {
+    auto trainer = make_plain(trainer_options, verify_interval);
     trainer->add_hook(std::make_unique<NaNGuardHook>(options));
     return trainer;
   }
@@ -130,7 +131,7 @@ TEST_P(NaNGuard, CanStopInsteadOrWarn) {
 }
 
 TEST_P(NaNGuard, AddsNoOperatorBetweenTwoLooks) {
-  const auto guarded = make({.interval = 5}), plain = make_plain();
+  const auto guarded = make({.interval = 5}, {}, 0), plain = make_plain({}, 0);
   for (int n = 1; n <= 20; ++n) {
     const auto operators = [](BaseTrainer& trainer) {
       const CountOperators counting;
