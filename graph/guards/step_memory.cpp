@@ -26,6 +26,8 @@ StepMemory::StepMemory(std::shared_ptr<const StepProgram> recording)
 
 void StepMemory::start() {
   seen_.assign(table_.storages().size(), Weak(c10::intrusive_ptr<c10::StorageImpl>()));
+  left_behind_.clear();
+  filled_.assign(seen_.size(), false);
   locals_.clear();
   bound_.clear();
 }
@@ -114,9 +116,18 @@ at::Tensor StepMemory::hand_out(int value, bool fresh) {
   return at::Tensor(made);
 }
 
-void StepMemory::hide(int constant) {
-  c10::StorageImpl* memory = seen_[constant]._unsafe_get_target();
-  if (!is_shadow(*memory)) turn_into_shadow(*memory);
+void StepMemory::left_behind(int storage) {
+  if (is_from_outside(storage)) {
+    left_behind_.insert(outside(storage).unsafeGetStorageImpl());
+  } else if (table_.storages()[storage].contents) {  // numbers of the host until now
+    c10::StorageImpl* memory = seen_[storage]._unsafe_get_target();
+    if (!is_shadow(*memory)) turn_into_shadow(*memory);
+  }
+}
+
+bool StepMemory::is_there(const at::Tensor& tensor) const {
+  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+  return !is_shadow(*memory) && left_behind_.count(memory) == 0;
 }
 
 const c10::Storage& StepMemory::outside(int storage) const {
@@ -157,7 +168,8 @@ void StepMemory::fill_kept(std::size_t op, const MemoryOf& memory_of) {
   for (std::size_t s = 0; s < seen_.size(); ++s) {
     const int producer = table_.storages()[s].producer;
     if (seen_[s].use_count() == 0 || producer < 0 || static_cast<std::size_t>(producer) >= op) continue;
-    if (table_.storages()[s].contents && !is_shadow(*seen_[s]._unsafe_get_target())) continue;
+    if (!is_shadow(*seen_[s]._unsafe_get_target()) && !filled_[s]) continue;  // the host's own
+    filled_[s] = true;
     fill_shadow(*seen_[s].lock(), copy_memory(memory_of(static_cast<int>(s))));
   }
 }

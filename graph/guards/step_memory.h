@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 #include "graph/record/step_program.h"
 
@@ -27,8 +28,10 @@ class StepMemory {
 
   // The value for the host code: over memory that the op makes, or over what is there.
   at::Tensor hand_out(int value, bool fresh);
-  // A constant of the host that an op, which is not run, has changed.
-  void hide(int constant);
+  // An op that is not run writes to the storage: what lies in its memory is not what the host code should read.
+  void left_behind(int storage);
+  // Whether the tensor's memory holds what it holds in a step that runs.
+  bool is_there(const at::Tensor& tensor) const;
 
   // Whether a tensor that was accepted for what it holds still lives: then it is no number of the step alone.
   bool local_outlives_step() const;
@@ -62,8 +65,10 @@ class StepMemory {
   std::vector<at::Tensor> prototypes_;  // by value: shape and dtype of what is handed out
 
   // Of the current run.
-  std::vector<Weak> seen_;    // by storage: the memory that the host code got
-  std::vector<Weak> locals_;  // that were accepted for what they hold
+  std::vector<Weak> seen_;                                   // by storage: the memory that the host code got
+  std::unordered_set<const c10::StorageImpl*> left_behind_;  // memory from outside
+  std::vector<bool> filled_;                                 // by fill_kept()
+  std::vector<Weak> locals_;                                 // that were accepted for what they hold
   std::vector<Bound> bound_;
 };
 

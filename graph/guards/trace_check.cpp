@@ -22,6 +22,21 @@ using Op = StepProgram::Op;
 const c10::OperatorHandle& called(const Op& op) { return op.recorded_as ? op.recorded_as->handle : op.handle; }
 const std::vector<Slot>& given(const Op& op) { return op.recorded_as ? op.recorded_as->arguments : op.arguments; }
 
+bool is_of_single_numbers(const Op& op, const ValueTable& table) {
+  bool single = !op.random && op.written.empty() && hidden_writes(op.handle).empty() && !op.results.empty();
+  bool any = false;
+  const auto look = [&](int value) {
+    any = true;
+    single = single && table.values()[value].sizes.empty() && table.storage_of(value).device.is_cpu();
+  };
+  for (const Slot& slot : op.arguments) {
+    single = single && (slot.kind == Slot::Kind::kConstant || slot.kind == Slot::Kind::kValue);
+  }
+  for_each_value(op.arguments, look);
+  for_each_value(op.results, look);
+  return single && any;
+}
+
 // The argument that the result is, by the schema; -1 if none.
 int argument_returned(const c10::FunctionSchema& schema, std::size_t result) {
   const auto* alias = schema.returns()[result].alias_info();
@@ -86,6 +101,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
       }
     }
     answers_.push_back(std::move(answers));
+    of_single_numbers_.push_back(is_of_single_numbers(op, table));
   }
 }
 
@@ -172,13 +188,24 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     op.redispatchBoxed(below, stack);
     if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);
-  } else if (recorded.on_host || op.hasTag(at::Tag::inplace_view)) {
+  } else if (recorded.on_host || op.hasTag(at::Tag::inplace_view) || may_run(index, *stack)) {
     run_now(op, below, stack);
-    if (is_empty_like(op)) fill_empty(stack->back().toTensor());
+    if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);
   } else {
     answer(index, stack);
   }
+}
+
+// Arithmetic on single numbers that are there costs less to do than to leave out, and host code may read them: a traced
+// script computes sizes so.
+bool TraceCheck::may_run(std::size_t index, const torch::jit::Stack& stack) const {
+  const Op& recorded = recording_->ops[index];
+  if (!of_single_numbers_[index]) return false;
+  for (std::size_t i = stack.size() - given(recorded).size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && !memory_.is_there(stack[i].toTensor())) return false;
+  }
+  return true;
 }
 
 void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
@@ -283,10 +310,7 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
       default: results.emplace_back(tensor_for(answer));
     }
   }
-  for (const int value : recorded.written) {
-    const int storage = recording_->table.values()[value].storage;
-    if (recording_->table.storages()[storage].contents) memory_.hide(storage);
-  }
+  for (const int value : recorded.written) memory_.left_behind(recording_->table.values()[value].storage);
   if (recorded.recorded_as) resize_outputs(recorded, *stack);
   stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
   for (c10::IValue& result : results) stack->push_back(std::move(result));

@@ -64,6 +64,7 @@ class TraceCheck : private OpListener {
   struct Stopped {};  // thrown through host code that is not to go on
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
+  bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
   void run_now(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
   void start();
   void end(const std::vector<at::Tensor>& results);
@@ -83,6 +84,7 @@ class TraceCheck : private OpListener {
 
   std::shared_ptr<const StepProgram> recording_;
   std::vector<std::vector<Answer>> answers_;  // by op
+  std::vector<bool> of_single_numbers_;       // by op
   StepMemory memory_;
 
   // Of the current run.

@@ -323,7 +323,8 @@ void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
   find_kept(results);
 }
 
-// Only what constants are made of is the host's, and what it alone uses (sizes that a traced script computes). What was allocated and then written by a recorded op is not.
+// Only what constants are made of is the host's, and what it alone uses (sizes that a traced script computes). What was
+// allocated and then written by a recorded op is not.
 void ProgramWriter::find_constants() {
   std::vector<bool> needed;
   for (const ValueTable::Storage& storage : table_.storages()) needed.push_back(storage.contents || storage.host);
