@@ -47,9 +47,9 @@ struct Traps {
   }
 };
 
-void add_counter_traps(Traps& add);  // counters, generators, clocks, files
-void add_module_traps(Traps& add);   // modules, parameters and hooks that change
-void add_kept_traps(Traps& add);     // tensors that outlive the step
-void add_crash_traps(Traps& add);    // what eager mode runs and a capture has stumbled over
+void add_counter_cases(Traps& add);  // counters, generators, clocks, files
+void add_module_cases(Traps& add);   // modules, parameters and hooks that change
+void add_kept_cases(Traps& add);     // tensors that outlive the step
+void add_crash_cases(Traps& add);    // what eager mode runs and a capture has stumbled over
 
 }  // namespace duet::testing

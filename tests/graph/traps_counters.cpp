@@ -26,7 +26,7 @@ TrapLoss every(int64_t period) {
 
 }  // namespace
 
-void add_counter_traps(Traps& add) {
+void add_counter_cases(Traps& add) {
   for (const int64_t period : {2, 3, 5, 8, 16, 50, 100, 500, 1000}) {
     add.loss(
         "EveryCall" + std::to_string(period), [period] { return every(period); }, period < 8 ? "" : "pow",

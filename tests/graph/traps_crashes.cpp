@@ -77,7 +77,7 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
 
 }  // namespace
 
-void add_crash_traps(Traps& add) {
+void add_crash_cases(Traps& add) {
   add.loss("ATableThatAnOpKeeps", [] {
     return [](TwoLayers& net, const Batch& batch) {
       const at::Tensor hidden = torch::relu(net.a(batch["input"]));

@@ -16,7 +16,7 @@ std::function<std::vector<at::Tensor>()> all_of(const Kept& kept) {
 
 }  // namespace
 
-void add_kept_traps(Traps& add) {
+void add_kept_cases(Traps& add) {
   add("AnActivationInAMember", [] {
     TrapRun run;
     auto member = std::make_shared<at::Tensor>();

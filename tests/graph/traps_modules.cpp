@@ -31,7 +31,7 @@ std::function<TrapRun()> at_step_40(const std::function<void(TwoLayers&, Extras&
 
 }  // namespace
 
-void add_module_traps(Traps& add) {
+void add_module_cases(Traps& add) {
   add("BatchNormInEvalMode", at_step_40([](TwoLayers&, Extras& extras) { extras.norm->eval(); }));
   add("DropoutInEvalMode", at_step_40([](TwoLayers&, Extras& extras) { extras.dropout->eval(); }));
   add("AHookOnAWeight", at_step_40([](TwoLayers& net, Extras&) {

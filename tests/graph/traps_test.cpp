@@ -13,10 +13,10 @@ using testing::Traps;
 
 std::vector<Trap> all_traps() {
   Traps add;
-  add_counter_traps(add);
-  add_module_traps(add);
-  add_kept_traps(add);
-  add_crash_traps(add);
+  add_counter_cases(add);
+  add_module_cases(add);
+  add_kept_cases(add);
+  add_crash_cases(add);
   return add.traps;
 }
 
