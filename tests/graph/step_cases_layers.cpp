@@ -55,6 +55,15 @@ void add_layer_cases(Cases& add) {
         };
       },
       images);
+  add("BatchNormOfStridedInputs", [](Model& m) -> Loss {
+    auto steps = m.module("steps", torch::nn::BatchNorm1d(4));
+    auto columns = m.module("columns", torch::nn::BatchNorm1d(16));
+    auto head = m.module("head", torch::nn::Linear(16, 5));
+    return [steps, columns, head](const Batch& batch) mutable -> Tensor {
+      const Tensor x = steps(batch["x"].view({8, 4, 4}).transpose(1, 2)).reshape({8, 16});
+      return F::cross_entropy(head(columns(x.t().contiguous().t())), batch["target"]);
+    };
+  });
   add(
       "PoolsAndResampling",
       [](Model& m) -> Loss {

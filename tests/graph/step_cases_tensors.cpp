@@ -76,6 +76,15 @@ void add_tensor_cases(Cases& add) {
     };
   });
 
+  add("ComplexNumbers", [](Model& m) -> Loss {
+    Base n(m);
+    return [n](const Batch& batch) mutable -> Tensor {
+      const Tensor c = torch::view_as_complex(n.a(batch["x"]).view({8, 4, 2}).contiguous());
+      const Tensor d = torch::fft::ifft(torch::fft::fft(c) * c.conj()) + c.matmul(c.mH()).matmul(c).imag();
+      return F::cross_entropy(n.b(torch::view_as_real(d.resolve_conj()).flatten(1).tanh()), batch["target"]);
+    };
+  });
+
   // tensors made inside the loss
   add("HostConstants", [](Model& m) -> Loss {
     Base n(m);
@@ -100,6 +109,14 @@ void add_tensor_cases(Cases& add) {
       filled.sub_(weights);
       const Tensor logits = n.b(n.a(batch["x"])) * filled + first;
       return F::cross_entropy(logits, batch["target"], F::CrossEntropyFuncOptions().weight(weights));
+    };
+  });
+  add("HostConstantsThatTheHostReads", [](Model& m) -> Loss {
+    Base n(m);
+    return [n](const Batch& batch) mutable -> Tensor {
+      const Tensor logits = n.b(n.a(batch["x"]));
+      return F::cross_entropy(logits * torch::arange(5).sum().item<double>(), batch["target"]) +
+             logits.quantile(0.3) * 0.1;  // which compares a number of its own
     };
   });
   add("Factories", [](Model& m) -> Loss {

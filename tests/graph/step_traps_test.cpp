@@ -1,3 +1,4 @@
+#include <optional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/script.h>
@@ -193,6 +194,31 @@ TEST(StepTraps, ABatchThatIsNoPlainMemoryRunsEagerWithTheReason) {
   const at::Tensor sparse = torch::eye(8, 16).to_sparse();
   expect_same_bits(run("eager", waves, false), run("graph", waves, false));
   expect_same_bits(run("eager", sparse, true), run("graph", sparse, true));
+}
+
+TEST(StepTraps, AnOpThatCallsOpsIsReplayedUnderTheAutocastThatItRanUnder) {
+  std::optional<StateDict> eager;
+  for (const std::string mode : {"eager", "graph"}) {
+    seed_all(5);
+    TrainerOptions options;
+    options.amp = at::kBFloat16;
+    const auto task = [] {
+      return make_task(std::make_shared<testing::TwoLayers>(), [](testing::TwoLayers& net, const Batch& batch) {
+        const at::Tensor inverse = at::linalg_pinv(batch["input"].narrow(1, 0, 8) + 2 * torch::eye(8), 1e-6);
+        return testing::plain_loss(net, batch) + net.a(batch["input"]).matmul(inverse).tanh().square().mean();
+      });
+    };
+    const auto trainer = testing::make_trainer(mode, task(), options, {.check = Check::kOff, .verify_interval = 0});
+    for (int64_t n = 0; n < 10; ++n) trainer->step(batch_at(n));
+    if (!eager) {
+      eager.emplace();
+      const StateDict state = trainer->state_dict();
+      for (const auto& [name, tensor] : state.tensors()) eager->set(name, tensor.clone());
+    } else {
+      expect_same_bits(*eager, trainer->state_dict());
+      EXPECT_EQ(dynamic_cast<GraphTrainer&>(*trainer).report()[0].state, "captured");
+    }
+  }
 }
 
 TEST(StepTraps, ABatchThatRequiresAGradientIsRefusedInBothModes) {

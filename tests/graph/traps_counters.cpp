@@ -168,6 +168,11 @@ void add_counter_cases(Traps& add) {
       return noisy(net, batch, std::getenv("DUET_TRAP") != nullptr);
     };
   });
+  add.loss("ANumberOfTheHostReadBack", [] {
+    return [](TwoLayers& net, const Batch& batch) {
+      return plain_loss(net, batch) * torch::tensor({2.0F, 3.0F}).sum().item<float>();
+    };
+  });
   add("AFile", [] {
     TrapRun run;
     const std::string path = "/tmp/duet_trap_" + std::to_string(::getpid());
