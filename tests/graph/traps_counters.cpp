@@ -168,6 +168,16 @@ void add_counter_cases(Traps& add) {
       return noisy(net, batch, std::getenv("DUET_TRAP") != nullptr);
     };
   });
+  add.loss(
+      "ACounterAfterNumbersOfTheHost",
+      [] {
+        return [calls = 0](TwoLayers& net, const Batch& batch) mutable {
+          const at::Tensor logits =
+              net.forward(batch["input"]) + torch::arange(5) * 0.1;  // nothing holds these numbers
+          return F::cross_entropy(++calls % 7 == 0 ? logits.sin() : logits, batch["target"]);
+        };
+      },
+      "sin");
   add.loss("ANumberOfTheHostReadBack", [] {
     return [](TwoLayers& net, const Batch& batch) {
       return plain_loss(net, batch) * torch::tensor({2.0F, 3.0F}).sum().item<float>();
