@@ -80,7 +80,7 @@ void add_tensor_cases(Cases& add) {
     Base n(m);
     return [n](const Batch& batch) mutable -> Tensor {
       const Tensor c = torch::view_as_complex(n.a(batch["x"]).view({8, 4, 2}).contiguous());
-      const Tensor d = torch::fft::ifft(torch::fft::fft(c) * c.conj()) + c.matmul(c.mH()).matmul(c).imag();
+      const Tensor d = torch::fft::ifft(torch::fft::fft(c) * c.conj()) + at::imag(c.matmul(c.mH()).matmul(c));
       return F::cross_entropy(n.b(torch::view_as_real(d.resolve_conj()).flatten(1).tanh()), batch["target"]);
     };
   });
