@@ -76,7 +76,7 @@ void add_tensor_cases(Cases& add) {
     };
   });
 
-  add("ComplexNumbers", [](Model& m) -> Loss {
+  add("ConjugatesAndImaginaryParts", [](Model& m) -> Loss {
     Base n(m);
     return [n](const Batch& batch) mutable -> Tensor {
       const Tensor c = torch::view_as_complex(n.a(batch["x"]).view({8, 4, 2}).contiguous());
