@@ -54,16 +54,19 @@ void add_kept_cases(Traps& add) {
     run.seen = all_of(list);
     return run;
   });
-  add("TheBatchOfTheLastStep", [] {
-    TrapRun run;
-    run.loss = [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
-      at::Tensor loss = plain_loss(net, batch);
-      if (last.defined()) loss = loss + 0.1 * (net.forward(batch["input"]) - net.forward(last)).square().mean();
-      last = batch["input"];
-      return loss;
-    };
-    return run;
-  }, "another tensor");
+  add(
+      "TheBatchOfTheLastStep",
+      [] {
+        TrapRun run;
+        run.loss = [last = at::Tensor()](TwoLayers& net, const Batch& batch) mutable {
+          at::Tensor loss = plain_loss(net, batch);
+          if (last.defined()) loss = loss + 0.1 * (net.forward(batch["input"]) - net.forward(last)).square().mean();
+          last = batch["input"];
+          return loss;
+        };
+        return run;
+      },
+      "another tensor");
   add("ActivationsWithTheirGraph", [] {
     TrapRun run;
     auto list = std::make_shared<std::vector<at::Tensor>>();
