@@ -67,6 +67,11 @@ at::Tensor OpCall::floats(std::size_t argument) const {
   return fits ? tensor : at::Tensor();
 }
 
+bool OpCall::lacks(std::size_t argument) const {
+  if (argument >= arguments.size()) return true;
+  return arguments[argument].isNone() || (arguments[argument].isTensor() && !arguments[argument].toTensor().defined());
+}
+
 bool OpCall::writes(const at::Tensor& tensor) const {
   const auto same_memory = [&](const at::Tensor& other) {
     return other.defined() && other.has_storage() &&

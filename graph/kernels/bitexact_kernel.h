@@ -34,13 +34,17 @@ struct BitexactKernel {
 struct OpCall {
   c10::OperatorHandle op;
   const std::vector<c10::IValue>& arguments;
-  std::size_t segment;  // host code runs between two segments
+  std::size_t segment;                // host code runs between two segments
+  std::vector<at::Tensor> results{};  // undefined: one that the op does not give
 
   bool is(const char* name, const char* overload) const {
     return op.operator_name().name == name && op.operator_name().overload_name == overload;
   }
   // The argument as a dense float tensor on the CPU; undefined if it is anything else.
   at::Tensor floats(std::size_t argument) const;
+  // Whether the argument is an optional tensor that is not given.
+  bool lacks(std::size_t argument) const;
+  at::Tensor result(std::size_t index) const { return index < results.size() ? results[index] : at::Tensor(); }
   // Whether it may change elements of `tensor`'s storage.
   bool writes(const at::Tensor& tensor) const;
 };

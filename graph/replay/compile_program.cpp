@@ -84,8 +84,9 @@ class Builder {
     make_storages();
     make_tensors();
     compile_all();
-    plan_releases();
     if (fuse == Fuse::kExact) find_kernels();
+    give_memory();
+    plan_releases();
     return CpuProgram(std::move(parts_));
   }
 
@@ -164,30 +165,41 @@ class Builder {
     }
   }
 
-  // Memory that a run writes into: results that outlive it each in their own, the rest in one arena. What a rebinding
-  // op makes comes from that op.
   void make_storages() {
+    for (std::size_t s = 0; s < table_.storages().size(); ++s) {
+      const ValueTable::Storage& recorded = table_.storages()[s];
+      const auto alive = recorded.external ? nullptr : recorded.weak->lock();
+      if (recorded.external) {
+        parts_.storages.push_back(recorded.strong);
+      } else if (alive && outlives_run(s)) {
+        parts_.storages.emplace_back(alive);
+        parts_.bytes += static_cast<int64_t>(recorded.bytes);
+      } else {
+        parts_.storages.emplace_back(c10::Storage::use_byte_size_t(), recorded.bytes,
+                                     c10::DataPtr(nullptr, recorded.device), c10::GetAllocator(c10::kCPU),
+                                     /*resizable=*/false);
+      }
+    }
+  }
+
+  // Whether the storage's memory comes from the op that makes it, at each run.
+  bool is_rebound(std::size_t storage) const {
+    const ValueTable::Storage& recorded = table_.storages()[storage];
+    return !recorded.external && kinds_[recorded.producer] == Kind::kRebind && !allocates_only(recorded.producer);
+  }
+
+  // Memory that a run writes into: results that outlive it each in their own, the rest in one arena.
+  void give_memory() {
     std::vector<Block> blocks;
     std::vector<std::size_t> owners;
     c10::Allocator* allocator = c10::GetAllocator(c10::kCPU);
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
       const ValueTable::Storage& recorded = table_.storages()[s];
-      if (recorded.external) {
-        parts_.storages.push_back(recorded.strong);
-        continue;
-      }
-      const auto alive = recorded.weak->lock();
-      if (alive && outlives_run(s)) {
-        parts_.storages.emplace_back(alive);
-        parts_.bytes += static_cast<int64_t>(recorded.bytes);
-        continue;
-      }
-      const bool rebinds = kinds_[recorded.producer] == Kind::kRebind && !allocates_only(recorded.producer);
-      c10::DataPtr memory(nullptr, recorded.device);
-      if (!rebinds && outlives_run(s)) memory = allocator->allocate(recorded.bytes);
-      parts_.storages.emplace_back(c10::Storage::use_byte_size_t(), recorded.bytes, std::move(memory), allocator,
-                                   /*resizable=*/false);
-      if (!rebinds && !outlives_run(s) && use_[s].first <= use_[s].second) {
+      c10::StorageImpl* storage = parts_.storages[s].unsafeGetStorageImpl();
+      if (recorded.external || is_rebound(s) || storage->data() != nullptr) continue;
+      if (outlives_run(s)) {
+        storage->set_data_ptr_noswap(allocator->allocate(recorded.bytes));
+      } else if (use_[s].first <= use_[s].second) {
         blocks.push_back({recorded.bytes, use_[s].first, use_[s].second, 0});
         owners.push_back(s);
       }
@@ -275,9 +287,7 @@ class Builder {
     std::vector<std::size_t> position(ops_.size(), instructions.size());
     for (std::size_t i = 0; i < instructions.size(); ++i) position[instructions[i].source] = i;
     for (std::size_t s = 0; s < table_.storages().size(); ++s) {
-      const ValueTable::Storage& storage = table_.storages()[s];
-      if (storage.external || outlives_run(s) || use_[s].first > use_[s].second) continue;
-      if (kinds_[storage.producer] != Kind::kRebind || allocates_only(storage.producer)) continue;
+      if (!is_rebound(s) || outlives_run(s) || use_[s].first > use_[s].second) continue;
       const std::size_t last = position[use_[s].second];
       if (last < instructions.size()) instructions[last].releases.push_back(static_cast<int>(s));
     }
@@ -287,13 +297,29 @@ class Builder {
     std::vector<OpCall> calls;
     std::size_t segment = 0;
     for (std::size_t i = 0; i < parts_.instructions.size(); ++i) {
+      const Instruction& instruction = parts_.instructions[i];
       while (parts_.segment_ends[segment] <= i) ++segment;
-      calls.push_back({parts_.instructions[i].op, parts_.instructions[i].arguments, segment});
+      calls.push_back({instruction.op, instruction.arguments, segment, results_of(instruction.source)});
     }
     BitexactKernels found = find_bitexact_kernels(calls);
-    for (std::size_t i = 0; i < calls.size(); ++i) parts_.instructions[i].kernel = std::move(found.of_call[i]);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      Instruction& instruction = parts_.instructions[i];
+      instruction.kernel = std::move(found.of_call[i]);
+      // A kernel allocates nothing: what the op would make is planned for it.
+      const bool copies = instruction.kernel.run && instruction.kind == Kind::kRebind;
+      if (copies) instruction.kind = kinds_[instruction.source] = Kind::kCopy;
+    }
     parts_.bytes += found.bytes;
     parts_.settings = kernel_settings();
+  }
+
+  std::vector<at::Tensor> results_of(std::size_t index) const {
+    std::vector<at::Tensor> results;
+    for (const Slot& slot : ops_[index].results) {
+      const int value = slot.kind == Slot::Kind::kValue ? slot.values.front() : -1;
+      results.push_back(value < 0 ? at::Tensor() : parts_.tensors[value]);
+    }
+    return results;
   }
 
   CpuProgramParts parts_;

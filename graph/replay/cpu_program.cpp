@@ -44,7 +44,13 @@ std::vector<std::string> value_names(const ValueTable& table, const NamedTensors
 }
 
 const char* kind_text(Instruction::Kind kind) {
-  return kind == Instruction::Kind::kOut ? "out" : kind == Instruction::Kind::kRebind ? "rebind" : "inplace";
+  switch (kind) {
+    case Instruction::Kind::kInPlace: return "inplace";
+    case Instruction::Kind::kOut: return "out";
+    case Instruction::Kind::kRebind: return "rebind";
+    case Instruction::Kind::kCopy: return "copy";
+  }
+  return "";
 }
 
 // "Float[8, 16]".
@@ -97,6 +103,7 @@ void CpuProgram::run_op(const Instruction& instruction) {
   stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
   instruction.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   if (instruction.kind == Instruction::Kind::kRebind) rebind(instruction);
+  if (instruction.kind == Instruction::Kind::kCopy) copy(instruction);
 }
 
 namespace {
@@ -119,12 +126,13 @@ const at::Tensor& flat_result(const torch::jit::Stack& stack, int position, at::
 
 }  // namespace
 
-// The memory of each fresh result becomes that of the recorded storage; every tensor over it follows.
-void CpuProgram::rebind(const Instruction& instruction) {
+// Calls take(target, result) for every fresh result, which must look as it was recorded.
+template <class Take>
+void CpuProgram::for_each_result(const Instruction& instruction, Take take) {
   at::Tensor holder;
   for (const Instruction::Rebind& target : instruction.rebinds) {
     const at::Tensor& result = flat_result(stack_, target.result, holder);
-    c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
+    const c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
     const ValueTable::Value& recorded = parts_.recording.table.values()[target.value];
     const bool same = result.defined() && result.storage_offset() == recorded.offset &&
                       result.sizes() == recorded.sizes && result.strides() == recorded.strides &&
@@ -135,9 +143,23 @@ void CpuProgram::rebind(const Instruction& instruction) {
                                 shape_text(recorded), " as when it was recorded; its output depends on values. Set ",
                                 "graph.fallback to eager"));
     }
+    take(target, result);
+  }
+}
+
+// The memory of each fresh result becomes that of the recorded storage; every tensor over it follows.
+void CpuProgram::rebind(const Instruction& instruction) {
+  for_each_result(instruction, [this](const Instruction::Rebind& target, const at::Tensor& result) {
+    c10::StorageImpl* to = parts_.storages[target.storage].unsafeGetStorageImpl();
     c10::StorageImpl* from = result.storage().unsafeGetStorageImpl();
     to->set_data_ptr_noswap(from->set_data_ptr(c10::DataPtr(nullptr, from->device())));
-  }
+  });
+}
+
+void CpuProgram::copy(const Instruction& instruction) {
+  for_each_result(instruction, [this](const Instruction::Rebind& target, const at::Tensor& result) {
+    parts_.tensors[target.value].copy_(result);
+  });
 }
 
 at::Tensor CpuProgram::tensor(const at::Tensor& recorded) const {

@@ -16,9 +16,10 @@ struct Instruction {
     kInPlace,  // changes its arguments
     kOut,      // writes its results into given memory
     kRebind,   // runs as it is; its results take the place of the recorded memory
+    kCopy,     // its kernel writes into given memory; where the op runs, its results are copied there
   };
-  struct Rebind {
-    int result;  // position among the op's results, lists flattened
+  struct Rebind {  // also of kCopy
+    int result;    // position among the op's results, lists flattened
     int storage;
     int value;  // what it was when it was recorded
   };
@@ -68,7 +69,10 @@ class CpuProgram {
   void execute(const Instruction& instruction);
   void execute_observed(const Instruction& instruction);
   void run_op(const Instruction& instruction);
+  template <class Take>
+  void for_each_result(const Instruction& instruction, Take take);
   void rebind(const Instruction& instruction);
+  void copy(const Instruction& instruction);
 
   CpuProgramParts parts_;
   bool use_kernels_ = false;  // in the current run: under other settings ATen may round differently
