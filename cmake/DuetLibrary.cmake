@@ -32,9 +32,13 @@ if(DUET_TORCH_CUDA AND DUET_NCCL_INCLUDE)
 endif()
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mavx512f DUET_HAVE_AVX512)
+check_cxx_compiler_flag(-mavx2 DUET_HAVE_AVX2)
+set(avx512_files graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx512.cpp graph/kernels/image_kernels_avx512.cpp)
+set(avx2_files graph/kernels/image_kernels_avx2.cpp)
 duet_choose(DUET_TORCH_CUDA graph/cuda/cuda_graph.cpp graph/cuda/no_cuda_graph.cpp)
 duet_choose(has_nccl distributed/detail/nccl_backend.cpp distributed/detail/no_nccl_backend.cpp)
-duet_choose(DUET_HAVE_AVX512 "graph/kernels/gelu_avx512.cpp;graph/kernels/gemm_avx512.cpp" graph/kernels/no_avx512.cpp)
+duet_choose(DUET_HAVE_AVX512 "${avx512_files}" graph/kernels/no_avx512.cpp)
+duet_choose(DUET_HAVE_AVX2 "${avx2_files}" graph/kernels/no_avx2.cpp)
 target_sources(duet PRIVATE ${sources})
 
 if(has_nccl)
@@ -43,10 +47,12 @@ if(has_nccl)
 endif()
 set_source_files_properties(distributed/init_distributed.cpp PROPERTIES
   COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
-# Compiled for AVX-512, called only where the CPU has it. No contraction: the sources say where a multiply-add is fused.
-set_source_files_properties(graph/kernels/gelu_avx512.cpp graph/kernels/gemm_avx512.cpp PROPERTIES
-  SKIP_PRECOMPILE_HEADERS ON
-  COMPILE_OPTIONS "-mavx512f;-mfma;-ffp-contract=off;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")  # GCC bug 105593
+# Compiled for one kind of CPU, called only on it. No contraction: the sources say where a multiply-add is fused.
+set(bitexact_options -mfma -ffp-contract=off)
+set_source_files_properties(${avx512_files} PROPERTIES SKIP_PRECOMPILE_HEADERS ON  # without warnings: GCC bug 105593
+  COMPILE_OPTIONS "-mavx512f;${bitexact_options};$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-uninitialized>")
+set_source_files_properties(${avx2_files} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+  COMPILE_OPTIONS "-mavx2;${bitexact_options}")
 
 # Public is what duet.h names; the other headers are not installed.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS duet.h)

@@ -96,6 +96,8 @@ BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls) {
   kernels.of_call.resize(calls.size());
   find_bitexact_gemms(calls, kernels);
   find_bitexact_gelus(calls, kernels);
+  find_bitexact_max_pools(calls, kernels);
+  find_bitexact_batch_norms(calls, kernels);
   return kernels;
 }
 

@@ -68,4 +68,10 @@ bool gelu_kernels_are_bitexact(const GeluKernels& kernels);
 // gelu(tanh) and its backward: the tanh of the first is kept for the second.
 void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kernels);
 
+// max_pool2d and its backward, which takes the indices that the first gave.
+void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
+// Batch norm with the statistics of the batch, and its backward.
+void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+
 }  // namespace duet

@@ -1,4 +1,5 @@
 #include "graph/kernels/fast_kernels.h"
+#include "graph/kernels/image_kernels.h"
 
 // Another kind of CPU, or a compiler without AVX-512: ATen's kernels run.
 
@@ -7,5 +8,7 @@ namespace duet {
 GemmKernel fast_gemm_kernel() { return nullptr; }
 
 GeluKernels fast_gelu_kernels() { return {}; }
+
+ImageKernels image_kernels_avx512() { return {}; }
 
 }  // namespace duet

@@ -12,7 +12,9 @@ enum class TrialNumbers {
   kWide,     // magnitudes from 2^-30 to 2^30
   kTiny,     // products of two are denormal or vanish
   kSpecial,  // plain ones with zeros of both signs, infinities, NaN and denormals in between
+  kNan,      // every second one a NaN of its own
 };
+// Those that BLAS is asked for: which of two NaN it gives is left to it.
 constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
                                              TrialNumbers::kSpecial};
 

@@ -6,6 +6,7 @@
 #include "graph/kernels/bitexact_gemm.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/trial_data.h"
+#include "tests/graph/kernels/kernel_cases.h"
 #include "tests/graph/step_cases.h"
 #include "tests/support/trainer_runs.h"
 
@@ -19,12 +20,6 @@ using at::Tensor;
 using namespace testing;  // NOLINT: the cases' words
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Threads {
-  explicit Threads(int count) : before(at::get_num_threads()) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before); }
-  int before;
-};
 
 // gemm
 
@@ -228,28 +223,6 @@ TEST(BitexactGelu, IsRefusedIfOneBitDiffers) {
 }
 
 // the passes
-
-c10::OperatorHandle op(const char* name, const char* overload) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-}
-
-struct Calls {
-  void add(const char* name, const char* overload, std::vector<c10::IValue> arguments, std::size_t segment = 0) {
-    kept.push_back(std::make_unique<std::vector<c10::IValue>>(std::move(arguments)));
-    calls.push_back({op(name, overload), *kept.back(), segment});
-  }
-  // Which of the calls a pass takes over.
-  std::vector<bool> taken(void (*pass)(const std::vector<OpCall>&, BitexactKernels&)) const {
-    BitexactKernels kernels;
-    kernels.of_call.resize(calls.size());
-    pass(calls, kernels);
-    std::vector<bool> result;
-    for (const BitexactKernel& kernel : kernels.of_call) result.push_back(kernel.run != nullptr);
-    return result;
-  }
-  std::vector<std::unique_ptr<std::vector<c10::IValue>>> kept;
-  std::vector<OpCall> calls;
-};
 
 std::vector<bool> gelu_pair(const Tensor& x, const std::string& forward, const std::string& backward,
                             bool write_between, std::size_t backward_segment = 0) {

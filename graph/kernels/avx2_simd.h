@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cstdint>
+#include <immintrin.h>
+#include "graph/kernels/ordered_scalars.h"
+
+// The words of avx512_simd.h for AVX2 and FMA.
+
+namespace duet {
+
+namespace {
+
+constexpr int kLanes = 8;
+
+using Floats = __m256;
+using Ints = __m256i;
+using Mask = __m256i;  // all bits of a lane are set or none
+
+inline Ints broadcast_int(int value) { return _mm256_set1_epi32(value); }
+inline Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Mask equal(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
+inline Ints ramp(int start, int step) {
+  const Ints lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return add_ints(broadcast_int(start), _mm256_mullo_epi32(lanes, broadcast_int(step)));
+}
+
+inline Mask first_lanes(int64_t count) {
+  const int lanes = count >= kLanes ? kLanes : static_cast<int>(count);
+  return _mm256_cmpgt_epi32(broadcast_int(lanes), ramp(0, 1));
+}
+
+inline Floats load(const float* from) { return _mm256_loadu_ps(from); }
+inline Floats load(const float* from, Mask mask) { return _mm256_maskload_ps(from, mask); }
+inline void store(float* to, Floats values) { _mm256_storeu_ps(to, values); }
+// By way of memory: some CPUs take long for a store with a mask.
+inline void store_first(float* to, Floats values, int64_t count) {
+  if (count >= kLanes) return store(to, values);
+  float lanes[kLanes];
+  store(lanes, values);
+  for (int64_t i = 0; i < count; ++i) to[i] = lanes[i];
+}
+
+inline Floats broadcast(float value) { return _mm256_set1_ps(value); }
+inline Floats select(Mask mask, Floats yes, Floats no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask)); }
+inline Ints select(Mask mask, Ints yes, Ints no) { return _mm256_blendv_epi8(no, yes, mask); }
+
+inline Floats add(Floats first, Floats second) {
+  Floats sum;
+  asm("vaddps %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
+  return sum;
+}
+inline Floats multiply(Floats first, Floats second) {
+  Floats product;
+  asm("vmulps %2, %1, %0" : "=x"(product) : "x"(first), "x"(second));
+  return product;
+}
+inline Floats divide(Floats value, Floats by) { return _mm256_div_ps(value, by); }
+inline Floats subtract(Floats from, Floats value) { return _mm256_sub_ps(from, value); }
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+  asm("vfmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
+  return a;
+}
+inline Floats subtract_product(Floats a, Floats b, Floats c) {
+  asm("vfnmadd132ps %2, %1, %0" : "+x"(a) : "x"(c), "x"(b));
+  return a;
+}
+
+inline Mask greater_or_nan(Floats value, Floats than) {
+  return _mm256_castps_si256(
+      _mm256_or_ps(_mm256_cmp_ps(value, than, _CMP_GT_OQ), _mm256_cmp_ps(value, value, _CMP_UNORD_Q)));
+}
+
+inline void store_wide(int64_t* to, Ints values, int64_t count) {
+  const auto store_all = [&](int64_t* at) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm256_cvtepi32_epi64(_mm256_castsi256_si128(values)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at + kLanes / 2),
+                        _mm256_cvtepi32_epi64(_mm256_extracti128_si256(values, 1)));
+  };
+  if (count >= kLanes) return store_all(to);
+  int64_t lanes[kLanes];
+  store_all(lanes);
+  for (int64_t i = 0; i < count; ++i) to[i] = lanes[i];
+}
+inline Ints load_wide(const int64_t* from, Mask mask) {
+  const auto half = [&](const int64_t* at, __m128i lanes) {
+    return _mm256_castsi256_ps(_mm256_maskload_epi64(reinterpret_cast<const long long*>(at),  // NOLINT: its signature
+                                                     _mm256_cvtepi32_epi64(lanes)));
+  };
+  const Floats low = half(from, _mm256_castsi256_si128(mask));
+  const Floats high = half(from + kLanes / 2, _mm256_extracti128_si256(mask, 1));
+  const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+  return _mm256_castpd_si256(_mm256_permute4x64_pd(mixed, 0xD8));
+}
+
+inline Floats even(Floats low, Floats high) {
+  const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(mixed, 0xD8));
+}
+inline Floats odd(Floats low, Floats high) {
+  const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xDD));
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(mixed, 0xD8));
+}
+inline Floats interleave_low(Floats even, Floats odd) {
+  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd), 0x20);
+}
+inline Floats interleave_high(Floats even, Floats odd) {
+  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd), 0x31);
+}
+
+inline void transpose(Floats (&rows)[kLanes]) {
+  Floats pairs[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+  Floats fours[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    rows[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
+}
+
+struct Sums {
+  __m256d low = _mm256_setzero_pd();
+  __m256d high = _mm256_setzero_pd();
+};
+inline __m256d add_doubles(__m256d first, __m256d second) {
+  __m256d sum;
+  asm("vaddpd %2, %1, %0" : "=x"(sum) : "x"(first), "x"(second));
+  return sum;
+}
+inline void add_to(Sums& sums, Floats values) {
+  sums.low = add_doubles(sums.low, _mm256_cvtps_pd(_mm256_castps256_ps128(values)));
+  sums.high = add_doubles(sums.high, _mm256_cvtps_pd(_mm256_extractf128_ps(values, 1)));
+}
+inline void store(double* to, const Sums& sums) {
+  _mm256_storeu_pd(to, sums.low);
+  _mm256_storeu_pd(to + kLanes / 2, sums.high);
+}
+
+// The sum of all lanes in the order of ATen's vectors, and of two NaN the one that is ATen's.
+inline float sum_of_lanes(Floats v) {
+  v = add(v, _mm256_permute2f128_ps(v, v, 0x01));
+  v = add(_mm256_shuffle_ps(v, v, 0x4E), v);
+  v = add(_mm256_shuffle_ps(v, v, 0xB1), v);
+  return _mm256_cvtss_f32(v);
+}
+
+}  // namespace
+
+}  // namespace duet

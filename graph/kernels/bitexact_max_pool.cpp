@@ -1,0 +1,172 @@
+#include "graph/kernels/bitexact_max_pool.h"
+#include <array>
+#include <limits>
+#include <optional>
+#include <vector>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include "base/detail/bits.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/trial_data.h"
+
+namespace duet {
+
+MaxPoolKernels fast_max_pool_kernels() {
+  const MaxPoolKernels widest = image_kernels_avx512().max_pool;
+  return widest.forward != nullptr ? widest : image_kernels_avx2().max_pool;
+}
+
+void run_max_pool_forward(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
+  const MaxPoolForward work{pool, floats_of(t.x), writable_floats_of(t.y),
+                            static_cast<int64_t*>(t.indices.mutable_data_ptr())};
+  for_each_part(t.x.numel() / (pool.height * pool.width), t.x.numel(),
+                [&](int64_t begin, int64_t end) { kernels.forward(work, {begin, end}); });
+}
+
+void run_max_pool_backward(const MaxPoolKernels& kernels, const MaxPool& pool, const MaxPoolTensors& t) {
+  const MaxPoolBackward work{pool, floats_of(t.y), static_cast<const int64_t*>(t.indices.const_data_ptr()),
+                             writable_floats_of(t.x)};
+  for_each_part(t.x.numel() / (pool.height * pool.width), t.x.numel(),
+                [&](int64_t begin, int64_t end) { kernels.backward(work, {begin, end}); });
+}
+
+namespace {
+
+bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t step, TrialNumbers numbers) {
+  constexpr int64_t kPlanes = 3, kHeight = 11, kWidth = 43;
+  const int64_t before = window / 2;
+  const at::Tensor x = at::empty({kPlanes, kHeight, kWidth}, at::TensorOptions().dtype(at::kFloat));
+  fill_with_trial_numbers(static_cast<float*>(x.mutable_data_ptr()), x.numel(), numbers, 1);
+  const std::array<int64_t, 2> windows{window, window}, steps{step, step}, padding{before, before}, one{1, 1};
+  const auto [y, indices] = at::max_pool2d_with_indices(x, windows, steps, padding);
+  const MaxPool pool{kHeight, kWidth, y.size(1), y.size(2), window, window, step, step, before, before};
+  const at::Tensor our_y = at::empty_like(y), our_indices = at::empty_like(indices), grad_x = at::empty_like(x);
+  run_max_pool_forward(kernels, pool, {x, our_y, our_indices});
+  if (!same_bits(y, our_y) || !same_bits(indices, our_indices)) return false;
+
+  fill_with_trial_numbers(static_cast<float*>(our_y.mutable_data_ptr()), our_y.numel(), numbers, 2);
+  run_max_pool_backward(kernels, pool, {grad_x, our_y, our_indices});
+  const at::Tensor expected =
+      at::max_pool2d_with_indices_backward(our_y, x, windows, steps, padding, one, /*ceil_mode=*/false, indices);
+  return same_bits(expected, grad_x);
+}
+
+}  // namespace
+
+bool max_pool_is_bitexact(const MaxPoolKernels& kernels) {
+  if (kernels.forward == nullptr || kernels.backward == nullptr) return false;
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
+    for (const int64_t window : {1, 2, 3}) {
+      for (const int64_t step : {1, 2, 3}) {
+        if (!pools_alike(kernels, window, step, numbers)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+namespace {
+
+using Pair = std::array<int64_t, 2>;
+
+// One or two numbers, as ATen takes them; none: `otherwise`.
+Pair pair_of(const c10::IValue& value, const Pair& otherwise) {
+  const std::vector<int64_t> numbers = value.isIntList() ? value.toIntVector() : std::vector<int64_t>();
+  return numbers.empty() ? otherwise : Pair{numbers.front(), numbers.back()};
+}
+
+bool can_pool(const MaxPool& pool) {
+  const auto axis = [](int64_t size, int64_t out, int64_t window, int64_t step, int64_t before) {
+    return window > 0 && step > 0 && before >= 0 && 2 * before <= window && out > 0 && (out - 1) * step < size + before;
+  };
+  return pool.height * pool.width < std::numeric_limits<int32_t>::max() / 2 &&
+         axis(pool.height, pool.out_height, pool.window_height, pool.row_step, pool.rows_before) &&
+         axis(pool.width, pool.out_width, pool.window_width, pool.column_step, pool.columns_before);
+}
+
+bool fit(const MaxPoolTensors& t) {
+  if (!are_images(t.x) || !are_images(t.y) || t.x.dim() < 3 || t.x.dim() != t.y.dim()) return false;
+  const bool indices = t.indices.defined() && t.indices.is_cpu() && t.indices.scalar_type() == at::kLong &&
+                       t.indices.is_contiguous() && t.indices.sizes() == t.y.sizes();
+  const auto planes = t.x.dim() - 2;
+  return indices && t.x.sizes().slice(0, planes) == t.y.sizes().slice(0, planes) &&
+         lie_apart({t.x, t.y, t.indices}, {});
+}
+
+// The arguments from `first` on are: window, step, padding, dilation.
+std::optional<MaxPool> pool_of(const OpCall& call, std::size_t first, const MaxPoolTensors& t) {
+  if (!fit(t)) return std::nullopt;
+  const auto numbers = [&](std::size_t i, const Pair& otherwise) {
+    return pair_of(call.arguments[first + i], otherwise);
+  };
+  const Pair window = numbers(0, {0, 0}), before = numbers(2, {0, 0});
+  const Pair step = numbers(1, window);
+  const MaxPool pool{t.x.size(-2), t.x.size(-1), t.y.size(-2), t.y.size(-1), window[0],
+                     window[1],    step[0],      step[1],      before[0],    before[1]};
+  return numbers(3, {1, 1}) == Pair{1, 1} && can_pool(pool) ? std::optional(pool) : std::nullopt;
+}
+
+bool same_pool(const MaxPool& a, const MaxPool& b) {
+  const auto numbers = [](const MaxPool& p) {
+    return std::array{p.height,       p.width,    p.out_height,  p.out_width,   p.window_height,
+                      p.window_width, p.row_step, p.column_step, p.rows_before, p.columns_before};
+  };
+  return numbers(a) == numbers(b);
+}
+
+// max_pool2d_with_indices(x, window, step, padding, dilation, ceil_mode) -> (y, indices)
+bool is_pool(const OpCall& call) {
+  return call.is("aten::max_pool2d_with_indices", "") || call.is("aten::max_pool2d_with_indices", "out");
+}
+
+// max_pool2d_with_indices_backward(grad, x, window, step, padding, dilation, ceil_mode, indices) -> grad_x
+bool is_pool_backward(const OpCall& call) {
+  return call.is("aten::max_pool2d_with_indices_backward", "") ||
+         call.is("aten::max_pool2d_with_indices_backward", "grad_input");
+}
+
+struct Found {
+  const MaxPoolKernels& kernels;
+  BitexactKernels& result;
+};
+
+void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const MaxPool& pool, const Found& found) {
+  const at::Tensor indices = calls[forward].result(1);
+  for (std::size_t i = forward + 1; i < calls.size() && calls[i].segment == calls[forward].segment; ++i) {
+    if (calls[i].writes(indices)) return;
+    const auto& arguments = calls[i].arguments;
+    if (!is_pool_backward(calls[i]) || !arguments[7].isTensor() || !arguments[7].toTensor().is_same(indices)) continue;
+    const MaxPoolTensors tensors{calls[i].result(0), calls[i].floats(0), indices};
+    const std::optional<MaxPool> own = pool_of(calls[i], 2, tensors);
+    if (!own || !same_pool(*own, pool)) continue;
+    found.result.of_call[i] = {
+        [pool, tensors, kernels = found.kernels] { run_max_pool_backward(kernels, pool, tensors); },
+        "bit-exact max_pool2d, takes the indices"};
+  }
+}
+
+}  // namespace
+
+void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& result) {
+  const MaxPoolKernels kernels = fast_max_pool_kernels();
+  static const bool are_bitexact = max_pool_is_bitexact(kernels);
+  if (!are_bitexact || !threads_round_alike()) return;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (!is_pool(calls[i])) continue;
+    const MaxPoolTensors tensors{calls[i].floats(0), calls[i].result(0), calls[i].result(1)};
+    const std::optional<MaxPool> pool = pool_of(calls[i], 1, tensors);
+    if (!pool) continue;
+    result.of_call[i] = {[pool = *pool, tensors, kernels] { run_max_pool_forward(kernels, pool, tensors); },
+                         "bit-exact max_pool2d"};
+    take_backwards(calls, i, *pool, {kernels, result});
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+#include <ATen/core/Tensor.h>
+
+// What the passes for images ask of tensors, and how their work is cut for threads.
+
+namespace duet {
+
+// Floats plane by plane: what ATen takes for NCHW and no other order.
+bool are_images(const at::Tensor& tensor);
+
+// Whether none of `results` shares memory with another tensor of the two lists; undefined ones share none.
+bool lie_apart(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs);
+
+inline const float* floats_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<const float*>(tensor.const_data_ptr()) : nullptr;
+}
+inline float* writable_floats_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<float*>(tensor.mutable_data_ptr()) : nullptr;
+}
+
+// Calls part(begin, end) on ranges of [0, count), on several threads if the elements of all are worth it. The result
+// may not depend on where the ranges end.
+void for_each_part(int64_t count, int64_t elements, const std::function<void(int64_t begin, int64_t end)>& part);
+
+// Not where only the calling thread flushes denormals: which elements that reaches depends on how ATen cuts them.
+bool threads_round_alike();
+
+}  // namespace duet
