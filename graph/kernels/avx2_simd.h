@@ -18,7 +18,6 @@ using Mask = __m256i;  // all bits of a lane are set or none
 
 inline Ints broadcast_int(int value) { return _mm256_set1_epi32(value); }
 inline Ints add_ints(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-inline Mask equal(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
 inline Ints ramp(int start, int step) {
   const Ints lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return add_ints(broadcast_int(start), _mm256_mullo_epi32(lanes, broadcast_int(step)));
@@ -81,17 +80,6 @@ inline void store_wide(int64_t* to, Ints values, int64_t count) {
   store_all(lanes);
   for (int64_t i = 0; i < count; ++i) to[i] = lanes[i];
 }
-inline Ints load_wide(const int64_t* from, Mask mask) {
-  const auto half = [&](const int64_t* at, __m128i lanes) {
-    return _mm256_castsi256_ps(_mm256_maskload_epi64(reinterpret_cast<const long long*>(at),  // NOLINT: its signature
-                                                     _mm256_cvtepi32_epi64(lanes)));
-  };
-  const Floats low = half(from, _mm256_castsi256_si128(mask));
-  const Floats high = half(from + kLanes / 2, _mm256_extracti128_si256(mask, 1));
-  const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
-  return _mm256_castpd_si256(_mm256_permute4x64_pd(mixed, 0xD8));
-}
-
 inline Floats even(Floats low, Floats high) {
   const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
   return _mm256_castpd_ps(_mm256_permute4x64_pd(mixed, 0xD8));
@@ -100,13 +88,6 @@ inline Floats odd(Floats low, Floats high) {
   const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xDD));
   return _mm256_castpd_ps(_mm256_permute4x64_pd(mixed, 0xD8));
 }
-inline Floats interleave_low(Floats even, Floats odd) {
-  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd), 0x20);
-}
-inline Floats interleave_high(Floats even, Floats odd) {
-  return _mm256_permute2f128_ps(_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd), 0x31);
-}
-
 inline void transpose(Floats (&rows)[kLanes]) {
   Floats pairs[kLanes];
 #pragma GCC unroll 8

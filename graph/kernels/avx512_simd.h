@@ -4,8 +4,8 @@
 #include <immintrin.h>
 #include "graph/kernels/ordered_scalars.h"
 
-// The words in which max_pool_loops.h and batch_norm_loops.h are written, for AVX-512. avx2_simd.h
-// has the same.
+// The words in which the loops over images are written, for AVX-512. avx2_simd.h has the same but for those of
+// max_pool_tiles.h.
 
 namespace duet {
 

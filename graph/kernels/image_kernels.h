@@ -48,7 +48,8 @@ struct ImageBatch {
   int64_t images = 0, channels = 0, pixels = 0;
 };
 
-inline const float* plane_of(const ImageBatch& batch, const float* x, int64_t image, int64_t channel) {
+// Static: each file keeps the one that is compiled for its kind of CPU.
+static inline const float* plane_of(const ImageBatch& batch, const float* x, int64_t image, int64_t channel) {
   return x + (image * batch.channels + channel) * batch.pixels;
 }
 

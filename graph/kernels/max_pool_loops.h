@@ -127,43 +127,6 @@ void max_pool_forward(const MaxPoolForward& work, const IndexRange& planes) {
   }
 }
 
-// An element of y belongs to one of four of x, and none of those to another: no sums. Zero plus grad, since -0 becomes
-// 0.
-void spread_row_2x2(const MaxPoolBackward& plane, int64_t row) {
-  const MaxPool& pool = plane.pool;
-  const auto width = static_cast<int>(pool.width);
-  const int64_t from = row * pool.out_width;
-  const int64_t to = 2 * row * pool.width;
-  for (int64_t i = 0; i < pool.out_width; i += kLanes) {
-    i = vector_begin(i, {0, pool.out_width});
-    const int64_t count = pool.out_width - i < kLanes ? pool.out_width - i : kLanes;
-    const Mask mask = first_lanes(count);
-    const Floats value = add(load(plane.grad + from + i, mask), broadcast(0));
-    const Ints index = load_wide(plane.indices + from + i, mask);
-    const Ints corner = ramp(static_cast<int>(to + 2 * i), 2);
-    for (int below = 0; below < 2; ++below) {
-      const Ints left = add_ints(corner, broadcast_int(below * width));
-      const Floats at_left = select(equal(index, left), value, broadcast(0));
-      const Floats at_right = select(equal(index, add_ints(left, broadcast_int(1))), value, broadcast(0));
-      float* begin = plane.grad_x + to + below * pool.width + 2 * i;
-      store_first(begin, interleave_low(at_left, at_right), 2 * count);
-      if (2 * count > kLanes) store_first(begin + kLanes, interleave_high(at_left, at_right), 2 * count - kLanes);
-    }
-  }
-}
-
-// Where x is odd, windows leave its last row and column out.
-void spread_plane_2x2(const MaxPoolBackward& plane) {
-  const MaxPool& pool = plane.pool;
-  for (int64_t row = 0; row < pool.out_height; ++row) {
-    spread_row_2x2(plane, row);
-    if (pool.width % 2 == 0) continue;
-    plane.grad_x[(2 * row + 1) * pool.width - 1] = 0;
-    plane.grad_x[(2 * row + 2) * pool.width - 1] = 0;
-  }
-  for (int64_t i = 2 * pool.out_height * pool.width; i < pool.height * pool.width; ++i) plane.grad_x[i] = 0;
-}
-
 void spread_plane(const MaxPoolBackward& plane) {
   const MaxPool& pool = plane.pool;
   memset(plane.grad_x, 0, static_cast<size_t>(pool.height * pool.width) * sizeof(float));
@@ -173,21 +136,18 @@ void spread_plane(const MaxPoolBackward& plane) {
   }
 }
 
-// Windows side by side, and at most a row and a column of x left over.
-bool has_2x2_tiles(const MaxPool& pool) {
-  return pool.window_height == 2 && pool.window_width == 2 && pool.row_step == 2 && pool.column_step == 2 &&
-         pool.rows_before == 0 && pool.columns_before == 0 && pool.height / 2 == pool.out_height &&
-         pool.width / 2 == pool.out_width;
-}
-
-void max_pool_backward(const MaxPoolBackward& work, const IndexRange& planes) {
+inline void spread_planes(const MaxPoolBackward& work, const IndexRange& planes,
+                          void (*spread)(const MaxPoolBackward& plane)) {
   const MaxPool& pool = work.pool;
-  const auto spread = has_2x2_tiles(pool) ? spread_plane_2x2 : spread_plane;
   const int64_t out_pixels = pool.out_height * pool.out_width;
   for (int64_t p = planes.begin; p < planes.end; ++p) {
     spread(
         {pool, work.grad + p * out_pixels, work.indices + p * out_pixels, work.grad_x + p * pool.height * pool.width});
   }
+}
+
+inline void max_pool_backward(const MaxPoolBackward& work, const IndexRange& planes) {
+  spread_planes(work, planes, spread_plane);
 }
 
 }  // namespace

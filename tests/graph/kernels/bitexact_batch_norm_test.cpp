@@ -197,5 +197,18 @@ TEST(BatchNormPass, TakesOnlyWhatItKnows) {
   EXPECT_EQ(with([](NormCalls& c) { c.x = c.grad = at::ones({20, 3}); }), Bools({false, false})) << "no planes";
 }
 
+TEST(BatchNormPass, StepsAsideWhereOnlyTheCallingThreadFlushesDenormals) {
+  const auto taken_by_two = [] {
+    const Threads two(2);
+    return NormCalls().taken();
+  };
+  const std::vector<bool> usually = taken_by_two();
+  if (!at::globalContext().setFlushDenormal(true)) GTEST_SKIP() << "this CPU cannot flush denormals";
+  const std::vector<bool> flushing = taken_by_two();
+  at::globalContext().setFlushDenormal(false);
+  EXPECT_EQ(flushing, std::vector<bool>({false, false}));
+  EXPECT_EQ(usually, NormCalls().taken());
+}
+
 }  // namespace
 }  // namespace duet
