@@ -1,4 +1,5 @@
 #include "graph/kernels/bitexact_batch_norm.h"
+#include <algorithm>
 #include <array>
 #include <vector>
 #include <ATen/Version.h>
@@ -132,12 +133,17 @@ bool are_normed(const at::Tensor& x) { return are_images(x) && x.dim() >= 3 && b
 
 bool is_true(const c10::IValue& value) { return value.isBool() && value.toBool(); }
 
+bool is_norm_backward(const OpCall& call) { return call.is("aten::native_batch_norm_backward", ""); }
+
+bool is_norm(const OpCall& call) {
+  return call.is("aten::native_batch_norm", "") || call.is("aten::native_batch_norm", "out");
+}
+
 // native_batch_norm(x, weight, bias, running_mean, running_variance, training, momentum, epsilon)
 //   -> (y, mean, inverse_deviation)
 BatchNormTensors forward_tensors(const OpCall& call) {
   const at::Tensor x = call.floats(0);
-  const bool is_norm = call.is("aten::native_batch_norm", "") || call.is("aten::native_batch_norm", "out");
-  if (!is_norm || !are_normed(x) || !is_true(call.arguments[5])) return {};
+  if (!is_norm(call) || !are_normed(x) || !is_true(call.arguments[5])) return {};
   const int64_t channels = x.size(1);
   bool fits = true;
   const auto vector = [&](std::size_t i) { return vector_of(call, i, channels, fits); };
@@ -164,8 +170,8 @@ bool fits_mask(const at::Tensor& grad, bool wanted, bool is_fit) { return wanted
 //   mask) -> (grad_x, grad_weight, grad_bias)
 BatchNormGradTensors backward_tensors(const OpCall& call) {
   const at::Tensor grad = call.floats(0), x = call.floats(1);
-  const bool is_backward = call.is("aten::native_batch_norm_backward", "") && are_normed(x) && are_images(grad) &&
-                           grad.sizes() == x.sizes() && is_true(call.arguments[7]);
+  const bool is_backward = is_norm_backward(call) && are_normed(x) && are_images(grad) && grad.sizes() == x.sizes() &&
+                           is_true(call.arguments[7]);
   if (!is_backward || !call.arguments[9].isBoolList()) return {};
   const int64_t channels = x.size(1);
   bool fits = true;
@@ -189,6 +195,8 @@ BatchNormGradTensors backward_tensors(const OpCall& call) {
 }  // namespace
 
 void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& result) {
+  const auto is_either = [](const OpCall& call) { return is_norm(call) || is_norm_backward(call); };
+  if (std::none_of(calls.begin(), calls.end(), is_either)) return;  // nor is a trial needed
   const BatchNormKernels kernels = fast_batch_norm_kernels();
   static const bool are_bitexact = batch_norm_is_bitexact(kernels);
   if (!are_bitexact || !threads_round_alike()) return;

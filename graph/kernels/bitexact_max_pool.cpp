@@ -1,4 +1,5 @@
 #include "graph/kernels/bitexact_max_pool.h"
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
@@ -155,6 +156,7 @@ void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const
 }  // namespace
 
 void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& result) {
+  if (std::none_of(calls.begin(), calls.end(), is_pool)) return;  // nor is a trial needed
   const MaxPoolKernels kernels = fast_max_pool_kernels();
   static const bool are_bitexact = max_pool_is_bitexact(kernels);
   if (!are_bitexact || !threads_round_alike()) return;
