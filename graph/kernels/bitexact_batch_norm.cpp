@@ -37,7 +37,7 @@ void run_batch_norm_forward(const BatchNormKernels& kernels, const BatchNormTens
   work.x = floats_of(t.x), work.y = writable_floats_of(t.y);
   work.weight = floats_of(t.weight), work.bias = floats_of(t.bias);
   work.statistics = {writable_floats_of(t.mean),
-                     writable_floats_of(t.inverse_deviation),
+                     writable_floats_of(t.inverse_std),
                      writable_floats_of(t.running_mean),
                      writable_floats_of(t.running_variance),
                      t.momentum,
@@ -50,7 +50,7 @@ void run_batch_norm_backward(const BatchNormKernels& kernels, const BatchNormGra
   BatchNormBackward work;
   work.batch = batch_of(t.x);
   work.grad = floats_of(t.grad), work.x = floats_of(t.x), work.weight = floats_of(t.weight);
-  work.mean = floats_of(t.mean), work.inverse_deviation = floats_of(t.inverse_deviation);
+  work.mean = floats_of(t.mean), work.inverse_std = floats_of(t.inverse_std);
   work.grad_x = writable_floats_of(t.grad_x);
   work.grad_weight = writable_floats_of(t.grad_weight), work.grad_bias = writable_floats_of(t.grad_bias);
   for_each_part(work.batch.channels, t.x.numel(),
@@ -85,8 +85,7 @@ bool norms_alike(const BatchNormKernels& kernels, at::IntArrayRef sizes, TrialNu
   run_batch_norm_forward(kernels, ours);
   const auto [y, mean, deviation] = at::native_batch_norm(x, weight, bias, running_mean, running_variance,
                                                           /*training=*/true, kMomentum, kEpsilon);
-  if (!same_bits(y, ours.y) || !same_bits(mean, ours.mean) || !same_bits(deviation, ours.inverse_deviation))
-    return false;
+  if (!same_bits(y, ours.y) || !same_bits(mean, ours.mean) || !same_bits(deviation, ours.inverse_std)) return false;
   if (!same_bits(running_mean, ours.running_mean) || !same_bits(running_variance, ours.running_variance)) return false;
 
   const BatchNormGradTensors grads{
@@ -140,7 +139,7 @@ bool is_norm(const OpCall& call) {
 }
 
 // native_batch_norm(x, weight, bias, running_mean, running_variance, training, momentum, epsilon)
-//   -> (y, mean, inverse_deviation)
+//   -> (y, mean, inverse_std)
 BatchNormTensors forward_tensors(const OpCall& call) {
   const at::Tensor x = call.floats(0);
   if (!is_norm(call) || !are_normed(x) || !is_true(call.arguments[5])) return {};
@@ -158,15 +157,15 @@ BatchNormTensors forward_tensors(const OpCall& call) {
                      call.arguments[6].toDouble(),
                      call.arguments[7].toDouble()};
   fits = fits && are_images(t.y) && t.y.sizes() == x.sizes() && is_vector(t.mean, channels) &&
-         is_vector(t.inverse_deviation, channels) && t.epsilon >= 0 &&
-         lie_apart({t.y, t.mean, t.inverse_deviation}, {x, t.weight, t.bias, t.running_mean, t.running_variance});
+         is_vector(t.inverse_std, channels) && t.epsilon >= 0 &&
+         share_no_memory({t.y, t.mean, t.inverse_std}, {x, t.weight, t.bias, t.running_mean, t.running_variance});
   return fits ? t : BatchNormTensors();
 }
 
 // A gradient that is asked for must be there, and no other.
 bool fits_mask(const at::Tensor& grad, bool wanted, bool is_fit) { return wanted ? is_fit : !grad.defined(); }
 
-// native_batch_norm_backward(grad, x, weight, running_mean, running_variance, mean, inverse_deviation, train, epsilon,
+// native_batch_norm_backward(grad, x, weight, running_mean, running_variance, mean, inverse_std, train, epsilon,
 //   mask) -> (grad_x, grad_weight, grad_bias)
 BatchNormGradTensors backward_tensors(const OpCall& call) {
   const at::Tensor grad = call.floats(0), x = call.floats(1);
@@ -184,11 +183,11 @@ BatchNormGradTensors backward_tensors(const OpCall& call) {
                                call.result(1),
                                call.result(2)};
   const auto mask = call.arguments[9].toBoolList();
-  fits = fits && is_vector(t.mean, channels) && is_vector(t.inverse_deviation, channels) &&
+  fits = fits && is_vector(t.mean, channels) && is_vector(t.inverse_std, channels) &&
          fits_mask(t.grad_x, mask[0], are_images(t.grad_x) && t.grad_x.sizes() == x.sizes()) &&
          fits_mask(t.grad_weight, mask[1], is_vector(t.grad_weight, channels)) &&
          fits_mask(t.grad_bias, mask[2], is_vector(t.grad_bias, channels)) &&
-         lie_apart({t.grad_x, t.grad_weight, t.grad_bias}, {grad, x, t.weight, t.mean, t.inverse_deviation});
+         share_no_memory({t.grad_x, t.grad_weight, t.grad_bias}, {grad, x, t.weight, t.mean, t.inverse_std});
   return fits ? t : BatchNormGradTensors();
 }
 
