@@ -4,7 +4,7 @@
 #include <immintrin.h>
 #include "graph/kernels/ordered_scalars.h"
 
-// The words of avx512_simd.h for AVX2 and FMA.
+// The vector operations of avx512_simd.h for AVX2 and FMA.
 
 namespace duet {
 

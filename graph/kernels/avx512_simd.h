@@ -4,7 +4,7 @@
 #include <immintrin.h>
 #include "graph/kernels/ordered_scalars.h"
 
-// The words in which the loops over images are written, for AVX-512. avx2_simd.h has the same but for those of
+// The vector operations of the loops over images, for AVX-512. avx2_simd.h has the same but for those of
 // max_pool_tiles.h.
 
 namespace duet {

@@ -2,8 +2,8 @@
 
 #include "graph/kernels/image_kernels.h"
 
-// Batch norm in training, backward, in the words of avx2_simd.h, which is included before: ATen has no other vectors
-// for it, also where it has AVX-512, and they decide how a plane is summed.
+// Batch norm in training, backward, with the vector operations of avx2_simd.h, which is included before: ATen has no
+// other vectors for it, also where it has AVX-512, and they decide how a plane is summed.
 
 namespace duet {
 
@@ -61,13 +61,13 @@ GradSums sums_of_channel(const BatchNormBackward& work, int64_t channel) {
 }
 
 struct GradTerms {
-  Floats mean, slope, mean_of_grad, inverse_deviation, weight;
+  Floats mean, slope, mean_of_grad, inverse_std, weight;
 };
 
 inline Floats grad_of(const GradTerms& terms, Floats x, Floats grad) {
   const Floats without_mean = subtract(x, terms.mean);
   const Floats rest = subtract_product(without_mean, terms.slope, subtract(grad, terms.mean_of_grad));
-  return multiply(multiply(rest, terms.inverse_deviation), terms.weight);
+  return multiply(multiply(rest, terms.inverse_std), terms.weight);
 }
 
 inline void write_plane(const GradTerms& terms, const BatchNormBackward& work, int64_t image, int64_t channel) {
@@ -80,7 +80,7 @@ inline void write_plane(const GradTerms& terms, const BatchNormBackward& work, i
 
 GradTerms terms_of(const BatchNormBackward& work, int64_t channel, const GradSums& sums) {
   const int64_t count = work.batch.images * work.batch.pixels;
-  const Floats deviation = broadcast(work.inverse_deviation[channel]);
+  const Floats deviation = broadcast(work.inverse_std[channel]);
   const Floats product = broadcast(static_cast<float>(sums.product));
   const Floats slope = divide(multiply(multiply(product, deviation), deviation), broadcast(static_cast<float>(count)));
   const auto mean_of_grad = static_cast<float>(sums.grad / static_cast<double>(count));
@@ -95,7 +95,7 @@ void batch_norm_backward(const BatchNormBackward& work, const IndexRange& channe
     for (int64_t image = 0; work.grad_x != nullptr && image < work.batch.images; ++image) {
       write_plane(terms, work, image, c);
     }
-    const double deviation = work.inverse_deviation[c];
+    const double deviation = work.inverse_std[c];
     if (work.grad_weight != nullptr) work.grad_weight[c] = static_cast<float>(multiply(deviation, sums.product));
     if (work.grad_bias != nullptr) work.grad_bias[c] = static_cast<float>(sums.grad);
   }

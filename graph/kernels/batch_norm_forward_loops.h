@@ -2,7 +2,7 @@
 
 #include "graph/kernels/image_kernels.h"
 
-// Batch norm in training, forward, in the words of *_simd.h, which is included before.
+// Batch norm in training, forward, with the vector operations of *_simd.h, which is included before.
 //
 // ATen sums the batch of a channel in double, pixel after pixel, twice: for the mean, and for the squares of what is
 // left without it. Such a sum cannot be cut into parts; kLanes channels are summed at the same time instead, one in
@@ -77,7 +77,7 @@ inline void keep(const ChannelStatistics& to, int64_t channel, const ChannelMome
   const double variance = moments.squares / static_cast<float>(moments.count);
   const bool is_zero = variance == 0 && to.epsilon == 0;
   to.mean[channel] = moments.mean;
-  to.inverse_deviation[channel] = is_zero ? 0.0F : static_cast<float>(1 / __builtin_sqrt(variance + to.epsilon));
+  to.inverse_std[channel] = is_zero ? 0.0F : static_cast<float>(1 / __builtin_sqrt(variance + to.epsilon));
   const auto momentum = static_cast<float>(to.momentum);
   if (to.running_mean != nullptr) {
     float& running = to.running_mean[channel];
@@ -107,7 +107,7 @@ inline void write_line(const Line& line, const float* x, float* y, int64_t pixel
 void normalize(const BatchNormForward& work, int64_t channel) {
   const float weight = work.weight != nullptr ? work.weight[channel] : 1.0F;
   const float bias = work.bias != nullptr ? work.bias[channel] : 0.0F;
-  const Floats scale = multiply(broadcast(work.statistics.inverse_deviation[channel]), broadcast(weight));
+  const Floats scale = multiply(broadcast(work.statistics.inverse_std[channel]), broadcast(weight));
   const Floats shift = subtract_product(broadcast(work.statistics.mean[channel]), scale, broadcast(bias));
   for (int64_t image = 0; image < work.batch.images; ++image) {
     const float* x = plane_of(work.batch, work.x, image, channel);

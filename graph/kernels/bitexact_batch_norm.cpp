@@ -1,4 +1,5 @@
 #include "graph/kernels/bitexact_batch_norm.h"
+#include <algorithm>
 #include <array>
 #include <vector>
 #include <ATen/Version.h>
@@ -36,7 +37,7 @@ void run_batch_norm_forward(const BatchNormKernels& kernels, const BatchNormTens
   work.x = floats_of(t.x), work.y = writable_floats_of(t.y);
   work.weight = floats_of(t.weight), work.bias = floats_of(t.bias);
   work.statistics = {writable_floats_of(t.mean),
-                     writable_floats_of(t.inverse_deviation),
+                     writable_floats_of(t.inverse_std),
                      writable_floats_of(t.running_mean),
                      writable_floats_of(t.running_variance),
                      t.momentum,
@@ -49,7 +50,7 @@ void run_batch_norm_backward(const BatchNormKernels& kernels, const BatchNormGra
   BatchNormBackward work;
   work.batch = batch_of(t.x);
   work.grad = floats_of(t.grad), work.x = floats_of(t.x), work.weight = floats_of(t.weight);
-  work.mean = floats_of(t.mean), work.inverse_deviation = floats_of(t.inverse_deviation);
+  work.mean = floats_of(t.mean), work.inverse_std = floats_of(t.inverse_std);
   work.grad_x = writable_floats_of(t.grad_x);
   work.grad_weight = writable_floats_of(t.grad_weight), work.grad_bias = writable_floats_of(t.grad_bias);
   for_each_part(work.batch.channels, t.x.numel(),
@@ -84,8 +85,7 @@ bool norms_alike(const BatchNormKernels& kernels, at::IntArrayRef sizes, TrialNu
   run_batch_norm_forward(kernels, ours);
   const auto [y, mean, deviation] = at::native_batch_norm(x, weight, bias, running_mean, running_variance,
                                                           /*training=*/true, kMomentum, kEpsilon);
-  if (!same_bits(y, ours.y) || !same_bits(mean, ours.mean) || !same_bits(deviation, ours.inverse_deviation))
-    return false;
+  if (!same_bits(y, ours.y) || !same_bits(mean, ours.mean) || !same_bits(deviation, ours.inverse_std)) return false;
   if (!same_bits(running_mean, ours.running_mean) || !same_bits(running_variance, ours.running_variance)) return false;
 
   const BatchNormGradTensors grads{
@@ -132,12 +132,17 @@ bool are_normed(const at::Tensor& x) { return are_images(x) && x.dim() >= 3 && b
 
 bool is_true(const c10::IValue& value) { return value.isBool() && value.toBool(); }
 
+bool is_norm_backward(const OpCall& call) { return call.is("aten::native_batch_norm_backward", ""); }
+
+bool is_norm(const OpCall& call) {
+  return call.is("aten::native_batch_norm", "") || call.is("aten::native_batch_norm", "out");
+}
+
 // native_batch_norm(x, weight, bias, running_mean, running_variance, training, momentum, epsilon)
-//   -> (y, mean, inverse_deviation)
+//   -> (y, mean, inverse_std)
 BatchNormTensors forward_tensors(const OpCall& call) {
   const at::Tensor x = call.floats(0);
-  const bool is_norm = call.is("aten::native_batch_norm", "") || call.is("aten::native_batch_norm", "out");
-  if (!is_norm || !are_normed(x) || !is_true(call.arguments[5])) return {};
+  if (!is_norm(call) || !are_normed(x) || !is_true(call.arguments[5])) return {};
   const int64_t channels = x.size(1);
   bool fits = true;
   const auto vector = [&](std::size_t i) { return vector_of(call, i, channels, fits); };
@@ -152,20 +157,20 @@ BatchNormTensors forward_tensors(const OpCall& call) {
                      call.arguments[6].toDouble(),
                      call.arguments[7].toDouble()};
   fits = fits && are_images(t.y) && t.y.sizes() == x.sizes() && is_vector(t.mean, channels) &&
-         is_vector(t.inverse_deviation, channels) && t.epsilon >= 0 &&
-         lie_apart({t.y, t.mean, t.inverse_deviation}, {x, t.weight, t.bias, t.running_mean, t.running_variance});
+         is_vector(t.inverse_std, channels) && t.epsilon >= 0 &&
+         share_no_memory({t.y, t.mean, t.inverse_std}, {x, t.weight, t.bias, t.running_mean, t.running_variance});
   return fits ? t : BatchNormTensors();
 }
 
 // A gradient that is asked for must be there, and no other.
 bool fits_mask(const at::Tensor& grad, bool wanted, bool is_fit) { return wanted ? is_fit : !grad.defined(); }
 
-// native_batch_norm_backward(grad, x, weight, running_mean, running_variance, mean, inverse_deviation, train, epsilon,
+// native_batch_norm_backward(grad, x, weight, running_mean, running_variance, mean, inverse_std, train, epsilon,
 //   mask) -> (grad_x, grad_weight, grad_bias)
 BatchNormGradTensors backward_tensors(const OpCall& call) {
   const at::Tensor grad = call.floats(0), x = call.floats(1);
-  const bool is_backward = call.is("aten::native_batch_norm_backward", "") && are_normed(x) && are_images(grad) &&
-                           grad.sizes() == x.sizes() && is_true(call.arguments[7]);
+  const bool is_backward = is_norm_backward(call) && are_normed(x) && are_images(grad) && grad.sizes() == x.sizes() &&
+                           is_true(call.arguments[7]);
   if (!is_backward || !call.arguments[9].isBoolList()) return {};
   const int64_t channels = x.size(1);
   bool fits = true;
@@ -178,17 +183,19 @@ BatchNormGradTensors backward_tensors(const OpCall& call) {
                                call.result(1),
                                call.result(2)};
   const auto mask = call.arguments[9].toBoolList();
-  fits = fits && is_vector(t.mean, channels) && is_vector(t.inverse_deviation, channels) &&
+  fits = fits && is_vector(t.mean, channels) && is_vector(t.inverse_std, channels) &&
          fits_mask(t.grad_x, mask[0], are_images(t.grad_x) && t.grad_x.sizes() == x.sizes()) &&
          fits_mask(t.grad_weight, mask[1], is_vector(t.grad_weight, channels)) &&
          fits_mask(t.grad_bias, mask[2], is_vector(t.grad_bias, channels)) &&
-         lie_apart({t.grad_x, t.grad_weight, t.grad_bias}, {grad, x, t.weight, t.mean, t.inverse_deviation});
+         share_no_memory({t.grad_x, t.grad_weight, t.grad_bias}, {grad, x, t.weight, t.mean, t.inverse_std});
   return fits ? t : BatchNormGradTensors();
 }
 
 }  // namespace
 
 void find_bitexact_batch_norms(const std::vector<OpCall>& calls, BitexactKernels& result) {
+  const auto is_either = [](const OpCall& call) { return is_norm(call) || is_norm_backward(call); };
+  if (std::none_of(calls.begin(), calls.end(), is_either)) return;  // nor is a trial needed
   const BatchNormKernels kernels = fast_batch_norm_kernels();
   static const bool are_bitexact = batch_norm_is_bitexact(kernels);
   if (!are_bitexact || !threads_round_alike()) return;

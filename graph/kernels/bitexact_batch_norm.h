@@ -7,13 +7,13 @@ namespace duet {
 
 struct BatchNormTensors {
   at::Tensor x, weight, bias, running_mean, running_variance;  // all but x may be undefined
-  at::Tensor y, mean, inverse_deviation;                       // results
+  at::Tensor y, mean, inverse_std;                             // results
   double momentum = 0, epsilon = 0;
 };
 
 struct BatchNormGradTensors {
-  at::Tensor grad, x, weight, mean, inverse_deviation;  // weight may be undefined
-  at::Tensor grad_x, grad_weight, grad_bias;            // results; undefined: not wanted
+  at::Tensor grad, x, weight, mean, inverse_std;  // weight may be undefined
+  at::Tensor grad_x, grad_weight, grad_bias;      // results; undefined: not wanted
 };
 
 // As this LibTorch rounds on this CPU; empty: none.

@@ -1,4 +1,5 @@
 #include "graph/kernels/bitexact_max_pool.h"
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
@@ -37,14 +38,14 @@ void run_max_pool_backward(const MaxPoolKernels& kernels, const MaxPool& pool, c
 
 namespace {
 
-bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t step, TrialNumbers numbers) {
+bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t stride, TrialNumbers numbers) {
   constexpr int64_t kPlanes = 3, kHeight = 11, kWidth = 43;
-  const int64_t before = window / 2;
+  const int64_t padding = window / 2;
   const at::Tensor x = at::empty({kPlanes, kHeight, kWidth}, at::TensorOptions().dtype(at::kFloat));
   fill_with_trial_numbers(static_cast<float*>(x.mutable_data_ptr()), x.numel(), numbers, 1);
-  const std::array<int64_t, 2> windows{window, window}, steps{step, step}, padding{before, before}, one{1, 1};
-  const auto [y, indices] = at::max_pool2d_with_indices(x, windows, steps, padding);
-  const MaxPool pool{kHeight, kWidth, y.size(1), y.size(2), window, window, step, step, before, before};
+  const std::array<int64_t, 2> windows{window, window}, strides{stride, stride}, paddings{padding, padding}, one{1, 1};
+  const auto [y, indices] = at::max_pool2d_with_indices(x, windows, strides, paddings);
+  const MaxPool pool{kHeight, kWidth, y.size(1), y.size(2), window, window, stride, stride, padding, padding};
   const at::Tensor our_y = at::empty_like(y), our_indices = at::empty_like(indices), grad_x = at::empty_like(x);
   run_max_pool_forward(kernels, pool, {x, our_y, our_indices});
   if (!same_bits(y, our_y) || !same_bits(indices, our_indices)) return false;
@@ -52,7 +53,7 @@ bool pools_alike(const MaxPoolKernels& kernels, int64_t window, int64_t step, Tr
   fill_with_trial_numbers(static_cast<float*>(our_y.mutable_data_ptr()), our_y.numel(), numbers, 2);
   run_max_pool_backward(kernels, pool, {grad_x, our_y, our_indices});
   const at::Tensor expected =
-      at::max_pool2d_with_indices_backward(our_y, x, windows, steps, padding, one, /*ceil_mode=*/false, indices);
+      at::max_pool2d_with_indices_backward(our_y, x, windows, strides, paddings, one, /*ceil_mode=*/false, indices);
   return same_bits(expected, grad_x);
 }
 
@@ -64,8 +65,8 @@ bool max_pool_is_bitexact(const MaxPoolKernels& kernels) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
     for (const int64_t window : {1, 2, 3}) {
-      for (const int64_t step : {1, 2, 3}) {
-        if (!pools_alike(kernels, window, step, numbers)) return false;
+      for (const int64_t stride : {1, 2, 3}) {
+        if (!pools_alike(kernels, window, stride, numbers)) return false;
       }
     }
   }
@@ -83,12 +84,13 @@ Pair pair_of(const c10::IValue& value, const Pair& otherwise) {
 }
 
 bool can_pool(const MaxPool& pool) {
-  const auto axis = [](int64_t size, int64_t out, int64_t window, int64_t step, int64_t before) {
-    return window > 0 && step > 0 && before >= 0 && 2 * before <= window && out > 0 && (out - 1) * step < size + before;
+  const auto axis = [](int64_t size, int64_t out, int64_t window, int64_t stride, int64_t padding) {
+    return window > 0 && stride > 0 && padding >= 0 && 2 * padding <= window && out > 0 &&
+           (out - 1) * stride < size + padding;
   };
   return pool.height * pool.width < std::numeric_limits<int32_t>::max() / 2 &&
-         axis(pool.height, pool.out_height, pool.window_height, pool.row_step, pool.rows_before) &&
-         axis(pool.width, pool.out_width, pool.window_width, pool.column_step, pool.columns_before);
+         axis(pool.height, pool.out_height, pool.window_height, pool.stride_height, pool.padding_height) &&
+         axis(pool.width, pool.out_width, pool.window_width, pool.stride_width, pool.padding_width);
 }
 
 bool fit(const MaxPoolTensors& t) {
@@ -97,36 +99,36 @@ bool fit(const MaxPoolTensors& t) {
                        t.indices.is_contiguous() && t.indices.sizes() == t.y.sizes();
   const auto planes = t.x.dim() - 2;
   return indices && t.x.sizes().slice(0, planes) == t.y.sizes().slice(0, planes) &&
-         lie_apart({t.x, t.y, t.indices}, {});
+         share_no_memory({t.x, t.y, t.indices}, {});
 }
 
-// The arguments from `first` on are: window, step, padding, dilation.
+// The arguments from `first` on are: window, stride, padding, dilation.
 std::optional<MaxPool> pool_of(const OpCall& call, std::size_t first, const MaxPoolTensors& t) {
   if (!fit(t)) return std::nullopt;
   const auto numbers = [&](std::size_t i, const Pair& otherwise) {
     return pair_of(call.arguments[first + i], otherwise);
   };
-  const Pair window = numbers(0, {0, 0}), before = numbers(2, {0, 0});
-  const Pair step = numbers(1, window);
+  const Pair window = numbers(0, {0, 0}), padding = numbers(2, {0, 0});
+  const Pair stride = numbers(1, window);
   const MaxPool pool{t.x.size(-2), t.x.size(-1), t.y.size(-2), t.y.size(-1), window[0],
-                     window[1],    step[0],      step[1],      before[0],    before[1]};
+                     window[1],    stride[0],    stride[1],    padding[0],   padding[1]};
   return numbers(3, {1, 1}) == Pair{1, 1} && can_pool(pool) ? std::optional(pool) : std::nullopt;
 }
 
 bool same_pool(const MaxPool& a, const MaxPool& b) {
   const auto numbers = [](const MaxPool& p) {
-    return std::array{p.height,       p.width,    p.out_height,  p.out_width,   p.window_height,
-                      p.window_width, p.row_step, p.column_step, p.rows_before, p.columns_before};
+    return std::array{p.height,       p.width,         p.out_height,   p.out_width,      p.window_height,
+                      p.window_width, p.stride_height, p.stride_width, p.padding_height, p.padding_width};
   };
   return numbers(a) == numbers(b);
 }
 
-// max_pool2d_with_indices(x, window, step, padding, dilation, ceil_mode) -> (y, indices)
+// max_pool2d_with_indices(x, window, stride, padding, dilation, ceil_mode) -> (y, indices)
 bool is_pool(const OpCall& call) {
   return call.is("aten::max_pool2d_with_indices", "") || call.is("aten::max_pool2d_with_indices", "out");
 }
 
-// max_pool2d_with_indices_backward(grad, x, window, step, padding, dilation, ceil_mode, indices) -> grad_x
+// max_pool2d_with_indices_backward(grad, x, window, stride, padding, dilation, ceil_mode, indices) -> grad_x
 bool is_pool_backward(const OpCall& call) {
   return call.is("aten::max_pool2d_with_indices_backward", "") ||
          call.is("aten::max_pool2d_with_indices_backward", "grad_input");
@@ -155,6 +157,7 @@ void take_backwards(const std::vector<OpCall>& calls, std::size_t forward, const
 }  // namespace
 
 void find_bitexact_max_pools(const std::vector<OpCall>& calls, BitexactKernels& result) {
+  if (std::none_of(calls.begin(), calls.end(), is_pool)) return;  // nor is a trial needed
   const MaxPoolKernels kernels = fast_max_pool_kernels();
   static const bool are_bitexact = max_pool_is_bitexact(kernels);
   if (!are_bitexact || !threads_round_alike()) return;

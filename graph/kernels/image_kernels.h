@@ -13,8 +13,8 @@ struct MaxPool {
   int64_t height = 0, width = 0;
   int64_t out_height = 0, out_width = 0;
   int64_t window_height = 0, window_width = 0;
-  int64_t row_step = 0, column_step = 0;
-  int64_t rows_before = 0, columns_before = 0;  // padding
+  int64_t stride_height = 0, stride_width = 0;
+  int64_t padding_height = 0, padding_width = 0;
 };
 
 struct MaxPoolForward {
@@ -56,7 +56,7 @@ static inline const float* plane_of(const ImageBatch& batch, const float* x, int
 // What batch norm keeps of each channel.
 struct ChannelStatistics {
   float* mean = nullptr;
-  float* inverse_deviation = nullptr;
+  float* inverse_std = nullptr;
   float* running_mean = nullptr;  // null: not kept
   float* running_variance = nullptr;
   double momentum = 0, epsilon = 0;
@@ -78,7 +78,7 @@ struct BatchNormBackward {
   const float* x = nullptr;
   const float* weight = nullptr;  // null: ones
   const float* mean = nullptr;
-  const float* inverse_deviation = nullptr;
+  const float* inverse_std = nullptr;
   float* grad_x = nullptr;  // null: not wanted, as the two below
   float* grad_weight = nullptr;
   float* grad_bias = nullptr;

@@ -11,7 +11,7 @@ bool are_images(const at::Tensor& tensor) {
          tensor.suggest_memory_format() == at::MemoryFormat::Contiguous;
 }
 
-bool lie_apart(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs) {
+bool share_no_memory(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs) {
   const auto shares = [](const at::Tensor& a, const at::Tensor& b) {
     return a.defined() && b.defined() && a.is_alias_of(b);
   };

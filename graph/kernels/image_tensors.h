@@ -13,7 +13,7 @@ namespace duet {
 bool are_images(const at::Tensor& tensor);
 
 // Whether none of `results` shares memory with another tensor of the two lists; undefined ones share none.
-bool lie_apart(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs);
+bool share_no_memory(const std::vector<at::Tensor>& results, const std::vector<at::Tensor>& inputs);
 
 inline const float* floats_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<const float*>(tensor.const_data_ptr()) : nullptr;

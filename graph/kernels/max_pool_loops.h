@@ -3,8 +3,8 @@
 #include <string.h>
 #include "graph/kernels/image_kernels.h"
 
-// Max pooling in the words of *_simd.h, which is included before. The columns whose windows reach over an edge, and
-// steps other than 1 and 2, are computed one by one.
+// Max pooling with the vector operations of *_simd.h, which is included before. The columns whose windows reach over an
+// edge, and strides other than 1 and 2, are computed one by one.
 
 namespace duet {
 
@@ -26,14 +26,14 @@ struct Window {  // rows of x under a row of y
 };
 
 inline Window rows_of(const MaxPool& pool, int64_t out_row) {
-  const int64_t begin = out_row * pool.row_step - pool.rows_before;
+  const int64_t begin = out_row * pool.stride_height - pool.padding_height;
   const int64_t end = begin + pool.window_height;
   return {begin < 0 ? 0 : begin, end < pool.height ? end : pool.height};
 }
 
 void pool_one(const MaxPoolForward& plane, const Window& rows, int64_t column, int64_t to) {
   const MaxPool& pool = plane.pool;
-  int64_t begin = column * pool.column_step - pool.columns_before;
+  int64_t begin = column * pool.stride_width - pool.padding_width;
   const int64_t end = begin + pool.window_width < pool.width ? begin + pool.window_width : pool.width;
   if (begin < 0) begin = 0;
   float greatest = -__builtin_inff();
@@ -50,7 +50,7 @@ void pool_one(const MaxPoolForward& plane, const Window& rows, int64_t column, i
 }
 
 // Columns of y with whole windows, of which the first begins at `begin`: neighbours in y are neighbours in x.
-inline Greatest pool_step_1(const MaxPoolForward& plane, const Window& rows, int64_t begin, int64_t count) {
+inline Greatest pool_stride_1(const MaxPoolForward& plane, const Window& rows, int64_t begin, int64_t count) {
   const MaxPool& pool = plane.pool;
   const Mask mask = first_lanes(count);
   Greatest greatest{broadcast(-__builtin_inff()), ramp(static_cast<int>(rows.begin * pool.width + begin), 1)};
@@ -65,7 +65,7 @@ inline Greatest pool_step_1(const MaxPoolForward& plane, const Window& rows, int
 }
 
 // Neighbours in y are two apart in x: a pair of vectors holds two columns of all windows.
-inline Greatest pool_step_2(const MaxPoolForward& plane, const Window& rows, int64_t begin, int64_t count) {
+inline Greatest pool_stride_2(const MaxPoolForward& plane, const Window& rows, int64_t begin, int64_t count) {
   const MaxPool& pool = plane.pool;
   Greatest greatest{broadcast(-__builtin_inff()), ramp(static_cast<int>(rows.begin * pool.width + begin), 2)};
   for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -86,12 +86,12 @@ inline Greatest pool_step_2(const MaxPoolForward& plane, const Window& rows, int
 
 // The columns of y whose windows lie inside, if they are computed in vectors.
 inline IndexRange whole_columns(const MaxPool& pool) {
-  const int64_t step = pool.column_step;
-  const int64_t last = pool.width - pool.window_width + pool.columns_before;  // begin of a whole window, in x
-  const int64_t begin = (pool.columns_before + step - 1) / step;
-  int64_t end = last < 0 ? 0 : last / step + 1;
+  const int64_t stride = pool.stride_width;
+  const int64_t last = pool.width - pool.window_width + pool.padding_width;  // begin of a whole window, in x
+  const int64_t begin = (pool.padding_width + stride - 1) / stride;
+  int64_t end = last < 0 ? 0 : last / stride + 1;
   if (end > pool.out_width) end = pool.out_width;
-  return step > 2 || end < begin ? IndexRange{0, 0} : IndexRange{begin, end};
+  return stride > 2 || end < begin ? IndexRange{0, 0} : IndexRange{begin, end};
 }
 
 // The last vector of a row takes some columns again rather than few.
@@ -107,8 +107,8 @@ void pool_row(const MaxPoolForward& plane, int64_t row, const IndexRange& whole)
   for (int64_t i = whole.begin; i < whole.end; i += kLanes) {
     i = vector_begin(i, whole);
     const int64_t count = whole.end - i < kLanes ? whole.end - i : kLanes;
-    const int64_t begin = i * pool.column_step - pool.columns_before;
-    const auto pool_some = pool.column_step == 1 ? pool_step_1 : pool_step_2;
+    const int64_t begin = i * pool.stride_width - pool.padding_width;
+    const auto pool_some = pool.stride_width == 1 ? pool_stride_1 : pool_stride_2;
     const Greatest greatest = pool_some(plane, rows, begin, count);
     store_first(plane.y + to + i, greatest.value, count);
     store_wide(plane.indices + to + i, greatest.index, count);

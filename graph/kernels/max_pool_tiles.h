@@ -2,8 +2,8 @@
 
 #include "graph/kernels/max_pool_loops.h"
 
-// The backward of 2x2 windows side by side, in the words of avx512_simd.h: with eight lanes it takes longer than one by
-// one.
+// The backward of 2x2 windows side by side, with the vector operations of avx512_simd.h: with eight lanes it takes
+// longer than one by one.
 
 namespace duet {
 
@@ -48,8 +48,8 @@ void spread_plane_2x2(const MaxPoolBackward& plane) {
 
 // At most a row and a column of x are left over; short rows leave too many lanes empty.
 bool has_wide_tiles(const MaxPool& pool) {
-  return pool.window_height == 2 && pool.window_width == 2 && pool.row_step == 2 && pool.column_step == 2 &&
-         pool.rows_before == 0 && pool.columns_before == 0 && pool.height / 2 == pool.out_height &&
+  return pool.window_height == 2 && pool.window_width == 2 && pool.stride_height == 2 && pool.stride_width == 2 &&
+         pool.padding_height == 0 && pool.padding_width == 0 && pool.height / 2 == pool.out_height &&
          pool.width / 2 == pool.out_width && 4 * pool.out_width >= 3 * kLanes;
 }
 

@@ -55,21 +55,21 @@ struct Random {
   bool coin() { return (bits() & 1) != 0; }
 };
 
-// Floats of one sort: those of trial_data.h, and three more.
-constexpr int kSorts = 8;
-inline at::Tensor floats_of_sort(at::IntArrayRef sizes, int sort, Random& random) {
+// Floats of one kind: those of trial_data.h, and three more.
+constexpr int kKinds = 8;
+inline at::Tensor floats_of_kind(at::IntArrayRef sizes, int kind, Random& random) {
   const at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
   auto* values = static_cast<float*>(tensor.mutable_data_ptr());
   constexpr TrialNumbers kTrials[] = {TrialNumbers::kPlain, TrialNumbers::kWide, TrialNumbers::kTiny,
                                       TrialNumbers::kSpecial, TrialNumbers::kNan};
-  if (sort < 5) {
-    fill_with_trial_numbers(values, tensor.numel(), kTrials[sort], random.bits());
+  if (kind < 5) {
+    fill_with_trial_numbers(values, tensor.numel(), kTrials[kind], random.bits());
     return tensor;
   }
   for (int64_t i = 0; i < tensor.numel(); ++i) {
     const uint64_t bits = random.bits();
     const uint32_t denormal = static_cast<uint32_t>(bits >> 32) & 0x807FFFFF;
-    switch (sort) {
+    switch (kind) {
       case 5: values[i] = static_cast<float>(static_cast<int>(bits % 3) - 1); break;  // ties
       case 6: values[i] = bits % 2 == 0 ? 0.0F : -0.0F; break;
       default: std::memcpy(values + i, &denormal, sizeof(float));
