@@ -59,7 +59,6 @@ class CapturedStep {
   const std::optional<StepProgram::Place>& changed_tensor() const { return check_->changed_tensor(); }
   // Whether somebody keeps tensors of the step, or gives it others each time: then each replay needs the host code.
   bool needs_host_code() const { return recording_->keeps_tensors() || recording_->reads_changing_tensors(); }
-  bool keeps_tensors() const { return recording_->keeps_tensors(); }
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors(); }
 

@@ -51,10 +51,9 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.state == State::kCaptured) {
-    if (entry.step->lost_references()) cache_.must_check(!step_.communicator().is_alone());
+    if (entry.step->lost_references()) cache_.must_check();
     if (entry.verify.due() && entry.step->can_be_compared()) return StepPath::kReplayAndCompare;
-    const bool checks = entry.check.due() && step_.communicator().is_alone();  // a rank's buckets are made per step
-    return checks ? StepPath::kCheckAndReplay : StepPath::kReplay;
+    return entry.check.due() ? StepPath::kCheckAndReplay : StepPath::kReplay;
   }
   const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
   return may_record && entry.eager_steps >= method_.eager_steps ? StepPath::kRecord : StepPath::kEager;
@@ -74,8 +73,7 @@ void GraphExecutor::check_addresses() {
                 "; captured steps are dropped and captured again. Change weights in place "
                 "(copy_) to keep them");
   } else {
-    if (ledger_.references_lost())
-      cache_.must_check(!step_.communicator().is_alone());  // perhaps a module let go of a parameter: its code tells
+    if (ledger_.references_lost()) cache_.must_check();  // perhaps a module let go of a parameter: its code tells
     ledger_.refresh_references();
   }
 }
@@ -125,9 +123,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   entry.step->set_changing(entry.changing);
   count(entry.report.eager_steps, eager_steps_);
   StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
-  if (entry.step->failure().empty() && entry.step->keeps_tensors() && !step_.communicator().is_alone()) {
-    fall_back(entry, "somebody keeps a tensor of the step, which several ranks do not follow");
-  } else if (entry.step->failure().empty()) {
+  if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
     entry.verify.restart();
     entry.check.restart(/*always=*/entry.step->needs_host_code());
@@ -239,7 +235,6 @@ StepExplanation GraphExecutor::explain(const MicroBatches& micro_batches, StepOb
 }
 
 void GraphExecutor::settle(StepObserver& observer) {
-  if (!step_.communicator().is_alone()) return;
   int64_t never_checked = 0;
   for (SignatureEntry* entry : cache_.entries()) {
     never_checked += std::exchange(entry->never_checked, 0);

@@ -160,9 +160,9 @@ void SignatureCache::drop_outdated(const TrainStep& step) {
   }
 }
 
-void SignatureCache::must_check(bool ranks) {
+void SignatureCache::must_check() {
   for (SignatureEntry* entry : order_) {
-    options_.check == Check::kOff || ranks ? entry->verify.must_verify() : entry->check.must_check();
+    options_.check == Check::kOff ? entry->verify.must_verify() : entry->check.must_check();
   }
 }
 

@@ -99,7 +99,7 @@ class SignatureCache {
   // Drops the steps that were captured with other host numbers than those of `step`.
   void drop_outdated(const TrainStep& step);
   // Has the next replay of every signature checked.
-  void must_check(bool ranks);  // several of them: compared instead
+  void must_check();
   const std::vector<SignatureEntry*>& entries() const { return order_; }
 
   // Whether the step is still what the entry is for, whatever the micro-batches.

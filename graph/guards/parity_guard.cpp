@@ -168,11 +168,7 @@ class Comparison {
     });
     begin_again();
     step_.zero_grad();
-    if (ranks_ == nullptr) {
-      result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
-    } else {
-      result.output = step_.run(micro_batches_, with_hooks);
-    }
+    result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     const bool gives_the_same = ranks_ == nullptr || ranks_->repeated_exactly();
     if (result.difference.empty() && !gives_the_same) result.difference = "what it gives to the other ranks";
     if (!result.difference.empty() || observer.splits()) return result;
