@@ -274,6 +274,7 @@ void CapturedStep::make_handles() {
     if (gradient.defined()) {
       handle.tensor = at::Tensor(
           gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
+      handle.is_of_program = recording_->table.find_storage(gradient) < 0;
     }
     handles_.push_back(std::move(handle));
   }
@@ -288,7 +289,7 @@ void CapturedStep::leave_kept_gradients() {
   bool any = false;
   for (std::size_t i = 0; i < handles_.size(); ++i) {
     const Handle& handle = handles_[i];
-    if (!handle.tensor.defined()) continue;
+    if (!handle.tensor.defined() || !handle.is_of_program) continue;
     const bool kept = handle.tensor.use_count() > 1 || handle.tensor.storage().use_count() > handle.references;
     if (!kept || handle.tensor.storage().unsafeGetStorageImpl() != gradients_[i].storage().unsafeGetStorageImpl()) {
       continue;

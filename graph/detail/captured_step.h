@@ -101,6 +101,7 @@ class CapturedStep {
   struct Handle {
     at::Tensor tensor;
     std::size_t references = 0;  // to the memory, if nobody keeps it
+    bool is_of_program = false;  // or it lies outside, in a bucket of several ranks, which the next step overwrites
   };
   TraceCheck::HostCode host_code(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
                                  StepResult& output);
