@@ -26,6 +26,10 @@ class Batch {
   // Adds a tensor, or replaces the one of the same name.
   void set(std::string name, at::Tensor tensor);
 
+  // The samples' numbers in their dataset, one per row; empty if the source does not say.
+  const std::vector<int64_t>& sample_ids() const { return sample_ids_; }
+  void set_sample_ids(std::vector<int64_t> ids) { sample_ids_ = std::move(ids); }
+
   // Number of samples: rows of the first tensor; 0 for an empty batch, 1 for a 0-dim tensor.
   int64_t size() const;
   const NamedTensors& items() const { return items_; }
@@ -35,6 +39,7 @@ class Batch {
 
  private:
   NamedTensors items_;
+  std::vector<int64_t> sample_ids_;
 };
 
 }  // namespace duet

@@ -221,8 +221,10 @@ void DataLoader::load_state_dict(const StateDict& state) {
 Batch DataLoader::read(const std::vector<int64_t>& indices) const {
   const at::NoGradGuard no_grad;
   Batch batch = dataset_->get(indices);
+  batch.set_sample_ids(indices);
   if (!options_.pin_memory) return batch;
   Batch pinned;
+  pinned.set_sample_ids(indices);
   for (const auto& [name, tensor] : batch.items()) pinned.set(name, tensor.pin_memory());
   return pinned;
 }
