@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
+#include "graph/record/address_watch.h"
 #include "graph/record/op_recorder.h"
 
 namespace duet {
@@ -116,6 +117,8 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   OpRecorder recorder(step.parameters(), strict);
   recorder.watch_inputs(lent);
   recorder.tell_all(listener_);
+  recorder.watch_addresses(step.parameters());
+  recorder.watch_addresses(state_before);
   RecordingObserver recording(observer, recorder);
   StepResult output;
   recorder.record([&] { output = step.run(lent, recording); });
@@ -137,6 +140,7 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   for (const at::Tensor& tensor : recording_->changed_outside()) {
     outside_.emplace_back("a tensor that is not part of the model", tensor);
   }
+  written_outside_ = recording_->written_outside();
   generators_ = recording_->generators();
   for (const StepProgram::Split& split : recording_->splits) split_points_.push_back(split.point);
   splits_ = observer.splits();
@@ -184,12 +188,17 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
   step.zero_grad();
   const auto start = std::chrono::steady_clock::now();
   Checked checked;
+  AddressWatch addresses;
+  for (const Outside& outside : watched_) addresses.guard(outside.tensor);
   checked.outcome = check_->run(host_code(step, micro_batches, observer, checked.output));
+  fills_by_address_ = addresses.taken() || fills_by_address_;
+  addresses.stop();
   checked.check_seconds = seconds_since(start);
   if (checked.outcome == TraceCheck::Outcome::kDiffers) return checked;
   step.zero_grad();
   checked.output = {};
   if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
+  was_checked_ = true;
   const auto replay_start = std::chrono::steady_clock::now();
   inputs_.fill(micro_batches);  // host code may have written to the batch by address
   bring_bound_tensors();
@@ -264,6 +273,7 @@ void CapturedStep::bring_bound_tensors() {
 void CapturedStep::take_bound_tensors() {
   const at::NoGradGuard no_grad;
   for (const StepMemory::Bound& bound : check_->bound()) {
+    if (!written_outside_[bound.storage]) continue;  // it may be memory that cannot be written
     all_bytes(bound.memory).copy_(all_bytes(memory_of(bound.storage)));
   }
 }

@@ -54,11 +54,16 @@ class CapturedStep {
   bool run_followed(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
   // The host code of the step that ran last, once more and without a step.
   bool still_same(TrainStep& step, StepObserver& observer);
+  // Whether its host code was found to be the recorded one, at least once.
+  bool was_checked() const { return was_checked_ || check_->host_has_drawn(); }
   // What the last check found to differ.
   const std::string& difference() const { return check_->difference(); }
   const std::optional<StepProgram::Place>& changed_tensor() const { return check_->changed_tensor(); }
-  // Whether somebody keeps tensors of the step, or gives it others each time: then each replay needs the host code.
-  bool needs_host_code() const { return recording_->keeps_tensors() || recording_->reads_changing_tensors(); }
+  // Whether somebody keeps tensors of the step, gives it others each time, or fills one by its address: then each
+  // replay needs the host code.
+  bool needs_host_code() const {
+    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_;
+  }
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors(); }
 
@@ -127,7 +132,10 @@ class CapturedStep {
   std::vector<Handle> handles_;           // by parameter
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;
+  std::vector<bool> written_outside_;  // by storage of the recording
   std::vector<at::Generator> generators_;
+  bool fills_by_address_ = false;
+  bool was_checked_ = false;
   bool splits_ = false;
   int64_t version_ = 0;
 };

@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <utility>
 #include <c10/util/StringUtil.h>
+#include "base/detail/op_rules.h"
+#include "base/detail/op_tap.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/explain/step_explainer.h"
 #include "graph/guards/parity_guard.h"
-#include "graph/record/op_rules.h"
-#include "graph/record/op_tap.h"
+#include "graph/guards/shadow_storage.h"
 
 namespace duet {
 
@@ -40,6 +41,7 @@ GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOpti
   const std::string reason = step.why_not_captured();
   require<ConfigError>(reason.empty(), "[GraphTrainer] " + reason);
   OpTap::self_check();
+  check_that_shadows_work();
 }
 
 GraphExecutor::GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options)
@@ -165,6 +167,7 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
     case TraceCheck::Outcome::kSame:
       entry.verify.replayed();
       entry.check.checked(checked.check_seconds, checked.replay_seconds);
+      if (entry.step->needs_host_code()) entry.check.check_always();
       entry.differing_in_a_row = 0;
       ++entry.report.checked;
       count(entry.report.replays, replays_);
@@ -175,7 +178,10 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       break;
     case TraceCheck::Outcome::kUnreadable: {
       const int64_t unchecked = entry.check.unchecked();
-      fall_back(entry, entry.step->difference() + ". Its host code ran twice in this step, to find that out");
+      const bool is_first = !entry.step->was_checked();
+      fall_back(entry, entry.step->difference() + (is_first ? ". Its host code ran twice in this step, to find that out"
+                                                            : ", which it did not when it was captured"));
+      if (!is_first) throw_unfinished(entry, unchecked);
       checked.output = run_eager(entry, micro_batches, observer);
       throw_if_unchecked(entry, unchecked);
     }
@@ -219,6 +225,14 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
 // The step itself ran op by op, on all ranks with the same sums; those before it may not have been right.
 void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const {
   if (unchecked > 0 || fallback_ == Fallback::kStrict) throw_if_doubtful(entry, unchecked);
+}
+
+// Its host code has run and no op of it: to run the code again would move counters and generators of its own once more.
+void GraphExecutor::throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const {
+  throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", entry.report.reason,
+                            ". The step has changed no weight, and cannot be run again since its host code has run; ",
+                            unchecked, " steps before it were not checked. Resume from a checkpoint with ",
+                            "graph.fallback eager"));
 }
 
 StepExplanation GraphExecutor::explain(const MicroBatches& micro_batches, StepObserver& observer) {

@@ -47,6 +47,7 @@ class GraphExecutor : public StepExecutor {
   StepResult check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   void note_difference(SignatureEntry& entry);
   void fall_back(SignatureEntry& entry, std::string reason);
+  [[noreturn]] void throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const;
   static void count(int64_t& in_report, int64_t& in_all) { ++in_report, ++in_all; }

@@ -3,8 +3,8 @@
 #include <functional>
 #include <sstream>
 #include <c10/util/StringUtil.h>
+#include "base/detail/op_rules.h"
 #include "base/log.h"
-#include "graph/record/op_rules.h"
 
 namespace duet {
 
@@ -25,6 +25,7 @@ void append_inputs_key(const MicroBatches& micro_batches, std::vector<int64_t>& 
       if (!is_plain(tensor)) continue;  // such a step is not captured, whatever its shape
       key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
       key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+      key.push_back(StaticInputs::misalignment(tensor));
     }
   }
 }

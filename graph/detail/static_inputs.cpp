@@ -1,4 +1,5 @@
 #include "graph/detail/static_inputs.h"
+#include <cstdint>
 #include <cstring>
 #include <unordered_map>
 #include <ATen/core/grad_mode.h>
@@ -7,23 +8,38 @@
 
 namespace duet {
 
-StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
-  for (Batch& batch : micro_batches_.batches) {
-    Batch own;
-    for (const auto& [name, tensor] : batch.items()) {
-      own.set(name, at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false)));
-    }
-    batch = std::move(own);
-  }
-}
-
 namespace {
+
+constexpr int64_t kAlignment = 64;  // of ATen's own allocations
 
 // The memory that the tensor spans, gaps included: it may be expanded, and then it cannot be written as it is.
 at::Tensor span_of(const at::Tensor& tensor) {
   int64_t elements = tensor.numel() == 0 ? 0 : 1;
   for (int64_t d = 0; d < tensor.dim() && elements > 0; ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
   return tensor.detach().as_strided({elements}, {1});
+}
+
+// A tensor like `tensor` over the memory at `address`, which `owner` keeps alive.
+at::Tensor tensor_over(void* address, const at::Tensor& owner, const at::Tensor& tensor) {
+  c10::DataPtr memory(
+      address, new at::Tensor(owner), [](void* kept) { delete static_cast<at::Tensor*>(kept); }, tensor.device());
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), span_of(tensor).nbytes(), std::move(memory), nullptr,
+                             /*resizable=*/false);
+  return at::empty({0}, tensor.options().requires_grad(false)).set_(storage, 0, tensor.sizes(), tensor.strides());
+}
+
+at::Tensor empty_aligned_as(const at::Tensor& tensor) {
+  const int64_t misalignment = StaticInputs::misalignment(tensor);
+  const at::TensorOptions options = tensor.options().requires_grad(false);
+  if (misalignment == 0) return at::empty_strided(tensor.sizes(), tensor.strides(), options);
+  const auto bytes = static_cast<int64_t>(span_of(tensor).nbytes());
+  const at::Tensor block = at::empty({bytes + kAlignment}, options.dtype(at::kByte));
+  return tensor_over(block.mutable_data_ptr<uint8_t>() + misalignment, block, tensor);
+}
+
+// A storage over the tensor's memory that keeps it alive.
+at::Tensor over_same_memory(const at::Tensor& tensor) {
+  return tensor_over(span_of(tensor).mutable_data_ptr(), tensor, tensor);
 }
 
 // Calls visit(own, other) for each tensor of the two, which have the same layout.
@@ -38,20 +54,19 @@ void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit vi
 
 }  // namespace
 
-namespace {
-
-// A storage over the tensor's memory that keeps it alive.
-at::Tensor over_same_memory(const at::Tensor& tensor) {
-  const at::Tensor span = span_of(tensor);
-  auto* owner = new at::Tensor(tensor);
-  c10::DataPtr memory(
-      span.mutable_data_ptr(), owner, [](void* kept) { delete static_cast<at::Tensor*>(kept); }, tensor.device());
-  const c10::Storage storage(c10::Storage::use_byte_size_t(), span.nbytes(), std::move(memory), nullptr,
-                             /*resizable=*/false);
-  return at::empty({0}, tensor.options().requires_grad(false)).set_(storage, 0, tensor.sizes(), tensor.strides());
+StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
+  for (Batch& batch : micro_batches_.batches) {
+    Batch own;
+    own.set_sample_ids(batch.sample_ids());
+    for (const auto& [name, tensor] : batch.items()) own.set(name, empty_aligned_as(tensor));
+    batch = std::move(own);
+  }
 }
 
-}  // namespace
+int64_t StaticInputs::misalignment(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || tensor.numel() == 0) return 0;
+  return static_cast<int64_t>(reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % kAlignment);
+}
 
 MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
   const at::NoGradGuard no_grad;
@@ -59,6 +74,7 @@ MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> known;  // one tensor under two names stays one
   for (Batch& batch : lent.batches) {
     Batch own;
+    own.set_sample_ids(batch.sample_ids());
     for (const auto& [name, tensor] : batch.items()) {
       at::Tensor& made = known[tensor.unsafeGetTensorImpl()];
       if (!made.defined()) made = over_same_memory(tensor);

@@ -7,10 +7,14 @@
 
 namespace duet {
 
-// Inputs of a captured step: tensors with fixed addresses, laid out as the micro-batches it was made from.
+// Inputs of a captured step: tensors with fixed addresses, laid out and aligned as the micro-batches it was made from.
 class StaticInputs {
  public:
   explicit StaticInputs(const MicroBatches& example);
+
+  // Bytes from the last address that is a multiple of 64 to the tensor's: kernels may give other bits at another one. 0
+  // for a tensor on a device.
+  static int64_t misalignment(const at::Tensor& tensor);
 
   // Copies the values of `micro_batches` in; it has the layout of the example (same key).
   void fill(const MicroBatches& micro_batches);

@@ -1,7 +1,7 @@
 #include "graph/explain/obstacle_log.h"
 #include <algorithm>
 #include "graph/explain/code_place.h"
-#include "graph/record/op_rules.h"
+#include "graph/record/obstacle.h"
 
 namespace duet {
 

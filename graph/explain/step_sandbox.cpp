@@ -3,9 +3,9 @@
 #include <exception>
 #include <ATen/core/grad_mode.h>
 #include "base/detail/bits.h"
+#include "base/detail/op_rules.h"
 #include "base/device.h"
 #include "base/log.h"
-#include "graph/record/op_rules.h"
 #include "graph/record/step_program.h"
 
 namespace duet {

@@ -6,9 +6,9 @@
 #include <unordered_set>
 #include <utility>
 #include <vector>
+#include "base/detail/op_tap.h"
 #include "base/state_dict.h"
 #include "core/detail/train_step.h"
-#include "graph/record/op_tap.h"
 
 namespace duet {
 

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
+#include "base/error.h"
 
 namespace duet {
 
@@ -29,7 +30,12 @@ c10::intrusive_ptr<c10::StorageImpl> make_shadow(std::size_t bytes, c10::Device 
   return shadow;
 }
 
-bool is_shadow(const c10::StorageImpl& storage) { return storage.*throws_on_access(); }
+bool is_shadow(const c10::StorageImpl& storage) {
+  return storage.*throws_on_access() && const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks() == nullptr;
+}
+
+void lock(c10::StorageImpl& storage) { storage.*throws_on_access() = true; }
+void unlock(c10::StorageImpl& storage) { storage.*throws_on_access() = false; }
 
 void turn_into_shadow(c10::StorageImpl& storage) {
   storage.*throws_on_access() = true;
@@ -39,6 +45,21 @@ void turn_into_shadow(c10::StorageImpl& storage) {
 void fill_shadow(c10::StorageImpl& shadow, c10::DataPtr memory) {
   shadow.*throws_on_access() = false;
   shadow.set_data_ptr_noswap(std::move(memory));
+}
+
+void check_that_shadows_work() {
+  static const bool work = [] {
+    try {
+      const c10::Storage shadow(make_shadow(4, c10::kCPU));
+      (void)at::empty({0}).set_(shadow, 0, {1}, {1}).const_data_ptr();
+    } catch (const std::exception& error) {
+      return is_shadow_access(error);
+    }
+    return false;
+  }();
+  require<GraphError>(work,
+                      "[TraceCheck] this LibTorch does not refuse access to storages without data; duet's graph mode "
+                      "supports LibTorch 2.11, use that version or mode eager");
 }
 
 bool is_shadow_access(const std::exception& error) {

@@ -11,10 +11,15 @@ namespace duet {
 
 c10::intrusive_ptr<c10::StorageImpl> make_shadow(std::size_t bytes, c10::Device device);
 bool is_shadow(const c10::StorageImpl& storage);
+// Memory that stays, and whose address nobody gets: it does not hold what a step that runs would have written by now.
+void lock(c10::StorageImpl& storage);
+void unlock(c10::StorageImpl& storage);
 // Frees the memory.
 void turn_into_shadow(c10::StorageImpl& storage);
 void fill_shadow(c10::StorageImpl& shadow, c10::DataPtr memory);
 
+// Throws GraphError if this LibTorch gives addresses of shadows.
+void check_that_shadows_work();
 // Whether the exception comes from a shadow's address, also where it was wrapped on its way.
 bool is_shadow_access(const std::exception& error);
 

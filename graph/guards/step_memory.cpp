@@ -118,15 +118,22 @@ at::Tensor StepMemory::hand_out(int value, bool fresh) {
 
 void StepMemory::left_behind(int storage) {
   if (is_from_outside(storage)) {
-    left_behind_.insert(outside(storage).unsafeGetStorageImpl());
+    c10::StorageImpl* memory = outside(storage).unsafeGetStorageImpl();
+    if (!left_behind_.insert(memory).second || table_.storages()[storage].local) return;
+    if (memory->nbytes() > 0) lock(*memory);
   } else if (table_.storages()[storage].contents) {  // numbers of the host until now
     c10::StorageImpl* memory = seen_[storage]._unsafe_get_target();
     if (!is_shadow(*memory)) turn_into_shadow(*memory);
   }
 }
 
+void StepMemory::release() {
+  for (c10::StorageImpl* memory : left_behind_) unlock(*memory);
+  left_behind_.clear();
+}
+
 bool StepMemory::is_there(const at::Tensor& tensor) const {
-  const c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* memory = tensor.storage().unsafeGetStorageImpl();
   return !is_shadow(*memory) && left_behind_.count(memory) == 0;
 }
 

@@ -30,6 +30,8 @@ class StepMemory {
   at::Tensor hand_out(int value, bool fresh);
   // An op that is not run writes to the storage: what lies in its memory is not what the host code should read.
   void left_behind(int storage);
+  // What was left behind may be read again: the step goes on op by op, or has ended.
+  void release();
   // Whether the tensor's memory holds what it holds in a step that runs.
   bool is_there(const at::Tensor& tensor) const;
 
@@ -65,10 +67,10 @@ class StepMemory {
   std::vector<at::Tensor> prototypes_;  // by value: shape and dtype of what is handed out
 
   // Of the current run.
-  std::vector<Weak> seen_;                                   // by storage: the memory that the host code got
-  std::unordered_set<const c10::StorageImpl*> left_behind_;  // memory from outside
-  std::vector<bool> filled_;                                 // by fill_kept()
-  std::vector<Weak> locals_;                                 // that were accepted for what they hold
+  std::vector<Weak> seen_;                             // by storage: the memory that the host code got
+  std::unordered_set<c10::StorageImpl*> left_behind_;  // memory from outside, locked
+  std::vector<bool> filled_;                           // by fill_kept()
+  std::vector<Weak> locals_;                           // that were accepted for what they hold
   std::vector<Bound> bound_;
 };
 

@@ -7,10 +7,11 @@
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
+#include "base/detail/op_rules.h"
 #include "graph/guards/catch_up.h"
+#include "graph/guards/recorded_op.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/kept_tensors.h"
-#include "graph/record/op_rules.h"
 
 namespace duet {
 
@@ -19,51 +20,13 @@ namespace {
 using Slot = StepProgram::Slot;
 using Op = StepProgram::Op;
 
-const c10::OperatorHandle& called(const Op& op) { return op.recorded_as ? op.recorded_as->handle : op.handle; }
-const std::vector<Slot>& given(const Op& op) { return op.recorded_as ? op.recorded_as->arguments : op.arguments; }
-
-bool is_of_single_numbers(const Op& op, const ValueTable& table) {
-  bool single = !op.random && op.written.empty() && hidden_writes(op.handle).empty() && !op.results.empty();
-  bool any = false;
-  const auto look = [&](int value) {
-    any = true;
-    single = single && table.values()[value].sizes.empty() && table.storage_of(value).device.is_cpu();
-  };
-  for (const Slot& slot : op.arguments) {
-    single = single && (slot.kind == Slot::Kind::kConstant || slot.kind == Slot::Kind::kValue);
-  }
-  for_each_value(op.arguments, look);
-  for_each_value(op.results, look);
-  return single && any;
-}
-
-// The argument that the result is, by the schema; -1 if none.
-int argument_returned(const c10::FunctionSchema& schema, std::size_t result) {
-  const auto* alias = schema.returns()[result].alias_info();
-  if (alias == nullptr || !alias->isWrite()) return -1;
-  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
-    const auto* argument = schema.arguments()[i].alias_info();
-    if (argument != nullptr && argument->isWrite() && argument->beforeSet() == alias->beforeSet()) {
-      return static_cast<int>(i);
-    }
-  }
-  return -1;
-}
-
-bool same_number(const c10::IValue& recorded, const c10::IValue& now) {
-  if (recorded.isDouble() && now.isDouble()) {
-    const double a = recorded.toDouble();
-    const double b = now.toDouble();
-    return std::memcmp(&a, &b, sizeof a) == 0;
-  }
-  if (recorded.isDoubleList() && now.isDoubleList()) {
-    const auto a = recorded.toDoubleVector();
-    const auto b = now.toDoubleVector();
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
-  }
-  if (recorded.isTensor() || now.isTensor()) return recorded.isTensor() && now.isTensor();  // both undefined
-  return recorded == now;
-}
+constexpr const char* kReadsByAddress =
+    "reads the memory of a tensor of the step, or of a weight or buffer that the step has changed, by its address: "
+    "data_ptr(), accessor(), a thread of its own, or an op that works below the dispatcher; use tensor ops for it";
+constexpr const char* kHostDraws =
+    "draws from a random generator of LibTorch's, or sets its state (checkpointing that restores it?); draw with "
+    "tensor "
+    "ops only";
 
 std::string text_of_number(const c10::IValue& value) {
   std::ostringstream out;
@@ -74,7 +37,7 @@ std::string text_of_number(const c10::IValue& value) {
 }  // namespace
 
 TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
-    : recording_(std::move(recording)), memory_(recording_) {
+    : recording_(std::move(recording)), memory_(recording_), generators_(recording_->generators()) {
   const ValueTable& table = recording_->table;
   for (std::size_t i = 0; i < recording_->ops.size(); ++i) {
     const Op& op = recording_->ops[i];
@@ -107,41 +70,50 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
 
 void TraceCheck::start() {
   memory_.start();
+  generators_.note();
   changed_tensor_.reset();
   split_hooks_.clear();
   difference_.clear();
   state_ = State::kComparing;
-  unreadable_ = false;
+  unreadable_ = host_has_drawn_ = false;
   paused_ = false;
   cursor_ = splits_passed_ = 0;
 }
 
 TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
   start();
+  const auto released = c10::make_scope_exit([this] { memory_.release(); });
   const OpTap tap(*this);
   profiled_ = at::isRecordFunctionEnabled();
   const at::RecordFunctionGuard visible(profiled_ && kernels_ == Kernels::kRun);  // a profiler sees what has run
   try {
     const std::vector<at::Tensor> results = host_code();
+    if (state_ == State::kComparing && host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing) end(results);
-  } catch (const std::exception& error) {
-    const bool asked = state_ == State::kComparing && (unreadable_ || is_shadow_access(error));
-    if (!asked) {
-      // What ran before the user's exception has run in eager mode, too: random draws, statistics, what is kept.
-      if (state_ == State::kComparing && !stops_) go_on_by_op();
-      throw;
-    }
-    difference_ = "the step's host code reads the memory of a tensor of the step by its address" + place() +
-                  ": data_ptr(), accessor(), a thread of its own, or an op that works below the dispatcher; use tensor "
-                  "ops for it";
-    return Outcome::kUnreadable;
+  } catch (const HostDrew&) {
+    return unreadable(kHostDraws);
+  } catch (const std::exception& error) {  // TorchScript makes one of its own out of HostDrew
+    if (state_ == State::kComparing && host_draws()) return unreadable(kHostDraws);
+    if (state_ == State::kComparing && (unreadable_ || is_shadow_access(error))) return unreadable(kReadsByAddress);
+    // What ran before the user's exception has run in eager mode, too: random draws, statistics, what is kept.
+    if (state_ == State::kComparing && !stops_) go_on_by_op();
+    throw;
   }
   return state_ == State::kComparing ? Outcome::kSame : Outcome::kDiffers;
+}
+
+TraceCheck::Outcome TraceCheck::unreadable(const std::string& why) {
+  difference_ = "the step's host code" + place() + ", " + why;
+  host_has_drawn_ = why == kHostDraws;
+  state_ = State::kByOp;
+  generators_.restore();
+  return Outcome::kUnreadable;
 }
 
 bool TraceCheck::still_same(const HostCode& host_code) {
   stops_ = true;
   const auto goes_on = c10::make_scope_exit([this] { stops_ = false; });
+  const auto undrawn = c10::make_scope_exit([this] { generators_.restore(); });
   try {
     return run(host_code) == Outcome::kSame && difference_.empty();  // the code may have swallowed Stopped
   } catch (...) {  // TorchScript makes an exception of its own out of Stopped
@@ -186,6 +158,7 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   const Op& recorded = recording_->ops[index];
   if (kernels_ == Kernels::kRun) {
     op.redispatchBoxed(below, stack);
+    if (recorded.random) generators_.note();
     if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);
   } else if (recorded.on_host || op.hasTag(at::Tag::inplace_view) || may_run(index, *stack)) {
@@ -215,6 +188,10 @@ void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet belo
 }
 
 bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (kernels_ == Kernels::kRun && is_random(op) && generators_.moved()) {
+    differ(std::string("the step's host code ") + kHostDraws);
+    return false;
+  }
   if (cursor_ == recording_->ops.size()) {
     differ(full_name(op) + " is called, where the recorded step had ended");
     return false;
@@ -352,6 +329,7 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
 }
 
 void TraceCheck::end(const std::vector<at::Tensor>& results) {
+  if (generators_.moved()) return differ(std::string("the step's host code ") + kHostDraws);
   if (cursor_ < recording_->ops.size()) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
     return;
@@ -364,6 +342,7 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
 }
 
 void TraceCheck::differ(std::string what) {
+  if (host_draws()) throw HostDrew();
   difference_ = std::move(what) + place();
   if (stops_) throw Stopped();
   go_on_by_op();
@@ -373,6 +352,7 @@ void TraceCheck::differ(std::string what) {
 void TraceCheck::go_on_by_op() {
   state_ = State::kByOp;  // what is called from here on is no call to compare
   at::enableRecordFunction(profiled_);
+  memory_.release();
   if (kernels_ == Kernels::kRun) return;
   run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
     if (n < split_hooks_.size()) split_hooks_[n]();

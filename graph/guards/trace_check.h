@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 #include "base/batch.h"
+#include "base/detail/op_tap.h"
+#include "graph/guards/generator_watch.h"
 #include "graph/guards/step_memory.h"
-#include "graph/record/op_tap.h"
 #include "graph/record/step_program.h"
 
 namespace duet {
@@ -24,7 +25,7 @@ class TraceCheck : private OpListener {
   enum class Outcome {
     kSame,        // the recording may be replayed; nothing has run yet
     kDiffers,     // the step has run op by op
-    kUnreadable,  // host code asked for a tensor's address, so nobody knows: nothing has run
+    kUnreadable,  // host code asked for a tensor's address or drew random numbers, so nobody knows: nothing has run
   };
 
   explicit TraceCheck(std::shared_ptr<const StepProgram> recording);
@@ -46,6 +47,9 @@ class TraceCheck : private OpListener {
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
 
+  // After kUnreadable: because of random numbers.
+  bool host_has_drawn() const { return host_has_drawn_; }
+
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
 
@@ -61,7 +65,8 @@ class TraceCheck : private OpListener {
     int index = -1;  // of the argument, the value or the result
     std::vector<Answer> list{};
   };
-  struct Stopped {};  // thrown through host code that is not to go on
+  struct Stopped {};   // thrown through host code that is not to go on
+  struct HostDrew {};  // likewise: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
@@ -75,6 +80,8 @@ class TraceCheck : private OpListener {
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
   void go_on_by_op();
+  bool host_draws() const { return kernels_ == Kernels::kSkipped && generators_.moved(); }
+  Outcome unreadable(const std::string& why);
   std::string place() const;
 
   void answer(std::size_t index, torch::jit::Stack* stack);
@@ -86,12 +93,14 @@ class TraceCheck : private OpListener {
   std::vector<std::vector<Answer>> answers_;  // by op
   std::vector<bool> of_single_numbers_;       // by op
   StepMemory memory_;
+  GeneratorWatch generators_;
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
+  bool host_has_drawn_ = false;
   bool stops_ = false;       // at the first difference
   bool unreadable_ = false;  // while something runs on tensors without memory
   bool paused_ = false;      // while hooks act

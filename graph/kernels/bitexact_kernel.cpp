@@ -5,7 +5,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include "graph/record/op_rules.h"
+#include "base/detail/op_rules.h"
 
 namespace duet {
 

@@ -1,16 +1,71 @@
 #include "graph/record/op_recorder.h"
+#include <utility>
+#include <c10/util/ScopeExit.h>
 #include "base/error.h"
 
 namespace duet {
 
-void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
-  if (paused_ || (!failure().empty() && !tells_all())) {
-    op.redispatchBoxed(below, stack);
-    return;
+namespace {
+
+// Those among the last `count` values of the stack.
+void append_tensors(const torch::jit::Stack& stack, std::size_t count, std::vector<at::Tensor>& tensors) {
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) {
+      tensors.push_back(stack[i].toTensor());
+    } else if (stack[i].isList()) {
+      for (const c10::IValue& item : stack[i].toListRef()) {
+        if (item.isTensor()) tensors.push_back(item.toTensor());
+      }
+    }
   }
+}
+
+}  // namespace
+
+void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  if (paused_) return op.redispatchBoxed(below, stack);
+  if (!failure().empty() && !tells_all()) {
+    addresses_.stop();
+    return op.redispatchBoxed(below, stack);
+  }
+  note_addresses();
   Call call = before(op, *stack);
-  op.redispatchBoxed(below, stack);
+  std::vector<at::Tensor> used;
+  append_tensors(*stack, op.schema().arguments().size(), used);
+  run(op, below, stack);
   after(std::move(call), *stack);
+  append_tensors(*stack, op.schema().returns().size(), used);
+  for (const at::Tensor& tensor : used) {
+    if (is_left_to_ops(tensor)) addresses_.guard(tensor);
+  }
+}
+
+void OpRecorder::watch_addresses(const NamedTensors& tensors) {
+  for (const auto& item : tensors) addresses_.guard(item.second);
+}
+
+void OpRecorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  addresses_.lend(*stack, op.schema().arguments().size());
+  const auto back = c10::make_scope_exit([this] { addresses_.take_back(); });
+  op.redispatchBoxed(below, stack);
+}
+
+void OpRecorder::note_addresses() {
+  if (!addresses_.taken()) return;
+  fail_here("the step's host code reads the memory of a tensor of the step by its address (data_ptr(), accessor())",
+            "use tensor ops for it");
+}
+
+void OpRecorder::pause() {
+  if (!paused_ && failure().empty()) note_addresses();
+  paused_ = true;
+  addresses_.pause();
+}
+
+void OpRecorder::resume() {
+  paused_ = false;
+  addresses_.resume();
+  note_random_state();
 }
 
 void OpRecorder::record(const std::function<void()>& step) {

@@ -2,7 +2,8 @@
 
 #include <functional>
 #include <optional>
-#include "graph/record/op_tap.h"
+#include "base/detail/op_tap.h"
+#include "graph/record/address_watch.h"
 #include "graph/record/program_writer.h"
 
 namespace duet {
@@ -23,17 +24,21 @@ class OpRecorder : public ProgramWriter, private OpListener {
   // again as what it was.
   void record(const std::function<void()>& step);
 
+  // Of tensors from outside, from the step's beginning on: those that it makes or reads are watched anyway.
+  void watch_addresses(const NamedTensors& tensors);
+
   // Host code runs between the two: its calls are not part of the step.
-  void pause() { paused_ = true; }
-  void resume() {
-    paused_ = false;
-    note_random_state();
-  }
+  void pause();
+  void resume();
 
  private:
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
+  void note_addresses();
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
+
   bool paused_ = false;
+  AddressWatch addresses_;
   std::optional<OpTap> tap_;  // goes first
 };
 

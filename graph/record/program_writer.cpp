@@ -4,9 +4,10 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/bits.h"
+#include "base/detail/op_rules.h"
 #include "base/error.h"
 #include "graph/record/kept_tensors.h"
-#include "graph/record/op_rules.h"
+#include "graph/record/obstacle.h"
 
 namespace duet {
 
@@ -91,6 +92,14 @@ bool ProgramWriter::is_host_made(const at::Tensor& tensor) const {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return true;
   const int index = table_.find_storage(tensor);
   return index >= 0 && table_.storages()[index].host && table_.storages()[index].bytes <= kMaxConstantBytes;
+}
+
+bool ProgramWriter::is_left_to_ops(const at::Tensor& tensor) const {
+  const int index = table_.find_storage(tensor);
+  if (index < 0) return false;
+  const ValueTable::Storage& storage = table_.storages()[index];
+  const bool is_input = input_names_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+  return !storage.contents && !storage.host && !storage.kept_by_op && !is_input;
 }
 
 bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {

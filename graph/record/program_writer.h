@@ -60,9 +60,15 @@ class ProgramWriter {
   void finish(const std::vector<at::Tensor>& results);
   const StepProgram& program() const { return program_; }
 
+ protected:
+  // That what runs now cannot be recorded, with its place in the model.
+  void fail_here(const std::string& what, const std::string& way_out);
+  // Of a tensor that an op has made or used: whether neither host code nor the op itself has its memory in hand.
+  // Batches may be read by their address.
+  bool is_left_to_ops(const at::Tensor& tensor) const;
+
  private:
   void refuse(const std::string& reason);
-  void fail_here(const std::string& what, const std::string& way_out);
   void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
   bool runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_host_made(const at::Tensor& tensor) const;

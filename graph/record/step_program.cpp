@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include "graph/record/op_rules.h"
+#include "base/detail/op_rules.h"
 
 namespace duet {
 
@@ -101,7 +101,7 @@ at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value)
   return tensor;
 }
 
-std::vector<at::Tensor> StepProgram::changed_outside() const {
+std::vector<bool> StepProgram::written_outside() const {
   std::vector<bool> changed(table.storages().size());
   const auto mark = [&](int value) {
     if (value >= 0 && table.storage_of(value).external) changed[table.values()[value].storage] = true;
@@ -112,6 +112,11 @@ std::vector<at::Tensor> StepProgram::changed_outside() const {
       for (const int value : op.arguments[argument].values) mark(value);
     }
   }
+  return changed;
+}
+
+std::vector<at::Tensor> StepProgram::changed_outside() const {
+  const std::vector<bool> changed = written_outside();
   std::vector<at::Tensor> tensors;
   for (std::size_t s = 0; s < changed.size(); ++s) {
     if (!changed[s]) continue;

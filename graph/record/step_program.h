@@ -139,6 +139,8 @@ struct StepProgram {
   // What a run changes besides its own memory: the bytes of every tensor from outside that an op writes, and the
   // generators that it names.
   std::vector<at::Tensor> changed_outside() const;
+  // By storage: whether it is one of these.
+  std::vector<bool> written_outside() const;
   std::vector<at::Generator> generators() const;
   // The tensors from outside at these places are others from step to step, unless they are `own`.
   void mark_changing(const std::vector<Place>& places, const NamedTensors& own);

@@ -5,7 +5,7 @@
 #include <vector>
 #include <ATen/core/enum_tag.h>
 #include <c10/core/Allocator.h>
-#include "graph/record/op_rules.h"
+#include "base/detail/op_rules.h"
 #include "graph/replay/cpu_program.h"
 #include "graph/replay/memory_plan.h"
 

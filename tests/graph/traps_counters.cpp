@@ -1,7 +1,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <random>
+#include <ATen/CPUGeneratorImpl.h>
 #include "tests/graph/trap.h"
 
 namespace duet::testing {
@@ -42,6 +44,34 @@ void add_counter_cases(Traps& add) {
         },
         "", first + 60);
   }
+  add.loss(
+      "ADrawOfTheHostsFromTheDefaultGeneratorAtTimes",
+      [] {
+        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
+          const at::Tensor loss = F::cross_entropy(net.b(hidden), batch["target"]);
+          if (++calls % 10 != 0) return loss;
+          at::Generator generator = at::detail::getDefaultCPUGenerator();
+          const std::lock_guard lock(generator.mutex());
+          const uint32_t drawn = at::check_generator<at::CPUGeneratorImpl>(generator)->random();
+          return drawn % 2 == 0 ? loss : loss + 0.1 * net.a->weight.square().sum();
+        };
+      },
+      "draws from a random generator");
+  add.loss(
+      "ADrawOfTheHostsThatIsNotUsed",
+      [] {
+        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          if (++calls % 10 == 0) {
+            at::Generator generator = at::detail::getDefaultCPUGenerator();
+            const std::lock_guard lock(generator.mutex());
+            at::check_generator<at::CPUGeneratorImpl>(generator)->random();
+          }
+          const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
+          return F::cross_entropy(net.b(hidden), batch["target"]);
+        };
+      },
+      "draws from a random generator");
   add.loss("AGlobalCounter", [] {
     calls_of_all_time = 0;
     return [](TwoLayers& net, const Batch& batch) { return noisy(net, batch, ++calls_of_all_time % 7 == 0); };

@@ -1,3 +1,4 @@
+#include <future>
 #include <torch/library.h>
 #include "tests/graph/trap.h"
 
@@ -78,6 +79,14 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
 }  // namespace
 
 void add_crash_cases(Traps& add) {
+  add.loss("AnotherTrainerStepsInAThreadOfTheStep", [] {
+    std::shared_ptr<BaseTrainer> inner =
+        testing::make_trainer("graph", make_task(std::make_shared<TwoLayers>(), plain_loss));
+    return [inner](TwoLayers& net, const Batch& batch) {
+      std::async(std::launch::async, [&] { inner->step(batch); }).get();
+      return plain_loss(net, batch);
+    };
+  });
   add.loss("ATableThatAnOpKeeps", [] {
     return [](TwoLayers& net, const Batch& batch) {
       const at::Tensor hidden = torch::relu(net.a(batch["input"]));

@@ -1,3 +1,4 @@
+#include <random>
 #include "tests/graph/trap.h"
 
 namespace duet::testing {
@@ -32,6 +33,76 @@ std::function<TrapRun()> at_step_40(const std::function<void(TwoLayers&, Extras&
 }  // namespace
 
 void add_module_cases(Traps& add) {
+  add.loss(
+      "AnActivationReadByItsAddressBesideACounter",
+      [] {
+        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          const at::Tensor hidden = torch::relu(net.a(batch["input"]));
+          const at::Tensor detached = hidden.detach();
+          const double factor = 1 + 0.01 * static_cast<double>(++calls % 7) + detached.accessor<float, 2>()[0][0];
+          return F::cross_entropy(net.b(hidden), batch["target"]) * factor;
+        };
+      },
+      "by its address");
+  add.loss(
+      "ABufferReadByItsAddressBesideACounter",
+      [] {
+        return [mean = torch::zeros({1}), calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          {
+            const torch::NoGradGuard no_grad;
+            mean.mul_(0.5).add_(batch["input"].mean());
+          }
+          const double factor = 1 + 0.01 * static_cast<double>(++calls % 7) + *mean.data_ptr<float>();
+          return plain_loss(net, batch) * factor;
+        };
+      },
+      "by its address");
+  // Far enough for the checks to be rare.
+  add.loss(
+      "AScratchTensorFilledByItsAddress",
+      [] {
+        return [scratch = torch::zeros({8}), random = std::mt19937(5)](TwoLayers& net, const Batch& batch) mutable {
+          for (int64_t i = 0; i < 8; ++i) scratch.data_ptr<float>()[i] = static_cast<float>(random() % 7) * 0.1F;
+          return plain_loss(net, batch) * (1 + scratch.mean());
+        };
+      },
+      "", 1500);
+  add.loss(
+      "AScratchTensorFilledTwiceByItsAddress",
+      [] {
+        return [scratch = torch::zeros({8}), random = std::mt19937(5)](TwoLayers& net, const Batch& batch) mutable {
+          at::Tensor loss = plain_loss(net, batch);
+          for (int64_t time = 0; time < 2; ++time) {
+            for (int64_t i = 0; i < 8; ++i) scratch.data_ptr<float>()[i] = static_cast<float>(random() % 7) * 0.1F;
+            loss = loss * (1 + scratch.mean());
+          }
+          return loss;
+        };
+      },
+      "by its address");
+  add.loss(
+      "AWeightChangedByItsAddress",
+      [] {
+        return [](TwoLayers& net, const Batch& batch) {
+          net.a->bias.data_ptr<float>()[0] *= 0.5F;
+          return plain_loss(net, batch);
+        };
+      },
+      "by its address");
+  add.loss(
+      "ABranchOnATensorThatTheStepChangesReadByItsAddress",
+      [] {
+        return [mean = torch::zeros({1}), calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          {
+            const torch::NoGradGuard no_grad;
+            mean.mul_(0.5).add_(batch["input"].mean());
+          }
+          const at::Tensor loss = plain_loss(net, batch);
+          if (++calls < 5 || mean.const_data_ptr<float>()[0] < 0) return loss;
+          return loss + 0.1 * net.a->weight.square().sum();
+        };
+      },
+      "by its address");
   add("BatchNormInEvalMode", at_step_40([](TwoLayers&, Extras& extras) { extras.norm->eval(); }));
   add("DropoutInEvalMode", at_step_40([](TwoLayers&, Extras& extras) { extras.dropout->eval(); }));
   add("AHookOnAWeight", at_step_40([](TwoLayers& net, Extras&) {

@@ -12,6 +12,8 @@ enum class Verdict {
   kRefused,     // host code changed, and graph mode ended the run with an error that says so
   kInvalid,     // eager mode does not run it either
   kUnsteady,    // eager mode gives other bits when it runs twice
+  kRanTwice,    // host code read memory by its address: the step began again, as the report says, and its memory shows
+                // that
   kFalseAlarm,  // graph mode took something for a change or a wrong replay where there is none
   kError,       // graph mode threw something else, or where nothing changed
   kDiffers,

@@ -24,10 +24,11 @@ class Drawing {
     draw_settings();
     const std::size_t count = 3 + below(12);
     const bool changes = below(5) == 0;
-    const std::size_t changing_at = changes ? below(count) : count;
+    const std::size_t first = changes ? below(count) : count;
+    const std::size_t second = changes && below(2) == 0 ? below(count) : count;
     program_.settings.guarded = program_.settings.guarded || changes;
     for (std::size_t n = 0; n < count; ++n) {
-      add(draw_kind(n == changing_at ? OpKind::Host::kChanges : OpKind::Host::kSame));
+      add(draw_kind(n == first || n == second ? OpKind::Host::kChanges : OpKind::Host::kSame));
     }
     return program_;
   }
@@ -43,6 +44,7 @@ class Drawing {
     settings.optimizer = static_cast<int>(below(10));
     settings.clipping = below(2) == 0 ? static_cast<int>(below(3)) : 0;
     settings.amp = below(6) == 0 ? 1 + static_cast<int>(below(2)) : 0;
+    settings.layout = below(4) == 0 ? 1 + static_cast<int>(below(3)) : 0;
     settings.observers = below(6) == 0 ? 1 + static_cast<int>(below(2)) : 0;
     settings.other_rows = below(8) == 0;
     settings.guarded = below(4) != 0;
@@ -116,7 +118,8 @@ std::string text_of(const Program& program) {
   std::ostringstream out;
   out << "seed " << program.seed << ": rows " << s.rows << (s.other_rows ? " and others" : "") << ", steps " << s.steps
       << ", accumulate " << s.accumulate << ", optimizer " << s.optimizer << ", clipping " << s.clipping << ", amp "
-      << s.amp << ", observers " << s.observers << (s.guarded ? "" : ", without comparisons") << "\n";
+      << s.amp << ", layout " << s.layout << ", observers " << s.observers << (s.guarded ? "" : ", without comparisons")
+      << "\n";
   for (std::size_t n = 0; n < program.nodes.size(); ++n) {
     const OpKind& kind = op_kinds()[program.nodes[n].kind];
     out << "  %" << n << ": " << kind.gives << " = " << kind.name << "(";

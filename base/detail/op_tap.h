@@ -1,8 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace duet {
 
@@ -15,14 +18,14 @@ class OpListener {
   virtual void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) = 0;
 };
 
-// While it lives, the leaf ATen calls of this thread (and of autograd's threads that work for it) go to `listener`. One
-// at a time per process; calls that the listener makes are not heard.
+// While it lives, the leaf ATen calls of this thread (and of autograd's threads that work for it) go to `listener`, one
+// after the other. Calls that the listener makes are not heard.
 //
 // It sits on DispatchKey::Fake, which LibTorch 2.11 leaves free: below autograd, autocast and composite ops, above the
 // backends.
 class OpTap {
  public:
-  // Waits for another trainer's tap. Throws GraphError inside one of this thread's own.
+  // Throws GraphError inside another tap of this thread.
   explicit OpTap(OpListener& listener);
   ~OpTap();
   OpTap(const OpTap&) = delete;
@@ -32,10 +35,12 @@ class OpTap {
   static void self_check();
 
  private:
+  struct Line;
   static void register_fallback();
   static void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-  std::unique_lock<std::mutex> lock_;
+  std::shared_ptr<Line> line_;
+  std::optional<c10::DebugInfoGuard> info_;
 };
 
 }  // namespace duet

@@ -1,4 +1,4 @@
-#include "graph/record/op_tap.h"
+#include "base/detail/op_tap.h"
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -9,22 +9,27 @@ namespace duet {
 namespace {
 
 constexpr c10::DispatchKey kTapKey = c10::DispatchKey::Fake;
-
-std::mutex tap_mutex;  // held for a whole step
-thread_local bool tapped_here = false;
-std::recursive_mutex listener_mutex;  // autograd may run backward in threads of its own
-OpListener* active_listener = nullptr;
+// LibTorch hands it on, with the thread's dispatch keys, to threads that work for this one; nothing of its own uses it.
+constexpr c10::DebugInfoKind kTapInfo = c10::DebugInfoKind::TEST_INFO_2;
 
 }  // namespace
+
+// Threads that work for a step may come at the same time, or late.
+struct OpTap::Line : c10::DebugInfoBase {
+  std::recursive_mutex mutex;
+  OpListener* listener = nullptr;
+};
 
 void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTapKey);
   const c10::impl::ExcludeDispatchKeyGuard not_again(kTapKey);
-  const std::lock_guard lock(listener_mutex);
-  if (active_listener == nullptr) {
+  auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
+  if (line == nullptr) return op.redispatchBoxed(below, stack);
+  const std::lock_guard lock(line->mutex);
+  if (line->listener == nullptr) {
     op.redispatchBoxed(below, stack);
   } else {
-    active_listener->on_call(op, below, stack);
+    line->listener->on_call(op, below, stack);
   }
 }
 
@@ -38,23 +43,20 @@ void OpTap::register_fallback() {
   (void)registered;
 }
 
-OpTap::OpTap(OpListener& listener) {
+OpTap::OpTap(OpListener& listener) : line_(std::make_shared<Line>()) {
   register_fallback();
-  require<GraphError>(!tapped_here,
-                      "[OpRecorder] a step is being recorded within a step that is being recorded; "
+  require<GraphError>(c10::ThreadLocalDebugInfo::get(kTapInfo) == nullptr,
+                      "[OpTap] a step is being recorded or checked within a step that is being recorded or checked; "
                       "do not run one trainer's step inside another's");
-  lock_ = std::unique_lock(tap_mutex);
-  tapped_here = true;
-  const std::lock_guard lock(listener_mutex);
-  active_listener = &listener;
+  line_->listener = &listener;
+  info_.emplace(kTapInfo, line_);
   c10::impl::tls_set_dispatch_key_included(kTapKey, true);
 }
 
 OpTap::~OpTap() {
-  const std::lock_guard lock(listener_mutex);
   c10::impl::tls_set_dispatch_key_included(kTapKey, false);
-  active_listener = nullptr;
-  tapped_here = false;
+  const std::lock_guard lock(line_->mutex);
+  line_->listener = nullptr;
 }
 
 void OpTap::self_check() {
@@ -72,9 +74,10 @@ void OpTap::self_check() {
     probe.fill_(1);
     return counter.calls == 2;
   }();
-  require<GraphError>(works,
-                      "[OpRecorder] this LibTorch does not route calls through DispatchKey::Fake; duet's graph "
-                      "mode supports LibTorch 2.11, use that version or mode eager");
+  require<GraphError>(
+      works,
+      "[OpTap] this LibTorch does not route calls through DispatchKey::Fake; duet's graph mode supports "
+      "LibTorch 2.11, use that version or mode eager");
 }
 
 }  // namespace duet

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-// What a recording must know of ops beyond their schemas.
+// What one must know of ops beyond their schemas to record a step or to look into it.
 
 namespace duet {
 
@@ -37,11 +36,5 @@ bool writes(const c10::Argument& argument);
 
 // The arguments that it changes although its schema does not say so: positions, usually none.
 std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op);
-
-// Why a call cannot be part of a recording.
-struct Obstacle {
-  std::string what, way_out;
-};
-std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace duet

@@ -1,0 +1,63 @@
+#include "base/detail/op_rules.h"
+#include <algorithm>
+#include <cstring>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/jit_type.h>
+
+namespace duet {
+
+std::string full_name(const c10::OperatorHandle& op) {
+  const std::string& overload = op.schema().overload_name();
+  return op.schema().name() + (overload.empty() ? "" : "." + overload);
+}
+
+// The tag is missing on some (cauchy_, geometric_, ...).
+bool is_random(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return op.hasTag(at::Tag::nondeterministic_seeded) ||
+         std::any_of(arguments.begin(), arguments.end(),
+                     [](const c10::Argument& a) { return a.name() == "generator"; });
+}
+
+bool overwrites(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  if (name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_") return true;
+  if (!op.schema().arguments().empty() && op.schema().arguments().back().is_out()) return true;
+  return is_random(op) && name.back() == '_' && name.find("rrelu") == std::string::npos;
+}
+
+bool is_empty_like(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  return name.rfind("aten::empty", 0) == 0 || name.rfind("aten::new_empty", 0) == 0;
+}
+
+const char* special_kind(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided) return "a sparse tensor";
+  if (tensor.is_nested()) return "a nested tensor";
+  if (tensor.is_quantized()) return "a quantized tensor";
+  if (tensor._is_zerotensor()) return "a tensor of zeros without memory (as the gradient of sgn)";
+  return tensor.has_storage() ? nullptr : "a tensor without memory";
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return special_kind(tensor) == nullptr && !tensor.is_conj() && !tensor.is_neg();
+}
+
+void fill_empty(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return;
+  std::memset(tensor.storage().mutable_data(), 0xCB, tensor.storage().nbytes());
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+std::vector<std::size_t> hidden_writes(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  const bool norm =
+      name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
+  return norm ? std::vector<std::size_t>{3, 4} : std::vector<std::size_t>{};  // running mean and variance
+}
+
+}  // namespace duet

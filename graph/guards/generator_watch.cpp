@@ -1,0 +1,44 @@
+#include "graph/guards/generator_watch.h"
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <ATen/CPUGeneratorImpl.h>
+
+namespace duet {
+
+namespace {
+
+at::Tensor state_of(at::Generator generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+}  // namespace
+
+GeneratorWatch::GeneratorWatch(std::vector<at::Generator> own) : generators_(std::move(own)) {
+  const at::Generator& standard = at::detail::getDefaultCPUGenerator();
+  if (std::find(generators_.begin(), generators_.end(), standard) == generators_.end()) generators_.push_back(standard);
+}
+
+void GeneratorWatch::note() {
+  states_.clear();
+  for (const at::Generator& generator : generators_) states_.push_back(state_of(generator));
+}
+
+bool GeneratorWatch::moved() const {
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    const at::Tensor now = state_of(generators_[i]);  // on the host, whatever the device
+    if (std::memcmp(now.const_data_ptr(), states_[i].const_data_ptr(), now.nbytes()) != 0) return true;
+  }
+  return false;
+}
+
+void GeneratorWatch::restore() {
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    const std::lock_guard lock(generators_[i].mutex());
+    generators_[i].set_state(states_[i]);
+  }
+}
+
+}  // namespace duet

@@ -1,0 +1,91 @@
+#include "graph/record/address_watch.h"
+#include <iterator>
+#include <c10/core/impl/COW.h>
+
+namespace duet {
+
+namespace {
+
+namespace cow = c10::impl::cow;
+
+bool is_plain_memory(const c10::StorageImpl& storage) { return !cow::is_cow_data_ptr(storage.data_ptr()); }
+
+void make_plain(c10::StorageImpl& storage) {
+  if (!is_plain_memory(storage)) cow::materialize_cow_storage(storage);
+}
+
+// The clone goes at once.
+bool make_copy_on_write(c10::StorageImpl& storage) {
+  return cow::has_simple_data_ptr(storage) && cow::lazy_clone_storage(storage) != nullptr;
+}
+
+}  // namespace
+
+void AddressWatch::guard(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const bool has_memory = tensor.is_cpu() && storage->nbytes() > 0 && storage->data() != nullptr;
+  if (!has_memory || guarded_.count(storage) > 0 || !make_copy_on_write(*storage)) return;
+  guarded_.emplace(storage, Weak(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
+}
+
+bool AddressWatch::taken() {
+  bool taken = false;
+  for (auto entry = guarded_.begin(); entry != guarded_.end();) {
+    const auto storage = entry->second.lock();
+    const bool is_taken = storage && is_plain_memory(*storage);
+    taken = taken || is_taken;
+    entry = !storage || is_taken ? guarded_.erase(entry) : std::next(entry);
+  }
+  return taken;
+}
+
+void AddressWatch::lend(const torch::jit::Stack& stack, std::size_t arguments) {
+  for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) {
+      lend(stack[i].toTensor());
+    } else if (stack[i].isList()) {
+      for (const c10::IValue& item : stack[i].toListRef()) {
+        if (item.isTensor()) lend(item.toTensor());
+      }
+    }
+  }
+}
+
+void AddressWatch::lend(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  if (guarded_.count(storage) == 0 || is_plain_memory(*storage)) return;
+  make_plain(*storage);
+  lent_.push_back(storage);
+}
+
+// An op may have given the storage other memory.
+void AddressWatch::take_back() {
+  for (const c10::StorageImpl* lent : lent_) {
+    const auto entry = guarded_.find(lent);
+    const auto storage = entry->second.lock();
+    if (!storage || !make_copy_on_write(*storage)) guarded_.erase(entry);
+  }
+  lent_.clear();
+}
+
+void AddressWatch::pause() {
+  for (auto& entry : guarded_) {
+    if (const auto storage = entry.second.lock()) make_plain(*storage);
+  }
+}
+
+void AddressWatch::stop() {
+  pause();
+  guarded_.clear();
+}
+
+void AddressWatch::resume() {
+  for (auto entry = guarded_.begin(); entry != guarded_.end();) {
+    const auto storage = entry->second.lock();
+    entry = storage && make_copy_on_write(*storage) ? std::next(entry) : guarded_.erase(entry);
+  }
+}
+
+}  // namespace duet
