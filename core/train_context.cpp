@@ -121,4 +121,20 @@ int64_t MicroBatches::samples() const {
   return count;
 }
 
+std::string NonFiniteOp::text() const {
+  if (!found()) return "no op of the step gives a number that is not finite";
+  const std::string amount = c10::str(nan, " NaN and ", infinite, " infinite among ", numbers, " numbers");
+  std::string text =
+      source.empty() ? op + " gives " + amount : source + ", read by " + op + ", holds " + amount + " before the step";
+  text += backward ? ", in the backward pass" : ", in the forward pass";
+  if (!parameter.empty()) {
+    text += ", in or after module '" + module + "' (the last weight read is '" + parameter + "')";
+  } else {
+    text += ", before the first weight is read";
+  }
+  if (micro_batch > 0) text += c10::str(", micro-batch ", micro_batch);
+  if (!rows.empty()) text += c10::str(", rows ", c10::Join(", ", rows), " of the batch");
+  return text;
+}
+
 }  // namespace duet

@@ -47,6 +47,26 @@ struct StepResult {
   at::Tensor grad_norm;  // global norm of the gradients before clipping; undefined without clipping
 };
 
+// Where the numbers of a step stop being finite: the first op that makes NaN or infinities out of finite numbers, or
+// the first tensor read that holds NaN before the step. Infinities that are meant (a mask of -inf) do not count until
+// they become NaN.
+struct NonFiniteOp {
+  std::string op;         // "aten::log", or the one that reads `source`; empty: all numbers are finite
+  std::string source;     // "the weight 'a'", "the buffer 'b'", "the batch's 'x'": not finite before; else empty
+  std::string module;     // of the parameter that was read last: "encoder.2"
+  std::string parameter;  // that one; empty: none was read before
+  bool backward = false;
+  int64_t nan = 0, infinite = 0, numbers = 0;  // how many of the tensor's are NaN, are infinite, are there
+  int64_t micro_batch = 0;
+  std::vector<int64_t> rows{};  // samples of the micro-batch, where the tensor has a row for each; at most 16
+  NamedTensors tensors{};       // copies on the CPU, contiguous: "input.0", ..., "output.0", ...
+
+  bool found() const { return !op.empty(); }
+  // "aten::log gives 3 NaN and 0 infinities among 128 numbers, in the forward pass, after the last read of
+  // 'layer3.weight'".
+  std::string text() const;
+};
+
 // What code inside a step may see.
 struct StepView {
   const NamedTensors& parameters;
@@ -162,11 +182,16 @@ struct RunControl {
   // without after_val_epoch, and made up for by the resume; CheckpointHook saves.
   void interrupt(const std::string& reason) { stop(reason, RunOutcome::kInterrupted); }
 
+  // Goes back to the newest good checkpoint of the work dir after this step, and on from there with the data that comes
+  // now: what led here is left out. In train(); a loop of one's own has no source to go on with.
+  void request_rollback(const std::string& reason) { rollback_reason = reason; }
+
   std::string stop_reason{};  // the first one; empty: none
   RunOutcome stop_outcome = RunOutcome::kNone;
   // Of the run that is open, or of the last one. Final at after_train and after_run.
   RunOutcome outcome = RunOutcome::kNone;
-  std::string error{};  // on_exception, and after_train and after_run of a run that failed
+  std::string rollback_reason{};  // of a rollback that is due; empty: none
+  std::string error{};            // on_exception, and after_train and after_run of a run that failed
 
  private:
   void stop(const std::string& reason, RunOutcome how);
@@ -189,6 +214,9 @@ struct TrainContext {
   RunControl control{};
   RunLog log{};
   std::function<void(Mode)> set_mode{};  // of the steps to come: BaseTrainer::set_mode
+  // Runs forward and backward of these micro-batches once more, op by op, and finds the first numbers that are not
+  // finite. Weights, optimizer and gradients stay; buffers and generators go on as in a step.
+  std::function<NonFiniteOp(const MicroBatches&)> trace_non_finite{};
 };
 
 }  // namespace duet

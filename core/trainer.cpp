@@ -5,11 +5,13 @@
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "core/detail/distributed_step.h"
 #include "core/detail/eager_executor.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"
+#include "core/detail/hook_observer.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/param_scheduler_hook.h"
 #include "core/detail/rank_sync.h"
@@ -17,33 +19,6 @@
 #include "core/detail/train_step.h"
 
 namespace duet {
-
-// Lets the hooks of a trainer act inside its steps.
-class HookObserver : public StepObserver {
- public:
-  HookObserver(HookList& hooks, TrainContext& context) : hooks_(hooks), context_(context) {}
-
-  bool splits() const override {
-    return hooks_.uses(HookPoint::kAfterBackward) || hooks_.uses(HookPoint::kBeforeOptimizerStep);
-  }
-  int64_t version() const override { return static_cast<int64_t>(hooks_.size()); }
-  void after_backward(const StepView& view) override { call(HookPoint::kAfterBackward, view); }
-  void before_optimizer_step(const StepView& view) override { call(HookPoint::kBeforeOptimizerStep, view); }
-  void in_step(StepView& view) override {
-    if (hooks_.uses(HookPoint::kInStep)) hooks_.in_step(view);
-  }
-
- private:
-  void call(HookPoint point, const StepView& view) {
-    if (!hooks_.uses(point)) return;
-    context_.step.result = &view.output;
-    hooks_.call(point, context_);
-    context_.step.result = nullptr;
-  }
-
-  HookList& hooks_;
-  TrainContext& context_;
-};
 
 BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, Mode mode, MakeExecutor make_graph)
     : options_((options.validate(), options.loop)),
@@ -63,6 +38,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       make_graph_(std::move(make_graph)) {
   set_mode(mode);
   context_.set_mode = [this](Mode another) { set_mode(another); };
+  context_.trace_non_finite = [this](const MicroBatches& batches) { return step_->trace_non_finite(batches); };
   context_.is_main = ranks_->is_main();
   context_.step.parameters = &step_->parameters();
   context_.progress.max_steps = options_.max_steps;
@@ -137,6 +113,7 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   while (!epochs_->limits_reached() && (turn = next_step(data, micro_batches)) == Turn::kStep) {
     any = true;
     run_step(micro_batches);
+    if (!context_.control.rollback_reason.empty()) roll_back(data);
     validate_if_due(validation, /*epoch_ends=*/false);
   }
   if (!any && progress.step_in_epoch == 0 && !loop_ends()) {
@@ -145,6 +122,30 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   }
   // An epoch that a limit cut short is not over, unless it was used up at that very step.
   if (turn == Turn::kExhausted || epochs_->is_used_up()) end_epoch(validation);
+}
+
+// The epoch goes on where its data stands: it has fewer steps of the run than the others.
+void BaseTrainer::roll_back(DataSource& data) {
+  const std::string reason = std::exchange(context_.control.rollback_reason, "");
+  Progress& progress = context_.progress;
+  const Progress now = progress;
+  Communicator& ranks = step_->communicator();
+  std::string path;
+  run_on_main(ranks, [&] { path = CheckpointStore::find(CheckpointStore::root_of(context_.work_dir)); });
+  path = ranks.broadcast(path);
+  run_on_all_ranks(ranks, [&] {
+    StateDict state = CheckpointStore::load(path).without("data");
+    state.put("data", data.state_dict());
+    load_state_dict(state);
+  });
+  progress.epoch = now.epoch;
+  progress.step_in_epoch = now.step_in_epoch;
+  progress.epoch_offset += progress.step - now.step;
+  data.start_epoch(progress.epoch);
+  if (context_.is_main) {
+    log_warning(c10::str("[BaseTrainer] back from step ", now.step, " to ", path,
+                         ", and on with the data that comes now: ", reason));
+  }
 }
 
 void BaseTrainer::end_epoch(DataSource* validation) {

@@ -199,6 +199,7 @@ class BaseTrainer : public Stateful {
   void train_epoch(DataSource& data, DataSource* validation);
   void end_epoch(DataSource* validation);
   bool loop_ends() const;
+  void roll_back(DataSource& data);
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
   void step_in_own_loop(std::vector<Batch> batches);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "core/task.h"
+#include "hooks/detail/non_finite_trace.h"
 #include "hooks/detail/value_history.h"
 
 namespace duet {
@@ -73,24 +74,42 @@ constexpr const char* kWayOut =
     "lower the learning rate, clip gradients, look at the data, or let such steps change nothing with non_finite: "
     "skip";
 
+constexpr const char* kTraceHint = "; with trace: true the guard names op, module and samples";
+
 }  // namespace
 
 const OptionFields& NaNGuardHookOptions::fields() {
   using O = NaNGuardHookOptions;
   return described<O>("NaNGuardHook", [](const auto& add) {
     add("interval", &O::interval, "steps between two looks").in(at_least(1));
-    add("action", &O::action, "what a loss that is not finite leads to").one_of({"raise", "stop", "warn"});
+    add("action", &O::action, "what a loss that is not finite leads to").one_of({"raise", "stop", "warn", "rollback"});
+    add("max_rollbacks", &O::max_rollbacks, "rollbacks of a run; the next one raises").in(at_least(1));
+    add("trace", &O::trace, "look at every step, run one that is not finite again and name op, module and samples");
   });
 }
 
 NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(options)) {
   check_options(options_);
+  if (options_.trace) {
+    options_.interval = 1;
+    trace_ = std::make_unique<NonFiniteTrace>();
+  }
   restart(0);
 }
 
 NaNGuardHook::~NaNGuardHook() = default;
 
-void NaNGuardHook::before_train(TrainContext& context) { restart(context.progress.step); }
+void NaNGuardHook::before_train(TrainContext& context) {
+  restart(context.progress.step);
+  skipped_told_ = rollbacks_ = 0;
+  can_go_back_ = true;
+}
+
+void NaNGuardHook::after_load_checkpoint(TrainContext& context) { restart(context.progress.step); }
+
+void NaNGuardHook::before_train_iter(TrainContext& context) {
+  if (trace_) trace_->remember(context, /*copies_weights=*/!may_skip_);
+}
 
 void NaNGuardHook::restart(int64_t step) {
   const auto steps = static_cast<std::size_t>(options_.interval);
@@ -104,10 +123,37 @@ void NaNGuardHook::restart(int64_t step) {
 void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defined(); }
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
+  if (trace_) trace(context);
   if (may_skip_) return;
   losses_->add(context.step.loss());
   if (context.step.result->grad_norm.defined()) norms_->add(context.step.result->grad_norm);
-  if (context.progress.step - watch_start_ >= options_.interval) look(context);
+  if (context.progress.step - watch_start_ >= options_.interval) look(context, std::exchange(cause_, {}));
+}
+
+bool NaNGuardHook::is_bad(const TrainContext& context) const {
+  NamedTensors numbers = {{"loss", context.step.loss()}};
+  for (const at::Tensor& gradient : context.step.gradients()) numbers.emplace_back("gradient", gradient);
+  return !bad_names(numbers).empty();
+}
+
+// Loss scaling leaves out steps now and then whose numbers are all finite without it.
+void NaNGuardHook::trace(TrainContext& context) {
+  constexpr int64_t kMostTold = 8;
+  if (!is_bad(context) || (may_skip_ && skipped_told_ == kMostTold)) return;
+  const std::string found = trace_->text(context);
+  if (!may_skip_ || found.empty()) {
+    cause_ = found;
+    return;
+  }
+  ++skipped_told_;
+  log_warning(c10::str("[NaNGuardHook] step ", context.progress.step, " was not finite and changed no weight: ", found,
+                       skipped_told_ == kMostTold ? "; further ones are not told" : ""));
+}
+
+// A step that was to raise has left the weights as they were before it.
+void NaNGuardHook::on_exception(TrainContext& context) {
+  if (!trace_ || !trace_->remembers() || context.control.error.find("[TrainStep]") == std::string::npos) return;
+  if (const std::string found = trace_->text(context); !found.empty()) log_error("[NaNGuardHook] " + found);
 }
 
 int64_t NaNGuardHook::first_bad_step() const {
@@ -123,15 +169,19 @@ int64_t NaNGuardHook::first_bad_step() const {
   return 0;
 }
 
-void NaNGuardHook::look(TrainContext& context) {
-  const int64_t bad = first_bad_step();
+void NaNGuardHook::look(TrainContext& context, const std::string& cause) {
+  const int64_t bad = cause.empty() ? first_bad_step() : context.progress.step;
   restart(context.progress.step);
   if (bad == 0) return;
   const std::string text =
       c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
-               context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ", kWayOut);
-  if (options_.action == "raise") throw NonFiniteError(text);
+               context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ",
+               cause.empty() ? "" : cause + ". ", kWayOut, trace_ ? "" : kTraceHint);
+  const bool goes_back = options_.action == "rollback" && can_go_back_ && context.data != nullptr &&
+                         !context.work_dir.empty() && ++rollbacks_ <= options_.max_rollbacks;
+  if (options_.action == "raise" || (options_.action == "rollback" && !goes_back)) throw NonFiniteError(text);
   if (context.is_main) log_warning(text);  // the values are those of all ranks
+  if (goes_back) context.control.request_rollback(c10::str("step ", bad, " was not finite"));
   if (options_.action == "stop") context.control.request_stop(c10::str("step ", bad, " was not finite"));
 }
 
@@ -147,6 +197,7 @@ void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
+  can_go_back_ = false;
   if (context.control.error.empty()) look(context);
 }
 

@@ -8,11 +8,17 @@
 
 namespace duet {
 
+class NonFiniteTrace;
 class ValueHistory;
 
 struct NaNGuardHookOptions {
-  int64_t interval = 50;         // >= 1: steps between two looks, each of which waits for the device once
-  std::string action = "raise";  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look
+  int64_t interval = 50;  // >= 1: steps between two looks, each of which waits for the device once
+  // "raise": NonFiniteError; "stop": training ends; "warn": one warning per look; "rollback": train() goes back to the
+  // newest checkpoint and on with other data, as RunControl::request_rollback says; "raise" in a loop of one's own,
+  // without a work dir, and at the end.
+  std::string action = "raise";
+  int64_t max_rollbacks = 3;  // >= 1, of a run; the next one raises
+  bool trace = false;         // looks at every step, and runs one that is not finite again to name the op and module
 
   static const OptionFields& fields();
 };
@@ -23,6 +29,12 @@ struct NaNGuardHookOptions {
 // that are not finite are never saved: a state is checked before it is taken for a checkpoint, and refused with
 // SaveRefused ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as
 // `action` says.
+//
+// With `trace` it says where the numbers of such a step stopped being finite: the first op, the module, the samples,
+// with a file of the op's tensors and the batch in <work_dir>/non_finite. It then looks at loss and gradients after
+// every step, also at steps that are skipped, and keeps copies of what a step spoils: the buffers, and the weights
+// unless steps may be skipped. The step is run again op by op with the random numbers that it drew; host code of the
+// task that counts or draws numbers of its own goes on.
 //
 // This hook finds out; it does not change what a step does. TrainerOptions::non_finite does that: with its kSkip or
 // kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook: it
@@ -38,21 +50,31 @@ class NaNGuardHook : public Hook {
   int priority() const override { return kAboveNormal; }
 
   void before_train(TrainContext& context) override;
+  void before_train_iter(TrainContext& context) override;
   void in_step(StepView& context) override;
   void after_train_iter(TrainContext& context) override;
   void before_save_checkpoint(TrainContext& context) override;
+  void after_load_checkpoint(TrainContext& context) override;
+  void on_exception(TrainContext& context) override;
   void after_train(TrainContext& context) override;
 
  private:
   void restart(int64_t step);
   // The first step since the watch began that was not finite; 0: none. Waits for the device.
   int64_t first_bad_step() const;
-  void look(TrainContext& context);
+  void look(TrainContext& context, const std::string& cause = "");
+  // Whether the loss or a gradient of the last step is not finite. Waits for the device.
+  bool is_bad(const TrainContext& context) const;
+  void trace(TrainContext& context);
 
   NaNGuardHookOptions options_;
   std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_
   int64_t watch_start_ = 0;                       // finished steps when this watch began
   bool may_skip_ = false;                         // steps may be skipped
+  std::unique_ptr<NonFiniteTrace> trace_;         // null: not asked for
+  std::string cause_;                             // of the last step's numbers
+  int64_t skipped_told_ = 0, rollbacks_ = 0;      // of this run
+  bool can_go_back_ = true;                       // until it ends
 };
 
 }  // namespace duet

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
+#include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
 #include "optim/amp.h"
 #include "optim/detail/device_hyper_parameters.h"
@@ -244,6 +245,28 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
   context.skipped = verdict.found_inf;
   observer.in_step(context);
   return output;
+}
+
+NonFiniteOp TrainStep::trace_non_finite(const MicroBatches& micro_batches) {
+  const at::AutoGradMode with_gradients(true);
+  std::vector<at::Tensor> before;
+  for (const auto& parameter : parameters_) before.push_back(parameter.second.grad());
+  zero_grad();
+  NonFiniteTracer tracer(*task_);
+  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+    const Batch& batch = micro_batches.batches[i];
+    tracer.watch(batch, static_cast<int64_t>(i), [&] {
+      StepOutput output;
+      {
+        const AutocastGuard autocast(device_, options_.amp);
+        output = task_->training_step(batch);
+      }
+      check_loss(output.loss);
+      output.loss.reshape({}).backward();
+    });
+  }
+  for (std::size_t i = 0; i < before.size(); ++i) parameters_[i].second.mutable_grad() = before[i];
+  return tracer.result();
 }
 
 void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output) {

@@ -84,6 +84,9 @@ class TrainStep : public HyperParameters, public Stateful {
   // an error.
   void settle();
 
+  // Forward and backward, op by op and without loss scale: see TrainContext::trace_non_finite.
+  NonFiniteOp trace_non_finite(const MicroBatches& micro_batches);
+
   // Lets go of all gradients, so that backward makes new ones.
   void zero_grad();
 

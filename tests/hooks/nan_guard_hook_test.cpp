@@ -204,6 +204,38 @@ TEST_P(NaNGuard, BeginsItsWatchAnewWithEachRun) {
   expect_error<NonFiniteError>([&] { steps(*second, 20); }, {"at step 6, looked at after step 8"});
 }
 
+TEST_P(NaNGuard, RollsBackAndGoesOnWithTheDataThatComesThen) {
+  Batch all = mlp_task().batch(40, 9);
+  all["input"][24][3] = kInf;  // in step 13
+  DataLoader data(std::make_shared<TensorDataset>(all.items()), {.batch_size = 2});
+  TrainerOptions options;
+  options.loop.max_steps = 25;
+  options.work_dir = folder_.path().string();
+  const auto trainer = make({.interval = 1, .action = "rollback"}, options);
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 5}));
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  trainer->on(HookPoint::kBeforeTrainIter, [&steps](TrainContext& context) {
+    steps.emplace_back(context.progress.step, context.step.micro_batches->batches[0].sample_ids()[0]);
+  });
+  ::testing::internal::CaptureStderr();
+  trainer->train(data);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("back from step 13 to "));
+  EXPECT_EQ(trainer->outcome(), RunOutcome::kFinished);
+  EXPECT_EQ(trainer->progress().step, 25);
+  EXPECT_EQ(trainer->progress().epoch, 1);
+  ASSERT_EQ(steps.size(), 28U);
+  EXPECT_EQ(steps[12], std::make_pair(int64_t{12}, int64_t{24}));
+  EXPECT_EQ(steps[13], std::make_pair(int64_t{10}, int64_t{26}));
+  EXPECT_EQ(steps[20], std::make_pair(int64_t{17}, int64_t{0}));  // the second epoch
+  const StateDict weights = trainer->weights();
+  for (const auto& [name, weight] : weights.tensors()) EXPECT_TRUE(at::isfinite(weight).all().item<bool>()) << name;
+}
+
+TEST_P(NaNGuard, RaisesWhereThereIsNothingToRollBackTo) {
+  const auto trainer = make({.interval = 1, .action = "rollback"});
+  expect_error<NonFiniteError>([&] { steps(*trainer, 20); }, {"at step 6"});  // no source to go on with
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, NaNGuard, ::testing::Values("eager", "graph"));
 
 class MaskedTask : public FakeTask {
@@ -224,7 +256,7 @@ TEST(NaNGuardHook, AllowsInfinitiesInBuffersButNoNaN) {
 
 TEST(NaNGuardHook, RefusesOptionsOutOfRange) {
   expect_error<ConfigError>([] { NaNGuardHook hook({.interval = 0}); }, {"[NaNGuardHook]", "interval is 0"});
-  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop, warn"});
+  expect_error<ConfigError>([] { NaNGuardHook hook({.action = "panic"}); }, {"'panic'", "raise, stop, warn, rollback"});
 }
 
 }  // namespace

@@ -1,0 +1,179 @@
+#include "core/detail/non_finite_tracer.h"
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isnan.h>
+#include <torch/csrc/autograd/function.h>
+#include "base/detail/op_rules.h"
+#include "core/task.h"
+
+namespace duet {
+
+namespace {
+
+template <class Visit>
+void for_each_number_tensor(const c10::IValue& value, Visit visit) {
+  const auto look = [&visit](const at::Tensor& tensor) {
+    const bool has_numbers = tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() &&
+                             (tensor.is_floating_point() || tensor.is_complex());
+    if (has_numbers && tensor.numel() > 0) visit(tensor);
+  };
+  if (value.isTensor()) return look(value.toTensor());
+  if (!value.isList()) return;
+  for (const c10::IValue& item : value.toListRef()) {
+    if (item.isTensor()) look(item.toTensor());
+  }
+}
+
+bool all_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
+bool any_nan(const at::Tensor& tensor) { return at::isnan(tensor).any().item<bool>(); }
+
+std::string module_of(const std::string& parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
+}
+
+}  // namespace
+
+// An op with what it reads, as it was before the op ran.
+struct NonFiniteTracer::Call {
+  const c10::OperatorHandle& op;
+  std::vector<at::Tensor> inputs{};
+  bool reads_infinite = false, reads_nan = false;  // that are meant
+};
+
+NonFiniteTracer::NonFiniteTracer(const Task& task) {
+  for (const auto& [name, tensor] : task.named_parameters()) {
+    if (!tensor.has_storage()) continue;
+    parameters_[tensor.storage().unsafeGetStorageImpl()] = name;
+    sources_[tensor.storage().unsafeGetStorageImpl()] = "the weight '" + name + "'";
+  }
+  for (const auto& [name, tensor] : task.named_buffers()) {
+    if (tensor.has_storage()) sources_[tensor.storage().unsafeGetStorageImpl()] = "the buffer '" + name + "'";
+  }
+}
+
+void NonFiniteTracer::watch(const Batch& batch, int64_t index, const std::function<void()>& forward_backward) {
+  if (found_.found()) return forward_backward();
+  micro_batch_ = index;
+  samples_ = batch.size();
+  last_parameter_.clear();
+  for (const auto& [name, tensor] : batch.items()) {
+    if (tensor.has_storage()) sources_[tensor.storage().unsafeGetStorageImpl()] = "the batch's '" + name + "'";
+  }
+  const OpTap tap(*this);
+  forward_backward();
+}
+
+void NonFiniteTracer::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
+  if (found_.found()) return op.redispatchBoxed(below, stack);
+  Call call{op};
+  std::vector<at::Tensor> outputs;
+  const auto& arguments = op.schema().arguments();
+  const std::vector<std::size_t> hidden = hidden_writes(op);
+  for (std::size_t i = 0; i < arguments.size() && !found_.found(); ++i) {
+    const c10::IValue& argument = (*stack)[stack->size() - arguments.size() + i];
+    if (std::find(hidden.begin(), hidden.end(), i) != hidden.end()) continue;  // statistics, which follow from the rest
+    const bool written = writes(arguments[i]);
+    const bool overwritten = written && overwrites(op);
+    if (argument.isDouble()) {
+      call.reads_infinite = call.reads_infinite || std::isinf(argument.toDouble());
+      call.reads_nan = call.reads_nan || std::isnan(argument.toDouble());
+    }
+    for_each_number_tensor(argument, [&](const at::Tensor& tensor) {
+      if (written) outputs.push_back(tensor);
+      if (overwritten || found_.found()) return;
+      const at::NoGradGuard no_grad;
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      call.inputs.push_back(written ? tensor.clone() : tensor);
+      const std::optional<Numbers> numbers = read(call, tensor);
+      call.reads_infinite = call.reads_infinite || numbers == Numbers::kInfinite;
+      call.reads_nan = call.reads_nan || numbers == Numbers::kNaN;
+    });
+  }
+  op.redispatchBoxed(below, stack);
+  if (found_.found() || is_empty_like(op)) return;
+  for (std::size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
+    for_each_number_tensor((*stack)[i], [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
+  }
+  judge(call, outputs);
+}
+
+std::optional<NonFiniteTracer::Numbers> NonFiniteTracer::read(const Call& call, const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const auto parameter = parameters_.find(storage);
+  if (parameter != parameters_.end()) last_parameter_ = parameter->second;
+  const auto known = seen_.find(storage);
+  if (known != seen_.end()) return known->second.numbers;
+  Numbers numbers = Numbers::kFinite;
+  if (!all_finite(tensor)) {
+    if (any_nan(tensor)) {
+      const auto source = sources_.find(storage);
+      found_.source = source == sources_.end() ? "a tensor from outside the step" : source->second;
+      find(call, tensor, {});
+      return std::nullopt;
+    }
+    numbers = Numbers::kInfinite;
+  }
+  see(tensor, numbers);
+  return numbers;
+}
+
+void NonFiniteTracer::judge(const Call& call, const std::vector<at::Tensor>& outputs) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const at::Tensor& output : outputs) {
+    if (all_finite(output)) {
+      see(output, Numbers::kFinite);
+      continue;
+    }
+    const bool nan = any_nan(output);
+    const bool is_meant = nan ? call.reads_nan : call.reads_infinite || call.reads_nan;
+    if (!is_meant) return find(call, output, outputs);
+    see(output, nan ? Numbers::kNaN : Numbers::kInfinite);
+  }
+}
+
+// A part that is finite does not make the whole so.
+void NonFiniteTracer::see(const at::Tensor& tensor, Numbers numbers) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const auto [entry, is_new] = seen_.try_emplace(
+      storage,
+      Seen{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
+           numbers});
+  if (is_new) return;
+  const bool whole = tensor.nbytes() >= storage->nbytes();
+  entry->second.numbers = whole ? numbers : std::max(entry->second.numbers, numbers);
+}
+
+void NonFiniteTracer::find(const Call& call, const at::Tensor& bad, std::vector<at::Tensor> outputs) {
+  found_.op = call.op.schema().name();
+  found_.parameter = last_parameter_;
+  found_.module = module_of(last_parameter_);
+  found_.micro_batch = micro_batch_;
+  const auto node = torch::autograd::get_current_node();
+  found_.backward = node != nullptr;
+  const at::Tensor wrong = at::isfinite(bad).logical_not();
+  found_.nan = at::isnan(bad).sum().item<int64_t>();
+  found_.infinite = wrong.sum().item<int64_t>() - found_.nan;
+  found_.numbers = bad.numel();
+  constexpr std::size_t kMostRows = 16;
+  if (bad.dim() > 0 && bad.size(0) == samples_ && parameters_.count(bad.storage().unsafeGetStorageImpl()) == 0) {
+    const at::Tensor of_row = wrong.reshape({samples_, -1}).any(1).cpu();
+    for (int64_t row = 0; row < samples_ && found_.rows.size() < kMostRows; ++row) {
+      if (of_row[row].item<bool>()) found_.rows.push_back(row);
+    }
+  }
+  const auto keep = [this](const char* what, const std::vector<at::Tensor>& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      found_.tensors.emplace_back(what + std::to_string(i), tensors[i].detach().cpu().contiguous().clone());
+    }
+  };
+  keep("input.", call.inputs);
+  keep("output.", outputs);
+}
+
+}  // namespace duet
