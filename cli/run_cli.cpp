@@ -123,6 +123,17 @@ void add_other_runs(Program& program) {
   compare->add_option("--steps", arguments.steps, "steps per mode (default 100)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->option_text("N");
+  compare->add_flag(
+      "--bisect", arguments.bisect,
+      "hash loss, gradients, weights and buffers of every step; name the first step and tensor that differ");
+  add_mode(compare, arguments);
+  compare
+      ->add_option("--record", arguments.record,
+                   "run one mode (--mode, or the config's) and write these hashes, for another build to compare with")
+      ->type_name("FILE");
+  compare->add_option("--against", arguments.against, "run one mode and compare its hashes with a file of --record")
+      ->type_name("FILE")
+      ->excludes("--record");
 
   CLI::App* explain = add_command(
       program, "explain",

@@ -21,6 +21,9 @@ struct Arguments {
   std::string checkpoint;  // best, latest, a folder, or a file of weights; empty: best if there is one, else latest
   std::string output;      // predict: folder; empty: <work_dir>/predictions
   int64_t steps = 100;     // compare: of each mode
+  bool bisect = false;     // compare: name the first step and tensor that differ
+  std::string record;      // compare: file for the hashes of one mode's steps; empty: none
+  std::string against;     // compare: such a file, of another build
   std::string file;        // export: *.safetensors, *.pt
   std::string weights = "model";  // export: or the name of an average
   std::string topic;              // help: a key or a type; empty: an overview

@@ -13,6 +13,7 @@
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/step_hashes.h"
 #include "cli/work_dir.h"
 #include "core/task.h"
 #include "hooks/stop_signal_hook.h"
@@ -29,6 +30,7 @@ struct Half {
   Measurements measured;
   NamedTensors initial, final;  // parameters and buffers, at the end those of hooks too; copied to the CPU
   std::vector<std::pair<int64_t, MetricValues>> validations;  // by the step that they came after
+  std::vector<StepHashes> hashes;                             // if asked for
 };
 
 struct Difference {
@@ -67,8 +69,10 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
 }
 
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
-Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, int64_t steps) {
+Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, const Arguments& arguments) {
   log_info("compare: " + mode);
+  const int64_t steps = arguments.steps;
+  const bool hashed = arguments.bisect || !arguments.record.empty() || !arguments.against.empty();
   const ScratchFolder folder;
   const RunConfig config = in_scratch(original, folder.path());
   reset_peak_bytes(parse_device(config.trainer.device));
@@ -80,6 +84,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   };
   run.trainer->on(HookPoint::kAfterVal, record, "compare", kLowest);
   run.trainer->add_hook(std::make_unique<StopSignalHook>());
+  if (hashed) run.trainer->add_hook(std::make_unique<StepHashHook>(half.hashes, steps));
 
   half.initial = snapshot(run.trainer->task());
   run.trainer->train(*run.train, run.val.get());
@@ -198,22 +203,64 @@ void print_verdict(int64_t steps, double factor, const std::optional<Difference>
   std::fflush(stdout);
 }
 
+// Whether the two runs are one; says where they part.
+bool print_bisection(const std::optional<HashDifference>& difference, std::size_t steps) {
+  if (!difference) {
+    std::printf("every tensor of %zu steps has the same bits\n", steps);
+  } else {
+    std::printf("first difference: step %lld, %s (%lld of %lld tensors of that step differ)\n",
+                static_cast<long long>(difference->step), difference->tensor.c_str(),
+                static_cast<long long>(difference->differing), static_cast<long long>(difference->compared));
+  }
+  std::fflush(stdout);
+  return !difference;
+}
+
+// One mode of this build, and a file of another.
+int compare_builds(const RunConfig& config, const Arguments& arguments, const Run& data) {
+  check_writable(arguments.record);
+  const std::vector<StepHashes> before =
+      arguments.against.empty() ? std::vector<StepHashes>() : read_step_hashes(arguments.against);
+  const Half half = run_mode(config, config.mode, data, arguments);
+  if (StopSignals::received() != 0) return report_stop("compare");
+  if (!arguments.record.empty()) {
+    write_json(arguments.record, to_json(half.hashes));
+    std::printf("hashes of %zu steps in mode %s are in %s\n", half.hashes.size(), config.mode.c_str(),
+                arguments.record.c_str());
+    return 0;
+  }
+  const std::optional<HashDifference> difference = first_difference(before, half.hashes);
+  Json json;
+  json["bit_identical"] = !difference;
+  json["first_difference"] = to_json(difference);
+  write_json(arguments.json, json);
+  return print_bisection(difference, half.hashes.size()) ? 0 : 1;
+}
+
 }  // namespace
 
 int compare_command(const Arguments& arguments) {
   refuse_ranks("compare");
+  const bool one_mode = !arguments.record.empty() || !arguments.against.empty();
+  require<ConfigError>(one_mode || arguments.mode.empty(),
+                       "[compare] found --mode, but both modes run; leave it out, or give --record or --against");
   const RunConfig config = load_run_config(arguments);
   check_writable(arguments.json);
   const StopSignals signals;  // as long as there is a folder to remove
   Run data;
   read_training_data(config, data);
-  const Half eager = run_mode(config, "eager", data, arguments.steps);
+  if (one_mode) return compare_builds(config, arguments, data);
+  const Half eager = run_mode(config, "eager", data, arguments);
   if (StopSignals::received() != 0) return report_stop("compare");
-  const Half graph = run_mode(config, "graph", data, arguments.steps);
+  const Half graph = run_mode(config, "graph", data, arguments);
   if (StopSignals::received() != 0) return report_stop("compare");
   const std::optional<Difference> difference = compare(eager, graph);
-  write_json(arguments.json, to_json(eager, graph, difference));
+  Json json = to_json(eager, graph, difference);
+  const std::optional<HashDifference> parting = first_difference(eager.hashes, graph.hashes);
+  if (arguments.bisect) json["first_differing_tensor"] = to_json(parting);
+  write_json(arguments.json, json);
   print_table(eager, graph);
+  if (arguments.bisect) print_bisection(parting, graph.hashes.size());
   print_verdict(graph.report["steps"], speedup(eager, graph), difference);
   return difference ? 1 : 0;
 }

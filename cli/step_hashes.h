@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+#include <nlohmann/json_fwd.hpp>
+#include "core/hook.h"
+
+namespace duet {
+
+// The bits of all that one step gives and leaves, as hashes: loss, logged values, gradients (the last layer's first, as
+// backward makes them), weights, buffers.
+struct StepHashes {
+  int64_t step = 0;  // from 1
+  std::vector<std::pair<std::string, std::string>> tensors{};
+};
+
+struct HashDifference {
+  int64_t step = 0;
+  std::string tensor{};   // the first of that step
+  int64_t differing = 0;  // tensors of that step, out of
+  int64_t compared = 0;
+};
+
+// Where two runs part; nothing if they do not. A run that is longer parts where the other ends.
+std::optional<HashDifference> first_difference(const std::vector<StepHashes>& a, const std::vector<StepHashes>& b);
+
+// As a file: {"steps": [{"step": 1, "tensors": {"loss": "<32 hex digits>", ...}}, ...]}.
+nlohmann::ordered_json to_json(const std::vector<StepHashes>& steps);
+// {"step", "tensor", "differing", "compared"}, or null.
+nlohmann::ordered_json to_json(const std::optional<HashDifference>& difference);
+// Throws DataError that names the file and what is wrong with it.
+std::vector<StepHashes> read_step_hashes(const std::string& path);
+
+// Fills `steps`, which must outlive it, after each of the first `limit` steps. Waits for the device.
+class StepHashHook : public Hook {
+ public:
+  StepHashHook(std::vector<StepHashes>& steps, int64_t limit) : steps_(steps), limit_(limit) {}
+  std::string name() const override { return "step_hashes"; }
+  int priority() const override { return kLowest; }
+  void after_train_iter(TrainContext& context) override;
+
+ private:
+  std::vector<StepHashes>& steps_;
+  int64_t limit_;
+};
+
+}  // namespace duet
