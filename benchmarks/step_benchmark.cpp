@@ -19,16 +19,20 @@ namespace duet::benchmarks {
 
 namespace {
 
-// Past the capture, which is the second step, and the comparisons that follow it closely (replays 1, 3, 7, 15, 31, 63;
-// then 127, 255, ... and every 1024): the steps that are timed cost what those of a long run do, also where few are.
-constexpr int kWarmUp = 68;
+// Past the capture, which is the second step, the comparisons that follow it closely, and the first 1 024 replays,
+// whose host code is always checked: the steps that are timed cost what those of a long run do. Where a step takes
+// milliseconds a check is cheap at any time.
+int warm_up_of(const Case& item) { return item.steps >= 1000 ? 1100 : 68; }
 
-using Step = std::function<at::Tensor(const Batch&)>;
+struct Step {
+  std::function<at::Tensor(const Batch&)> run;
+  std::function<int64_t()> checked = [] { return 0; };  // replays so far whose host code was checked
+};
 using MakeStep = std::function<Step(std::unique_ptr<Task>)>;
 
 template <class Loop>
 Step hand_written(std::unique_ptr<Task> task) {
-  return [loop = std::make_shared<Loop>(std::move(task))](const Batch& batch) { return loop->step(batch); };
+  return {[loop = std::make_shared<Loop>(std::move(task))](const Batch& batch) { return loop->step(batch); }};
 }
 
 TrainerOptions trainer_options() {
@@ -38,21 +42,19 @@ TrainerOptions trainer_options() {
   return options;
 }
 
-template <class Trainer>
-Step steps_of(std::shared_ptr<Trainer> trainer) {
-  return [trainer](const Batch& batch) { return trainer->step(batch).loss; };
-}
-
 Step eager(std::unique_ptr<Task> task) {
-  return steps_of(std::make_shared<EagerTrainer>(std::move(task), trainer_options()));
+  const auto trainer = std::make_shared<EagerTrainer>(std::move(task), trainer_options());
+  return {[trainer](const Batch& batch) { return trainer->step(batch).loss; }};
 }
 
-// With the checks of host code at every step, as by default, or never.
+// With the checks of host code as by default, never, or at every step.
 template <Check check>
 Step graph(std::unique_ptr<Task> task) {
   GraphOptions options;
   options.check = check;
-  return steps_of(std::make_shared<GraphTrainer>(std::move(task), trainer_options(), options));
+  const auto trainer = std::make_shared<GraphTrainer>(std::move(task), trainer_options(), options);
+  return {[trainer](const Batch& batch) { return trainer->step(batch).loss; },
+          [trainer] { return trainer->report().front().checked; }};
 }
 
 // The loss after the last step, per case: the first contestant's is what the others must reach.
@@ -65,9 +67,11 @@ void run(benchmark::State& state, const Case& item, const MakeStep& make_step) {
   seed_all(0);
   const Step step = make_step(item.task());
   const Batch batch = item.batch();
-  for (int i = 0; i < kWarmUp; ++i) step(batch);
+  for (int i = 0; i < warm_up_of(item); ++i) step.run(batch);
+  const int64_t checked = step.checked();
   at::Tensor loss;
-  for ([[maybe_unused]] auto _ : state) loss = step(batch);
+  for ([[maybe_unused]] auto _ : state) loss = step.run(batch);
+  state.counters["checked"] = static_cast<double>(step.checked() - checked) / static_cast<double>(item.steps);
 
   const double value = loss.item<double>();
   const double expected = reached_losses().try_emplace(item.name, value).first->second;

@@ -37,6 +37,7 @@ def ours_from_json(report):
         if line.get("error_occurred"):
             sys.exit(f"{line['name']}: {line['error_message']}")
         times.setdefault(case, {}).setdefault(contestant, []).append(line["cpu_time"])
+        times[case].setdefault(contestant + ", share checked", []).append(line.get("checked", 0))
     return {case: {name: statistics.median(found) for name, found in row.items()} for case, row in times.items()}
 
 
@@ -67,12 +68,16 @@ def ratio_text(numerator, denominator):
 def markdown(ours, peers):
     names = list(next(iter(peers.values()), {}))
     head = ["model (AdamW), µs per step", *OURS.values(), "eager / hand-written", "eager / graph"]
+    head += ["cost of checks", "steps checked"]
     head += [column for name in names for column in (name, f"{name} / graph")]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
     for case, row in ours.items():
         graph = row.get("graph")
         cells = [case, *(time_text(row[key]) if key in row else "" for key in OURS)]
         cells += [ratio_text(row.get("eager"), row.get("hand")), ratio_text(row.get("eager"), graph)]
+        unchecked = row.get("graph_unchecked")
+        cells += [f"{100 * (graph / unchecked - 1):+.1f} %" if graph and unchecked else ""]
+        cells += [f"{100 * row['graph, share checked']:.1f} %" if graph else ""]
         for name in names:
             microseconds = peers[case][name]
             cells += [time_text(microseconds), ratio_text(microseconds, graph)]
