@@ -204,6 +204,7 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
   bring_bound_tensors();
   checked.output = run_segments(step, observer, /*fills_kept=*/true);
   take_bound_tensors();
+  check_->note_end();
   checked.replay_seconds = seconds_since(replay_start);
   return checked;
 }
@@ -225,6 +226,7 @@ bool CapturedStep::still_same(TrainStep& step, StepObserver& observer) {
 }
 
 StepResult CapturedStep::replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {
+  check_->forget_end();
   inputs_.fill(micro_batches);
   return run_segments(step, observer, /*fills_kept=*/false);
 }

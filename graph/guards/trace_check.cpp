@@ -68,8 +68,15 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
   }
 }
 
+void TraceCheck::note_end() {
+  generators_.note();
+  ended_ = true;
+}
+
 void TraceCheck::start() {
   memory_.start();
+  others_draw_ = others_draw_ || (ended_ && generators_.moved());
+  ended_ = false;
   generators_.note();
   changed_tensor_.reset();
   split_hooks_.clear();
@@ -88,12 +95,12 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
   const at::RecordFunctionGuard visible(profiled_ && kernels_ == Kernels::kRun);  // a profiler sees what has run
   try {
     const std::vector<at::Tensor> results = host_code();
-    if (state_ == State::kComparing && host_draws()) return unreadable(kHostDraws);
+    if (state_ == State::kComparing && skips_what_host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing) end(results);
   } catch (const HostDrew&) {
     return unreadable(kHostDraws);
   } catch (const std::exception& error) {  // TorchScript makes one of its own out of HostDrew
-    if (state_ == State::kComparing && host_draws()) return unreadable(kHostDraws);
+    if (state_ == State::kComparing && skips_what_host_draws()) return unreadable(kHostDraws);
     if (state_ == State::kComparing && (unreadable_ || is_shadow_access(error))) return unreadable(kReadsByAddress);
     // What ran before the user's exception has run in eager mode, too: random draws, statistics, what is kept.
     if (state_ == State::kComparing && !stops_) go_on_by_op();
@@ -188,7 +195,7 @@ void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet belo
 }
 
 bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
-  if (kernels_ == Kernels::kRun && is_random(op) && generators_.moved()) {
+  if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) {
     differ(std::string("the step's host code ") + kHostDraws);
     return false;
   }
@@ -329,7 +336,7 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
 }
 
 void TraceCheck::end(const std::vector<at::Tensor>& results) {
-  if (generators_.moved()) return differ(std::string("the step's host code ") + kHostDraws);
+  if (host_draws()) return differ(std::string("the step's host code ") + kHostDraws);
   if (cursor_ < recording_->ops.size()) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
     return;
@@ -342,7 +349,7 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
 }
 
 void TraceCheck::differ(std::string what) {
-  if (host_draws()) throw HostDrew();
+  if (skips_what_host_draws()) throw HostDrew();
   difference_ = std::move(what) + place();
   if (stops_) throw Stopped();
   go_on_by_op();

@@ -50,6 +50,12 @@ class TraceCheck : private OpListener {
   // After kUnreadable: because of random numbers.
   bool host_has_drawn() const { return host_has_drawn_; }
 
+  // The step that was checked has been replayed. What draws random numbers from here to the next check is not the step's
+  // host code; where something does (a thread that loads data), draws are nobody's in particular.
+  void note_end();
+  // A step runs without a check.
+  void forget_end() { ended_ = false; }
+
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
 
@@ -80,7 +86,9 @@ class TraceCheck : private OpListener {
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
   void go_on_by_op();
-  bool host_draws() const { return kernels_ == Kernels::kSkipped && generators_.moved(); }
+  bool host_draws() const { return !others_draw_ && generators_.moved(); }
+  // It then draws other numbers than after the random ops that are left out.
+  bool skips_what_host_draws() const { return kernels_ == Kernels::kSkipped && host_draws(); }
   Outcome unreadable(const std::string& why);
   std::string place() const;
 
@@ -94,6 +102,8 @@ class TraceCheck : private OpListener {
   std::vector<bool> of_single_numbers_;       // by op
   StepMemory memory_;
   GeneratorWatch generators_;
+  bool ended_ = false;        // the last step of all was a checked one
+  bool others_draw_ = false;  // between steps
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed
