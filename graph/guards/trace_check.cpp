@@ -149,6 +149,7 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::fu
   paused_ = true;  // what they call is no part of the step
   const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
   hooks();
+  generators_.note();  // they may draw
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const at::Tensor& now = parameters[i].second.grad();
     const bool replaced = gradients[i].defined() && now.defined() && !now.is_same(gradients[i]);

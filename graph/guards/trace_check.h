@@ -50,8 +50,8 @@ class TraceCheck : private OpListener {
   // After kUnreadable: because of random numbers.
   bool host_has_drawn() const { return host_has_drawn_; }
 
-  // The step that was checked has been replayed. What draws random numbers from here to the next check is not the step's
-  // host code; where something does (a thread that loads data), draws are nobody's in particular.
+  // The step that was checked has been replayed. What draws random numbers from here to the next check is not the
+  // step's host code; where something does (a thread that loads data), draws are nobody's in particular.
   void note_end();
   // A step runs without a check.
   void forget_end() { ended_ = false; }

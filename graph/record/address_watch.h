@@ -21,6 +21,8 @@ class AddressWatch {
 
   // The tensor's memory is watched from here on, if it is an allocation of its own.
   void guard(const at::Tensor& tensor);
+  // From here on whoever likes may take the tensor's address: an op goes on with it in a thread of its own.
+  void exempt(const at::Tensor& tensor);
   // Whether an address was taken since the last look.
   bool taken();
 
@@ -37,7 +39,7 @@ class AddressWatch {
   using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
   void lend(const at::Tensor& tensor);
 
-  std::unordered_map<const c10::StorageImpl*, Weak> guarded_;
+  std::unordered_map<const c10::StorageImpl*, Weak> guarded_, exempt_;
   std::vector<const c10::StorageImpl*> lent_;
 };
 

@@ -32,6 +32,10 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   Call call = before(op, *stack);
   std::vector<at::Tensor> used;
   append_tensors(*stack, op.schema().arguments().size(), used);
+  const bool is_atens = op.schema().name().rfind("aten::", 0) == 0;
+  if (!is_atens) {
+    for (const at::Tensor& tensor : used) addresses_.exempt(tensor);
+  }
   run(op, below, stack);
   after(std::move(call), *stack);
   append_tensors(*stack, op.schema().returns().size(), used);
