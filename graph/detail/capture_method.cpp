@@ -9,7 +9,7 @@ namespace {
 // A captured step as a CpuProgram, replayed kernel by kernel.
 class CpuStep : public CapturedStep {
  public:
-  CpuStep(const MicroBatches& example, Fuse fuse) : CapturedStep(example), fuse_(fuse) {}
+  CpuStep(const MicroBatches& example, const KernelPasses& passes) : CapturedStep(example), passes_(passes) {}
 
   int64_t bytes() const override { return inputs_.bytes() + (program_ ? program_->bytes() : 0); }
   std::string text(const NamedTensors& names) const override {
@@ -21,6 +21,7 @@ class CpuStep : public CapturedStep {
     all.emplace_back("loss", output_.loss);
     return program_->text(all);
   }
+  CpuProgram* cpu_program() override { return program_.get(); }
   StepExplanation::Ops ops() const override { return program_ ? program_->ops() : StepExplanation::Ops(); }
 
  private:
@@ -34,7 +35,7 @@ class CpuStep : public CapturedStep {
     add(recorded.grad_norm);
     for (const auto& item : recorded.log) add(item.second);
     for (const auto& parameter : step.parameters()) add(parameter.second.grad());
-    program_ = std::make_unique<CpuProgram>(compile_program(recording, results, fuse_));
+    program_ = std::make_unique<CpuProgram>(compile_program(recording, results, passes_));
 
     output_ = mapped(recorded, [this](const at::Tensor& tensor) { return program_->tensor(tensor); });
     for (const auto& parameter : step.parameters()) {
@@ -47,16 +48,18 @@ class CpuStep : public CapturedStep {
   c10::Storage memory_of(int storage) const override { return program_->memory(storage); }
   void move_tensors(const c10::StorageImpl* from, const c10::Storage& to) override { program_->move_tensors(from, to); }
 
-  Fuse fuse_;
+  KernelPasses passes_;
   std::unique_ptr<CpuProgram> program_;
 };
 
 }  // namespace
 
+CaptureMethod cpu_capture_method(const KernelPasses& passes) {
+  return {1, [passes](const MicroBatches& example) { return std::make_unique<CpuStep>(example, passes); }, nullptr};
+}
+
 CaptureMethod capture_method_for(at::Device device, Fuse fuse) {
-  if (!device.is_cuda()) {
-    return {1, [fuse](const MicroBatches& example) { return std::make_unique<CpuStep>(example, fuse); }, nullptr};
-  }
+  if (!device.is_cuda()) return cpu_capture_method(fuse == Fuse::kExact ? bitexact_passes() : KernelPasses());
   const std::shared_ptr<CaptureDevice> shared = make_cuda_capture_device(device);
   const auto make_step = [shared](const MicroBatches& example) {
     return std::make_unique<CudaStep>(example, shared->new_backend());

@@ -5,6 +5,7 @@
 #include "graph/cuda/capture_backend.h"
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
+#include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 
@@ -17,5 +18,7 @@ struct CaptureMethod {
 
 // CPU: CpuStep after one eager step. CUDA: CudaStep after three, in which libraries set themselves up.
 CaptureMethod capture_method_for(at::Device device, Fuse fuse = Fuse::kExact);
+
+CaptureMethod cpu_capture_method(const KernelPasses& passes);
 
 }  // namespace duet

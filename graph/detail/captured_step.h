@@ -12,6 +12,7 @@
 
 namespace duet {
 
+class CpuProgram;
 class ObstacleListener;
 
 // `result` with map(tensor) in the place of each tensor that it has.
@@ -76,6 +77,8 @@ class CapturedStep {
   std::vector<at::Generator>& generators() { return generators_; }
   virtual int64_t bytes() const { return inputs_.bytes(); }
   virtual std::string text(const NamedTensors& names) const = 0;
+  // The program that a replay runs on the CPU; null on another device.
+  virtual CpuProgram* cpu_program() { return nullptr; }
   // How many there are before and after each pass.
   virtual StepExplanation::Ops ops() const = 0;
 

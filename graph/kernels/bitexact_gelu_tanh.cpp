@@ -147,9 +147,11 @@ void find_bitexact_gelus(const std::vector<OpCall>& calls, BitexactKernels& kern
     const at::Tensor x = forward.floats(0), y = forward.floats(2);
     const at::Tensor grad = backward.floats(0), grad_x = backward.floats(3);
     const at::Tensor tanh = memory.narrow(0, static_cast<int64_t>(block.offset / sizeof(float)), x.numel());
-    kernels.of_call[block.first] = {[=] { run_gelu_forward(fast, x, tanh, y); }, "bit-exact gelu, keeps its tanh"};
+    const auto first = static_cast<std::ptrdiff_t>(block.first);
+    kernels.of_call[block.first] = {[=] { run_gelu_forward(fast, x, tanh, y); }, "bit-exact gelu, keeps its tanh",
+                                    first};
     kernels.of_call[block.last] = {[=] { run_gelu_backward(fast, grad, x, tanh, grad_x); },
-                                   "bit-exact gelu, takes the kept tanh"};
+                                   "bit-exact gelu, takes the kept tanh", first};
   }
 }
 

@@ -20,7 +20,7 @@ bool can_address(const GemmTensors& tensors);
 // Runs `kernel` with LibTorch's number of threads.
 class GemmRunner {
  public:
-  GemmRunner(GemmKernel kernel, const GemmTensors& tensors, int64_t k_block);
+  GemmRunner(GemmKernel kernel, const GemmTensors& tensors, const GemmOrder& order);
   void run(const GemmTensors& tensors) const;
   int64_t bytes() const { return scratch_.defined() ? static_cast<int64_t>(scratch_.nbytes()) : 0; }
 
@@ -34,8 +34,9 @@ class GemmRunner {
   at::Tensor scratch_;
 };
 
-// The block of k with which `kernel` gives the bits of this LibTorch's gemm of such tensors (same sizes, strides and
-// alignment) and takes less time; 0 if there is none. Tried on other memory, once for tensors that are alike.
-int64_t bitexact_k_block(const GemmTensors& tensors, GemmKernel kernel);
+// The order of summation of this LibTorch's gemm of such tensors (same sizes, strides and alignment), if it is proved
+// (order_is_proved) and `kernel` takes less time; otherwise its k_block is 0. Found on other memory, once for tensors
+// that are alike.
+GemmOrder bitexact_gemm_order(const GemmTensors& tensors, GemmKernel kernel);
 
 }  // namespace duet

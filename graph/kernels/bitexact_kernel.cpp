@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <mutex>
+#include <set>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
@@ -18,11 +20,18 @@ bool flushes_denormals() {
   return half == 0;
 }
 
+// Of the MKL inside LibTorch; 0 if it has another BLAS.
+int blas_threads() {
+  static const auto found = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MKL_Get_Max_Threads"));
+  return found != nullptr ? found() : 0;
+}
+
 }  // namespace
 
 KernelSettings kernel_settings() {
   const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
-  return {at::get_num_threads(), static_cast<int>(precision), flushes_denormals()};
+  return {at::get_num_threads(), blas_threads(), at::in_parallel_region(), static_cast<int>(precision),
+          flushes_denormals()};
 }
 
 namespace {
@@ -91,13 +100,51 @@ bool OpCall::writes(const at::Tensor& tensor) const {
   return false;
 }
 
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls) {
+namespace {
+
+struct SwitchedOff {
+  std::mutex mutex;
+  std::set<const KernelPass*> passes;
+  std::atomic<int64_t> count{0};
+};
+
+SwitchedOff& switched_off() {
+  static SwitchedOff all;
+  return all;
+}
+
+}  // namespace
+
+void switch_off(const KernelPass& pass) {
+  const std::lock_guard lock(switched_off().mutex);
+  switched_off().passes.insert(&pass);
+  switched_off().count = static_cast<int64_t>(switched_off().passes.size());
+}
+
+bool is_switched_off(const KernelPass& pass) {
+  const std::lock_guard lock(switched_off().mutex);
+  return switched_off().passes.count(&pass) > 0;
+}
+
+int64_t passes_switched_off() { return switched_off().count; }
+
+const KernelPasses& bitexact_passes() {
+  static const KernelPass gemms{"gemm", find_bitexact_gemms}, gelus{"gelu", find_bitexact_gelus},
+      max_pools{"max_pool2d", find_bitexact_max_pools}, batch_norms{"batch norm", find_bitexact_batch_norms};
+  static const KernelPasses all = {&gemms, &gelus, &max_pools, &batch_norms};
+  return all;
+}
+
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes) {
   BitexactKernels kernels;
   kernels.of_call.resize(calls.size());
-  find_bitexact_gemms(calls, kernels);
-  find_bitexact_gelus(calls, kernels);
-  find_bitexact_max_pools(calls, kernels);
-  find_bitexact_batch_norms(calls, kernels);
+  for (const KernelPass* pass : passes) {
+    if (is_switched_off(*pass)) continue;
+    pass->find(calls, kernels);
+    for (BitexactKernel& kernel : kernels.of_call) {
+      if (kernel.run && kernel.pass == nullptr) kernel.pass = pass;
+    }
+  }
   return kernels;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -13,6 +14,8 @@ namespace duet {
 // What decides how LibTorch's CPU kernels round: kernels that were compared under other settings may not be used.
 struct KernelSettings {
   int threads = 0;
+  int blas_threads = 0;            // of MKL, which has a setting of its own
+  bool in_parallel = false;        // a parallel region computes each op with one thread
   int precision = 0;               // of float products: a user may allow bfloat16 or TF32 in them
   bool flushes_denormals = false;  // of the calling thread, which other threads need not share
   bool operator==(const KernelSettings&) const = default;
@@ -25,8 +28,10 @@ void run_tasks(int64_t count, const std::function<void(int64_t)>& task);
 
 // A faster way to do what one instruction of a CpuProgram does, with the bits that ATen's kernel gives.
 struct BitexactKernel {
-  std::function<void()> run;  // empty: ATen's own kernel is to run
-  const char* name = "";      // for CpuProgram::text
+  std::function<void()> run;        // empty: ATen's own kernel is to run
+  const char* name = "";            // for CpuProgram::text
+  std::ptrdiff_t together = -1;     // the first of several calls whose kernels only work together; -1: works alone
+  const struct KernelPass* pass{};  // that found it; set by find_bitexact_kernels
 };
 
 // What a pass sees of an instruction: the op that runs and the arguments that it gets every time. The memory of the
@@ -54,8 +59,22 @@ struct BitexactKernels {
   int64_t bytes = 0;  // memory that they own
 };
 
-// Runs every pass below.
-BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls);
+// Finds the calls that kernels of one kind may take over, and gives them to `kernels`.
+struct KernelPass {
+  const char* name;
+  void (*find)(const std::vector<OpCall>& calls, BitexactKernels& kernels);
+};
+using KernelPasses = std::vector<const KernelPass*>;
+// Every pass below.
+const KernelPasses& bitexact_passes();
+
+// Leaves out passes that were switched off.
+BitexactKernels find_bitexact_kernels(const std::vector<OpCall>& calls, const KernelPasses& passes);
+
+// For the rest of the process: a kernel of the pass gave other bits than ATen's.
+void switch_off(const KernelPass& pass);
+bool is_switched_off(const KernelPass& pass);
+int64_t passes_switched_off();  // how many
 
 // mm and addmm (with the bias that follows), for shapes in which duet's kernel gives the bits of this LibTorch's BLAS
 // and is faster: both are tried once per shape.

@@ -3,16 +3,22 @@
 #include <cstdint>
 
 // Kernels of duet's own in place of ATen's: same bits, less time. That they keep this promise is checked before they
-// are used (bitexact_gemm.cpp, bitexact_gelu_tanh.cpp). No includes but the above: the files behind this header
+// are used (gemm_proof.cpp, bitexact_gelu_tanh.cpp). No includes but the above: the files behind this header
 // are compiled for one kind of CPU, and an inline function of the standard library that they share with others would be
 // too.
 
 namespace duet {
 
-// c = a b, plus a row vector: float matrices given by address and strides in elements.
-//
-// Each element of c is summed up like this, with one rounding per fma, in `k_block` terms at a time:
+// How each element of a product is summed up, with one rounding per fma:
 //   sum = before[j];  for each block: part = 0, part = fma(a[i][k], b[k][j], part) ...; sum += part;  sum += after[j]
+// A NaN that an operation gets it hands on; of several the first in the order: factors, part; sum, part; after, sum.
+struct GemmOrder {
+  int64_t k_block = 0;      // terms in a block; 0: no order is known
+  bool from_zero = true;    // without `before`, sum starts as 0; false: as the first part, so that a -0 is kept
+  bool b_is_first = false;  // which factor's NaN goes first
+};
+
+// c = a b, plus a row vector: float matrices given by address and strides in elements.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -21,9 +27,9 @@ struct Gemm {
   int64_t b_row = 0, b_column = 0;  // one of them is 1
   float* c = nullptr;
   int64_t c_row = 0;              // its columns lie side by side
-  const float* before = nullptr;  // null: zeros
+  const float* before = nullptr;  // null: see GemmOrder
   const float* after = nullptr;   // null: nothing is added
-  int64_t k_block = 0;
+  GemmOrder order;
 };
 
 constexpr int64_t kPanelColumns = 64;  // of b, which a kernel works on at a time
@@ -33,7 +39,7 @@ struct GemmPart {
   int64_t row_begin, row_end, column_begin, column_end;
 };
 
-// Computes one part. `scratch` holds k_block * kPanelColumns floats at a 64-byte boundary.
+// Computes one part. `scratch` holds order.k_block * kPanelColumns floats at a 64-byte boundary.
 using GemmKernel = void (*)(const Gemm& gemm, const GemmPart& part, float* scratch);
 GemmKernel fast_gemm_kernel();  // null: none for this CPU
 

@@ -24,6 +24,7 @@ struct Tile {
   int64_t k;
   const float* before;  // of the first block of k
   const float* after;   // of the last block of k
+  bool has_sum;         // c holds the blocks before, or adds to zero
   bool first;
   __mmask16 last_columns;  // of the tile's last vector
 };
@@ -33,16 +34,22 @@ __mmask16 lanes(const Tile& tile, int vector) {
   return vector == kVectors - 1 ? tile.last_columns : static_cast<__mmask16>(0xFFFF);
 }
 
-// Of two NaN the first one is the result: the order that BLAS and ATen happen to have, which `+` leaves to the
-// compiler.
-__m512 add(__m512 first, __m512 second) {
+// Inlined before GCC looks at the sums: around assembly that it inlines later it keeps them in memory.
+// Of two NaN the first one is the result, which `+` leaves to the compiler.
+[[gnu::always_inline]] inline __m512 add(__m512 first, __m512 second) {
   __m512 sum;
   asm("vaddps %2, %1, %0" : "=v"(sum) : "v"(first), "v"(second));
   return sum;
 }
 
+// Of two NaN factors the first one is the result, before that of the sum.
+[[gnu::always_inline]] inline __m512 multiply_add(__m512 first, __m512 second, __m512 sum) {
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(first), "v"(second));
+  return sum;
+}
+
 template <int kRows, int kVectors>
-void store(const Tile& tile, const __m512 (&sums)[kRows][kVectors]) {
+[[gnu::always_inline]] inline void store(const Tile& tile, const __m512 (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j) {
     const __mmask16 mask = lanes<kVectors>(tile, j);
@@ -55,14 +62,14 @@ void store(const Tile& tile, const __m512 (&sums)[kRows][kVectors]) {
     for (int i = 0; i < kRows; ++i) {
       float* c = tile.c + i * tile.c_row + j * kLanes;
       const __m512 start = tile.first ? before : _mm512_maskz_loadu_ps(mask, c);
-      __m512 sum = add(start, sums[i][j]);
+      __m512 sum = tile.has_sum ? add(start, sums[i][j]) : sums[i][j];
       if (tile.after != nullptr) sum = add(after, sum);  // adding zeros would turn -0 into 0
       _mm512_mask_storeu_ps(c, mask, sum);
     }
   }
 }
 
-template <int kRows, int kVectors>
+template <bool kBIsFirst, int kRows, int kVectors>
 void compute(const Tile& tile) {
   __m512 sums[kRows][kVectors];
 #pragma GCC unroll 8
@@ -80,18 +87,25 @@ void compute(const Tile& tile) {
     for (int i = 0; i < kRows; ++i) {
       const __m512 factor = _mm512_set1_ps(a[i * tile.a_row]);
 #pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) sums[i][j] = _mm512_fmadd_ps(factor, row[j], sums[i][j]);
+      for (int j = 0; j < kVectors; ++j) {
+        sums[i][j] = kBIsFirst ? multiply_add(row[j], factor, sums[i][j]) : multiply_add(factor, row[j], sums[i][j]);
+      }
     }
   }
   store<kRows, kVectors>(tile, sums);
 }
 
 using Compute = void (*)(const Tile&);
+template <bool kBIsFirst>
 constexpr Compute kCompute[kTileVectors][kTileRows] = {
-    {compute<1, 1>, compute<2, 1>, compute<3, 1>, compute<4, 1>, compute<5, 1>, compute<6, 1>},
-    {compute<1, 2>, compute<2, 2>, compute<3, 2>, compute<4, 2>, compute<5, 2>, compute<6, 2>},
-    {compute<1, 3>, compute<2, 3>, compute<3, 3>, compute<4, 3>, compute<5, 3>, compute<6, 3>},
-    {compute<1, 4>, compute<2, 4>, compute<3, 4>, compute<4, 4>, compute<5, 4>, compute<6, 4>},
+    {compute<kBIsFirst, 1, 1>, compute<kBIsFirst, 2, 1>, compute<kBIsFirst, 3, 1>, compute<kBIsFirst, 4, 1>,
+     compute<kBIsFirst, 5, 1>, compute<kBIsFirst, 6, 1>},
+    {compute<kBIsFirst, 1, 2>, compute<kBIsFirst, 2, 2>, compute<kBIsFirst, 3, 2>, compute<kBIsFirst, 4, 2>,
+     compute<kBIsFirst, 5, 2>, compute<kBIsFirst, 6, 2>},
+    {compute<kBIsFirst, 1, 3>, compute<kBIsFirst, 2, 3>, compute<kBIsFirst, 3, 3>, compute<kBIsFirst, 4, 3>,
+     compute<kBIsFirst, 5, 3>, compute<kBIsFirst, 6, 3>},
+    {compute<kBIsFirst, 1, 4>, compute<kBIsFirst, 2, 4>, compute<kBIsFirst, 3, 4>, compute<kBIsFirst, 4, 4>,
+     compute<kBIsFirst, 5, 4>, compute<kBIsFirst, 6, 4>},
 };
 
 void transpose(__m512 (&rows)[kLanes]) {
@@ -144,7 +158,7 @@ void copy_transposed(const float* b, int64_t b_column, int64_t depth, int64_t co
 
 // All rows of the part times up to 64 columns of b, for the terms [k, k + depth).
 void multiply_panel(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, float* scratch) {
-  const int64_t depth = g.k - k < g.k_block ? g.k - k : g.k_block;
+  const int64_t depth = g.k - k < g.order.k_block ? g.k - k : g.order.k_block;
   const int64_t columns = part.column_end - j < kPanelColumns ? part.column_end - j : kPanelColumns;
   const int64_t vectors = (columns + kLanes - 1) / kLanes;
   const bool first = k == 0;
@@ -159,6 +173,7 @@ void multiply_panel(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, f
             depth,
             first && g.before != nullptr ? g.before + j : nullptr,
             last && g.after != nullptr ? g.after + j : nullptr,
+            !first || g.before != nullptr || g.order.from_zero,
             first,
             static_cast<__mmask16>((1U << (columns - (vectors - 1) * kLanes)) - 1)};
   if (g.b_column != 1) {
@@ -166,16 +181,17 @@ void multiply_panel(const Gemm& g, const GemmPart& part, int64_t k, int64_t j, f
     tile.b = scratch;
     tile.b_row = kPanelColumns;
   }
+  const auto& kernels = g.order.b_is_first ? kCompute<true> : kCompute<false>;
   for (int64_t i = part.row_begin; i < part.row_end; i += kTileRows) {
     const int64_t rows = part.row_end - i < kTileRows ? part.row_end - i : kTileRows;
     tile.a = g.a + i * g.a_row + k * g.a_column;
     tile.c = g.c + i * g.c_row + j;
-    kCompute[vectors - 1][rows - 1](tile);
+    kernels[vectors - 1][rows - 1](tile);
   }
 }
 
 void multiply(const Gemm& gemm, const GemmPart& part, float* scratch) {
-  for (int64_t k = 0; k < gemm.k; k += gemm.k_block) {
+  for (int64_t k = 0; k < gemm.k; k += gemm.order.k_block) {
     for (int64_t j = part.column_begin; j < part.column_end; j += kPanelColumns)
       multiply_panel(gemm, part, k, j, scratch);
   }

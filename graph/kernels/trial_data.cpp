@@ -1,5 +1,7 @@
 #include "graph/kernels/trial_data.h"
+#include <algorithm>
 #include <bit>
+#include <utility>
 #include <ATen/ops/empty.h>
 
 namespace duet {
@@ -45,6 +47,25 @@ void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers,
   // columns of usual sizes become alike.
   constexpr int64_t kPeriod = 65521;
   for (int64_t i = 0; i < count; ++i) values[i] = i < kPeriod ? trial_number(numbers, next(seed)) : values[i - kPeriod];
+}
+
+namespace {
+
+std::pair<float*, int64_t> floats_of_memory(const at::Tensor& tensor) {
+  const c10::Storage& memory = tensor.storage();
+  return {static_cast<float*>(memory.mutable_data()), static_cast<int64_t>(memory.nbytes() / sizeof(float))};
+}
+
+}  // namespace
+
+void fill_memory(const at::Tensor& tensor, TrialNumbers numbers, uint64_t seed) {
+  const auto [values, count] = floats_of_memory(tensor);
+  fill_with_trial_numbers(values, count, numbers, seed);
+}
+
+void fill_memory(const at::Tensor& tensor, float value) {
+  const auto [values, count] = floats_of_memory(tensor);
+  std::fill_n(values, count, value);
 }
 
 int64_t floats_past_alignment(const at::Tensor& tensor) {

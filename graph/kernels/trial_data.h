@@ -22,6 +22,10 @@ constexpr TrialNumbers kAllTrialNumbers[] = {TrialNumbers::kPlain, TrialNumbers:
 at::Tensor trial_tensor(const at::Tensor& like, TrialNumbers numbers, uint64_t seed);
 void fill_with_trial_numbers(float* values, int64_t count, TrialNumbers numbers, uint64_t seed);
 
+// All of the tensor's memory, gaps included.
+void fill_memory(const at::Tensor& tensor, TrialNumbers numbers, uint64_t seed);
+void fill_memory(const at::Tensor& tensor, float value);
+
 // How far the tensor begins after a 64-byte boundary; a tensor whose memory comes later begins at its storage's offset.
 int64_t floats_past_alignment(const at::Tensor& tensor);
 

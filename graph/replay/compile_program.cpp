@@ -94,7 +94,7 @@ class Builder {
     }
   }
 
-  CpuProgram build(Fuse fuse) {
+  CpuProgram build(const KernelPasses& passes) {
     mark_needed();
     parts_.needed_ops = std::count(needed_.begin(), needed_.end(), true);
     choose_kinds();
@@ -102,7 +102,7 @@ class Builder {
     make_storages();
     make_tensors();
     compile_all();
-    if (fuse == Fuse::kExact) find_kernels();
+    if (!passes.empty()) find_kernels(passes);
     give_memory();
     plan_releases();
     return CpuProgram(std::move(parts_));
@@ -296,7 +296,7 @@ class Builder {
     }
   }
 
-  void find_kernels() {
+  void find_kernels(const KernelPasses& passes) {
     std::vector<OpCall> calls;
     std::size_t segment = 0;
     for (std::size_t i = 0; i < parts_.instructions.size(); ++i) {
@@ -304,10 +304,13 @@ class Builder {
       while (parts_.segment_ends[segment] <= i) ++segment;
       calls.push_back({instruction.op, instruction.arguments, segment, results_of(instruction.source)});
     }
-    BitexactKernels found = find_bitexact_kernels(calls);
+    BitexactKernels found = find_bitexact_kernels(calls, passes);
     for (std::size_t i = 0; i < calls.size(); ++i) {
       Instruction& instruction = parts_.instructions[i];
       instruction.kernel = std::move(found.of_call[i]);
+      const bool is_first = instruction.kernel.together < 0 || instruction.kernel.together == static_cast<int64_t>(i);
+      instruction.kernel_number = is_first ? parts_.kernel_count : number_of(instruction.kernel.together);
+      if (instruction.kernel.run && is_first) ++parts_.kernel_count;
       // A kernel allocates nothing: what the op would make is planned for it.
       const bool copies = instruction.kernel.run && instruction.kind == Kind::kRebind;
       if (copies) instruction.kind = kinds_[instruction.source] = Kind::kCopy;
@@ -315,6 +318,8 @@ class Builder {
     parts_.bytes += found.bytes;
     parts_.settings = kernel_settings();
   }
+
+  int64_t number_of(std::ptrdiff_t instruction) const { return parts_.instructions[instruction].kernel_number; }
 
   std::vector<at::Tensor> results_of(std::size_t index) const {
     std::vector<at::Tensor> results;
@@ -338,8 +343,8 @@ class Builder {
 }  // namespace
 
 CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
-                           Fuse fuse) {
-  return Builder(std::move(recording), results).build(fuse);
+                           const KernelPasses& passes) {
+  return Builder(std::move(recording), results).build(passes);
 }
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <sstream>
+#include <utility>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
@@ -73,7 +74,10 @@ std::string shape_text(const ValueTable::Value& value) {
 void CpuProgram::run(std::size_t segment) {
   const ThreadSettingsGuard settings;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (segment == 0) use_kernels_ = kernel_settings() == parts_.settings;
+  if (segment == 0) {
+    use_kernels_ = kernel_settings() == parts_.settings;
+    if (known_switched_off_ != passes_switched_off()) drop_switched_off();
+  }
   const std::size_t begin = segment == 0 ? 0 : parts_.segment_ends[segment - 1];
   const bool observed = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION).has_value();
   for (std::size_t i = begin; i < parts_.segment_ends[segment]; ++i) {
@@ -93,7 +97,7 @@ void CpuProgram::execute_observed(const Instruction& instruction) {
 }
 
 void CpuProgram::execute(const Instruction& instruction) {
-  if (use_kernels_ && instruction.kernel.run) {
+  if (use_kernels_ && instruction.kernel.run && instruction.kernel_number < kernels_in_use_) {
     instruction.kernel.run();
   } else {
     run_op(instruction);
@@ -179,6 +183,38 @@ void CpuProgram::move_tensors(const c10::StorageImpl* from, const c10::Storage& 
   for (const at::Tensor& tensor : parts_.tensors) {
     if (tensor.storage().unsafeGetStorageImpl() == from) tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(to);
   }
+}
+
+void CpuProgram::drop_switched_off() {
+  known_switched_off_ = passes_switched_off();
+  for (Instruction& instruction : parts_.instructions) {
+    if (instruction.kernel.run && is_switched_off(*instruction.kernel.pass)) instruction.kernel = {};
+  }
+}
+
+const Instruction* CpuProgram::first_of_kernel(int64_t kernel) const {
+  for (const Instruction& instruction : parts_.instructions) {
+    if (instruction.kernel.run && instruction.kernel_number == kernel) return &instruction;
+  }
+  return nullptr;
+}
+
+const KernelPass* CpuProgram::kernel_pass(int64_t kernel) const {
+  const Instruction* instruction = first_of_kernel(kernel);
+  return instruction != nullptr ? instruction->kernel.pass : nullptr;
+}
+
+std::string CpuProgram::kernel_text(int64_t kernel) const {
+  const Instruction* instruction = first_of_kernel(kernel);
+  if (instruction == nullptr) return {};
+  std::ostringstream out;
+  out << instruction->kernel.name << " in " << instruction->op.operator_name() << "(";
+  const char* separator = "";
+  for_each_value(parts_.recording->ops[instruction->source].arguments, [&](int value) {
+    out << std::exchange(separator, ", ") << shape_text(parts_.recording->table.values()[value]);
+  });
+  out << ")";
+  return out.str();
 }
 
 StepExplanation::Ops CpuProgram::ops() const {

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 #include <ATen/core/stack.h>
 #include "base/batch.h"
 #include "core/trainer.h"
-#include "graph/graph_options.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/record/step_program.h"
 
@@ -34,6 +34,7 @@ struct Instruction {
   std::vector<int> releases;  // storages whose memory nobody reads from here on
   std::size_t source;         // index of the op in the recording
   BitexactKernel kernel;      // runs in place of the op if it may
+  int64_t kernel_number = 0;  // of CpuProgram::kernel_count
 };
 
 // What compile_program() makes out of a recording.
@@ -47,13 +48,14 @@ struct CpuProgramParts {
   std::vector<std::size_t> segment_ends;  // indices into instructions
   c10::DataPtr arena;
   int64_t bytes = 0;
-  int64_t needed_ops = 0;   // of the recording
+  int64_t needed_ops = 0;  // of the recording
+  int64_t kernel_count = 0;
   KernelSettings settings;  // under which the bit-exact kernels were chosen
 };
 
 // A StepProgram compiled for the CPU: the same kernels in the same order on planned memory, without autograd, dispatch
-// to it, views and allocation. Views are tensors made once; ops whose results nobody reads are left out. With
-// Fuse::kExact, duet's own kernels take the place of some (bitexact_kernel.h).
+// to it, views and allocation. Views are tensors made once; ops whose results nobody reads are left out. duet's own
+// kernels may take the place of some (bitexact_kernel.h).
 class CpuProgram {
  public:
   explicit CpuProgram(CpuProgramParts parts) : parts_(std::move(parts)) {}
@@ -72,11 +74,21 @@ class CpuProgram {
 
   int64_t bytes() const { return parts_.bytes; }
   std::size_t op_count() const { return parts_.instructions.size(); }
+  // duet's own kernels, counted in the order of their ops; kernels that only work together are one. Only the first
+  // `count` are used from the next run on.
+  int64_t kernel_count() const { return parts_.kernel_count; }
+  void use_kernels(int64_t count) { kernels_in_use_ = count; }
+  // Name, op and shapes of one of them, and what found it; null if it was switched off.
+  std::string kernel_text(int64_t kernel) const;
+  const KernelPass* kernel_pass(int64_t kernel) const;
+
   StepExplanation::Ops ops() const;
   // One line per op: results = op(arguments), how it runs.
   std::string text(const NamedTensors& names) const;
 
  private:
+  const Instruction* first_of_kernel(int64_t kernel) const;
+  void drop_switched_off();
   void execute(const Instruction& instruction);
   void execute_observed(const Instruction& instruction);
   void run_op(const Instruction& instruction);
@@ -87,12 +99,14 @@ class CpuProgram {
 
   CpuProgramParts parts_;
   bool use_kernels_ = false;  // in the current run: under other settings ATen may round differently
+  int64_t kernels_in_use_ = std::numeric_limits<int64_t>::max();
+  int64_t known_switched_off_ = passes_switched_off();
   torch::jit::Stack stack_;
 };
 
-// `results` must be readable after a run and keep their values until the next one (losses, gradients), as what
-// Storage::kept marks is.
+// `passes` find duet's own kernels. `results` must be readable after a run and keep their values until the next one
+// (losses, gradients), as what Storage::kept marks is.
 CpuProgram compile_program(std::shared_ptr<const StepProgram> recording, const std::vector<at::Tensor>& results,
-                           Fuse fuse);
+                           const KernelPasses& passes);
 
 }  // namespace duet

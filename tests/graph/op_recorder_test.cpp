@@ -167,7 +167,7 @@ TEST(CpuProgram, RunsItsSegmentsOverTheSameInputs) {
     (x * 3).exp();  // nobody reads it
     recorder.pause();
     program = std::make_unique<CpuProgram>(
-        compile_program(std::make_shared<const StepProgram>(recorder.program()), {result, between}, Fuse::kExact));
+        compile_program(std::make_shared<const StepProgram>(recorder.program()), {result, between}, bitexact_passes()));
   }
   ASSERT_EQ(program->segments(), 2U);
   EXPECT_EQ(program->op_count(), 4U);

@@ -74,7 +74,7 @@ class FakeBackend : public CaptureBackend {
       storage.external = true;
       results.push_back(tensor_at(storage.strong, value));
     }
-    programs_.push_back(compile_program(program, results, Fuse::kExact));
+    programs_.push_back(compile_program(program, results, bitexact_passes()));
     EXPECT_TRUE(recorder_->failure().empty()) << recorder_->failure();
     leave();
     log_->fail_if_due("end");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -55,8 +56,8 @@ struct Random {
   bool coin() { return (bits() & 1) != 0; }
 };
 
-// Floats of one kind: those of trial_data.h, and three more.
-constexpr int kKinds = 8;
+// Floats of one kind: those of trial_data.h, and four more.
+constexpr int kKinds = 9;
 inline at::Tensor floats_of_kind(at::IntArrayRef sizes, int kind, Random& random) {
   const at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
   auto* values = static_cast<float*>(tensor.mutable_data_ptr());
@@ -72,7 +73,8 @@ inline at::Tensor floats_of_kind(at::IntArrayRef sizes, int kind, Random& random
     switch (kind) {
       case 5: values[i] = static_cast<float>(static_cast<int>(bits % 3) - 1); break;  // ties
       case 6: values[i] = bits % 2 == 0 ? 0.0F : -0.0F; break;
-      default: std::memcpy(values + i, &denormal, sizeof(float));
+      case 7: std::memcpy(values + i, &denormal, sizeof(float)); break;
+      default: values[i] = std::ldexp(bits % 2 == 0 ? 1.7F : -1.3F, static_cast<int>(bits >> 32 & 0xFF) - 127);
     }
   }
   return tensor;
