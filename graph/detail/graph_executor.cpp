@@ -9,6 +9,7 @@
 #include "graph/explain/step_explainer.h"
 #include "graph/guards/parity_guard.h"
 #include "graph/guards/shadow_storage.h"
+#include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 
@@ -287,6 +288,10 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
     ledger_.refresh_references();
     return result.output;
   }
+  if (!result.kernel.empty()) {
+    note_kernel_fault(entry, result);
+    return result.output;
+  }
   fall_back(entry, "its replay differs from its eager run, first in '" + result.difference +
                        "'. Usually the step depends on a host value that changes (a captured number, a replaced "
                        "tensor): keep it in a tensor, or name it in Task::graph_key. If it does not, an op is replayed "
@@ -294,6 +299,29 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   count(entry.report.eager_steps, eager_steps_);
   throw_if_doubtful(entry, entry.verify.doubtful());
   return result.output;
+}
+
+// The step ran eager and is right; LibTorch's kernels would have given the same. So only the last bits of steps before
+// are in doubt, and training goes on.
+void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult& result) {
+  std::string names;
+  for (const KernelPass* pass : result.passes) {
+    switch_off(*pass);
+    names += (names.empty() ? "" : ", ") + std::string(pass->name);
+  }
+  entry.report.reason = c10::str("duet's kernel, ", result.kernel, ", gives other bits than LibTorch's, first in '",
+                                 result.difference, "'");
+  const std::string what =
+      c10::str("[GraphTrainer] step (", entry.report.signature, "): ", entry.report.reason, ". duet's kernels for ",
+               names, " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
+               " steps since the last check may differ from eager ones in their last bits. Please report it; graph: "
+               "{fuse: off} ",
+               "does without such kernels");
+  count(entry.report.eager_steps, eager_steps_);
+  entry.verify.restart();
+  ledger_.refresh_references();
+  if (fallback_ == Fallback::kStrict) throw GraphError(what);
+  log_warning(what);
 }
 
 // The step itself was run eager and is right; those before it may not have been.

@@ -11,6 +11,8 @@
 
 namespace duet {
 
+struct ParityResult;
+
 // What BaseTrainer makes its executor of graph mode with. Checks the options when it is called.
 std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)> graph_executor_with(const GraphOptions& options);
 
@@ -46,6 +48,7 @@ class GraphExecutor : public StepExecutor {
   StepResult replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   void note_difference(SignatureEntry& entry);
+  void note_kernel_fault(SignatureEntry& entry, const ParityResult& result);
   void fall_back(SignatureEntry& entry, std::string reason);
   [[noreturn]] void throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const;

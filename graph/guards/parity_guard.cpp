@@ -1,4 +1,5 @@
 #include "graph/guards/parity_guard.h"
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "distributed/communicator.h"
+#include "graph/replay/cpu_program.h"
 
 namespace duet {
 
@@ -163,7 +165,9 @@ class Comparison {
     FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
                              [&](const StepView& view) { at_split = copy_of(all_at(view)); });
     run_replay(without_hooks, result.difference);
+    if (may_blame_kernels()) before_ = copy_of(live_);
     FirstSplit with_hooks(observer, FirstSplit::Hooks::kCalled, [&](const StepView& view) {
+      if (may_blame_kernels()) expected_ = copy_of(all_at(view));
       if (result.difference.empty()) result.difference = first_difference(at_split, all_at(view));
     });
     begin_again();
@@ -171,13 +175,81 @@ class Comparison {
     result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
     const bool gives_the_same = ranks_ == nullptr || ranks_->repeated_exactly();
     if (result.difference.empty() && !gives_the_same) result.difference = "what it gives to the other ranks";
-    if (!result.difference.empty() || observer.splits()) return result;
-    result.difference = first_difference(saved_, live_);
-    if (result.difference.empty()) result.difference = first_difference(replayed_, beside_state(result.output));
+    if (result.difference.empty() && !observer.splits()) {
+      result.difference = first_difference(saved_, live_);
+      if (result.difference.empty()) result.difference = first_difference(replayed_, beside_state(result.output));
+    }
+    if (!result.difference.empty() && result.same_host_code && may_blame_kernels()) blame_kernels(observer, result);
     return result;
   }
 
  private:
+  // With other ranks the sums would have to be those of the first run at each time.
+  bool may_blame_kernels() const {
+    return ranks_ == nullptr && captured_.cpu_program() != nullptr && captured_.cpu_program()->kernel_count() > 0;
+  }
+
+  // The first kernel with which a replay differs from the eager run, whose results stay in place.
+  void blame_kernels(StepObserver& observer, ParityResult& result) {
+    const RandomStates random_after(captured_);
+    const NamedTensors after = copy_of(live_);
+    std::vector<at::Tensor> gradients;
+    for (const auto& parameter : step_.parameters()) gradients.push_back(parameter.second.grad());
+    if (!observer.splits()) {
+      expected_ = after;
+      for (auto& item : beside_state(result.output)) expected_.push_back(std::move(item));
+    }
+    CpuProgram& program = *captured_.cpu_program();
+    const int64_t all = program.kernel_count();
+    if (agrees_with(0, observer)) name_fault(agrees_with(all, observer) ? -1 : first_fault(all, observer), result);
+    program.use_kernels(all);
+    restore(after, live_);
+    random_after.restore(captured_);
+    for (std::size_t i = 0; i < gradients.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients[i];
+  }
+
+  int64_t first_fault(int64_t all, StepObserver& observer) {
+    int64_t right = 0, wrong = all;  // with so many kernels
+    while (wrong - right > 1) {
+      const int64_t middle = right + (wrong - right) / 2;
+      (agrees_with(middle, observer) ? right : wrong) = middle;
+    }
+    return wrong - 1;
+  }
+
+  void name_fault(int64_t kernel, ParityResult& result) {
+    const CpuProgram& program = *captured_.cpu_program();
+    result.kernel = kernel < 0 ? "of an unknown op (the difference did not come again)" : program.kernel_text(kernel);
+    const int64_t first = kernel < 0 ? 0 : kernel;
+    const int64_t end = kernel < 0 ? program.kernel_count() : kernel + 1;
+    for (int64_t i = first; i < end; ++i) {
+      const KernelPass* pass = program.kernel_pass(i);
+      if (pass != nullptr && std::find(result.passes.begin(), result.passes.end(), pass) == result.passes.end()) {
+        result.passes.push_back(pass);
+      }
+    }
+  }
+
+  // Whether a replay with the first `kernels` of duet's own gives what the eager run gave.
+  bool agrees_with(int64_t kernels, StepObserver& observer) {
+    restore(before_, live_);
+    random_before_.restore(captured_);
+    captured_.cpu_program()->use_kernels(kernels);
+    NamedTensors given;
+    FirstSplit without_hooks(observer, FirstSplit::Hooks::kLeftOut,
+                             [&](const StepView& view) { given = copy_of(all_at(view)); });
+    try {
+      const StepResult output = captured_.replay(step_, micro_batches_, without_hooks);
+      if (!observer.splits()) {
+        given = live_;
+        for (auto& item : beside_state(output)) given.push_back(std::move(item));
+      }
+    } catch (const std::exception&) {
+      return false;
+    }
+    return first_difference(given, expected_).empty();
+  }
+
   // The state in the middle of a step, with its gradients.
   NamedTensors all_at(const StepView& view) const {
     NamedTensors tensors = live_;
@@ -224,6 +296,7 @@ class Comparison {
   const NamedTensors live_;
   NamedTensors saved_;  // as it is now; after the replay, as that leaves it
   NamedTensors replayed_;
+  NamedTensors before_, expected_;  // for blame_kernels(): the state as it was, and what the eager run gave
   RandomStates random_before_;
   Communicator* ranks_;
 };

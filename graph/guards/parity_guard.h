@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 #include "core/detail/train_step.h"
 #include "graph/detail/captured_step.h"
+#include "graph/kernels/bitexact_kernel.h"
 
 namespace duet {
 
@@ -10,10 +12,15 @@ struct ParityResult {
   StepResult output;           // of the step that counts
   bool same_host_code = true;  // as recorded; if not, CapturedStep::difference() says what was different
   std::string difference;      // name of the first tensor that differs; empty if none does
+  // Kernels of duet's own, without which nothing differs: the first one that is at fault and what found it, or, if the
+  // difference did not come again, all that the step uses. Empty: LibTorch's kernels differ too.
+  std::string kernel;
+  std::vector<const KernelPass*> passes;
 };
 
 // Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss
-// and random state bit by bit. What stays in place is right either way.
+// and random state bit by bit. What stays in place is right either way. Where they differ and the step uses kernels of
+// duet's own, it is replayed again without them, and with some of them, to find out which is at fault.
 ParityResult run_both_ways(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches,
                            StepObserver& observer);
 
