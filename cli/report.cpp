@@ -89,7 +89,8 @@ Json fallbacks_of(const GraphTrainer& trainer) {
   Json fallbacks = Json::array();
   for (const SignatureReport& signature : trainer.report()) {
     if (signature.state != "eager") continue;
-    fallbacks.push_back({{"signature", signature.signature},
+    fallbacks.push_back({{"kind", signature.kind},
+                         {"signature", signature.signature},
                          {"reason", signature.reason},
                          {"eager_steps", signature.eager_steps},
                          {"replays", signature.replays}});

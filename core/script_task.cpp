@@ -234,6 +234,8 @@ class ScriptTask : public Task {
     return further_names(items_of(module_.named_parameters()), items_of(module_.named_buffers()));
   }
   void train(bool on) override { module_.train(on); }
+  std::vector<bool> training_flags() const override { return {module_.is_training()}; }
+  void set_training_flags(const std::vector<bool>& flags) override { module_.train(flags.front()); }
   void to(at::Device device) override { module_.to(device); }
 
   std::vector<ModuleInfo> modules() const override { return modules_of(module_); }

@@ -2,7 +2,7 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
-#include "core/detail/train_step.h"
+#include "core/detail/step_executor.h"
 #include "core/trainer.h"
 
 namespace duet {
@@ -19,7 +19,8 @@ const char* to_string(StepExplanation::Reach reach) {
   return "";
 }
 
-StepExplanation StepExecutor::explain(const MicroBatches& /*micro_batches*/, StepObserver& /*observer*/) {
+StepExplanation StepExecutor::explain(TrainStep& /*step*/, const MicroBatches& /*micro_batches*/,
+                                      StepObserver& /*observer*/) {
   StepExplanation explanation;
   explanation.reason = "mode eager captures nothing; change to mode graph (set_mode) to see it";
   return explanation;

@@ -31,6 +31,10 @@ class Task : public ModelInfo {
   // files that know a tensor by any of its names fit.
   virtual std::map<std::string, std::string> tied_names() const { return {}; }
   virtual void train(bool on) = 0;
+  // The training flags of the model and its submodules, and putting them back: what evaluates between steps leaves
+  // them as they were. Unless overridden the model counts as training.
+  virtual std::vector<bool> training_flags() const { return {}; }
+  virtual void set_training_flags(const std::vector<bool>& /*flags*/) { train(true); }
   virtual void to(at::Device device) = 0;
 
   // Forward and loss of one micro-batch. Must not call backward.
@@ -104,13 +108,23 @@ class ModuleTask : public Task {
     return further_names(all_items_of(module_->named_parameters()), all_items_of(module_->named_buffers()));
   }
   void train(bool on) override { module_->train(on); }
+  std::vector<bool> training_flags() const override {
+    std::vector<bool> flags{module_->is_training()};
+    for (const auto& submodule : submodules()) flags.push_back(submodule->is_training());
+    return flags;
+  }
+  void set_training_flags(const std::vector<bool>& flags) override {
+    module_->train(flags.front());  // sets those of all below; those of a submodule are set after its parent's
+    for (std::size_t i = 0; i < submodules().size(); ++i) {
+      if (submodules()[i]->is_training() != flags[i + 1]) submodules()[i]->train(flags[i + 1]);
+    }
+  }
   void to(at::Device device) override { module_->to(device); }
 
   std::vector<ModuleInfo> modules() const override { return modules_of(*module_); }
   void append_key(std::vector<int64_t>& key) const override {
-    if (submodules_.empty()) submodules_ = module_->modules(/*include_self=*/false);
     int64_t flags = module_->is_training() ? 1 : 0;
-    for (const auto& submodule : submodules_) {
+    for (const auto& submodule : submodules()) {
       if (flags >= int64_t{1} << 60) key.push_back(std::exchange(flags, 0));
       flags = 2 * flags + (submodule->is_training() ? 1 : 0);
     }
@@ -139,6 +153,10 @@ class ModuleTask : public Task {
   at::Tensor forward(const Batch& batch) { return forward_ ? forward_(*module_, batch) : at::Tensor(); }
 
   using Submodules = decltype(std::declval<const Module&>().modules(false));
+  const Submodules& submodules() const {
+    if (submodules_.empty()) submodules_ = module_->modules(/*include_self=*/false);
+    return submodules_;
+  }
 
   std::shared_ptr<Module> module_;
   mutable Submodules submodules_;  // of module_, once asked for

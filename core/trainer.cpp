@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "core/detail/distributed_step.h"
-#include "core/detail/eager_executor.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/evaluator.h"
+#include "core/detail/forward_pass.h"
 #include "core/detail/hook_observer.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/param_scheduler_hook.h"
@@ -32,10 +32,14 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
       state_(std::make_unique<RunState>(*step_, hooks_, context_)),
       epochs_(std::make_unique<EpochPlan>(options_, context_)),
       reader_(std::make_unique<MicroBatchReader>(step_->task(), step_->device())),
-      evaluator_(
-          std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *epochs_}, options_)),
+      forward_(std::make_unique<ForwardPasses>(
+          step_->task(), ForwardPasses::Settings{.device = step_->device(),
+                                                 .autocast = options.amp_eval ? options.amp : std::nullopt,
+                                                 .make_graph = make_graph})),
+      evaluator_(std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *epochs_, *forward_},
+                                             options_)),
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
-      make_graph_(std::move(make_graph)) {
+      executors_(std::make_unique<StepExecutors>(*step_, step_->device(), std::move(make_graph))) {
   set_mode(mode);
   context_.set_mode = [this](Mode another) { set_mode(another); };
   context_.trace_non_finite = [this](const MicroBatches& batches) { return step_->trace_non_finite(batches); };
@@ -51,21 +55,15 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
 
 BaseTrainer::~BaseTrainer() = default;
 
-StepExecutor& BaseTrainer::executor(Mode mode) const {
-  std::unique_ptr<StepExecutor>& made = executors_[static_cast<std::size_t>(mode)];
-  if (made == nullptr && mode == Mode::kEager) made = std::make_unique<EagerExecutor>(*step_);
-  if (made == nullptr) {
-    require<ConfigError>(make_graph_ != nullptr,
-                         "[EagerTrainer] it has no graph mode; make it with make_trainer(), or a GraphTrainer");
-    made = make_graph_(*step_, step_->device());
-  }
-  return *made;
-}
+StepExecutor& BaseTrainer::executor(Mode mode) const { return executors_->in(mode); }
+
+std::vector<StepExecutor*> BaseTrainer::evaluation_executors() const { return forward_->graph_executors(); }
 
 void BaseTrainer::set_mode(Mode mode) {
   StepExecutor& wanted = executor(mode);
   if (executor_ != nullptr && executor_ != &wanted) executor_->settle(*observer_);
   executor_ = &wanted;
+  forward_->set_mode(mode);
   context_.mode = to_string(mode);
 }
 
@@ -302,8 +300,8 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
   const MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);
   require<DataError>(micro_batches.total > 0,
                      "[BaseTrainer] explain() got no micro-batch with a weight above 0; give at least one");
-  StepExplanation explanation = with_checked_indices("step", context_.progress.step,
-                                                     [&] { return executor_->explain(micro_batches, *observer_); });
+  StepExplanation explanation = with_checked_indices(
+      "step", context_.progress.step, [&] { return executor_->explain(*step_, micro_batches, *observer_); });
   explanation.mode = context_.mode;
   for (const HookPoint point : {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep}) {
     StepExplanation::Split split{to_string(point), {}};
@@ -331,6 +329,8 @@ void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch
   evaluator_->predict(data, sink);
 }
 
+NamedTensors BaseTrainer::predict(const Batch& batch) { return evaluator_->predict(batch); }
+
 void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
   evaluator_->add_metric(std::move(metric), std::move(prefix));
 }
@@ -356,15 +356,14 @@ void BaseTrainer::load_state_dict(const StateDict& state) {
   state_->load_state_dict(own_rank_state(state, step_->communicator()));
   result_ = {state_->loss, {}, {}};
   hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
-  for (const auto& executor : executors_) {
-    if (executor) executor->state_replaced();
-  }
+  executors_->state_replaced();
 }
 
 // Finds out what is still open, and throws if the steps so far may not be trusted.
 void BaseTrainer::settle() {
   step_->settle();
   executor_->settle(*observer_);
+  forward_->settle();
 }
 
 // The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.

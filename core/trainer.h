@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -75,11 +74,14 @@ const char* to_string(StepExplanation::Reach reach);
 
 class EpochPlan;
 class Evaluator;
+class ForwardPasses;
 class HookObserver;
 class MicroBatchReader;
 class RankSync;
 class RunState;
+class StepCode;
 class StepExecutor;
+class StepExecutors;
 class TrainStep;
 
 // The loop around the steps and its hook list, the same in both modes. A run is made of parts: TrainStep is what
@@ -116,6 +118,10 @@ class BaseTrainer : public Stateful {
   MetricValues test(DataSource& data);
   // Calls `sink(batch, outputs)` for every batch, if there is one; hooks see them too.
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink = nullptr);
+  // Task::predict of one batch with the weights as they are now, without gradients and hooks: to act between the steps
+  // of a loop of your own. The model evaluates meanwhile, and has its training flags back afterwards. The outputs are
+  // yours. In graph mode it is captured and replayed as steps are; validation and predictions over data likewise.
+  NamedTensors predict(const Batch& batch);
 
   // One step in a loop of your own, which decides when to end: limits are for hooks to read here, and a hook that
   // asks to stop sets stop_reason(). `batches` are its micro-batches. The results stay on the device and are valid
@@ -180,13 +186,15 @@ class BaseTrainer : public Stateful {
   void load_state_dict(const StateDict& state) override;
 
  protected:
-  using MakeExecutor = std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)>;
+  using MakeExecutor = std::function<std::unique_ptr<StepExecutor>(StepCode&, at::Device)>;
   // Throws ConfigError for options that cannot work. `make_graph` makes what runs steps in graph mode; null: there is
   // none.
   BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& options, Mode mode, MakeExecutor make_graph);
 
   // Throws ConfigError if this trainer has no such mode.
   StepExecutor& executor(Mode mode) const;
+  // What has run validations and predictions in graph mode.
+  std::vector<StepExecutor*> evaluation_executors() const;
 
  private:
   enum class Run { kClosed, kOpen };
@@ -216,12 +224,11 @@ class BaseTrainer : public Stateful {
   std::unique_ptr<RunState> state_;
   std::unique_ptr<EpochPlan> epochs_;
   std::unique_ptr<MicroBatchReader> reader_;
+  std::unique_ptr<ForwardPasses> forward_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<HookObserver> observer_;
-  MakeExecutor make_graph_;
-  mutable std::array<std::unique_ptr<StepExecutor>, 2>
-      executors_;                     // by mode; go first: captured steps refer to the others
-  StepExecutor* executor_ = nullptr;  // of the present mode
+  std::unique_ptr<StepExecutors> executors_;  // go first: captured steps refer to the others
+  StepExecutor* executor_ = nullptr;          // of the present mode
   StepResult result_;
   Run run_ = Run::kClosed;
 };

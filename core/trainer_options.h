@@ -45,6 +45,7 @@ struct TrainerOptions {
   std::vector<Schedule> schedules{};             // Linear{.end = 100}, Cosine{.begin = 100}, ...; none: lr stays
   std::optional<ClipGrad> clip_grad{};           // ClipNorm or ClipValue; none: no clipping
   std::optional<at::ScalarType> amp{};           // at::kBFloat16, at::kHalf: autocast; none: full precision
+  bool amp_eval = true;                          // evaluation and prediction under the autocast of training, too
   std::optional<LossScaleOptions> loss_scale{};  // none: dynamic with at::kHalf, else no scaling
   NonFinite non_finite = NonFinite::kApply;      // what a step with inf or NaN does
   // Puts the task's trainable parameters into groups with numbers of their own, each into one; empty: one group.

@@ -28,7 +28,14 @@ GraphTrainer::GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& opt
 
 GraphExecutor& GraphTrainer::graph() const { return static_cast<GraphExecutor&>(executor(Mode::kGraph)); }
 
-std::vector<SignatureReport> GraphTrainer::report() const { return graph().report(); }
+std::vector<SignatureReport> GraphTrainer::report() const {
+  std::vector<SignatureReport> reports = graph().report();
+  for (StepExecutor* executor : evaluation_executors()) {
+    for (SignatureReport& report : static_cast<GraphExecutor*>(executor)->report())
+      reports.push_back(std::move(report));
+  }
+  return reports;
+}
 
 int64_t GraphTrainer::eager_steps() const { return graph().eager_steps(); }
 

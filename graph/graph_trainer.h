@@ -10,14 +10,15 @@ namespace duet {
 
 class GraphExecutor;
 
-// Compiles model, loss, backward, clipping and optimizer into one captured step per signature and replays it.
+// Compiles model, loss, backward, clipping and optimizer into one captured step per signature and replays it, and the
+// forward passes of evaluations and predictions likewise.
 // The first step of a signature runs eager, the second is recorded (both are real steps), the rest are replayed:
 // bit-identical to EagerTrainer.
 class GraphTrainer : public BaseTrainer {
  public:
   explicit GraphTrainer(std::unique_ptr<Task> task, const TrainerOptions& options = {}, const GraphOptions& graph = {});
 
-  // One entry per signature seen, in order of first sight.
+  // One entry per signature seen, in order of first sight: those of steps, then of validations and of predictions.
   std::vector<SignatureReport> report() const;
   // Steps that ran eager, for whatever reason, and replays.
   int64_t eager_steps() const;

@@ -200,7 +200,8 @@ void print_summary(const RunConfig& config, const Run& run) {
   if (run.graph != nullptr) {
     std::cout << " (" << run.graph->replays() << " replayed, " << run.graph->eager_steps() << " eager)";
     for (const SignatureReport& signature : run.graph->report()) {
-      if (signature.state == "eager") std::cout << "\n  eager: " << signature.signature << ": " << signature.reason;
+      if (signature.state == "eager")
+        std::cout << "\n  eager " << signature.kind << ": " << signature.signature << ": " << signature.reason;
     }
   }
   if (!run.trainer->stop_reason().empty()) std::cout << ": " << run.trainer->stop_reason();

@@ -1,21 +1,21 @@
 #pragma once
 
-#include "core/detail/train_step.h"
+#include "core/detail/step_executor.h"
 
 namespace duet {
 
-// Runs each step op by op.
+// Runs everything op by op.
 class EagerExecutor : public StepExecutor {
  public:
-  explicit EagerExecutor(TrainStep& step) : step_(step) {}
+  explicit EagerExecutor(StepCode& code) : code_(code) {}
 
   StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
   StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
-    return step_.run(micro_batches, observer);
+    return code_.run(micro_batches, observer);
   }
 
  private:
-  TrainStep& step_;
+  StepCode& code_;
 };
 
 }  // namespace duet

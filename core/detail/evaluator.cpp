@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/epoch_plan.h"
+#include "core/detail/forward_pass.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
 #include "core/hook.h"
@@ -59,16 +60,15 @@ void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
 }
 
 void Evaluator::run(const Pass& pass, DataSource& data) {
-  auto& [hooks, context, reader, ranks, epochs] = parts_;
+  auto& [hooks, context, reader, ranks, epochs, forward] = parts_;
   const at::NoGradGuard no_grad;
   const auto tell = [&](Place place) { parts_.hooks.call(point_of(pass.before, place), parts_.context); };
   int64_t& index = context.evaluation.batch_index;
   index = 0;
-  context.task.train(false);
+  const EvaluationMode::Scope evaluates(forward.evaluation_mode());
   const auto taken_back = c10::make_scope_exit([&context = context] {
     context.evaluation.batch = nullptr;
     context.evaluation.outputs = nullptr;
-    context.task.train(true);
   });
   // A prediction may be one rank's own affair, over all of its data.
   if (pass.all_ranks_take_part) data.set_shard(context.communicator->rank(), context.communicator->world_size());
@@ -90,6 +90,7 @@ void Evaluator::run(const Pass& pass, DataSource& data) {
     context.evaluation.batch = nullptr;
   }
   if (pass.all_ranks_take_part && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
+  forward.settle();
   if (!interrupted(context.control)) {
     pass.finish();
     tell(kAfterEpoch);
@@ -126,7 +127,7 @@ void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()
   context.evaluation.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
     parts_.epochs.check_time();
-    NamedTensors outputs = context.task.validation_step(batch);
+    NamedTensors outputs = parts_.forward.run(CodeKind::kValidation, batch);
     const double weight = context.task.weight(host);  // without a wait for the device
     mean_loss.add(batch, outputs, weight);
     for (const NamedMetric& entry : metrics_) entry.metric->add(batch, outputs, weight);
@@ -150,7 +151,7 @@ void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()
 
 void Evaluator::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
   const auto visit = [&](const Batch& batch, const Batch&) {
-    NamedTensors outputs = parts_.context.task.predict(batch);
+    NamedTensors outputs = parts_.forward.run(CodeKind::kPrediction, batch);
     if (sink) sink(batch, outputs);
     return outputs;
   };
@@ -160,6 +161,11 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
        .all_ranks_take_part = false,
        .visit = visit},
       data);
+}
+
+NamedTensors Evaluator::predict(const Batch& batch) {
+  return with_checked_indices(
+      "predict(), batch", 0, [&] { return parts_.forward.run(CodeKind::kPrediction, parts_.reader.to_device(batch)); });
 }
 
 }  // namespace duet

@@ -12,6 +12,7 @@ namespace duet {
 
 struct LoopOptions;
 class EpochPlan;
+class ForwardPasses;
 class HookList;
 class MicroBatchReader;
 class RankSync;
@@ -28,6 +29,7 @@ class Evaluator {
     MicroBatchReader& reader;
     RankSync& ranks;
     EpochPlan& epochs;
+    ForwardPasses& forward;
   };
 
   Evaluator(Parts parts, const LoopOptions& options) : parts_(parts), options_(options) {}
@@ -39,6 +41,8 @@ class Evaluator {
   // has no results. Throws ConfigError if two metrics give results of one name.
   void evaluate(DataSource& data, Kind kind, const std::function<void()>& on_results = {});
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink);
+  // One batch, without hooks.
+  NamedTensors predict(const Batch& batch);
 
  private:
   struct NamedMetric {

@@ -61,6 +61,8 @@ bool is_on(at::Device device, const Batch& batch) {
 
 }  // namespace
 
+Batch MicroBatchReader::to_device(const Batch& batch) { return is_on(device_, batch) ? batch : copy_.to_device(batch); }
+
 MicroBatches MicroBatchReader::read(DataSource& data, int64_t count, int64_t step) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Batch> batches;

@@ -58,7 +58,8 @@ class MicroBatchReader {
   double seconds() const { return seconds_; }
 
   at::Device device() const { return device_; }
-  Batch to_device(const Batch& batch) { return copy_.to_device(batch); }
+  // `batch` itself if it is there already.
+  Batch to_device(const Batch& batch);
 
  private:
   double weight_of(const Batch& batch, int64_t step) const;

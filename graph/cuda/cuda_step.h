@@ -16,7 +16,7 @@ class CudaStep : public CapturedStep {
   CudaStep(const MicroBatches& example, std::unique_ptr<CaptureBackend> backend)
       : CapturedStep(example), backend_(std::move(backend)) {}
 
-  bool prepare(TrainStep& step, StepObserver& observer) override {
+  bool prepare(StepCode& step, StepObserver& observer) override {
     if (prepared_) return true;
     step.zero_grad();  // backward allocates gradients in the pool
     try {
@@ -65,7 +65,7 @@ class CudaStep : public CapturedStep {
     CaptureBackend& backend_;
   };
 
-  void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep&, const StepResult&) override {
+  void compile(const std::shared_ptr<const StepProgram>& recording, StepCode&, const StepResult&) override {
     op_count_ = recording->ops.size();
     if (recording->keeps_tensors()) {
       failure_ = "somebody keeps a tensor of the step, whose memory a device graph uses again";

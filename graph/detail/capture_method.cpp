@@ -18,14 +18,17 @@ class CpuStep : public CapturedStep {
     for (const Batch& batch : inputs_.micro_batches().batches) {
       for (const auto& item : batch.items()) all.push_back(item);
     }
-    all.emplace_back("loss", output_.loss);
+    if (output_.loss.defined()) all.emplace_back("loss", output_.loss);
+    for (const auto& item : output_.log) {
+      if (item.second.defined()) all.push_back(item);
+    }
     return program_->text(all);
   }
   CpuProgram* cpu_program() override { return program_.get(); }
   StepExplanation::Ops ops() const override { return program_ ? program_->ops() : StepExplanation::Ops(); }
 
  private:
-  void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep& step,
+  void compile(const std::shared_ptr<const StepProgram>& recording, StepCode& step,
                const StepResult& recorded) override {
     std::vector<at::Tensor> results;
     const auto add = [&results](const at::Tensor& tensor) {

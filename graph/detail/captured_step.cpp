@@ -109,12 +109,18 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+NamedTensors all_tensors_of(const StepCode& step) {
+  NamedTensors tensors = step.weights();
+  for (auto& item : step.mutable_state()) tensors.push_back(std::move(item));
+  return tensors;
+}
+
+StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                 bool strict) {
   inputs_.fill(micro_batches);
   const NamedTensors state_before = step.mutable_state();
   MicroBatches lent = StaticInputs::lend(micro_batches);
-  OpRecorder recorder(step.parameters(), strict);
+  OpRecorder recorder(step.weights(), strict);
   recorder.watch_inputs(lent);
   recorder.tell_all(listener_);
   recorder.watch_addresses(step.parameters());
@@ -127,12 +133,15 @@ StepResult CapturedStep::record(TrainStep& step, const MicroBatches& micro_batch
   lent = {};  // who refers to them now has kept them
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
   if (!replaced.empty()) recorder.fail(replaced);
+  for (const auto& [name, tensor] : output.log) {
+    if (!tensor.defined() || recorder.program().table.find_storage(tensor) >= 0) continue;
+    recorder.fail("'" + name + "' is a tensor that no op of it gives (from_blob); clone() it");
+  }
   recorder.finish(results_of(output, step.parameters()));
   failure_ = recorder.failure();
   if (!failure_.empty()) return output;
   auto program = std::make_shared<StepProgram>(recorder.program());
-  NamedTensors own = step.parameters();
-  for (auto& item : step.mutable_state()) own.push_back(std::move(item));
+  const NamedTensors own = all_tensors_of(step);
   program->mark_changing(changing_, own);
   inputs_.take_place_in(program->table);
   recording_ = std::move(program);
@@ -172,18 +181,23 @@ bool CapturedStep::lost_references() {
 }
 
 // To be called once: who refers to the tensors that it lent has kept them.
-TraceCheck::HostCode CapturedStep::host_code(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                              StepResult& output) {
   return [&, lent = StaticInputs::lend(micro_batches)]() mutable {
     inputs_.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
     CheckingObserver checking(observer, *check_);
     output = step.run(lent, checking);
     lent = {};
+    check_->bring_inputs_by([this, &micro_batches] { inputs_.fill(micro_batches); });
+    for (std::size_t i = 0; i < output.log.size(); ++i) {
+      const bool same = i < output_.log.size() && output.log[i].first == output_.log[i].first;
+      if (!same) check_->rename(output.log[i].first);
+    }
     return results_of(output, step.parameters());
   };
 }
 
-CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const MicroBatches& micro_batches,
+CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const MicroBatches& micro_batches,
                                                      StepObserver& observer) {
   step.zero_grad();
   const auto start = std::chrono::steady_clock::now();
@@ -209,13 +223,13 @@ CapturedStep::Checked CapturedStep::check_and_replay(TrainStep& step, const Micr
   return checked;
 }
 
-bool CapturedStep::run_followed(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                 StepResult& output) {
   inputs_.fill(micro_batches);
   return check_->follow(host_code(step, micro_batches, observer, output));
 }
 
-bool CapturedStep::still_same(TrainStep& step, StepObserver& observer) {
+bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : step.parameters()) gradients.push_back(parameter.second.grad());
   step.zero_grad();
@@ -225,13 +239,13 @@ bool CapturedStep::still_same(TrainStep& step, StepObserver& observer) {
   return same;
 }
 
-StepResult CapturedStep::replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {
+StepResult CapturedStep::replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
   check_->forget_end();
   inputs_.fill(micro_batches);
   return run_segments(step, observer, /*fills_kept=*/false);
 }
 
-StepResult CapturedStep::run_segments(TrainStep& step, StepObserver& observer, bool fills_kept) {
+StepResult CapturedStep::run_segments(StepCode& step, StepObserver& observer, bool fills_kept) {
   if (handles_.empty()) make_handles();
   leave_kept_gradients();
   for (std::size_t segment = 0; segment < split_points_.size(); ++segment) {
@@ -325,13 +339,13 @@ void CapturedStep::leave_kept_gradients() {
   make_handles();
 }
 
-void CapturedStep::hand_out_gradients(TrainStep& step) {
+void CapturedStep::hand_out_gradients(StepCode& step) {
   const NamedTensors& parameters = step.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = handles_[i].tensor;
 }
 
 // A hook may have put other gradients in place: their values are what the optimizer must see.
-void CapturedStep::take_back_gradients(TrainStep& step) {
+void CapturedStep::take_back_gradients(StepCode& step) {
   const at::NoGradGuard no_grad;
   const NamedTensors& parameters = step.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "core/detail/train_step.h"
+#include "core/detail/step_executor.h"
 #include "core/trainer.h"
 #include "graph/detail/static_inputs.h"
 #include "graph/guards/trace_check.h"
@@ -24,6 +24,9 @@ StepResult mapped(const StepResult& result, Map map) {
   return made;
 }
 
+// The tensors that the code reads and changes, those from outside left out.
+NamedTensors all_tensors_of(const StepCode& step);
+
 // One step captured for one signature: static inputs, segments of kernels with split points between them, and the
 // tensors that its results and gradients lie in. What a segment is differs: see CpuStep and CudaStep.
 class CapturedStep {
@@ -33,15 +36,15 @@ class CapturedStep {
 
   // Runs one real step op by op and records it. If it cannot be replayed, failure() says why afterwards; with `strict`
   // that throws GraphError instead, before the step has changed anything.
-  StepResult record(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict);
+  StepResult record(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer, bool strict);
   // What earlier recordings of the step have found to be another tensor from step to step; before record().
   void set_changing(std::vector<StepProgram::Place> places) { changing_ = std::move(places); }
   // Has record() look for every obstacle. The listener is lent until then.
   void tell_all(ObstacleListener& listener) { listener_ = &listener; }
   // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
-  virtual bool prepare(TrainStep& /*step*/, StepObserver& /*observer*/) { return true; }
+  virtual bool prepare(StepCode& /*step*/, StepObserver& /*observer*/) { return true; }
   // Runs one step on `micro_batches`, which has the layout of the captured one.
-  StepResult replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
 
   // Runs the host code of one step and compares it with the recording (TraceCheck), then replays it. Where the two
   // differ the step runs op by op instead.
@@ -50,11 +53,11 @@ class CapturedStep {
     StepResult output;  // unless kUnreadable
     double check_seconds = 0, replay_seconds = 0;
   };
-  Checked check_and_replay(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer);
+  Checked check_and_replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
   // Runs one step op by op. False if its host code does something else than recorded.
-  bool run_followed(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
+  bool run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
   // The host code of the step that ran last, once more and without a step.
-  bool still_same(TrainStep& step, StepObserver& observer);
+  bool still_same(StepCode& step, StepObserver& observer);
   // Whether its host code was found to be the recorded one, at least once.
   bool was_checked() const { return was_checked_ || check_->host_has_drawn(); }
   // What the last check found to differ.
@@ -90,7 +93,7 @@ class CapturedStep {
  protected:
   // Makes what a replay runs out of the recording. `recorded` and the parameters' gradients are those of the recorded
   // step.
-  virtual void compile(const std::shared_ptr<const StepProgram>& recording, TrainStep& step,
+  virtual void compile(const std::shared_ptr<const StepProgram>& recording, StepCode& step,
                        const StepResult& recorded) = 0;
   virtual void run_segment(std::size_t segment) = 0;
   // The memory of a storage of the recording that outlives a replay.
@@ -111,17 +114,17 @@ class CapturedStep {
     std::size_t references = 0;  // to the memory, if nobody keeps it
     bool is_of_program = false;  // or it lies outside, in a bucket of several ranks, which the next step overwrites
   };
-  TraceCheck::HostCode host_code(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer,
+  TraceCheck::HostCode host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                  StepResult& output);
-  StepResult run_segments(TrainStep& step, StepObserver& observer, bool fills_kept);
+  StepResult run_segments(StepCode& step, StepObserver& observer, bool fills_kept);
   void fill_kept(std::size_t segment);
   void watch_outside(const NamedTensors& known);
   void bring_bound_tensors();
   void take_bound_tensors();
   void make_handles();
   void leave_kept_gradients();
-  void hand_out_gradients(TrainStep& step);
-  void take_back_gradients(TrainStep& step);
+  void hand_out_gradients(StepCode& step);
+  void take_back_gradients(StepCode& step);
 
   std::shared_ptr<const StepProgram> recording_;
   std::unique_ptr<TraceCheck> check_;

@@ -6,6 +6,7 @@
 #include "base/detail/op_tap.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/train_step.h"
 #include "graph/explain/step_explainer.h"
 #include "graph/guards/parity_guard.h"
 #include "graph/guards/shadow_storage.h"
@@ -29,14 +30,14 @@ std::string odd_input(const MicroBatches& micro_batches) {
 
 }  // namespace
 
-std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)> graph_executor_with(const GraphOptions& options) {
-  return [options](TrainStep& step, at::Device device) {
+StepExecutors::MakeGraph graph_executor_with(const GraphOptions& options) {
+  return [options](StepCode& step, at::Device device) {
     check_options(options);
     return std::make_unique<GraphExecutor>(step, device, options);
   };
 }
 
-GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options)
+GraphExecutor::GraphExecutor(StepCode& step, at::Device device, const GraphOptions& options)
     : GraphExecutor(step, capture_method_for(device, options.fuse), options) {
   if (fallback_ == Fallback::kEager) return;
   const std::string reason = step.why_not_captured();
@@ -45,7 +46,7 @@ GraphExecutor::GraphExecutor(TrainStep& step, at::Device device, const GraphOpti
   check_that_shadows_work();
 }
 
-GraphExecutor::GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options)
+GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOptions& options)
     : step_(step), method_(std::move(method)), fallback_(options.fallback), cache_(options) {}
 
 StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
@@ -116,9 +117,9 @@ StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& m
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   if (const std::string odd = odd_input(micro_batches); !odd.empty()) {
     const std::string reason = "the batch's '" + odd + "' is sparse, quantized, nested, or a lazy conjugate";
-    require<GraphError>(fallback_ != Fallback::kStrict, "[GraphTrainer] the step cannot be captured: " + reason +
-                                                            "; make it dense (to_dense(), resolve_conj()), or set " +
-                                                            "graph.fallback to auto");
+    require<GraphError>(fallback_ != Fallback::kStrict,
+                        c10::str("[GraphTrainer] the ", to_string(step_.kind()), " cannot be captured: ", reason,
+                                 "; make it dense (to_dense(), resolve_conj()), or set graph.fallback to auto"));
     fall_back(entry, reason + "; make it dense (to_dense(), resolve_conj())");
     return run_eager(entry, micro_batches, observer);
   }
@@ -132,9 +133,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
     entry.check.restart(/*always=*/entry.step->needs_host_code());
     ++entry.recordings;
     cache_.evict(entry);
-    NamedTensors watched = step_.parameters();
-    for (auto& item : step_.mutable_state()) watched.push_back(std::move(item));
-    ledger_.write(watched);
+    ledger_.write(all_tensors_of(step_));
   } else {
     fall_back(entry, entry.step->failure());
   }
@@ -146,8 +145,8 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
 bool GraphExecutor::prepare(SignatureEntry& entry, StepObserver& observer) {
   if (!entry.step->prepare(step_, observer)) {
     fall_back(entry, entry.step->failure());
-    require<GraphError>(fallback_ != Fallback::kStrict, "[GraphTrainer] step (" + entry.report.signature + "): " +
-                                                            entry.report.reason + "; or set graph.fallback to auto");
+    require<GraphError>(fallback_ != Fallback::kStrict,
+                        who(entry) + ": " + entry.report.reason + "; or set graph.fallback to auto");
     return false;
   }
   if (entry.report.replays == 0) cache_.evict(entry);  // device graphs exist only now
@@ -201,10 +200,9 @@ void GraphExecutor::note_difference(SignatureEntry& entry) {
   const auto changed = entry.step->changed_tensor();
   entry.check.check_always();
   if (++entry.report.differing == 1 && unchecked == 0) {
-    log_warning("[GraphTrainer] step (" + entry.report.signature +
-                "): its host code does something else than when it " + "was captured: " + difference +
-                ". Such steps run op by op. A number that changes: keep it in a " +
-                "tensor, or name it in Task::graph_key");
+    log_warning(who(entry) + ": its host code does something else than when it was captured: " + difference +
+                ". Such steps run op by op. A number that changes: keep it in a tensor, or name it in "
+                "Task::graph_key");
   }
   if (++entry.differing_in_a_row > 1 || entry.report.differing > 8 + entry.report.replays / 2) {
     entry.differing_in_a_row = 0;
@@ -230,19 +228,19 @@ void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unch
 
 // Its host code has run and no op of it: to run the code again would move counters and generators of its own once more.
 void GraphExecutor::throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const {
-  throw GraphError(c10::str("[GraphTrainer] step (", entry.report.signature, "): ", entry.report.reason,
+  throw GraphError(c10::str(who(entry), ": ", entry.report.reason,
                             ". The step has changed no weight, and cannot be run again since its host code has run; ",
                             unchecked, " steps before it were not checked. Resume from a checkpoint with ",
                             "graph.fallback eager"));
 }
 
-StepExplanation GraphExecutor::explain(const MicroBatches& micro_batches, StepObserver& observer) {
+StepExplanation GraphExecutor::explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {
   StepExplanation explanation;
   if (fallback_ == Fallback::kEager) {
     explanation.reason = "graph.fallback is eager: every step runs op by op";
     return explanation;
   }
-  const auto explained = [&] { explanation = explain_step(step_, method_, micro_batches, observer); };
+  const auto explained = [&] { explanation = explain_step(step, method_, micro_batches, observer); };
   method_.device == nullptr ? explained() : method_.device->run(explained);
   state_replaced();  // the optimizer's state was put back by a load
   ledger_.refresh_references();
@@ -267,7 +265,8 @@ void GraphExecutor::settle(StepObserver& observer) {
   }
   if (never_checked == 0) return;
   log_warning(c10::str("[GraphTrainer] the host code of ", never_checked,
-                       " replayed steps was not checked before their ",
+                       step_.kind() == CodeKind::kStep ? " replayed steps" : " replayed evaluations",
+                       " was not checked before their ",
                        "capture was dropped or the model changed its mode; graph.check every checks all"));
 }
 
@@ -312,7 +311,7 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
   entry.report.reason = c10::str("duet's kernel, ", result.kernel, ", gives other bits than LibTorch's, first in '",
                                  result.difference, "'");
   const std::string what =
-      c10::str("[GraphTrainer] step (", entry.report.signature, "): ", entry.report.reason, ". duet's kernels for ",
+      c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ",
                names, " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
                " steps since the last check may differ from eager ones in their last bits. Please report it; graph: "
                "{fuse: off} ",
@@ -326,16 +325,22 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
 
 // The step itself was run eager and is right; those before it may not have been.
 void GraphExecutor::throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const {
-  const std::string what = "[GraphTrainer] step (" + entry.report.signature + "): " + entry.report.reason;
+  const std::string what = who(entry) + ": " + entry.report.reason;
   if (!step_.communicator().is_alone()) {
     throw GraphError(
         what + ". The other ranks may have got a wrong gradient; resume from a checkpoint with graph.fallback eager");
   }
   if (doubtful > 0 || fallback_ == Fallback::kStrict) {
-    throw GraphError(c10::str(what, ". Up to ", doubtful,
-                              " steps since the last check may have used an old value; resume from a checkpoint "
-                              "before them, with graph.check every or graph.fallback eager"));
+    const bool trains = step_.kind() == CodeKind::kStep;
+    throw GraphError(c10::str(what, ". Up to ", doubtful, trains ? " steps" : " batches",
+                              " since the last check may have used an old value; ",
+                              trains ? "resume from a checkpoint before them" : "evaluate them again",
+                              ", with graph.check every or graph.fallback eager"));
   }
+}
+
+std::string GraphExecutor::who(const SignatureEntry& entry) const {
+  return c10::str("[GraphTrainer] ", to_string(step_.kind()), " (", entry.report.signature, ")");
 }
 
 // By value: the reason may lie in the step that goes.
@@ -343,12 +348,12 @@ void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
   entry.state = State::kEager;
   entry.report.reason = std::move(reason);
   entry.step.reset();
-  log_warning("[GraphTrainer] step (" + entry.report.signature + ") runs eager: " + entry.report.reason);
+  log_warning(who(entry) + " runs eager: " + entry.report.reason);
 }
 
 std::string GraphExecutor::program_text() const {
   const SignatureEntry* latest = cache_.latest();
-  return latest != nullptr && latest->step ? latest->step->text(step_.parameters()) : std::string();
+  return latest != nullptr && latest->step ? latest->step->text(step_.weights()) : std::string();
 }
 
 }  // namespace duet

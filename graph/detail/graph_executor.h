@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "core/detail/train_step.h"
+#include "core/detail/step_executor.h"
 #include "graph/detail/capture_method.h"
 #include "graph/detail/signature_cache.h"
 #include "graph/guards/address_ledger.h"
@@ -14,15 +14,15 @@ namespace duet {
 struct ParityResult;
 
 // What BaseTrainer makes its executor of graph mode with. Checks the options when it is called.
-std::function<std::unique_ptr<StepExecutor>(TrainStep&, at::Device)> graph_executor_with(const GraphOptions& options);
+StepExecutors::MakeGraph graph_executor_with(const GraphOptions& options);
 
-// Runs steps in graph mode: eager at the first sight of a signature, recorded at the next, replayed from then on, and
-// compared with an eager run where the guards ask for it.
+// Runs a StepCode in graph mode: eager at the first sight of a signature, recorded at the next, replayed from then on,
+// and compared with an eager run where the guards ask for it.
 class GraphExecutor : public StepExecutor {
  public:
   // Throws ConfigError for a step that no capture can hold, unless nothing is to be captured.
-  GraphExecutor(TrainStep& step, at::Device device, const GraphOptions& options);
-  GraphExecutor(TrainStep& step, CaptureMethod method, const GraphOptions& options);
+  GraphExecutor(StepCode& step, at::Device device, const GraphOptions& options);
+  GraphExecutor(StepCode& step, CaptureMethod method, const GraphOptions& options);
 
   StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) override;
   StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override;
@@ -30,7 +30,7 @@ class GraphExecutor : public StepExecutor {
   bool ranks_need_same_path() const override { return method_.device != nullptr; }
   void settle(StepObserver& observer) override;
   void state_replaced() override { cache_.drop_outdated(step_); }
-  StepExplanation explain(const MicroBatches& micro_batches, StepObserver& observer) override;
+  StepExplanation explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) override;
 
   std::vector<SignatureReport> report() const { return cache_.report(); }
   int64_t eager_steps() const { return eager_steps_; }
@@ -53,9 +53,10 @@ class GraphExecutor : public StepExecutor {
   [[noreturn]] void throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_unchecked(const SignatureEntry& entry, int64_t unchecked) const;
   void throw_if_doubtful(const SignatureEntry& entry, int64_t doubtful) const;
+  std::string who(const SignatureEntry& entry) const;
   static void count(int64_t& in_report, int64_t& in_all) { ++in_report, ++in_all; }
 
-  TrainStep& step_;
+  StepCode& step_;
   CaptureMethod method_;  // its device outlives the steps in the cache
   Fallback fallback_;
   SignatureCache cache_;

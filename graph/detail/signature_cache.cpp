@@ -65,7 +65,7 @@ void SignatureEntry::drop() {
   eager_steps = 0;
 }
 
-SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& micro_batches) {
+SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
   append_inputs_key(micro_batches, key_);
   step.append_key(key_);
@@ -74,6 +74,7 @@ SignatureEntry& SignatureCache::find(const TrainStep& step, const MicroBatches& 
   if (entry == nullptr) {
     entry = std::make_unique<SignatureEntry>(options_);
     entry->report.signature = describe(micro_batches);
+    entry->report.kind = to_string(step.kind());
     entry->plan_version = step.plan_version();
     entry->key = key_;
     forget_before(entry->plan_version);
@@ -149,13 +150,13 @@ void SignatureCache::drop_all() {
 }
 
 // A key ends with TrainStep's part.
-bool SignatureCache::is_of(const SignatureEntry& entry, const TrainStep& step) {
+bool SignatureCache::is_of(const SignatureEntry& entry, const StepCode& step) {
   Key present;
   step.append_key(present);
   return entry.key.size() >= present.size() && std::equal(present.rbegin(), present.rend(), entry.key.rbegin());
 }
 
-void SignatureCache::drop_outdated(const TrainStep& step) {
+void SignatureCache::drop_outdated(const StepCode& step) {
   for (SignatureEntry* entry : order_) {
     if (entry->state == State::kCaptured && !is_of(*entry, step)) entry->drop();
   }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <random>
 #include <vector>
-#include "core/detail/train_step.h"
+#include "core/detail/step_executor.h"
 #include "graph/detail/captured_step.h"
 #include "graph/graph_options.h"
 #include "graph/guards/check_schedule.h"
@@ -89,7 +89,7 @@ class SignatureCache {
   explicit SignatureCache(const GraphOptions& options) : options_(options) {}
 
   // The entry of the step that is about to run.
-  SignatureEntry& find(const TrainStep& step, const MicroBatches& micro_batches);
+  SignatureEntry& find(const StepCode& step, const MicroBatches& micro_batches);
   // Of the latest find(); null if there was none.
   const SignatureEntry* latest() const { return latest_; }
 
@@ -97,13 +97,13 @@ class SignatureCache {
   void evict(const SignatureEntry& newest);
   void drop_all();
   // Drops the steps that were captured with other host numbers than those of `step`.
-  void drop_outdated(const TrainStep& step);
+  void drop_outdated(const StepCode& step);
   // Has the next replay of every signature checked.
   void must_check();
   const std::vector<SignatureEntry*>& entries() const { return order_; }
 
   // Whether the step is still what the entry is for, whatever the micro-batches.
-  static bool is_of(const SignatureEntry& entry, const TrainStep& step);
+  static bool is_of(const SignatureEntry& entry, const StepCode& step);
 
   // In order of first sight.
   std::vector<SignatureReport> report() const;

@@ -60,7 +60,7 @@ void add_state(NamedTensors& state, std::unordered_map<const void*, std::size_t>
   }
 }
 
-NamedTensors state_of(const TrainStep& step, const CapturedStep& captured) {
+NamedTensors state_of(const StepCode& step, const CapturedStep& captured) {
   NamedTensors state;
   std::unordered_map<const void*, std::size_t> known;
   for (const auto& item : step.parameters()) add_state(state, known, item);
@@ -133,15 +133,15 @@ struct RandomStates {
 
 // The ranks with whom a step exchanges tensors that is run by the host; a device graph exchanges by itself, and there
 // all ranks compare at the same step. Null: it does not.
-Communicator* ranks_of(const TrainStep& step) {
-  const bool exchanges = step.parameters().front().second.is_cpu() && !step.communicator().is_alone();
+Communicator* ranks_of(const StepCode& step) {
+  const bool exchanges = !step.communicator().is_alone() && step.parameters().front().second.is_cpu();
   return exchanges ? &step.communicator() : nullptr;
 }
 
 // One step, several times from one snapshot; only the first run exchanges tensors with the other ranks.
 class Comparison {
  public:
-  Comparison(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches)
+  Comparison(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches)
       : captured_(captured),
         step_(step),
         micro_batches_(micro_batches),
@@ -291,7 +291,7 @@ class Comparison {
   }
 
   CapturedStep& captured_;
-  TrainStep& step_;
+  StepCode& step_;
   const MicroBatches& micro_batches_;
   const NamedTensors live_;
   NamedTensors saved_;  // as it is now; after the replay, as that leaves it
@@ -303,7 +303,7 @@ class Comparison {
 
 }  // namespace
 
-ParityResult run_both_ways(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches,
+ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches,
                            StepObserver& observer) {
   return Comparison(captured, step, micro_batches).compare(observer);
 }

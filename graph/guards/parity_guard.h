@@ -2,7 +2,7 @@
 
 #include <string>
 #include <vector>
-#include "core/detail/train_step.h"
+#include "core/detail/step_executor.h"
 #include "graph/detail/captured_step.h"
 #include "graph/kernels/bitexact_kernel.h"
 
@@ -21,7 +21,7 @@ struct ParityResult {
 // Runs one step both ways from one snapshot: replayed, then eager, and compares weights, buffers, optimizer state, loss
 // and random state bit by bit. What stays in place is right either way. Where they differ and the step uses kernels of
 // duet's own, it is replayed again without them, and with some of them, to find out which is at fault.
-ParityResult run_both_ways(CapturedStep& captured, TrainStep& step, const MicroBatches& micro_batches,
+ParityResult run_both_ways(CapturedStep& captured, StepCode& step, const MicroBatches& micro_batches,
                            StepObserver& observer);
 
 }  // namespace duet

@@ -59,6 +59,15 @@ bool StepMemory::is_same(const ValueTable::Value& recorded, const at::Tensor& te
   return memory == storage.strong.unsafeGetStorageImpl() || (storage.local && is_same_local(recorded, tensor));
 }
 
+bool StepMemory::are_results(const std::vector<at::Tensor>& results) {
+  const std::vector<int>& recorded = recording_->results;
+  bool same = results.size() == recorded.size();
+  for (std::size_t i = 0; same && i < results.size(); ++i) {
+    same = recorded[i] < 0 || is_same(table_.values()[recorded[i]], results[i]);
+  }
+  return same;
+}
+
 // Memory that the step knows by another name as well cannot be bound: a replay would work on two copies of it.
 bool StepMemory::bind(int storage, const c10::Storage& memory) {
   const auto& storages = table_.storages();

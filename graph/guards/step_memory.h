@@ -22,6 +22,8 @@ class StepMemory {
 
   // Whether the tensor is the recorded value. `of_others`: a tensor from outside that the host code has chosen.
   bool is_same(const ValueTable::Value& recorded, const at::Tensor& tensor);
+  // Whether these are the recorded results, in their order.
+  bool are_results(const std::vector<at::Tensor>& results);
   bool is_from_outside(int storage) const;
   // Whether a constant holds what it held in the recorded step.
   bool holds_the_same(int constant) const;

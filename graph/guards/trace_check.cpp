@@ -80,6 +80,7 @@ void TraceCheck::start() {
   generators_.note();
   changed_tensor_.reset();
   split_hooks_.clear();
+  bring_inputs_ = nullptr;
   difference_.clear();
   state_ = State::kComparing;
   unreadable_ = host_has_drawn_ = false;
@@ -342,11 +343,17 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
     return;
   }
-  if (memory_.local_outlives_step()) {
+  if (!memory_.are_results(results)) {
+    differ("it gives other tensors than the recorded ones");
+  } else if (memory_.local_outlives_step()) {
     differ("it reads another tensor from outside the step than the recorded one");
   } else if (memory_.is_kept_by_others(results)) {
     differ("somebody keeps a tensor of the step that nobody kept when it was recorded");
   }
+}
+
+void TraceCheck::rename(const std::string& result) {
+  if (state_ == State::kComparing) differ("it calls a result '" + result + "', where another name was recorded");
 }
 
 void TraceCheck::differ(std::string what) {
@@ -362,6 +369,7 @@ void TraceCheck::go_on_by_op() {
   at::enableRecordFunction(profiled_);
   memory_.release();
   if (kernels_ == Kernels::kRun) return;
+  if (bring_inputs_) bring_inputs_();
   run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
     if (n < split_hooks_.size()) split_hooks_[n]();
   });

@@ -41,8 +41,13 @@ class TraceCheck : private OpListener {
 
   // By the host code, before its step: the tensor is what it gets for an input of the recording.
   void lend(int storage, const at::Tensor& tensor) { memory_.see(storage, tensor.storage().unsafeGetStorageImpl()); }
+  // By the host code, after its step: how the inputs get their values where it has let go of what was lent.
+  void bring_inputs_by(std::function<void()> bring) { bring_inputs_ = std::move(bring); }
   // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
   void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
+
+  // By the host code, after its step: a result has another name than the recorded one.
+  void rename(const std::string& result);
 
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
@@ -107,6 +112,7 @@ class TraceCheck : private OpListener {
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed
+  std::function<void()> bring_inputs_;
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 #include <ATen/core/stack.h>
-#include "core/detail/train_step.h"
+#include "core/train_context.h"
 #include "graph/record/step_program.h"
 
 namespace duet {

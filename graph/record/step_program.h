@@ -135,6 +135,7 @@ struct StepProgram {
   ValueTable table;
   std::vector<Op> ops;
   std::vector<Split> splits;
+  std::vector<int> results{};  // what it gives, in order; -1: nothing that an op has seen
 
   // What a run changes besides its own memory: the bytes of every tensor from outside that an op writes, and the
   // generators that it names.

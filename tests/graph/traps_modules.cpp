@@ -201,6 +201,28 @@ void add_module_cases(Traps& add) {
     return run;
   });
   add(
+      "AStepThatSometimesEndsEarlier",
+      [] {
+        struct Counting : Hook {
+          explicit Counting(at::Tensor total) : total_(std::move(total)) {}
+          std::string name() const override { return "counting"; }
+          void in_step(StepView& view) override {
+            if (calls_++ % 7 < 5) total_.add_(view.output.loss.detach());
+          }
+          at::Tensor total_;
+          int64_t calls_ = 0;
+        };
+        TrapRun run;
+        run.loss = plain_loss;
+        const at::Tensor total = torch::zeros({});
+        run.between = [total](BaseTrainer& trainer, int64_t n) {
+          if (n == 0) trainer.add_hook(std::make_unique<Counting>(total));
+        };
+        run.seen = [total] { return std::vector<at::Tensor>{total}; };
+        return run;
+      },
+      "the step ends, where");
+  add(
       "TheLearningRateReadByHostCode",
       [] {
         TrapRun run;

@@ -139,12 +139,12 @@ class FakeTrainer : public BaseTrainer {
  public:
   explicit FakeTrainer(LoopOptions loop, std::string work_dir = "", std::vector<Schedule> schedules = {})
       : BaseTrainer(std::make_unique<FakeTask>(), sgd(loop, std::move(work_dir), std::move(schedules)), Mode::kGraph,
-                    [](TrainStep& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
+                    [](StepCode& step, at::Device) { return std::make_unique<IndexAsLoss>(step); }) {}
 
  private:
   class IndexAsLoss : public StepExecutor {
    public:
-    explicit IndexAsLoss(TrainStep& step) : step_(step) {}
+    explicit IndexAsLoss(StepCode& step) : step_(step) {}
     StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
     StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
       StepResult result = step_.run(micro_batches, observer);
@@ -153,7 +153,7 @@ class FakeTrainer : public BaseTrainer {
     }
 
    private:
-    TrainStep& step_;
+    StepCode& step_;
     int64_t steps_ = 0;
   };
 

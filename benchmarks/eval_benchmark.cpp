@@ -1,0 +1,144 @@
+// What evaluation costs in each mode: a pass of trainer.validate() with its metrics, per batch, and trainer.predict()
+// of one batch, on one thread, in CPU time of the process. `task` is the forward pass alone: Task::validation_step or
+// Task::predict by hand, without gradients and in evaluation mode all along. Repetitions are interleaved; the table
+// shows medians.
+//
+//   eval_benchmark [--repetitions N] [--calls N] [--filter TEXT]
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include "base/device.h"
+#include "base/log.h"
+#include "benchmarks/cases.h"
+#include "benchmarks/figures.h"
+#include "benchmarks/flags.h"
+#include "data/data_source.h"
+#include "eager/eager_trainer.h"
+#include "graph/graph_trainer.h"
+#include "metrics/class_metric.h"
+
+namespace duet::benchmarks {
+
+namespace {
+
+// One batch, so many times: its loading is not what is measured.
+class SameBatches : public DataSource {
+ public:
+  SameBatches(Batch batch, int64_t count) : batch_(std::move(batch)), count_(count) {}
+  void start_epoch(int64_t /*epoch*/) override { given_ = 0; }
+  std::optional<Batch> next() override { return given_++ < count_ ? std::optional(batch_) : std::nullopt; }
+  int64_t batches_per_epoch() const override { return count_; }
+
+ private:
+  Batch batch_;
+  int64_t count_, given_ = 0;
+};
+
+// Runs `calls` forward passes.
+using Contestant = std::function<void(int64_t calls)>;
+
+enum class What { kValidate, kPredict };
+
+std::unique_ptr<BaseTrainer> trainer_of(const Case& item, Mode mode) {
+  seed_all(0);
+  TrainerOptions options;
+  options.device = "cpu";
+  if (mode == Mode::kEager) return std::make_unique<EagerTrainer>(item.task(), options);
+  return std::make_unique<GraphTrainer>(item.task(), options);
+}
+
+Contestant by_trainer(const Case& item, What what, Mode mode) {
+  const std::shared_ptr<BaseTrainer> trainer = trainer_of(item, mode);
+  if (what == What::kPredict) {
+    return [trainer, batch = item.batch()](int64_t calls) {
+      for (int64_t i = 0; i < calls; ++i) trainer->predict(batch);
+    };
+  }
+  if (item.batch().contains("image")) trainer->add_metric<Accuracy>();
+  return [trainer, batch = item.batch()](int64_t calls) {
+    SameBatches data(batch, calls);
+    trainer->validate(data);
+  };
+}
+
+Contestant by_hand(const Case& item, What what) {
+  seed_all(0);
+  const std::shared_ptr<Task> task = item.task();
+  task->train(false);
+  return [task, what, batch = item.batch()](int64_t calls) {
+    const at::NoGradGuard no_grad;
+    for (int64_t i = 0; i < calls; ++i) {
+      what == What::kPredict ? task->predict(batch) : task->validation_step(batch);
+    }
+  };
+}
+
+struct Row {
+  Case item;  // its steps: calls per repetition
+  What what;
+};
+
+std::vector<Row> rows() {
+  std::vector<Row> all;
+  for (Case& item : cases()) {
+    if (item.name.rfind("MLP 64", 0) == 0) {
+      Case single = item;
+      single.name = "MLP 64-64-10, batch 1";
+      single.batch = [] { return Batch{{"image", at::randn({1, 64})}}; };
+      all.push_back({std::move(single), What::kPredict});
+    }
+    all.push_back({std::move(item), What::kValidate});
+  }
+  return all;
+}
+
+double microseconds(const Contestant& contestant, int64_t calls) {
+  const double start = cpu_seconds();
+  contestant(calls);
+  return (cpu_seconds() - start) * 1e6 / static_cast<double>(calls);
+}
+
+void print_row(const Row& row, int64_t calls, int64_t repetitions) {
+  const std::vector<Contestant> contestants = {by_hand(row.item, row.what),
+                                               by_trainer(row.item, row.what, Mode::kEager),
+                                               by_trainer(row.item, row.what, Mode::kGraph)};
+  // Past the capture and, where a pass is short, the checks of host code that follow it (CheckSchedule::kFirst).
+  for (const Contestant& contestant : contestants) contestant(std::max<int64_t>(calls / 4, calls > 1500 ? 1500 : 70));
+  std::vector<std::vector<double>> times(contestants.size());
+  for (int64_t r = 0; r < repetitions; ++r) {
+    for (std::size_t c = 0; c < contestants.size(); ++c) times[c].push_back(microseconds(contestants[c], calls));
+  }
+  const double task = median(times[0]), eager = median(times[1]), graph = median(times[2]);
+  std::printf("%-30s %-9s %10.1f %10.1f %10.1f %8.2f\n", row.item.name.c_str(),
+              row.what == What::kPredict ? "predict" : "validate", task, eager, graph, eager / graph);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run(const Flags& flags) {
+  set_log_level(LogLevel::kWarning);
+  std::printf("%-30s %-9s %10s %10s %10s %8s   (µs per batch)\n", "model", "what", "task", "eager", "graph",
+              "eager/gr");
+  const std::string filter = flags.text("--filter");
+  for (const Row& row : rows()) {
+    if (row.item.name.find(filter) == std::string::npos) continue;
+    print_row(row, flags.number("--calls", row.item.steps), flags.number("--repetitions", 7));
+  }
+  return 0;
+}
+
+}  // namespace duet::benchmarks
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  return duet::benchmarks::run(duet::benchmarks::Flags(argc, argv));
+}

@@ -1,0 +1,81 @@
+#include "core/detail/forward_pass.h"
+#include <functional>
+#include <string>
+#include <ATen/core/grad_mode.h>
+#include "optim/amp.h"
+
+namespace duet {
+
+void EvaluationMode::enter() {
+  if (depth_ == 0) {
+    flags_ = task_.training_flags();
+    task_.train(false);
+  }
+  ++depth_;
+}
+
+void EvaluationMode::leave() {
+  if (--depth_ == 0) task_.set_training_flags(flags_);
+}
+
+namespace {
+
+// Whether somebody else refers to the memory too: the batch, a weight, a state that the model carries on.
+bool is_shared(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && (tensor.use_count() > 1 || tensor.storage().use_count() > 1);
+}
+
+}  // namespace
+
+StepResult ForwardPass::run(const MicroBatches& micro_batches, StepObserver& /*observer*/) {
+  const at::NoGradGuard no_grad;
+  const AutocastGuard autocast(device_, autocast_);
+  const Batch& batch = micro_batches.batches.front();
+  StepResult result;
+  result.log = kind_ == CodeKind::kValidation ? task_.validation_step(batch) : task_.predict(batch);
+  for (auto& output : result.log) {
+    if (is_shared(output.second)) output.second = output.second.clone();
+  }
+  return result;
+}
+
+void ForwardPass::append_key(std::vector<int64_t>& key) const {
+  task_.append_key(key);
+  const std::string task_key = task_.graph_key();
+  if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
+}
+
+ForwardPasses::ForwardPasses(Task& task, const Settings& settings)
+    : evaluation_mode_(task),
+      validation_(CodeKind::kValidation, task, settings),
+      prediction_(CodeKind::kPrediction, task, settings) {}
+
+void ForwardPasses::set_mode(Mode mode) {
+  if (mode != mode_) settle();
+  mode_ = mode;
+}
+
+NamedTensors ForwardPasses::run(CodeKind kind, const Batch& batch) {
+  const EvaluationMode::Scope evaluates(evaluation_mode_);  // also for the key, which holds the flags
+  StepExecutor& executor = (kind == CodeKind::kValidation ? validation_ : prediction_).executors.in(mode_);
+  MicroBatches one;
+  one.batches.push_back(batch);
+  return executor.run(executor.choose(one, nobody_), one, nobody_).log;
+}
+
+void ForwardPasses::settle() {
+  const std::vector<StepExecutor*> executors = graph_executors();
+  if (executors.empty()) return;
+  const EvaluationMode::Scope evaluates(evaluation_mode_);
+  for (StepExecutor* executor : executors) executor->settle(nobody_);
+}
+
+std::vector<StepExecutor*> ForwardPasses::graph_executors() const {
+  std::vector<StepExecutor*> executors;
+  for (const Pass* pass : {&validation_, &prediction_}) {
+    if (StepExecutor* made = pass->executors.made(Mode::kGraph)) executors.push_back(made);
+  }
+  return executors;
+}
+
+}  // namespace duet

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include <c10/core/Device.h>
+#include "base/batch.h"
+#include "core/train_context.h"
+
+namespace duet {
+
+struct StepExplanation;
+class TrainStep;
+
+// Who acts inside a step, and where. At the two split points ordinary host code runs between kernels; in_step adds
+// tensor code that is captured with the step.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  // Whether anybody acts at a split point: a captured step is then cut there.
+  virtual bool splits() const { return false; }
+  // Changes when the set of those who act inside steps changes.
+  virtual int64_t version() const { return 0; }
+  virtual void after_backward(const StepView&) {}
+  virtual void before_optimizer_step(const StepView&) {}
+  virtual void in_step(StepView&) {}
+};
+
+// What a StepCode is.
+enum class CodeKind { kStep, kValidation, kPrediction };
+
+const char* to_string(CodeKind kind);
+
+// Tensor code over micro-batches: the step of training (TrainStep), the forward pass of an evaluation (ForwardPass).
+// run() reads nothing back to the host and holds no host number that may change but those in its key: eager mode calls
+// it, graph mode records it.
+class StepCode {
+ public:
+  virtual ~StepCode() = default;
+  virtual StepResult run(const MicroBatches& micro_batches, StepObserver& observer) = 0;
+  virtual CodeKind kind() const = 0;
+
+  // Appends every host number that a captured run() would freeze; it is captured once per key.
+  virtual void append_key(std::vector<int64_t>& key) const = 0;
+  // Part of the key: what was captured under a smaller one never comes back.
+  virtual int64_t plan_version() const { return 0; }
+  // Why run() cannot be captured at all, in words for the user; empty: it can.
+  virtual std::string why_not_captured() const { return {}; }
+
+  // The ranks that run it together.
+  virtual Communicator& communicator() const = 0;
+
+  // The parameters that it makes gradients of, and how to let go of these, so that backward makes new ones.
+  virtual const NamedTensors& parameters() const = 0;
+  virtual void zero_grad() {}
+  // The parameters that it reads, and every further tensor that it may change (buffers, optimizer state).
+  virtual NamedTensors weights() const = 0;
+  virtual NamedTensors mutable_state() const = 0;
+};
+
+// How one step is run.
+enum class StepPath {
+  kEager,             // op by op
+  kRecord,            // op by op, while it is recorded for later replays
+  kReplay,            // the recording
+  kCheckAndReplay,    // the recording, after the host code was run without kernels and compared with it
+  kReplayAndCompare,  // the recording and op by op, from one snapshot, compared bit by bit
+};
+
+// Runs a StepCode: a mode is which executor the trainer has. For TrainStep it is called between begin() and end().
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+  // Decides how it runs next. Changes no weight; every path is a real step with the same result.
+  virtual StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
+  // `path` is what choose() said for this step, kReplayAndCompare instead of kReplay, or kEager, which always works.
+  virtual StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) = 0;
+  // Whether ranks must all take the same path, since collectives are part of what is captured.
+  virtual bool ranks_need_same_path() const { return false; }
+  // Before the state is saved and at the end of training: throws if steps may have been wrong.
+  virtual void settle(StepObserver& /*observer*/) {}
+  // The host numbers of the step (StepCode::append_key) were replaced, by a load.
+  virtual void state_replaced() {}
+  // What becomes of such a step in this mode, all but `mode` and `splits`. Changes nothing: see BaseTrainer::explain.
+  // Unlike the others it is called between steps. `step` is the code that it runs.
+  virtual StepExplanation explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer);
+};
+
+// The executors of one StepCode, by mode.
+class StepExecutors {
+ public:
+  using MakeGraph = std::function<std::unique_ptr<StepExecutor>(StepCode&, at::Device)>;
+
+  // `code` must outlive it. `make_graph` makes what runs it in graph mode; null: there is none.
+  StepExecutors(StepCode& code, at::Device device, MakeGraph make_graph)
+      : code_(code), device_(device), make_graph_(std::move(make_graph)) {}
+
+  // Made when it is first asked for. Throws ConfigError if there is no such mode.
+  StepExecutor& in(Mode mode);
+  // Null if nobody has asked for it.
+  StepExecutor* made(Mode mode) const { return executors_[static_cast<std::size_t>(mode)].get(); }
+  void state_replaced() const;
+
+ private:
+  StepCode& code_;
+  at::Device device_;
+  MakeGraph make_graph_;
+  std::array<std::unique_ptr<StepExecutor>, 2> executors_;
+};
+
+}  // namespace duet
