@@ -123,7 +123,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   OpRecorder recorder(step.weights(), strict);
   recorder.watch_inputs(lent);
   recorder.tell_all(listener_);
-  recorder.watch_addresses(step.parameters());
+  recorder.watch_addresses(step.weights());
   recorder.watch_addresses(state_before);
   RecordingObserver recording(observer, recorder);
   StepResult output;

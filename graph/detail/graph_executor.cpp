@@ -311,8 +311,8 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
   entry.report.reason = c10::str("duet's kernel, ", result.kernel, ", gives other bits than LibTorch's, first in '",
                                  result.difference, "'");
   const std::string what =
-      c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ",
-               names, " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
+      c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ", names,
+               " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
                " steps since the last check may differ from eager ones in their last bits. Please report it; graph: "
                "{fuse: off} ",
                "does without such kernels");
