@@ -69,7 +69,7 @@ int differing_kind(const GemmTensors& t, const GemmOrder& order, Random& random)
     }
     compute_as_aten(t);
     runner.run(ours);
-    if (!same_bits(t.out, ours.out)) return kind;
+    if (!duet::same_bits(t.out, ours.out)) return kind;
   }
   return -1;
 }

@@ -44,7 +44,7 @@ void find_products(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
 class TrainerWithKernels : public BaseTrainer {
  public:
   TrainerWithKernels(std::unique_ptr<Task> task, const KernelPass& pass, const GraphOptions& graph)
-      : BaseTrainer(std::move(task), on_cpu(), Mode::kGraph, [&pass, graph](TrainStep& step, at::Device) {
+      : BaseTrainer(std::move(task), on_cpu(), Mode::kGraph, [&pass, graph](StepCode& step, at::Device) {
           return std::make_unique<GraphExecutor>(step, cpu_capture_method({&pass}), graph);
         }) {}
 
