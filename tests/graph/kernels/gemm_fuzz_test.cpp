@@ -98,5 +98,31 @@ TEST(GemmFuzz, NoBitDiffersWhereTheOrderIsProved) {
   }
 }
 
+struct FlushedDenormals {
+  FlushedDenormals() { at::globalContext().setFlushDenormal(true); }
+  ~FlushedDenormals() { at::globalContext().setFlushDenormal(false); }
+};
+
+TEST(GemmFuzz, NoBitDiffersWhereDenormalsAreFlushed) {
+  if (fast_gemm_kernel() == nullptr) GTEST_SKIP() << "this CPU has no kernel of duet's";
+  const torch::NoGradGuard no_grad;
+  Random random;
+  random.bits.seed(static_cast<uint64_t>(number_or("DUET_FUZZ_SEED", 1)));
+  const FlushedDenormals flushed;
+  int proved = 0;
+  for (int64_t shape = 0; shape < number_or("DUET_FUZZ_GEMMS", 200) / 4; ++shape) {
+    const GemmTensors t = random_gemm(random);
+    if (!can_address(t)) continue;
+    const Threads several(2);
+    EXPECT_EQ(proved_gemm_order(t, fast_gemm_kernel()).k_block, 0) << "each thread has a mode of its own";
+    const Threads one(1);
+    const GemmOrder order = proved_gemm_order(t, fast_gemm_kernel());
+    if (order.k_block == 0) continue;
+    ++proved;
+    ASSERT_EQ(differing_kind(t, order, random), -1) << "shape " << shape << ": " << text_of(t);
+  }
+  RecordProperty("proved", proved);
+}
+
 }  // namespace
 }  // namespace duet
