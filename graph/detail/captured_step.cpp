@@ -1,6 +1,8 @@
 #include "graph/detail/captured_step.h"
 #include <chrono>
+#include <cstring>
 #include <unordered_set>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include "base/error.h"
@@ -47,11 +49,20 @@ class RecordingObserver : public StepObserver {
   OpRecorder& recorder_;
 };
 
+// A dispatched clone costs more than the bytes of a small result.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const bool plain = tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  if (!plain) return tensor.clone();
+  at::Tensor copy(at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type()));
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
+}
+
 // What a user keeps must not change with the next step.
 StepResult copy_of(const StepResult& result) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return mapped(result, [](const at::Tensor& tensor) { return tensor.clone(); });
+  return mapped(result, [](const at::Tensor& tensor) { return copy_of(tensor); });
 }
 
 // Why a step may not be replayed that gave one of TrainStep's tensors other memory; empty if none did.

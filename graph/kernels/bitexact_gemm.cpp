@@ -71,13 +71,16 @@ bool is_one(const c10::IValue& value) {
   return value.isInt() ? value.toInt() == 1 : value.isDouble() && value.toDouble() == 1;
 }
 
-// mm(a, b, out), or addmm(bias, a, b, beta = 1, alpha = 1, out); undefined tensors for anything else.
+}  // namespace
+
 GemmTensors gemm_of(const OpCall& call) {
   if (call.is("aten::mm", "out")) return {call.floats(0), call.floats(1), call.floats(2), {}, {}};
   if (!call.is("aten::addmm", "out") || !is_one(call.arguments[3]) || !is_one(call.arguments[4])) return {};
   GemmTensors tensors{call.floats(1), call.floats(2), call.floats(5), call.floats(0), {}};
   return tensors.before.defined() ? tensors : GemmTensors();
 }
+
+namespace {
 
 // The row that the call adds to all of `out`, if it does nothing else: add_(view of out, bias, alpha = 1).
 at::Tensor bias_added_to(const at::Tensor& out, const OpCall& call) {

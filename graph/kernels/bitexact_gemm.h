@@ -17,6 +17,10 @@ struct GemmTensors {
 // without gaps, biases of one row.
 bool can_address(const GemmTensors& tensors);
 
+struct OpCall;
+// mm(a, b, out), or addmm(bias, a, b, beta = 1, alpha = 1, out); undefined tensors for anything else.
+GemmTensors gemm_of(const OpCall& call);
+
 // Runs `kernel` with LibTorch's number of threads.
 class GemmRunner {
  public:

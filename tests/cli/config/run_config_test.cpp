@@ -144,6 +144,8 @@ TEST(RunConfig, OffAndNullWords) {
   EXPECT_FALSE(full_config({"optim_wrapper.amp=false"}).trainer.amp.has_value());
   EXPECT_FALSE(full_config({"optim_wrapper.amp=null"}).trainer.amp.has_value());
   EXPECT_EQ(full_config({"optim_wrapper.amp=bf16"}).trainer.amp, at::kBFloat16);
+  EXPECT_TRUE(full_config({"optim_wrapper.amp=bf16"}).trainer.amp_eval);
+  EXPECT_FALSE(full_config({"optim_wrapper.amp_eval=false"}).trainer.amp_eval);
   EXPECT_FALSE(full_config({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
   EXPECT_EQ(full_config({"default_hooks.checkpoint=null"}).hooks.size(), 6U);
   EXPECT_EQ(std::get<ClipNorm>(*full_config({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad).norm_type,

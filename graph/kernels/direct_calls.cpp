@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/relu.h>
+#include <dlfcn.h>
+#include "base/detail/bits.h"
+#include "graph/kernels/bitexact_gemm.h"
+#include "graph/kernels/bitexact_kernel.h"
+#include "graph/kernels/image_tensors.h"
+#include "graph/kernels/trial_data.h"
+
+// Where tensors are small, most of the time of an op goes by before its arithmetic begins: checks, views, allocation.
+// Here that part is left out.
+
+namespace duet {
+
+namespace {
+
+// The BLAS that ATen calls. Looked up instead of linked: it is the one inside LibTorch, if it has one.
+using Sgemm = void (*)(const char* transpose_a, const char* transpose_b, const int* m, const int* n, const int* k,
+                       const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
+                       const float* beta, float* c, const int* ldc);
+
+Sgemm blas_sgemm() {
+  static const auto found = reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "sgemm_"));
+  return found;
+}
+
+// A matrix as BLAS takes it.
+struct Layout {
+  char transpose = 'n';
+  int stride = 1;
+};
+
+// As ATen chooses it: rows without gaps if it can, `columns` of them; else columns.
+std::optional<Layout> layout_of(const at::Tensor& matrix) {
+  const auto rows = std::max<int64_t>(1, matrix.size(0)), columns = std::max<int64_t>(1, matrix.size(1));
+  if (matrix.stride(1) == 1 && matrix.stride(0) >= columns) return Layout{'n', static_cast<int>(matrix.stride(0))};
+  if (matrix.stride(0) == 1 && matrix.stride(1) >= rows) return Layout{'t', static_cast<int>(matrix.stride(1))};
+  return std::nullopt;
+}
+
+// ATen's call for out = a b, or bias + a b: of the transposed matrices, since BLAS counts by columns.
+struct SmallGemm {
+  Layout a, b;
+  int m, n, k;
+
+  void run(const GemmTensors& t) const {
+    float* out = writable_floats_of(t.out);
+    const float one = 1, start = t.before.defined() ? 1 : 0;
+    const float* bias = floats_of(t.before);
+    for (int row = 0; bias != nullptr && row < m; ++row) std::memcpy(out + row * n, bias, sizeof(float) * n);
+    blas_sgemm()(&b.transpose, &a.transpose, &n, &m, &k, &one, floats_of(t.b), &b.stride, floats_of(t.a), &a.stride,
+                 &start, out, &n);
+  }
+};
+
+std::optional<SmallGemm> small_gemm_of(const GemmTensors& t) {
+  constexpr int64_t kMostProducts = int64_t{1} << 16;
+  if (!t.a.defined() || !t.b.defined() || !t.out.defined() || !can_address(t)) return std::nullopt;
+  const bool small = t.a.numel() * t.b.size(1) <= kMostProducts;
+  // A single column ATen hands on the other way round.
+  if (!small || !t.out.is_contiguous() || t.out.size(1) < 2) return std::nullopt;
+  const std::optional<Layout> a = layout_of(t.a), b = layout_of(t.b);
+  if (!a || !b) return std::nullopt;
+  return SmallGemm{*a, *b, static_cast<int>(t.a.size(0)), static_cast<int>(t.b.size(1)), static_cast<int>(t.a.size(1))};
+}
+
+// The call is ATen's own; whether this LibTorch makes it is seen.
+bool is_atens_call(const SmallGemm& gemm, const GemmTensors& like) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const TrialNumbers numbers : kAllTrialNumbers) {
+    const auto trial = [numbers](const at::Tensor& tensor, uint64_t seed) {
+      return tensor.defined() ? trial_tensor(tensor, numbers, seed) : tensor;
+    };
+    const GemmTensors ours{trial(like.a, 1), trial(like.b, 2), trial(like.out, 3), trial(like.before, 4), {}};
+    at::Tensor expected = trial(like.out, 5);
+    if (like.before.defined()) {
+      at::addmm_out(expected, ours.before, ours.a, ours.b);
+    } else {
+      at::mm_out(expected, ours.a, ours.b);
+    }
+    gemm.run(ours);
+    if (!same_bits(expected, ours.out)) return false;
+  }
+  return true;
+}
+
+// What is negative becomes 0; -0 and NaN stay.
+void run_relu(const float* x, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] < 0 ? 0.0F : x[i];
+}
+
+bool relu_is_bitexact() {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const TrialNumbers numbers : {TrialNumbers::kPlain, TrialNumbers::kSpecial, TrialNumbers::kNan}) {
+    for (int64_t count = 1; count < 80; ++count) {
+      const at::Tensor x = at::empty({count}, at::TensorOptions().dtype(at::kFloat)), y = at::empty_like(x);
+      fill_with_trial_numbers(writable_floats_of(x), count, numbers, static_cast<uint64_t>(count));
+      run_relu(floats_of(x), writable_floats_of(y), count);
+      if (!same_bits(at::relu(x), y)) return false;
+    }
+  }
+  return true;
+}
+
+bool is_small_relu(const OpCall& call, const at::Tensor& x, const at::Tensor& y) {
+  constexpr int64_t kMostElements = int64_t{1} << 14;
+  return call.is("aten::relu", "") && x.defined() && y.defined() && x.numel() <= kMostElements && x.is_contiguous() &&
+         y.is_contiguous() && y.sizes() == x.sizes() && y.scalar_type() == at::kFloat && share_no_memory({y}, {x});
+}
+
+}  // namespace
+
+void find_direct_calls(const std::vector<OpCall>& calls, BitexactKernels& kernels) {
+  if (kernel_settings().flushes_denormals) return;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (kernels.of_call[i].run) continue;
+    if (const GemmTensors t = gemm_of(calls[i]); blas_sgemm() != nullptr) {
+      const std::optional<SmallGemm> gemm = small_gemm_of(t);
+      if (gemm && is_atens_call(*gemm, t)) kernels.of_call[i] = {[gemm = *gemm, t] { gemm.run(t); }, "BLAS at once"};
+    }
+    const at::Tensor x = calls[i].floats(0), y = calls[i].result(0);
+    static const bool relu = relu_is_bitexact();
+    if (relu && is_small_relu(calls[i], x, y)) {
+      kernels.of_call[i] = {[x, y] { run_relu(floats_of(x), writable_floats_of(y), x.numel()); }, "bit-exact relu"};
+    }
+  }
+}
+
+}  // namespace duet
