@@ -45,13 +45,15 @@ void OpTap::register_fallback() {
 
 OpTap::OpTap(OpListener& listener) : line_(std::make_shared<Line>()) {
   register_fallback();
-  require<GraphError>(c10::ThreadLocalDebugInfo::get(kTapInfo) == nullptr,
+  require<GraphError>(!is_active(),
                       "[OpTap] a step is being recorded or checked within a step that is being recorded or checked; "
                       "do not run one trainer's step inside another's");
   line_->listener = &listener;
   info_.emplace(kTapInfo, line_);
   c10::impl::tls_set_dispatch_key_included(kTapKey, true);
 }
+
+bool OpTap::is_active() { return c10::ThreadLocalDebugInfo::get(kTapInfo) != nullptr; }
 
 OpTap::~OpTap() {
   c10::impl::tls_set_dispatch_key_included(kTapKey, false);

@@ -31,6 +31,9 @@ class OpTap {
   OpTap(const OpTap&) = delete;
   OpTap& operator=(const OpTap&) = delete;
 
+  // Whether the calls of this thread go to somebody.
+  static bool is_active();
+
   // Throws GraphError if this LibTorch does not route calls through the tap's key.
   static void self_check();
 

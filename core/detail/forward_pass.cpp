@@ -2,6 +2,7 @@
 #include <functional>
 #include <string>
 #include <ATen/core/grad_mode.h>
+#include "base/detail/op_tap.h"
 #include "optim/amp.h"
 
 namespace duet {
@@ -57,7 +58,9 @@ void ForwardPasses::set_mode(Mode mode) {
 
 NamedTensors ForwardPasses::run(CodeKind kind, const Batch& batch) {
   const EvaluationMode::Scope evaluates(evaluation_mode_);  // also for the key, which holds the flags
-  StepExecutor& executor = (kind == CodeKind::kValidation ? validation_ : prediction_).executors.in(mode_);
+  // Asked for inside a step that is recorded or checked it is part of that.
+  const Mode mode = OpTap::is_active() ? Mode::kEager : mode_;
+  StepExecutor& executor = (kind == CodeKind::kValidation ? validation_ : prediction_).executors.in(mode);
   MicroBatches one;
   one.batches.push_back(batch);
   return executor.run(executor.choose(one, nobody_), one, nobody_).log;

@@ -287,5 +287,26 @@ TEST(EvaluationTrust, APassChecksWhatItReplayedBeforeItsResultsAreSeen) {
   expect_error<GraphError>([&] { trainer->validate(few); }, {"validation (", "evaluate them again"});
 }
 
+TEST(EvaluationTrust, MayBeAskedForWhereHooksActInAStep) {
+  std::vector<std::vector<at::Tensor>> seen;
+  for (const char* mode : {"eager", "graph"}) {
+    seen.emplace_back();
+    seed_all(5);
+    const auto forward = [](TwoLayers& net, const Batch& batch) { return net.forward(batch["input"]); };
+    const auto loss = [](const at::Tensor& prediction, const Batch& batch) {
+      return torch::nn::functional::cross_entropy(prediction, batch["target"]);
+    };
+    const auto trainer = make_trainer(mode, make_task(std::make_shared<TwoLayers>(), forward, loss));
+    trainer->on(HookPoint::kAfterBackward, [&](TrainContext& context) {
+      seen.back().push_back(trainer->predict(batch_at(context.progress.step))[0].second);
+    });
+    for (int64_t n = 0; n < 12; ++n) trainer->step(batch_at(n));
+    trainer->finish();
+  }
+  ASSERT_EQ(seen[0].size(), 12U);
+  ASSERT_EQ(seen[1].size(), 12U);
+  for (std::size_t i = 0; i < 12; ++i) EXPECT_TRUE(testing::same_bits(seen[0][i], seen[1][i])) << i;
+}
+
 }  // namespace
 }  // namespace duet
