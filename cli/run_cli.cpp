@@ -131,7 +131,9 @@ void add_other_runs(Program& program) {
       ->add_option("--record", arguments.record,
                    "run one mode (--mode, or the config's) and write these hashes, for another build to compare with")
       ->type_name("FILE");
-  compare->add_option("--against", arguments.against, "run one mode and compare its hashes with a file of --record")
+  compare
+      ->add_option("--against", arguments.against,
+                   "run one mode, as many steps, and compare its hashes with a file of --record")
       ->type_name("FILE")
       ->excludes("--record");
 

@@ -183,7 +183,8 @@ struct RunControl {
   void interrupt(const std::string& reason) { stop(reason, RunOutcome::kInterrupted); }
 
   // Goes back to the newest good checkpoint of the work dir after this step, and on from there with the data that comes
-  // now: what led here is left out. In train(); a loop of one's own has no source to go on with.
+  // now: what led here is left out. On all ranks at the same step. In train() alone: a loop of one's own has no source
+  // to go on with, and gets a ConfigError.
   void request_rollback(const std::string& reason) { rollback_reason = reason; }
 
   std::string stop_reason{};  // the first one; empty: none

@@ -128,9 +128,7 @@ void BaseTrainer::roll_back(DataSource& data) {
   Progress& progress = context_.progress;
   const Progress now = progress;
   Communicator& ranks = step_->communicator();
-  std::string path;
-  run_on_main(ranks, [&] { path = CheckpointStore::find(CheckpointStore::root_of(context_.work_dir)); });
-  path = ranks.broadcast(path);
+  const std::string path = find_rollback(context_, reason);
   run_on_all_ranks(ranks, [&] {
     StateDict state = CheckpointStore::load(path).without("data");
     state.put("data", data.state_dict());
@@ -261,7 +259,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
 }
 
 void BaseTrainer::finish() {
-  if (run_ == Run::kClosed) return;
+  if (run_ == Run::kClosed) return forward_->settle();
   const std::exception_ptr found = caught([this] {
     ranks_->agree_on_stop();
     settle();
@@ -288,6 +286,9 @@ void BaseTrainer::step_in_own_loop(std::vector<Batch> batches) {
   MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);
   ranks_->before_step(micro_batches, /*stops_count=*/false);
   run_step(micro_batches);
+  require<ConfigError>(context_.control.rollback_reason.empty(),
+                       "[BaseTrainer] a hook asks to go back to a checkpoint, in a loop of your own, expected train(): "
+                       "only that has a source to go on with");
   ranks_->agree_on_stop();
 }
 
@@ -312,6 +313,7 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
 }
 
 MetricValues BaseTrainer::validate(DataSource& data) {
+  if (run_ == Run::kOpen) executor_->settle(*observer_);  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume.
   evaluator_->evaluate(data, Evaluator::Kind::kValidation, [&] {

@@ -127,7 +127,7 @@ void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (may_skip_) return;
   losses_->add(context.step.loss());
   if (context.step.result->grad_norm.defined()) norms_->add(context.step.result->grad_norm);
-  if (context.progress.step - watch_start_ >= options_.interval) look(context, std::exchange(cause_, {}));
+  if (context.progress.step - watch_start_ >= options_.interval) look(context);
 }
 
 bool NaNGuardHook::is_bad(const TrainContext& context) const {
@@ -139,7 +139,9 @@ bool NaNGuardHook::is_bad(const TrainContext& context) const {
 // Loss scaling leaves out steps now and then whose numbers are all finite without it.
 void NaNGuardHook::trace(TrainContext& context) {
   constexpr int64_t kMostTold = 8;
-  if (!is_bad(context) || (may_skip_ && skipped_told_ == kMostTold)) return;
+  is_bad_ = is_bad(context);  // the same on all ranks; what is found need not be
+  cause_.clear();
+  if (!is_bad_ || (may_skip_ && skipped_told_ == kMostTold)) return;
   const std::string found = trace_->text(context);
   if (!may_skip_ || found.empty()) {
     cause_ = found;
@@ -169,8 +171,10 @@ int64_t NaNGuardHook::first_bad_step() const {
   return 0;
 }
 
-void NaNGuardHook::look(TrainContext& context, const std::string& cause) {
-  const int64_t bad = cause.empty() ? first_bad_step() : context.progress.step;
+void NaNGuardHook::look(TrainContext& context) {
+  const int64_t bad = is_bad_ ? context.progress.step : first_bad_step();
+  is_bad_ = false;
+  const std::string cause = std::exchange(cause_, {});
   restart(context.progress.step);
   if (bad == 0) return;
   const std::string text =

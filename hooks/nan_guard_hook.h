@@ -62,7 +62,7 @@ class NaNGuardHook : public Hook {
   void restart(int64_t step);
   // The first step since the watch began that was not finite; 0: none. Waits for the device.
   int64_t first_bad_step() const;
-  void look(TrainContext& context, const std::string& cause = "");
+  void look(TrainContext& context);
   // Whether the loss or a gradient of the last step is not finite. Waits for the device.
   bool is_bad(const TrainContext& context) const;
   void trace(TrainContext& context);
@@ -72,7 +72,8 @@ class NaNGuardHook : public Hook {
   int64_t watch_start_ = 0;                       // finished steps when this watch began
   bool may_skip_ = false;                         // steps may be skipped
   std::unique_ptr<NonFiniteTrace> trace_;         // null: not asked for
-  std::string cause_;                             // of the last step's numbers
+  bool is_bad_ = false;                           // the last step, as the trace has seen it
+  std::string cause_;                             // of its numbers, if they were not finite on this rank
   int64_t skipped_told_ = 0, rollbacks_ = 0;      // of this run
   bool can_go_back_ = true;                       // until it ends
 };

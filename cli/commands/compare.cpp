@@ -221,7 +221,9 @@ int compare_builds(const RunConfig& config, const Arguments& arguments, const Ru
   check_writable(arguments.record);
   const std::vector<StepHashes> before =
       arguments.against.empty() ? std::vector<StepHashes>() : read_step_hashes(arguments.against);
-  const Half half = run_mode(config, config.mode, data, arguments);
+  Arguments as_long = arguments;
+  if (!before.empty()) as_long.steps = static_cast<int64_t>(before.size());
+  const Half half = run_mode(config, config.mode, data, as_long);
   if (StopSignals::received() != 0) return report_stop("compare");
   if (!arguments.record.empty()) {
     write_json(arguments.record, to_json(half.hashes));

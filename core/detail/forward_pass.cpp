@@ -1,6 +1,7 @@
 #include "core/detail/forward_pass.h"
 #include <functional>
 #include <string>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include "base/detail/op_tap.h"
 #include "optim/amp.h"
@@ -41,6 +42,7 @@ StepResult ForwardPass::run(const MicroBatches& micro_batches, StepObserver& /*o
 }
 
 void ForwardPass::append_key(std::vector<int64_t>& key) const {
+  key.push_back(at::autocast::is_autocast_enabled(device_.type()) ? 1 : 0);  // asked for inside a step
   task_.append_key(key);
   const std::string task_key = task_.graph_key();
   if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));

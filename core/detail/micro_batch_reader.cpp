@@ -25,6 +25,7 @@ Batch DeviceCopy::to_device(const Batch& batch) {
   if (!stream_) stream_ = device.getStreamFromGlobalPool(device_);
   const c10::Stream current = device.getStream(device_);
   Batch moved;
+  moved.set_sample_ids(batch.sample_ids());
   {
     const c10::StreamGuard on_stream(*stream_);
     for (const auto& item : items) moved.set(item.first, from_host(item) ? copied(item.second) : item.second);

@@ -221,6 +221,19 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
   return own;
 }
 
+std::string find_rollback(const TrainContext& context, const std::string& reason) {
+  std::string path;
+  run_on_main(*context.communicator, [&] {
+    try {
+      path = CheckpointStore::find(CheckpointStore::root_of(context.work_dir));
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(c10::str("[BaseTrainer] cannot go back from step ", context.progress.step, " (", reason,
+                                     ") to a checkpoint: ", error.what(), "; save more often, or before training"));
+    }
+  });
+  return context.communicator->broadcast(path);
+}
+
 std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const std::vector<std::string>& keep,
                             CheckpointRank rank) {
   const StateDict state = context.checkpoint_state();

@@ -63,6 +63,10 @@ void add_rank_state(StateDict& state, Task& task, Communicator& ranks);
 // and the generators of all ranks but 0 are seeded from rank 0's seed, the step and the rank.
 StateDict own_rank_state(const StateDict& saved, const Communicator& ranks);
 
+// The newest good checkpoint of the work dir, for a run that has `reason` to go back. All ranks call it. Throws
+// CheckpointError if there is none.
+std::string find_rollback(const TrainContext& context, const std::string& reason);
+
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
 // an error of one, CheckpointError or SaveRefused, is thrown on all.
 std::string save_checkpoint(CheckpointStore& store, const TrainContext& context,

@@ -167,6 +167,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   version_ = observer.version();
   compile(recording_, step, output);
   watch_outside(own);
+  check_->note_end();
   return output;
 }
 

@@ -59,7 +59,7 @@ class CapturedStep {
   // The host code of the step that ran last, once more and without a step.
   bool still_same(StepCode& step, StepObserver& observer);
   // Whether its host code was found to be the recorded one, at least once.
-  bool was_checked() const { return was_checked_ || check_->host_has_drawn(); }
+  bool was_checked() const { return was_checked_; }
   // What the last check found to differ.
   const std::string& difference() const { return check_->difference(); }
   const std::optional<StepProgram::Place>& changed_tensor() const { return check_->changed_tensor(); }
@@ -69,7 +69,7 @@ class CapturedStep {
     return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_;
   }
   // Whether it may be compared with an eager run without its host code having run before.
-  bool can_be_compared() const { return !recording_->reads_changing_tensors(); }
+  bool can_be_compared() const { return !recording_->reads_changing_tensors() && !fills_by_address_; }
 
   // Whether somebody let go of a tensor from outside that the step reads: the user's code may have another one now.
   bool lost_references();

@@ -228,10 +228,11 @@ void GraphExecutor::throw_if_unchecked(const SignatureEntry& entry, int64_t unch
 
 // Its host code has run and no op of it: to run the code again would move counters and generators of its own once more.
 void GraphExecutor::throw_unfinished(const SignatureEntry& entry, int64_t unchecked) const {
-  throw GraphError(c10::str(who(entry), ": ", entry.report.reason,
-                            ". The step has changed no weight, and cannot be run again since its host code has run; ",
-                            unchecked, " steps before it were not checked. Resume from a checkpoint with ",
-                            "graph.fallback eager"));
+  const bool trains = step_.kind() == CodeKind::kStep;
+  throw GraphError(c10::str(who(entry), ": ", entry.report.reason, ". It has changed nothing, and cannot be run again ",
+                            "since its host code has run; ", unchecked, trains ? " steps" : " batches",
+                            " before it were not checked. ", trains ? "Resume from a checkpoint" : "Evaluate again",
+                            " with graph.fallback eager"));
 }
 
 StepExplanation GraphExecutor::explain(TrainStep& step, const MicroBatches& micro_batches, StepObserver& observer) {

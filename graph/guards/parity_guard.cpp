@@ -201,7 +201,8 @@ class Comparison {
     }
     CpuProgram& program = *captured_.cpu_program();
     const int64_t all = program.kernel_count();
-    if (agrees_with(0, observer)) name_fault(agrees_with(all, observer) ? -1 : first_fault(all, observer), result);
+    // What does not come again may have had another cause.
+    if (agrees_with(0, observer) && !agrees_with(all, observer)) name_fault(first_fault(all, observer), result);
     program.use_kernels(all);
     restore(after, live_);
     random_after.restore(captured_);
@@ -219,15 +220,8 @@ class Comparison {
 
   void name_fault(int64_t kernel, ParityResult& result) {
     const CpuProgram& program = *captured_.cpu_program();
-    result.kernel = kernel < 0 ? "of an unknown op (the difference did not come again)" : program.kernel_text(kernel);
-    const int64_t first = kernel < 0 ? 0 : kernel;
-    const int64_t end = kernel < 0 ? program.kernel_count() : kernel + 1;
-    for (int64_t i = first; i < end; ++i) {
-      const KernelPass* pass = program.kernel_pass(i);
-      if (pass != nullptr && std::find(result.passes.begin(), result.passes.end(), pass) == result.passes.end()) {
-        result.passes.push_back(pass);
-      }
-    }
+    result.kernel = program.kernel_text(kernel);
+    if (const KernelPass* pass = program.kernel_pass(kernel)) result.passes.push_back(pass);
   }
 
   // Whether a replay with the first `kernels` of duet's own gives what the eager run gave.

@@ -12,8 +12,8 @@ struct ParityResult {
   StepResult output;           // of the step that counts
   bool same_host_code = true;  // as recorded; if not, CapturedStep::difference() says what was different
   std::string difference;      // name of the first tensor that differs; empty if none does
-  // Kernels of duet's own, without which nothing differs: the first one that is at fault and what found it, or, if the
-  // difference did not come again, all that the step uses. Empty: LibTorch's kernels differ too.
+  // The first kernel of duet's own that is at fault, and what found it. Empty: LibTorch's kernels differ too, or the
+  // difference did not come again.
   std::string kernel;
   std::vector<const KernelPass*> passes;
 };

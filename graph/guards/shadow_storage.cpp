@@ -4,21 +4,29 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/impl/COW.h>
 #include "base/error.h"
 
 namespace duet {
 
 namespace {
 
-// LibTorch can set this flag, for tensors without data, but not take it back. An explicit instantiation may name a
-// private member.
+// LibTorch can set these flags, for tensors without data, but not take them back. An explicit instantiation may name
+// private members.
 using Flag = bool c10::StorageImpl::*;
-template <Flag member>
+template <int which>
+struct Named {};
+template <int which, Flag member>
 struct OpenFlag {
-  friend Flag throws_on_access() { return member; }
+  friend Flag flag(Named<which>) { return member; }
 };
-Flag throws_on_access();
-template struct OpenFlag<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+Flag flag(Named<0>);
+Flag flag(Named<1>);
+template struct OpenFlag<0, &c10::StorageImpl::throw_on_immutable_data_ptr_>;
+template struct OpenFlag<1, &c10::StorageImpl::has_mutable_data_ptr_check_>;
+
+Flag throws_on_access() { return flag(Named<0>()); }
+Flag checks_mutable_access() { return flag(Named<1>()); }
 
 }  // namespace
 
@@ -34,8 +42,15 @@ bool is_shadow(const c10::StorageImpl& storage) {
   return storage.*throws_on_access() && const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks() == nullptr;
 }
 
-void lock(c10::StorageImpl& storage) { storage.*throws_on_access() = true; }
-void unlock(c10::StorageImpl& storage) { storage.*throws_on_access() = false; }
+void lock(c10::StorageImpl& storage) {
+  storage.*throws_on_access() = true;
+  storage.*checks_mutable_access() = true;
+}
+
+void unlock(c10::StorageImpl& storage) {
+  storage.*throws_on_access() = false;
+  storage.*checks_mutable_access() = c10::impl::cow::is_cow_data_ptr(storage._mutable_data_ptr_no_checks());
+}
 
 void turn_into_shadow(c10::StorageImpl& storage) {
   storage.*throws_on_access() = true;
@@ -48,14 +63,21 @@ void fill_shadow(c10::StorageImpl& shadow, c10::DataPtr memory) {
 }
 
 void check_that_shadows_work() {
-  static const bool work = [] {
+  const auto refuses = [](const at::Tensor& tensor) {
     try {
-      const c10::Storage shadow(make_shadow(4, c10::kCPU));
-      (void)at::empty({0}).set_(shadow, 0, {1}, {1}).const_data_ptr();
+      (void)tensor.mutable_data_ptr();
     } catch (const std::exception& error) {
       return is_shadow_access(error);
     }
     return false;
+  };
+  static const bool work = [&] {
+    const at::Tensor shadow = at::empty({0}).set_(c10::Storage(make_shadow(4, c10::kCPU)), 0, {1}, {1});
+    const at::Tensor locked = at::empty({1});
+    lock(*locked.storage().unsafeGetStorageImpl());
+    const bool refused = refuses(shadow) && refuses(locked);
+    unlock(*locked.storage().unsafeGetStorageImpl());
+    return refused && !refuses(locked);
   }();
   require<GraphError>(work,
                       "[TraceCheck] this LibTorch does not refuse access to storages without data; duet's graph mode "

@@ -83,7 +83,7 @@ void TraceCheck::start() {
   bring_inputs_ = nullptr;
   difference_.clear();
   state_ = State::kComparing;
-  unreadable_ = host_has_drawn_ = false;
+  unreadable_ = false;
   paused_ = false;
   cursor_ = splits_passed_ = 0;
 }
@@ -112,7 +112,6 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
 
 TraceCheck::Outcome TraceCheck::unreadable(const std::string& why) {
   difference_ = "the step's host code" + place() + ", " + why;
-  host_has_drawn_ = why == kHostDraws;
   state_ = State::kByOp;
   generators_.restore();
   return Outcome::kUnreadable;
@@ -297,6 +296,11 @@ void TraceCheck::answer(std::size_t index, torch::jit::Stack* stack) {
     }
   }
   for (const int value : recorded.written) memory_.left_behind(recording_->table.values()[value].storage);
+  for (const std::size_t hidden : hidden_writes(recorded.handle)) {
+    for (const int value : recorded.arguments[hidden].values) {
+      if (value >= 0) memory_.left_behind(recording_->table.values()[value].storage);
+    }
+  }
   if (recorded.recorded_as) resize_outputs(recorded, *stack);
   stack->erase(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
   for (c10::IValue& result : results) stack->push_back(std::move(result));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,9 +53,6 @@ class TraceCheck : private OpListener {
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
 
-  // After kUnreadable: because of random numbers.
-  bool host_has_drawn() const { return host_has_drawn_; }
-
   // The step that was checked has been replayed. What draws random numbers from here to the next check is not the
   // step's host code; where something does (a thread that loads data), draws are nobody's in particular.
   void note_end();
@@ -76,8 +74,9 @@ class TraceCheck : private OpListener {
     int index = -1;  // of the argument, the value or the result
     std::vector<Answer> list{};
   };
-  struct Stopped {};   // thrown through host code that is not to go on
-  struct HostDrew {};  // likewise: what it drew is not what it gets where random ops run
+  // Thrown through host code that is not to go on. Autograd hands on nothing but std::exception.
+  struct Stopped : std::exception {};
+  struct HostDrew : std::exception {};  // likewise: what it drew is not what it gets where random ops run
 
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
   bool may_run(std::size_t index, const torch::jit::Stack& stack) const;
@@ -116,7 +115,6 @@ class TraceCheck : private OpListener {
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
-  bool host_has_drawn_ = false;
   bool stops_ = false;       // at the first difference
   bool unreadable_ = false;  // while something runs on tensors without memory
   bool paused_ = false;      // while hooks act

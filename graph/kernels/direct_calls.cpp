@@ -23,13 +23,19 @@ namespace duet {
 
 namespace {
 
-// The BLAS that ATen calls. Looked up instead of linked: it is the one inside LibTorch, if it has one.
+// The BLAS that ATen calls, looked up from the library that holds ATen: a program may have another one.
 using Sgemm = void (*)(const char* transpose_a, const char* transpose_b, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
                        const float* beta, float* c, const int* ldc);
 
 Sgemm blas_sgemm() {
-  static const auto found = reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "sgemm_"));
+  static const auto found = []() -> Sgemm {
+    Dl_info atens{};
+    void* const function = dlsym(RTLD_DEFAULT, "_ZN2at13globalContextEv");
+    if (function == nullptr || dladdr(function, &atens) == 0 || atens.dli_fname == nullptr) return nullptr;
+    void* const library = dlopen(atens.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    return library == nullptr ? nullptr : reinterpret_cast<Sgemm>(dlsym(library, "sgemm_"));
+  }();
   return found;
 }
 

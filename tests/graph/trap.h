@@ -30,6 +30,7 @@ struct Trap {
   std::function<TrapRun()> make;
   std::string reason{};  // in the report, or in the error
   int64_t steps = 60;
+  bool stays_captured = false;  // and nothing is said
 };
 
 inline void PrintTo(const Trap& trap, std::ostream* out) { *out << trap.name; }

@@ -67,6 +67,7 @@ void add_module_cases(Traps& add) {
         };
       },
       "", 1500);
+  add.traps.back().stays_captured = true;
   add.loss(
       "AScratchTensorFilledTwiceByItsAddress",
       [] {
@@ -78,6 +79,37 @@ void add_module_cases(Traps& add) {
           }
           return loss;
         };
+      },
+      "by its address");
+  add(
+      "ABufferReadByItsAddressLater",
+      [] {
+        TrapRun run;
+        run.net->register_buffer("mean", torch::zeros({1}));
+        run.loss = [mean = run.net->named_buffers()["mean"], calls = int64_t{0}](TwoLayers& net,
+                                                                                 const Batch& batch) mutable {
+          {
+            const torch::NoGradGuard no_grad;
+            mean.mul_(0.5).add_(batch["input"].mean());
+          }
+          const at::Tensor loss = plain_loss(net, batch);
+          if (++calls < 20 || mean.data_ptr<float>()[0] < 0) return loss;
+          return loss + 0.1 * net.a->weight.square().sum();
+        };
+        return run;
+      },
+      "by its address");
+  add(
+      "RunningStatisticsReadByTheirAddress",
+      [] {
+        TrapRun run;
+        const auto norm = std::make_shared<torch::nn::BatchNorm1dImpl>(8);
+        run.loss = [norm](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = norm->forward(net.a(batch["input"]));
+          const double factor = 1 + norm->running_mean.const_data_ptr<float>()[0];
+          return F::cross_entropy(net.b(hidden), batch["target"]) * factor;
+        };
+        return run;
       },
       "by its address");
   add.loss(

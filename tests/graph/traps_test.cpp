@@ -65,6 +65,10 @@ TEST_P(HostCodeTraps, GiveTheBitsOfEagerOrAnErrorThatNamesTheCause) {
               << " eager; " << report.reason << "\n";
   }
   EXPECT_THAT(reasons, ::testing::HasSubstr(GetParam().reason));
+  if (GetParam().stays_captured) {
+    EXPECT_EQ(reasons, "");
+    EXPECT_EQ(graph.report.at(0).state, "captured");
+  }
   if (!graph.error.empty()) return;
   EXPECT_EQ(eager.losses, graph.losses);
   testing::expect_same_bits(eager.state, graph.state);
