@@ -72,7 +72,8 @@ void check_that_shadows_work() {
     return false;
   };
   static const bool work = [&] {
-    const at::Tensor shadow = at::empty({0}).set_(c10::Storage(make_shadow(4, c10::kCPU)), 0, {1}, {1});
+    const at::Tensor shadow = at::empty({1});
+    turn_into_shadow(*shadow.storage().unsafeGetStorageImpl());
     const at::Tensor locked = at::empty({1});
     lock(*locked.storage().unsafeGetStorageImpl());
     const bool refused = refuses(shadow) && refuses(locked);
