@@ -60,6 +60,7 @@ class CapturedStep {
   bool still_same(StepCode& step, StepObserver& observer);
   // Whether its host code was found to be the recorded one, at least once.
   bool was_checked() const { return was_checked_; }
+  bool somebody_drew() const { return check_->somebody_drew(); }
   // What the last check found to differ.
   const std::string& difference() const { return check_->difference(); }
   const std::optional<StepProgram::Place>& changed_tensor() const { return check_->changed_tensor(); }

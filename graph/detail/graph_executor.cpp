@@ -178,10 +178,11 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       break;
     case TraceCheck::Outcome::kUnreadable: {
       const int64_t unchecked = entry.check.unchecked();
-      const bool is_first = !entry.step->was_checked();
-      fall_back(entry, entry.step->difference() + (is_first ? ". Its host code ran twice in this step, to find that out"
-                                                            : ", which it did not when it was captured"));
-      if (!is_first) throw_unfinished(entry, unchecked);
+      const bool runs_again = !entry.step->was_checked() || entry.step->somebody_drew();
+      fall_back(entry,
+                entry.step->difference() + (runs_again ? ". Its host code ran twice in this step, to find that out"
+                                                       : ", which it did not when it was captured"));
+      if (!runs_again) throw_unfinished(entry, unchecked);
       checked.output = run_eager(entry, micro_batches, observer);
       throw_if_unchecked(entry, unchecked);
     }

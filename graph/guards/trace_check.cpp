@@ -83,7 +83,7 @@ void TraceCheck::start() {
   bring_inputs_ = nullptr;
   difference_.clear();
   state_ = State::kComparing;
-  unreadable_ = false;
+  unreadable_ = somebody_drew_ = false;
   paused_ = false;
   cursor_ = splits_passed_ = 0;
 }
@@ -112,6 +112,7 @@ TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
 
 TraceCheck::Outcome TraceCheck::unreadable(const std::string& why) {
   difference_ = "the step's host code" + place() + ", " + why;
+  somebody_drew_ = why == kHostDraws;
   state_ = State::kByOp;
   generators_.restore();
   return Outcome::kUnreadable;

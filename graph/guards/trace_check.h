@@ -53,6 +53,9 @@ class TraceCheck : private OpListener {
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
 
+  // After kUnreadable: because of random numbers, which another thread may have drawn.
+  bool somebody_drew() const { return somebody_drew_; }
+
   // The step that was checked has been replayed. What draws random numbers from here to the next check is not the
   // step's host code; where something does (a thread that loads data), draws are nobody's in particular.
   void note_end();
@@ -115,6 +118,7 @@ class TraceCheck : private OpListener {
   std::optional<StepProgram::Place> changed_tensor_;
   State state_ = State::kComparing;
   enum class Kernels { kSkipped, kRun } kernels_ = Kernels::kSkipped;
+  bool somebody_drew_ = false;
   bool stops_ = false;       // at the first difference
   bool unreadable_ = false;  // while something runs on tensors without memory
   bool paused_ = false;      // while hooks act

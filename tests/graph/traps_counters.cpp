@@ -47,10 +47,10 @@ void add_counter_cases(Traps& add) {
   add.loss(
       "ADrawOfTheHostsFromTheDefaultGeneratorAtTimes",
       [] {
-        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+        return [](TwoLayers& net, const Batch& batch) {
           const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
           const at::Tensor loss = F::cross_entropy(net.b(hidden), batch["target"]);
-          if (++calls % 10 != 0) return loss;
+          if (batch["input"].const_data_ptr<float>()[0] < 1.2F) return loss;
           at::Generator generator = at::detail::getDefaultCPUGenerator();
           const std::lock_guard lock(generator.mutex());
           const uint32_t drawn = at::check_generator<at::CPUGeneratorImpl>(generator)->random();
@@ -61,8 +61,8 @@ void add_counter_cases(Traps& add) {
   add.loss(
       "ADrawOfTheHostsThatIsNotUsed",
       [] {
-        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
-          if (++calls % 10 == 0) {
+        return [](TwoLayers& net, const Batch& batch) {
+          if (batch["input"].const_data_ptr<float>()[0] > 1.2F) {
             at::Generator generator = at::detail::getDefaultCPUGenerator();
             const std::lock_guard lock(generator.mutex());
             at::check_generator<at::CPUGeneratorImpl>(generator)->random();
