@@ -178,13 +178,17 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       break;
     case TraceCheck::Outcome::kUnreadable: {
       const int64_t unchecked = entry.check.unchecked();
-      const bool runs_again = !entry.step->was_checked() || entry.step->somebody_drew();
-      fall_back(entry,
-                entry.step->difference() + (runs_again ? ". Its host code ran twice in this step, to find that out"
-                                                       : ", which it did not when it was captured"));
+      const bool somebody_drew = entry.step->somebody_drew();
+      const bool runs_again = !entry.step->was_checked() || somebody_drew;
+      std::string reason =
+          entry.step->difference() + (runs_again ? ". Its host code ran twice in this step, to find that "
+                                                   "out"
+                                                 : ", which it did not when it was captured");
+      if (somebody_drew && unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
+      fall_back(entry, std::move(reason));
       if (!runs_again) throw_unfinished(entry, unchecked);
       checked.output = run_eager(entry, micro_batches, observer);
-      throw_if_unchecked(entry, unchecked);
+      if (!somebody_drew) throw_if_unchecked(entry, unchecked);
     }
   }
   ledger_.refresh_references();
