@@ -72,9 +72,11 @@ std::vector<StepHashes> read_step_hashes(const std::string& path) {
   require<DataError>(file.good(), "[compare] cannot open " + path + "; give a file that --record has written");
   try {
     std::vector<StepHashes> steps;
-    for (const Json& item : Json::parse(file).at("steps")) {
+    const Json json = Json::parse(file);
+    for (const Json& item : json.at("steps")) {
       StepHashes hashes{item.at("step").get<int64_t>(), {}};
-      for (const auto& [name, hash] : item.at("tensors").items()) {
+      const Json& tensors = item.at("tensors");
+      for (const auto& [name, hash] : tensors.items()) {
         hashes.tensors.emplace_back(name, hash.get<std::string>());
       }
       steps.push_back(std::move(hashes));

@@ -45,7 +45,7 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 void fill_empty(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return;
+  if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu() || tensor.storage().nbytes() == 0) return;
   std::memset(tensor.storage().mutable_data(), 0xCB, tensor.storage().nbytes());
 }
 

@@ -111,6 +111,7 @@ void StaticInputs::for_each_lent(const MicroBatches& lent,
 
 void StaticInputs::fill(const MicroBatches& micro_batches) {
   for_each_pair(micro_batches_, micro_batches, [](const at::Tensor& target, const at::Tensor& source) {
+    if (source.numel() == 0) return;
     if (source.is_cpu() && source.is_contiguous()) {  // small batches: a dispatched copy costs more than the bytes
       std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
     } else {
