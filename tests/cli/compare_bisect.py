@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """duet compare --bisect, --record and --against: names the first step and tensor that differ.
 
-usage: bisect.py PROGRAM EXAMPLES-FOLDER
+usage: compare_bisect.py PROGRAM EXAMPLES-FOLDER
 """
 
 import json
