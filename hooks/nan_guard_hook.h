@@ -37,8 +37,8 @@ struct NaNGuardHookOptions {
 // task that counts or draws numbers of its own goes on.
 //
 // This hook finds out; it does not change what a step does. TrainerOptions::non_finite does that: with its kSkip or
-// kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook: it
-// then looks at nothing but what is saved.
+// kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook: without
+// `trace` it then looks at nothing but what is saved.
 class NaNGuardHook : public Hook {
  public:
   // Throws ConfigError for options out of range.

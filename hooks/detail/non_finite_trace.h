@@ -14,7 +14,6 @@ class NonFiniteTrace {
   // them.
   void remember(const TrainContext& context, bool copies_weights);
   bool remembers() const { return !micro_batches_.batches.empty(); }
-  void forget() { micro_batches_ = {}; }
 
   // Empty if every number of the step is finite (a loss scale that was too high). Writes the op's tensors and the batch
   // to <work_dir>/non_finite/step-<number>.safetensors, if there is a work dir. State and generators are afterwards
