@@ -24,13 +24,16 @@ constexpr auto kQuickInterval = 50ms;  // while somebody looks for what is wrong
 constexpr auto kLostAfter = 450ms;     // a rank without a heartbeat for that long is taken for dead or stopped
 constexpr auto kAnswer = 400ms;        // for a store that works
 constexpr auto kGoodbye = 150ms;
-constexpr auto kLongestStay = 1500ms;
+constexpr auto kLongestStay = 5000ms;
+constexpr auto kLongestSilence = 2000ms;  // of a rank that may still read the failure
 
 std::string progress_key(int64_t rank) { return "progress/" + std::to_string(rank); }
 constexpr const char* kFailure = "failure";
 // What a heartbeat begins with, before or instead of its count.
 constexpr const char* kKnows = "!";  // the rank knows of the failure
 constexpr const char* kLeft = "-";   // the rank has left the group
+
+std::string lost_text(int64_t rank) { return c10::str("rank ", rank, " is dead or stopped"); }
 
 }  // namespace
 
@@ -168,7 +171,7 @@ struct PeerWatch::Shared {
     if (!proposal.empty()) return;
     const Peer& peer = peers[next()];
     if (peer.left() || peer.age.length() < lost_after) return;
-    proposal = c10::str("rank ", next(), " is dead or stopped, last seen in ", peer.place());
+    proposal = c10::str(lost_text(next()), ", last seen in ", peer.place());
   }
 
   void end_all_waits() {
@@ -211,7 +214,7 @@ struct PeerWatch::Shared {
 
   std::string holder_text() {
     if (holder < 0) return "the launcher, which holds the store, is dead or stopped";
-    return c10::str("rank ", holder, " is dead or stopped, last seen in ", peers[holder].place());
+    return c10::str(lost_text(holder), ", last seen in ", peers[holder].place());
   }
 
   int64_t lost_peers() const {
@@ -224,8 +227,9 @@ struct PeerWatch::Shared {
     for (const auto& [peer, entry] : peers) {
       places += c10::str(", rank ", peer, " in ", entry.place());
       if (entry.changes) continue;
-      lost += c10::str(lost.empty() ? "" : "; ", "rank ", peer,
-                       entry.left() ? " has left the group in " : " is dead or stopped, last seen in ", entry.place());
+      const std::string what =
+          entry.left() ? c10::str("rank ", peer, " has left the group in ") : lost_text(peer) + ", last seen in ";
+      lost += (lost.empty() ? "" : "; ") + what + entry.place();
     }
     if (!lost.empty()) return lost;
     return c10::str("all ranks live but are not at the same call: rank ", rank, " in ", place(), places);
@@ -284,7 +288,8 @@ void PeerWatch::stay_until_known() {
     if (shared.done) return true;
     if (shared.rounds < 2) return false;
     for (const auto& [rank, peer] : shared.peers) {
-      const bool gone = peer.left() || peer.age.length() > kLostAfter;
+      const bool named = shared.failure.find(lost_text(rank)) != std::string::npos;
+      const bool gone = named || peer.left() || peer.age.length() > kLongestSilence;
       if (!peer.knows() && !gone) return false;
     }
     return true;
@@ -329,7 +334,7 @@ std::string PeerWatch::diagnose(const std::string& error) {
       why = shared.proposal.empty() ? "no rank answers" : shared.proposal;
     }
   }
-  if (why.rfind(c10::str("rank ", shared.rank, " is dead or stopped"), 0) == 0) {
+  if (why.starts_with(lost_text(shared.rank))) {
     why = "they took this rank for dead or stopped, and have ended";
   }
   stay_until_known();

@@ -75,12 +75,12 @@ Rank connected(const Launch& launch, std::chrono::milliseconds silence = 2s) {
   Rank rank;
   const auto own = static_cast<int>(launch.rank), size = static_cast<int>(launch.world_size);
   rank.store = client(launch, launch.rank == 0);
+  const auto heartbeats = c10::make_intrusive<c10d::PrefixStore>("watch", client(launch, false));
   auto gloo = c10d::ProcessGroupGloo::Options::create(60s);
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   auto host = c10::make_intrusive<c10d::ProcessGroupGloo>(rank.store, own, size, gloo);
   rank.device = c10::make_intrusive<StuckDevice>(own, size);
-  auto watch = std::make_unique<PeerWatch>(c10::make_intrusive<c10d::PrefixStore>("watch", client(launch, false)),
-                                           launch.rank, launch.world_size, 0);
+  auto watch = std::make_unique<PeerWatch>(heartbeats, launch.rank, launch.world_size, 0);
   rank.communicator = std::make_unique<C10dCommunicator>(std::move(host), rank.device, std::move(watch),
                                                          CommunicatorTimeouts{60s, silence});
   rank.communicator->barrier();
