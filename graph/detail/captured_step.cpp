@@ -167,7 +167,6 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   version_ = observer.version();
   compile(recording_, step, output);
   watch_outside(own);
-  check_->note_end();
   return output;
 }
 
@@ -230,7 +229,6 @@ CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const Micro
   bring_bound_tensors();
   checked.output = run_segments(step, observer, /*fills_kept=*/true);
   take_bound_tensors();
-  check_->note_end();
   checked.replay_seconds = seconds_since(replay_start);
   return checked;
 }
@@ -252,7 +250,6 @@ bool CapturedStep::still_same(StepCode& step, StepObserver& observer) {
 }
 
 StepResult CapturedStep::replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer) {
-  check_->forget_end();
   inputs_.fill(micro_batches);
   return run_segments(step, observer, /*fills_kept=*/false);
 }

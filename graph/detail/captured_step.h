@@ -67,8 +67,11 @@ class CapturedStep {
   // Whether somebody keeps tensors of the step, gives it others each time, or fills one by its address: then each
   // replay needs the host code.
   bool needs_host_code() const {
-    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_;
+    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_ ||
+           check_->host_drew();
   }
+  // Random numbers.
+  bool draws() const { return recording_->draws(); }
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors() && !fills_by_address_; }
 

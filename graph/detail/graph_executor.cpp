@@ -187,12 +187,25 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       if (somebody_drew && unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
       fall_back(entry, std::move(reason));
       if (!runs_again) throw_unfinished(entry, unchecked);
-      checked.output = run_eager(entry, micro_batches, observer);
+      checked.output = run_again(entry, micro_batches, observer);
       if (!somebody_drew) throw_if_unchecked(entry, unchecked);
     }
   }
   ledger_.refresh_references();
   return checked.output;
+}
+
+// What the host code has kept of its first run has no memory.
+StepResult GraphExecutor::run_again(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  try {
+    return run_eager(entry, micro_batches, observer);
+  } catch (const std::exception& error) {
+    if (!is_shadow_access(error)) throw;
+    throw GraphError(who(entry) + ": " + entry.report.reason +
+                     ". That failed, since it reads what it has kept of its first run (a hidden state, "
+                     "set_data()); " +
+                     (step_.kind() == CodeKind::kStep ? "train" : "evaluate") + " with graph.fallback eager");
+  }
 }
 
 // The step that differed ran op by op and is right. The recording still stands for others like it, unless there are

@@ -42,6 +42,7 @@ class GraphExecutor : public StepExecutor {
   void check_addresses();
   StepResult execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  StepResult run_again(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   bool prepare(SignatureEntry& entry, StepObserver& observer);
   StepResult replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);

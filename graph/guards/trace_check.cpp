@@ -37,7 +37,10 @@ std::string text_of_number(const c10::IValue& value) {
 }  // namespace
 
 TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
-    : recording_(std::move(recording)), memory_(recording_), generators_(recording_->generators()) {
+    : recording_(std::move(recording)),
+      memory_(recording_),
+      generators_(recording_->generators()),
+      draws_(recording_->draws()) {
   const ValueTable& table = recording_->table;
   for (std::size_t i = 0; i < recording_->ops.size(); ++i) {
     const Op& op = recording_->ops[i];
@@ -68,15 +71,8 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
   }
 }
 
-void TraceCheck::note_end() {
-  generators_.note();
-  ended_ = true;
-}
-
 void TraceCheck::start() {
   memory_.start();
-  others_draw_ = others_draw_ || (ended_ && generators_.moved());
-  ended_ = false;
   generators_.note();
   changed_tensor_.reset();
   split_hooks_.clear();
@@ -354,6 +350,8 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
     differ("it reads another tensor from outside the step than the recorded one");
   } else if (memory_.is_kept_by_others(results)) {
     differ("somebody keeps a tensor of the step that nobody kept when it was recorded");
+  } else {
+    host_drew_ = host_drew_ || generators_.moved();
   }
 }
 

@@ -53,14 +53,11 @@ class TraceCheck : private OpListener {
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
 
+  // After kSame, once and for all: the host code moves generators itself, or another thread does.
+  bool host_drew() const { return host_drew_; }
+
   // After kUnreadable: because of random numbers, which another thread may have drawn.
   bool somebody_drew() const { return somebody_drew_; }
-
-  // The step that was checked has been replayed. What draws random numbers from here to the next check is not the
-  // step's host code; where something does (a thread that loads data), draws are nobody's in particular.
-  void note_end();
-  // A step runs without a check.
-  void forget_end() { ended_ = false; }
 
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
   const std::optional<StepProgram::Place>& changed_tensor() const { return changed_tensor_; }
@@ -93,7 +90,8 @@ class TraceCheck : private OpListener {
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
   void go_on_by_op();
-  bool host_draws() const { return !others_draw_ && generators_.moved(); }
+  // Beside random ops: without any, its draws are those of an eager step.
+  bool host_draws() const { return draws_ && generators_.moved(); }
   // It then draws other numbers than after the random ops that are left out.
   bool skips_what_host_draws() const { return kernels_ == Kernels::kSkipped && host_draws(); }
   Outcome unreadable(const std::string& why);
@@ -109,8 +107,8 @@ class TraceCheck : private OpListener {
   std::vector<bool> of_single_numbers_;       // by op
   StepMemory memory_;
   GeneratorWatch generators_;
-  bool ended_ = false;        // the last step of all was a checked one
-  bool others_draw_ = false;  // between steps
+  bool draws_;              // the recording has random ops
+  bool host_drew_ = false;  // in a step that was the same
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed

@@ -61,8 +61,9 @@ void OpRecorder::note_addresses() {
 }
 
 void OpRecorder::pause() {
-  if (!paused_ && failure().empty()) note_addresses();
-  paused_ = true;
+  const bool ran = !std::exchange(paused_, true);
+  if (ran && failure().empty()) note_addresses();
+  if (ran) note_end();
   addresses_.pause();
 }
 

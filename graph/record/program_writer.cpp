@@ -151,12 +151,17 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
 
 void ProgramWriter::note_random_state() { random_state_ = at::detail::getDefaultCPUGenerator().get_state(); }
 
-// A generator that the host sets or draws from between two ops of the step would move otherwise in a replay.
+// A generator that the host sets or draws from beside random ops would move otherwise in a replay.
 void ProgramWriter::watch_generator() {
   const at::Tensor now = at::detail::getDefaultCPUGenerator().get_state();
   if (same_bits(random_state_, now)) return;
   fail_here("the host draws from the default random generator, or sets its state (checkpointing that restores it?)",
             "draw with tensor ops only");
+}
+
+void ProgramWriter::note_end() {
+  op_.clear();
+  if (program_.draws()) watch_generator();
 }
 
 void ProgramWriter::after(Call call, const torch::jit::Stack& stack) {
@@ -321,8 +326,6 @@ int ProgramWriter::add_result(const at::Tensor& tensor, bool on_host) {
 }
 
 void ProgramWriter::finish(const std::vector<at::Tensor>& results) {
-  op_.clear();
-  if (failure_.empty() || tells_all()) watch_generator();
   if (!failure_.empty()) return;
   for (const at::Tensor& result : results) {
     const int index = table_.find_storage(result);

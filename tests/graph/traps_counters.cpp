@@ -26,6 +26,13 @@ TrapLoss every(int64_t period) {
   };
 }
 
+double drawn_by_hand(double low, double high) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  const uint32_t number = at::check_generator<at::CPUGeneratorImpl>(generator)->random();
+  return low + (high - low) * static_cast<double>(number % 1000) / 1000;
+}
+
 }  // namespace
 
 void add_counter_cases(Traps& add) {
@@ -51,10 +58,7 @@ void add_counter_cases(Traps& add) {
           const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
           const at::Tensor loss = F::cross_entropy(net.b(hidden), batch["target"]);
           if (batch["input"].const_data_ptr<float>()[0] < 1.2F) return loss;
-          at::Generator generator = at::detail::getDefaultCPUGenerator();
-          const std::lock_guard lock(generator.mutex());
-          const uint32_t drawn = at::check_generator<at::CPUGeneratorImpl>(generator)->random();
-          return drawn % 2 == 0 ? loss : loss + 0.1 * net.a->weight.square().sum();
+          return drawn_by_hand(0, 1) < 0.5 ? loss : loss + 0.1 * net.a->weight.square().sum();
         };
       },
       "draws from a random generator");
@@ -62,16 +66,54 @@ void add_counter_cases(Traps& add) {
       "ADrawOfTheHostsThatIsNotUsed",
       [] {
         return [](TwoLayers& net, const Batch& batch) {
-          if (batch["input"].const_data_ptr<float>()[0] > 1.2F) {
-            at::Generator generator = at::detail::getDefaultCPUGenerator();
-            const std::lock_guard lock(generator.mutex());
-            at::check_generator<at::CPUGeneratorImpl>(generator)->random();
-          }
+          if (batch["input"].const_data_ptr<float>()[0] > 1.2F) drawn_by_hand(0, 1);
           const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
           return F::cross_entropy(net.b(hidden), batch["target"]);
         };
       },
       "draws from a random generator");
+  add(
+      "ANumberDrawnByHandBeforeASplitPoint",
+      [] {
+        const auto loss = [](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
+          return F::cross_entropy(net.b(hidden), batch["target"]) * drawn_by_hand(1.0, 2.0);
+        };
+        const auto add_hook = [](BaseTrainer& trainer, int64_t step) {
+          if (step == 0) trainer.on(HookPoint::kAfterBackward, [](TrainContext&) {});
+        };
+        return TrapRun{.loss = loss, .between = add_hook};
+      },
+      "the host draws from the default random generator");
+  // Where something else draws between the steps as well.
+  const auto draws_between = [](BaseTrainer&, int64_t) { torch::randn({3}); };
+  add(
+      "ANumberDrawnByHandAfterRandomOps",
+      [=] {
+        const auto loss = [](TwoLayers& net, const Batch& batch) {
+          const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
+          return F::cross_entropy(net.b(hidden), batch["target"]) * drawn_by_hand(1.0, 2.0);
+        };
+        return TrapRun{.loss = loss, .between = draws_between};
+      },
+      "");
+  for (const bool dropout : {false, true}) {
+    add(
+        std::string("ANumberDrawnByHandAndThrownAway") + (dropout ? "AfterRandomOps" : ""),
+        [=] {
+          const auto loss = [dropout](TwoLayers& net, const Batch& batch) {
+            const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, dropout);
+            const at::Tensor loss = F::cross_entropy(net.b(hidden), batch["target"]);
+            drawn_by_hand(0.0, 1.0);
+            return loss;
+          };
+          auto last = std::make_shared<at::Tensor>();
+          return TrapRun{.loss = loss,
+                         .between = [last](BaseTrainer&, int64_t) { *last = torch::randn({3}); },
+                         .seen = [last] { return std::vector<at::Tensor>{*last}; }};
+        },
+        dropout ? "draws from" : "", /*steps=*/1200);
+  }
   add.loss("AGlobalCounter", [] {
     calls_of_all_time = 0;
     return [](TwoLayers& net, const Batch& batch) { return noisy(net, batch, ++calls_of_all_time % 7 == 0); };
@@ -128,12 +170,7 @@ void add_counter_cases(Traps& add) {
       "mul");
   add.loss(
       "ANumberDrawnFromLibTorch",
-      [] {
-        return [](TwoLayers& net, const Batch& batch) {
-          auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
-          return plain_loss(net, batch) * (1.0 + static_cast<double>(generator->random() % 100) / 100);
-        };
-      },
+      [] { return [](TwoLayers& net, const Batch& batch) { return plain_loss(net, batch) * drawn_by_hand(1, 2); }; },
       "");
   add.loss(
       "ATensorOfHostNumbers",

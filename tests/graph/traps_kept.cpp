@@ -32,6 +32,18 @@ void add_kept_cases(Traps& add) {
     run.seen = all_of(seen);
     return run;
   });
+  // max_pool1d works below the dispatcher and asks for the address of what it reads.
+  add.loss(
+      "AnActivationOfTheStepBeforeAndAnAddress",
+      [] {
+        return [last = torch::zeros({8, 8})](TwoLayers& net, const Batch& batch) mutable {
+          const at::Tensor hidden = torch::relu(net.a(batch["input"]) + 0.1 * last);
+          last.set_data(hidden.detach());
+          const at::Tensor pooled = torch::max_pool1d(last.unsqueeze(0), 3, 1, 1).squeeze(0);
+          return F::cross_entropy(net.b(hidden + pooled), batch["target"]);
+        };
+      },
+      "reads what it has kept of its first run");
   add("ActivationsInAList", [] {
     TrapRun run;
     auto list = std::make_shared<std::vector<at::Tensor>>();
