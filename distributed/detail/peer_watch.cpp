@@ -289,7 +289,7 @@ void PeerWatch::stay_until_known() {
     if (shared.rounds < 2) return false;
     for (const auto& [rank, peer] : shared.peers) {
       const bool named = shared.failure.find(lost_text(rank)) != std::string::npos;
-      const bool gone = named || peer.left() || peer.age.length() > kLongestSilence;
+      const bool gone = peer.left() || peer.age.length() > (named ? kLostAfter : kLongestSilence);
       if (!peer.knows() && !gone) return false;
     }
     return true;
@@ -320,6 +320,7 @@ std::string PeerWatch::diagnose(const std::string& error) {
       shared.changed.wait_for(lock, kLostAfter, settled);
       // Two at once are rare; a busy machine is not.
       if (shared.lost_peers() > 1) shared.changed.wait_for(lock, kLostAfter, settled);
+      shared.changed.wait_for(lock, kLongestSilence, [&] { return settled() || shared.rounds > 1; });
     }
     if (!settled() && shared.rounds > 1) {
       shared.proposal = shared.found();
@@ -334,7 +335,7 @@ std::string PeerWatch::diagnose(const std::string& error) {
       why = shared.proposal.empty() ? "no rank answers" : shared.proposal;
     }
   }
-  if (why.starts_with(lost_text(shared.rank))) {
+  if (why.find(lost_text(shared.rank)) != std::string::npos) {
     why = "they took this rank for dead or stopped, and have ended";
   }
   stay_until_known();

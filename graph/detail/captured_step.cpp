@@ -1,10 +1,10 @@
 #include "graph/detail/captured_step.h"
-#include <chrono>
 #include <cstring>
 #include <unordered_set>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/address_watch.h"
@@ -114,10 +114,6 @@ class CheckingObserver : public StepObserver {
   TraceCheck& check_;
 };
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 }  // namespace
 
 NamedTensors all_tensors_of(const StepCode& step) {
@@ -211,25 +207,23 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
 CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const MicroBatches& micro_batches,
                                                      StepObserver& observer) {
   step.zero_grad();
-  const auto start = std::chrono::steady_clock::now();
   Checked checked;
   AddressWatch addresses;
   for (const Outside& outside : watched_) addresses.guard(outside.tensor);
   checked.outcome = check_->run(host_code(step, micro_batches, observer, checked.output));
   fills_by_address_ = addresses.taken() || fills_by_address_;
   addresses.stop();
-  checked.check_seconds = seconds_since(start);
   if (checked.outcome == TraceCheck::Outcome::kDiffers) return checked;
   step.zero_grad();
   checked.output = {};
   if (checked.outcome == TraceCheck::Outcome::kUnreadable) return checked;
   was_checked_ = true;
-  const auto replay_start = std::chrono::steady_clock::now();
+  const Stopwatch replay_time;
   inputs_.fill(micro_batches);  // host code may have written to the batch by address
   bring_bound_tensors();
   checked.output = run_segments(step, observer, /*fills_kept=*/true);
   take_bound_tensors();
-  checked.replay_seconds = seconds_since(replay_start);
+  checked.replay_seconds = replay_time.seconds();
   return checked;
 }
 

@@ -51,7 +51,7 @@ class CapturedStep {
   struct Checked {
     TraceCheck::Outcome outcome;
     StepResult output;  // unless kUnreadable
-    double check_seconds = 0, replay_seconds = 0;
+    double replay_seconds = 0;
   };
   Checked check_and_replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
   // Runs one step op by op. False if its host code does something else than recorded.
@@ -67,11 +67,8 @@ class CapturedStep {
   // Whether somebody keeps tensors of the step, gives it others each time, or fills one by its address: then each
   // replay needs the host code.
   bool needs_host_code() const {
-    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_ ||
-           check_->host_drew();
+    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_;
   }
-  // Random numbers.
-  bool draws() const { return recording_->draws(); }
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors() && !fills_by_address_; }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <utility>
 #include "graph/graph_options.h"
 
 namespace duet {
@@ -22,8 +23,9 @@ class CheckSchedule {
   void restart(bool always) {
     always_ = always;
     in_a_row_ = unchecked_ = 0;
-    check_seconds_ = replay_seconds_ = std::numeric_limits<double>::infinity();
+    check_seconds_ = replay_seconds_ = 0;
     pause_ = 0;
+    timed_alone_ = false;
   }
   // From here on every replay is checked.
   void check_always() { always_ = true; }
@@ -38,23 +40,35 @@ class CheckSchedule {
     ++unchecked_;
     pause_ = std::max<int64_t>(pause_ - 1, 0);
   }
-  void checked(double check_seconds, double replay_seconds) {
+  // Seconds of that replay.
+  void note_replay(double seconds) {
+    if (!std::exchange(timed_alone_, true)) replay_seconds_ = 0;
+    learn(replay_seconds_, seconds);
+  }
+  // Seconds of the whole step, and of the replay in it.
+  void checked(double step_seconds, double replay_seconds) {
     unchecked_ = 0;
-    // What disturbs a measurement makes it longer: each of the two on its own.
-    check_seconds_ = std::min(check_seconds_, check_seconds);
-    replay_seconds_ = std::min(replay_seconds_, replay_seconds);
+    // A check leaves cold caches behind: what it costs is what such a step takes longer than a replay alone, which in
+    // turn takes no longer than one after a check.
+    if (!timed_alone_ || replay_seconds < replay_seconds_) learn(replay_seconds_, replay_seconds);
+    learn(check_seconds_, std::max(0.0, step_seconds - replay_seconds_));
     ++in_a_row_;
-    const bool every = check_ == Check::kEvery || ratio() <= budget_ || in_a_row_ < kFirst;
+    const bool every = check_ == Check::kEvery || in_a_row_ < kFirst || (timed_alone_ && ratio() <= budget_);
     pause_ = every ? 0 : next_pause();
   }
   void verified() { unchecked_ = 0; }
 
  private:
-  double ratio() const { return check_seconds_ / replay_seconds_; }
+  // A mean of the last ones, in which one that was disturbed counts little.
+  static void learn(double& mean, double seconds) {
+    mean = mean == 0 ? seconds : mean + 0.1 * (std::min(seconds, 3 * mean) - mean);
+  }
+  double ratio() const { return std::max(check_seconds_ / replay_seconds_, 1e-9); }
   // Replays until the next check, budget / ratio of which are checked on average.
   int64_t next_pause() {
     if (budget_ <= 0) return std::numeric_limits<int64_t>::max();
-    return std::geometric_distribution<int64_t>(std::min(1.0, budget_ / ratio()))(random_);
+    const int64_t pause = std::geometric_distribution<int64_t>(std::min(1.0, budget_ / ratio()))(random_);
+    return timed_alone_ ? pause : std::max<int64_t>(pause, 1);
   }
 
   Check check_;
@@ -63,9 +77,8 @@ class CheckSchedule {
   int64_t in_a_row_ = 0;
   int64_t unchecked_ = 0;
   int64_t pause_ = 0;  // replays until the next check
-  // The least that each has taken so far.
-  double check_seconds_ = std::numeric_limits<double>::infinity();
-  double replay_seconds_ = std::numeric_limits<double>::infinity();
+  double check_seconds_ = 0, replay_seconds_ = 0;
+  bool timed_alone_ = false;  // a replay, without a check in its step
   std::minstd_rand random_;
 };
 

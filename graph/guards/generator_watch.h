@@ -12,14 +12,23 @@ class GeneratorWatch {
   // `own`: of the step, besides the default one.
   explicit GeneratorWatch(std::vector<at::Generator> own);
 
+  // Of a new step.
+  void start();
+  // What has been drawn up to here was drawn by random ops, or by hooks.
   void note();
   bool moved() const;
-  // To what was noted.
+  // A random op is left out. The generators move nevertheless: else nobody would see who puts back the state that they
+  // had before it.
+  void skip_op();
+  // To the start, if ops were left out.
+  void undo_skips();
+  // To the start.
   void restore();
 
  private:
   std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> states_;
+  std::vector<at::Tensor> at_start_, states_;
+  bool skipped_ = false, moved_before_skip_ = false;
 };
 
 }  // namespace duet

@@ -280,7 +280,7 @@ class Comparison {
     add("loss", output.loss);
     add("grad_norm", output.grad_norm);
     for (const auto& [name, tensor] : output.log) add(name, tensor);
-    if (captured_.draws()) RandomStates(captured_).append_to(tensors);  // else its host code draws, or another thread
+    RandomStates(captured_).append_to(tensors);
     return tensors;
   }
 

@@ -37,10 +37,7 @@ std::string text_of_number(const c10::IValue& value) {
 }  // namespace
 
 TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
-    : recording_(std::move(recording)),
-      memory_(recording_),
-      generators_(recording_->generators()),
-      draws_(recording_->draws()) {
+    : recording_(std::move(recording)), memory_(recording_), generators_(recording_->generators()) {
   const ValueTable& table = recording_->table;
   for (std::size_t i = 0; i < recording_->ops.size(); ++i) {
     const Op& op = recording_->ops[i];
@@ -73,7 +70,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
 
 void TraceCheck::start() {
   memory_.start();
-  generators_.note();
+  generators_.start();
   changed_tensor_.reset();
   split_hooks_.clear();
   bring_inputs_ = nullptr;
@@ -87,6 +84,7 @@ void TraceCheck::start() {
 TraceCheck::Outcome TraceCheck::run(const HostCode& host_code) {
   start();
   const auto released = c10::make_scope_exit([this] { memory_.release(); });
+  const auto undrawn = c10::make_scope_exit([this] { generators_.undo_skips(); });
   const OpTap tap(*this);
   profiled_ = at::isRecordFunctionEnabled();
   const at::RecordFunctionGuard visible(profiled_ && kernels_ == Kernels::kRun);  // a profiler sees what has run
@@ -144,6 +142,7 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::fu
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : parameters) gradients.push_back(parameter.second.grad());
   paused_ = true;  // what they call is no part of the step
+  if (state_ == State::kComparing && host_draws()) differ_by_draws();
   const auto goes_on = c10::make_scope_exit([this] { paused_ = false; });
   hooks();
   generators_.note();  // they may draw
@@ -171,6 +170,7 @@ void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);
   } else {
+    if (recorded.random) generators_.skip_op();
     answer(index, stack);
   }
 }
@@ -194,7 +194,7 @@ void TraceCheck::run_now(const c10::OperatorHandle& op, c10::DispatchKeySet belo
 
 bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (kernels_ == Kernels::kRun && is_random(op) && host_draws()) {
-    differ(std::string("the step's host code ") + kHostDraws);
+    differ_by_draws();
     return false;
   }
   if (cursor_ == recording_->ops.size()) {
@@ -339,7 +339,7 @@ void TraceCheck::adopt(std::size_t index, const torch::jit::Stack& stack) {
 }
 
 void TraceCheck::end(const std::vector<at::Tensor>& results) {
-  if (host_draws()) return differ(std::string("the step's host code ") + kHostDraws);
+  if (host_draws()) return differ_by_draws();
   if (cursor_ < recording_->ops.size()) {
     differ("the step ends, where " + full_name(called(recording_->ops[cursor_])) + " was recorded");
     return;
@@ -350,8 +350,6 @@ void TraceCheck::end(const std::vector<at::Tensor>& results) {
     differ("it reads another tensor from outside the step than the recorded one");
   } else if (memory_.is_kept_by_others(results)) {
     differ("somebody keeps a tensor of the step that nobody kept when it was recorded");
-  } else {
-    host_drew_ = host_drew_ || generators_.moved();
   }
 }
 
@@ -366,12 +364,18 @@ void TraceCheck::differ(std::string what) {
   go_on_by_op();
 }
 
+void TraceCheck::differ_by_draws() {
+  somebody_drew_ = true;
+  differ(std::string("the step's host code ") + kHostDraws);
+}
+
 // With what was recorded up to here in place.
 void TraceCheck::go_on_by_op() {
   state_ = State::kByOp;  // what is called from here on is no call to compare
   at::enableRecordFunction(profiled_);
   memory_.release();
   if (kernels_ == Kernels::kRun) return;
+  generators_.undo_skips();
   if (bring_inputs_) bring_inputs_();
   run_recorded(*recording_, cursor_, memory_.all(), [this](std::size_t n) {
     if (n < split_hooks_.size()) split_hooks_[n]();

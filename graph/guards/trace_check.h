@@ -53,10 +53,7 @@ class TraceCheck : private OpListener {
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
 
-  // After kSame, once and for all: the host code moves generators itself, or another thread does.
-  bool host_drew() const { return host_drew_; }
-
-  // After kUnreadable: because of random numbers, which another thread may have drawn.
+  // After any but kSame: because of random numbers, which another thread may have drawn.
   bool somebody_drew() const { return somebody_drew_; }
 
   // After kDiffers because of a tensor from outside that is another one than the recorded one: where it is read.
@@ -89,9 +86,9 @@ class TraceCheck : private OpListener {
   bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
   bool same_constants(const StepProgram::Op& recorded);
   void differ(std::string what);
+  void differ_by_draws();
   void go_on_by_op();
-  // Beside random ops: without any, its draws are those of an eager step.
-  bool host_draws() const { return draws_ && generators_.moved(); }
+  bool host_draws() const { return generators_.moved(); }
   // It then draws other numbers than after the random ops that are left out.
   bool skips_what_host_draws() const { return kernels_ == Kernels::kSkipped && host_draws(); }
   Outcome unreadable(const std::string& why);
@@ -107,8 +104,6 @@ class TraceCheck : private OpListener {
   std::vector<bool> of_single_numbers_;       // by op
   StepMemory memory_;
   GeneratorWatch generators_;
-  bool draws_;              // the recording has random ops
-  bool host_drew_ = false;  // in a step that was the same
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed

@@ -149,19 +149,28 @@ ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const t
   return call;
 }
 
-void ProgramWriter::note_random_state() { random_state_ = at::detail::getDefaultCPUGenerator().get_state(); }
+namespace {
 
-// A generator that the host sets or draws from beside random ops would move otherwise in a replay.
+at::Tensor default_random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+}  // namespace
+
+void ProgramWriter::note_random_state() { random_state_ = default_random_state(); }
+
+// A generator that the host sets or draws from between its ops would move otherwise in a replay.
 void ProgramWriter::watch_generator() {
-  const at::Tensor now = at::detail::getDefaultCPUGenerator().get_state();
-  if (same_bits(random_state_, now)) return;
+  if (same_bits(random_state_, default_random_state())) return;
   fail_here("the host draws from the default random generator, or sets its state (checkpointing that restores it?)",
             "draw with tensor ops only");
 }
 
 void ProgramWriter::note_end() {
   op_.clear();
-  if (program_.draws()) watch_generator();
+  watch_generator();
 }
 
 void ProgramWriter::after(Call call, const torch::jit::Stack& stack) {

@@ -48,7 +48,7 @@ class ProgramWriter {
 
   // Host code that is not part of the step may have drawn random numbers.
   void note_random_state();
-  // No op of the step has run since the last one.
+  // The step ends here, or host code between its ops begins.
   void note_end();
 
   // Why the step cannot be recorded: op, place, way out; empty if it can.

@@ -156,10 +156,6 @@ bool StepProgram::reads_changing_tensors() const {
                      [](const ValueTable::Storage& storage) { return storage.changes; });
 }
 
-bool StepProgram::draws() const {
-  return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.random; });
-}
-
 bool StepProgram::keeps_tensors() const {
   return std::any_of(table.storages().begin(), table.storages().end(),
                      [](const ValueTable::Storage& storage) { return storage.kept; });

@@ -143,8 +143,6 @@ struct StepProgram {
   // By storage: whether it is one of these.
   std::vector<bool> written_outside() const;
   std::vector<at::Generator> generators() const;
-  // Whether it draws random numbers.
-  bool draws() const;
   // The tensors from outside at these places are others from step to step, unless they are `own`.
   void mark_changing(const std::vector<Place>& places, const NamedTensors& own);
   bool reads_changing_tensors() const;

@@ -85,6 +85,18 @@ void add_counter_cases(Traps& add) {
         return TrapRun{.loss = loss, .between = add_hook};
       },
       "the host draws from the default random generator");
+  add.loss(
+      "AStateOfTheGeneratorThatIsPutBackFromSomeStepOn",
+      [] {
+        return [calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+          at::Generator generator = at::detail::getDefaultCPUGenerator();
+          const at::Tensor state = generator.get_state();
+          const at::Tensor hidden = torch::dropout(torch::relu(net.a(batch["input"])), 0.3, true);
+          if (++calls > 20) generator.set_state(state);
+          return F::cross_entropy(net.b(hidden), batch["target"]);
+        };
+      },
+      "sets its state");
   // Where something else draws between the steps as well.
   const auto draws_between = [](BaseTrainer&, int64_t) { torch::randn({3}); };
   add(
@@ -112,7 +124,7 @@ void add_counter_cases(Traps& add) {
                          .between = [last](BaseTrainer&, int64_t) { *last = torch::randn({3}); },
                          .seen = [last] { return std::vector<at::Tensor>{*last}; }};
         },
-        dropout ? "draws from" : "", /*steps=*/1200);
+        "draws from", /*steps=*/1200);
   }
   add.loss("AGlobalCounter", [] {
     calls_of_all_time = 0;
