@@ -37,8 +37,9 @@ struct TorchDataOptions {
 // The sampler draws its order at the start of an epoch, from the default generator: it is seeded by (seed, epoch) for
 // that moment, and the model's random numbers do not notice. A torch::data sampler cannot be moved from outside,
 // so a resume reads and drops the batches of the epoch that were given out before; random transforms in the data
-// set draw from the default generator and are not repeated. A loader with workers must have enforce_ordering, its
-// default; start_epoch in the middle of an epoch reads the rest of it, as such a loader demands.
+// set draw from the default generator and are not repeated. What a worker draws so while a step runs makes graph mode
+// run that step eager: give its transforms a generator of their own. A loader with workers must have enforce_ordering,
+// its default; start_epoch in the middle of an epoch reads the rest of it, as such a loader demands.
 template <class Loader, class Convert = ExampleToBatch>
 class TorchDataSource : public DataSource {
  public:

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include "core/task.h"
 #include "graph/kernels/bitexact_kernel.h"
 #include "graph/kernels/trial_data.h"
 #include "tests/graph/kernels/kernel_cases.h"
@@ -203,6 +204,35 @@ TEST(GemmPass, TakesTheBiasOnlyIfNothingElseHappens) {
   EXPECT_FALSE(taken(torch::empty({96, 128}), bias, 1, 0));
   EXPECT_FALSE(taken(t.out, t.out[0], 1, 0));
   EXPECT_FALSE(taken(t.out, bias, 1, 1)) << "host code runs between";
+}
+
+// One row: products of k = 1, sums that start at a negative zero, products that all underflow.
+TEST(BitexactGemm, GivesTheGradientsOfEagerInASmallNetAtBatch1) {
+  const auto gradients_in = [](const std::string& mode, double scale) {
+    seed_all(3);
+    torch::nn::Sequential net(torch::nn::Linear(64, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4));
+    const auto trainer = make_trainer(mode,
+                                      make_task(net.ptr(),
+                                                [](auto& model, const Batch& batch) {
+                                                  const Tensor error = model.forward(batch["x"]) - batch["y"];
+                                                  return (error * batch["weight"]).square().sum();
+                                                }),
+                                      {.optimizer = SGD{.lr = 0.01}});
+    std::vector<Tensor> gradients;
+    for (int64_t n = 0; n < 40; ++n) {
+      const Tensor x = torch::randn({1, 64}) * scale;
+      x.masked_fill_(torch::rand({1, 64}) < 0.3, n % 2 == 0 ? 0.0 : -0.0);
+      const Tensor weight = (torch::rand({1, 4}) < 0.5).to(at::kFloat);  // the gradient of the others is a zero
+      trainer->step(Batch{{"x", x}, {"y", torch::randn({1, 4}) * scale}, {"weight", weight}});
+      for (const Tensor& parameter : net->parameters()) gradients.push_back(parameter.grad().clone());
+    }
+    return gradients;
+  };
+  for (const double scale : {1.0, 1e-20, 1e-38}) {
+    const std::vector<Tensor> eager = gradients_in("eager", scale), graph = gradients_in("graph", scale);
+    ASSERT_EQ(eager.size(), graph.size());
+    for (std::size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(same_bits(eager[i], graph[i])) << scale << " " << i;
+  }
 }
 
 }  // namespace
