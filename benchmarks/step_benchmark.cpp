@@ -20,9 +20,9 @@ namespace duet::benchmarks {
 namespace {
 
 // Past the capture, which is the second step, the comparisons that follow it closely, and the first 1 024 replays,
-// whose host code is always checked: the steps that are timed cost what those of a long run do. Where a step takes
-// milliseconds a check is cheap at any time.
-int warm_up_of(const Case& item) { return item.steps >= 1000 ? 1100 : 68; }
+// whose host code is always checked: the steps that are timed cost what those of a long run do. Where a step takes tens
+// of milliseconds a check is cheap at any time.
+int warm_up_of(const Case& item) { return item.steps >= 200 ? 1100 : 68; }
 
 struct Step {
   std::function<at::Tensor(const Batch&)> run;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs step_benchmark, and the peers if asked, and prints one Markdown table. scripts/bench calls it.
 
-Every figure is CPU time of the whole process per step, one thread, the median of the repetitions. A repetition is
-long (seconds): an eager loop slows down over its first hundreds of steps while the allocator's heap fragments, and
-what counts is the pace that training settles at.
+Every figure is CPU time of the whole process per step, one thread, of the fastest repetition: what disturbs one makes
+it longer. A repetition is long (seconds): an eager loop slows down over its first hundreds of steps while the
+allocator's heap fragments, and what counts is the pace that training settles at.
 """
 
 import argparse
@@ -28,8 +28,8 @@ def run_ours(root, repetitions, pattern):
 
 
 def ours_from_json(report):
-    """{case: {contestant: median CPU time in us}}; stops at a benchmark that reported an error."""
-    times = {}
+    """{case: {contestant: CPU time in us}}; stops at a benchmark that reported an error."""
+    times, checked = {}, {}
     for line in report["benchmarks"]:
         if line.get("run_type") == "aggregate":
             continue
@@ -37,8 +37,10 @@ def ours_from_json(report):
         if line.get("error_occurred"):
             sys.exit(f"{line['name']}: {line['error_message']}")
         times.setdefault(case, {}).setdefault(contestant, []).append(line["cpu_time"])
-        times[case].setdefault(contestant + ", share checked", []).append(line.get("checked", 0))
-    return {case: {name: statistics.median(found) for name, found in row.items()} for case, row in times.items()}
+        checked.setdefault(case, {}).setdefault(contestant, []).append(line.get("checked", 0))
+    shares = {case: {f"{name}, share checked": statistics.mean(found) for name, found in row.items()}
+              for case, row in checked.items()}
+    return {case: {name: min(found) for name, found in row.items()} | shares[case] for case, row in times.items()}
 
 
 def run_peers(root, repetitions, cases):

@@ -137,7 +137,9 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   recorder.record([&] { output = step.run(lent, recording); });
   recorder.pause();
   inputs_.find_in(recorder.program().table, lent);
+  const StaticInputs::UnusedLent unused = inputs_.unused(lent);
   lent = {};  // who refers to them now has kept them
+  keeps_batch_ = unused.is_kept();
   const std::string replaced = replaced_tensor(state_before, step.mutable_state());
   if (!replaced.empty()) recorder.fail(replaced);
   for (const auto& [name, tensor] : output.log) {
@@ -194,7 +196,9 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
     inputs_.for_each_lent(lent, [this](int storage, const at::Tensor& tensor) { check_->lend(storage, tensor); });
     CheckingObserver checking(observer, *check_);
     output = step.run(lent, checking);
+    const StaticInputs::UnusedLent unused = inputs_.unused(lent);
     lent = {};
+    keeps_batch_ = keeps_batch_ || unused.is_kept();
     check_->bring_inputs_by([this, &micro_batches] { inputs_.fill(micro_batches); });
     for (std::size_t i = 0; i < output.log.size(); ++i) {
       const bool same = i < output_.log.size() && output.log[i].first == output_.log[i].first;

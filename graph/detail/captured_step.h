@@ -67,7 +67,7 @@ class CapturedStep {
   // Whether somebody keeps tensors of the step, gives it others each time, or fills one by its address: then each
   // replay needs the host code.
   bool needs_host_code() const {
-    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_;
+    return recording_->keeps_tensors() || recording_->reads_changing_tensors() || fills_by_address_ || keeps_batch_;
   }
   // Whether it may be compared with an eager run without its host code having run before.
   bool can_be_compared() const { return !recording_->reads_changing_tensors() && !fills_by_address_; }
@@ -142,6 +142,7 @@ class CapturedStep {
   std::vector<bool> written_outside_;  // by storage of the recording
   std::vector<at::Generator> generators_;
   bool fills_by_address_ = false;
+  bool keeps_batch_ = false;  // somebody keeps tensors of it that no op reads
   bool was_checked_ = false;
   bool splits_ = false;
   int64_t version_ = 0;

@@ -1,4 +1,5 @@
 #include "graph/detail/static_inputs.h"
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <unordered_map>
@@ -98,6 +99,21 @@ void StaticInputs::take_place_in(ValueTable& table) const {
     const int storage = storages_[next++];
     if (storage >= 0) table.move_external(storage, own.storage());
   });
+}
+
+bool StaticInputs::UnusedLent::is_kept() const {
+  return std::any_of(storages_.begin(), storages_.end(), [](const auto& storage) { return storage.use_count() > 0; });
+}
+
+StaticInputs::UnusedLent StaticInputs::unused(const MicroBatches& lent) const {
+  UnusedLent unused;
+  std::size_t next = 0;
+  for_each_pair(micro_batches_, lent, [&](const at::Tensor& /*own*/, const at::Tensor& tensor) {
+    if (storages_[next++] >= 0 || !tensor.has_storage()) return;
+    const c10::Storage& storage = tensor.storage();
+    unused.storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
+  });
+  return unused;
 }
 
 void StaticInputs::for_each_lent(const MicroBatches& lent,

@@ -27,6 +27,16 @@ class StaticInputs {
   void take_place_in(ValueTable& table) const;
   // visit(storage of the recording, lent tensor) for each that is in use.
   void for_each_lent(const MicroBatches& lent, const std::function<void(int, const at::Tensor&)>& visit) const;
+  // Of the lent tensors that are not in use: whether somebody keeps one when they have been let go of.
+  class UnusedLent {
+   public:
+    bool is_kept() const;
+
+   private:
+    friend class StaticInputs;
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+  };
+  UnusedLent unused(const MicroBatches& lent) const;
   const MicroBatches& micro_batches() const { return micro_batches_; }
   int64_t bytes() const;
 

@@ -23,6 +23,7 @@ struct TrapRun {
   TrapLoss loss;
   std::function<void(BaseTrainer&, int64_t step)> between = nullptr;  // before each step
   std::function<std::vector<at::Tensor>()> seen = nullptr;            // what the user saw, compared as well
+  bool with_ids = false;                                              // batches have an "id": the number of the step
 };
 
 struct Trap {

@@ -55,6 +55,27 @@ void add_kept_cases(Traps& add) {
     run.seen = all_of(list);
     return run;
   });
+  // Tensors that no op of the step reads.
+  for (const int64_t first : {0, 700}) {
+    add(
+        "SampleNumbersInAMember" + std::string(first == 0 ? "" : "FromSomeStepOn"),
+        [first] {
+          TrapRun run;
+          auto ids = std::make_shared<at::Tensor>();
+          auto seen = std::make_shared<std::vector<at::Tensor>>();
+          run.with_ids = true;
+          run.loss = [ids, first, calls = int64_t{0}](TwoLayers& net, const Batch& batch) mutable {
+            if (++calls > first) *ids = batch["id"];
+            return plain_loss(net, batch);
+          };
+          run.between = [ids, seen](BaseTrainer&, int64_t) {
+            if (ids->defined()) seen->push_back(ids->clone());
+          };
+          run.seen = all_of(seen);
+          return run;
+        },
+        "", /*steps=*/1300);
+  }
   add("BatchesInAList", [] {
     TrapRun run;
     auto list = std::make_shared<std::vector<at::Tensor>>();

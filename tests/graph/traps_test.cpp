@@ -38,7 +38,9 @@ TrapOutcome run_trap(const Trap& trap, const std::string& mode) {
   try {
     for (int64_t n = 0; n < trap.steps; ++n) {
       if (run.between) run.between(*trainer, n);
-      outcome.losses.push_back(trainer->step(batch_at(n % 97)).loss.item<double>());
+      Batch batch = batch_at(n % 97);
+      if (run.with_ids) batch.set("id", at::full({8}, n, at::kLong));
+      outcome.losses.push_back(trainer->step(batch).loss.item<double>());
     }
     trainer->finish();
   } catch (const GraphError& error) {
