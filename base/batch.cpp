@@ -44,13 +44,9 @@ int64_t Batch::size() const {
 }
 
 Batch Batch::to(at::Device device, bool non_blocking) const {
-  Batch moved;
-  moved.sample_ids_ = sample_ids_;
-  for (const auto& [name, tensor] : items_) {
-    moved.items_.emplace_back(
-        name, tensor.device() == device ? tensor : tensor.to(tensor.options().device(device), non_blocking));
-  }
-  return moved;
+  return mapped([&](const at::Tensor& tensor) {
+    return tensor.device() == device ? tensor : tensor.to(tensor.options().device(device), non_blocking);
+  });
 }
 
 }  // namespace duet

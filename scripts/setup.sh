@@ -9,7 +9,7 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 packages=(
-  g++ cmake ninja-build ccache mold python3-venv
+  g++ cmake ninja-build ccache mold python3-venv python3-dev
   libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libgloo-dev libxxhash-dev libpng-dev zlib1g-dev
   libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin dataset-fashion-mnist)
 

@@ -15,7 +15,8 @@ namespace duet {
 
 // Written against c10's device-generic interface: no CUDA header, and the same code for any device with streams.
 Batch DeviceCopy::to_device(const Batch& batch) {
-  const auto from_host = [this](const auto& item) { return item.second.is_cpu() && !device_.is_cpu(); };
+  const auto is_from_host = [this](const at::Tensor& tensor) { return tensor.is_cpu() && !device_.is_cpu(); };
+  const auto from_host = [&](const auto& item) { return is_from_host(item.second); };
   const auto copied = [this](const at::Tensor& t) { return t.to(device_, t.scalar_type(), /*non_blocking=*/true); };
   const NamedTensors& items = batch.items();
   // A copy between two devices is ordered by their current streams, which LibTorch sees to.
@@ -25,10 +26,9 @@ Batch DeviceCopy::to_device(const Batch& batch) {
   if (!stream_) stream_ = device.getStreamFromGlobalPool(device_);
   const c10::Stream current = device.getStream(device_);
   Batch moved;
-  moved.set_sample_ids(batch.sample_ids());
   {
     const c10::StreamGuard on_stream(*stream_);
-    for (const auto& item : items) moved.set(item.first, from_host(item) ? copied(item.second) : item.second);
+    moved = batch.mapped([&](const at::Tensor& tensor) { return is_from_host(tensor) ? copied(tensor) : tensor; });
   }
   c10::Event done(device_.type());
   done.record(*stream_);

@@ -17,6 +17,7 @@ void append_inputs_key(const MicroBatches& micro_batches, std::vector<int64_t>& 
   key.push_back(static_cast<int64_t>(micro_batches.batches.size()));
   for (const Batch& batch : micro_batches.batches) {
     key.push_back(static_cast<int64_t>(batch.items().size()));
+    if (batch.structure() != nullptr) key.push_back(batch.structure()->key());
     for (const auto& [name, tensor] : batch.items()) {
       key.push_back(static_cast<int64_t>(std::hash<std::string>{}(name)));
       key.push_back(static_cast<int64_t>(tensor.scalar_type()));

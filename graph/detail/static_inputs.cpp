@@ -56,12 +56,7 @@ void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit vi
 }  // namespace
 
 StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
-  for (Batch& batch : micro_batches_.batches) {
-    Batch own;
-    own.set_sample_ids(batch.sample_ids());
-    for (const auto& [name, tensor] : batch.items()) own.set(name, empty_aligned_as(tensor));
-    batch = std::move(own);
-  }
+  for (Batch& batch : micro_batches_.batches) batch = batch.mapped(empty_aligned_as);
 }
 
 int64_t StaticInputs::misalignment(const at::Tensor& tensor) {
@@ -74,14 +69,11 @@ MicroBatches StaticInputs::lend(const MicroBatches& micro_batches) {
   MicroBatches lent = micro_batches;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> known;  // one tensor under two names stays one
   for (Batch& batch : lent.batches) {
-    Batch own;
-    own.set_sample_ids(batch.sample_ids());
-    for (const auto& [name, tensor] : batch.items()) {
+    batch = batch.mapped([&known](const at::Tensor& tensor) {
       at::Tensor& made = known[tensor.unsafeGetTensorImpl()];
       if (!made.defined()) made = over_same_memory(tensor);
-      own.set(name, made);
-    }
-    batch = std::move(own);
+      return made;
+    });
   }
   return lent;
 }

@@ -5,7 +5,7 @@ import re
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIBRARY = ("base", "io", "data", "metrics", "checkpoint", "distributed", "optim", "core", "eager", "graph", "hooks")
-PROGRAMS = ("cli", "tests", "examples", "benchmarks")
+PROGRAMS = ("cli", "python", "tests", "examples", "benchmarks")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

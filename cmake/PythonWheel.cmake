@@ -1,0 +1,29 @@
+# `pip install .`: the package is built for the torch of the environment that it is installed into.
+
+# pip hides that environment from the build; -I looks past what hides it.
+execute_process(
+  COMMAND "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH "${Python3_EXECUTABLE}" -I -c
+    "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+  OUTPUT_VARIABLE wheel_torch OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(NOT wheel_torch)
+  message(FATAL_ERROR "[duet] ${Python3_EXECUTABLE} has no torch; install it first: pip install torch==2.11.0")
+endif()
+set(DUET_TORCH "${wheel_torch}" CACHE PATH "LibTorch folder (holds include/ and lib/)" FORCE)
+
+# Named all at once, before one find_package after the other ends the build.
+set(missing)
+foreach(header_and_package
+    spdlog/spdlog.h=libspdlog-dev nlohmann/json.hpp=nlohmann-json3-dev gloo/context.h=libgloo-dev
+    xxhash.h=libxxhash-dev png.h=libpng-dev zlib.h=zlib1g-dev)
+  string(REPLACE "=" ";" pair "${header_and_package}")
+  list(GET pair 0 header)
+  list(GET pair 1 package)
+  find_path(found_${package} "${header}")
+  if(NOT found_${package})
+    list(APPEND missing "${package}")
+  endif()
+endforeach()
+if(missing)
+  list(JOIN missing " " missing)
+  message(FATAL_ERROR "[duet] headers are missing; install them, then call pip again: sudo apt-get install ${missing}")
+endif()

@@ -1,0 +1,228 @@
+#include "python/binding/batch_tree.h"
+#include <string>
+#include <vector>
+#include "base/error.h"
+
+namespace duet::python {
+
+namespace {
+
+enum class NodeKind { kTensor, kConstant, kDict, kMapping, kList, kTuple, kNamedTuple, kDataclass };
+
+// One place of a nesting. Its objects are shared by all batches of the structure and never changed.
+struct Node {
+  NodeKind kind = NodeKind::kTensor;
+  py::object type, constant;  // of the container; of kConstant, and of kMapping and kDataclass one to copy
+  std::vector<py::object> keys;
+  std::vector<Node> children;
+};
+
+class PythonStructure : public BatchStructure {
+ public:
+  PythonStructure(Node root, int64_t key) : root_(new Node(std::move(root))), key_(key) {}
+  ~PythonStructure() override {
+    if (!Py_IsInitialized()) return;
+    const py::gil_scoped_acquire gil;
+    delete root_;
+  }
+  int64_t key() const override { return key_; }
+  const Node& root() const { return *root_; }
+
+ private:
+  Node* root_;  // Python's objects die under the GIL, or with the interpreter
+  int64_t key_;
+};
+
+// Types that are looked up once.
+struct Known {
+  py::object mapping = py::module_::import("collections.abc").attr("Mapping");
+  py::object array = py::module_::import("numpy").attr("ndarray");
+  py::object as_tensor = py::module_::import("torch").attr("as_tensor");
+  py::object copy = py::module_::import("copy").attr("copy");
+  py::dict structures;  // what is equal to the nesting -> its capsule
+};
+
+const Known& known() {
+  static const auto* of_interpreter = new Known();
+  return *of_interpreter;
+}
+
+bool is_constant(const py::handle& object) {
+  return object.is_none() || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
+         PyBytes_Check(object.ptr());
+}
+
+// Takes a batch apart: the tensors, the nesting, and an object that is equal for equal nestings.
+class Flattener {
+ public:
+  NamedTensors tensors;
+
+  std::pair<Node, py::object> take(const py::handle& object, const std::string& path) {
+    if (THPVariable_Check(object.ptr())) return take_tensor(py::cast<at::Tensor>(object), path);
+    if (is_constant(object)) return take_constant(object);
+    if (PyDict_CheckExact(object.ptr())) return take_items(NodeKind::kDict, object, path);
+    if (PyList_Check(object.ptr())) return take_sequence(NodeKind::kList, object, path);
+    if (PyTuple_Check(object.ptr())) {
+      const bool named = py::hasattr(object, "_fields");
+      return take_sequence(named ? NodeKind::kNamedTuple : NodeKind::kTuple, object, path);
+    }
+    if (py::hasattr(py::type::handle_of(object), "__dataclass_fields__")) return take_dataclass(object, path);
+    if (py::isinstance(object, known().mapping)) return take_items(NodeKind::kMapping, object, path);
+    if (py::isinstance(object, known().array)) {
+      return take_tensor(py::cast<at::Tensor>(known().as_tensor(object)), path);
+    }
+    throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " +
+                    py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__"))) +
+                    ", expected tensors, arrays, numbers or texts in dicts, lists, tuples or dataclasses; leave it out "
+                    "in the loader's collate_fn");
+  }
+
+ private:
+  static std::string below(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
+
+  std::pair<Node, py::object> take_tensor(const at::Tensor& tensor, const std::string& path) {
+    tensors.emplace_back(path.empty() ? "batch" : path, tensor);
+    return {Node{}, py::none()};
+  }
+
+  // A number's text tells NaN, 1, 1.0 and True apart.
+  static std::pair<Node, py::object> take_constant(const py::handle& object) {
+    Node node{.kind = NodeKind::kConstant};
+    node.constant = py::reinterpret_borrow<py::object>(object);
+    return {std::move(node), py::make_tuple(py::type::handle_of(object), py::repr(object))};
+  }
+
+  std::pair<Node, py::object> take_sequence(NodeKind kind, const py::handle& object, const std::string& path) {
+    Node node{.kind = kind};
+    node.type = py::reinterpret_borrow<py::object>(py::type::handle_of(object));
+    py::list equal;
+    equal.append(node.type);
+    int64_t index = 0;
+    for (const py::handle item : object) add(node, equal, item, below(path, std::to_string(index++)));
+    return {std::move(node), py::tuple(equal)};
+  }
+
+  std::pair<Node, py::object> take_items(NodeKind kind, const py::handle& object, const std::string& path) {
+    Node node{.kind = kind};
+    node.type = py::reinterpret_borrow<py::object>(py::type::handle_of(object));
+    py::list equal;
+    equal.append(node.type);
+    for (const py::handle key : py::list(object.attr("keys")())) {
+      node.keys.push_back(py::reinterpret_borrow<py::object>(key));
+      equal.append(key);
+      add(node, equal, object[key], below(path, py::cast<std::string>(py::str(key))));
+    }
+    if (kind == NodeKind::kMapping) node.constant = emptied(object, node.keys);
+    return {std::move(node), py::tuple(equal)};
+  }
+
+  std::pair<Node, py::object> take_dataclass(const py::handle& object, const std::string& path) {
+    Node node{.kind = NodeKind::kDataclass};
+    node.type = py::reinterpret_borrow<py::object>(py::type::handle_of(object));
+    py::list equal;
+    equal.append(node.type);
+    const py::dict fields = node.type.attr("__dataclass_fields__");
+    for (const auto& [key, field] : fields) {
+      node.keys.push_back(py::reinterpret_borrow<py::object>(key));
+      add(node, equal, object.attr(key), below(path, py::cast<std::string>(key)));
+    }
+    return {std::move(node), py::tuple(equal)};
+  }
+
+  void add(Node& node, py::list& equal, const py::handle& item, const std::string& path) {
+    auto [child, part] = take(item, path);
+    node.children.push_back(std::move(child));
+    equal.append(part);
+  }
+
+  // A copy that holds none of the batch's tensors.
+  static py::object emptied(const py::handle& object, const std::vector<py::object>& keys) {
+    py::object copy = known().copy(object);
+    for (const py::object& key : keys) copy[key] = py::none();
+    return copy;
+  }
+};
+
+class Builder {
+ public:
+  explicit Builder(const NamedTensors& tensors) : next_(tensors.begin()) {}
+
+  py::object make(const Node& node) {
+    switch (node.kind) {
+      case NodeKind::kTensor: return py::cast((next_++)->second);
+      case NodeKind::kConstant: return node.constant;
+      case NodeKind::kDict: {
+        py::dict made;
+        for (std::size_t i = 0; i < node.keys.size(); ++i) made[node.keys[i]] = make(node.children[i]);
+        return std::move(made);
+      }
+      case NodeKind::kMapping: {
+        py::object made = known().copy(node.constant);
+        for (std::size_t i = 0; i < node.keys.size(); ++i) made[node.keys[i]] = make(node.children[i]);
+        return made;
+      }
+      case NodeKind::kDataclass: {
+        py::object made = node.type.attr("__new__")(node.type);
+        const py::object set = py::module_::import("builtins").attr("object").attr("__setattr__");  // frozen ones too
+        for (std::size_t i = 0; i < node.keys.size(); ++i) set(made, node.keys[i], make(node.children[i]));
+        return made;
+      }
+      default: return make_sequence(node);
+    }
+  }
+
+ private:
+  py::object make_sequence(const Node& node) {
+    py::list items;
+    for (const Node& child : node.children) items.append(make(child));
+    if (node.kind == NodeKind::kNamedTuple) return node.type(*items);
+    const bool plain = node.type.is(py::type::of(items)) || node.type.is(py::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)));
+    if (!plain) return node.type(items);
+    return node.kind == NodeKind::kList ? py::object(std::move(items)) : py::object(py::tuple(items));
+  }
+
+  NamedTensors::const_iterator next_;
+};
+
+// One object for all batches that are nested alike, so that equal ones have one key.
+std::shared_ptr<const BatchStructure> structure_of(Node root, const py::object& equal) {
+  using Shared = std::shared_ptr<const BatchStructure>;
+  py::dict structures = known().structures;
+  if (structures.contains(equal)) return *py::cast<py::capsule>(structures[equal]).get_pointer<Shared>();
+  auto made = std::make_unique<Shared>(
+      std::make_shared<PythonStructure>(std::move(root), static_cast<int64_t>(structures.size()) + 1));
+  Shared structure = *made;
+  structures[equal] = py::capsule(made.release(), [](void* held) { delete static_cast<Shared*>(held); });
+  return structure;
+}
+
+}  // namespace
+
+Batch to_batch(const py::handle& object) {
+  Flattener flattener;
+  auto [root, equal] = flattener.take(object, "");
+  Batch batch;
+  for (const auto& [name, tensor] : flattener.tensors) {
+    require<DataError>(!batch.contains(name), "[Batch] two tensors of the batch are called '" + name + "'; rename a key");
+    batch.set(name, tensor);
+  }
+  require<DataError>(!batch.items().empty(), "[Batch] found no tensor, expected at least one; let the loader give tensors");
+  try {
+    batch.set_structure(structure_of(std::move(root), equal));
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    throw DataError("[Batch] a key of the batch cannot be hashed; use texts or numbers as keys");
+  }
+  return batch;
+}
+
+py::object to_python(const Batch& batch) {
+  if (const auto* structure = dynamic_cast<const PythonStructure*>(batch.structure().get())) {
+    return Builder(batch.items()).make(structure->root());
+  }
+  py::dict named;
+  for (const auto& [name, tensor] : batch.items()) named[py::str(name)] = py::cast(tensor);
+  return std::move(named);
+}
+
+}  // namespace duet::python

@@ -1,0 +1,141 @@
+#include "python/binding/context.h"
+#include <string>
+#include "base/error.h"
+#include "python/binding/batch_tree.h"
+
+namespace duet::python {
+
+namespace {
+
+constexpr const char* kOver = " was kept by a hook and is used after the call that it was lent for; use it within the call";
+
+py::object batch_of(const Run& run) {
+  const TrainContext& context = run.get();
+  return context.evaluation.batch == nullptr ? py::none() : to_python(*context.evaluation.batch);
+}
+
+py::list batches_of(const Run& run) {
+  py::list batches;
+  const MicroBatches* micro_batches = run.get().step.micro_batches;
+  if (micro_batches == nullptr) return batches;
+  for (const Batch& batch : micro_batches->batches) batches.append(to_python(batch));
+  return batches;
+}
+
+void bind_progress(py::module_& module) {
+  py::class_<Progress>(module, "Progress", "Where a run stands and how far it shall go. Counts finished steps.")
+      .def_readonly("step", &Progress::step, "of the whole run")
+      .def_readonly("max_steps", &Progress::max_steps, "0: no limit by steps")
+      .def_readonly("epoch", &Progress::epoch, "that runs now, from 0")
+      .def_readonly("max_epochs", &Progress::max_epochs, "0: no limit by epochs")
+      .def_readonly("steps_per_epoch", &Progress::steps_per_epoch, "0: unknown")
+      .def_readonly("step_in_epoch", &Progress::step_in_epoch)
+      .def("__repr__", [](const Progress& p) {
+        return "Progress(step=" + std::to_string(p.step) + ", epoch=" + std::to_string(p.epoch) + ")";
+      });
+}
+
+void bind_run(py::module_& module) {
+  using Value = std::variant<double, at::Tensor>;
+  py::class_<Run, std::shared_ptr<Run>>(module, "Run", "What a hook sees of a run, lent to it for one call.")
+      .def_property_readonly("progress", [](const Run& run) { return run.get().progress; })
+      .def_property_readonly("mode", [](const Run& run) { return run.get().mode; }, "'eager' or 'graph'")
+      .def_property_readonly("work_dir", [](const Run& run) { return run.get().work_dir; }, "empty: nothing is written")
+      .def_property_readonly("is_main", [](const Run& run) { return run.get().is_main; }, "whether this is rank 0")
+      .def_property_readonly("loss", [](const Run& run) { return run.get().step.loss(); }, "0-dim tensor of this step")
+      .def_property_readonly("parameters", [](const Run& run) {
+        const NamedTensors* parameters = run.get().step.parameters;
+        return parameters == nullptr ? py::dict() : to_dict(*parameters);
+      }, "that the step trains, by name")
+      .def_property_readonly("batches", batches_of, "the micro-batches of this step")
+      .def_property_readonly("batch", batch_of, "of an evaluation; None elsewhere")
+      .def_property_readonly("outputs", [](const Run& run) {
+        const NamedTensors* outputs = run.get().evaluation.outputs;
+        return outputs == nullptr ? py::dict() : to_dict(*outputs);
+      }, "of an evaluation's batch")
+      .def_property_readonly("metrics", [](const Run& run) { return run.get().evaluation.metrics; })
+      .def_property_readonly("stop_reason", [](const Run& run) { return run.get().control.stop_reason; })
+      .def_property_readonly("error", [](const Run& run) { return run.get().control.error; })
+      .def("log", [](const Run& run, const std::string& name, const Value& value) {
+        std::visit([&](const auto& given) { run.get().log(name, given); }, value);
+      }, py::arg("name"), py::arg("value"), "A value of this step: a number or a 0-dim tensor.")
+      .def("log_text", [](const Run& run, const std::string& name, const std::string& text) {
+        run.get().log.text(name, text);
+      }, py::arg("name"), py::arg("text"))
+      .def("log_image", [](const Run& run, const std::string& name, const at::Tensor& pixels) {
+        run.get().log.image(name, pixels);
+      }, py::arg("name"), py::arg("pixels"), "uint8 [height, width, 3] RGB on the CPU.")
+      .def("request_stop", [](const Run& run, const std::string& reason) { run.get().control.request_stop(reason); },
+           py::arg("reason"), "Ends training after this step.")
+      .def("interrupt", [](const Run& run, const std::string& reason) { run.get().control.interrupt(reason); },
+           py::arg("reason"), "Ends training after this step; it shall go on later.")
+      .def("get", [](const Run& run, const std::string& name, std::size_t group) {
+        return run.get().hyper_parameters.get(group, name);
+      }, py::arg("name"), py::arg("group") = 0, "A hyper-parameter ('lr', 'weight_decay', ...).")
+      .def("set", [](const Run& run, const std::string& name, double value, std::size_t group) {
+        run.get().hyper_parameters.set(group, name, value);
+      }, py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
+      .def("set_mode", [](const Run& run, const std::string& mode) { run.get().set_mode(parse_mode(mode)); },
+           py::arg("mode"), "How the steps to come are run: 'eager' or 'graph'.");
+}
+
+}  // namespace
+
+TrainContext& Run::get() const {
+  require<ConfigError>(context_ != nullptr, std::string("[Hook] a Run") + kOver);
+  return *context_;
+}
+
+StepView& StepWindow::get() const {
+  require<ConfigError>(view_ != nullptr, std::string("[Hook] a StepView") + kOver);
+  return *view_;
+}
+
+void bind_context(py::module_& module) {
+  bind_progress(module);
+  bind_run(module);
+  py::class_<StepWindow, std::shared_ptr<StepWindow>>(module, "StepView", "What Hook.in_step sees.")
+      .def_property_readonly("parameters", [](const StepWindow& view) { return to_dict(view.get().parameters); })
+      .def_property_readonly("loss", [](const StepWindow& view) { return view.get().output.loss; })
+      .def_property_readonly("applied", [](const StepWindow& view) { return view.get().applied; },
+                             "steps applied so far, int64 [1] on the device");
+}
+
+py::dict to_dict(const NamedTensors& tensors) {
+  py::dict dict;
+  for (const auto& [name, tensor] : tensors) dict[py::str(name)] = py::cast(tensor);
+  return dict;
+}
+
+py::dict to_dict(const StateDict& state) {
+  py::dict dict;
+  for (const auto& [name, tensor] : state.tensors()) dict[py::str(name)] = py::cast(tensor);
+  for (const auto& [name, value] : state.values()) {
+    dict[py::str(name)] = std::visit([](const auto& held) { return py::object(py::cast(held)); }, value);
+  }
+  return dict;
+}
+
+StateDict to_state(const py::handle& dict) {
+  StateDict state;
+  for (const auto& [key, value] : py::cast<py::dict>(dict)) {
+    const auto name = py::cast<std::string>(py::str(key));
+    if (THPVariable_Check(value.ptr())) {
+      state.set(name, py::cast<at::Tensor>(value));
+    } else if (PyBool_Check(value.ptr())) {
+      state.set(name, StateValue(py::cast<bool>(value)));
+    } else if (PyLong_Check(value.ptr())) {
+      state.set(name, StateValue(py::cast<int64_t>(value)));
+    } else if (PyFloat_Check(value.ptr())) {
+      state.set(name, StateValue(py::cast<double>(value)));
+    } else if (PyUnicode_Check(value.ptr())) {
+      state.set(name, StateValue(py::cast<std::string>(value)));
+    } else {
+      throw ConfigError("[state_dict] '" + name + "' is " + py::cast<std::string>(py::repr(value)) +
+                        ", expected a tensor, bool, int, float or str");
+    }
+  }
+  return state;
+}
+
+}  // namespace duet::python

@@ -1,0 +1,107 @@
+#include "python/binding/graph_step.h"
+#include <string>
+#include <utility>
+#include <vector>
+#include "base/error.h"
+#include "make_trainer.h"
+#include "python/binding/batch_tree.h"
+#include "python/binding/task.h"
+#include "python/binding/torch_optimizer.h"
+#include "python/binding/trainer.h"
+#include "python/binding/trainer_options.h"
+
+namespace duet::python {
+
+namespace {
+
+// A task of a loop that belongs to somebody else: the model's training flags stay theirs, and each step begins with
+// what the loop did before its optimizer's step.
+class LoopTask : public PythonTask {
+ public:
+  LoopTask(py::object model, Functions functions, std::shared_ptr<TorchOptimizer> optimizer)
+      : PythonTask(std::move(model), std::move(functions)), optimizer_(std::move(optimizer)) {}
+
+  void train(bool on) override {
+    if (!on) PythonTask::train(on);
+  }
+  StepOutput training_step(const Batch& batch) override {
+    optimizer_->expect_step();
+    return PythonTask::training_step(batch);
+  }
+  std::string graph_key() const override { return PythonTask::graph_key() + optimizer_->graph_key(); }
+
+ private:
+  std::shared_ptr<TorchOptimizer> optimizer_;
+};
+
+class GraphStep {
+ public:
+  GraphStep(py::object model, py::object loss, const py::object& optimizer, const py::object& before_step,
+            const std::string& mode, const py::kwargs& arguments)
+      : optimizer_(std::make_shared<TorchOptimizer>(model, optimizer, before_step)) {
+    TrainerArguments sorted = read_arguments(arguments);
+    sorted.functions.loss = share(std::move(loss));
+    sorted.options.optimizer = optimizer_->options();
+    sorted.options.param_groups = [optimizer = optimizer_](Task&, const OptimizerOptions&) { return optimizer->groups(); };
+    sorted.options.device = optimizer_->device().str();
+    std::unique_ptr<Task> task = std::make_unique<LoopTask>(std::move(model), sorted.functions, optimizer_);
+    const py::gil_scoped_release no_gil;
+    trainer_ = make_trainer(parse_mode(mode), std::move(task), sorted.options, sorted.graph);
+    optimizer_->attach(*trainer_);
+  }
+  ~GraphStep() {
+    const py::gil_scoped_release no_gil;
+    trainer_.reset();
+  }
+
+  at::Tensor step(const py::object& object) {
+    const Batch batch = to_batch(object);
+    optimizer_->bring_numbers();
+    at::Tensor loss;
+    {
+      const py::gil_scoped_release no_gil;
+      loss = trainer_->step(batch).loss;
+    }
+    optimizer_->show_state();
+    return loss;
+  }
+
+  StepExplanation explain(const py::object& object) {
+    const Batch batch = to_batch(object);
+    optimizer_->bring_numbers();
+    const py::gil_scoped_release no_gil;
+    return trainer_->explain(batch);
+  }
+
+  BaseTrainer& trainer() { return *trainer_; }
+
+ private:
+  std::shared_ptr<TorchOptimizer> optimizer_;
+  std::unique_ptr<BaseTrainer> trainer_;
+};
+
+py::dict log_of(GraphStep& step) {
+  py::dict log;
+  for (const auto& [name, tensor] : step.trainer().result().log) log[py::str(name)] = py::cast(tensor);
+  return log;
+}
+
+}  // namespace
+
+void bind_graph_step(py::module_& module) {
+  py::class_<GraphStep>(module, "GraphStep", "The step of an existing loop: call it with a batch.")
+      .def(py::init([](py::object model, py::object loss, const py::object& optimizer, const py::object& before_step,
+                       const std::string& mode, const py::kwargs& arguments) {
+             return std::make_unique<GraphStep>(std::move(model), std::move(loss), optimizer, before_step, mode, arguments);
+           }),
+           py::arg("model"), py::arg("loss"), py::arg("optimizer"), py::arg("before_step"), py::arg("mode"))
+      .def("__call__", &GraphStep::step, py::arg("batch"), "One step; returns the loss, a 0-dim tensor that is yours.")
+      .def("explain", &GraphStep::explain, py::arg("batch"), "What graph mode makes of a step; nothing is trained.")
+      .def("report", [](GraphStep& step) { return to_list(step.trainer()); }, "One dict per signature of the step.")
+      .def("set_mode", [](GraphStep& step, const std::string& mode) { step.trainer().set_mode(parse_mode(mode)); },
+           py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")
+      .def_property_readonly("mode", [](GraphStep& step) { return step.trainer().mode(); })
+      .def_property_readonly("log", log_of, "what the loss function gave beside the loss, at the latest step");
+}
+
+}  // namespace duet::python

@@ -1,0 +1,92 @@
+#include <string>
+#include <vector>
+#include "base/error.h"
+#include "metrics/class_metric.h"
+#include "python/binding/batch_tree.h"
+#include "python/binding/context.h"
+#include "python/binding/hooks.h"
+#include "python/binding/options.h"
+
+namespace duet::python {
+
+namespace {
+
+class PythonMetric : public Metric {
+ public:
+  explicit PythonMetric(py::object object) : object_(share(std::move(object))) {}
+
+  std::vector<std::string> names() const override {
+    const py::gil_scoped_acquire gil;
+    return py::cast<std::vector<std::string>>(object_->attr("names")());
+  }
+  void reset() override {
+    const py::gil_scoped_acquire gil;
+    object_->attr("reset")();
+  }
+  void add(const Batch& batch, const NamedTensors& outputs, double weight) override {
+    const py::gil_scoped_acquire gil;
+    object_->attr("add")(to_python(batch), to_dict(outputs), weight);
+  }
+  MetricValues compute() const override {
+    const py::gil_scoped_acquire gil;
+    return py::cast<MetricValues>(object_->attr("compute")());
+  }
+  std::vector<at::Tensor> sums(at::Device device) override {
+    const py::gil_scoped_acquire gil;
+    if (!py::hasattr(*object_, "sums")) return Metric::sums(device);
+    return py::cast<std::vector<at::Tensor>>(object_->attr("sums")(device.str()));
+  }
+
+ private:
+  SharedObject object_;
+};
+
+using MakeMetric = std::unique_ptr<Metric> (*)(const py::handle&);
+std::vector<MakeMetric> makers;
+
+template <class M, class Options>
+void bind_metric(py::module_& module, const char* name, const char* summary) {
+  bind_options<Options>(module, name, summary);
+  makers.push_back([](const py::handle& object) {
+    if (!py::isinstance<Options>(object)) return std::unique_ptr<Metric>();
+    return std::unique_ptr<Metric>(std::make_unique<M>(py::cast<const Options&>(object)));
+  });
+}
+
+template <class M>
+struct NamedLoss {
+  std::string loss = "loss";
+};
+
+}  // namespace
+
+void bind_metrics(py::module_& module) {
+  bind_metric<Accuracy, AccuracyOptions>(module, "Accuracy", "Share of samples whose target is among the k largest scores.");
+  bind_metric<ConfusionMatrix, ConfusionMatrixOptions>(module, "ConfusionMatrix", "Which classes are taken for which.");
+  bind_metric<F1, F1Options>(module, "F1", "F1 of samples that belong to one class each.");
+  bind_metric<IoUMetric, IoUMetricOptions>(module, "IoUMetric", "mmsegmentation's IoUMetric, in [0, 1].");
+  py::class_<NamedLoss<MeanLoss>>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.").def(py::init<>());
+  makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
+    return py::isinstance<NamedLoss<MeanLoss>>(object) ? std::make_unique<MeanLoss>() : nullptr;
+  });
+  py::class_<NamedLoss<Perplexity>>(module, "Perplexity", "exp of the mean of the output `loss`.")
+      .def(py::init([](std::string loss) { return NamedLoss<Perplexity>{std::move(loss)}; }), py::arg("loss") = "loss");
+  makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
+    if (!py::isinstance<NamedLoss<Perplexity>>(object)) return nullptr;
+    return std::make_unique<Perplexity>(py::cast<const NamedLoss<Perplexity>&>(object).loss);
+  });
+}
+
+std::unique_ptr<Metric> to_metric(const py::handle& object) {
+  for (const MakeMetric make : makers) {
+    if (auto metric = make(object)) return metric;
+  }
+  for (const char* method : {"names", "reset", "add", "compute"}) {
+    require<ConfigError>(py::hasattr(object, method), "[Metric] " + py::cast<std::string>(py::repr(object)) +
+                                                          " has no " + method + "(), expected names(), reset(), " +
+                                                          "add(batch, outputs, weight) and compute()");
+  }
+  return std::make_unique<PythonMetric>(py::reinterpret_borrow<py::object>(object));
+}
+
+}  // namespace duet::python

@@ -1,0 +1,46 @@
+#include "base/device.h"
+#include "base/log.h"
+#include "checkpoint/weights_file.h"
+#include "python/binding/context.h"
+#include "python/binding/errors.h"
+#include "python/binding/graph_step.h"
+#include "python/binding/hooks.h"
+#include "python/binding/py.h"
+#include "python/binding/trainer.h"
+#include "python/binding/trainer_options.h"
+
+namespace duet::python {
+
+namespace {
+
+LogLevel parse_level(const std::string& text) {
+  if (text == "debug") return LogLevel::kDebug;
+  if (text == "info") return LogLevel::kInfo;
+  if (text == "warning") return LogLevel::kWarning;
+  return LogLevel::kError;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_duet, module) {
+  module.doc() = "duet's library; import duet.";
+  module.attr("__version__") = DUET_VERSION;
+  module.attr("built_for_torch") = DUET_TORCH_VERSION;
+  bind_errors(module);
+  bind_trainer_options(module);
+  bind_context(module);
+  bind_hooks(module);
+  bind_metrics(module);
+  bind_trainer(module);
+  bind_graph_step(module);
+  module.def("seed_all", &seed_all, py::arg("seed"), "Seeds the default generators, as torch.manual_seed does.");
+  module.def("set_log_level", [](const std::string& level) { set_log_level(parse_level(level)); }, py::arg("level"),
+             "'debug', 'info', 'warning' or 'error': what duet writes to stderr.");
+  module.def("read_weights", [](const std::string& path) { return to_dict(read_weights({.path = path})); },
+             py::arg("path"), "Weights of a checkpoint, a safetensors file or a file of torch.save, by name.");
+  module.def("write_weights", [](const std::string& path, const py::dict& weights) {
+    write_weights(path, to_state(weights));
+  }, py::arg("path"), py::arg("weights"), "Writes a *.safetensors or *.pt file.");
+}
+
+}  // namespace duet::python

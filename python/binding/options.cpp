@@ -1,0 +1,119 @@
+#include "python/binding/options.h"
+#include <vector>
+#include "base/detail/text.h"
+#include "base/error.h"
+
+namespace duet::python {
+
+namespace {
+
+using Kind = OptionField::Kind;
+
+template <class T>
+std::vector<T> list_of(const py::handle& object) {
+  std::vector<T> items;
+  for (const py::handle item : object) items.push_back(py::cast<T>(item));
+  return items;
+}
+
+bool is_number(const py::handle& object) {
+  return (PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr())) && !PyBool_Check(object.ptr());
+}
+bool is_integer(const py::handle& object) { return PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr()); }
+
+template <class Is>
+bool is_list_of(const py::handle& object, Is is) {
+  if (!PyList_Check(object.ptr()) && !PyTuple_Check(object.ptr())) return false;
+  for (const py::handle item : object) {
+    if (!is(item)) return false;
+  }
+  return true;
+}
+
+bool is_text(const py::handle& object) { return PyUnicode_Check(object.ptr()) != 0; }
+
+// Nothing if the object is of another kind.
+std::optional<OptionValue> value_of(Kind kind, const py::handle& object) {
+  switch (kind) {
+    case Kind::kBool:
+      if (PyBool_Check(object.ptr())) return py::cast<bool>(object);
+      break;
+    case Kind::kInteger:
+      if (is_integer(object)) return py::cast<int64_t>(object);
+      break;
+    case Kind::kNumber:
+      if (is_number(object)) return py::cast<double>(object);
+      break;
+    case Kind::kText:
+      if (is_text(object)) return py::cast<std::string>(object);
+      break;
+    case Kind::kIntegers:
+      if (is_list_of(object, is_integer)) return list_of<int64_t>(object);
+      break;
+    case Kind::kNumbers:
+      if (is_list_of(object, is_number)) return list_of<double>(object);
+      break;
+    case Kind::kTexts:
+      if (is_list_of(object, is_text)) return list_of<std::string>(object);
+      break;
+    case Kind::kOther: break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+py::object to_python(const OptionValue& value) {
+  return std::visit(
+      [](const auto& held) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>) return py::none();
+        else return py::cast(held);
+      },
+      value);
+}
+
+OptionValue to_option(const std::string& struct_name, const OptionField& field, const py::handle& object) {
+  if (object.is_none() && field.optional) return {};
+  const bool is_list = PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
+  const bool fits = !is_list || field.count == 0 || py::len(object) == field.count;
+  if (auto value = value_of(field.kind, object); value && fits) return *std::move(value);
+  throw ConfigError("[" + struct_name + "] " + field.name + " is " + py::cast<std::string>(py::repr(object)) +
+                    ", expected " + expected_of(field));
+}
+
+void set_fields(const OptionFields& fields, void* options, const py::dict& arguments) {
+  for (const auto& [key, object] : arguments) {
+    const auto name = py::cast<std::string>(key);
+    const OptionField* field = fields.find(name);
+    if (field == nullptr || !field->set) {
+      std::vector<std::string> names;
+      for (const OptionField& known : fields) {
+        if (known.set) names.push_back(known.name);
+      }
+      throw ConfigError("[" + fields.name() + "] there is no option '" + name + "'" + did_you_mean(name, names));
+    }
+    field->set(options, to_option(fields.name(), *field, object));
+  }
+  fields.check(options);
+}
+
+std::string repr_of(const OptionFields& fields, const void* options, const std::string& name) {
+  std::string text = name + "(";
+  bool first = true;
+  for (const OptionField& field : fields) {
+    if (!field.get) continue;
+    text += (first ? "" : ", ") + field.name + "=" + py::cast<std::string>(py::repr(to_python(field.get(options))));
+    first = false;
+  }
+  return text + ")";
+}
+
+std::string doc_of(const OptionFields& fields, const void* defaults, const std::string& name, const char* summary) {
+  std::string text = std::string(summary) + "\n\n" + repr_of(fields, defaults, name) + "\n\n";
+  for (const OptionField& field : fields) {
+    if (field.get) text += field.name + ": " + field.meaning + " (" + expected_of(field) + ")\n";
+  }
+  return text;
+}
+
+}  // namespace duet::python

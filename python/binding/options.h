@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include "base/options.h"
+#include "python/binding/py.h"
+
+namespace duet::python {
+
+// An option's value as a Python object: None, bool, int, float, str, list.
+py::object to_python(const OptionValue& value);
+// Throws ConfigError "[<name>] <field> is ..., expected ..." for an object of another kind.
+OptionValue to_option(const std::string& struct_name, const OptionField& field, const py::handle& object);
+
+// Sets every field that `arguments` names, then checks them. Throws ConfigError for a name that is no field, with the
+// near ones.
+void set_fields(const OptionFields& fields, void* options, const py::dict& arguments);
+// "AdamW(lr=0.001, ...)"
+std::string repr_of(const OptionFields& fields, const void* options, const std::string& name);
+// What help() shows: a line per field with its default, range and meaning.
+std::string doc_of(const OptionFields& fields, const void* defaults, const std::string& name, const char* summary);
+
+// Options is a Python class called `name` whose keyword arguments and attributes are its fields.
+template <class Options>
+py::class_<Options> bind_options(py::module_& module, const char* name, const char* summary) {
+  const OptionFields& fields = Options::fields();
+  const Options defaults{};
+  py::class_<Options> bound(module, name, doc_of(fields, &defaults, name, summary).c_str());
+  bound.def(py::init([](const py::kwargs& arguments) {
+    Options options{};
+    set_fields(Options::fields(), &options, arguments);
+    return options;
+  }));
+  for (const OptionField& field : fields) {
+    if (!field.get) continue;
+    bound.def_property(
+        field.name.c_str(), [&field](const Options& options) { return to_python(field.get(&options)); },
+        [&field](Options& options, const py::object& object) {
+          set_fields(Options::fields(), &options, py::dict(py::arg(field.name.c_str()) = object));
+        });
+  }
+  bound.def("__repr__", [name = std::string(name)](const Options& options) {
+    return repr_of(Options::fields(), &options, name);
+  });
+  return bound;
+}
+
+}  // namespace duet::python

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <torch/csrc/utils/pybind.h>
+
+// What every file of the binding needs of Python.
+namespace duet::python {
+
+// A Python object that C++ keeps: whoever lets go of it last may not hold the GIL.
+using SharedObject = std::shared_ptr<py::object>;
+
+inline SharedObject share(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* kept) {
+            if (!Py_IsInitialized()) return;  // the interpreter has ended, and its objects with it
+            const py::gil_scoped_acquire gil;
+            delete kept;
+          }};
+}
+
+// The attribute, or nothing where it is missing or None.
+inline py::object optional_attribute(const py::handle& object, const char* name) {
+  const py::object found = py::getattr(object, name, py::none());
+  return found.is_none() ? py::object() : found;
+}
+
+}  // namespace duet::python

@@ -1,0 +1,121 @@
+#include "python/binding/source.h"
+#include <ATen/CPUGeneratorImpl.h>
+#include "base/device.h"
+#include "base/error.h"
+#include "python/binding/batch_tree.h"
+
+namespace duet::python {
+
+namespace {
+
+at::Tensor cpu_random_state() { return random_state().tensor("cpu").clone(); }
+
+void set_cpu_random_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace
+
+void PythonSource::start_epoch(int64_t epoch) {
+  const py::gil_scoped_acquire gil;
+  epoch_ = epoch;
+  given_ = 0;
+  set_sampler_epoch(epoch);
+  const bool goes_on = loaded_ && loaded_->integer("epoch") == epoch;
+  if (!goes_on) {
+    loaded_.reset();
+    at_start_ = cpu_random_state();
+    return iterate();
+  }
+  const StateDict state = *std::exchange(loaded_, std::nullopt);
+  const int64_t given = state.integer("batches");
+  at_start_ = state.tensor("random").clone();
+  if (state.has("loader")) {
+    const py::object bytes = py::module_::import("base64").attr("b64decode")(state.text("loader"));
+    iterable_->attr("load_state_dict")(py::module_::import("json").attr("loads")(bytes));
+    iterate();
+    given_ = given;
+    return;
+  }
+  const at::Tensor now = cpu_random_state();
+  set_cpu_random_state(at_start_);
+  iterate();
+  while (given_ < given && next_object()) {
+  }
+  set_cpu_random_state(now);
+}
+
+// torch's DistributedSampler and its like order each epoch by its number.
+void PythonSource::set_sampler_epoch(int64_t epoch) const {
+  for (const char* name : {"sampler", "batch_sampler", "dataset"}) {
+    const py::object part = optional_attribute(*iterable_, name);
+    if (part && py::hasattr(part, "set_epoch")) part.attr("set_epoch")(epoch);
+  }
+}
+
+void PythonSource::iterate() { iterator_ = share(py::iter(*iterable_)); }
+
+bool PythonSource::is_stateful() const {
+  return py::hasattr(*iterable_, "state_dict") && py::hasattr(*iterable_, "load_state_dict");
+}
+
+// Null at the end.
+py::object PythonSource::next_object() {
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();  // Ctrl-C
+  if (!iterator_) return {};
+  auto object = py::reinterpret_steal<py::object>(PyIter_Next(iterator_->ptr()));
+  if (!object) {
+    iterator_.reset();
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    return {};
+  }
+  ++given_;
+  return object;
+}
+
+std::optional<Batch> PythonSource::next() {
+  const py::gil_scoped_acquire gil;
+  const py::object object = next_object();
+  if (!object) return std::nullopt;
+  return to_batch(object);
+}
+
+int64_t PythonSource::batches_per_epoch() const {
+  const py::gil_scoped_acquire gil;
+  if (!py::hasattr(*iterable_, "__len__")) return 0;
+  const Py_ssize_t length = PyObject_Size(iterable_->ptr());
+  if (length >= 0) return length;
+  PyErr_Clear();  // a DataLoader over an IterableDataset has a __len__ that raises
+  return 0;
+}
+
+int64_t PythonSource::batches_left() const {
+  const int64_t whole = batches_per_epoch();
+  return whole == 0 ? -1 : std::max<int64_t>(whole - given_, 0);
+}
+
+StateDict PythonSource::state_dict() const {
+  const py::gil_scoped_acquire gil;
+  StateDict state;
+  state.set("epoch", epoch_);
+  state.set("batches", given_);
+  state.set("random", at_start_.defined() ? at_start_.clone() : cpu_random_state());
+  if (is_stateful()) {
+    const py::object text = py::module_::import("json").attr("dumps")(iterable_->attr("state_dict")());
+    const py::object bytes = py::module_::import("base64").attr("b64encode")(text.attr("encode")());
+    state.set("loader", py::cast<std::string>(bytes));
+  }
+  return state;
+}
+
+void PythonSource::load_state_dict(const StateDict& state) {
+  for (const char* name : {"epoch", "batches"}) {
+    require<CheckpointError>(state.integer(name) >= 0, std::string("[data] ") + name + " of the checkpoint is negative");
+  }
+  (void)state.tensor("random");
+  loaded_ = state;
+}
+
+}  // namespace duet::python

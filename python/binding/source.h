@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include "data/data_source.h"
+#include "python/binding/py.h"
+
+namespace duet::python {
+
+// Anything that Python iterates over (a torch DataLoader, a list of batches) as a DataSource: an epoch is one
+// iteration. A resume starts the epoch with the random state that it had and lets the batches that are done pass by,
+// unless the loader has state_dict() and load_state_dict() of its own (torchdata's StatefulDataLoader).
+class PythonSource : public DataSource {
+ public:
+  explicit PythonSource(py::object iterable) : iterable_(share(std::move(iterable))) {}
+
+  void start_epoch(int64_t epoch) override;
+  std::optional<Batch> next() override;
+  int64_t batches_per_epoch() const override;
+  int64_t batches_left() const override;
+
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  void set_sampler_epoch(int64_t epoch) const;
+  void iterate();
+  bool is_stateful() const;
+  py::object next_object();
+
+  SharedObject iterable_;
+  SharedObject iterator_;
+  int64_t epoch_ = 0;
+  int64_t given_ = 0;       // batches of this epoch
+  at::Tensor at_start_;     // random state of the CPU when the epoch began
+  std::optional<StateDict> loaded_;
+};
+
+}  // namespace duet::python

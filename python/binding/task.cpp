@@ -1,0 +1,211 @@
+#include "python/binding/task.h"
+#include <utility>
+#include "base/error.h"
+#include "python/binding/batch_tree.h"
+
+namespace duet::python {
+
+namespace {
+
+std::string type_name(const py::handle& object) {
+  return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
+}
+
+bool is_tensor(const py::handle& object) { return THPVariable_Check(object.ptr()); }
+
+// Every value that is a tensor, by its key.
+NamedTensors tensors_in(const py::handle& mapping) {
+  NamedTensors tensors;
+  for (const py::handle key : py::list(mapping.attr("keys")())) {
+    const py::object value = mapping[key];
+    if (is_tensor(value)) tensors.emplace_back(py::cast<std::string>(py::str(key)), py::cast<at::Tensor>(value));
+  }
+  return tensors;
+}
+
+bool is_mapping(const py::handle& object) { return py::hasattr(object, "keys"); }
+
+// What a step logs. A number would stay what it was when the step was captured.
+void add_log(const py::handle& mapping, NamedTensors& log) {
+  for (const py::handle key : py::list(mapping.attr("keys")())) {
+    const auto name = py::cast<std::string>(py::str(key));
+    const py::object value = mapping[key];
+    if (name == "loss") continue;
+    if (is_tensor(value) && py::cast<at::Tensor>(value).dim() == 0) {
+      log.emplace_back(name, py::cast<at::Tensor>(value).detach());
+    } else if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) {
+      throw ConfigError("[Task] the loss function gives '" + name + "' as a number, which a replayed step would " +
+                        "freeze; give a 0-dim tensor");
+    }
+  }
+}
+
+at::Tensor loss_in(const py::handle& object) {
+  if (is_tensor(object)) return py::cast<at::Tensor>(object);
+  throw ConfigError("[Task] the loss function gives a " + type_name(object) +
+                    ", expected a 0-dim tensor, a pair (loss, {name: 0-dim tensor}), a dict or an output with a 'loss'");
+}
+
+// A loss as people give it: a tensor, (loss, log), a dict with "loss", or Hugging Face's output with a loss.
+StepOutput to_step_output(const py::object& result) {
+  StepOutput output;
+  if (PyTuple_Check(result.ptr()) && py::len(result) == 2) {
+    output.loss = loss_in(result[py::int_(0)]);
+    const py::object log = result[py::int_(1)];
+    if (is_mapping(log)) add_log(log, output.log);
+  } else if (is_mapping(result) && py::bool_(result.attr("__contains__")("loss"))) {
+    output.loss = loss_in(result["loss"]);
+    add_log(result, output.log);
+  } else {
+    output.loss = loss_in(result);
+  }
+  return output;
+}
+
+// Outputs of an evaluation: a tensor is the prediction.
+NamedTensors to_outputs(const py::object& result) {
+  if (is_tensor(result)) return {{"prediction", py::cast<at::Tensor>(result)}};
+  if (is_mapping(result)) return tensors_in(result);
+  throw ConfigError("[Task] found a " + type_name(result) + " as prediction, expected a tensor or a dict of tensors");
+}
+
+void add_new(NamedTensors& outputs, const NamedTensors& further) {
+  for (const auto& item : further) {
+    bool known = false;
+    for (const auto& output : outputs) known = known || output.first == item.first;
+    if (!known) outputs.push_back(item);
+  }
+}
+
+ModuleKind kind_of(const py::handle& module, const py::module_& nn) {
+  const auto is = [&](const py::object& type) { return py::isinstance(module, type); };
+  const py::object batch_norm = nn.attr("modules").attr("batchnorm").attr("_NormBase");  // instance norms too
+  if (is(batch_norm) || is(nn.attr("GroupNorm")) || is(nn.attr("LayerNorm"))) return ModuleKind::kNorm;
+  if (!is(nn.attr("Conv2d"))) return ModuleKind::kOther;
+  const bool depthwise = module.attr("in_channels").equal(module.attr("groups"));
+  return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
+}
+
+}  // namespace
+
+PythonTask::PythonTask(py::object model, Functions functions) : functions_(std::move(functions)) {
+  require<ConfigError>(py::isinstance(model, py::module_::import("torch.nn").attr("Module")),
+                       "[Task] the model is a " + type_name(model) + ", expected a torch.nn.Module");
+  modules_ = share(py::list(model.attr("modules")()));
+  model_ = share(std::move(model));
+}
+
+NamedTensors PythonTask::named(const char* method, bool each_once) const {
+  const py::gil_scoped_acquire gil;
+  NamedTensors tensors;
+  for (const py::handle item : model_->attr(method)(py::arg("remove_duplicate") = each_once)) {
+    const auto pair = py::cast<py::tuple>(item);
+    tensors.emplace_back(py::cast<std::string>(pair[0]), py::cast<at::Tensor>(pair[1]));
+  }
+  return tensors;
+}
+
+NamedTensors PythonTask::named_parameters() const { return named("named_parameters", /*each_once=*/true); }
+NamedTensors PythonTask::named_buffers() const { return named("named_buffers", /*each_once=*/true); }
+
+std::map<std::string, std::string> PythonTask::tied_names() const {
+  return further_names(named("named_parameters", /*each_once=*/false), named("named_buffers", /*each_once=*/false));
+}
+
+std::vector<ModuleInfo> PythonTask::modules() const {
+  const py::gil_scoped_acquire gil;
+  const py::module_ nn = py::module_::import("torch.nn");
+  std::vector<ModuleInfo> infos;
+  for (const py::handle item : model_->attr("named_modules")()) {
+    const auto pair = py::cast<py::tuple>(item);
+    infos.push_back({py::cast<std::string>(pair[0]), type_name(pair[1]), kind_of(pair[1], nn)});
+  }
+  return infos;
+}
+
+void PythonTask::train(bool on) {
+  const py::gil_scoped_acquire gil;
+  model_->attr("train")(on);
+}
+
+std::vector<bool> PythonTask::training_flags() const {
+  const py::gil_scoped_acquire gil;
+  std::vector<bool> flags;
+  for (const py::handle module : *modules_) flags.push_back(py::cast<bool>(module.attr("training")));
+  return flags;
+}
+
+void PythonTask::set_training_flags(const std::vector<bool>& flags) {
+  const py::gil_scoped_acquire gil;
+  std::size_t next = 0;
+  for (const py::handle module : *modules_) module.attr("training") = py::bool_(flags[next++]);
+}
+
+void PythonTask::append_key(std::vector<int64_t>& key) const {
+  const py::gil_scoped_acquire gil;
+  static const auto* name = new py::str("training");
+  int64_t flags = 1;
+  const auto* list = modules_->ptr();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    if (flags >= int64_t{1} << 60) key.push_back(std::exchange(flags, 1));
+    const auto flag = py::reinterpret_steal<py::object>(PyObject_GetAttr(PyList_GET_ITEM(list, i), name->ptr()));
+    if (!flag) throw py::error_already_set();
+    flags = 2 * flags + (flag.ptr() == Py_True ? 1 : 0);
+  }
+  key.push_back(flags);
+}
+
+void PythonTask::to(at::Device device) {
+  const py::gil_scoped_acquire gil;
+  model_->attr("to")(device.str());
+}
+
+py::object PythonTask::forward(const py::object& batch) const {
+  return functions_.forward ? (*functions_.forward)(*model_, batch) : py::object();
+}
+
+py::object PythonTask::loss(const py::object& prediction, const py::object& batch) const {
+  return functions_.forward ? (*functions_.loss)(prediction, batch) : (*functions_.loss)(*model_, batch);
+}
+
+StepOutput PythonTask::training_step(const Batch& batch) {
+  const py::gil_scoped_acquire gil;
+  const py::object given = to_python(batch);
+  return to_step_output(loss(forward(given), given));
+}
+
+double PythonTask::weight(const Batch& batch) const {
+  if (!functions_.weight) return Task::weight(batch);
+  const py::gil_scoped_acquire gil;
+  return py::cast<double>(py::float_((*functions_.weight)(to_python(batch))));
+}
+
+// With the model's own outputs beside the loss, as metrics need them.
+NamedTensors PythonTask::validation_step(const Batch& batch) {
+  const py::gil_scoped_acquire gil;
+  const py::object given = to_python(batch);
+  if (functions_.validation) return to_outputs((*functions_.validation)(*model_, given));
+  const py::object prediction = forward(given);
+  const py::object result = loss(prediction, given);
+  StepOutput output = to_step_output(result);
+  NamedTensors outputs = std::move(output.log);
+  outputs.emplace_back("loss", output.loss);
+  if (prediction) add_new(outputs, to_outputs(prediction));
+  if (is_mapping(result)) add_new(outputs, tensors_in(result));
+  return outputs;
+}
+
+NamedTensors PythonTask::predict(const Batch& batch) {
+  if (!functions_.predict && !functions_.forward) return Task::predict(batch);
+  const py::gil_scoped_acquire gil;
+  const py::object given = to_python(batch);
+  return to_outputs(functions_.predict ? (*functions_.predict)(*model_, given) : forward(given));
+}
+
+std::string PythonTask::graph_key() const {
+  if (!functions_.graph_key) return {};
+  const py::gil_scoped_acquire gil;
+  return py::cast<std::string>(py::repr((*functions_.graph_key)()));
+}
+
+}  // namespace duet::python

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+#include "core/task.h"
+#include "python/binding/py.h"
+
+namespace duet::python {
+
+// A torch.nn.Module and a loss in Python as a Task. Everything of Python is called under the GIL, which nobody needs to
+// hold.
+class PythonTask : public Task {
+ public:
+  // What Python code is called for. All but the loss may be null.
+  struct Functions {
+    SharedObject loss;        // loss(model, batch), or loss(prediction, batch) if there is a forward
+    SharedObject forward;     // forward(model, batch) -> prediction
+    SharedObject validation;  // validation(model, batch) -> dict of outputs
+    SharedObject predict;     // predict(model, batch) -> a tensor or a dict of outputs
+    SharedObject weight;      // weight(batch): what the loss is a mean over
+    SharedObject graph_key;   // graph_key(): host values that the step depends on
+  };
+  // Throws ConfigError if `model` is no torch.nn.Module.
+  PythonTask(py::object model, Functions functions);
+
+  NamedTensors named_parameters() const override;
+  NamedTensors named_buffers() const override;
+  std::map<std::string, std::string> tied_names() const override;
+  std::vector<ModuleInfo> modules() const override;
+  void train(bool on) override;
+  std::vector<bool> training_flags() const override;
+  void set_training_flags(const std::vector<bool>& flags) override;
+  void to(at::Device device) override;
+
+  StepOutput training_step(const Batch& batch) override;
+  double weight(const Batch& batch) const override;
+  NamedTensors validation_step(const Batch& batch) override;
+  NamedTensors predict(const Batch& batch) override;
+  std::string graph_key() const override;
+  void append_key(std::vector<int64_t>& key) const override;
+
+ private:
+  py::object forward(const py::object& batch) const;
+  py::object loss(const py::object& prediction, const py::object& batch) const;
+  NamedTensors named(const char* method, bool each_once) const;
+
+  SharedObject model_;
+  Functions functions_;
+  SharedObject modules_;  // list of all submodules, the model first
+};
+
+}  // namespace duet::python

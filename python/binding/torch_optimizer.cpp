@@ -1,0 +1,258 @@
+#include "python/binding/torch_optimizer.h"
+#include <bit>
+#include <unordered_map>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+
+namespace duet::python {
+
+namespace {
+
+std::string type_name(const py::handle& object) {
+  return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
+}
+
+bool truthy(const py::handle& mapping, const char* key) {
+  return mapping.contains(key) && py::bool_(py::object(mapping[key]));
+}
+
+double to_double(const py::handle& number) {
+  return THPVariable_Check(number.ptr()) ? THPVariable_Unpack(number.ptr()).item<double>() : py::cast<double>(number);
+}
+
+}  // namespace
+
+TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step)
+    : optimizer_(share(optimizer)), known_(is_known(optimizer)) {
+  const py::module_ optim = py::module_::import("torch.optim");
+  require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
+                       "[graph_step] the optimizer is a " + type_name(optimizer) + ", expected one of torch.optim");
+  require<ConfigError>(!py::isinstance(optimizer, optim.attr("LBFGS")),
+                       "[graph_step] LBFGS evaluates the loss several times in a step, which no recording holds; keep "
+                       "the loop as it is for it");
+  if (!before_step.is_none()) before_step_ = share(before_step);
+  read_groups(model);
+  if (known_) {
+    flags_ = read_flags();
+    numbers_ = torch_numbers(flags_);
+    const auto kind = std::make_shared<OptimizerKind>(torch_kind(flags_));
+    slots_ = kind->slots(OptimizerOptions());
+    kind->kernel = [this, step = kind->kernel](const KernelCall& call, const OptimizerOptions& options) {
+      run_before(call);
+      step(call, options);
+    };
+    options_ = OptimizerOptions(std::shared_ptr<const OptimizerKind>(kind));
+  } else {
+    options_ = OptimizerOptions(std::make_shared<const OptimizerKind>(recorded_kind()));
+  }
+}
+
+// A subclass, or one with hooks or with another way of working, may do anything: it is recorded as it is.
+bool TorchOptimizer::is_known(const py::object& optimizer) {
+  const py::module_ optim = py::module_::import("torch.optim");
+  bool known = false;
+  for (const char* name : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
+    known = known || py::type::of(optimizer).is(optim.attr(name));
+  }
+  for (const char* hooks : {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}) {
+    known = known && py::len(optimizer.attr(hooks)) == 0;
+  }
+  if (!known) return false;
+  const py::list groups = optimizer.attr("param_groups");
+  for (const py::handle group : groups) {
+    for (const char* flag : {"foreach", "capturable", "differentiable"}) known = known && !truthy(group, flag);
+    for (const char* flag : {"fused", "amsgrad", "maximize", "nesterov", "centered"}) {
+      known = known && truthy(group, flag) == truthy(groups[0], flag);
+    }
+    for (const py::handle parameter : py::object(group["params"])) {
+      const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
+      known = known && tensor.is_cpu() && !tensor.is_complex();
+    }
+  }
+  return known;
+}
+
+TorchFlags TorchOptimizer::read_flags() const {
+  TorchFlags flags{.type = type_name(*optimizer_)};
+  const py::list groups = optimizer_->attr("param_groups");
+  const py::handle first = groups[0];
+  flags.fused = truthy(first, "fused");
+  flags.amsgrad = truthy(first, "amsgrad");
+  flags.maximize = truthy(first, "maximize");
+  flags.nesterov = truthy(first, "nesterov");
+  flags.centered = truthy(first, "centered");
+  for (const py::handle group : groups) flags.has_momentum = flags.has_momentum || truthy(group, "momentum");
+  return flags;
+}
+
+OptimizerKind TorchOptimizer::recorded_kind() {
+  return {
+      .name = "torch.optim's " + type_name(*optimizer_),
+      .slots = [](const OptimizerOptions&) { return std::vector<StateSlot>(); },
+      .numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", 0}}; },
+      .kernel =
+          [this](const KernelCall& call, const OptimizerOptions&) {
+            if (!expected_) return;
+            run_before(call);
+            const py::gil_scoped_acquire gil;
+            optimizer_->attr("step")();
+          },
+      .fused = true,
+  };
+}
+
+void TorchOptimizer::read_groups(const py::object& model) {
+  std::unordered_map<const c10::TensorImpl*, std::string> names;
+  for (const py::handle item : model.attr("named_parameters")()) {
+    const auto pair = py::cast<py::tuple>(item);
+    names[THPVariable_Unpack(pair[1].ptr()).unsafeGetTensorImpl()] = py::cast<std::string>(pair[0]);
+  }
+  std::size_t index = 0;
+  std::unordered_map<const c10::TensorImpl*, bool> seen;
+  for (const py::handle group : optimizer_->attr("param_groups")) {
+    for (const py::handle parameter : py::object(group["params"])) {
+      const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
+      const auto name = names.find(tensor.unsafeGetTensorImpl());
+      require<ConfigError>(name != names.end(), c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ",
+                                                         tensor.sizes(), " that is no parameter of the model; give the ",
+                                                         "module that holds all of its parameters"));
+      seen[tensor.unsafeGetTensorImpl()] = true;
+      if (tensor.requires_grad()) parameters_.push_back({name->second, tensor, index});
+    }
+    ++index;
+  }
+  for (const py::handle item : model.attr("named_parameters")()) {
+    const auto pair = py::cast<py::tuple>(item);
+    const at::Tensor& tensor = THPVariable_Unpack(pair[1].ptr());
+    require<ConfigError>(!tensor.requires_grad() || seen.count(tensor.unsafeGetTensorImpl()) > 0,
+                         "[graph_step] the optimizer does not hold the parameter '" + py::cast<std::string>(pair[0]) +
+                             "'; add it, or freeze it with requires_grad_(False)");
+  }
+  require<ConfigError>(!parameters_.empty(), "[graph_step] the optimizer holds no trainable parameter");
+}
+
+ParamGroups TorchOptimizer::groups() const {
+  ParamGroups groups;
+  for (const Parameter& parameter : parameters_) {
+    if (groups.size() <= parameter.group) groups.resize(parameter.group + 1);
+    groups[parameter.group].parameters.emplace_back(parameter.name, parameter.value);
+  }
+  return groups;
+}
+
+// With the parameters that have gradients, as the loop would call it.
+void TorchOptimizer::run_before(const KernelCall& /*call*/) {
+  if (!std::exchange(expected_, false) || !before_step_) return;
+  const py::gil_scoped_acquire gil;
+  py::list parameters;
+  for (const Parameter& parameter : parameters_) parameters.append(py::cast(parameter.value));
+  (*before_step_)(parameters);
+}
+
+double TorchOptimizer::number_in(const py::handle& group, const std::string& name) const {
+  if (name == "beta1" || name == "beta2") {
+    const py::object betas = group["betas"];
+    return to_double(betas[py::int_(name == "beta1" ? 0 : 1)]);
+  }
+  return to_double(py::object(group[name.c_str()]));
+}
+
+void TorchOptimizer::bring_numbers() {
+  const py::list groups = optimizer_->attr("param_groups");
+  const std::size_t count = parameters_.back().group + 1;
+  require<ConfigError>(groups.size() >= count, "[graph_step] the optimizer lost a parameter group; make a new graph_step");
+  if (known_ && optimizer_->attr("state").ptr() != state_) take_state();
+  last_.resize(count);
+  for (std::size_t group = 0; group < count && known_; ++group) {
+    last_[group].resize(numbers_.size(), std::numeric_limits<double>::quiet_NaN());
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      const double now = number_in(groups[group], numbers_[i]);
+      if (std::bit_cast<int64_t>(now) == std::bit_cast<int64_t>(last_[group][i])) continue;
+      trainer_->hyper_parameters().set(group, numbers_[i], now);
+      last_[group][i] = now;
+    }
+  }
+}
+
+std::string TorchOptimizer::graph_key() const {
+  if (known_) return {};
+  const py::gil_scoped_acquire gil;
+  std::string key;
+  for (const py::handle group : optimizer_->attr("param_groups")) {
+    for (const auto& [name, value] : py::cast<py::dict>(group)) {
+      if (py::cast<std::string>(name) != "params") key += py::cast<std::string>(py::repr(value)) + ";";
+    }
+  }
+  return key;
+}
+
+void TorchOptimizer::attach(BaseTrainer& trainer) {
+  const py::gil_scoped_acquire gil;
+  trainer_ = &trainer;
+  optimizer_->attr("_opt_called") = true;  // schedulers warn where step() was never called
+  if (!known_) return;
+  const StateDict state = trainer.state_dict();
+  for (const Parameter& parameter : parameters_) {
+    auto& tensors = tensors_.emplace_back();
+    for (const StateSlot& slot : slots_) tensors.push_back(state.tensor("optimizer.state." + parameter.name + "." + slot.name));
+  }
+  take_state();
+}
+
+namespace {
+
+// torch's name of a slot; empty: torch has no tensor for it.
+std::string torch_name(const std::string& slot) { return slot == "torch_step" ? "step" : slot == "started" ? "" : slot; }
+
+}  // namespace
+
+// Of an optimizer that has stepped before, or into which a state was loaded.
+void TorchOptimizer::take_state() {
+  const at::NoGradGuard no_grad;
+  const py::object states = optimizer_->attr("state");
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    Parameter& parameter = parameters_[p];
+    const py::object key = py::cast(parameter.value);
+    const py::object state = states.contains(key) ? py::object(states[key]) : py::object(py::dict());
+    bool complete = !slots_.empty();
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const std::string name = torch_name(slots_[s].name);
+      if (name.empty()) continue;
+      const bool there = state.contains(name.c_str()) && THPVariable_Check(py::object(state[name.c_str()]).ptr());
+      complete = complete && there;
+      if (there) {
+        tensors_[p][s].copy_(py::cast<at::Tensor>(state[name.c_str()]));
+      } else {
+        tensors_[p][s].fill_(slots_[s].initial);
+      }
+    }
+    if (!slots_.empty() && slots_[0].name == "started") tensors_[p][0].fill_(complete ? 1 : 0);
+    parameter.shown = complete;
+    for (std::size_t s = 0; s < slots_.size() && complete; ++s) {
+      const std::string name = torch_name(slots_[s].name);
+      if (!name.empty()) state[name.c_str()] = py::cast(tensors_[p][s]);
+    }
+  }
+  state_ = states.ptr();
+  shown_ = 0;
+  for (const Parameter& parameter : parameters_) shown_ += parameter.shown ? 1 : 0;
+}
+
+void TorchOptimizer::show_state() {
+  if (!known_ || slots_.empty() || shown_ == parameters_.size()) return;
+  const py::object states = optimizer_->attr("state");
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    Parameter& parameter = parameters_[p];
+    if (parameter.shown || tensors_[p][0].item<float>() == 0) continue;
+    const py::object state = states[py::cast(parameter.value)];
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const std::string name = torch_name(slots_[s].name);
+      if (!name.empty()) state[name.c_str()] = py::cast(tensors_[p][s]);
+    }
+    parameter.shown = true;
+    ++shown_;
+  }
+}
+
+}  // namespace duet::python

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+#include "core/trainer.h"
+#include "python/binding/py.h"
+#include "python/binding/torch_kernels.h"
+
+namespace duet::python {
+
+// An optimizer of torch.optim inside a trainer's step: its groups are followed, its state is the trainer's, so that
+// optimizer.state_dict() is what PyTorch's own loop would have. SGD, Adam, AdamW, RMSprop and Adagrad run as
+// torch_kind(); of any other optimizer step() itself is recorded.
+class TorchOptimizer {
+ public:
+  // `before_step` is called with the parameters between backward and the optimizer, or None. Throws ConfigError for an
+  // optimizer that cannot be stepped this way, or whose parameters are not the model's.
+  TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step);
+
+  const OptimizerOptions& options() const { return options_; }
+  ParamGroups groups() const;
+  at::Device device() const { return parameters_.front().value.device(); }
+
+  // The state that torch has becomes the trainer's.
+  void attach(BaseTrainer& trainer);
+  // Before a step: what param_groups say now, and a state that was loaded meanwhile.
+  void bring_numbers();
+  // After it: the state of parameters that were stepped for the first time.
+  void show_state();
+
+  // A step begins: the next kernel call is its first.
+  void expect_step() { expected_ = true; }
+  // Numbers of an optimizer that is recorded as it is.
+  std::string graph_key() const;
+
+ private:
+  struct Parameter {
+    std::string name;
+    at::Tensor value;
+    std::size_t group = 0;
+    bool shown = false;  // torch's state has its tensors
+  };
+
+  static bool is_known(const py::object& optimizer);
+  TorchFlags read_flags() const;
+  OptimizerKind recorded_kind();
+  void read_groups(const py::object& model);
+  void run_before(const KernelCall& call);
+  double number_in(const py::handle& group, const std::string& name) const;
+  void take_state();
+
+  SharedObject optimizer_, before_step_;
+  bool known_;
+  TorchFlags flags_;
+  std::vector<StateSlot> slots_;
+  std::vector<std::string> numbers_;
+  OptimizerOptions options_;
+  std::vector<Parameter> parameters_;
+  std::vector<std::vector<double>> last_;  // numbers of each group
+  const void* state_ = nullptr;            // the dict that shows ours
+  std::size_t shown_ = 0;                  // parameters
+  BaseTrainer* trainer_ = nullptr;
+  std::vector<std::vector<at::Tensor>> tensors_;  // by parameter and slot
+  bool expected_ = false;
+};
+
+}  // namespace duet::python

@@ -1,0 +1,246 @@
+#include "python/binding/trainer.h"
+#include <utility>
+#include <vector>
+#include "base/error.h"
+#include "checkpoint/weights_file.h"
+#include "core/weights_report.h"
+#include "graph/graph_trainer.h"
+#include "hooks/default_hooks.h"
+#include "make_trainer.h"
+#include "python/binding/batch_tree.h"
+#include "python/binding/context.h"
+#include "python/binding/hooks.h"
+#include "python/binding/source.h"
+#include "python/binding/trainer_options.h"
+
+namespace duet::python {
+
+namespace {
+
+// A trainer that Python owns. Its work runs without the GIL; what it calls of Python takes it.
+class Trainer {
+ public:
+  Trainer(Mode mode, py::object model, const py::kwargs& arguments) : model_(share(model)) {
+    TrainerArguments sorted = read_arguments(arguments);
+    require<ConfigError>(sorted.functions.loss != nullptr, "[Trainer] there is no loss, expected loss(model, batch)");
+    std::unique_ptr<Task> task = std::make_unique<PythonTask>(std::move(model), sorted.functions);
+    std::vector<std::pair<std::string, std::unique_ptr<Hook>>> hooks;
+    for (const py::object& hook : sorted.hooks) {
+      std::unique_ptr<Hook> made = to_hook(hook);
+      const std::string name = made->name();
+      hooks.emplace_back(name, std::move(made));
+    }
+    std::vector<std::unique_ptr<Metric>> metrics;
+    for (const py::object& metric : sorted.metrics) metrics.push_back(to_metric(metric));
+    const py::gil_scoped_release no_gil;
+    trainer_ = make_trainer(mode, std::move(task), sorted.options, sorted.graph);
+    add_hooks(std::move(hooks), sorted.default_hooks);
+    for (auto& metric : metrics) trainer_->add_metric(std::move(metric));
+  }
+  ~Trainer() {
+    const py::gil_scoped_release no_gil;
+    trainer_.reset();
+  }
+
+  BaseTrainer& get() { return *trainer_; }
+  const py::object& model() const { return *model_; }
+
+  void fit(const py::object& data, const py::object& validation) {
+    PythonSource source(data);
+    std::optional<PythonSource> other;
+    if (!validation.is_none()) other.emplace(validation);
+    const py::gil_scoped_release no_gil;
+    trainer_->train(source, other ? &*other : nullptr);
+  }
+
+  MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(DataSource&)) {
+    PythonSource source(data);
+    const py::gil_scoped_release no_gil;
+    return (*trainer_.*pass)(source);
+  }
+
+  at::Tensor step(const py::object& batch) {
+    std::vector<Batch> batches{to_batch(batch)};
+    const py::gil_scoped_release no_gil;
+    return trainer_->step(std::move(batches)).loss;
+  }
+
+  at::Tensor step_accumulated(const py::list& micro_batches) {
+    std::vector<Batch> batches;
+    for (const py::handle batch : micro_batches) batches.push_back(to_batch(batch));
+    const py::gil_scoped_release no_gil;
+    return trainer_->step(std::move(batches)).loss;
+  }
+
+  py::object predict(const py::object& batch) {
+    const Batch given = to_batch(batch);
+    NamedTensors outputs;
+    {
+      const py::gil_scoped_release no_gil;
+      outputs = trainer_->predict(given);
+    }
+    if (outputs.size() == 1 && outputs.front().first == "prediction") return py::cast(outputs.front().second);
+    return to_dict(outputs);
+  }
+
+  py::list predict_all(const py::object& data) {
+    PythonSource source(data);
+    std::vector<NamedTensors> all;
+    {
+      const py::gil_scoped_release no_gil;
+      trainer_->predict(source, [&all](const Batch&, const NamedTensors& outputs) {
+        NamedTensors kept;
+        for (const auto& [name, tensor] : outputs) kept.emplace_back(name, tensor.detach().clone());
+        all.push_back(std::move(kept));
+      });
+    }
+    py::list outputs;
+    for (const NamedTensors& one : all) outputs.append(to_dict(one));
+    return outputs;
+  }
+
+  StepExplanation explain(const py::object& batch) {
+    const Batch given = to_batch(batch);
+    const py::gil_scoped_release no_gil;
+    return trainer_->explain(given);
+  }
+
+ private:
+  // A hook that is called like a default one takes its place.
+  void add_hooks(std::vector<std::pair<std::string, std::unique_ptr<Hook>>> hooks, bool with_default_ones) {
+    if (!with_default_ones) {
+      for (auto& [name, hook] : hooks) trainer_->add_hook(std::move(hook));
+      return;
+    }
+    DefaultHooksOptions options;
+    options.checkpoint.need_work_dir = false;
+    HookOverrides overrides;
+    for (auto& [name, hook] : hooks) overrides.set(name, std::move(hook));
+    register_default_hooks(*trainer_, options, std::move(overrides));
+  }
+
+  SharedObject model_;
+  std::unique_ptr<BaseTrainer> trainer_;
+};
+
+py::dict result_of(Trainer& trainer) {
+  const StepResult& result = trainer.get().result();
+  py::dict dict;
+  if (result.loss.defined()) dict["loss"] = py::cast(result.loss);
+  for (const auto& [name, tensor] : result.log) dict[py::str(name)] = py::cast(tensor);
+  if (result.grad_norm.defined()) dict["grad_norm"] = py::cast(result.grad_norm);
+  return dict;
+}
+
+py::dict to_dict(const SignatureReport& report) {
+  py::dict dict;
+  dict["signature"] = report.signature;
+  dict["kind"] = report.kind;
+  dict["state"] = report.state;
+  dict["reason"] = report.reason;
+  dict["eager_steps"] = report.eager_steps;
+  dict["replays"] = report.replays;
+  dict["checked"] = report.checked;
+  dict["differing"] = report.differing;
+  dict["bytes"] = report.bytes;
+  return dict;
+}
+
+void bind_explanation(py::module_& module) {
+  py::class_<StepExplanation::Obstacle>(module, "Obstacle", "Something that keeps a step from being captured.")
+      .def_readonly("op", &StepExplanation::Obstacle::op)
+      .def_readonly("what", &StepExplanation::Obstacle::what)
+      .def_readonly("where", &StepExplanation::Obstacle::where)
+      .def_readonly("source", &StepExplanation::Obstacle::source)
+      .def_readonly("way_out", &StepExplanation::Obstacle::way_out)
+      .def_readonly("times", &StepExplanation::Obstacle::times);
+  py::class_<StepExplanation>(module, "StepExplanation", "What graph mode makes of a step, found out without training.")
+      .def_readonly("captured", &StepExplanation::captured)
+      .def_readonly("reason", &StepExplanation::reason)
+      .def_readonly("obstacles", &StepExplanation::obstacles)
+      .def_readonly("changes", &StepExplanation::changes)
+      .def_readonly("bytes", &StepExplanation::bytes)
+      .def_readonly("replay_us", &StepExplanation::replay_us)
+      .def_readonly("eager_us", &StepExplanation::eager_us)
+      .def("text", &StepExplanation::text)
+      .def("__repr__", &StepExplanation::text)
+      .def("__str__", &StepExplanation::text);
+}
+
+}  // namespace
+
+py::list to_list(const BaseTrainer& trainer) {
+  py::list reports;
+  if (const auto* graph = dynamic_cast<const GraphTrainer*>(&trainer)) {
+    for (const SignatureReport& report : graph->report()) reports.append(to_dict(report));
+  }
+  return reports;
+}
+
+void bind_trainer(py::module_& module) {
+  bind_explanation(module);
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  py::class_<Trainer>(module, "BaseTrainer", "The loop around the steps, the same in both modes.")
+      .def(py::init([](const std::string& mode, py::object model, const py::kwargs& arguments) {
+             return std::make_unique<Trainer>(parse_mode(mode), std::move(model), arguments);
+           }),
+           py::arg("mode"), py::arg("model"))
+      .def("fit", &Trainer::fit, py::arg("train_loader"), py::arg("val_loader") = py::none(),
+           "Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated "
+           "over once per epoch.")
+      .def("validate", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::validate); },
+           py::arg("loader"), "The metrics over the loader's batches.")
+      .def("test", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::test); },
+           py::arg("loader"), "The metrics over the loader's batches.")
+      .def("step", &Trainer::step, py::arg("batch"),
+           "One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours.")
+      .def("step_accumulated", &Trainer::step_accumulated, py::arg("micro_batches"),
+           "One step over several micro-batches: the weighted mean of their gradients.")
+      .def("finish", [](Trainer& t) { t.get().finish(); }, unlocked, "Closes the run that step() opened.")
+      .def("predict", &Trainer::predict, py::arg("batch"),
+           "The model's outputs for one batch, without gradients, by the weights as they are now.")
+      .def("predict_all", &Trainer::predict_all, py::arg("loader"), "The outputs of every batch, as dicts.")
+      .def("explain", &Trainer::explain, py::arg("batch"),
+           "What graph mode would make of a step with this batch; nothing is trained.")
+      .def("report", [](Trainer& t) { return to_list(t.get()); },
+           "One dict per signature of the step: state, reason, replays, ...")
+      .def("set_mode", [](Trainer& t, const std::string& mode) { t.get().set_mode(parse_mode(mode)); }, unlocked,
+           py::arg("mode"), "How the steps to come are run, 'eager' or 'graph': the same bits either way.")
+      .def("add_metric", [](Trainer& t, const py::object& metric, std::string prefix) {
+             t.get().add_metric(to_metric(metric), std::move(prefix));
+           }, py::arg("metric"), py::arg("prefix") = "")
+      .def("add_hook", [](Trainer& t, const py::object& hook, std::optional<int> priority) {
+             t.get().add_hook(to_hook(hook), priority);
+           }, py::arg("hook"), py::arg("priority") = py::none())
+      .def("get", [](Trainer& t, const std::string& name, std::size_t group) {
+             return t.get().hyper_parameters().get(group, name);
+           }, py::arg("name"), py::arg("group") = 0, "A hyper-parameter: 'lr', 'weight_decay', 'beta1', ...")
+      .def("set", [](Trainer& t, const std::string& name, double value, std::size_t group) {
+             t.get().hyper_parameters().set(group, name, value);
+           }, py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
+      .def("save", [](Trainer& t, const std::string& folder) { return t.get().save(folder); }, unlocked,
+           py::arg("folder"), "Saves everything as <folder>/step-<step> and returns that path.")
+      .def("load", [](Trainer& t, const std::string& path) { t.get().load(path); }, unlocked, py::arg("path"),
+           "Goes on from a checkpoint, or from the newest good one in a folder of them.")
+      .def("load_weights", [](Trainer& t, const std::string& path, bool strict) {
+             return load_matching_weights(t.get().task(), read_weights({.path = path}), strict).text();
+           }, unlocked, py::arg("path"), py::arg("strict") = true,
+           "Weights alone, from a checkpoint, a safetensors file or a file of torch.save.")
+      .def("weights", [](Trainer& t) { return to_dict(t.get().weights()); }, "Parameters and buffers, shared.")
+      .def("state_dict", [](Trainer& t) { return to_dict(t.get().state_dict()); },
+           "All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep.")
+      .def("load_state_dict", [](Trainer& t, const py::dict& state) {
+             const StateDict given = to_state(state);
+             const py::gil_scoped_release no_gil;
+             t.get().load_state_dict(given);
+           }, py::arg("state"))
+      .def("hooks", [](Trainer& t) { return t.get().hooks().order(); }, "Names of the hooks, in calling order.")
+      .def_property_readonly("model", &Trainer::model)
+      .def_property_readonly("result", result_of, "loss and logged values of the latest step, 0-dim tensors")
+      .def_property_readonly("mode", [](Trainer& t) { return t.get().mode(); })
+      .def_property_readonly("progress", [](Trainer& t) { return t.get().progress(); })
+      .def_property_readonly("finished", [](Trainer& t) { return t.get().finished(); })
+      .def_property_readonly("stop_reason", [](Trainer& t) { return t.get().stop_reason(); });
+}
+
+}  // namespace duet::python

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include "core/trainer.h"
+#include "python/binding/py.h"
+
+namespace duet::python {
+
+// The trainers, and what explains their steps.
+void bind_trainer(py::module_& module);
+
+// StepExplanation and the reports of graph mode as Python objects.
+py::list to_list(const BaseTrainer& trainer);
+
+}  // namespace duet::python

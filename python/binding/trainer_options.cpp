@@ -1,0 +1,229 @@
+#include "python/binding/trainer_options.h"
+#include <functional>
+#include <map>
+#include <torch/csrc/Dtype.h>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "python/binding/options.h"
+
+namespace duet::python {
+
+namespace {
+
+std::vector<std::function<std::optional<OptimizerOptions>(const py::handle&)>> optimizers;
+std::vector<std::function<std::optional<Schedule>(const py::handle&)>> schedules;
+
+template <class Options>
+void bind_optimizer(py::module_& module, const char* name) {
+  bind_options<Options>(module, name, "torch.optim's optimizer of that name, stepped inside the captured step.");
+  optimizers.push_back([](const py::handle& object) -> std::optional<OptimizerOptions> {
+    if (!py::isinstance<Options>(object)) return std::nullopt;
+    return OptimizerOptions(py::cast<const Options&>(object));
+  });
+}
+
+template <class Options>
+void bind_schedule(py::module_& module, const char* name) {
+  bind_options<Options>(module, name, "A schedule of one hyper-parameter over steps [begin, end), as mmengine's.");
+  schedules.push_back([](const py::handle& object) -> std::optional<Schedule> {
+    if (!py::isinstance<Options>(object)) return std::nullopt;
+    return Schedule(py::cast<const Options&>(object));
+  });
+}
+
+std::string repr(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
+
+[[noreturn]] void refuse(const char* name, const py::handle& value, const char* expected) {
+  throw ConfigError(std::string("[Trainer] ") + name + " is " + repr(value) + ", expected " + expected);
+}
+
+OptimizerOptions to_optimizer(const py::handle& object) {
+  for (const auto& optimizer : optimizers) {
+    if (auto found = optimizer(object)) return *std::move(found);
+  }
+  refuse("optimizer", object,
+         "duet.AdamW(lr=...) or another of duet's; for an optimizer of torch.optim there is duet.graph_step");
+}
+
+std::vector<Schedule> to_schedules(const py::handle& object) {
+  std::vector<Schedule> made;
+  for (const py::handle item : py::isinstance<py::list>(object) ? py::cast<py::list>(object) : py::list(py::make_tuple(object))) {
+    std::optional<Schedule> found;
+    for (std::size_t i = 0; i < schedules.size() && !found; ++i) found = schedules[i](item);
+    if (!found) refuse("schedules", item, "duet.Linear(end=100), duet.Cosine(begin=100) and their like");
+    made.push_back(*std::move(found));
+  }
+  return made;
+}
+
+std::optional<ClipGrad> to_clip(const py::handle& object) {
+  if (object.is_none()) return std::nullopt;
+  if (py::isinstance<ClipNorm>(object)) return ClipGrad(py::cast<ClipNorm>(object));
+  if (py::isinstance<ClipValue>(object)) return ClipGrad(py::cast<ClipValue>(object));
+  if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) return ClipGrad(ClipNorm{.max_norm = py::cast<double>(object)});
+  refuse("clip_grad", object, "duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), a norm, or None");
+}
+
+std::optional<at::ScalarType> to_amp(const py::handle& object) {
+  if (object.is_none()) return std::nullopt;
+  if (THPDtype_Check(object.ptr())) return reinterpret_cast<THPDtype*>(object.ptr())->scalar_type;
+  refuse("amp", object, "torch.bfloat16, torch.float16 or None");
+}
+
+NonFinite to_non_finite(const py::handle& object) {
+  const std::map<std::string, NonFinite> words = {
+      {"apply", NonFinite::kApply}, {"skip", NonFinite::kSkip}, {"raise", NonFinite::kRaise}};
+  const auto found = PyUnicode_Check(object.ptr()) ? words.find(py::cast<std::string>(object)) : words.end();
+  if (found == words.end()) refuse("non_finite", object, "'apply', 'skip' or 'raise'");
+  return found->second;
+}
+
+// Groups as torch.optim takes them: [{"params": [...], "lr": ...}, ...], parameters or their names.
+ParamGroups to_groups(const py::handle& object, const NamedTensors& parameters) {
+  ParamGroups groups;
+  for (const py::handle item : object) {
+    ParamGroup group;
+    for (const auto& [key, value] : py::cast<py::dict>(item)) {
+      const auto name = py::cast<std::string>(key);
+      if (name == "name") {
+        group.name = py::cast<std::string>(value);
+      } else if (name == "betas") {
+        const auto betas = py::cast<std::pair<double, double>>(value);
+        group.numbers["beta1"] = betas.first;
+        group.numbers["beta2"] = betas.second;
+      } else if (name != "params") {
+        group.numbers[name] = py::cast<double>(value);
+      }
+    }
+    require<ConfigError>(item.contains("params"), "[Trainer] a group of param_groups has no 'params'");
+    const py::object given = item["params"];
+    const bool one = THPVariable_Check(given.ptr()) || PyUnicode_Check(given.ptr());
+    for (const py::handle parameter : one ? py::list(py::make_tuple(given)) : py::list(given)) {
+      bool found = false;
+      for (const auto& known : parameters) {
+        const bool same = THPVariable_Check(parameter.ptr()) ? THPVariable_Unpack(parameter.ptr()).is_same(known.second)
+                                                             : py::cast<std::string>(py::str(parameter)) == known.first;
+        if (!same) continue;
+        group.parameters.push_back(known);
+        found = true;
+      }
+      require<ConfigError>(found, "[Trainer] param_groups name something that is no parameter of the model");
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+SharedObject to_function(const char* name, const py::handle& object) {
+  if (object.is_none()) return nullptr;
+  if (PyCallable_Check(object.ptr()) == 0) refuse(name, object, "a function");
+  return share(py::reinterpret_borrow<py::object>(object));
+}
+
+using Reader = std::function<void(TrainerArguments&, const py::handle&)>;
+
+std::map<std::string, Reader> readers() {
+  std::map<std::string, Reader> by_name;
+  const auto add = [&by_name](const char* name, Reader reader) { by_name[name] = std::move(reader); };
+  const auto add_function = [&](const char* name, SharedObject PythonTask::Functions::*member) {
+    add(name, [=](TrainerArguments& a, const py::handle& o) { a.functions.*member = to_function(name, o); });
+  };
+  add_function("loss", &PythonTask::Functions::loss);
+  add_function("forward", &PythonTask::Functions::forward);
+  add_function("validation_step", &PythonTask::Functions::validation);
+  add_function("predict_step", &PythonTask::Functions::predict);
+  add_function("weight", &PythonTask::Functions::weight);
+  add_function("graph_key", &PythonTask::Functions::graph_key);
+  add("optimizer", [](TrainerArguments& a, const py::handle& o) { a.options.optimizer = to_optimizer(o); });
+  add("schedules", [](TrainerArguments& a, const py::handle& o) { a.options.schedules = to_schedules(o); });
+  add("clip_grad", [](TrainerArguments& a, const py::handle& o) { a.options.clip_grad = to_clip(o); });
+  add("amp", [](TrainerArguments& a, const py::handle& o) { a.options.amp = to_amp(o); });
+  add("amp_eval", [](TrainerArguments& a, const py::handle& o) { a.options.amp_eval = py::cast<bool>(o); });
+  add("loss_scale", [](TrainerArguments& a, const py::handle& o) {
+    if (!o.is_none()) a.options.loss_scale = py::cast<LossScaleOptions>(o);
+  });
+  add("non_finite", [](TrainerArguments& a, const py::handle& o) { a.options.non_finite = to_non_finite(o); });
+  add("param_groups", [](TrainerArguments& a, const py::handle& o) {
+    if (o.is_none()) return;
+    a.options.param_groups = [groups = share(py::reinterpret_borrow<py::object>(o))](Task& task, const OptimizerOptions&) {
+      const py::gil_scoped_acquire gil;
+      return to_groups(*groups, task.named_parameters());
+    };
+  });
+  add("work_dir", [](TrainerArguments& a, const py::handle& o) { a.options.work_dir = o.is_none() ? "" : py::cast<std::string>(py::str(o)); });
+  add("device", [](TrainerArguments& a, const py::handle& o) { a.options.device = py::cast<std::string>(py::str(o)); });
+  add("hooks", [](TrainerArguments& a, const py::handle& o) { a.hooks = py::cast<std::vector<py::object>>(o); });
+  add("metrics", [](TrainerArguments& a, const py::handle& o) { a.metrics = py::cast<std::vector<py::object>>(o); });
+  add("default_hooks", [](TrainerArguments& a, const py::handle& o) { a.default_hooks = py::cast<bool>(o); });
+  return by_name;
+}
+
+// Whether it was a field of the struct.
+bool set_field(const OptionFields& fields, void* options, const std::string& name, const py::handle& value) {
+  const OptionField* field = fields.find(name);
+  if (field == nullptr || !field->set) return false;
+  field->set(options, to_option("Trainer", *field, value));
+  return true;
+}
+
+std::vector<std::string> known_names(const std::map<std::string, Reader>& by_name) {
+  std::vector<std::string> names;
+  for (const auto& item : by_name) names.push_back(item.first);
+  for (const OptionFields* fields : {&LoopOptions::fields(), &GraphOptions::fields()}) {
+    for (const OptionField& field : *fields) {
+      if (field.set) names.push_back(field.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+void bind_trainer_options(py::module_& module) {
+  bind_optimizer<SGD>(module, "SGD");
+  bind_optimizer<Adam>(module, "Adam");
+  bind_optimizer<AdamW>(module, "AdamW");
+  bind_optimizer<Adagrad>(module, "Adagrad");
+  bind_optimizer<RMSprop>(module, "RMSprop");
+  bind_optimizer<NAdam>(module, "NAdam");
+  bind_optimizer<RAdam>(module, "RAdam");
+  bind_optimizer<Lion>(module, "Lion");
+  bind_optimizer<Muon>(module, "Muon");
+  bind_optimizer<LBFGS>(module, "LBFGS");
+  bind_schedule<Constant>(module, "Constant");
+  bind_schedule<Linear>(module, "Linear");
+  bind_schedule<Polynomial>(module, "Polynomial");
+  bind_schedule<Step>(module, "Step");
+  bind_schedule<MultiStep>(module, "MultiStep");
+  bind_schedule<Exponential>(module, "Exponential");
+  bind_schedule<Cosine>(module, "Cosine");
+  bind_schedule<CosineRestart>(module, "CosineRestart");
+  bind_schedule<OneCycle>(module, "OneCycle");
+  bind_schedule<WSD>(module, "WSD");
+  bind_schedule<ReduceOnPlateau>(module, "ReduceOnPlateau");
+  bind_options<ClipNorm>(module, "ClipNorm", "Scales all gradients so that their norm is at most max_norm.");
+  bind_options<ClipValue>(module, "ClipValue", "Clamps every element of the gradients.");
+  bind_options<LossScaleOptions>(module, "LossScale", "Scaling of the loss for float16, as torch.amp.GradScaler's.");
+}
+
+TrainerArguments read_arguments(const py::kwargs& arguments) {
+  static const auto* by_name = new std::map<std::string, Reader>(readers());
+  TrainerArguments sorted;
+  for (const auto& [key, value] : arguments) {
+    const auto name = py::cast<std::string>(key);
+    if (const auto reader = by_name->find(name); reader != by_name->end()) {
+      try {
+        reader->second(sorted, value);
+      } catch (const py::cast_error&) {
+        refuse(name.c_str(), value, "another type; help(duet.GraphTrainer) says which");
+      }
+      continue;
+    }
+    if (set_field(LoopOptions::fields(), &sorted.options.loop, name, value)) continue;
+    if (set_field(GraphOptions::fields(), &sorted.graph, name, value)) continue;
+    throw ConfigError("[Trainer] there is no option '" + name + "'" + did_you_mean(name, known_names(*by_name)));
+  }
+  return sorted;
+}
+
+}  // namespace duet::python

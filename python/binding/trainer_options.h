@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+#include "core/trainer_options.h"
+#include "graph/graph_options.h"
+#include "python/binding/py.h"
+#include "python/binding/task.h"
+
+namespace duet::python {
+
+// The optimizers, schedules, ways of clipping and loss scaling as Python classes.
+void bind_trainer_options(py::module_& module);
+
+// The keyword arguments of a trainer in Python, sorted.
+struct TrainerArguments {
+  TrainerOptions options{};
+  GraphOptions graph{};
+  PythonTask::Functions functions{};
+  std::vector<py::object> hooks{}, metrics{};
+  bool default_hooks = true;
+};
+// Throws ConfigError for a name that is none, with the near ones, and for values that cannot be.
+TrainerArguments read_arguments(const py::kwargs& arguments);
+
+}  // namespace duet::python

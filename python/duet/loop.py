@@ -1,0 +1,43 @@
+"""The step of a loop that exists already."""
+
+import functools
+
+import torch
+
+from . import _duet
+
+
+def graph_step(
+    model,
+    loss,
+    optimizer: torch.optim.Optimizer,
+    *,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    mode: str = "graph",
+    **options,
+) -> _duet.GraphStep:
+    """Records the step of a PyTorch loop and replays it, with the bits of the loop:
+
+        step = duet.graph_step(model, loss, optimizer)
+        for batch in loader:
+            value = step(batch)     # optimizer.zero_grad(); loss(model, batch).backward(); optimizer.step()
+            scheduler.step()
+
+    model: the torch.nn.Module that holds the optimizer's parameters. Its training flags stay as you set them.
+    loss: loss(model, batch) -> a 0-dim tensor, (loss, {name: 0-dim tensor}), or an output with a loss.
+    optimizer: of torch.optim. Its param_groups are followed (a scheduler sets lr as before), and its state_dict() is what
+        the loop's would be. SGD, Adam, AdamW, RMSprop and Adagrad are replayed with changing numbers; the step() of any
+        other is recorded as it is, once for each lr.
+    clip_grad_norm, clip_grad_value: what torch.nn.utils.clip_grad_norm_ and clip_grad_value_ would get.
+    options: those of GraphTrainer's graph mode (fallback, check, check_budget, verify_interval, fuse, cache_bytes),
+        and graph_key.
+    """
+    if clip_grad_norm is not None and clip_grad_value is not None:
+        raise _duet.ConfigError("[graph_step] found clip_grad_norm and clip_grad_value, expected one of them")
+    before_step = None
+    if clip_grad_norm is not None:
+        before_step = functools.partial(torch.nn.utils.clip_grad_norm_, max_norm=clip_grad_norm)
+    elif clip_grad_value is not None:
+        before_step = functools.partial(torch.nn.utils.clip_grad_value_, clip_value=clip_grad_value)
+    return _duet.GraphStep(model, loss, optimizer, before_step, mode, **options)

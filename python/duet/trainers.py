@@ -1,0 +1,80 @@
+"""The trainers: classes over one binding, where the mode is a word."""
+
+from . import _duet
+
+
+class Hook:
+    """Something that happens around steps: define methods named like the points you need.
+
+    before_run, after_run, before_train, after_train, before_train_epoch, after_train_epoch, before_train_iter,
+    after_train_iter, before_val, after_val, before_val_epoch, after_val_epoch, before_val_iter, after_val_iter (the same
+    with test and predict), before_save_checkpoint, after_load_checkpoint, after_backward, before_optimizer_step,
+    after_optimizer_step and on_exception take a Run; in_step takes a StepView and is captured with the step.
+    state_dict() and load_state_dict() keep what the hook needs in checkpoints.
+    """
+
+    name: str | None = None  # of its state in a checkpoint; None: that of the class
+    priority: int = 50  # low runs first, 0 to 100
+    after: list[str] = []  # names of hooks that must run before this one
+
+
+class Metric:
+    """A figure over a whole evaluation. add() must not read back from the device; compute() is called once."""
+
+    def names(self) -> list[str]:
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        raise NotImplementedError
+
+    def add(self, batch, outputs, weight: float) -> None:
+        raise NotImplementedError
+
+    def compute(self) -> dict[str, float]:
+        raise NotImplementedError
+
+
+def _arguments(model, loss, options):
+    """A task of duet.hugging_face() or duet.lightning() brings its model and its functions."""
+    from .tasks import Task
+
+    if not isinstance(model, Task):
+        return model, {"loss": loss, **options}
+    if loss is not None:
+        raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")
+    return model.model, {**model.arguments, **options}
+
+
+class EagerTrainer(_duet.BaseTrainer):
+    """Runs each step op by op: what you debug with.
+
+    model: a torch.nn.Module, or a task of duet.hugging_face() or duet.lightning().
+    loss: loss(model, batch), or loss(prediction, batch) with forward=forward(model, batch). It gives a 0-dim tensor, a
+        pair (loss, {name: 0-dim tensor to log}), or a dict or output that has a 'loss'.
+
+    Options: optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups, forward,
+    validation_step, predict_step, weight, graph_key, hooks, default_hooks, metrics, work_dir, device; of the loop
+    max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, limit_*_batches; of graph mode fallback,
+    fuse, cache_bytes, check, check_budget, verify_interval.
+    """
+
+    def __init__(self, model, loss=None, **options):
+        model, arguments = _arguments(model, loss, options)
+        super().__init__("eager", model, **arguments)
+
+
+class GraphTrainer(_duet.BaseTrainer):
+    __doc__ = "Records each step and replays it, with the bits of EagerTrainer: what you train with." + (
+        EagerTrainer.__doc__ or ""
+    ).partition("\n")[2]
+
+    def __init__(self, model, loss=None, **options):
+        model, arguments = _arguments(model, loss, options)
+        super().__init__("graph", model, **arguments)
+
+
+def make_trainer(mode: str, model, loss=None, **options):
+    """EagerTrainer or GraphTrainer, the mode ('eager', 'graph') as a value."""
+    if mode not in ("eager", "graph"):
+        raise _duet.ConfigError(f"[make_trainer] mode is {mode!r}, expected 'eager' or 'graph'")
+    return (GraphTrainer if mode == "graph" else EagerTrainer)(model, loss, **options)

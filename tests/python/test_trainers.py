@@ -1,0 +1,341 @@
+"""GraphTrainer and EagerTrainer from Python."""
+
+import _thread
+import threading
+import time
+
+import pytest
+import torch
+
+import duet
+import toy
+
+
+def make(mode, **options):
+    options.setdefault("optimizer", duet.AdamW(lr=1e-2))
+    options.setdefault("default_hooks", False)
+    return duet.make_trainer(mode, toy.model(), toy.loss, **options)
+
+
+def forward(model, batch):
+    return model(batch["x"])
+
+
+def loss_of(prediction, batch):
+    return torch.nn.functional.cross_entropy(prediction, batch["y"])
+
+
+def test_both_modes_and_pytorchs_loop_have_the_same_bits():
+    data = toy.batches(10)
+    states = []
+    for mode in ("eager", "graph"):
+        trainer = make(mode, max_epochs=5)
+        torch.manual_seed(3)
+        trainer.fit(data)
+        states.append(toy.twin(trainer.model.state_dict()))
+    module = toy.model()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, fused=True)
+    torch.manual_seed(3)
+    for _ in range(5):
+        for batch in data:
+            toy.loop_step(module, toy.loss, optimizer, batch)
+    toy.assert_same_bits(states[0], states[1])
+    toy.assert_same_bits(states[0], module.state_dict())
+
+
+def test_everything_at_once_is_the_same_in_both_modes(tmp_path):
+    states = []
+    for mode in ("eager", "graph"):
+        trainer = make(
+            mode,
+            max_steps=40,
+            accumulate=2,
+            clip_grad=duet.ClipNorm(max_norm=0.5),
+            schedules=[duet.Linear(end=5), duet.Cosine(begin=5)],
+            amp=torch.bfloat16,
+            hooks=[duet.EMAHook(), duet.NaNGuardHook()],
+            work_dir=tmp_path / mode,
+            default_hooks=True,
+        )
+        torch.manual_seed(3)
+        trainer.fit(toy.batches(10), toy.batches(3, seed=2))
+        states.append(trainer.model.state_dict())
+        assert (tmp_path / mode / "checkpoints").is_dir() and (tmp_path / mode / "log.jsonl").is_file()
+    toy.assert_same_bits(*states)
+
+
+def test_a_loop_of_ones_own(mode):
+    trainer = make(mode)
+    losses = [trainer.step(batch) for batch in toy.batches(10)]
+    assert all(loss.dim() == 0 for loss in losses) and len({float(loss) for loss in losses}) == 10
+    trainer.finish()
+    if mode == "graph":
+        assert toy.captured(trainer.report()) == ["step"]
+        assert trainer.explain(toy.batches(1)[0]).captured
+
+
+def test_a_resume_goes_on_bit_by_bit(mode, tmp_path):
+    loader = torch.utils.data.DataLoader(
+        [{"x": b["x"][0], "y": b["y"][0]} for b in toy.batches(40)], batch_size=8, shuffle=True
+    )
+    whole = make(mode, max_steps=12)
+    torch.manual_seed(3)
+    whole.fit(loader)
+
+    first = make(mode, max_steps=7)
+    torch.manual_seed(3)
+    first.fit(loader)
+    path = first.save(str(tmp_path))
+    torch.manual_seed(99)
+    second = make(mode, max_steps=12)
+    second.load(path)
+    second.fit(loader)
+    toy.assert_same_bits(whole.model.state_dict(), second.model.state_dict())
+
+
+def test_metrics_and_predictions(mode):
+    class Zeros(duet.Metric):
+        def names(self):
+            return ["zeros"]
+
+        def reset(self):
+            self.count = torch.zeros(())
+
+        def add(self, batch, outputs, weight):
+            assert weight == len(batch["y"])
+            self.count += (outputs["prediction"].argmax(1) == 0).sum()
+
+        def compute(self):
+            return {"zeros": float(self.count)}
+
+    trainer = duet.make_trainer(
+        mode,
+        toy.model(),
+        loss_of,
+        forward=forward,
+        metrics=[duet.Accuracy(target="y"), Zeros(), duet.MeanLoss()],
+        default_hooks=False,
+    )
+    data = toy.batches(5)
+    values = trainer.validate(data)
+    module = trainer.model.eval()
+    with torch.no_grad():
+        predictions = [module(batch["x"]) for batch in data]
+    right = sum(int((p.argmax(1) == b["y"]).sum()) for p, b in zip(predictions, data))
+    assert values["accuracy"] == pytest.approx(right / 60)
+    assert values["zeros"] == sum(int((p.argmax(1) == 0).sum()) for p in predictions)
+    assert torch.equal(trainer.predict(data[0]), predictions[0])
+    assert all(torch.equal(o["prediction"], p) for o, p in zip(trainer.predict_all(data), predictions))
+
+
+def test_hooks_in_python_see_the_run_and_change_it(mode):
+    class Watch(duet.Hook):
+        priority = 10
+
+        def __init__(self):
+            self.steps, self.kept = [], None
+
+        def after_train_iter(self, run):
+            self.steps.append((run.progress.step, float(run.loss)))
+            self.kept = run
+            run.log("twice", 2 * float(run.loss))
+            if run.progress.step == 7:
+                run.request_stop("seven are enough")
+
+        def state_dict(self):
+            return {"count": len(self.steps)}
+
+        def load_state_dict(self, state):
+            self.count = state["count"]
+
+    watch = Watch()
+    trainer = make(mode, max_steps=20, hooks=[watch])
+    trainer.fit(toy.batches(20))
+    assert [step for step, _ in watch.steps] == list(range(1, 8))
+    assert trainer.stop_reason == "seven are enough" and trainer.hooks() == ["Watch"]
+    with pytest.raises(duet.ConfigError, match="after the call"):
+        watch.kept.progress
+    other = Watch()
+    restored = make(mode, max_steps=20, hooks=[other])
+    restored.load_state_dict(trainer.state_dict())
+    assert other.count == 7
+
+
+def test_in_step_code_is_captured_with_the_step():
+    class Count(duet.Hook):
+        def __init__(self):
+            self.total = torch.zeros(())
+
+        def in_step(self, view):
+            self.total.add_(view.loss)
+
+    totals = []
+    for mode in ("eager", "graph"):
+        hook = Count()
+        trainer = make(mode, max_steps=20, hooks=[hook])
+        torch.manual_seed(3)
+        trainer.fit(toy.batches(20))
+        totals.append(hook.total)
+    assert torch.equal(*totals) and totals[0] > 0
+
+
+def test_mistakes_are_named(mode):
+    class Typo(duet.Hook):
+        def after_train_itr(self, run):
+            pass
+
+    with pytest.raises(duet.ConfigError, match="after_train_itr.*after_train_iter"):
+        make(mode, hooks=[Typo()])
+    with pytest.raises(duet.ConfigError, match="no option 'optimiser'.*optimizer"):
+        make(mode, optimiser=duet.SGD())
+    with pytest.raises(duet.ConfigError, match="lr is -1.0|lr is -1"):
+        duet.AdamW(lr=-1.0)
+    with pytest.raises(duet.ConfigError, match="no option 'learning_rate'"):
+        duet.AdamW(learning_rate=1.0)
+    with pytest.raises(duet.ConfigError, match="graph_step"):
+        module = toy.model()
+        duet.make_trainer(mode, module, toy.loss, optimizer=torch.optim.SGD(module.parameters(), lr=1))
+    with pytest.raises(duet.ConfigError, match="torch.nn.Module"):
+        duet.make_trainer(mode, lambda x: x, toy.loss)
+    with pytest.raises(duet.ConfigError, match="0-dim tensor"):
+        duet.make_trainer(mode, toy.model(), lambda model, batch: 3.0, default_hooks=False).step(toy.batches(1)[0])
+    with pytest.raises(duet.ConfigError, match="'accuracy' as a number"):
+        loss = lambda model, batch: (toy.loss(model, batch), {"accuracy": 0.5})  # noqa: E731
+        duet.make_trainer(mode, toy.model(), loss, default_hooks=False).step(toy.batches(1)[0])
+
+
+def test_exceptions_of_loss_hook_and_loader_leave_everything_usable(mode):
+    class Mine(Exception):
+        pass
+
+    class Break(duet.Hook):
+        armed = False
+
+        def after_train_iter(self, run):
+            if Break.armed:
+                Break.armed = False
+                raise Mine("hook")
+
+    def broken_loader():
+        yield toy.batches(1)[0]
+        raise Mine("loader")
+
+    armed = []
+
+    def loss(model, batch):
+        if armed:
+            raise Mine(armed.pop())
+        return toy.loss(model, batch)
+
+    trainer = duet.make_trainer(mode, toy.model(), loss, max_steps=100, hooks=[Break()], default_hooks=False)
+    data = toy.batches(10)
+    for kind in ("loss", "hook", "loader"):
+        if kind == "loss":
+            armed.append("loss")
+        Break.armed = kind == "hook"
+        with pytest.raises(Mine, match=kind):
+            trainer.fit(broken_loader() if kind == "loader" else data)
+    trainer.fit(data)
+    assert trainer.progress.step == 100 and trainer.finished
+
+
+def test_ctrl_c_ends_a_fit_with_a_keyboard_interrupt(mode):
+    trainer = make(mode, max_steps=10**9)
+
+    class Interrupt(duet.Hook):
+        def after_train_iter(self, run):
+            if run.progress.step == 50:
+                _thread.interrupt_main()
+
+    trainer.add_hook(Interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(toy.batches(10))
+    assert 50 <= trainer.progress.step < 10**9
+    trainer.step(toy.batches(1)[0])
+
+
+def test_the_gil_is_free_while_steps_run():
+    counted = 0
+    done = threading.Event()
+
+    def count():
+        nonlocal counted
+        while not done.is_set():
+            counted += 1
+            time.sleep(0)
+
+    module = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)])
+    step = duet.graph_step(module, lambda m, x: m(x).square().mean(), torch.optim.SGD(module.parameters(), lr=1e-3), check="off")
+    x = torch.ones(256, 512)
+    for _ in range(3):
+        step(x)
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = counted
+    step(x)
+    during = counted - before
+    done.set()
+    counter.join()
+    assert during > 0
+
+
+def test_two_trainers_in_two_threads():
+    results = [None, None]
+    data = toy.batches(10)
+
+    def run(i):
+        torch.set_num_threads(1)
+        module = torch.nn.Linear(8, 3)
+        torch.nn.init.constant_(module.weight, 0.1)
+        torch.nn.init.constant_(module.bias, 0.0)
+        trainer = duet.GraphTrainer(module, toy.loss, optimizer=duet.SGD(lr=0.1), max_steps=200, default_hooks=False)
+        trainer.fit(data)
+        results[i] = module.state_dict()
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    toy.assert_same_bits(*results)
+
+
+def test_options_say_what_they_are():
+    options = duet.AdamW(lr=3e-4, betas=[0.8, 0.9])
+    assert options.lr == 3e-4 and options.betas == [0.8, 0.9]
+    options.weight_decay = 0.1
+    assert "lr=0.0003" in repr(options) and "weight_decay=0.1" in repr(options)
+    assert "lr" in duet.AdamW.__doc__ and "number" in duet.AdamW.__doc__
+    with pytest.raises(duet.ConfigError, match="betas"):
+        options.betas = 3
+    assert issubclass(duet.ConfigError, ValueError) and issubclass(duet.GraphError, duet.Error)
+
+
+def test_parameter_groups(mode):
+    module = toy.model()
+    groups = [{"params": ["hidden.weight", "output.weight"], "weight_decay": 0.1}, {"params": [p for n, p in module.named_parameters() if n not in ("hidden.weight", "output.weight")], "lr": 1e-4, "betas": (0.8, 0.9)}]
+    trainer = duet.make_trainer(mode, module, toy.loss, optimizer=duet.AdamW(lr=1e-3), param_groups=groups, default_hooks=False)
+    other = toy.model()
+    optimizer = torch.optim.AdamW([{"params": [dict(other.named_parameters())[n] for n in ("hidden.weight", "output.weight")], "weight_decay": 0.1}, {"params": [p for n, p in other.named_parameters() if n not in ("hidden.weight", "output.weight")], "lr": 1e-4, "betas": (0.8, 0.9)}], lr=1e-3, fused=True)
+    assert trainer.get("lr", 1) == 1e-4 and trainer.get("weight_decay") == 0.1
+    data = toy.batches(10)
+    torch.manual_seed(3)
+    for batch in data:
+        trainer.step(batch)
+    torch.manual_seed(3)
+    for batch in data:
+        toy.loop_step(other, toy.loss, optimizer, batch)
+    toy.assert_same_bits(module.state_dict(), other.state_dict())
+
+
+def test_weights_go_to_files_and_back(mode, tmp_path):
+    trainer = make(mode)
+    trainer.step(toy.batches(1)[0])
+    for name in ("weights.safetensors", "weights.pt"):
+        path = str(tmp_path / name)
+        duet.write_weights(path, trainer.weights())
+        other = make(mode)
+        other.load_weights(path)
+        toy.assert_same_bits(dict(other.model.state_dict()), dict(trainer.model.state_dict()))
+    loaded = torch.load(tmp_path / "weights.pt", weights_only=True)
+    toy.assert_same_bits(dict(sorted(loaded.items())), dict(sorted(trainer.model.state_dict().items())))
