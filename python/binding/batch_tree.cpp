@@ -154,7 +154,7 @@ class Builder {
       case NodeKind::kDict: {
         py::dict made;
         for (std::size_t i = 0; i < node.keys.size(); ++i) made[node.keys[i]] = make(node.children[i]);
-        return std::move(made);
+        return made;
       }
       case NodeKind::kMapping: {
         py::object made = known().copy(node.constant);
@@ -222,7 +222,7 @@ py::object to_python(const Batch& batch) {
   }
   py::dict named;
   for (const auto& [name, tensor] : batch.items()) named[py::str(name)] = py::cast(tensor);
-  return std::move(named);
+  return named;
 }
 
 }  // namespace duet::python

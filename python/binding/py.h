@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <utility>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 // What every file of the binding needs of Python.

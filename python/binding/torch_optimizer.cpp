@@ -24,7 +24,7 @@ double to_double(const py::handle& number) {
 }  // namespace
 
 TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step)
-    : optimizer_(share(optimizer)), known_(is_known(optimizer)) {
+    : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer)) {
   const py::module_ optim = py::module_::import("torch.optim");
   require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
                        "[graph_step] the optimizer is a " + type_name(optimizer) + ", expected one of torch.optim");
@@ -39,7 +39,7 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
     const auto kind = std::make_shared<OptimizerKind>(torch_kind(flags_));
     slots_ = kind->slots(OptimizerOptions());
     kind->kernel = [this, step = kind->kernel](const KernelCall& call, const OptimizerOptions& options) {
-      run_before(call);
+      run_before();
       step(call, options);
     };
     options_ = OptimizerOptions(std::shared_ptr<const OptimizerKind>(kind));
@@ -92,9 +92,9 @@ OptimizerKind TorchOptimizer::recorded_kind() {
       .slots = [](const OptimizerOptions&) { return std::vector<StateSlot>(); },
       .numbers = [](const OptimizerOptions&) { return std::map<std::string, double>{{"lr", 0}}; },
       .kernel =
-          [this](const KernelCall& call, const OptimizerOptions&) {
+          [this](const KernelCall&, const OptimizerOptions&) {
             if (!expected_) return;
-            run_before(call);
+            run_before();
             const py::gil_scoped_acquire gil;
             optimizer_->attr("step")();
           },
@@ -141,13 +141,11 @@ ParamGroups TorchOptimizer::groups() const {
   return groups;
 }
 
-// With the parameters that have gradients, as the loop would call it.
-void TorchOptimizer::run_before(const KernelCall& /*call*/) {
+// In the first kernel call of a step.
+void TorchOptimizer::run_before() {
   if (!std::exchange(expected_, false) || !before_step_) return;
   const py::gil_scoped_acquire gil;
-  py::list parameters;
-  for (const Parameter& parameter : parameters_) parameters.append(py::cast(parameter.value));
-  (*before_step_)(parameters);
+  (*before_step_)(model_->attr("parameters")());  // their order decides how a norm is rounded
 }
 
 double TorchOptimizer::number_in(const py::handle& group, const std::string& name) const {

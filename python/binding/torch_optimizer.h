@@ -14,7 +14,7 @@ namespace duet::python {
 // torch_kind(); of any other optimizer step() itself is recorded.
 class TorchOptimizer {
  public:
-  // `before_step` is called with the parameters between backward and the optimizer, or None. Throws ConfigError for an
+  // `before_step` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for an
   // optimizer that cannot be stepped this way, or whose parameters are not the model's.
   TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step);
 
@@ -46,11 +46,11 @@ class TorchOptimizer {
   TorchFlags read_flags() const;
   OptimizerKind recorded_kind();
   void read_groups(const py::object& model);
-  void run_before(const KernelCall& call);
+  void run_before();
   double number_in(const py::handle& group, const std::string& name) const;
   void take_state();
 
-  SharedObject optimizer_, before_step_;
+  SharedObject model_, optimizer_, before_step_;
   bool known_;
   TorchFlags flags_;
   std::vector<StateSlot> slots_;

@@ -31,10 +31,10 @@ void bind_schedule(py::module_& module, const char* name) {
   });
 }
 
-std::string repr(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
+std::string shown(const py::handle& object) { return py::cast<std::string>(py::repr(object)); }
 
 [[noreturn]] void refuse(const char* name, const py::handle& value, const char* expected) {
-  throw ConfigError(std::string("[Trainer] ") + name + " is " + repr(value) + ", expected " + expected);
+  throw ConfigError(std::string("[Trainer] ") + name + " is " + shown(value) + ", expected " + expected);
 }
 
 OptimizerOptions to_optimizer(const py::handle& object) {
