@@ -62,7 +62,9 @@ def compare(name, steps):
     torch.manual_seed(2)
     theirs = [loop_step(twin, loss, optimizers[1], batches[i % 8]) for i in range(steps)]
     alike = same(ours, theirs) and same(model.state_dict(), twin.state_dict())
-    return step.report()[0], alike and same(optimizers[0].state_dict(), optimizers[1].state_dict())
+    # A first step in which parameters have no state yet may have a signature of its own.
+    report = max(step.report(), key=lambda report: report["replays"] + report["eager_steps"])
+    return report, alike and same(optimizers[0].state_dict(), optimizers[1].state_dict())
 
 
 def seconds_per_step(run, batches, seconds):
@@ -96,9 +98,9 @@ def measure(name, seconds, with_compile):
 
         runs["compile"] = compiled_step
     step = duet.graph_step(model, loss, optimizer_of(model))
-    for i in range(1100 if step.report() == [] else 0):
+    for i in range(1100):
         step(batches[i % 8])
-        if i == 3 and step.report()[0]["state"] != "captured":
+        if i == 3 and not any(report["state"] == "captured" for report in step.report()):
             break
     runs["graph"] = step
     best = {kind: float("inf") for kind in runs}

@@ -41,7 +41,7 @@ def make_loader(count):
 def main():
     torch.manual_seed(0)
     trainer = duet.GraphTrainer(
-        duet.lightning(Circle()), metrics=[duet.MeanLoss(), duet.Accuracy(target="1")], max_epochs=5
+        duet.lightning(Circle()), metrics=[duet.Accuracy(target="1")], max_epochs=5
     )
     trainer.fit(make_loader(4096), make_loader(1024))
     print(trainer.validate(make_loader(1024)))

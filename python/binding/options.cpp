@@ -111,7 +111,8 @@ std::string repr_of(const OptionFields& fields, const void* options, const std::
 std::string doc_of(const OptionFields& fields, const void* defaults, const std::string& name, const char* summary) {
   std::string text = std::string(summary) + "\n\n" + repr_of(fields, defaults, name) + "\n\n";
   for (const OptionField& field : fields) {
-    if (field.get) text += field.name + ": " + field.meaning + " (" + expected_of(field) + ")\n";
+    const std::string expected = field.kind == Kind::kBool ? "True or False" : expected_of(field);
+    if (field.get) text += field.name + ": " + field.meaning + " (" + expected + ")\n";
   }
   return text;
 }

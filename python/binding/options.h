@@ -30,14 +30,17 @@ py::class_<Options> bind_options(py::module_& module, const char* name, const ch
     set_fields(Options::fields(), &options, arguments);
     return options;
   }));
+  py::dict fallbacks;  // for those who read the class: some options have no default that would be valid
   for (const OptionField& field : fields) {
     if (!field.get) continue;
+    fallbacks[field.name.c_str()] = to_python(field.get(&defaults));
     bound.def_property(
         field.name.c_str(), [&field](const Options& options) { return to_python(field.get(&options)); },
         [&field](Options& options, const py::object& object) {
           set_fields(Options::fields(), &options, py::dict(py::arg(field.name.c_str()) = object));
         });
   }
+  bound.attr("_defaults") = fallbacks;
   bound.def("__repr__", [name = std::string(name)](const Options& options) {
     return repr_of(Options::fields(), &options, name);
   });

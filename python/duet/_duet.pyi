@@ -1,0 +1,1032 @@
+# Written by python/binding/make_stubs.py.
+import collections.abc
+import typing
+
+import torch
+
+__version__: str
+built_for_torch: str
+
+class Error(Exception):
+    """Every error that duet throws on purpose."""
+    ...
+
+class ConfigError(Error, ValueError):
+    """An option or a call that cannot work: change the set-up."""
+    ...
+
+class DataError(Error, ValueError):
+    """A file or a batch that cannot be used: change the data."""
+    ...
+
+class CheckpointError(Error, RuntimeError):
+    """A checkpoint that cannot be written, is damaged, or belongs to another model."""
+    ...
+
+class SaveRefused(CheckpointError):
+    """A hook found that the state is not worth saving."""
+    ...
+
+class PeerError(Error, RuntimeError):
+    """Another process of the group is lost, has failed, or does not answer."""
+    ...
+
+class GraphError(Error, RuntimeError):
+    """A step that cannot be captured, or whose replay stopped being the same as its eager run."""
+    ...
+
+class NonFiniteError(Error, ArithmeticError):
+    """The loss or a gradient became infinite or NaN, and the run was told to end then."""
+    ...
+
+class SGD:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+SGD(lr=0.001, weight_decay=0.0, momentum=0.0, maximize=False, dampening=0.0, nesterov=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+momentum: share of the last step that is kept (a number >= 0)
+maximize: climbs instead of descends (a number)
+dampening: share of the gradient that momentum leaves out (a number in [0, 1])
+nesterov: looks ahead along the momentum (a number)"""
+    lr: float
+    weight_decay: float
+    momentum: float
+    maximize: bool
+    dampening: float
+    nesterov: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., maximize: bool = ..., dampening: float = ..., nesterov: bool = ...) -> None: ...
+
+class Adam:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Adam(lr=0.001, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False, amsgrad=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+amsgrad: divides by the largest average so far (a number)"""
+    lr: float
+    weight_decay: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    amsgrad: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., amsgrad: bool = ...) -> None: ...
+
+class AdamW:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+AdamW(lr=0.001, weight_decay=0.01, betas=[0.9, 0.999], eps=1e-08, maximize=False, amsgrad=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+amsgrad: divides by the largest average so far (a number)"""
+    lr: float
+    weight_decay: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    amsgrad: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., amsgrad: bool = ...) -> None: ...
+
+class Adagrad:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Adagrad(lr=0.01, weight_decay=0.0, eps=1e-10, maximize=False, lr_decay=0.0, initial_accumulator_value=0.0)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+lr_decay: lr falls as 1 / (1 + steps * lr_decay) (a number >= 0)
+initial_accumulator_value: start of the sums of squares (a number >= 0)"""
+    lr: float
+    weight_decay: float
+    eps: float
+    maximize: bool
+    lr_decay: float
+    initial_accumulator_value: float
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., eps: float = ..., maximize: bool = ..., lr_decay: float = ..., initial_accumulator_value: float = ...) -> None: ...
+
+class RMSprop:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+RMSprop(lr=0.01, weight_decay=0.0, momentum=0.0, eps=1e-08, maximize=False, alpha=0.99, centered=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+momentum: share of the last step that is kept (a number >= 0)
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+alpha: share kept of the average of squares (a number in [0, 1))
+centered: divides by the standard deviation of the gradient (a number)"""
+    lr: float
+    weight_decay: float
+    momentum: float
+    eps: float
+    maximize: bool
+    alpha: float
+    centered: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., eps: float = ..., maximize: bool = ..., alpha: float = ..., centered: bool = ...) -> None: ...
+
+class NAdam:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+NAdam(lr=0.002, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False, decoupled_weight_decay=False, momentum_decay=0.004)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+decoupled_weight_decay: decays weights as AdamW does, not through the gradient (a number)
+momentum_decay: how fast momentum nears beta1 (a number >= 0)"""
+    lr: float
+    weight_decay: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    decoupled_weight_decay: bool
+    momentum_decay: float
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., decoupled_weight_decay: bool = ..., momentum_decay: float = ...) -> None: ...
+
+class RAdam:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+RAdam(lr=0.001, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False, decoupled_weight_decay=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+decoupled_weight_decay: decays weights as AdamW does, not through the gradient (a number)"""
+    lr: float
+    weight_decay: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    decoupled_weight_decay: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., decoupled_weight_decay: bool = ...) -> None: ...
+
+class Lion:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Lion(lr=0.0001, weight_decay=0.0, betas=[0.9, 0.99], maximize=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+maximize: climbs instead of descends (a number)"""
+    lr: float
+    weight_decay: float
+    betas: list[float]
+    maximize: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., maximize: bool = ...) -> None: ...
+
+class Muon:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Muon(lr=0.001, weight_decay=0.1, momentum=0.95, betas=[0.9, 0.999], eps=1e-07, maximize=False, nesterov=True, ns_steps=5, ns_coefficients=[3.4445, -4.775, 2.0315], adjust_lr_fn='original')
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+momentum: share of the last step that is kept (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (a number)
+nesterov: looks ahead along the momentum (a number)
+ns_steps: Newton-Schulz iterations (an integer from 1 to 100)
+ns_coefficients: of the Newton-Schulz polynomial (a number)
+adjust_lr_fn: how lr follows a matrix's shape (original, match_rms_adamw)"""
+    lr: float
+    weight_decay: float
+    momentum: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    nesterov: bool
+    ns_steps: int
+    ns_coefficients: list[float]
+    adjust_lr_fn: str
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., nesterov: bool = ..., ns_steps: int = ..., ns_coefficients: list[float] = ..., adjust_lr_fn: str = ...) -> None: ...
+
+class LBFGS:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+LBFGS(lr=1.0, max_iter=20, max_eval=None, tolerance_grad=1e-07, tolerance_change=1e-09, history_size=100, line_search_fn='none')
+
+lr: learning rate (a number >= 0)
+max_iter: iterations per step (an integer >= 1)
+max_eval: evaluations of the loss per step; none: max_iter * 5 / 4 (an integer >= 1)
+tolerance_grad: largest gradient that ends a step (a number >= 0)
+tolerance_change: least change that goes on (a number >= 0)
+history_size: corrections kept (an integer >= 1)
+line_search_fn: how far to go along a direction (none, strong_wolfe)"""
+    lr: float
+    max_iter: int
+    max_eval: typing.Any
+    tolerance_grad: float
+    tolerance_change: float
+    history_size: int
+    line_search_fn: str
+    def __init__(self, *, lr: float = ..., max_iter: int = ..., max_eval: typing.Any = ..., tolerance_grad: float = ..., tolerance_change: float = ..., history_size: int = ..., line_search_fn: str = ...) -> None: ...
+
+class Constant:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+Constant(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, factor=1.0)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+factor: of the value (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    factor: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., factor: float = ...) -> None: ...
+
+class Linear:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+Linear(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, start_factor=0.001, end_factor=1.0)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+start_factor: factor at begin (a number >= 0)
+end_factor: factor at the last step (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    start_factor: float
+    end_factor: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., start_factor: float = ..., end_factor: float = ...) -> None: ...
+
+class Polynomial:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+Polynomial(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, power=1.0, eta_min_ratio=None, eta_min=0.0)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+power: exponent of what is left (a number > 0)
+eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
+eta_min: lowest value (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    power: float
+    eta_min_ratio: typing.Any
+    eta_min: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., power: float = ..., eta_min_ratio: typing.Any = ..., eta_min: float = ...) -> None: ...
+
+class Step:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+Step(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, step_size=0, gamma=0.1)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+step_size: steps between decays (at least 1 step)
+gamma: factor of one decay (a number > 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    step_size: int
+    gamma: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., step_size: int = ..., gamma: float = ...) -> None: ...
+
+class MultiStep:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+MultiStep(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, milestones=[], gamma=0.1)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+milestones: steps after begin at which it decays, ascending (an integer)
+gamma: factor of one decay (a number > 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    milestones: list[typing.Any]
+    gamma: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., milestones: list[typing.Any] = ..., gamma: float = ...) -> None: ...
+
+class Exponential:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+Exponential(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, gamma=0.1)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+gamma: factor of one decay (a number > 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    gamma: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., gamma: float = ...) -> None: ...
+
+class Cosine:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+Cosine(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, T_max=0, eta_min_ratio=None, eta_min=0.0)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+T_max: half a period; 0: the whole interval (an integer >= 0)
+eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
+eta_min: lowest value (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    T_max: int
+    eta_min_ratio: typing.Any
+    eta_min: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., T_max: int = ..., eta_min_ratio: typing.Any = ..., eta_min: float = ...) -> None: ...
+
+class CosineRestart:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+CosineRestart(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, periods=[], restart_weights=[], eta_min_ratio=None, eta_min=0.0)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+periods: lengths of the periods in steps (an integer)
+restart_weights: of the value at each period's start; empty: 1 (a number > 0)
+eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
+eta_min: lowest value (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    periods: list[typing.Any]
+    restart_weights: list[typing.Any]
+    eta_min_ratio: typing.Any
+    eta_min: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., periods: list[typing.Any] = ..., restart_weights: list[typing.Any] = ..., eta_min_ratio: typing.Any = ..., eta_min: float = ...) -> None: ...
+
+class OneCycle:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+OneCycle(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, eta_max=0.0, total_steps=0, pct_start=0.3, anneal_strategy='cos', div_factor=25.0, final_div_factor=10000.0, three_phase=False, cycle_momentum=False, base_momentum=0.85, max_momentum=0.95)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+eta_max: peak; 0: the initial value (a number >= 0)
+total_steps: length of the cycle; 0: the whole interval (an integer >= 0)
+pct_start: share of the cycle that rises (a number in [0, 1])
+anneal_strategy: shape of rise and fall (cos, linear)
+div_factor: peak / first value (a number > 0)
+final_div_factor: first value / last value (a number > 0)
+three_phase: down as fast as up, then to the end (a number)
+cycle_momentum: also drives momentum, which is low where the rate is high (a number)
+base_momentum: lowest momentum (a number in [0, 1))
+max_momentum: highest momentum (a number in [0, 1))"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    eta_max: float
+    total_steps: int
+    pct_start: float
+    anneal_strategy: str
+    div_factor: float
+    final_div_factor: float
+    three_phase: bool
+    cycle_momentum: bool
+    base_momentum: float
+    max_momentum: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., eta_max: float = ..., total_steps: int = ..., pct_start: float = ..., anneal_strategy: str = ..., div_factor: float = ..., final_div_factor: float = ..., three_phase: bool = ..., cycle_momentum: bool = ..., base_momentum: float = ..., max_momentum: float = ...) -> None: ...
+
+class WSD:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+WSD(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, warmup_steps=0, warmup_ratio=0.0, decay_steps=0, decay_ratio=0.0, decay_type='linear', eta_min_ratio=None, eta_min=0.0)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+warmup_steps: steps that it rises (an integer >= 0)
+warmup_ratio: likewise as a share of the interval (a number in [0, 1])
+decay_steps: steps that it falls (an integer >= 0)
+decay_ratio: likewise as a share of the interval (a number in [0, 1])
+decay_type: shape of the fall (linear, sqrt, cosine)
+eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
+eta_min: lowest value (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    warmup_steps: int
+    warmup_ratio: float
+    decay_steps: int
+    decay_ratio: float
+    decay_type: str
+    eta_min_ratio: typing.Any
+    eta_min: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., warmup_steps: int = ..., warmup_ratio: float = ..., decay_steps: int = ..., decay_ratio: float = ..., decay_type: str = ..., eta_min_ratio: typing.Any = ..., eta_min: float = ...) -> None: ...
+
+class ReduceOnPlateau:
+    """A schedule of one hyper-parameter over steps [begin, end), as mmengine's.
+
+ReduceOnPlateau(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, monitor='loss', rule='less', factor=0.1, patience=10, threshold=0.0001, threshold_rule='rel', cooldown=0, min_value=0.0, eps=1e-08)
+
+param_name: the number that it drives (a number)
+begin: first step that it governs (an integer >= 0)
+end: one past its last step; -1: the end of the run (an integer >= -1)
+by_epoch: counts epochs, not steps (a number)
+convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+monitor: the metric that is watched (a number)
+rule: what is better (less, greater)
+factor: of one reduction (a number in (0, 1))
+patience: validations without improvement that are let pass (an integer >= 0)
+threshold: least improvement that counts (a number >= 0)
+threshold_rule: relative to the best value, or absolute (rel, abs)
+cooldown: validations after a reduction that do not count (an integer >= 0)
+min_value: never reduced below (a number >= 0)
+eps: smaller reductions are left out (a number >= 0)"""
+    param_name: str
+    begin: int
+    end: int
+    by_epoch: bool
+    convert_to_iter_based: bool
+    monitor: str
+    rule: str
+    factor: float
+    patience: int
+    threshold: float
+    threshold_rule: str
+    cooldown: int
+    min_value: float
+    eps: float
+    def __init__(self, *, param_name: str = ..., begin: int = ..., end: int = ..., by_epoch: bool = ..., convert_to_iter_based: bool = ..., monitor: str = ..., rule: str = ..., factor: float = ..., patience: int = ..., threshold: float = ..., threshold_rule: str = ..., cooldown: int = ..., min_value: float = ..., eps: float = ...) -> None: ...
+
+class ClipNorm:
+    """Scales all gradients so that their norm is at most max_norm.
+
+ClipNorm(max_norm=1.0, norm_type=2.0)
+
+max_norm: largest global norm of all gradients (a number > 0)
+norm_type: which norm: the p of the p-norm (a number >= 1 or inf)"""
+    max_norm: float
+    norm_type: float
+    def __init__(self, *, max_norm: float = ..., norm_type: float = ...) -> None: ...
+
+class ClipValue:
+    """Clamps every element of the gradients.
+
+ClipValue(clip_value=0.0)
+
+clip_value: largest magnitude of a gradient's element (a number > 0)"""
+    clip_value: float
+    def __init__(self, *, clip_value: float = ...) -> None: ...
+
+class LossScale:
+    """Scaling of the loss for float16, as torch.amp.GradScaler's.
+
+LossScale(init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
+
+init_scale: scale of the loss at the start (a float32 number > 0)
+growth_factor: of the scale after growth_interval finite steps (a number > 1)
+backoff_factor: of the scale after a step with inf or NaN (a number in (0, 1))
+growth_interval: steps (an integer >= 1)"""
+    init_scale: float
+    growth_factor: float
+    backoff_factor: float
+    growth_interval: int
+    def __init__(self, *, init_scale: float = ..., growth_factor: float = ..., backoff_factor: float = ..., growth_interval: int = ...) -> None: ...
+
+class Progress:
+    """Where a run stands and how far it shall go. Counts finished steps."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def max_steps(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def max_epochs(self) -> int: ...
+    @property
+    def steps_per_epoch(self) -> int: ...
+    @property
+    def step_in_epoch(self) -> int: ...
+
+class Run:
+    """What a hook sees of a run, lent to it for one call."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def progress(self) -> Progress: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def work_dir(self) -> str: ...
+    @property
+    def is_main(self) -> bool: ...
+    @property
+    def loss(self) -> torch.Tensor: ...
+    @property
+    def parameters(self) -> dict: ...
+    @property
+    def batches(self) -> list: ...
+    @property
+    def batch(self) -> object: ...
+    @property
+    def outputs(self) -> dict: ...
+    @property
+    def metrics(self) -> dict[str, float]: ...
+    @property
+    def stop_reason(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+    def log(self, name: str, value: typing.SupportsFloat | torch.Tensor) -> None:
+        """A value of this step: a number or a 0-dim tensor."""
+    def log_text(self, name: str, text: str) -> None: ...
+    def log_image(self, name: str, pixels: torch.Tensor) -> None:
+        """uint8 [height, width, 3] RGB on the CPU."""
+    def request_stop(self, reason: str) -> None:
+        """Ends training after this step."""
+    def interrupt(self, reason: str) -> None:
+        """Ends training after this step; it shall go on later."""
+    def get(self, name: str, group: typing.SupportsInt = 0) -> float:
+        """A hyper-parameter ('lr', 'weight_decay', ...)."""
+    def set(self, name: str, value: typing.SupportsFloat, group: typing.SupportsInt = 0) -> None:
+        """Takes effect at the next step, in both modes."""
+    def set_mode(self, mode: str) -> None:
+        """How the steps to come are run: 'eager' or 'graph'."""
+
+class StepView:
+    """What Hook.in_step sees."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def parameters(self) -> dict: ...
+    @property
+    def loss(self) -> torch.Tensor: ...
+    @property
+    def applied(self) -> torch.Tensor: ...
+
+class CheckpointHook:
+    """Saves the whole state under <work_dir>/checkpoints.
+
+CheckpointHook(interval=500, max_keep=3, save_last=True, rule='', save_best='')
+
+interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
+max_keep: checkpoints that are kept, the best one apart; -1: all (at least 1, or -1 to keep all)
+save_last: saves when training ends or is stopped (a number)
+rule: what is better; by default the metric's name says it (greater, less)
+save_best: metric to keep the best of (a number)"""
+    interval: int
+    max_keep: int
+    save_last: bool
+    rule: str
+    save_best: str
+    def __init__(self, *, interval: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: str = ...) -> None: ...
+
+class EarlyStoppingHook:
+    """Ends training when a metric no longer improves.
+
+EarlyStoppingHook(monitor='', rule='', min_delta=0.0, patience=5, strict=True, check_finite=True, stopping_threshold=None, divergence_threshold=None)
+
+monitor: metric that is watched (a number)
+rule: what is better; by default the metric's name says it (greater, less)
+min_delta: least improvement that counts (a finite number >= 0, whichever is better)
+patience: validations without improvement that end training (an integer >= 1)
+strict: a validation without the metric is an error (a number)
+check_finite: NaN or infinity ends training (a number)
+stopping_threshold: a better value ends training (a number or inf)
+divergence_threshold: a worse value ends training (a number or inf)"""
+    monitor: str
+    rule: str
+    min_delta: float
+    patience: int
+    strict: bool
+    check_finite: bool
+    stopping_threshold: typing.Any
+    divergence_threshold: typing.Any
+    def __init__(self, *, monitor: str = ..., rule: str = ..., min_delta: float = ..., patience: int = ..., strict: bool = ..., check_finite: bool = ..., stopping_threshold: typing.Any = ..., divergence_threshold: typing.Any = ...) -> None: ...
+
+class EMAHook:
+    """Keeps an average of the weights, updated inside the step.
+
+EMAHook(ema_type='ExponentialMovingAverage', momentum=0.0002, gamma=100, interval=1, update_buffers=False, evaluate_on_ema=True, begin_iter=0, begin_epoch=0, name='ema')
+
+ema_type: how weights are averaged (a number)
+momentum: how much the new value counts, in (0, 1] (a number)
+gamma: of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps) (an integer)
+interval: steps between averagings (an integer)
+update_buffers: averages floating-point buffers too (a number)
+evaluate_on_ema: validation, test and prediction use the average (a number)
+begin_iter: applied step that averaging begins with (an integer >= 0)
+begin_epoch: likewise an epoch, the first being 1 (an integer >= 0)
+name: of the state in a checkpoint; default ema, further ones ema_2, ... (a number)"""
+    ema_type: str
+    momentum: float
+    gamma: int
+    interval: int
+    update_buffers: bool
+    evaluate_on_ema: bool
+    begin_iter: int
+    begin_epoch: int
+    name: str
+    def __init__(self, *, ema_type: str = ..., momentum: float = ..., gamma: int = ..., interval: int = ..., update_buffers: bool = ..., evaluate_on_ema: bool = ..., begin_iter: int = ..., begin_epoch: int = ..., name: str = ...) -> None: ...
+
+class EmptyCacheHook:
+    """Gives cached memory back to the device.
+
+EmptyCacheHook(before_epoch=False, after_epoch=True, after_iter=False)
+
+before_epoch: before each epoch and pass (a number)
+after_epoch: after each epoch and pass (a number)
+after_iter: after each step and batch, which costs a wait for the device (a number)"""
+    before_epoch: bool
+    after_epoch: bool
+    after_iter: bool
+    def __init__(self, *, before_epoch: bool = ..., after_epoch: bool = ..., after_iter: bool = ...) -> None: ...
+
+class LoggerHook:
+    """Lines on the terminal and in JSONL.
+
+LoggerHook(interval=50, by_epoch=False, ignore_last=True, log_metric_by_epoch=False, window_size=10, mean_pattern='loss(?!_scale)|time|grad_norm', file='', progress=True, model_summary=True)
+
+interval: steps between lines; each reads the device once (an integer >= 1)
+by_epoch: the interval counts from the beginning of each epoch (a number)
+ignore_last: by_epoch: no line for the rest of an epoch that has had one (a number)
+log_metric_by_epoch: results of evaluations lie at their epoch, not at their step (a number)
+window_size: steps that smoothed numbers are the mean of (an integer >= 1)
+mean_pattern: regular expression of the names that are smoothed (a number)
+file: of the sink jsonl; default <work_dir>/log.jsonl (a number)
+progress: a progress bar between lines (a number)
+model_summary: the model's parts and sizes when training starts (a number)"""
+    interval: int
+    by_epoch: bool
+    ignore_last: bool
+    log_metric_by_epoch: bool
+    window_size: int
+    mean_pattern: str
+    file: str
+    progress: bool
+    model_summary: bool
+    def __init__(self, *, interval: int = ..., by_epoch: bool = ..., ignore_last: bool = ..., log_metric_by_epoch: bool = ..., window_size: int = ..., mean_pattern: str = ..., file: str = ..., progress: bool = ..., model_summary: bool = ...) -> None: ...
+
+class NaNGuardHook:
+    """Watches that loss and gradient norm stay finite.
+
+NaNGuardHook(interval=50, action='raise', max_rollbacks=3, trace=False)
+
+interval: steps between two looks (an integer >= 1)
+action: what a loss that is not finite leads to (raise, stop, warn, rollback)
+max_rollbacks: rollbacks of a run; the next one raises (an integer >= 1)
+trace: look at every step, run one that is not finite again and name op, module and samples (a number)"""
+    interval: int
+    action: str
+    max_rollbacks: int
+    trace: bool
+    def __init__(self, *, interval: int = ..., action: str = ..., max_rollbacks: int = ..., trace: bool = ...) -> None: ...
+
+class PredictionWriterHook:
+    """Writes what the model predicts.
+
+PredictionWriterHook(folder='', format='safetensors', per_batch=False, keys=[], with_inputs=False, class_key='prediction')
+
+folder: where files go; default <work_dir>/predictions (a number)
+format: tensors, arg-max classes, or both (safetensors, jsonl, both)
+per_batch: a file for each batch, not one for the pass (a number)
+keys: outputs to write; empty: all (a number)
+with_inputs: the tensors of the batch too (a number)
+class_key: the output whose largest element is the class (a number)"""
+    folder: str
+    format: str
+    per_batch: bool
+    keys: list[typing.Any]
+    with_inputs: bool
+    class_key: str
+    def __init__(self, *, folder: str = ..., format: str = ..., per_batch: bool = ..., keys: list[typing.Any] = ..., with_inputs: bool = ..., class_key: str = ...) -> None: ...
+
+class ProfilerHook:
+    """Writes traces of some steps.
+
+ProfilerHook(skip_first=0, wait=1, warmup=1, active=3, repeat=1, record_shapes=False, profile_memory=False, with_stack=False, with_flops=False, cuda=True, nvtx=False, folder='')
+
+skip_first: steps before the first cycle (an integer >= 0)
+wait: steps of a cycle that nothing is done in (an integer >= 0)
+warmup: steps with the tracer on and its results dropped (an integer >= 0)
+active: steps in the trace (an integer >= 1)
+repeat: cycles; 0: until training ends (an integer >= 0)
+record_shapes: shapes of operator inputs (a number)
+profile_memory: allocations (a number)
+with_stack: TorchScript's source lines (a number)
+with_flops: operations of matrix products and convolutions (a number)
+cuda: kernels and copies, if training runs on a GPU (a number)
+nvtx: ranges for Nsight, in the whole run (a number)
+folder: where traces go; default <work_dir>/trace (a number)"""
+    skip_first: int
+    wait: int
+    warmup: int
+    active: int
+    repeat: int
+    record_shapes: bool
+    profile_memory: bool
+    with_stack: bool
+    with_flops: bool
+    cuda: bool
+    nvtx: bool
+    folder: str
+    def __init__(self, *, skip_first: int = ..., wait: int = ..., warmup: int = ..., active: int = ..., repeat: int = ..., record_shapes: bool = ..., profile_memory: bool = ..., with_stack: bool = ..., with_flops: bool = ..., cuda: bool = ..., nvtx: bool = ..., folder: str = ...) -> None: ...
+
+class VisualizationHook:
+    """Draws predictions.
+
+VisualizationHook(draw=False, interval=50, max_samples=0, show=False, alpha=0.6, palette=[], ignore_index=255, zoom=0, image='image', target='target', prediction='prediction')
+
+draw: without it nothing happens (a number)
+interval: batches of a pass from one that is drawn to the next (an integer >= 1)
+max_samples: samples of such a batch; 0: all (0 (all) or a number of samples)
+show: windows: refused (a number)
+alpha: weight of the colours over the image (a number in [0, 1])
+palette: "#rrggbb" of class 0, 1, ... (a number)
+ignore_index: class that is painted white (an integer)
+zoom: pixels for one of the image; 0: by its size (0 (chosen by size) to 64)
+image: tensor of the batch (a number)
+target: tensor of the batch (a number)
+prediction: tensor of the outputs (a number)"""
+    draw: bool
+    interval: int
+    max_samples: int
+    show: bool
+    alpha: float
+    palette: list[typing.Any]
+    ignore_index: int
+    zoom: int
+    image: str
+    target: str
+    prediction: str
+    def __init__(self, *, draw: bool = ..., interval: int = ..., max_samples: int = ..., show: bool = ..., alpha: float = ..., palette: list[typing.Any] = ..., ignore_index: int = ..., zoom: int = ..., image: str = ..., target: str = ..., prediction: str = ...) -> None: ...
+
+class StopSignalHook:
+    """Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it."""
+    def __init__(self) -> None: ...
+
+class SyncBuffersHook:
+    """Makes the buffers of the model the same on every rank."""
+    def __init__(self) -> None: ...
+
+class Accuracy:
+    """Share of samples whose target is among the k largest scores.
+
+Accuracy(topk=[1], ignore_index=-100, target='target', prediction='prediction')
+
+topk: right if the target is among the k largest scores (an integer >= 1)
+ignore_index: targets of this number do not count (an integer)
+target: tensor of the batch: class numbers (a number)
+prediction: tensor of the outputs: scores (a number)"""
+    topk: list[int]
+    ignore_index: int
+    target: str
+    prediction: str
+    def __init__(self, *, topk: list[int] = ..., ignore_index: int = ..., target: str = ..., prediction: str = ...) -> None: ...
+
+class ConfusionMatrix:
+    """Which classes are taken for which.
+
+ConfusionMatrix(num_classes=0, class_names=[], ignore_index=-100, target='target', prediction='prediction', normalize='none', flatten=False)
+
+num_classes: how many classes there are (an integer)
+class_names: for tables and results per class; empty: 0, 1, ... (a number)
+ignore_index: targets of this number do not count (an integer)
+target: tensor of the batch: class numbers (a number)
+prediction: tensor of the outputs: scores (a number)
+normalize: shares of each target, of each prediction, or of all; none: counts (none, true, pred, all)
+flatten: also reports each cell (a number)"""
+    num_classes: int
+    class_names: list[typing.Any]
+    ignore_index: int
+    target: str
+    prediction: str
+    normalize: str
+    flatten: bool
+    def __init__(self, *, num_classes: int = ..., class_names: list[typing.Any] = ..., ignore_index: int = ..., target: str = ..., prediction: str = ..., normalize: str = ..., flatten: bool = ...) -> None: ...
+
+class F1:
+    """F1 of samples that belong to one class each.
+
+F1(num_classes=0, class_names=[], ignore_index=-100, target='target', prediction='prediction', average=['macro'])
+
+num_classes: how many classes there are (an integer)
+class_names: for tables and results per class; empty: 0, 1, ... (a number)
+ignore_index: targets of this number do not count (an integer)
+target: tensor of the batch: class numbers (a number)
+prediction: tensor of the outputs: scores (a number)
+average: over the classes; none: one value per class (macro, micro, weighted, none)"""
+    num_classes: int
+    class_names: list[typing.Any]
+    ignore_index: int
+    target: str
+    prediction: str
+    average: list[str]
+    def __init__(self, *, num_classes: int = ..., class_names: list[typing.Any] = ..., ignore_index: int = ..., target: str = ..., prediction: str = ..., average: list[str] = ...) -> None: ...
+
+class IoUMetric:
+    """mmsegmentation's IoUMetric, in [0, 1].
+
+IoUMetric(num_classes=0, class_names=[], ignore_index=255, target='target', prediction='prediction', iou_metrics=['mIoU'], nan_to_num=None, beta=1.0, per_class=False)
+
+num_classes: how many classes there are (an integer)
+class_names: for tables and results per class; empty: 0, 1, ... (a number)
+ignore_index: targets of this number do not count (an integer)
+target: tensor of the batch: class numbers (a number)
+prediction: tensor of the outputs: scores (a number)
+iou_metrics: what is reported (mIoU, mDice, mFscore)
+nan_to_num: takes the place of NaN; nothing: means leave NaN out (a number or inf)
+beta: weight of the recall in mFscore (a number > 0)
+per_class: also the values of each class (a number)"""
+    num_classes: int
+    class_names: list[typing.Any]
+    ignore_index: int
+    target: str
+    prediction: str
+    iou_metrics: list[str]
+    nan_to_num: typing.Any
+    beta: float
+    per_class: bool
+    def __init__(self, *, num_classes: int = ..., class_names: list[typing.Any] = ..., ignore_index: int = ..., target: str = ..., prediction: str = ..., iou_metrics: list[str] = ..., nan_to_num: typing.Any = ..., beta: float = ..., per_class: bool = ...) -> None: ...
+
+class MeanLoss:
+    """Mean of 'loss', weighted by the batches' weights."""
+    def __init__(self) -> None: ...
+
+class Perplexity:
+    """exp of the mean of the output `loss`."""
+    def __init__(self, loss: str = 'loss') -> None: ...
+
+class Obstacle:
+    """Something that keeps a step from being captured."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def op(self) -> str: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def way_out(self) -> str: ...
+    @property
+    def times(self) -> int: ...
+
+class StepExplanation:
+    """What graph mode makes of a step, found out without training."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def captured(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def obstacles(self) -> list[Obstacle]: ...
+    @property
+    def changes(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def replay_us(self) -> float: ...
+    @property
+    def eager_us(self) -> float: ...
+    def text(self) -> str: ...
+
+class BaseTrainer:
+    """The loop around the steps, the same in both modes."""
+    def __init__(self, mode: str, model: object, **kwargs) -> None: ...
+    def fit(self, train_loader: object, val_loader: object = None) -> None:
+        """Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated over once per epoch."""
+    def validate(self, loader: object) -> dict[str, float]:
+        """The metrics over the loader's batches."""
+    def test(self, loader: object) -> dict[str, float]:
+        """The metrics over the loader's batches."""
+    def step(self, batch: object) -> torch.Tensor:
+        """One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours."""
+    def step_accumulated(self, micro_batches: list) -> torch.Tensor:
+        """One step over several micro-batches: the weighted mean of their gradients."""
+    def finish(self) -> None:
+        """Closes the run that step() opened."""
+    def predict(self, batch: object) -> object:
+        """The model's outputs for one batch, without gradients, by the weights as they are now."""
+    def predict_all(self, loader: object) -> list:
+        """The outputs of every batch, as dicts."""
+    def explain(self, batch: object) -> StepExplanation:
+        """What graph mode would make of a step with this batch; nothing is trained."""
+    def report(self) -> list:
+        """One dict per signature of the step: state, reason, replays, ..."""
+    def set_mode(self, mode: str) -> None:
+        """How the steps to come are run, 'eager' or 'graph': the same bits either way."""
+    def add_metric(self, metric: object, prefix: str = '') -> None: ...
+    def add_hook(self, hook: object, priority: typing.SupportsInt | None = None) -> None: ...
+    def get(self, name: str, group: typing.SupportsInt = 0) -> float:
+        """A hyper-parameter: 'lr', 'weight_decay', 'beta1', ..."""
+    def set(self, name: str, value: typing.SupportsFloat, group: typing.SupportsInt = 0) -> None:
+        """Takes effect at the next step, in both modes."""
+    def save(self, folder: str) -> str:
+        """Saves everything as <folder>/step-<step> and returns that path."""
+    def load(self, path: str) -> None:
+        """Goes on from a checkpoint, or from the newest good one in a folder of them."""
+    def load_weights(self, path: str, strict: bool = True) -> str:
+        """Weights alone, from a checkpoint, a safetensors file or a file of torch.save."""
+    def weights(self) -> dict:
+        """Parameters and buffers, shared."""
+    def state_dict(self) -> dict:
+        """All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep."""
+    def load_state_dict(self, state: dict) -> None: ...
+    def hooks(self) -> list[str]:
+        """Names of the hooks, in calling order."""
+    @property
+    def model(self) -> object: ...
+    @property
+    def result(self) -> dict: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def progress(self) -> Progress: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def stop_reason(self) -> str: ...
+
+class GraphStep:
+    """The step of an existing loop: call it with a batch."""
+    def __init__(self, model: object, loss: object, optimizer: object, before_step: object, mode: str, **kwargs) -> None: ...
+    def __call__(self, batch: object) -> torch.Tensor:
+        """One step; returns the loss, a 0-dim tensor that is yours."""
+    def explain(self, batch: object) -> StepExplanation:
+        """What graph mode makes of a step; nothing is trained."""
+    def report(self) -> list:
+        """One dict per signature of the step."""
+    def set_mode(self, mode: str) -> None:
+        """'eager' or 'graph': the same bits either way."""
+    @property
+    def mode(self) -> str: ...
+    @property
+    def log(self) -> dict: ...
+
+def seed_all(seed: typing.SupportsInt) -> None:
+    """Seeds the default generators, as torch.manual_seed does."""
+
+def set_log_level(level: str) -> None:
+    """'debug', 'info', 'warning' or 'error': what duet writes to stderr."""
+
+def read_weights(path: str) -> dict:
+    """Weights of a checkpoint, a safetensors file or a file of torch.save, by name."""
+
+def write_weights(path: str, weights: dict) -> None:
+    """Writes a *.safetensors or *.pt file."""

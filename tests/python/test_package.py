@@ -1,0 +1,44 @@
+"""What comes with the package: types, the check of torch's version, notebooks."""
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import duet
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def python(*arguments):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+
+
+def test_the_stubs_are_those_of_the_module():
+    done = python(ROOT / "python" / "binding" / "make_stubs.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_torch_is_an_error_that_says_what_to_do(tmp_path):
+    code = "import torch; torch.__version__ = '2.99.0+cpu'; import duet"
+    done = python("-c", code)
+    assert done.returncode != 0
+    assert "built for torch " + duet.built_for_torch in done.stderr and "torch 2.99.0+cpu is installed" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples" / "python").glob("*.ipynb")))
+def test_notebooks_are_well_formed(name):
+    notebook = json.loads((ROOT / "examples" / "python" / name).read_text())
+    assert notebook["nbformat"] == 4
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            ast.parse("".join(cell["source"]))
+            assert cell["outputs"] == []
+    library = {"lightning_module.ipynb": "lightning", "hugging_face.ipynb": "transformers"}[name]
+    pytest.importorskip(library)
+    code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
