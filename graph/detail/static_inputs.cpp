@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include "base/detail/op_rules.h"
 
 namespace duet {
 
@@ -62,6 +63,15 @@ StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example
     for (const auto& [name, tensor] : batch.items()) own.set(name, empty_aligned_as(tensor));
     batch = std::move(own);
   }
+}
+
+std::string StaticInputs::odd_one(const MicroBatches& micro_batches) {
+  for (const Batch& batch : micro_batches.batches) {
+    for (const auto& [name, tensor] : batch.items()) {
+      if (!is_plain(tensor)) return name;
+    }
+  }
+  return {};
 }
 
 int64_t StaticInputs::misalignment(const at::Tensor& tensor) {
