@@ -189,9 +189,10 @@ TEST(HostReads, ABufferThatTheStepChangedBeforeKeepsTheOldReason) {
   const auto report = dynamic_cast<GraphTrainer&>(*trainer).report();
   ASSERT_EQ(report.size(), 1U);
   EXPECT_EQ(report[0].state, "eager");
-  EXPECT_EQ(report[0].reason,
-            "aten::_local_scalar_dense reads a value back to the host, after the last read of parameter 'b.weight'; keep "
-            "it a tensor (item(), bool(tensor) and printing are what cause this)");
+  EXPECT_EQ(
+      report[0].reason,
+      "aten::_local_scalar_dense reads a value back to the host, after the last read of parameter 'b.weight'; keep "
+      "it a tensor (item(), bool(tensor) and printing are what cause this)");
 }
 
 TEST(HostReads, AStepWithOtherValuesRunsItsHostCodeOnce) {

@@ -149,6 +149,9 @@ void add_places(Traps& add) {
              });
              return loss;
            }));
+}
+
+void add_layers(Traps& add) {
   captured(add, "OneHotWhichLooksAtItsLabels", [] {
     return TrapRun{.loss = [](TwoLayers& net, const Batch& batch) {
       const at::Tensor labels = torch::one_hot(batch["target"], 5);
@@ -239,6 +242,7 @@ void add_addresses(Traps& add) {
 void add_read_cases(Traps& add) {
   add_values(add);
   add_places(add);
+  add_layers(add);
   add_state(add);
   add_addresses(add);
 }
