@@ -76,6 +76,11 @@ void write_remarks(std::ostream& out, const StepExplanation& explanation) {
     out << "  somebody keeps tensors of the step (a module's member, a hook, a list): the host code of every step "
            "runs\n";
   }
+  if (explanation.reads > 0) {
+    out << "  reads " << explanation.reads << (explanation.reads == 1 ? " value" : " values")
+        << " back to the host, guarded: before each replay they are computed and compared; with other values the step "
+           "is captured anew\n";
+  }
   if (!explanation.changes.empty()) {
     out << "  its host code did something else when it ran once more: " << explanation.changes
         << ". Such steps run op by op; keep a number that changes in a tensor, or name it in Task::graph_key\n";

@@ -59,6 +59,7 @@ struct StepExplanation {
   std::vector<Obstacle> obstacles;
   std::vector<Split> splits;
   bool keeps_tensors = false;  // somebody keeps tensors of the step, so the host code of every step runs
+  int64_t reads = 0;           // values that its host code reads back, compared before each replay
   std::string changes;         // what its host code did otherwise when it ran once more; empty: nothing
   std::string left_out;        // why the in-step code of hooks took no part; empty: it did
   std::vector<Number> hyper_parameters;

@@ -57,6 +57,7 @@ void add_explanation(const StepExplanation& explanation, nlohmann::ordered_json&
   Json& splits = graph["splits"] = Json::array();
   for (const auto& split : explanation.splits) splits.push_back({{"point", split.point}, {"hooks", split.hooks}});
   graph["keeps_tensors"] = explanation.keeps_tensors;
+  graph["reads"] = explanation.reads;
   graph["changes"] = explanation.changes;
   graph["left_out"] = explanation.left_out;
   Json& numbers = graph["hyper_parameters"] = Json::array();

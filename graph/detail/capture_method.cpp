@@ -11,7 +11,9 @@ class CpuStep : public CapturedStep {
  public:
   CpuStep(const MicroBatches& example, const KernelPasses& passes) : CapturedStep(example), passes_(passes) {}
 
-  int64_t bytes() const override { return inputs_.bytes() + (program_ ? program_->bytes() : 0); }
+  int64_t bytes() const override {
+    return inputs_.bytes() + (program_ ? program_->bytes() : 0) + (reads_ ? reads_->bytes() : 0);
+  }
   std::string text(const NamedTensors& names) const override {
     if (!program_) return {};
     NamedTensors all = names;
@@ -48,6 +50,7 @@ class CpuStep : public CapturedStep {
   }
 
   void run_segment(std::size_t segment) override { program_->run(segment); }
+  bool guards_reads() const override { return true; }
   c10::Storage memory_of(int storage) const override { return program_->memory(storage); }
   void move_tensors(const c10::StorageImpl* from, const c10::Storage& to) override { program_->move_tensors(from, to); }
 

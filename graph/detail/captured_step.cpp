@@ -4,10 +4,12 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
 #include "graph/record/address_watch.h"
+#include "graph/record/host_reads.h"
 #include "graph/record/op_recorder.h"
 
 namespace duet {
@@ -130,6 +132,7 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   OpRecorder recorder(step.weights(), strict);
   recorder.watch_inputs(lent);
   recorder.tell_all(listener_);
+  if (guards_reads()) recorder.guard_reads();
   recorder.watch_addresses(step.weights());
   recorder.watch_addresses(state_before);
   RecordingObserver recording(observer, recorder);
@@ -152,9 +155,15 @@ StepResult CapturedStep::record(StepCode& step, const MicroBatches& micro_batche
   auto program = std::make_shared<StepProgram>(recorder.program());
   const NamedTensors own = all_tensors_of(step);
   program->mark_changing(changing_, own);
+  if (const std::string reason = refused_read(*program); !reason.empty()) {
+    recorder.fail(reason);
+    failure_ = reason;
+    return output;
+  }
   inputs_.take_place_in(program->table);
   recording_ = std::move(program);
   check_ = std::make_unique<TraceCheck>(recording_);
+  if (!recording_->reads.empty()) reads_ = std::make_unique<ReadGuard>(*recording_, inputs_.micro_batches());
   for (const at::Tensor& tensor : recording_->changed_outside()) {
     outside_.emplace_back("a tensor that is not part of the model", tensor);
   }
@@ -212,11 +221,7 @@ CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const Micro
                                                      StepObserver& observer) {
   step.zero_grad();
   Checked checked;
-  AddressWatch addresses;
-  for (const Outside& outside : watched_) addresses.guard(outside.tensor);
-  checked.outcome = check_->run(host_code(step, micro_batches, observer, checked.output));
-  fills_by_address_ = addresses.taken() || fills_by_address_;
-  addresses.stop();
+  checked.outcome = check_host_code(step, micro_batches, observer, checked.output);
   if (checked.outcome == TraceCheck::Outcome::kDiffers) return checked;
   step.zero_grad();
   checked.output = {};
@@ -229,6 +234,23 @@ CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const Micro
   take_bound_tensors();
   checked.replay_seconds = replay_time.seconds();
   return checked;
+}
+
+TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBatches& micro_batches,
+                                                  StepObserver& observer, StepResult& output) {
+  AddressWatch addresses;
+  for (const Outside& outside : watched_) addresses.guard(outside.tensor);
+  check_->compare_reads_by([&](std::size_t read) {
+    fills_by_address_ = addresses.taken() || fills_by_address_;
+    addresses.pause();  // kernels take addresses
+    const bool holds = reads_->holds(read, micro_batches);
+    addresses.resume();
+    return holds;
+  });
+  const auto forget = c10::make_scope_exit([this] { check_->compare_reads_by(nullptr); });
+  const TraceCheck::Outcome outcome = check_->run(host_code(step, micro_batches, observer, output));
+  fills_by_address_ = addresses.taken() || fills_by_address_;
+  return outcome;
 }
 
 bool CapturedStep::run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,

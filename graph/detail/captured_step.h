@@ -7,6 +7,7 @@
 #include "core/detail/step_executor.h"
 #include "core/trainer.h"
 #include "graph/detail/static_inputs.h"
+#include "graph/guards/read_guard.h"
 #include "graph/guards/trace_check.h"
 #include "graph/record/step_program.h"
 
@@ -75,6 +76,10 @@ class CapturedStep {
   // Whether somebody let go of a tensor from outside that the step reads: the user's code may have another one now.
   bool lost_references();
 
+  // Tells before a step whether the values that its host code reads are the recorded ones; null: it reads none. A
+  // replay is right only where they are.
+  ReadGuard* reads() { return reads_.get(); }
+
   const std::string& failure() const { return failure_; }
   // What a step changes besides TrainStep's tensors: tensors of hooks and tasks, and generators of their own.
   const NamedTensors& outside() const { return outside_; }
@@ -97,6 +102,8 @@ class CapturedStep {
   virtual void compile(const std::shared_ptr<const StepProgram>& recording, StepCode& step,
                        const StepResult& recorded) = 0;
   virtual void run_segment(std::size_t segment) = 0;
+  // Whether values that host code reads may be computed before a replay, which waits for them.
+  virtual bool guards_reads() const { return false; }
   // The memory of a storage of the recording that outlives a replay.
   virtual c10::Storage memory_of(int storage) const = 0;
   // What lies in `from` lies in `to` from here on.
@@ -107,6 +114,7 @@ class CapturedStep {
   StepResult output_;
   std::vector<at::Tensor> gradients_;  // by parameter; undefined where the step gives none
   std::string failure_;
+  std::unique_ptr<ReadGuard> reads_;
 
  private:
   // A gradient as users get it: a tensor of its own over the program's memory.
@@ -119,6 +127,8 @@ class CapturedStep {
                                  StepResult& output);
   StepResult run_segments(StepCode& step, StepObserver& observer, bool fills_kept);
   void fill_kept(std::size_t segment);
+  TraceCheck::Outcome check_host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
+                                      StepResult& output);
   void watch_outside(const NamedTensors& known);
   void bring_bound_tensors();
   void take_bound_tensors();

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <utility>
 #include <c10/util/StringUtil.h>
-#include "base/detail/op_rules.h"
 #include "base/detail/op_tap.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/train_step.h"
+#include "graph/detail/read_variants.h"
 #include "graph/explain/step_explainer.h"
 #include "graph/guards/parity_guard.h"
 #include "graph/guards/shadow_storage.h"
@@ -18,16 +18,6 @@ namespace duet {
 namespace {
 
 using State = SignatureEntry::State;
-
-// The first tensor of the batches that has no plain memory to be copied from; empty if all have.
-std::string odd_input(const MicroBatches& micro_batches) {
-  for (const Batch& batch : micro_batches.batches) {
-    for (const auto& [name, tensor] : batch.items()) {
-      if (!is_plain(tensor)) return name;
-    }
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -52,7 +42,7 @@ GraphExecutor::GraphExecutor(StepCode& step, CaptureMethod method, const GraphOp
 
 StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObserver& observer) {
   check_addresses();
-  SignatureEntry& entry = cache_.find(step_, micro_batches);
+  SignatureEntry& entry = entry_for(micro_batches);
   chosen_ = &entry;
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.state == State::kCaptured) {
@@ -62,6 +52,17 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   }
   const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
   return may_record && entry.eager_steps >= method_.eager_steps ? StepPath::kRecord : StepPath::kEager;
+}
+
+SignatureEntry& GraphExecutor::entry_for(const MicroBatches& micro_batches) {
+  const ReadChoice choice = choose_by_reads(cache_, cache_.find(step_, micro_batches), micro_batches);
+  cache_.take(*choice.entry);
+  if (!choice.gives_up.empty()) {
+    fall_back(*choice.entry, choice.gives_up);
+    require<GraphError>(fallback_ != Fallback::kStrict,
+                        who(*choice.entry) + ": " + choice.gives_up + "; or set graph.fallback to auto");
+  }
+  return *choice.entry;
 }
 
 // A weight that moved would be trained at its old place.
@@ -116,7 +117,7 @@ StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& m
 }
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
-  if (const std::string odd = odd_input(micro_batches); !odd.empty()) {
+  if (const std::string odd = StaticInputs::odd_one(micro_batches); !odd.empty()) {
     const std::string reason = "the batch's '" + odd + "' is sparse, quantized, nested, or a lazy conjugate";
     require<GraphError>(fallback_ != Fallback::kStrict,
                         c10::str("[GraphTrainer] the ", to_string(step_.kind()), " cannot be captured: ", reason,
@@ -130,6 +131,7 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   StepResult output = entry.step->record(step_, micro_batches, observer, fallback_ == Fallback::kStrict);
   if (entry.step->failure().empty()) {
     entry.state = State::kCaptured;
+    entry.name_reads();
     entry.verify.restart();
     entry.check.restart(/*always=*/entry.step->needs_host_code());
     ++entry.recordings;
@@ -376,9 +378,7 @@ std::string GraphExecutor::who(const SignatureEntry& entry) const {
 
 // By value: the reason may lie in the step that goes.
 void GraphExecutor::fall_back(SignatureEntry& entry, std::string reason) {
-  entry.state = State::kEager;
-  entry.report.reason = std::move(reason);
-  entry.step.reset();
+  entry.give_up(std::move(reason));
   log_warning(who(entry) + " runs eager: " + entry.report.reason);
 }
 

@@ -40,6 +40,7 @@ class GraphExecutor : public StepExecutor {
 
  private:
   void check_addresses();
+  SignatureEntry& entry_for(const MicroBatches& micro_batches);
   StepResult execute(StepPath path, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_again(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);

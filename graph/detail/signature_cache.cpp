@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
+#include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_rules.h"
 #include "base/log.h"
@@ -64,17 +65,29 @@ void SignatureEntry::drop() {
   state = State::kSeen;
   step.reset();
   eager_steps = 0;
+  report.signature = inputs;
+}
+
+void SignatureEntry::give_up(std::string reason) {
+  state = State::kEager;
+  step.reset();
+  report.reason = std::move(reason);
+  report.signature = inputs + (first != nullptr || !variants.empty() ? ", reads other values" : "");
+}
+
+void SignatureEntry::name_reads() {
+  report.signature = inputs + (step->reads() != nullptr ? ", reads " + step->reads()->values() : "");
 }
 
 SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
   append_inputs_key(micro_batches, key_);
   step.append_key(key_);
-  if (latest_ != nullptr && key_ == latest_key_) return *latest_;
+  if (found_ != nullptr && key_ == latest_key_) return *found_;
   std::unique_ptr<SignatureEntry>& entry = entries_[key_];
   if (entry == nullptr) {
     entry = std::make_unique<SignatureEntry>(options_);
-    entry->report.signature = describe(micro_batches);
+    entry->report.signature = entry->inputs = describe(micro_batches);
     entry->report.kind = to_string(step.kind());
     entry->plan_version = step.plan_version();
     entry->key = key_;
@@ -87,8 +100,29 @@ SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& m
     new_in_a_row_ = 0;
   }
   latest_key_ = key_;
-  latest_ = entry.get();
+  found_ = entry.get();
   return *entry;
+}
+
+SignatureEntry& SignatureCache::add_variant(SignatureEntry& first) {
+  auto variant = std::make_unique<SignatureEntry>(options_);
+  variant->report.signature = variant->inputs = first.inputs;
+  variant->report.kind = first.report.kind;
+  variant->plan_version = first.plan_version;
+  variant->key = first.key;
+  variant->first = &first;
+  order_.push_back(variant.get());
+  return *first.variants.emplace_back(std::move(variant));
+}
+
+void SignatureCache::forget_variant(SignatureEntry& variant, SignatureEntry& heir) {
+  variant.drop();
+  heir.never_checked += variant.never_checked;
+  heir.report.eager_steps += variant.report.eager_steps;
+  heir.report.replays += variant.report.replays;
+  heir.report.checked += variant.report.checked;
+  heir.report.differing += variant.report.differing;
+  forget(&variant);
 }
 
 void SignatureCache::warn_of_changing_keys() const {
@@ -104,16 +138,23 @@ void SignatureCache::forget_oldest() {
   constexpr std::size_t kMaxEntries = 1024;
   if (order_.size() <= kMaxEntries) return;
   const SignatureEntry* newest = order_.back();
-  SignatureEntry* oldest = oldest_of(
-      order_, [newest](const SignatureEntry& entry) { return entry.state == State::kSeen && &entry != newest; });
+  SignatureEntry* oldest = oldest_of(order_, [newest](const SignatureEntry& entry) {
+    return entry.state == State::kSeen && &entry != newest && entry.variants.empty();
+  });
   if (oldest == nullptr) return;
   forget(oldest);
 }
 
 void SignatureCache::forget(const SignatureEntry* entry) {
   std::erase(order_, entry);
+  if (found_ == entry) found_ = nullptr;
   if (latest_ == entry) latest_ = nullptr;
-  std::erase_if(entries_, [entry](const auto& item) { return item.second.get() == entry; });
+  const auto is_it = [entry](const auto& item) { return item.get() == entry; };
+  if (entry->first != nullptr) {
+    std::erase_if(entry->first->variants, is_it);
+  } else {
+    std::erase_if(entries_, [&is_it](const auto& item) { return is_it(item.second); });
+  }
 }
 
 // Their memory; what they were is still reported.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 #include "core/detail/step_executor.h"
 #include "graph/detail/captured_step.h"
@@ -58,7 +59,8 @@ class VerifySchedule {
   bool must_verify_ = false;
 };
 
-// One signature and what became of it.
+// One signature and what became of it. Where its host code reads values back (ReadGuard), one recording stands for one
+// set of values, and others of the same signature are its variants.
 struct SignatureEntry {
   enum class State { kSeen, kCaptured, kEager };
 
@@ -66,6 +68,10 @@ struct SignatureEntry {
       : verify(options.verify_interval), check(options.check, options.check_budget) {}
   // Forgets the captured step: the signature is as if it had been seen for the first time.
   void drop();
+  // From here on it runs eager, whatever its host code reads.
+  void give_up(std::string reason);
+  // The signature in the report, with what the captured step reads.
+  void name_reads();
 
   State state = State::kSeen;
   std::unique_ptr<CapturedStep> step;
@@ -80,6 +86,11 @@ struct SignatureEntry {
   int64_t last_use = 0;
   int64_t plan_version = 0;  // TrainStep::plan_version at its first sight
   SignatureReport report;    // without state and bytes, which SignatureCache::report adds
+  std::string inputs;        // report.signature without values that are read
+
+  SignatureEntry* first = nullptr;  // of a variant: the one that it belongs to
+  std::vector<std::unique_ptr<SignatureEntry>> variants;
+  int64_t returns = 0;  // how often its values came back after others
 };
 
 // Every signature seen, with its captured step if it has one. Captured steps stay within a byte budget: the least
@@ -90,8 +101,14 @@ class SignatureCache {
 
   // The entry of the step that is about to run.
   SignatureEntry& find(const StepCode& step, const MicroBatches& micro_batches);
-  // Of the latest find(); null if there was none.
+  // The one that ran last; null if there was none.
   const SignatureEntry* latest() const { return latest_; }
+  void take(const SignatureEntry& entry) { latest_ = &entry; }
+
+  // A new variant of an entry that is none itself.
+  SignatureEntry& add_variant(SignatureEntry& first);
+  // Lets a variant go; `heir` takes over what was counted.
+  void forget_variant(SignatureEntry& variant, SignatureEntry& heir);
 
   // Drops captured steps until they fit the budget; `newest` stays, whatever it takes.
   void evict(const SignatureEntry& newest);
@@ -120,7 +137,8 @@ class SignatureCache {
   GraphOptions options_;
   std::map<Key, std::unique_ptr<SignatureEntry>> entries_;
   std::vector<SignatureEntry*> order_;  // of first sight
-  SignatureEntry* latest_ = nullptr;
+  SignatureEntry* found_ = nullptr;     // by the latest find()
+  const SignatureEntry* latest_ = nullptr;
   Key key_;  // of the current step; kept to reuse its memory
   Key latest_key_;
   int64_t new_in_a_row_ = 0;

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include "base/detail/op_rules.h"
 
 namespace duet {
 
@@ -57,6 +58,15 @@ void for_each_pair(const MicroBatches& own, const MicroBatches& others, Visit vi
 
 StaticInputs::StaticInputs(const MicroBatches& example) : micro_batches_(example) {
   for (Batch& batch : micro_batches_.batches) batch = batch.mapped(empty_aligned_as);
+}
+
+std::string StaticInputs::odd_one(const MicroBatches& micro_batches) {
+  for (const Batch& batch : micro_batches.batches) {
+    for (const auto& [name, tensor] : batch.items()) {
+      if (!is_plain(tensor)) return name;
+    }
+  }
+  return {};
 }
 
 int64_t StaticInputs::misalignment(const at::Tensor& tensor) {

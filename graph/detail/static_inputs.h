@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 #include "core/train_context.h"
 #include "graph/record/step_program.h"
@@ -11,6 +12,9 @@ namespace duet {
 class StaticInputs {
  public:
   explicit StaticInputs(const MicroBatches& example);
+
+  // The first tensor of the batches that has no plain memory to be copied from; empty if all have.
+  static std::string odd_one(const MicroBatches& micro_batches);
 
   // Bytes from the last address that is a multiple of 64 to the tensor's: kernels may give other bits at another one. 0
   // for a tensor on a device.

@@ -62,6 +62,7 @@ class Explainer {
     if (!explanation.obstacles.empty() || !is_ready(explanation) || !check_host_code(explanation)) return;
     explanation.captured = true;
     explanation.keeps_tensors = captured_->needs_host_code();
+    explanation.reads = captured_->reads() != nullptr ? static_cast<int64_t>(captured_->reads()->size()) : 0;
     explanation.ops = captured_->ops();
     explanation.bytes = captured_->bytes();
     explanation.replay_us = best_of(5, [this] { replay(); });

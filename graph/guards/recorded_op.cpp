@@ -1,5 +1,6 @@
 #include "graph/guards/recorded_op.h"
 #include <cstring>
+#include <sstream>
 #include "base/detail/op_rules.h"
 
 namespace duet {
@@ -32,10 +33,21 @@ int argument_returned(const c10::FunctionSchema& schema, std::size_t result) {
   return -1;
 }
 
+std::string text_of_number(const c10::IValue& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
 bool same_number(const c10::IValue& recorded, const c10::IValue& now) {
   if (recorded.isDouble() && now.isDouble()) {
     const double a = recorded.toDouble();
     const double b = now.toDouble();
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
+  if (recorded.isComplexDouble() && now.isComplexDouble()) {
+    const auto a = recorded.toComplexDouble();
+    const auto b = now.toComplexDouble();
     return std::memcmp(&a, &b, sizeof a) == 0;
   }
   if (recorded.isDoubleList() && now.isDoubleList()) {

@@ -1,7 +1,6 @@
 #include "graph/guards/trace_check.h"
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 #include <unordered_set>
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
@@ -27,12 +26,6 @@ constexpr const char* kHostDraws =
     "draws from a random generator of LibTorch's, or sets its state (checkpointing that restores it?); draw with "
     "tensor "
     "ops only";
-
-std::string text_of_number(const c10::IValue& value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
 
 }  // namespace
 
@@ -64,7 +57,8 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
       }
     }
     answers_.push_back(std::move(answers));
-    of_single_numbers_.push_back(is_of_single_numbers(op, table));
+    const bool is_read = std::count(recording_->reads.begin(), recording_->reads.end(), i) > 0;
+    of_single_numbers_.push_back(!is_read && is_of_single_numbers(op, table));
   }
 }
 
@@ -222,7 +216,16 @@ bool TraceCheck::matches(const c10::OperatorHandle& op, const torch::jit::Stack&
            std::string(" for ") + full_name(op));
     return false;
   }
-  return same_constants(recorded);
+  return same_constants(recorded) && same_read(op);
+}
+
+// Host code may have filled by their address the tensors that a value is computed from.
+bool TraceCheck::same_read(const c10::OperatorHandle& op) {
+  const auto& reads = recording_->reads;
+  const auto read = std::find(reads.begin(), reads.end(), cursor_);
+  if (read == reads.end() || !read_holds_ || read_holds_(read - reads.begin())) return true;
+  differ("the value that " + full_name(op) + " reads is another one than the recorded one");
+  return false;
 }
 
 bool TraceCheck::same_argument(const Slot& slot, std::size_t index, const c10::IValue& argument, std::string& what) {
@@ -386,8 +389,7 @@ std::string TraceCheck::place() const {
   const std::string& parameter = cursor_ < recording_->ops.size() ? recording_->ops[cursor_].place
                                  : recording_->ops.empty()        ? std::string()
                                                                   : recording_->ops.back().place;
-  return parameter.empty() ? ", before the first parameter is read"
-                           : ", after the last read of parameter '" + parameter + "'";
+  return ", " + place_after(parameter);
 }
 
 }  // namespace duet

@@ -44,6 +44,8 @@ class TraceCheck : private OpListener {
   void lend(int storage, const at::Tensor& tensor) { memory_.see(storage, tensor.storage().unsafeGetStorageImpl()); }
   // By the host code, after its step: how the inputs get their values where it has let go of what was lent.
   void bring_inputs_by(std::function<void()> bring) { bring_inputs_ = std::move(bring); }
+  // How host code that reads its n-th value (StepProgram::reads) is told whether that is the recorded one; null: it is.
+  void compare_reads_by(std::function<bool(std::size_t)> holds) { read_holds_ = std::move(holds); }
   // By the host code at a split point, instead of its hooks: they are called if the step turns out to run op by op.
   void split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks);
 
@@ -85,6 +87,7 @@ class TraceCheck : private OpListener {
   bool same_argument(const StepProgram::Slot& slot, std::size_t argument, const c10::IValue& value, std::string& what);
   bool same_tensor(int value, const at::Tensor& tensor, StepProgram::Place place, std::string& what);
   bool same_constants(const StepProgram::Op& recorded);
+  bool same_read(const c10::OperatorHandle& op);
   void differ(std::string what);
   void differ_by_draws();
   void go_on_by_op();
@@ -104,6 +107,7 @@ class TraceCheck : private OpListener {
   std::vector<bool> of_single_numbers_;       // by op
   StepMemory memory_;
   GeneratorWatch generators_;
+  std::function<bool(std::size_t)> read_holds_;
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed

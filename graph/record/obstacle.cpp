@@ -51,17 +51,24 @@ bool gives_a_number(const c10::OperatorHandle& op) {
 
 }  // namespace
 
+bool is_host_read(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  return name == "aten::_local_scalar_dense" || name == "aten::equal";
+}
+
+Obstacle host_read_obstacle(const std::string& name) {
+  return {name + " reads a value back to the host",
+          "keep it a tensor (item(), bool(tensor) and printing are what cause this)"};
+}
+
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const std::string name = full_name(op);
   if (equal_by_layout(op, stack)) return std::nullopt;
   if (name == "aten::_pack_padded_sequence" || name == "aten::_pad_packed_sequence") {
     return Obstacle{name + " gives shapes that follow from the lengths' values", "pad to a fixed length and mask"};
   }
-  if (op.schema().name() == "aten::_local_scalar_dense" || op.schema().name() == "aten::equal" ||
-      (op.hasTag(at::Tag::data_dependent_output) && op.schema().name() != "aten::_assert_async")) {
-    return Obstacle{name + " reads a value back to the host",
-                    "keep it a tensor (item(), bool(tensor) and printing are what cause this)"};
-  }
+  const bool gives_values = op.hasTag(at::Tag::data_dependent_output) && op.schema().name() != "aten::_assert_async";
+  if (is_host_read(op) || gives_values) return host_read_obstacle(name);
   if (gives_a_number(op)) {
     return Obstacle{name + " gives a number, which a replay would freeze", "let the op give a 0-dim tensor"};
   }

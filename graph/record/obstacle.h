@@ -11,6 +11,11 @@ namespace duet {
 struct Obstacle {
   std::string what, way_out;
 };
+// Whether it reads a value of a tensor back to the host and does nothing else: item(), bool(tensor), at::equal().
+bool is_host_read(const c10::OperatorHandle& op);
+
+Obstacle host_read_obstacle(const std::string& op);
+
 std::optional<Obstacle> find_obstacle(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 }  // namespace duet

@@ -6,6 +6,7 @@
 #include "base/detail/bits.h"
 #include "base/detail/op_rules.h"
 #include "base/error.h"
+#include "graph/record/host_reads.h"
 #include "graph/record/kept_tensors.h"
 #include "graph/record/obstacle.h"
 
@@ -45,7 +46,9 @@ bool holds_tensor(const c10::IValue& argument) {
 
 ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : strict_(strict) {
   for (const auto& [name, tensor] : parameters) {
-    if (tensor.has_storage()) parameter_names_[tensor.storage().unsafeGetStorageImpl()] = name;
+    if (!tensor.has_storage()) continue;
+    parameter_names_[tensor.storage().unsafeGetStorageImpl()] = name;
+    bytes_at_hand_ += static_cast<int64_t>(tensor.nbytes());
   }
   note_random_state();
 }
@@ -53,7 +56,9 @@ ProgramWriter::ProgramWriter(const NamedTensors& parameters, bool strict) : stri
 void ProgramWriter::watch_inputs(const MicroBatches& micro_batches) {
   for (const Batch& batch : micro_batches.batches) {
     for (const auto& [name, tensor] : batch.items()) {
-      if (tensor.has_storage()) input_names_[tensor.storage().unsafeGetStorageImpl()] = name;
+      if (!tensor.has_storage()) continue;
+      input_names_[tensor.storage().unsafeGetStorageImpl()] = name;
+      bytes_at_hand_ += static_cast<int64_t>(tensor.nbytes());
     }
   }
 }
@@ -78,8 +83,7 @@ void ProgramWriter::throw_if_refused() const {
 }
 
 void ProgramWriter::fail_here(const std::string& what, const std::string& way_out) {
-  const std::string where = last_parameter_.empty() ? "before the first parameter is read"
-                                                    : "after the last read of parameter '" + last_parameter_ + "'";
+  const std::string where = place_after(last_parameter_);
   if (tells_all()) listener_->on_obstacle(op_, {what, way_out}, where);
   refuse(what + ", " + where + "; " + way_out);
 }
@@ -116,8 +120,7 @@ bool ProgramWriter::runs_on_host(const c10::OperatorHandle& op, const torch::jit
 
 // A value of a tensor that the host made is compared with the recorded one like all of the tensor.
 bool ProgramWriter::reads_constants_only(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const {
-  const std::string& name = op.schema().name();
-  if (name != "aten::_local_scalar_dense" && name != "aten::equal") return false;
+  if (!is_host_read(op)) return false;
   bool constants = true;
   for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
     for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
@@ -129,10 +132,22 @@ bool ProgramWriter::reads_constants_only(const c10::OperatorHandle& op, const to
   return constants;
 }
 
+bool ProgramWriter::note_read(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!guards_reads_ || !is_host_read(op)) return false;
+  std::vector<at::Tensor> read;
+  for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    append_tensors(stack[i], read);
+  }
+  if (!can_be_read_before(program_, read, bytes_at_hand_)) return false;
+  program_.reads.push_back(program_.ops.size());
+  return true;
+}
+
 ProgramWriter::Call ProgramWriter::before(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (tells_all()) op_ = full_name(op);
   const auto obstacle = find_obstacle(op, stack);
-  if (obstacle && !reads_constants_only(op, stack)) fail_here(obstacle->what, obstacle->way_out);
+  if (obstacle && !reads_constants_only(op, stack) && !note_read(op, stack))
+    fail_here(obstacle->what, obstacle->way_out);
   Call call{{op, {}, {}, {}, is_random(op), ThreadSettings::now()}, {}};
   call.op.on_host = runs_on_host(op, stack);
   if (call.op.random) watch_generator();

@@ -34,6 +34,10 @@ class ProgramWriter {
   void tell_all(ObstacleListener* listener) { listener_ = listener; }
   bool tells_all() const { return listener_ != nullptr; }
 
+  // Values that the host reads are written down where they can be computed before a step (can_be_read_before): somebody
+  // sees to it then that they are the recorded ones. Otherwise each is an obstacle.
+  void guard_reads() { guards_reads_ = true; }
+
   // A call that is about to run, with its arguments on top of the stack, and the same call afterwards, with its
   // results.
   struct Call {
@@ -74,6 +78,7 @@ class ProgramWriter {
   void check_write(const c10::OperatorHandle& op, const at::Tensor& tensor);
   bool runs_on_host(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   bool is_host_made(const at::Tensor& tensor) const;
+  bool note_read(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool reads_constants_only(const c10::OperatorHandle& op, const torch::jit::Stack& stack) const;
   StepProgram::Slot read_slot(const c10::IValue& argument, bool overwritten, StepProgram::Op& op);
   int read(const at::Tensor& tensor, bool overwritten, StepProgram::Op& op);
@@ -92,7 +97,9 @@ class ProgramWriter {
   ValueTable& table_ = program_.table;
   std::string failure_;
   ObstacleListener* listener_ = nullptr;
-  std::string op_;  // that was looked at last, for the listener
+  bool guards_reads_ = false;
+  int64_t bytes_at_hand_ = 0;  // of parameters and inputs
+  std::string op_;             // that was looked at last, for the listener
   std::unordered_map<const c10::StorageImpl*, std::string> parameter_names_, input_names_;
   std::string last_parameter_;  // that was read
   at::Tensor random_state_;     // of the default generator since the last random op

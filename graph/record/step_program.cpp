@@ -93,6 +93,38 @@ void ValueTable::make_internal(int storage) {
   }
 }
 
+ValueTable ValueTable::part(const std::vector<bool>& values, std::vector<int>& places) const {
+  ValueTable part;
+  std::vector<int> storages(storages_.size(), -1);
+  places.assign(values_.size(), -1);
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    if (!values[v]) continue;
+    int& storage = storages[values_[v].storage];
+    if (storage < 0) {
+      storage = static_cast<int>(part.storages_.size());
+      part.storages_.push_back(storages_[values_[v].storage]);
+    }
+    places[v] = static_cast<int>(part.values_.size());
+    part.values_.push_back(values_[v]);
+    part.values_.back().storage = storage;
+  }
+  for (const auto& [memory, storage] : storage_index_) {
+    if (storages[storage] >= 0) part.storage_index_.emplace(memory, storages[storage]);
+  }
+  for (const auto& [place, value] : value_index_) {
+    if (places[value] < 0) continue;
+    Place known = place;
+    std::get<0>(known) = storages[std::get<0>(place)];
+    part.value_index_.emplace(std::move(known), places[value]);
+  }
+  return part;
+}
+
+std::string place_after(const std::string& parameter) {
+  return parameter.empty() ? "before the first parameter is read"
+                           : "after the last read of parameter '" + parameter + "'";
+}
+
 at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value) {
   const at::TensorOptions options = at::TensorOptions().dtype(value.dtype).device(memory.device());
   at::Tensor tensor = at::empty({0}, options).set_(memory, value.offset, value.sizes, value.strides);

@@ -73,6 +73,9 @@ class ValueTable {
   bool alone_refers_to(int storage) const;
   bool made_by(std::size_t op, int value) const { return storage_of(value).producer == static_cast<int>(op); }
 
+  // The table of those values alone. `places`: by value, the index in that table; -1: it is left out.
+  ValueTable part(const std::vector<bool>& values, std::vector<int>& places) const;
+
  private:
   // Storage, offset, sizes, strides, dtype, whether it is a wrapped number, conjugated, negated.
   using Place = std::tuple<int, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType, bool, bool, bool>;
@@ -86,6 +89,9 @@ class ValueTable {
 
 // The tensor at the value's place in `memory`.
 at::Tensor tensor_at(const c10::Storage& memory, const ValueTable::Value& value);
+
+// Of the model, in words: the parameter that was read last; empty if none was.
+std::string place_after(const std::string& parameter);
 
 // Where host code may run inside a step.
 enum class SplitPoint { kAfterBackward, kBeforeOptimizerStep };
@@ -136,6 +142,8 @@ struct StepProgram {
   std::vector<Op> ops;
   std::vector<Split> splits;
   std::vector<int> results{};  // what it gives, in order; -1: nothing that an op has seen
+  std::vector<std::size_t>
+      reads{};  // ops whose value the host reads: a replay is right where it is the same (ReadGuard)
 
   // What a run changes besides its own memory: the bytes of every tensor from outside that an op writes, and the
   // generators that it names.

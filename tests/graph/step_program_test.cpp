@@ -230,15 +230,6 @@ void add_step_cases(Cases& add) {
       },
       vectors, 1, "_pack_padded_sequence");
   add(
-      "OneHot",
-      [](Model& m) -> Loss {
-        Base n(m);
-        return [n](const Batch& batch) mutable -> Tensor {
-          return -(torch::log_softmax(n.b(n.a(batch["x"])), 1) * torch::one_hot(batch["target"], 5)).mean();
-        };
-      },
-      vectors, 1, "_local_scalar_dense");
-  add(
       "MaskedSelect",
       [](Model& m) -> Loss {
         Base n(m);

@@ -85,6 +85,27 @@ TEST(StepTraps, ABufferThatIsReplacedRunsEager) {
   EXPECT_THAT(graph.report[0].reason, HasSubstr("'seen' is replaced"));
 }
 
+TEST(StepTraps, AScriptThatAsksItsBatchIsCapturedForEachAnswer) {
+  const auto make = [] {
+    return scripted(
+        "  y = x.matmul(self.weight)\n"
+        "  if bool((x[:, 0] > -1.0).all()):\n"
+        "    y = torch.tanh(y)\n"
+        "  for i in range(int(target[0])):\n"
+        "    y = y + 0.5\n"
+        "  return y.square().mean()\n");
+  };
+  const Outcome eager = run_steps("eager", make);
+  const Outcome graph = run_steps("graph", make);
+  expect_same_bits(eager.state, graph.state);
+  int64_t replays = 0;
+  for (const SignatureReport& report : graph.report) {
+    EXPECT_EQ(report.reason, "");
+    replays += report.replays;
+  }
+  EXPECT_GT(replays, 0);
+}
+
 struct TwoHeads : torch::nn::Module {
   torch::nn::Linear body{16, 8}, left{8, 5}, right{8, 5};
   TwoHeads() {

@@ -52,6 +52,7 @@ struct Traps {
 void add_counter_cases(Traps& add);  // counters, generators, clocks, files
 void add_module_cases(Traps& add);   // modules, parameters and hooks that change
 void add_kept_cases(Traps& add);     // tensors that outlive the step
+void add_read_cases(Traps& add);     // values that the host reads back
 void add_crash_cases(Traps& add);    // what eager mode runs and a capture has stumbled over
 
 }  // namespace duet::testing

@@ -16,6 +16,7 @@ std::vector<Trap> all_traps() {
   add_counter_cases(add);
   add_module_cases(add);
   add_kept_cases(add);
+  add_read_cases(add);
   add_crash_cases(add);
   return add.traps;
 }

@@ -103,6 +103,7 @@ void add_loss_cases(OpTable& add);
 void add_gradient_cases(OpTable& add);
 void add_constant_cases(OpTable& add);
 void add_kept_cases(OpTable& add);
+void add_read_cases(OpTable& add);
 void add_changing_cases(OpTable& add);
 
 // Values stay within reach of float, however many ops there are.

@@ -21,6 +21,7 @@ const std::vector<OpKind>& op_kinds() {
     add_gradient_cases(add);
     add_constant_cases(add);
     add_kept_cases(add);
+    add_read_cases(add);
     add_changing_cases(add);
     return add.kinds;
   }();

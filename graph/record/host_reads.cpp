@@ -1,0 +1,221 @@
+#include "graph/record/host_reads.h"
+#include <algorithm>
+#include "base/detail/op_rules.h"
+#include "graph/record/obstacle.h"
+
+namespace duet {
+
+namespace {
+
+using Op = StepProgram::Op;
+using Slot = StepProgram::Slot;
+
+constexpr std::size_t kMaxReads = 64;
+
+// Calls visit(value) for every value that the op changes.
+template <class Visit>
+void for_each_written(const Op& op, Visit visit) {
+  for (const int value : op.written) {
+    if (value >= 0) visit(value);
+  }
+  for (const std::size_t argument : hidden_writes(op.handle)) {
+    for (const int value : op.arguments[argument].values) {
+      if (value >= 0) visit(value);
+    }
+  }
+}
+
+// What values depend on.
+struct Slice {
+  std::vector<bool> ops, storages;
+};
+
+// Of what lies in slice.storages before the op `end`, in addition to what the slice has. Constants of the host are
+// kept, whatever made them.
+void extend(Slice& slice, const StepProgram& program, std::size_t end) {
+  const ValueTable& table = program.table;
+  slice.ops.resize(program.ops.size());
+  for (std::size_t i = end; i-- > 0;) {
+    const Op& op = program.ops[i];
+    if (op.on_host && !op.copies_constant) continue;
+    bool needed = slice.ops[i];
+    const auto look = [&](int value) { needed = needed || slice.storages[table.values()[value].storage]; };
+    for_each_written(op, look);
+    for_each_value(op.results, [&](int value) {
+      if (table.made_by(i, value)) look(value);
+    });
+    slice.ops[i] = needed;
+    if (needed) for_each_value(op.arguments, [&](int value) { slice.storages[table.values()[value].storage] = true; });
+  }
+}
+
+int64_t bytes_of(const ValueTable::Value& value) {
+  auto bytes = static_cast<int64_t>(c10::elementSize(value.dtype));
+  for (const int64_t size : value.sizes) bytes *= size;
+  return bytes;
+}
+
+// The bytes that it reads and writes: none for a view.
+int64_t cost_of(const StepProgram& program, std::size_t index) {
+  const Op& op = program.ops[index];
+  bool computes = !op.written.empty();
+  int64_t bytes = 0;
+  const auto add = [&](int value) { bytes += bytes_of(program.table.values()[value]); };
+  for_each_value(op.arguments, add);
+  for_each_value(op.results, [&](int value) {
+    computes = computes || program.table.made_by(index, value);
+    add(value);
+  });
+  return computes && !op.on_host ? bytes : 0;
+}
+
+// Whether it does nothing but compute: it may run once more, on the CPU.
+bool is_pure(const Op& op, const ValueTable& table) {
+  bool pure = op.handle.schema().name().rfind("aten::", 0) == 0 && !op.random && hidden_writes(op.handle).empty();
+  for_each_written(op, [&](int value) { pure = pure && !table.storage_of(value).external; });
+  const auto look = [&](int value) {
+    const ValueTable::Storage& storage = table.storage_of(value);
+    pure = pure && storage.device.is_cpu() && !storage.kept_by_op;
+  };
+  for_each_value(op.arguments, look);
+  for_each_value(op.results, look);
+  return pure;
+}
+
+bool reads_what_changed(const Slice& slice, const StepProgram& program) {
+  const std::vector<bool> changed = program.written_outside();
+  for (std::size_t s = 0; s < changed.size(); ++s) {
+    if (slice.storages[s] && changed[s] && !program.table.storages()[s].contents) return true;
+  }
+  return false;
+}
+
+// The slices of all reads are run before each replay. More than this share of a step would cost more than replays save.
+bool costs_little(const Slice& slice, const StepProgram& program, int64_t bytes_at_hand) {
+  constexpr int64_t kShare = 4;
+  int64_t of_slice = 0;
+  int64_t of_all = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const int64_t cost = cost_of(program, i);
+    of_all += cost;
+    if (slice.ops[i]) of_slice += cost;
+  }
+  return kShare * of_slice <= std::max(of_all, bytes_at_hand);
+}
+
+// What the reads recorded so far depend on.
+Slice slice_of_reads(const StepProgram& program) {
+  Slice slice;
+  slice.storages.resize(program.table.storages().size());
+  for (std::size_t read = program.reads.size(); read-- > 0;) {
+    Slice own;
+    own.storages.resize(slice.storages.size());
+    for_each_value(program.ops[program.reads[read]].arguments,
+                   [&](int value) { own.storages[program.table.values()[value].storage] = true; });
+    extend(own, program, program.reads[read]);
+    slice.ops.resize(own.ops.size());
+    for (std::size_t i = 0; i < own.ops.size(); ++i) slice.ops[i] = slice.ops[i] || own.ops[i];
+    for (std::size_t s = 0; s < own.storages.size(); ++s) slice.storages[s] = slice.storages[s] || own.storages[s];
+  }
+  return slice;
+}
+
+}  // namespace
+
+// Hooks at a split point may have changed whatever they like.
+bool can_be_read_before(const StepProgram& program, const std::vector<at::Tensor>& read, int64_t bytes_at_hand) {
+  if (!program.splits.empty() || program.reads.size() == kMaxReads) return false;
+  Slice slice;
+  slice.storages.resize(program.table.storages().size());
+  for (const at::Tensor& tensor : read) {
+    if (!is_plain(tensor) || !tensor.is_cpu()) return false;
+    const int storage = program.table.find_storage(tensor);
+    if (storage >= 0) slice.storages[storage] = true;
+  }
+  extend(slice, program, program.ops.size());
+  for (std::size_t i = 0; i < slice.ops.size(); ++i) {
+    if (slice.ops[i] && !is_pure(program.ops[i], program.table)) return false;
+  }
+  if (reads_what_changed(slice, program)) return false;
+  const Slice others = slice_of_reads(program);
+  for (std::size_t i = 0; i < others.ops.size(); ++i) slice.ops[i] = slice.ops[i] || others.ops[i];
+  return costs_little(slice, program, bytes_at_hand);
+}
+
+namespace {
+
+void renumber(std::vector<Slot>& slots, const std::vector<int>& places) {
+  for (Slot& slot : slots) {
+    for (int& value : slot.values) value = value < 0 ? value : places[value];
+  }
+}
+
+Op renumbered(Op op, const std::vector<int>& places) {
+  renumber(op.arguments, places);
+  renumber(op.results, places);
+  for (int& value : op.written) value = value < 0 ? value : places[value];
+  op.constants.clear();
+  op.recorded_as.reset();
+  return op;
+}
+
+// The values of the slice's ops and of the reads, by value of the recording.
+std::vector<bool> values_of(const Slice& slice, const StepProgram& recording) {
+  std::vector<bool> used(recording.table.values().size());
+  const auto use = [&used](int value) { used[value] = true; };
+  for (std::size_t i = 0; i < slice.ops.size(); ++i) {
+    if (!slice.ops[i]) continue;
+    for_each_value(recording.ops[i].arguments, use);
+    for_each_value(recording.ops[i].results, use);
+    for_each_written(recording.ops[i], use);
+  }
+  for (const std::size_t read : recording.reads) for_each_value(recording.ops[read].arguments, use);
+  return used;
+}
+
+}  // namespace
+
+ReadSlices slices_of_reads(const StepProgram& recording) {
+  const Slice slice = slice_of_reads(recording);
+  ReadSlices slices;
+  std::vector<int> places;
+  slices.program.table = recording.table.part(values_of(slice, recording), places);
+  ValueTable& table = slices.program.table;
+  std::vector<int> new_index(recording.ops.size(), -1);
+  std::size_t read = 0;
+  for (std::size_t i = 0; i < recording.ops.size(); ++i) {
+    if (read < recording.reads.size() && recording.reads[read] == i) {
+      slices.program.splits.push_back({SplitPoint::kAfterBackward, slices.program.ops.size()});
+      slices.reads.push_back(renumbered(recording.ops[i], places));
+      ++read;
+    } else if (slice.ops[i]) {
+      new_index[i] = static_cast<int>(slices.program.ops.size());
+      slices.program.ops.push_back(renumbered(recording.ops[i], places));
+    }
+  }
+  for (std::size_t s = 0; s < table.storages().size(); ++s) {
+    ValueTable::Storage& storage = table.storage(static_cast<int>(s));
+    storage.producer = storage.producer < 0 ? -1 : new_index[storage.producer];
+    storage.kept = false;
+  }
+  for (const Op& op : slices.reads) {
+    for_each_value(op.arguments, [&](int value) {
+      ValueTable::Storage& storage = table.storage(table.values()[value].storage);
+      storage.kept = !storage.external;
+    });
+  }
+  return slices;
+}
+
+std::string refused_read(const StepProgram& recording) {
+  const Slice slice = slice_of_reads(recording);
+  for (std::size_t s = 0; s < slice.storages.size(); ++s) {
+    if (!slice.storages[s] || !recording.table.storages()[s].changes) continue;
+    const Op& read = recording.ops[recording.reads.front()];
+    const Obstacle obstacle = host_read_obstacle(full_name(read.handle));
+    return obstacle.what + ", " + place_after(read.place) + "; " + obstacle.way_out;
+  }
+  return {};
+}
+
+}  // namespace duet
