@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "checkpoint/weights_file.h"
 #include "python/binding/context.h"
+#include "python/binding/distributed.h"
 #include "python/binding/errors.h"
 #include "python/binding/graph_step.h"
 #include "python/binding/hooks.h"
@@ -28,6 +29,7 @@ PYBIND11_MODULE(_duet, module) {
   module.attr("built_for_torch") = DUET_TORCH_VERSION;
   bind_errors(module);
   bind_trainer_options(module);
+  bind_distributed(module);
   bind_context(module);
   bind_hooks(module);
   bind_metrics(module);

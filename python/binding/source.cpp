@@ -21,7 +21,7 @@ void set_cpu_random_state(const at::Tensor& state) {
 void PythonSource::start_epoch(int64_t epoch) {
   const py::gil_scoped_acquire gil;
   epoch_ = epoch;
-  given_ = 0;
+  given_ = samples_ = 0;
   set_sampler_epoch(epoch);
   const bool goes_on = loaded_ && loaded_->integer("epoch") == epoch;
   if (!goes_on) {
@@ -30,19 +30,24 @@ void PythonSource::start_epoch(int64_t epoch) {
     return iterate();
   }
   const StateDict state = *std::exchange(loaded_, std::nullopt);
-  const int64_t given = state.integer("batches");
-  at_start_ = state.tensor("random").clone();
+  at_start_ = state.has("random") ? state.tensor("random").clone() : cpu_random_state();
   if (state.has("loader")) {
     const py::object bytes = py::module_::import("base64").attr("b64decode")(state.text("loader"));
     iterable_->attr("load_state_dict")(py::module_::import("json").attr("loads")(bytes));
     iterate();
-    given_ = given;
+    given_ = state.integer("batches");
+    samples_ = state.integer("position");
     return;
   }
   const at::Tensor now = cpu_random_state();
   set_cpu_random_state(at_start_);
   iterate();
-  while (given_ < given && next_object()) {
+  // Of a run in C++ the samples are known, not the batches.
+  const int64_t samples = state.integer("position");
+  while (samples_ < samples) {
+    const py::object passed_by = next_object();
+    if (!passed_by) break;
+    samples_ += to_batch(passed_by).size();
   }
   set_cpu_random_state(now);
 }
@@ -79,7 +84,9 @@ std::optional<Batch> PythonSource::next() {
   const py::gil_scoped_acquire gil;
   const py::object object = next_object();
   if (!object) return std::nullopt;
-  return to_batch(object);
+  Batch batch = to_batch(object);
+  samples_ += batch.size();
+  return batch;
 }
 
 int64_t PythonSource::batches_per_epoch() const {
@@ -101,6 +108,8 @@ StateDict PythonSource::state_dict() const {
   StateDict state;
   state.set("epoch", epoch_);
   state.set("batches", given_);
+  state.set("position", samples_);
+  add_sampler(state);
   state.set("random", at_start_.defined() ? at_start_.clone() : cpu_random_state());
   if (is_stateful()) {
     const py::object text = py::module_::import("json").attr("dumps")(iterable_->attr("state_dict")());
@@ -110,11 +119,21 @@ StateDict PythonSource::state_dict() const {
   return state;
 }
 
+// What a run that goes on in C++ reads: its sampler then goes on at this position, in an order of its own.
+void PythonSource::add_sampler(StateDict& state) const {
+  const py::object data = optional_attribute(*iterable_, "dataset");
+  const py::object sampler = optional_attribute(*iterable_, "sampler");
+  if (!data || !py::hasattr(data, "__len__")) return;
+  const py::object random = py::module_::import("torch.utils.data").attr("RandomSampler");
+  state.set("size", static_cast<int64_t>(py::len(data)));
+  state.set("shuffle", sampler && py::isinstance(sampler, random));
+  state.set("seed", int64_t{0});
+}
+
 void PythonSource::load_state_dict(const StateDict& state) {
-  for (const char* name : {"epoch", "batches"}) {
+  for (const char* name : {"epoch", "position"}) {
     require<CheckpointError>(state.integer(name) >= 0, std::string("[data] ") + name + " of the checkpoint is negative");
   }
-  (void)state.tensor("random");
   loaded_ = state;
 }
 

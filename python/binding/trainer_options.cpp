@@ -169,7 +169,7 @@ bool set_field(const OptionFields& fields, void* options, const std::string& nam
 std::vector<std::string> known_names(const std::map<std::string, Reader>& by_name) {
   std::vector<std::string> names;
   for (const auto& item : by_name) names.push_back(item.first);
-  for (const OptionFields* fields : {&LoopOptions::fields(), &GraphOptions::fields()}) {
+  for (const OptionFields* fields : {&LoopOptions::fields(), &GraphOptions::fields(), &DistributedOptions::fields()}) {
     for (const OptionField& field : *fields) {
       if (field.set) names.push_back(field.name);
     }
@@ -221,6 +221,7 @@ TrainerArguments read_arguments(const py::kwargs& arguments) {
     }
     if (set_field(LoopOptions::fields(), &sorted.options.loop, name, value)) continue;
     if (set_field(GraphOptions::fields(), &sorted.graph, name, value)) continue;
+    if (set_field(DistributedOptions::fields(), &sorted.options.distributed, name, value)) continue;
     throw ConfigError("[Trainer] there is no option '" + name + "'" + did_you_mean(name, known_names(*by_name)));
   }
   return sorted;

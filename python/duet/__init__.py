@@ -17,11 +17,13 @@ if torch.__version__.split("+")[0] != _built_for_torch:
 from . import _duet
 from ._duet import *  # noqa: F403  the options, hooks, metrics and errors
 from ._duet import __version__
+from .data import BucketSampler, pad_to
 from .loop import graph_step
 from .tasks import hugging_face, lightning
 from .trainers import EagerTrainer, GraphTrainer, Hook, Metric, make_trainer
 
 __all__ = [name for name in dir(_duet) if not name.startswith("_")] + [
+    "BucketSampler",
     "EagerTrainer",
     "GraphTrainer",
     "Hook",
@@ -30,4 +32,5 @@ __all__ = [name for name in dir(_duet) if not name.startswith("_")] + [
     "hugging_face",
     "lightning",
     "make_trainer",
+    "pad_to",
 ]
