@@ -72,7 +72,6 @@ int64_t cost_of(const StepProgram& program, std::size_t index) {
 // Whether it does nothing but compute: it may run once more, on the CPU.
 bool is_pure(const Op& op, const ValueTable& table) {
   bool pure = op.handle.schema().name().rfind("aten::", 0) == 0 && !op.random && hidden_writes(op.handle).empty();
-  for_each_written(op, [&](int value) { pure = pure && !table.storage_of(value).external; });
   const auto look = [&](int value) {
     const ValueTable::Storage& storage = table.storage_of(value);
     pure = pure && storage.device.is_cpu() && !storage.kept_by_op;
@@ -82,6 +81,7 @@ bool is_pure(const Op& op, const ValueTable& table) {
   return pure;
 }
 
+// What the slice writes outside is part of it as well.
 bool reads_what_changed(const Slice& slice, const StepProgram& program) {
   const std::vector<bool> changed = program.written_outside();
   for (std::size_t s = 0; s < changed.size(); ++s) {

@@ -74,6 +74,18 @@ struct CheckpointedMoreLater : CheckpointedTwice {
   }
 };
 
+// Asks its batch, which is another one on each rank.
+struct Asking : Layers {
+  Tensor forward(const Tensor& x) {
+    const Tensor y = Layers::forward(x);
+    return (x[0][0] > 0).item<bool>() ? y * 0.5 : y;
+  }
+};
+
+struct AskingForANumber : Layers {
+  Tensor forward(const Tensor& x) { return Layers::forward(x) * (1 + x[0][0].item<double>() / 10); }
+};
+
 struct Masked : Layers {
   Tensor mask = register_buffer("mask", torch::full({1, 1}, 0.5).expand({3, 5}));
   Tensor forward(const Tensor& x) { return Layers::forward(x) * mask[0]; }
@@ -151,6 +163,23 @@ TEST(DistributedOddModels, ALayerIsCheckpointedTwice) {
 
 TEST(DistributedOddModels, ALayerIsCheckpointedTwiceFromTheSecondPassOn) {
   expect_weights_of_one_process({.make = classifier<CheckpointedLater>, .find_unused = true});
+}
+
+// One rank replays what another one records or runs op by op.
+TEST(DistributedOddModels, EachRankReadsValuesOfItsOwn) {
+  for (const auto& make : {classifier<Asking>, classifier<AskingForANumber>}) {
+    for (const int64_t accumulate : {1, 3}) {
+      Training training{.make = make, .accumulate = accumulate};
+      const auto body = [&](const Ranks& ranks) { return train(training, ranks); };
+      const auto eager = run_ranks(2, body);
+      training.mode = "graph";
+      const auto graph = run_ranks(2, body);
+      expect_same_on_all(eager);
+      expect_same_on_all(graph);
+      if (HasFailure()) FAIL() << "accumulate " << accumulate;
+      for (const auto& [name, tensor] : eager[0].tensors) EXPECT_TRUE(same_bits(tensor, graph[0].at(name))) << name;
+    }
+  }
 }
 
 TEST(DistributedOddModels, ABufferIsExpanded) { expect_weights_of_one_process({.make = classifier<Masked>}); }

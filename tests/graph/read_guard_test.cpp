@@ -71,6 +71,11 @@ TEST(ReadGuard, TheRecorderRefusesWhatCannotBeComputedBefore) {
     outside.add_(1);
     (outside * 2).item<double>();
   });
+  refused([&] {
+    const Tensor value = outside * 2;
+    outside.add_(1);
+    value.item<double>();
+  });
   refused([&] { torch::rand({2}).sum().item<double>(); });
   refused([&] { torch::zeros({2}).mul(outside).bernoulli_(0.5).sum().item<double>(); });
   refused([&] {
