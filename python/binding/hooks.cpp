@@ -75,12 +75,12 @@ class PythonHook : public Hook {
 
 // Makes a hook of an object if that holds a built-in one's options.
 using MakeHook = std::unique_ptr<Hook> (*)(const py::handle&);
-std::vector<MakeHook> makers;
+std::vector<MakeHook> hook_makers;
 
 template <class H, class Options>
 void bind_hook(py::module_& module, const char* name, const char* summary) {
   bind_options<Options>(module, name, summary);
-  makers.push_back([](const py::handle& object) {
+  hook_makers.push_back([](const py::handle& object) {
     if (!py::isinstance<Options>(object)) return std::unique_ptr<Hook>();
     return as_hook(std::make_unique<H>(py::cast<const Options&>(object)));
   });
@@ -93,7 +93,7 @@ struct NoOptions {};
 template <class H>
 void bind_plain_hook(py::module_& module, const char* name, const char* summary) {
   py::class_<NoOptions<H>>(module, name, summary).def(py::init<>());
-  makers.push_back([](const py::handle& object) {
+  hook_makers.push_back([](const py::handle& object) {
     return py::isinstance<NoOptions<H>>(object) ? as_hook(std::make_unique<H>()) : std::unique_ptr<Hook>();
   });
 }
@@ -142,7 +142,7 @@ void bind_hooks(py::module_& module) {
 }
 
 std::unique_ptr<Hook> to_hook(const py::handle& object) {
-  for (const MakeHook make : makers) {
+  for (const MakeHook make : hook_makers) {
     if (auto hook = make(object)) return hook;
   }
   check_methods(object);

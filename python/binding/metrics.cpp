@@ -42,12 +42,12 @@ class PythonMetric : public Metric {
 };
 
 using MakeMetric = std::unique_ptr<Metric> (*)(const py::handle&);
-std::vector<MakeMetric> makers;
+std::vector<MakeMetric> metric_makers;
 
 template <class M, class Options>
 void bind_metric(py::module_& module, const char* name, const char* summary) {
   bind_options<Options>(module, name, summary);
-  makers.push_back([](const py::handle& object) {
+  metric_makers.push_back([](const py::handle& object) {
     if (!py::isinstance<Options>(object)) return std::unique_ptr<Metric>();
     return std::unique_ptr<Metric>(std::make_unique<M>(py::cast<const Options&>(object)));
   });
@@ -66,19 +66,19 @@ void bind_metrics(py::module_& module) {
   bind_metric<F1, F1Options>(module, "F1", "F1 of samples that belong to one class each.");
   bind_metric<IoUMetric, IoUMetricOptions>(module, "IoUMetric", "mmsegmentation's IoUMetric, in [0, 1].");
   py::class_<NamedLoss<MeanLoss>>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.").def(py::init<>());
-  makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
+  metric_makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
     return py::isinstance<NamedLoss<MeanLoss>>(object) ? std::make_unique<MeanLoss>() : nullptr;
   });
   py::class_<NamedLoss<Perplexity>>(module, "Perplexity", "exp of the mean of the output `loss`.")
       .def(py::init([](std::string loss) { return NamedLoss<Perplexity>{std::move(loss)}; }), py::arg("loss") = "loss");
-  makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
+  metric_makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
     if (!py::isinstance<NamedLoss<Perplexity>>(object)) return nullptr;
     return std::make_unique<Perplexity>(py::cast<const NamedLoss<Perplexity>&>(object).loss);
   });
 }
 
 std::unique_ptr<Metric> to_metric(const py::handle& object) {
-  for (const MakeMetric make : makers) {
+  for (const MakeMetric make : metric_makers) {
     if (auto metric = make(object)) return metric;
   }
   for (const char* method : {"names", "reset", "add", "compute"}) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -17,6 +18,10 @@ inline SharedObject share(py::object object) {
             const py::gil_scoped_acquire gil;
             delete kept;
           }};
+}
+
+inline std::string type_name(const py::handle& object) {
+  return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
 }
 
 // The attribute, or nothing where it is missing or None.

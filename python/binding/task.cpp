@@ -7,10 +7,6 @@ namespace duet::python {
 
 namespace {
 
-std::string type_name(const py::handle& object) {
-  return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
-}
-
 bool is_tensor(const py::handle& object) { return THPVariable_Check(object.ptr()); }
 
 // Every value that is a tensor, by its key.

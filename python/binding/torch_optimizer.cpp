@@ -9,10 +9,6 @@ namespace duet::python {
 
 namespace {
 
-std::string type_name(const py::handle& object) {
-  return py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__")));
-}
-
 bool truthy(const py::handle& mapping, const char* key) {
   return mapping.contains(key) && py::bool_(py::object(mapping[key]));
 }

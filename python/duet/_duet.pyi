@@ -47,9 +47,9 @@ SGD(lr=0.001, weight_decay=0.0, momentum=0.0, maximize=False, dampening=0.0, nes
 lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 momentum: share of the last step that is kept (a number >= 0)
-maximize: climbs instead of descends (a number)
+maximize: climbs instead of descends (True or False)
 dampening: share of the gradient that momentum leaves out (a number in [0, 1])
-nesterov: looks ahead along the momentum (a number)"""
+nesterov: looks ahead along the momentum (True or False)"""
     lr: float
     weight_decay: float
     momentum: float
@@ -67,8 +67,8 @@ lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
-amsgrad: divides by the largest average so far (a number)"""
+maximize: climbs instead of descends (True or False)
+amsgrad: divides by the largest average so far (True or False)"""
     lr: float
     weight_decay: float
     betas: list[float]
@@ -86,8 +86,8 @@ lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
-amsgrad: divides by the largest average so far (a number)"""
+maximize: climbs instead of descends (True or False)
+amsgrad: divides by the largest average so far (True or False)"""
     lr: float
     weight_decay: float
     betas: list[float]
@@ -104,7 +104,7 @@ Adagrad(lr=0.01, weight_decay=0.0, eps=1e-10, maximize=False, lr_decay=0.0, init
 lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
+maximize: climbs instead of descends (True or False)
 lr_decay: lr falls as 1 / (1 + steps * lr_decay) (a number >= 0)
 initial_accumulator_value: start of the sums of squares (a number >= 0)"""
     lr: float
@@ -124,9 +124,9 @@ lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 momentum: share of the last step that is kept (a number >= 0)
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
+maximize: climbs instead of descends (True or False)
 alpha: share kept of the average of squares (a number in [0, 1))
-centered: divides by the standard deviation of the gradient (a number)"""
+centered: divides by the standard deviation of the gradient (True or False)"""
     lr: float
     weight_decay: float
     momentum: float
@@ -145,8 +145,8 @@ lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
-decoupled_weight_decay: decays weights as AdamW does, not through the gradient (a number)
+maximize: climbs instead of descends (True or False)
+decoupled_weight_decay: decays weights as AdamW does, not through the gradient (True or False)
 momentum_decay: how fast momentum nears beta1 (a number >= 0)"""
     lr: float
     weight_decay: float
@@ -166,8 +166,8 @@ lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
-decoupled_weight_decay: decays weights as AdamW does, not through the gradient (a number)"""
+maximize: climbs instead of descends (True or False)
+decoupled_weight_decay: decays weights as AdamW does, not through the gradient (True or False)"""
     lr: float
     weight_decay: float
     betas: list[float]
@@ -184,7 +184,7 @@ Lion(lr=0.0001, weight_decay=0.0, betas=[0.9, 0.99], maximize=False)
 lr: learning rate (a number >= 0)
 weight_decay: share of a weight taken off per lr (a number >= 0)
 betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
-maximize: climbs instead of descends (a number)"""
+maximize: climbs instead of descends (True or False)"""
     lr: float
     weight_decay: float
     betas: list[float]
@@ -201,8 +201,8 @@ weight_decay: share of a weight taken off per lr (a number >= 0)
 momentum: share of the last step that is kept (a number >= 0)
 betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
 eps: added to the denominator (a number >= 0)
-maximize: climbs instead of descends (a number)
-nesterov: looks ahead along the momentum (a number)
+maximize: climbs instead of descends (True or False)
+nesterov: looks ahead along the momentum (True or False)
 ns_steps: Newton-Schulz iterations (an integer from 1 to 100)
 ns_coefficients: of the Newton-Schulz polynomial (a number)
 adjust_lr_fn: how lr follows a matrix's shape (original, match_rms_adamw)"""
@@ -247,8 +247,8 @@ Constant(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 factor: of the value (a number >= 0)"""
     param_name: str
     begin: int
@@ -266,8 +266,8 @@ Linear(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=F
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 start_factor: factor at begin (a number >= 0)
 end_factor: factor at the last step (a number >= 0)"""
     param_name: str
@@ -287,8 +287,8 @@ Polynomial(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_bas
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 power: exponent of what is left (a number > 0)
 eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
 eta_min: lowest value (a number >= 0)"""
@@ -310,8 +310,8 @@ Step(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=Fal
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 step_size: steps between decays (at least 1 step)
 gamma: factor of one decay (a number > 0)"""
     param_name: str
@@ -331,8 +331,8 @@ MultiStep(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_base
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 milestones: steps after begin at which it decays, ascending (an integer)
 gamma: factor of one decay (a number > 0)"""
     param_name: str
@@ -352,8 +352,8 @@ Exponential(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_ba
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 gamma: factor of one decay (a number > 0)"""
     param_name: str
     begin: int
@@ -371,8 +371,8 @@ Cosine(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=F
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 T_max: half a period; 0: the whole interval (an integer >= 0)
 eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
 eta_min: lowest value (a number >= 0)"""
@@ -394,8 +394,8 @@ CosineRestart(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 periods: lengths of the periods in steps (an integer)
 restart_weights: of the value at each period's start; empty: 1 (a number > 0)
 eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
@@ -419,16 +419,16 @@ OneCycle(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 eta_max: peak; 0: the initial value (a number >= 0)
 total_steps: length of the cycle; 0: the whole interval (an integer >= 0)
 pct_start: share of the cycle that rises (a number in [0, 1])
 anneal_strategy: shape of rise and fall (cos, linear)
 div_factor: peak / first value (a number > 0)
 final_div_factor: first value / last value (a number > 0)
-three_phase: down as fast as up, then to the end (a number)
-cycle_momentum: also drives momentum, which is low where the rate is high (a number)
+three_phase: down as fast as up, then to the end (True or False)
+cycle_momentum: also drives momentum, which is low where the rate is high (True or False)
 base_momentum: lowest momentum (a number in [0, 1))
 max_momentum: highest momentum (a number in [0, 1))"""
     param_name: str
@@ -456,8 +456,8 @@ WSD(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=Fals
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 warmup_steps: steps that it rises (an integer >= 0)
 warmup_ratio: likewise as a share of the interval (a number in [0, 1])
 decay_steps: steps that it falls (an integer >= 0)
@@ -487,8 +487,8 @@ ReduceOnPlateau(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_ite
 param_name: the number that it drives (a number)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
-by_epoch: counts epochs, not steps (a number)
-convert_to_iter_based: epochs become steps, so that the value changes within them (a number)
+by_epoch: counts epochs, not steps (True or False)
+convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 monitor: the metric that is watched (a number)
 rule: what is better (less, greater)
 factor: of one reduction (a number in (0, 1))
@@ -548,6 +548,18 @@ growth_interval: steps (an integer >= 1)"""
     backoff_factor: float
     growth_interval: int
     def __init__(self, *, init_scale: float = ..., growth_factor: float = ..., backoff_factor: float = ..., growth_interval: int = ...) -> None: ...
+
+class Ranks:
+    """The processes that train one model together; hold it as long as their trainers."""
+    def __init__(*args, **kwargs) -> typing.Any: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def barrier(self) -> None: ...
+
+def init_distributed(group: object = None, device: str = 'auto') -> Ranks:
+    """Connects to the other processes that torchrun, SLURM or MPI has started; a single process gets a world of one. Trainers made while the result is held sum their gradients. `group`: a process group of torch.distributed with a backend for the CPU; without it the default one if it is initialized, else a connection of duet's own, whose errors name a rank that is lost."""
 
 class Progress:
     """Where a run stands and how far it shall go. Counts finished steps."""
@@ -625,7 +637,7 @@ CheckpointHook(interval=500, max_keep=3, save_last=True, rule='', save_best='')
 
 interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
 max_keep: checkpoints that are kept, the best one apart; -1: all (at least 1, or -1 to keep all)
-save_last: saves when training ends or is stopped (a number)
+save_last: saves when training ends or is stopped (True or False)
 rule: what is better; by default the metric's name says it (greater, less)
 save_best: metric to keep the best of (a number)"""
     interval: int
@@ -644,8 +656,8 @@ monitor: metric that is watched (a number)
 rule: what is better; by default the metric's name says it (greater, less)
 min_delta: least improvement that counts (a finite number >= 0, whichever is better)
 patience: validations without improvement that end training (an integer >= 1)
-strict: a validation without the metric is an error (a number)
-check_finite: NaN or infinity ends training (a number)
+strict: a validation without the metric is an error (True or False)
+check_finite: NaN or infinity ends training (True or False)
 stopping_threshold: a better value ends training (a number or inf)
 divergence_threshold: a worse value ends training (a number or inf)"""
     monitor: str
@@ -667,8 +679,8 @@ ema_type: how weights are averaged (a number)
 momentum: how much the new value counts, in (0, 1] (a number)
 gamma: of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps) (an integer)
 interval: steps between averagings (an integer)
-update_buffers: averages floating-point buffers too (a number)
-evaluate_on_ema: validation, test and prediction use the average (a number)
+update_buffers: averages floating-point buffers too (True or False)
+evaluate_on_ema: validation, test and prediction use the average (True or False)
 begin_iter: applied step that averaging begins with (an integer >= 0)
 begin_epoch: likewise an epoch, the first being 1 (an integer >= 0)
 name: of the state in a checkpoint; default ema, further ones ema_2, ... (a number)"""
@@ -688,9 +700,9 @@ class EmptyCacheHook:
 
 EmptyCacheHook(before_epoch=False, after_epoch=True, after_iter=False)
 
-before_epoch: before each epoch and pass (a number)
-after_epoch: after each epoch and pass (a number)
-after_iter: after each step and batch, which costs a wait for the device (a number)"""
+before_epoch: before each epoch and pass (True or False)
+after_epoch: after each epoch and pass (True or False)
+after_iter: after each step and batch, which costs a wait for the device (True or False)"""
     before_epoch: bool
     after_epoch: bool
     after_iter: bool
@@ -702,14 +714,14 @@ class LoggerHook:
 LoggerHook(interval=50, by_epoch=False, ignore_last=True, log_metric_by_epoch=False, window_size=10, mean_pattern='loss(?!_scale)|time|grad_norm', file='', progress=True, model_summary=True)
 
 interval: steps between lines; each reads the device once (an integer >= 1)
-by_epoch: the interval counts from the beginning of each epoch (a number)
-ignore_last: by_epoch: no line for the rest of an epoch that has had one (a number)
-log_metric_by_epoch: results of evaluations lie at their epoch, not at their step (a number)
+by_epoch: the interval counts from the beginning of each epoch (True or False)
+ignore_last: by_epoch: no line for the rest of an epoch that has had one (True or False)
+log_metric_by_epoch: results of evaluations lie at their epoch, not at their step (True or False)
 window_size: steps that smoothed numbers are the mean of (an integer >= 1)
 mean_pattern: regular expression of the names that are smoothed (a number)
 file: of the sink jsonl; default <work_dir>/log.jsonl (a number)
-progress: a progress bar between lines (a number)
-model_summary: the model's parts and sizes when training starts (a number)"""
+progress: a progress bar between lines (True or False)
+model_summary: the model's parts and sizes when training starts (True or False)"""
     interval: int
     by_epoch: bool
     ignore_last: bool
@@ -729,7 +741,7 @@ NaNGuardHook(interval=50, action='raise', max_rollbacks=3, trace=False)
 interval: steps between two looks (an integer >= 1)
 action: what a loss that is not finite leads to (raise, stop, warn, rollback)
 max_rollbacks: rollbacks of a run; the next one raises (an integer >= 1)
-trace: look at every step, run one that is not finite again and name op, module and samples (a number)"""
+trace: look at every step, run one that is not finite again and name op, module and samples (True or False)"""
     interval: int
     action: str
     max_rollbacks: int
@@ -743,9 +755,9 @@ PredictionWriterHook(folder='', format='safetensors', per_batch=False, keys=[], 
 
 folder: where files go; default <work_dir>/predictions (a number)
 format: tensors, arg-max classes, or both (safetensors, jsonl, both)
-per_batch: a file for each batch, not one for the pass (a number)
+per_batch: a file for each batch, not one for the pass (True or False)
 keys: outputs to write; empty: all (a number)
-with_inputs: the tensors of the batch too (a number)
+with_inputs: the tensors of the batch too (True or False)
 class_key: the output whose largest element is the class (a number)"""
     folder: str
     format: str
@@ -765,12 +777,12 @@ wait: steps of a cycle that nothing is done in (an integer >= 0)
 warmup: steps with the tracer on and its results dropped (an integer >= 0)
 active: steps in the trace (an integer >= 1)
 repeat: cycles; 0: until training ends (an integer >= 0)
-record_shapes: shapes of operator inputs (a number)
-profile_memory: allocations (a number)
-with_stack: TorchScript's source lines (a number)
-with_flops: operations of matrix products and convolutions (a number)
-cuda: kernels and copies, if training runs on a GPU (a number)
-nvtx: ranges for Nsight, in the whole run (a number)
+record_shapes: shapes of operator inputs (True or False)
+profile_memory: allocations (True or False)
+with_stack: TorchScript's source lines (True or False)
+with_flops: operations of matrix products and convolutions (True or False)
+cuda: kernels and copies, if training runs on a GPU (True or False)
+nvtx: ranges for Nsight, in the whole run (True or False)
 folder: where traces go; default <work_dir>/trace (a number)"""
     skip_first: int
     wait: int
@@ -791,10 +803,10 @@ class VisualizationHook:
 
 VisualizationHook(draw=False, interval=50, max_samples=0, show=False, alpha=0.6, palette=[], ignore_index=255, zoom=0, image='image', target='target', prediction='prediction')
 
-draw: without it nothing happens (a number)
+draw: without it nothing happens (True or False)
 interval: batches of a pass from one that is drawn to the next (an integer >= 1)
 max_samples: samples of such a batch; 0: all (0 (all) or a number of samples)
-show: windows: refused (a number)
+show: windows: refused (True or False)
 alpha: weight of the colours over the image (a number in [0, 1])
 palette: "#rrggbb" of class 0, 1, ... (a number)
 ignore_index: class that is painted white (an integer)
@@ -849,7 +861,7 @@ ignore_index: targets of this number do not count (an integer)
 target: tensor of the batch: class numbers (a number)
 prediction: tensor of the outputs: scores (a number)
 normalize: shares of each target, of each prediction, or of all; none: counts (none, true, pred, all)
-flatten: also reports each cell (a number)"""
+flatten: also reports each cell (True or False)"""
     num_classes: int
     class_names: list[typing.Any]
     ignore_index: int
@@ -891,7 +903,7 @@ prediction: tensor of the outputs: scores (a number)
 iou_metrics: what is reported (mIoU, mDice, mFscore)
 nan_to_num: takes the place of NaN; nothing: means leave NaN out (a number or inf)
 beta: weight of the recall in mFscore (a number > 0)
-per_class: also the values of each class (a number)"""
+per_class: also the values of each class (True or False)"""
     num_classes: int
     class_names: list[typing.Any]
     ignore_index: int

@@ -52,8 +52,10 @@ def loader(folder):
 
 def python(folder, steps, resume=None):
     """Trains with the package; returns the checkpoint and the weights."""
+    model = Net()  # PyTorch's interpreter of scripts would fuse ops after two runs, and round otherwise
+    model.load_state_dict(torch.jit.load(folder / "model.pt").state_dict())
     trainer = duet.GraphTrainer(
-        torch.jit.load(folder / "model.pt"),
+        model,
         lambda model, batch: nn.functional.cross_entropy(model(batch["x"]), batch["target"]),
         optimizer=duet.AdamW(lr=1e-2),
         max_steps=steps,
