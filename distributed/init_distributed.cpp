@@ -173,7 +173,8 @@ std::shared_ptr<Communicator> connect(const Launch& launch, at::Device device, c
     auto ranks =
         std::make_shared<C10dCommunicator>(host, tensors, std::move(group.watch), timeouts_of(options), device);
     ranks->hold(group.store);
-    // Gloo's connecting fails on a rank whose peer is through with it and has left already: nobody goes on before all are.
+    // Gloo's connecting fails on a rank whose peer is through with it and has left already: nobody goes on before all
+    // are.
     ranks->barrier();
     return ranks;
   } catch (const Error&) {

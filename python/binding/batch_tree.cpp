@@ -48,8 +48,8 @@ const Known& known() {
 }
 
 bool is_constant(const py::handle& object) {
-  return object.is_none() || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr()) || PyUnicode_Check(object.ptr()) ||
-         PyBytes_Check(object.ptr());
+  return object.is_none() || PyLong_Check(object.ptr()) || PyFloat_Check(object.ptr()) ||
+         PyUnicode_Check(object.ptr()) || PyBytes_Check(object.ptr());
 }
 
 // Takes a batch apart: the tensors, the nesting, and an object that is equal for equal nestings.
@@ -78,7 +78,9 @@ class Flattener {
   }
 
  private:
-  static std::string below(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
+  static std::string below(const std::string& path, const std::string& key) {
+    return path.empty() ? key : path + "." + key;
+  }
 
   std::pair<Node, py::object> take_tensor(const at::Tensor& tensor, const std::string& path) {
     tensors.emplace_back(path.empty() ? "batch" : path, tensor);
@@ -176,7 +178,8 @@ class Builder {
     py::list items;
     for (const Node& child : node.children) items.append(make(child));
     if (node.kind == NodeKind::kNamedTuple) return node.type(*items);
-    const bool plain = node.type.is(py::type::of(items)) || node.type.is(py::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)));
+    const bool plain =
+        node.type.is(py::type::of(items)) || node.type.is(py::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)));
     if (!plain) return node.type(items);
     return node.kind == NodeKind::kList ? py::object(std::move(items)) : py::object(py::tuple(items));
   }
@@ -203,10 +206,12 @@ Batch to_batch(const py::handle& object) {
   auto [root, equal] = flattener.take(object, "");
   Batch batch;
   for (const auto& [name, tensor] : flattener.tensors) {
-    require<DataError>(!batch.contains(name), "[Batch] two tensors of the batch are called '" + name + "'; rename a key");
+    require<DataError>(!batch.contains(name),
+                       "[Batch] two tensors of the batch are called '" + name + "'; rename a key");
     batch.set(name, tensor);
   }
-  require<DataError>(!batch.items().empty(), "[Batch] found no tensor, expected at least one; let the loader give tensors");
+  require<DataError>(!batch.items().empty(),
+                     "[Batch] found no tensor, expected at least one; let the loader give tensors");
   try {
     batch.set_structure(structure_of(std::move(root), equal));
   } catch (py::error_already_set& error) {

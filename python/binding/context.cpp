@@ -7,7 +7,8 @@ namespace duet::python {
 
 namespace {
 
-constexpr const char* kOver = " was kept by a hook and is used after the call that it was lent for; use it within the call";
+constexpr const char* kOver =
+    " was kept by a hook and is used after the call that it was lent for; use it within the call";
 
 py::object batch_of(const Run& run) {
   const TrainContext& context = run.get();
@@ -35,48 +36,77 @@ void bind_progress(py::module_& module) {
       });
 }
 
-void bind_run(py::module_& module) {
+void bind_control(py::class_<Run, std::shared_ptr<Run>>& bound) {
   using Value = std::variant<double, at::Tensor>;
-  py::class_<Run, std::shared_ptr<Run>>(module, "Run", "What a hook sees of a run, lent to it for one call.")
-      .def_property_readonly("progress", [](const Run& run) { return run.get().progress; })
-      .def_property_readonly("mode", [](const Run& run) { return run.get().mode; }, "'eager' or 'graph'")
-      .def_property_readonly("work_dir", [](const Run& run) { return run.get().work_dir; }, "empty: nothing is written")
-      .def_property_readonly("is_main", [](const Run& run) { return run.get().is_main; }, "whether this is rank 0")
-      .def_property_readonly("loss", [](const Run& run) { return run.get().step.loss(); }, "0-dim tensor of this step")
-      .def_property_readonly("parameters", [](const Run& run) {
-        const NamedTensors* parameters = run.get().step.parameters;
-        return parameters == nullptr ? py::dict() : to_dict(*parameters);
-      }, "that the step trains, by name")
+  bound
+      .def(
+          "log",
+          [](const Run& run, const std::string& name, const Value& value) {
+            std::visit([&](const auto& given) { run.get().log(name, given); }, value);
+          },
+          py::arg("name"), py::arg("value"), "A value of this step: a number or a 0-dim tensor.")
+      .def(
+          "log_text",
+          [](const Run& run, const std::string& name, const std::string& text) { run.get().log.text(name, text); },
+          py::arg("name"), py::arg("text"))
+      .def(
+          "log_image",
+          [](const Run& run, const std::string& name, const at::Tensor& pixels) { run.get().log.image(name, pixels); },
+          py::arg("name"), py::arg("pixels"), "uint8 [height, width, 3] RGB on the CPU.")
+      .def(
+          "request_stop", [](const Run& run, const std::string& reason) { run.get().control.request_stop(reason); },
+          py::arg("reason"), "Ends training after this step.")
+      .def(
+          "interrupt", [](const Run& run, const std::string& reason) { run.get().control.interrupt(reason); },
+          py::arg("reason"), "Ends training after this step; it shall go on later.")
+      .def(
+          "get",
+          [](const Run& run, const std::string& name, std::size_t group) {
+            return run.get().hyper_parameters.get(group, name);
+          },
+          py::arg("name"), py::arg("group") = 0, "A hyper-parameter ('lr', 'weight_decay', ...).")
+      .def(
+          "set",
+          [](const Run& run, const std::string& name, double value, std::size_t group) {
+            run.get().hyper_parameters.set(group, name, value);
+          },
+          py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
+      .def(
+          "set_mode", [](const Run& run, const std::string& mode) { run.get().set_mode(parse_mode(mode)); },
+          py::arg("mode"), "How the steps to come are run: 'eager' or 'graph'.");
+}
+
+void bind_run(py::module_& module) {
+  py::class_<Run, std::shared_ptr<Run>> bound(module, "Run", "What a hook sees of a run, lent to it for one call.");
+  bound.def_property_readonly("progress", [](const Run& run) { return run.get().progress; })
+      .def_property_readonly(
+          "mode", [](const Run& run) { return run.get().mode; }, "'eager' or 'graph'")
+      .def_property_readonly(
+          "work_dir", [](const Run& run) { return run.get().work_dir; }, "empty: nothing is written")
+      .def_property_readonly(
+          "is_main", [](const Run& run) { return run.get().is_main; }, "whether this is rank 0")
+      .def_property_readonly(
+          "loss", [](const Run& run) { return run.get().step.loss(); }, "0-dim tensor of this step")
+      .def_property_readonly(
+          "parameters",
+          [](const Run& run) {
+            const NamedTensors* parameters = run.get().step.parameters;
+            return parameters == nullptr ? py::dict() : to_dict(*parameters);
+          },
+          "that the step trains, by name")
       .def_property_readonly("batches", batches_of, "the micro-batches of this step")
       .def_property_readonly("batch", batch_of, "of an evaluation; None elsewhere")
-      .def_property_readonly("outputs", [](const Run& run) {
-        const NamedTensors* outputs = run.get().evaluation.outputs;
-        return outputs == nullptr ? py::dict() : to_dict(*outputs);
-      }, "of an evaluation's batch")
+      .def_property_readonly(
+          "outputs",
+          [](const Run& run) {
+            const NamedTensors* outputs = run.get().evaluation.outputs;
+            return outputs == nullptr ? py::dict() : to_dict(*outputs);
+          },
+          "of an evaluation's batch")
       .def_property_readonly("metrics", [](const Run& run) { return run.get().evaluation.metrics; })
       .def_property_readonly("stop_reason", [](const Run& run) { return run.get().control.stop_reason; })
-      .def_property_readonly("error", [](const Run& run) { return run.get().control.error; })
-      .def("log", [](const Run& run, const std::string& name, const Value& value) {
-        std::visit([&](const auto& given) { run.get().log(name, given); }, value);
-      }, py::arg("name"), py::arg("value"), "A value of this step: a number or a 0-dim tensor.")
-      .def("log_text", [](const Run& run, const std::string& name, const std::string& text) {
-        run.get().log.text(name, text);
-      }, py::arg("name"), py::arg("text"))
-      .def("log_image", [](const Run& run, const std::string& name, const at::Tensor& pixels) {
-        run.get().log.image(name, pixels);
-      }, py::arg("name"), py::arg("pixels"), "uint8 [height, width, 3] RGB on the CPU.")
-      .def("request_stop", [](const Run& run, const std::string& reason) { run.get().control.request_stop(reason); },
-           py::arg("reason"), "Ends training after this step.")
-      .def("interrupt", [](const Run& run, const std::string& reason) { run.get().control.interrupt(reason); },
-           py::arg("reason"), "Ends training after this step; it shall go on later.")
-      .def("get", [](const Run& run, const std::string& name, std::size_t group) {
-        return run.get().hyper_parameters.get(group, name);
-      }, py::arg("name"), py::arg("group") = 0, "A hyper-parameter ('lr', 'weight_decay', ...).")
-      .def("set", [](const Run& run, const std::string& name, double value, std::size_t group) {
-        run.get().hyper_parameters.set(group, name, value);
-      }, py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
-      .def("set_mode", [](const Run& run, const std::string& mode) { run.get().set_mode(parse_mode(mode)); },
-           py::arg("mode"), "How the steps to come are run: 'eager' or 'graph'.");
+      .def_property_readonly("error", [](const Run& run) { return run.get().control.error; });
+  bind_control(bound);
 }
 
 }  // namespace
@@ -97,8 +127,9 @@ void bind_context(py::module_& module) {
   py::class_<StepWindow, std::shared_ptr<StepWindow>>(module, "StepView", "What Hook.in_step sees.")
       .def_property_readonly("parameters", [](const StepWindow& view) { return to_dict(view.get().parameters); })
       .def_property_readonly("loss", [](const StepWindow& view) { return view.get().output.loss; })
-      .def_property_readonly("applied", [](const StepWindow& view) { return view.get().applied; },
-                             "steps applied so far, int64 [1] on the device");
+      .def_property_readonly(
+          "applied", [](const StepWindow& view) { return view.get().applied; },
+          "steps applied so far, int64 [1] on the device");
 }
 
 py::dict to_dict(const NamedTensors& tensors) {

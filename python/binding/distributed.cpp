@@ -29,7 +29,8 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 py::object group_of(const py::object& given) {
   if (!given.is_none()) return given;
   const py::module_ distributed = py::module_::import("torch.distributed");
-  const bool ready = py::cast<bool>(distributed.attr("is_available")()) && py::cast<bool>(distributed.attr("is_initialized")());
+  const bool ready =
+      py::cast<bool>(distributed.attr("is_available")()) && py::cast<bool>(distributed.attr("is_initialized")());
   return ready ? py::object(distributed.attr("group").attr("WORLD")) : py::none();
 }
 
@@ -51,11 +52,12 @@ void bind_distributed(py::module_& module) {
       .def_property_readonly("rank", [](Ranks& ranks) { return ranks.get().rank(); })
       .def_property_readonly("world_size", [](Ranks& ranks) { return ranks.get().world_size(); })
       .def("barrier", [](Ranks& ranks) { ranks.get().barrier(); }, py::call_guard<py::gil_scoped_release>());
-  module.def("init_distributed", &init, py::arg("group") = py::none(), py::arg("device") = "auto",
-             "Connects to the other processes that torchrun, SLURM or MPI has started; a single process gets a world of "
-             "one. Trainers made while the result is held sum their gradients. `group`: a process group of "
-             "torch.distributed with a backend for the CPU; without it the default one if it is initialized, else a "
-             "connection of duet's own, whose errors name a rank that is lost.");
+  module.def(
+      "init_distributed", &init, py::arg("group") = py::none(), py::arg("device") = "auto",
+      "Connects to the other processes that torchrun, SLURM or MPI has started; a single process gets a world of "
+      "one. Trainers made while the result is held sum their gradients. `group`: a process group of "
+      "torch.distributed with a backend for the CPU; without it the default one if it is initialized, else a "
+      "connection of duet's own, whose errors name a rank that is lost.");
 }
 
 }  // namespace duet::python

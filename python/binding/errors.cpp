@@ -44,7 +44,8 @@ void translate(std::exception_ptr thrown) {
 
 void bind_errors(py::module_& module) {
   const auto borrowed = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  base_error = make(module, "Error", py::make_tuple(borrowed(PyExc_Exception)), "Every error that duet throws on purpose.");
+  base_error =
+      make(module, "Error", py::make_tuple(borrowed(PyExc_Exception)), "Every error that duet throws on purpose.");
   const py::object base = borrowed(base_error);
   const py::tuple value = py::make_tuple(base, borrowed(PyExc_ValueError));
   const py::tuple runtime = py::make_tuple(base, borrowed(PyExc_RuntimeError));
@@ -54,7 +55,8 @@ void bind_errors(py::module_& module) {
                           "A checkpoint that cannot be written, is damaged, or belongs to another model.");
   save_refused = make(module, "SaveRefused", py::make_tuple(borrowed(checkpoint_error)),
                       "A hook found that the state is not worth saving.");
-  peer_error = make(module, "PeerError", runtime, "Another process of the group is lost, has failed, or does not answer.");
+  peer_error =
+      make(module, "PeerError", runtime, "Another process of the group is lost, has failed, or does not answer.");
   graph_error = make(module, "GraphError", runtime,
                      "A step that cannot be captured, or whose replay stopped being the same as its eager run.");
   non_finite_error = make(module, "NonFiniteError", py::make_tuple(base, borrowed(PyExc_ArithmeticError)),

@@ -34,17 +34,24 @@ class LoopTask : public PythonTask {
   std::shared_ptr<TorchOptimizer> optimizer_;
 };
 
+// What a loop has.
+struct Loop {
+  py::object model, loss, optimizer;
+  py::object before_step;  // called between backward and the optimizer's step, or None
+};
+
 class GraphStep {
  public:
-  GraphStep(py::object model, py::object loss, const py::object& optimizer, const py::object& before_step,
-            const std::string& mode, const py::kwargs& arguments)
-      : optimizer_(std::make_shared<TorchOptimizer>(model, optimizer, before_step)) {
+  GraphStep(Loop loop, const std::string& mode, const py::kwargs& arguments)
+      : optimizer_(std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.before_step)) {
     TrainerArguments sorted = read_arguments(arguments);
-    sorted.functions.loss = share(std::move(loss));
+    sorted.functions.loss = share(std::move(loop.loss));
     sorted.options.optimizer = optimizer_->options();
-    sorted.options.param_groups = [optimizer = optimizer_](Task&, const OptimizerOptions&) { return optimizer->groups(); };
+    sorted.options.param_groups = [optimizer = optimizer_](Task&, const OptimizerOptions&) {
+      return optimizer->groups();
+    };
     sorted.options.device = optimizer_->device().str();
-    std::unique_ptr<Task> task = std::make_unique<LoopTask>(std::move(model), sorted.functions, optimizer_);
+    std::unique_ptr<Task> task = std::make_unique<LoopTask>(std::move(loop.model), sorted.functions, optimizer_);
     const py::gil_scoped_release no_gil;
     trainer_ = make_trainer(parse_mode(mode), std::move(task), sorted.options, sorted.graph);
     optimizer_->attach(*trainer_);
@@ -90,16 +97,19 @@ py::dict log_of(GraphStep& step) {
 
 void bind_graph_step(py::module_& module) {
   py::class_<GraphStep>(module, "GraphStep", "The step of an existing loop: call it with a batch.")
-      .def(py::init([](py::object model, py::object loss, const py::object& optimizer, const py::object& before_step,
+      .def(py::init([](py::object model, py::object loss, py::object optimizer, py::object before_step,
                        const std::string& mode, const py::kwargs& arguments) {
-             return std::make_unique<GraphStep>(std::move(model), std::move(loss), optimizer, before_step, mode, arguments);
+             Loop loop{std::move(model), std::move(loss), std::move(optimizer), std::move(before_step)};
+             return std::make_unique<GraphStep>(std::move(loop), mode, arguments);
            }),
            py::arg("model"), py::arg("loss"), py::arg("optimizer"), py::arg("before_step"), py::arg("mode"))
       .def("__call__", &GraphStep::step, py::arg("batch"), "One step; returns the loss, a 0-dim tensor that is yours.")
       .def("explain", &GraphStep::explain, py::arg("batch"), "What graph mode makes of a step; nothing is trained.")
-      .def("report", [](GraphStep& step) { return to_list(step.trainer()); }, "One dict per signature of the step.")
-      .def("set_mode", [](GraphStep& step, const std::string& mode) { step.trainer().set_mode(parse_mode(mode)); },
-           py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")
+      .def(
+          "report", [](GraphStep& step) { return to_list(step.trainer()); }, "One dict per signature of the step.")
+      .def(
+          "set_mode", [](GraphStep& step, const std::string& mode) { step.trainer().set_mode(parse_mode(mode)); },
+          py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")
       .def_property_readonly("mode", [](GraphStep& step) { return step.trainer().mode(); })
       .def_property_readonly("log", log_of, "what the loss function gave beside the loss, at the latest step");
 }

@@ -26,7 +26,8 @@ class PythonHook : public Hook {
  public:
   explicit PythonHook(py::object object) : object_(share(object)) {
     const py::object given = optional_attribute(object, "name");
-    name_ = given ? py::cast<std::string>(py::str(given)) : py::cast<std::string>(py::type::of(object).attr("__name__"));
+    name_ =
+        given ? py::cast<std::string>(py::str(given)) : py::cast<std::string>(py::type::of(object).attr("__name__"));
     priority_ = py::cast<int>(py::getattr(object, "priority", py::int_(static_cast<int>(kNormal))));
     if (py::hasattr(object, "after")) after_ = py::cast<std::vector<std::string>>(object.attr("after"));
 #define DUET_LOOK(point, member) set_used(HookPoint::point, py::hasattr(object, #member));
@@ -116,7 +117,8 @@ void check_methods(const py::handle& object) {
     const auto name = py::cast<std::string>(attribute);
     const bool known = std::find(points.begin(), points.end(), name) != points.end();
     any = any || known;
-    const bool looks_like_one = name.rfind("before_", 0) == 0 || name.rfind("after_", 0) == 0 || name.rfind("on_", 0) == 0;
+    const bool looks_like_one =
+        name.rfind("before_", 0) == 0 || name.rfind("after_", 0) == 0 || name.rfind("on_", 0) == 0;
     if (known || !looks_like_one || PyCallable_Check(py::object(object.attr(attribute)).ptr()) == 0) continue;
     throw ConfigError("[Hook] " + py::cast<std::string>(py::repr(object)) + " has a method '" + name +
                       "', which is no hook point" + did_you_mean(name, points));
@@ -128,16 +130,21 @@ void check_methods(const py::handle& object) {
 }  // namespace
 
 void bind_hooks(py::module_& module) {
-  bind_hook<CheckpointHook, CheckpointHookOptions>(module, "CheckpointHook", "Saves the whole state under <work_dir>/checkpoints.");
-  bind_hook<EarlyStoppingHook, EarlyStoppingHookOptions>(module, "EarlyStoppingHook", "Ends training when a metric no longer improves.");
+  bind_hook<CheckpointHook, CheckpointHookOptions>(module, "CheckpointHook",
+                                                   "Saves the whole state under <work_dir>/checkpoints.");
+  bind_hook<EarlyStoppingHook, EarlyStoppingHookOptions>(module, "EarlyStoppingHook",
+                                                         "Ends training when a metric no longer improves.");
   bind_hook<EMAHook, EMAHookOptions>(module, "EMAHook", "Keeps an average of the weights, updated inside the step.");
   bind_hook<EmptyCacheHook, EmptyCacheHookOptions>(module, "EmptyCacheHook", "Gives cached memory back to the device.");
   bind_hook<LoggerHook, LoggerHookOptions>(module, "LoggerHook", "Lines on the terminal and in JSONL.");
-  bind_hook<NaNGuardHook, NaNGuardHookOptions>(module, "NaNGuardHook", "Watches that loss and gradient norm stay finite.");
-  bind_hook<PredictionWriterHook, PredictionWriterHookOptions>(module, "PredictionWriterHook", "Writes what the model predicts.");
+  bind_hook<NaNGuardHook, NaNGuardHookOptions>(module, "NaNGuardHook",
+                                               "Watches that loss and gradient norm stay finite.");
+  bind_hook<PredictionWriterHook, PredictionWriterHookOptions>(module, "PredictionWriterHook",
+                                                               "Writes what the model predicts.");
   bind_hook<ProfilerHook, ProfilerHookOptions>(module, "ProfilerHook", "Writes traces of some steps.");
   bind_hook<VisualizationHook, VisualizationHookOptions>(module, "VisualizationHook", "Draws predictions.");
-  bind_plain_hook<StopSignalHook>(module, "StopSignalHook", "Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it.");
+  bind_plain_hook<StopSignalHook>(module, "StopSignalHook",
+                                  "Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it.");
   bind_plain_hook<SyncBuffersHook>(module, "SyncBuffersHook", "Makes the buffers of the model the same on every rank.");
 }
 

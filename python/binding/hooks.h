@@ -7,8 +7,8 @@
 
 namespace duet::python {
 
-// The built-in hooks and metrics: `duet.CheckpointHook(interval=100)` holds options, and each trainer makes its own hook
-// of them.
+// The built-in hooks and metrics: `duet.CheckpointHook(interval=100)` holds options, and each trainer makes its own
+// hook of them.
 void bind_hooks(py::module_& module);
 void bind_metrics(py::module_& module);
 

@@ -61,11 +61,13 @@ struct NamedLoss {
 }  // namespace
 
 void bind_metrics(py::module_& module) {
-  bind_metric<Accuracy, AccuracyOptions>(module, "Accuracy", "Share of samples whose target is among the k largest scores.");
+  bind_metric<Accuracy, AccuracyOptions>(module, "Accuracy",
+                                         "Share of samples whose target is among the k largest scores.");
   bind_metric<ConfusionMatrix, ConfusionMatrixOptions>(module, "ConfusionMatrix", "Which classes are taken for which.");
   bind_metric<F1, F1Options>(module, "F1", "F1 of samples that belong to one class each.");
   bind_metric<IoUMetric, IoUMetricOptions>(module, "IoUMetric", "mmsegmentation's IoUMetric, in [0, 1].");
-  py::class_<NamedLoss<MeanLoss>>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.").def(py::init<>());
+  py::class_<NamedLoss<MeanLoss>>(module, "MeanLoss", "Mean of 'loss', weighted by the batches' weights.")
+      .def(py::init<>());
   metric_makers.push_back([](const py::handle& object) -> std::unique_ptr<Metric> {
     return py::isinstance<NamedLoss<MeanLoss>>(object) ? std::make_unique<MeanLoss>() : nullptr;
   });

@@ -36,13 +36,15 @@ PYBIND11_MODULE(_duet, module) {
   bind_trainer(module);
   bind_graph_step(module);
   module.def("seed_all", &seed_all, py::arg("seed"), "Seeds the default generators, as torch.manual_seed does.");
-  module.def("set_log_level", [](const std::string& level) { set_log_level(parse_level(level)); }, py::arg("level"),
-             "'debug', 'info', 'warning' or 'error': what duet writes to stderr.");
-  module.def("read_weights", [](const std::string& path) { return to_dict(read_weights({.path = path})); },
-             py::arg("path"), "Weights of a checkpoint, a safetensors file or a file of torch.save, by name.");
-  module.def("write_weights", [](const std::string& path, const py::dict& weights) {
-    write_weights(path, to_state(weights));
-  }, py::arg("path"), py::arg("weights"), "Writes a *.safetensors or *.pt file.");
+  module.def(
+      "set_log_level", [](const std::string& level) { set_log_level(parse_level(level)); }, py::arg("level"),
+      "'debug', 'info', 'warning' or 'error': what duet writes to stderr.");
+  module.def(
+      "read_weights", [](const std::string& path) { return to_dict(read_weights({.path = path})); }, py::arg("path"),
+      "Weights of a checkpoint, a safetensors file or a file of torch.save, by name.");
+  module.def(
+      "write_weights", [](const std::string& path, const py::dict& weights) { write_weights(path, to_state(weights)); },
+      py::arg("path"), py::arg("weights"), "Writes a *.safetensors or *.pt file.");
 }
 
 }  // namespace duet::python

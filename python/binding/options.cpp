@@ -66,8 +66,10 @@ std::optional<OptionValue> value_of(Kind kind, const py::handle& object) {
 py::object to_python(const OptionValue& value) {
   return std::visit(
       [](const auto& held) -> py::object {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>) return py::none();
-        else return py::cast(held);
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>)
+          return py::none();
+        else
+          return py::cast(held);
       },
       value);
 }

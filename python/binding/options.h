@@ -41,9 +41,8 @@ py::class_<Options> bind_options(py::module_& module, const char* name, const ch
         });
   }
   bound.attr("_defaults") = fallbacks;
-  bound.def("__repr__", [name = std::string(name)](const Options& options) {
-    return repr_of(Options::fields(), &options, name);
-  });
+  bound.def("__repr__",
+            [name = std::string(name)](const Options& options) { return repr_of(Options::fields(), &options, name); });
   return bound;
 }
 

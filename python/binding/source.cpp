@@ -132,7 +132,8 @@ void PythonSource::add_sampler(StateDict& state) const {
 
 void PythonSource::load_state_dict(const StateDict& state) {
   for (const char* name : {"epoch", "position"}) {
-    require<CheckpointError>(state.integer(name) >= 0, std::string("[data] ") + name + " of the checkpoint is negative");
+    require<CheckpointError>(state.integer(name) >= 0,
+                             std::string("[data] ") + name + " of the checkpoint is negative");
   }
   loaded_ = state;
 }

@@ -31,9 +31,9 @@ class PythonSource : public DataSource {
   SharedObject iterable_;
   SharedObject iterator_;
   int64_t epoch_ = 0;
-  int64_t given_ = 0;       // batches of this epoch
-  int64_t samples_ = 0;     // in them
-  at::Tensor at_start_;     // random state of the CPU when the epoch began
+  int64_t given_ = 0;    // batches of this epoch
+  int64_t samples_ = 0;  // in them
+  at::Tensor at_start_;  // random state of the CPU when the epoch began
   std::optional<StateDict> loaded_;
 };
 

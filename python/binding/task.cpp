@@ -38,8 +38,9 @@ void add_log(const py::handle& mapping, NamedTensors& log) {
 
 at::Tensor loss_in(const py::handle& object) {
   if (is_tensor(object)) return py::cast<at::Tensor>(object);
-  throw ConfigError("[Task] the loss function gives a " + type_name(object) +
-                    ", expected a 0-dim tensor, a pair (loss, {name: 0-dim tensor}), a dict or an output with a 'loss'");
+  throw ConfigError(
+      "[Task] the loss function gives a " + type_name(object) +
+      ", expected a 0-dim tensor, a pair (loss, {name: 0-dim tensor}), a dict or an output with a 'loss'");
 }
 
 // A loss as people give it: a tensor, (loss, log), a dict with "loss", or Hugging Face's output with a loss.

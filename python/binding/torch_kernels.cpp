@@ -42,7 +42,8 @@ void adam(Lists self, Lists grads, Lists exp_avgs, Lists exp_avg_sqs, Lists maxi
       kernel(self, grads, exp_avgs, exp_avg_sqs, maxima, steps, lr, beta1, beta2, weight_decay, eps, !maxima.empty(),
              maximize, std::nullopt, std::nullopt);
     };
-    decoupled ? step([](auto&&... all) { at::_fused_adamw_(all...); }) : step([](auto&&... all) { at::_fused_adam_(all...); });
+    decoupled ? step([](auto&&... all) { at::_fused_adamw_(all...); })
+              : step([](auto&&... all) { at::_fused_adam_(all...); });
     return;
   }
   for (std::size_t i = 0; i < self.size(); ++i) {
@@ -64,7 +65,8 @@ void adam(Lists self, Lists grads, Lists exp_avgs, Lists exp_avg_sqs, Lists maxi
 }
 
 // torch/optim/sgd.py: _single_tensor_sgd; with `fused` _fused_sgd.
-void sgd(Lists self, Lists grads, Lists buffers, Lists started, Lists numbers, bool fused, bool nesterov, bool maximize) {
+void sgd(Lists self, Lists grads, Lists buffers, Lists started, Lists numbers, bool fused, bool nesterov,
+         bool maximize) {
   const double lr = value(numbers[0]), momentum = value(numbers[1]), dampening = value(numbers[2]),
                weight_decay = value(numbers[3]);
   const bool has_momentum = momentum != 0 && !buffers.empty();
@@ -144,7 +146,8 @@ TORCH_LIBRARY_FRAGMENT(duet, library) {
       "torch_sgd_(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] momentum_buffers, Tensor(c!)[] started, Tensor[] "
       "numbers, bool fused, bool nesterov, bool maximize) -> ()");
   library.def(
-      "torch_rmsprop_(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] square_avgs, Tensor(c!)[] grad_avgs, Tensor(d!)[] "
+      "torch_rmsprop_(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] square_avgs, Tensor(c!)[] grad_avgs, "
+      "Tensor(d!)[] "
       "momentum_buffers, Tensor(e!)[] steps, Tensor[] numbers, bool maximize) -> ()");
   library.def(
       "torch_adagrad_(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] sums, Tensor(c!)[] steps, Tensor[] numbers, bool "
@@ -189,8 +192,8 @@ void step(const KernelCall& call, const TorchFlags& flags) {
                flags.type == "AdamW", flags.fused, flags.maximize);
   } else if (flags.type == "SGD") {
     static const auto typed = op("duet::torch_sgd_", &sgd);
-    typed.call(call.parameters, call.gradients, flags.has_momentum ? slot(1) : none, flags.has_momentum ? slot(0) : none,
-               numbers, flags.fused, flags.nesterov, flags.maximize);
+    typed.call(call.parameters, call.gradients, flags.has_momentum ? slot(1) : none,
+               flags.has_momentum ? slot(0) : none, numbers, flags.fused, flags.nesterov, flags.maximize);
   } else if (flags.type == "RMSprop") {
     static const auto typed = op("duet::torch_rmsprop_", &rmsprop);
     const std::size_t after_momentum = flags.has_momentum ? 3 : 2;

@@ -13,8 +13,8 @@ struct TorchFlags {
   bool has_momentum = false;  // in some group
 };
 
-// The step of torch.optim's optimizer of that type on the CPU, op for op, with every number read when it runs, so that a
-// replay follows param_groups. Its state has the names of torch.optim's; "torch_step" is torch's "step" of each
+// The step of torch.optim's optimizer of that type on the CPU, op for op, with every number read when it runs, so that
+// a replay follows param_groups. Its state has the names of torch.optim's; "torch_step" is torch's "step" of each
 // parameter, "started" whether torch has a momentum_buffer yet.
 OptimizerKind torch_kind(const TorchFlags& flags);
 

@@ -110,9 +110,10 @@ void TorchOptimizer::read_groups(const py::object& model) {
     for (const py::handle parameter : py::object(group["params"])) {
       const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
       const auto name = names.find(tensor.unsafeGetTensorImpl());
-      require<ConfigError>(name != names.end(), c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ",
-                                                         tensor.sizes(), " that is no parameter of the model; give the ",
-                                                         "module that holds all of its parameters"));
+      require<ConfigError>(
+          name != names.end(),
+          c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ", tensor.sizes(),
+                   " that is no parameter of the model; give the ", "module that holds all of its parameters"));
       seen[tensor.unsafeGetTensorImpl()] = true;
       if (tensor.requires_grad()) parameters_.push_back({name->second, tensor, index});
     }
@@ -155,7 +156,8 @@ double TorchOptimizer::number_in(const py::handle& group, const std::string& nam
 void TorchOptimizer::bring_numbers() {
   const py::list groups = optimizer_->attr("param_groups");
   const std::size_t count = parameters_.back().group + 1;
-  require<ConfigError>(groups.size() >= count, "[graph_step] the optimizer lost a parameter group; make a new graph_step");
+  require<ConfigError>(groups.size() >= count,
+                       "[graph_step] the optimizer lost a parameter group; make a new graph_step");
   if (known_ && optimizer_->attr("state").ptr() != state_) take_state();
   last_.resize(count);
   for (std::size_t group = 0; group < count && known_; ++group) {
@@ -189,7 +191,8 @@ void TorchOptimizer::attach(BaseTrainer& trainer) {
   const StateDict state = trainer.state_dict();
   for (const Parameter& parameter : parameters_) {
     auto& tensors = tensors_.emplace_back();
-    for (const StateSlot& slot : slots_) tensors.push_back(state.tensor("optimizer.state." + parameter.name + "." + slot.name));
+    for (const StateSlot& slot : slots_)
+      tensors.push_back(state.tensor("optimizer.state." + parameter.name + "." + slot.name));
   }
   take_state();
 }
@@ -197,7 +200,9 @@ void TorchOptimizer::attach(BaseTrainer& trainer) {
 namespace {
 
 // torch's name of a slot; empty: torch has no tensor for it.
-std::string torch_name(const std::string& slot) { return slot == "torch_step" ? "step" : slot == "started" ? "" : slot; }
+std::string torch_name(const std::string& slot) {
+  return slot == "torch_step" ? "step" : slot == "started" ? "" : slot;
+}
 
 }  // namespace
 

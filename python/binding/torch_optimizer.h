@@ -14,8 +14,8 @@ namespace duet::python {
 // torch_kind(); of any other optimizer step() itself is recorded.
 class TorchOptimizer {
  public:
-  // `before_step` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for an
-  // optimizer that cannot be stepped this way, or whose parameters are not the model's.
+  // `before_step` is called with model.parameters() between backward and the optimizer, or None. Throws ConfigError for
+  // an optimizer that cannot be stepped this way, or whose parameters are not the model's.
   TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step);
 
   const OptimizerOptions& options() const { return options_; }

@@ -132,7 +132,7 @@ py::dict result_of(Trainer& trainer) {
   return dict;
 }
 
-py::dict to_dict(const SignatureReport& report) {
+py::dict dict_of(const SignatureReport& report) {
   py::dict dict;
   dict["signature"] = report.signature;
   dict["kind"] = report.kind;
@@ -167,80 +167,124 @@ void bind_explanation(py::module_& module) {
       .def("__str__", &StepExplanation::text);
 }
 
-}  // namespace
-
-py::list to_list(const BaseTrainer& trainer) {
-  py::list reports;
-  if (const auto* graph = dynamic_cast<const GraphTrainer*>(&trainer)) {
-    for (const SignatureReport& report : graph->report()) reports.append(to_dict(report));
-  }
-  return reports;
-}
-
-void bind_trainer(py::module_& module) {
-  bind_explanation(module);
+void bind_loop(py::class_<Trainer>& bound) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
-  py::class_<Trainer>(module, "BaseTrainer", "The loop around the steps, the same in both modes.")
-      .def(py::init([](const std::string& mode, py::object model, const py::kwargs& arguments) {
-             return std::make_unique<Trainer>(parse_mode(mode), std::move(model), arguments);
-           }),
-           py::arg("mode"), py::arg("model"))
+  bound
       .def("fit", &Trainer::fit, py::arg("train_loader"), py::arg("val_loader") = py::none(),
-           "Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated "
+           "Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be "
+           "iterated "
            "over once per epoch.")
-      .def("validate", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::validate); },
-           py::arg("loader"), "The metrics over the loader's batches.")
-      .def("test", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::test); },
-           py::arg("loader"), "The metrics over the loader's batches.")
       .def("step", &Trainer::step, py::arg("batch"),
            "One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours.")
       .def("step_accumulated", &Trainer::step_accumulated, py::arg("micro_batches"),
            "One step over several micro-batches: the weighted mean of their gradients.")
-      .def("finish", [](Trainer& t) { t.get().finish(); }, unlocked, "Closes the run that step() opened.")
+      .def(
+          "finish", [](Trainer& t) { t.get().finish(); }, unlocked, "Closes the run that step() opened.")
+      .def(
+          "set_mode", [](Trainer& t, const std::string& mode) { t.get().set_mode(parse_mode(mode)); }, unlocked,
+          py::arg("mode"), "How the steps to come are run, 'eager' or 'graph': the same bits either way.")
+      .def(
+          "add_metric",
+          [](Trainer& t, const py::object& metric, std::string prefix) {
+            t.get().add_metric(to_metric(metric), std::move(prefix));
+          },
+          py::arg("metric"), py::arg("prefix") = "")
+      .def(
+          "add_hook",
+          [](Trainer& t, const py::object& hook, std::optional<int> priority) {
+            t.get().add_hook(to_hook(hook), priority);
+          },
+          py::arg("hook"), py::arg("priority") = py::none())
+      .def(
+          "get",
+          [](Trainer& t, const std::string& name, std::size_t group) {
+            return t.get().hyper_parameters().get(group, name);
+          },
+          py::arg("name"), py::arg("group") = 0, "A hyper-parameter: 'lr', 'weight_decay', 'beta1', ...")
+      .def(
+          "set",
+          [](Trainer& t, const std::string& name, double value, std::size_t group) {
+            t.get().hyper_parameters().set(group, name, value);
+          },
+          py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
+      .def("hooks", [](Trainer& t) { return t.get().hooks().order(); }, "Names of the hooks, in calling order.");
+}
+
+void bind_evaluation(py::class_<Trainer>& bound) {
+  bound
+      .def(
+          "validate", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::validate); },
+          py::arg("loader"), "The metrics over the loader's batches.")
+      .def(
+          "test", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::test); },
+          py::arg("loader"), "The metrics over the loader's batches.")
       .def("predict", &Trainer::predict, py::arg("batch"),
            "The model's outputs for one batch, without gradients, by the weights as they are now.")
       .def("predict_all", &Trainer::predict_all, py::arg("loader"), "The outputs of every batch, as dicts.")
       .def("explain", &Trainer::explain, py::arg("batch"),
            "What graph mode would make of a step with this batch; nothing is trained.")
-      .def("report", [](Trainer& t) { return to_list(t.get()); },
-           "One dict per signature of the step: state, reason, replays, ...")
-      .def("set_mode", [](Trainer& t, const std::string& mode) { t.get().set_mode(parse_mode(mode)); }, unlocked,
-           py::arg("mode"), "How the steps to come are run, 'eager' or 'graph': the same bits either way.")
-      .def("add_metric", [](Trainer& t, const py::object& metric, std::string prefix) {
-             t.get().add_metric(to_metric(metric), std::move(prefix));
-           }, py::arg("metric"), py::arg("prefix") = "")
-      .def("add_hook", [](Trainer& t, const py::object& hook, std::optional<int> priority) {
-             t.get().add_hook(to_hook(hook), priority);
-           }, py::arg("hook"), py::arg("priority") = py::none())
-      .def("get", [](Trainer& t, const std::string& name, std::size_t group) {
-             return t.get().hyper_parameters().get(group, name);
-           }, py::arg("name"), py::arg("group") = 0, "A hyper-parameter: 'lr', 'weight_decay', 'beta1', ...")
-      .def("set", [](Trainer& t, const std::string& name, double value, std::size_t group) {
-             t.get().hyper_parameters().set(group, name, value);
-           }, py::arg("name"), py::arg("value"), py::arg("group") = 0, "Takes effect at the next step, in both modes.")
-      .def("save", [](Trainer& t, const std::string& folder) { return t.get().save(folder); }, unlocked,
-           py::arg("folder"), "Saves everything as <folder>/step-<step> and returns that path.")
-      .def("load", [](Trainer& t, const std::string& path) { t.get().load(path); }, unlocked, py::arg("path"),
-           "Goes on from a checkpoint, or from the newest good one in a folder of them.")
-      .def("load_weights", [](Trainer& t, const std::string& path, bool strict) {
-             return load_matching_weights(t.get().task(), read_weights({.path = path}), strict).text();
-           }, unlocked, py::arg("path"), py::arg("strict") = true,
-           "Weights alone, from a checkpoint, a safetensors file or a file of torch.save.")
-      .def("weights", [](Trainer& t) { return to_dict(t.get().weights()); }, "Parameters and buffers, shared.")
-      .def("state_dict", [](Trainer& t) { return to_dict(t.get().state_dict()); },
-           "All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep.")
-      .def("load_state_dict", [](Trainer& t, const py::dict& state) {
-             const StateDict given = to_state(state);
-             const py::gil_scoped_release no_gil;
-             t.get().load_state_dict(given);
-           }, py::arg("state"))
-      .def("hooks", [](Trainer& t) { return t.get().hooks().order(); }, "Names of the hooks, in calling order.")
+      .def(
+          "report", [](Trainer& t) { return to_list(t.get()); },
+          "One dict per signature of the step: state, reason, replays, ...");
+}
+
+void bind_state(py::class_<Trainer>& bound) {
+  const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  bound
+      .def(
+          "save", [](Trainer& t, const std::string& folder) { return t.get().save(folder); }, unlocked,
+          py::arg("folder"), "Saves everything as <folder>/step-<step> and returns that path.")
+      .def(
+          "load", [](Trainer& t, const std::string& path) { t.get().load(path); }, unlocked, py::arg("path"),
+          "Goes on from a checkpoint, or from the newest good one in a folder of them.")
+      .def(
+          "load_weights",
+          [](Trainer& t, const std::string& path, bool strict) {
+            return load_matching_weights(t.get().task(), read_weights({.path = path}), strict).text();
+          },
+          unlocked, py::arg("path"), py::arg("strict") = true,
+          "Weights alone, from a checkpoint, a safetensors file or a file of torch.save.")
+      .def(
+          "weights", [](Trainer& t) { return to_dict(t.get().weights()); }, "Parameters and buffers, shared.")
+      .def(
+          "state_dict", [](Trainer& t) { return to_dict(t.get().state_dict()); },
+          "All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep.")
+      .def(
+          "load_state_dict",
+          [](Trainer& t, const py::dict& state) {
+            const StateDict given = to_state(state);
+            const py::gil_scoped_release no_gil;
+            t.get().load_state_dict(given);
+          },
+          py::arg("state"))
       .def_property_readonly("model", &Trainer::model)
       .def_property_readonly("result", result_of, "loss and logged values of the latest step, 0-dim tensors")
       .def_property_readonly("mode", [](Trainer& t) { return t.get().mode(); })
       .def_property_readonly("progress", [](Trainer& t) { return t.get().progress(); })
       .def_property_readonly("finished", [](Trainer& t) { return t.get().finished(); })
       .def_property_readonly("stop_reason", [](Trainer& t) { return t.get().stop_reason(); });
+}
+
+}  // namespace
+
+py::list to_list(const BaseTrainer& trainer) {
+  py::list reports;
+  if (const auto* graph = dynamic_cast<const GraphTrainer*>(&trainer)) {
+    for (const SignatureReport& report : graph->report()) reports.append(dict_of(report));
+  }
+  return reports;
+}
+
+void bind_trainer(py::module_& module) {
+  bind_explanation(module);
+  py::class_<Trainer> bound(module, "BaseTrainer", "The loop around the steps, the same in both modes.");
+  bound.def(py::init([](const std::string& mode, py::object model, const py::kwargs& arguments) {
+              return std::make_unique<Trainer>(parse_mode(mode), std::move(model), arguments);
+            }),
+            py::arg("mode"), py::arg("model"));
+  bind_loop(bound);
+  bind_evaluation(bound);
+  bind_state(bound);
 }
 
 }  // namespace duet::python

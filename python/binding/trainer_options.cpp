@@ -47,7 +47,8 @@ OptimizerOptions to_optimizer(const py::handle& object) {
 
 std::vector<Schedule> to_schedules(const py::handle& object) {
   std::vector<Schedule> made;
-  for (const py::handle item : py::isinstance<py::list>(object) ? py::cast<py::list>(object) : py::list(py::make_tuple(object))) {
+  for (const py::handle item :
+       py::isinstance<py::list>(object) ? py::cast<py::list>(object) : py::list(py::make_tuple(object))) {
     std::optional<Schedule> found;
     for (std::size_t i = 0; i < schedules.size() && !found; ++i) found = schedules[i](item);
     if (!found) refuse("schedules", item, "duet.Linear(end=100), duet.Cosine(begin=100) and their like");
@@ -60,7 +61,8 @@ std::optional<ClipGrad> to_clip(const py::handle& object) {
   if (object.is_none()) return std::nullopt;
   if (py::isinstance<ClipNorm>(object)) return ClipGrad(py::cast<ClipNorm>(object));
   if (py::isinstance<ClipValue>(object)) return ClipGrad(py::cast<ClipValue>(object));
-  if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) return ClipGrad(ClipNorm{.max_norm = py::cast<double>(object)});
+  if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()))
+    return ClipGrad(ClipNorm{.max_norm = py::cast<double>(object)});
   refuse("clip_grad", object, "duet.ClipNorm(max_norm=1.0), duet.ClipValue(clip_value=0.5), a norm, or None");
 }
 
@@ -125,7 +127,7 @@ using Reader = std::function<void(TrainerArguments&, const py::handle&)>;
 std::map<std::string, Reader> readers() {
   std::map<std::string, Reader> by_name;
   const auto add = [&by_name](const char* name, Reader reader) { by_name[name] = std::move(reader); };
-  const auto add_function = [&](const char* name, SharedObject PythonTask::Functions::*member) {
+  const auto add_function = [&](const char* name, SharedObject PythonTask::Functions::* member) {
     add(name, [=](TrainerArguments& a, const py::handle& o) { a.functions.*member = to_function(name, o); });
   };
   add_function("loss", &PythonTask::Functions::loss);
@@ -145,12 +147,15 @@ std::map<std::string, Reader> readers() {
   add("non_finite", [](TrainerArguments& a, const py::handle& o) { a.options.non_finite = to_non_finite(o); });
   add("param_groups", [](TrainerArguments& a, const py::handle& o) {
     if (o.is_none()) return;
-    a.options.param_groups = [groups = share(py::reinterpret_borrow<py::object>(o))](Task& task, const OptimizerOptions&) {
+    a.options.param_groups = [groups = share(py::reinterpret_borrow<py::object>(o))](Task& task,
+                                                                                     const OptimizerOptions&) {
       const py::gil_scoped_acquire gil;
       return to_groups(*groups, task.named_parameters());
     };
   });
-  add("work_dir", [](TrainerArguments& a, const py::handle& o) { a.options.work_dir = o.is_none() ? "" : py::cast<std::string>(py::str(o)); });
+  add("work_dir", [](TrainerArguments& a, const py::handle& o) {
+    a.options.work_dir = o.is_none() ? "" : py::cast<std::string>(py::str(o));
+  });
   add("device", [](TrainerArguments& a, const py::handle& o) { a.options.device = py::cast<std::string>(py::str(o)); });
   add("hooks", [](TrainerArguments& a, const py::handle& o) { a.hooks = py::cast<std::vector<py::object>>(o); });
   add("metrics", [](TrainerArguments& a, const py::handle& o) { a.metrics = py::cast<std::vector<py::object>>(o); });

@@ -963,24 +963,12 @@ class BaseTrainer:
     def __init__(self, mode: str, model: object, **kwargs) -> None: ...
     def fit(self, train_loader: object, val_loader: object = None) -> None:
         """Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated over once per epoch."""
-    def validate(self, loader: object) -> dict[str, float]:
-        """The metrics over the loader's batches."""
-    def test(self, loader: object) -> dict[str, float]:
-        """The metrics over the loader's batches."""
     def step(self, batch: object) -> torch.Tensor:
         """One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours."""
     def step_accumulated(self, micro_batches: list) -> torch.Tensor:
         """One step over several micro-batches: the weighted mean of their gradients."""
     def finish(self) -> None:
         """Closes the run that step() opened."""
-    def predict(self, batch: object) -> object:
-        """The model's outputs for one batch, without gradients, by the weights as they are now."""
-    def predict_all(self, loader: object) -> list:
-        """The outputs of every batch, as dicts."""
-    def explain(self, batch: object) -> StepExplanation:
-        """What graph mode would make of a step with this batch; nothing is trained."""
-    def report(self) -> list:
-        """One dict per signature of the step: state, reason, replays, ..."""
     def set_mode(self, mode: str) -> None:
         """How the steps to come are run, 'eager' or 'graph': the same bits either way."""
     def add_metric(self, metric: object, prefix: str = '') -> None: ...
@@ -989,6 +977,20 @@ class BaseTrainer:
         """A hyper-parameter: 'lr', 'weight_decay', 'beta1', ..."""
     def set(self, name: str, value: typing.SupportsFloat, group: typing.SupportsInt = 0) -> None:
         """Takes effect at the next step, in both modes."""
+    def hooks(self) -> list[str]:
+        """Names of the hooks, in calling order."""
+    def validate(self, loader: object) -> dict[str, float]:
+        """The metrics over the loader's batches."""
+    def test(self, loader: object) -> dict[str, float]:
+        """The metrics over the loader's batches."""
+    def predict(self, batch: object) -> object:
+        """The model's outputs for one batch, without gradients, by the weights as they are now."""
+    def predict_all(self, loader: object) -> list:
+        """The outputs of every batch, as dicts."""
+    def explain(self, batch: object) -> StepExplanation:
+        """What graph mode would make of a step with this batch; nothing is trained."""
+    def report(self) -> list:
+        """One dict per signature of the step: state, reason, replays, ..."""
     def save(self, folder: str) -> str:
         """Saves everything as <folder>/step-<step> and returns that path."""
     def load(self, path: str) -> None:
@@ -1000,8 +1002,6 @@ class BaseTrainer:
     def state_dict(self) -> dict:
         """All that a bit-exact resume needs, flat. Its tensors are the live ones: clone what you keep."""
     def load_state_dict(self, state: dict) -> None: ...
-    def hooks(self) -> list[str]:
-        """Names of the hooks, in calling order."""
     @property
     def model(self) -> object: ...
     @property

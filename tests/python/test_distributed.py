@@ -1,5 +1,6 @@
 """Several ranks under torchrun, with duet's own connection and with torch.distributed's."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -42,9 +43,9 @@ def test_two_ranks_train_one_model(kind, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", script,
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script,
          pathlib.Path(__file__).parent, kind, tmp_path],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=300, env={**os.environ, "RES_OPTIONS": "timeout:1 attempts:1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     states = {name: torch.load(tmp_path / name) for name in ("eager-0", "eager-1", "graph-0", "graph-1")}
