@@ -12,6 +12,8 @@ constexpr c10::DispatchKey kTapKey = c10::DispatchKey::Fake;
 // LibTorch hands it on, with the thread's dispatch keys, to threads that work for this one; nothing of its own uses it.
 constexpr c10::DebugInfoKind kTapInfo = c10::DebugInfoKind::TEST_INFO_2;
 
+bool is_span(const c10::OperatorHandle& op) { return op.schema().name().rfind("profiler::", 0) == 0; }
+
 }  // namespace
 
 // Threads that work for a step may come at the same time, or late.
@@ -24,7 +26,9 @@ void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTapKey);
   const c10::impl::ExcludeDispatchKeyGuard not_again(kTapKey);
   auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
-  if (line == nullptr) return op.redispatchBoxed(below, stack);
+  // A profiler's spans (torch.optim's step() has one) are not part of what is computed, and their handles are others each
+  // time.
+  if (line == nullptr || is_span(op)) return op.redispatchBoxed(below, stack);
   const std::lock_guard lock(line->mutex);
   if (line->listener == nullptr) {
     op.redispatchBoxed(below, stack);

@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include "base/detail/op_tap.h"
+#include "base/detail/references.h"
 #include "optim/amp.h"
 
 namespace duet {
@@ -24,7 +25,7 @@ namespace {
 
 // Whether somebody else refers to the memory too: the batch, a weight, a state that the model carries on.
 bool is_shared(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() && (tensor.use_count() > 1 || tensor.storage().use_count() > 1);
+  return tensor.defined() && tensor.has_storage() && (references_to(tensor) > 1 || tensor.storage().use_count() > 1);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
+#include "base/detail/references.h"
 #include "base/detail/stopwatch.h"
 #include "base/error.h"
 #include "graph/guards/shadow_storage.h"
@@ -191,7 +192,7 @@ void CapturedStep::watch_outside(const NamedTensors& known) {
 bool CapturedStep::lost_references() {
   bool lost = false;
   for (Outside& outside : watched_) {
-    const std::size_t now = outside.tensor.use_count();
+    const std::size_t now = references_to(outside.tensor);
     lost = lost || now < outside.references;
     outside.references = now;
   }
@@ -345,7 +346,7 @@ void CapturedStep::leave_kept_gradients() {
   for (std::size_t i = 0; i < handles_.size(); ++i) {
     const Handle& handle = handles_[i];
     if (!handle.tensor.defined() || !handle.is_of_program) continue;
-    const bool kept = handle.tensor.use_count() > 1 || handle.tensor.storage().use_count() > handle.references;
+    const bool kept = references_to(handle.tensor) > 1 || handle.tensor.storage().use_count() > handle.references;
     if (!kept || handle.tensor.storage().unsafeGetStorageImpl() != gradients_[i].storage().unsafeGetStorageImpl()) {
       continue;
     }

@@ -3,9 +3,12 @@
 #include <functional>
 #include <sstream>
 #include <utility>
+#include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_rules.h"
 #include "base/log.h"
+#include "graph/record/thread_settings.h"
 
 namespace duet {
 
@@ -81,6 +84,10 @@ void SignatureEntry::name_reads() {
 
 SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& micro_batches) {
   key_.clear();
+  // What a loop sets around its steps.
+  key_.push_back(ThreadSettings::now().key());
+  key_.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+  key_.push_back(at::globalContext().deterministicAlgorithms() ? 1 : 0);
   append_inputs_key(micro_batches, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;

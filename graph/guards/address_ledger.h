@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 #include "base/batch.h"
+#include "base/detail/references.h"
 
 namespace duet {
 
@@ -33,13 +34,13 @@ class AddressLedger {
   // trains.
   bool references_lost() const {
     for (const Entry& entry : entries_) {
-      if (entry.tensor.use_count() < entry.references) return true;
+      if (references_to(entry.tensor) < entry.references) return true;
     }
     return false;
   }
   // Accepts the references there are now.
   void refresh_references() {
-    for (Entry& entry : entries_) entry.references = entry.tensor.use_count();
+    for (Entry& entry : entries_) entry.references = references_to(entry.tensor);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <vector>
 #include <ATen/core/Tensor.h>
+#include "base/detail/references.h"
 
 namespace duet {
 
@@ -28,7 +29,7 @@ class ResultReferences {
     const Entry& entry = found->second;
     if (entry.results.front().storage().use_count() > entry.expected.size() + ours) return false;
     for (const auto& [impl, references] : entry.expected) {
-      if (c10::raw::intrusive_ptr::use_count(const_cast<c10::TensorImpl*>(impl)) > references + held_here(entry, impl))
+      if (references_to(impl) > references + held_here(entry, impl))
         return false;
     }
     return true;

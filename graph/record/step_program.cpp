@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include "base/detail/op_rules.h"
+#include "base/detail/references.h"
 
 namespace duet {
 
@@ -71,7 +72,7 @@ bool ValueTable::alone_refers_to(int storage) const {
   for (const Value& value : values_) {
     if (value.storage != storage || !value.original.defined()) continue;
     ++references;
-    if (value.original.use_count() > 1) return false;
+    if (references_to(value.original) > 1) return false;
   }
   return storages_[storage].strong.use_count() <= references;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -31,6 +32,12 @@ struct ThreadSettings {
       }
       if (autocast[i]) at::autocast::set_autocast_dtype(kTypes[i], *autocast[i]);
     }
+  }
+  // A number that is the same for equal ones.
+  int64_t key() const {
+    int64_t number = grad_mode ? 1 : 0;
+    for (const auto& dtype : autocast) number = 256 * number + (dtype ? static_cast<int64_t>(*dtype) + 1 : 0);
+    return number;
   }
   bool operator==(const ThreadSettings& other) const = default;
 };

@@ -44,6 +44,50 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
   }
 }
 
+namespace {
+
+// Of a group: all that is no number which may change from step to step.
+constexpr const char* kFlags[] = {"fused",    "amsgrad", "maximize",   "nesterov",
+                                  "centered", "foreach", "capturable", "differentiable", "decoupled_weight_decay"};
+
+bool is_plain_number(const py::handle& object) {
+  if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr())) {
+    for (const py::handle item : object) {
+      if (!is_plain_number(item)) return false;
+    }
+    return true;
+  }
+  return PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr()) || object.is_none();
+}
+
+// Somebody else's code in or around step(): a scheduler's count of calls does not matter.
+bool has_own_step(const py::object& optimizer) {
+  const py::object step = optimizer.attr("__dict__").attr("get")("step");
+  return !step.is_none() && !py::hasattr(step, "_wrapped_by_lr_sched");
+}
+
+std::size_t count_hooks(const py::object& optimizer) {
+  const py::module_ module = py::module_::import("torch.optim.optimizer");
+  return py::len(optimizer.attr("_optimizer_step_pre_hooks")) + py::len(optimizer.attr("_optimizer_step_post_hooks")) +
+         py::len(module.attr("_global_optimizer_pre_hooks")) + py::len(module.attr("_global_optimizer_post_hooks"));
+}
+
+// Equal for optimizers whose step() does the same, numbers apart.
+py::object what_decides(const py::object& optimizer) {
+  py::list parts;
+  parts.append(count_hooks(optimizer));
+  parts.append(has_own_step(optimizer));
+  for (const py::handle group : optimizer.attr("param_groups")) {
+    for (const char* flag : kFlags) parts.append(truthy(group, flag));
+    for (const py::handle parameter : py::object(group["params"])) {
+      parts.append(reinterpret_cast<std::uintptr_t>(parameter.ptr()));
+    }
+  }
+  return std::move(parts);
+}
+
+}  // namespace
+
 // A subclass, or one with hooks or with another way of working, may do anything: it is recorded as it is.
 bool TorchOptimizer::is_known(const py::object& optimizer) {
   const py::module_ optim = py::module_::import("torch.optim");
@@ -51,34 +95,45 @@ bool TorchOptimizer::is_known(const py::object& optimizer) {
   for (const char* name : {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"}) {
     known = known || py::type::of(optimizer).is(optim.attr(name));
   }
-  for (const char* hooks : {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}) {
-    known = known && py::len(optimizer.attr(hooks)) == 0;
-  }
-  if (!known) return false;
+  if (!known || count_hooks(optimizer) > 0 || has_own_step(optimizer)) return false;
   const py::list groups = optimizer.attr("param_groups");
   for (const py::handle group : groups) {
     for (const char* flag : {"foreach", "capturable", "differentiable"}) known = known && !truthy(group, flag);
-    for (const char* flag : {"fused", "amsgrad", "maximize", "nesterov", "centered"}) {
-      known = known && truthy(group, flag) == truthy(groups[0], flag);
+    for (const char* flag : kFlags) known = known && truthy(group, flag) == truthy(groups[0], flag);
+    for (const char* name : {"lr", "betas", "eps", "weight_decay", "momentum", "dampening", "alpha", "lr_decay"}) {
+      known = known && (!group.contains(name) || is_plain_number(py::object(group[name])));
     }
+    // Half precision rounds a Python number as a tensor of its dtype.
     for (const py::handle parameter : py::object(group["params"])) {
       const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
-      known = known && tensor.is_cpu() && !tensor.is_complex();
+      known = known && tensor.is_cpu() && (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble);
     }
   }
   return known;
 }
 
-TorchFlags TorchOptimizer::read_flags() const {
+void TorchOptimizer::check_unchanged() const {
+  if (what_decides(*optimizer_).equal(*made_with_)) return;
+  throw ConfigError(
+      "[graph_step] the optimizer's parameter groups, flags (amsgrad, maximize, ...) or hooks are others than when this "
+      "graph_step was made; make a new one");
+}
+
+TorchFlags TorchOptimizer::read_flags() {
   TorchFlags flags{.type = type_name(*optimizer_)};
   const py::list groups = optimizer_->attr("param_groups");
   const py::handle first = groups[0];
+  if (flags.type == "Adam" && truthy(first, "decoupled_weight_decay")) flags.type = "AdamW";
+  if (flags.type == "AdamW" && !truthy(first, "decoupled_weight_decay")) flags.type = "Adam";
   flags.fused = truthy(first, "fused");
   flags.amsgrad = truthy(first, "amsgrad");
   flags.maximize = truthy(first, "maximize");
   flags.nesterov = truthy(first, "nesterov");
   flags.centered = truthy(first, "centered");
-  for (const py::handle group : groups) flags.has_momentum = flags.has_momentum || truthy(group, "momentum");
+  for (const py::handle group : groups) {
+    has_momentum_.push_back(truthy(group, "momentum"));
+    flags.has_momentum = flags.has_momentum || has_momentum_.back();
+  }
   return flags;
 }
 
@@ -115,7 +170,9 @@ void TorchOptimizer::read_groups(const py::object& model) {
           c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ", tensor.sizes(),
                    " that is no parameter of the model; give the ", "module that holds all of its parameters"));
       seen[tensor.unsafeGetTensorImpl()] = true;
-      if (tensor.requires_grad()) parameters_.push_back({name->second, tensor, index});
+      if (!tensor.requires_grad()) continue;
+      parameters_.push_back({.name = name->second, .value = tensor, .group = index});
+      parameters_.back().key = share(py::reinterpret_borrow<py::object>(parameter));
     }
     ++index;
   }
@@ -156,14 +213,15 @@ double TorchOptimizer::number_in(const py::handle& group, const std::string& nam
 void TorchOptimizer::bring_numbers() {
   const py::list groups = optimizer_->attr("param_groups");
   const std::size_t count = parameters_.back().group + 1;
-  require<ConfigError>(groups.size() >= count,
-                       "[graph_step] the optimizer lost a parameter group; make a new graph_step");
-  if (known_ && optimizer_->attr("state").ptr() != state_) take_state();
+  check_unchanged();
+  if (known_ && !state_is_ours()) take_state();
   last_.resize(count);
   for (std::size_t group = 0; group < count && known_; ++group) {
     last_[group].resize(numbers_.size(), std::numeric_limits<double>::quiet_NaN());
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       const double now = number_in(groups[group], numbers_[i]);
+      const bool needs_buffers = numbers_[i] == "momentum" && now != 0 && !has_momentum_[group];
+      require<ConfigError>(!needs_buffers, "[graph_step] momentum was 0 when this graph_step was made; make a new one");
       if (std::bit_cast<int64_t>(now) == std::bit_cast<int64_t>(last_[group][i])) continue;
       trainer_->hyper_parameters().set(group, numbers_[i], now);
       last_[group][i] = now;
@@ -186,6 +244,7 @@ std::string TorchOptimizer::graph_key() const {
 void TorchOptimizer::attach(BaseTrainer& trainer) {
   const py::gil_scoped_acquire gil;
   trainer_ = &trainer;
+  made_with_ = share(what_decides(*optimizer_));
   optimizer_->attr("_opt_called") = true;  // schedulers warn where step() was never called
   if (!known_) return;
   const StateDict state = trainer.state_dict();
@@ -197,26 +256,59 @@ void TorchOptimizer::attach(BaseTrainer& trainer) {
   take_state();
 }
 
-namespace {
-
 // torch's name of a slot; empty: torch has no tensor for it.
-std::string torch_name(const std::string& slot) {
-  return slot == "torch_step" ? "step" : slot == "started" ? "" : slot;
+std::string TorchOptimizer::torch_name(const Parameter& parameter, std::size_t slot) const {
+  const std::string& name = slots_[slot].name;
+  if (name == "torch_step") return "step";
+  const bool unused = name == "started" || (name == "momentum_buffer" && !has_momentum_[parameter.group]);
+  return unused ? "" : name;
 }
 
-}  // namespace
+// Whether torch's state shows the very tensors that the step works on, and has none where they are not shown yet.
+bool TorchOptimizer::state_is_ours() const {
+  const py::object states = optimizer_->attr("state");
+  if (!state_ || !states.is(*state_)) return false;
+  for (const Parameter& parameter : parameters_) {
+    PyObject* state = PyDict_GetItem(states.ptr(), parameter.key->ptr());
+    if (!parameter.shown) {
+      if (state != nullptr && PyObject_Size(state) != 0) return false;
+      continue;
+    }
+    if (state != parameter.state->ptr()) return false;
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      if (!parameter.objects[s]) continue;
+      if (PyDict_GetItemString(state, torch_name(parameter, s).c_str()) != parameter.objects[s]->ptr()) return false;
+    }
+  }
+  return true;
+}
+
+// Puts the step's tensors into torch's state of the parameter.
+void TorchOptimizer::show(Parameter& parameter, std::size_t index, const py::object& state) {
+  parameter.objects.assign(slots_.size(), nullptr);
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
+    const std::string name = torch_name(parameter, s);
+    if (name.empty()) continue;
+    const py::object tensor = py::cast(tensors_[index][s]);
+    state[name.c_str()] = tensor;
+    parameter.objects[s] = share(tensor);
+  }
+  parameter.state = share(state);
+  parameter.shown = true;
+}
 
 // Of an optimizer that has stepped before, or into which a state was loaded.
 void TorchOptimizer::take_state() {
   const at::NoGradGuard no_grad;
   const py::object states = optimizer_->attr("state");
+  shown_ = 0;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     Parameter& parameter = parameters_[p];
-    const py::object key = py::cast(parameter.value);
-    const py::object state = states.contains(key) ? py::object(states[key]) : py::object(py::dict());
+    const bool known = states.contains(*parameter.key);
+    const py::object state = known ? py::object(states[*parameter.key]) : py::object(py::dict());
     bool complete = !slots_.empty();
     for (std::size_t s = 0; s < slots_.size(); ++s) {
-      const std::string name = torch_name(slots_[s].name);
+      const std::string name = torch_name(parameter, s);
       if (name.empty()) continue;
       const bool there = state.contains(name.c_str()) && THPVariable_Check(py::object(state[name.c_str()]).ptr());
       complete = complete && there;
@@ -227,15 +319,12 @@ void TorchOptimizer::take_state() {
       }
     }
     if (!slots_.empty() && slots_[0].name == "started") tensors_[p][0].fill_(complete ? 1 : 0);
-    parameter.shown = complete;
-    for (std::size_t s = 0; s < slots_.size() && complete; ++s) {
-      const std::string name = torch_name(slots_[s].name);
-      if (!name.empty()) state[name.c_str()] = py::cast(tensors_[p][s]);
-    }
+    parameter.shown = false;
+    if (!complete) continue;
+    show(parameter, p, state);
+    ++shown_;
   }
-  state_ = states.ptr();
-  shown_ = 0;
-  for (const Parameter& parameter : parameters_) shown_ += parameter.shown ? 1 : 0;
+  state_ = share(states);
 }
 
 void TorchOptimizer::show_state() {
@@ -244,12 +333,7 @@ void TorchOptimizer::show_state() {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     Parameter& parameter = parameters_[p];
     if (parameter.shown || tensors_[p][0].item<float>() == 0) continue;
-    const py::object state = states[py::cast(parameter.value)];
-    for (std::size_t s = 0; s < slots_.size(); ++s) {
-      const std::string name = torch_name(slots_[s].name);
-      if (!name.empty()) state[name.c_str()] = py::cast(tensors_[p][s]);
-    }
-    parameter.shown = true;
+    show(parameter, p, states[*parameter.key]);
     ++shown_;
   }
 }

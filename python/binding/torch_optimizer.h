@@ -40,25 +40,34 @@ class TorchOptimizer {
     at::Tensor value;
     std::size_t group = 0;
     bool shown = false;  // torch's state has its tensors
+    SharedObject key;                   // the parameter as Python has it
+    SharedObject state;                 // the dict that shows them
+    std::vector<SharedObject> objects;  // the tensors in it, by slot; null where torch has none
   };
 
   static bool is_known(const py::object& optimizer);
-  TorchFlags read_flags() const;
+  TorchFlags read_flags();
   OptimizerKind recorded_kind();
   void read_groups(const py::object& model);
   void run_before();
   double number_in(const py::handle& group, const std::string& name) const;
+  void check_unchanged() const;
+  bool state_is_ours() const;
   void take_state();
+  std::string torch_name(const Parameter& parameter, std::size_t slot) const;
+  void show(Parameter& parameter, std::size_t index, const py::object& state);
 
   SharedObject model_, optimizer_, before_step_;
   bool known_;
   TorchFlags flags_;
   std::vector<StateSlot> slots_;
+  std::vector<bool> has_momentum_;  // by group
   std::vector<std::string> numbers_;
   OptimizerOptions options_;
   std::vector<Parameter> parameters_;
   std::vector<std::vector<double>> last_;  // numbers of each group
-  const void* state_ = nullptr;            // the dict that shows ours
+  SharedObject state_;                     // optimizer.state that shows ours
+  SharedObject made_with_;                 // all else of the optimizer that decides what its step does
   std::size_t shown_ = 0;                  // parameters
   BaseTrainer* trainer_ = nullptr;
   std::vector<std::vector<at::Tensor>> tensors_;  // by parameter and slot
