@@ -26,8 +26,8 @@ void OpTap::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   const c10::DispatchKeySet below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTapKey);
   const c10::impl::ExcludeDispatchKeyGuard not_again(kTapKey);
   auto* line = static_cast<Line*>(c10::ThreadLocalDebugInfo::get(kTapInfo));
-  // A profiler's spans (torch.optim's step() has one) are not part of what is computed, and their handles are others each
-  // time.
+  // A profiler's spans (torch.optim's step() has one) are not part of what is computed, and their handles are others
+  // each time.
   if (line == nullptr || is_span(op)) return op.redispatchBoxed(below, stack);
   const std::lock_guard lock(line->mutex);
   if (line->listener == nullptr) {

@@ -29,8 +29,7 @@ class ResultReferences {
     const Entry& entry = found->second;
     if (entry.results.front().storage().use_count() > entry.expected.size() + ours) return false;
     for (const auto& [impl, references] : entry.expected) {
-      if (references_to(impl) > references + held_here(entry, impl))
-        return false;
+      if (references_to(impl) > references + held_here(entry, impl)) return false;
     }
     return true;
   }

@@ -58,6 +58,10 @@ class Flattener {
   NamedTensors tensors;
 
   std::pair<Node, py::object> take(const py::handle& object, const std::string& path) {
+    if (Py_EnterRecursiveCall(" in a batch") != 0) throw py::error_already_set();  // one that holds itself
+    struct Leave {
+      ~Leave() { Py_LeaveRecursiveCall(); }
+    } const leave;
     if (THPVariable_Check(object.ptr())) return take_tensor(py::cast<at::Tensor>(object), path);
     if (is_constant(object)) return take_constant(object);
     if (PyDict_CheckExact(object.ptr())) return take_items(NodeKind::kDict, object, path);
@@ -111,10 +115,13 @@ class Flattener {
     equal.append(node.type);
     for (const py::handle key : py::list(object.attr("keys")())) {
       node.keys.push_back(py::reinterpret_borrow<py::object>(key));
-      equal.append(key);
+      equal.append(py::make_tuple(py::type::handle_of(key), key));
       add(node, equal, object[key], below(path, py::cast<std::string>(py::str(key))));
     }
-    if (kind == NodeKind::kMapping) node.constant = emptied(object, node.keys);
+    if (kind == NodeKind::kMapping) {
+      node.constant = emptied(object, node.keys);
+      equal.append(plain_attributes(object));
+    }
     return {std::move(node), py::tuple(equal)};
   }
 
@@ -129,6 +136,16 @@ class Flattener {
       add(node, equal, object.attr(key), below(path, py::cast<std::string>(key)));
     }
     return {std::move(node), py::tuple(equal)};
+  }
+
+  // A copy is made of the first batch that is nested so.
+  static py::object plain_attributes(const py::handle& object) {
+    py::list plain;
+    const py::object attributes = py::getattr(object, "__dict__", py::dict());
+    for (const auto& [name, value] : py::cast<py::dict>(attributes)) {
+      if (is_constant(value)) plain.append(py::make_tuple(name, py::repr(value)));
+    }
+    return py::tuple(plain);
   }
 
   void add(Node& node, py::list& equal, const py::handle& item, const std::string& path) {
@@ -190,10 +207,12 @@ class Builder {
 // One object for all batches that are nested alike, so that equal ones have one key.
 std::shared_ptr<const BatchStructure> structure_of(Node root, const py::object& equal) {
   using Shared = std::shared_ptr<const BatchStructure>;
+  constexpr std::size_t kMost = 1024;  // a text that is another in each batch would fill the memory
+  static int64_t made_so_far = 0;
   py::dict structures = known().structures;
+  if (structures.size() >= kMost) structures.clear();
   if (structures.contains(equal)) return *py::cast<py::capsule>(structures[equal]).get_pointer<Shared>();
-  auto made = std::make_unique<Shared>(
-      std::make_shared<PythonStructure>(std::move(root), static_cast<int64_t>(structures.size()) + 1));
+  auto made = std::make_unique<Shared>(std::make_shared<PythonStructure>(std::move(root), ++made_so_far));
   Shared structure = *made;
   structures[equal] = py::capsule(made.release(), [](void* held) { delete static_cast<Shared*>(held); });
   return structure;

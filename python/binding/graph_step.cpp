@@ -64,6 +64,7 @@ class GraphStep {
   }
 
   at::Tensor step(const py::object& object) {
+    const Busy busy(busy_);
     const Batch batch = to_batch(object);
     optimizer_->bring_numbers();
     at::Tensor loss;
@@ -76,6 +77,7 @@ class GraphStep {
   }
 
   StepExplanation explain(const py::object& object) {
+    const Busy busy(busy_);
     const Batch batch = to_batch(object);
     optimizer_->bring_numbers();
     const py::gil_scoped_release no_gil;
@@ -87,6 +89,7 @@ class GraphStep {
  private:
   std::shared_ptr<TorchOptimizer> optimizer_;
   std::unique_ptr<BaseTrainer> trainer_;
+  bool busy_ = false;
 };
 
 py::dict log_of(GraphStep& step) {

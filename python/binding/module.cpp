@@ -1,4 +1,5 @@
 #include "base/device.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/weights_file.h"
 #include "python/binding/context.h"
@@ -18,7 +19,8 @@ LogLevel parse_level(const std::string& text) {
   if (text == "debug") return LogLevel::kDebug;
   if (text == "info") return LogLevel::kInfo;
   if (text == "warning") return LogLevel::kWarning;
-  return LogLevel::kError;
+  if (text == "error") return LogLevel::kError;
+  throw ConfigError("[set_log_level] level is '" + text + "', expected debug, info, warning or error");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+#include "base/error.h"
 
 // What every file of the binding needs of Python.
 namespace duet::python {
@@ -29,5 +30,22 @@ inline py::object optional_attribute(const py::handle& object, const char* name)
   const py::object found = py::getattr(object, name, py::none());
   return found.is_none() ? py::object() : found;
 }
+
+// One call at a time: other threads may come while the GIL is free.
+class Busy {
+ public:
+  explicit Busy(bool& flag) : flag_(flag) {
+    require<ConfigError>(!flag,
+                         "[duet] this trainer or step runs already, in another thread or in a hook of its own; "
+                         "let it end first");
+    flag = true;
+  }
+  ~Busy() { flag_ = false; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  bool& flag_;
+};
 
 }  // namespace duet::python

@@ -83,12 +83,16 @@ ModuleKind kind_of(const py::handle& module, const py::module_& nn) {
   return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
 }
 
-}  // namespace
-
-PythonTask::PythonTask(py::object model, Functions functions) : functions_(std::move(functions)) {
+SharedObject list_of_modules(const py::object& model) {
   require<ConfigError>(py::isinstance(model, py::module_::import("torch.nn").attr("Module")),
                        "[Task] the model is a " + type_name(model) + ", expected a torch.nn.Module");
-  modules_ = share(py::list(model.attr("modules")()));
+  return share(py::list(model.attr("modules")()));
+}
+
+}  // namespace
+
+PythonTask::PythonTask(py::object model, Functions functions)
+    : functions_(std::move(functions)), modules_(list_of_modules(model)), host_state_(modules_) {
   model_ = share(std::move(model));
 }
 
@@ -168,7 +172,11 @@ py::object PythonTask::loss(const py::object& prediction, const py::object& batc
 StepOutput PythonTask::training_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  return to_step_output(loss(forward(given), given));
+  const uint64_t before = moves_host_state_ ? 0 : host_state_.fingerprint();
+  StepOutput output = to_step_output(loss(forward(given), given));
+  moves_host_state_ = moves_host_state_ || host_state_.fingerprint() != before;
+  if (moves_host_state_) kept_ = output.loss.detach();
+  return output;
 }
 
 double PythonTask::weight(const Batch& batch) const {

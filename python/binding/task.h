@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "core/task.h"
+#include "python/binding/host_state.h"
 #include "python/binding/py.h"
 
 namespace duet::python {
@@ -48,6 +49,11 @@ class PythonTask : public Task {
   SharedObject model_;
   Functions functions_;
   SharedObject modules_;  // list of all submodules, the model first
+  HostState host_state_;
+  // Whether the code of a step moves that: then it must run at every step. A tensor of the step that somebody keeps is
+  // what has it run.
+  bool moves_host_state_ = false;
+  at::Tensor kept_;
 };
 
 }  // namespace duet::python

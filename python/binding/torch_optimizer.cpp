@@ -47,8 +47,9 @@ TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimi
 namespace {
 
 // Of a group: all that is no number which may change from step to step.
-constexpr const char* kFlags[] = {"fused",    "amsgrad", "maximize",   "nesterov",
-                                  "centered", "foreach", "capturable", "differentiable", "decoupled_weight_decay"};
+constexpr const char* kFlags[] = {"fused",      "amsgrad",        "maximize",
+                                  "nesterov",   "centered",       "foreach",
+                                  "capturable", "differentiable", "decoupled_weight_decay"};
 
 bool is_plain_number(const py::handle& object) {
   if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr())) {
@@ -83,7 +84,7 @@ py::object what_decides(const py::object& optimizer) {
       parts.append(reinterpret_cast<std::uintptr_t>(parameter.ptr()));
     }
   }
-  return std::move(parts);
+  return parts;
 }
 
 }  // namespace
@@ -115,7 +116,8 @@ bool TorchOptimizer::is_known(const py::object& optimizer) {
 void TorchOptimizer::check_unchanged() const {
   if (what_decides(*optimizer_).equal(*made_with_)) return;
   throw ConfigError(
-      "[graph_step] the optimizer's parameter groups, flags (amsgrad, maximize, ...) or hooks are others than when this "
+      "[graph_step] the optimizer's parameter groups, flags (amsgrad, maximize, ...) or hooks are others than when "
+      "this "
       "graph_step was made; make a new one");
 }
 

@@ -39,7 +39,7 @@ class TorchOptimizer {
     std::string name;
     at::Tensor value;
     std::size_t group = 0;
-    bool shown = false;  // torch's state has its tensors
+    bool shown = false;                 // torch's state has its tensors
     SharedObject key;                   // the parameter as Python has it
     SharedObject state;                 // the dict that shows them
     std::vector<SharedObject> objects;  // the tensors in it, by slot; null where torch has none

@@ -46,6 +46,7 @@ class Trainer {
   const py::object& model() const { return *model_; }
 
   void fit(const py::object& data, const py::object& validation) {
+    const Busy busy(busy_);
     PythonSource source(data);
     std::optional<PythonSource> other;
     if (!validation.is_none()) other.emplace(validation);
@@ -60,12 +61,14 @@ class Trainer {
   }
 
   at::Tensor step(const py::object& batch) {
+    const Busy busy(busy_);
     std::vector<Batch> batches{to_batch(batch)};
     const py::gil_scoped_release no_gil;
     return trainer_->step(std::move(batches)).loss;
   }
 
   at::Tensor step_accumulated(const py::list& micro_batches) {
+    const Busy busy(busy_);
     std::vector<Batch> batches;
     for (const py::handle batch : micro_batches) batches.push_back(to_batch(batch));
     const py::gil_scoped_release no_gil;
@@ -100,6 +103,7 @@ class Trainer {
   }
 
   StepExplanation explain(const py::object& batch) {
+    const Busy busy(busy_);
     const Batch given = to_batch(batch);
     const py::gil_scoped_release no_gil;
     return trainer_->explain(given);
@@ -121,6 +125,7 @@ class Trainer {
 
   SharedObject model_;
   std::unique_ptr<BaseTrainer> trainer_;
+  bool busy_ = false;
 };
 
 py::dict result_of(Trainer& trainer) {
