@@ -12,7 +12,8 @@ uint64_t mixed(uint64_t sum, uint64_t part) { return (sum ^ part) * 0x9E3779B97F
 
 uint64_t of_attributes(const py::handle& module) {
   uint64_t sum = 0;
-  const py::object attributes = module.attr("__dict__");
+  const auto attributes = py::reinterpret_steal<py::object>(PyObject_GenericGetDict(module.ptr(), nullptr));
+  if (!attributes) throw py::error_already_set();
   PyObject *name, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(attributes.ptr(), &position, &name, &value) != 0) {
@@ -21,7 +22,9 @@ uint64_t of_attributes(const py::handle& module) {
   return sum;
 }
 
-uint64_t of_random_numbers() {
+}  // namespace
+
+uint64_t HostState::random_numbers() {
   static const auto* python = new py::object(py::module_::import("random").attr("getstate"));
   static const auto* numpy = new py::object(py::module_::import("numpy.random").attr("get_state"));
   const py::dict state = (*numpy)(py::arg("legacy") = false)["state"];
@@ -29,10 +32,8 @@ uint64_t of_random_numbers() {
   return mixed(sum, py::cast<uint64_t>(state["key"][py::int_(0)]));
 }
 
-}  // namespace
-
-uint64_t HostState::fingerprint() const {
-  uint64_t sum = of_random_numbers();
+uint64_t HostState::attributes() const {
+  uint64_t sum = 0;
   for (const py::handle module : *modules_) sum = mixed(sum, of_attributes(module));
   return sum;
 }

@@ -154,6 +154,8 @@ void PythonTask::append_key(std::vector<int64_t>& key) const {
     flags = 2 * flags + (flag.ptr() == Py_True ? 1 : 0);
   }
   key.push_back(flags);
+  // What the loop sets between its steps; a counter of the step's own would be another key each time.
+  if (!moves_attributes_) key.push_back(static_cast<int64_t>(host_state_.attributes()));
 }
 
 void PythonTask::to(at::Device device) {
@@ -172,10 +174,12 @@ py::object PythonTask::loss(const py::object& prediction, const py::object& batc
 StepOutput PythonTask::training_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  const uint64_t before = moves_host_state_ ? 0 : host_state_.fingerprint();
+  const uint64_t attributes = moves_attributes_ ? 0 : host_state_.attributes();
+  const uint64_t random_numbers = moves_random_numbers_ ? 0 : HostState::random_numbers();
   StepOutput output = to_step_output(loss(forward(given), given));
-  moves_host_state_ = moves_host_state_ || host_state_.fingerprint() != before;
-  if (moves_host_state_) kept_ = output.loss.detach();
+  moves_attributes_ = moves_attributes_ || host_state_.attributes() != attributes;
+  moves_random_numbers_ = moves_random_numbers_ || HostState::random_numbers() != random_numbers;
+  if (moves_attributes_ || moves_random_numbers_) kept_ = output.loss.detach();
   return output;
 }
 

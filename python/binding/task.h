@@ -50,9 +50,9 @@ class PythonTask : public Task {
   Functions functions_;
   SharedObject modules_;  // list of all submodules, the model first
   HostState host_state_;
-  // Whether the code of a step moves that: then it must run at every step. A tensor of the step that somebody keeps is
+  // Whether the code of a step moves them: then it must run at every step. A tensor of the step that somebody keeps is
   // what has it run.
-  bool moves_host_state_ = false;
+  bool moves_attributes_ = false, moves_random_numbers_ = false;
   at::Tensor kept_;
 };
 

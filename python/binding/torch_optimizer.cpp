@@ -19,31 +19,6 @@ double to_double(const py::handle& number) {
 
 }  // namespace
 
-TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step)
-    : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer)) {
-  const py::module_ optim = py::module_::import("torch.optim");
-  require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
-                       "[graph_step] the optimizer is a " + type_name(optimizer) + ", expected one of torch.optim");
-  require<ConfigError>(!py::isinstance(optimizer, optim.attr("LBFGS")),
-                       "[graph_step] LBFGS evaluates the loss several times in a step, which no recording holds; keep "
-                       "the loop as it is for it");
-  if (!before_step.is_none()) before_step_ = share(before_step);
-  read_groups(model);
-  if (known_) {
-    flags_ = read_flags();
-    numbers_ = torch_numbers(flags_);
-    const auto kind = std::make_shared<OptimizerKind>(torch_kind(flags_));
-    slots_ = kind->slots(OptimizerOptions());
-    kind->kernel = [this, step = kind->kernel](const KernelCall& call, const OptimizerOptions& options) {
-      run_before();
-      step(call, options);
-    };
-    options_ = OptimizerOptions(std::shared_ptr<const OptimizerKind>(kind));
-  } else {
-    options_ = OptimizerOptions(std::make_shared<const OptimizerKind>(recorded_kind()));
-  }
-}
-
 namespace {
 
 // Of a group: all that is no number which may change from step to step.
@@ -67,27 +42,72 @@ bool has_own_step(const py::object& optimizer) {
   return !step.is_none() && !py::hasattr(step, "_wrapped_by_lr_sched");
 }
 
-std::size_t count_hooks(const py::object& optimizer) {
+// The dicts of step()'s hooks, its own and everybody's.
+py::list hooks_of(const py::object& optimizer) {
   const py::module_ module = py::module_::import("torch.optim.optimizer");
-  return py::len(optimizer.attr("_optimizer_step_pre_hooks")) + py::len(optimizer.attr("_optimizer_step_post_hooks")) +
-         py::len(module.attr("_global_optimizer_pre_hooks")) + py::len(module.attr("_global_optimizer_post_hooks"));
+  py::list hooks;
+  for (const char* name : {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"})
+    hooks.append(optimizer.attr(name));
+  for (const char* name : {"_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"})
+    hooks.append(module.attr(name));
+  return hooks;
 }
 
-// Equal for optimizers whose step() does the same, numbers apart.
-py::object what_decides(const py::object& optimizer) {
-  py::list parts;
-  parts.append(count_hooks(optimizer));
-  parts.append(has_own_step(optimizer));
-  for (const py::handle group : optimizer.attr("param_groups")) {
-    for (const char* flag : kFlags) parts.append(truthy(group, flag));
-    for (const py::handle parameter : py::object(group["params"])) {
-      parts.append(reinterpret_cast<std::uintptr_t>(parameter.ptr()));
-    }
-  }
-  return parts;
+std::size_t count_hooks(const py::object& optimizer) {
+  std::size_t count = 0;
+  for (const py::handle hooks : hooks_of(optimizer)) count += py::len(hooks);
+  return count;
+}
+
+bool is_true(PyObject* dict, const py::str& name) {
+  PyObject* value = PyDict_GetItem(dict, name.ptr());
+  return value != nullptr && PyObject_IsTrue(value) == 1;
 }
 
 }  // namespace
+
+TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step)
+    : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer)) {
+  const py::module_ optim = py::module_::import("torch.optim");
+  require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
+                       "[graph_step] the optimizer is a " + type_name(optimizer) + ", expected one of torch.optim");
+  require<ConfigError>(!py::isinstance(optimizer, optim.attr("LBFGS")),
+                       "[graph_step] LBFGS evaluates the loss several times in a step, which no recording holds; keep "
+                       "the loop as it is for it");
+  hooks_ = share(hooks_of(optimizer));
+  if (!before_step.is_none()) before_step_ = share(before_step);
+  read_groups(model);
+  if (known_) {
+    flags_ = read_flags();
+    numbers_ = torch_numbers(flags_);
+    const auto kind = std::make_shared<OptimizerKind>(torch_kind(flags_));
+    slots_ = kind->slots(OptimizerOptions());
+    kind->kernel = [this, step = kind->kernel](const KernelCall& call, const OptimizerOptions& options) {
+      run_before();
+      step(call, options);
+    };
+    options_ = OptimizerOptions(std::shared_ptr<const OptimizerKind>(kind));
+  } else {
+    options_ = OptimizerOptions(std::make_shared<const OptimizerKind>(recorded_kind()));
+  }
+}
+
+// Equal as long as step() does the same, numbers apart. It is asked at every step.
+void TorchOptimizer::append_what_decides(std::vector<int64_t>& parts) const {
+  static const auto* flags = [] {
+    auto* names = new std::vector<py::str>();
+    for (const char* flag : kFlags) names->emplace_back(flag);
+    return names;
+  }();
+  for (const py::handle hooks : *hooks_) parts.push_back(PyObject_Size(hooks.ptr()));
+  parts.push_back(has_own_step(*optimizer_) ? 1 : 0);
+  for (const py::handle group : optimizer_->attr("param_groups")) {
+    for (const py::str& flag : *flags) parts.push_back(is_true(group.ptr(), flag) ? 1 : 0);
+    for (const py::handle parameter : py::object(group["params"])) {
+      parts.push_back(reinterpret_cast<std::intptr_t>(parameter.ptr()));
+    }
+  }
+}
 
 // A subclass, or one with hooks or with another way of working, may do anything: it is recorded as it is.
 bool TorchOptimizer::is_known(const py::object& optimizer) {
@@ -113,8 +133,10 @@ bool TorchOptimizer::is_known(const py::object& optimizer) {
   return known;
 }
 
-void TorchOptimizer::check_unchanged() const {
-  if (what_decides(*optimizer_).equal(*made_with_)) return;
+void TorchOptimizer::check_unchanged() {
+  now_.clear();
+  append_what_decides(now_);
+  if (now_ == made_with_) return;
   throw ConfigError(
       "[graph_step] the optimizer's parameter groups, flags (amsgrad, maximize, ...) or hooks are others than when "
       "this "
@@ -246,7 +268,7 @@ std::string TorchOptimizer::graph_key() const {
 void TorchOptimizer::attach(BaseTrainer& trainer) {
   const py::gil_scoped_acquire gil;
   trainer_ = &trainer;
-  made_with_ = share(what_decides(*optimizer_));
+  append_what_decides(made_with_);
   optimizer_->attr("_opt_called") = true;  // schedulers warn where step() was never called
   if (!known_) return;
   const StateDict state = trainer.state_dict();

@@ -51,7 +51,8 @@ class TorchOptimizer {
   void read_groups(const py::object& model);
   void run_before();
   double number_in(const py::handle& group, const std::string& name) const;
-  void check_unchanged() const;
+  void append_what_decides(std::vector<int64_t>& parts) const;
+  void check_unchanged();
   bool state_is_ours() const;
   void take_state();
   std::string torch_name(const Parameter& parameter, std::size_t slot) const;
@@ -67,8 +68,10 @@ class TorchOptimizer {
   std::vector<Parameter> parameters_;
   std::vector<std::vector<double>> last_;  // numbers of each group
   SharedObject state_;                     // optimizer.state that shows ours
-  SharedObject made_with_;                 // all else of the optimizer that decides what its step does
-  std::size_t shown_ = 0;                  // parameters
+  SharedObject hooks_;                     // the dicts of step()'s hooks
+  // All else of the optimizer that decides what its step does, and the same now.
+  std::vector<int64_t> made_with_, now_;
+  std::size_t shown_ = 0;  // parameters
   BaseTrainer* trainer_ = nullptr;
   std::vector<std::vector<at::Tensor>> tensors_;  // by parameter and slot
   bool expected_ = false;

@@ -210,6 +210,28 @@ def test_what_host_code_counts_and_draws_goes_on_as_in_the_loop(kind):
     assert left == (module.calls, random.random(), np.random.rand())
 
 
+def test_numbers_that_the_loop_sets_on_the_model_are_part_of_the_signature():
+    class Scaled(toy.Net):
+        factor = 1.0
+
+        def forward(self, x):
+            return super().forward(x) * self.factor
+
+    states = []
+    for kind in ("duet", "loop"):
+        torch.manual_seed(0)
+        module = Scaled()
+        optimizer = adam(module)
+        step = duet.graph_step(module, toy.loss, optimizer, check="off")
+        torch.manual_seed(3)
+        for i, batch in enumerate(toy.batches(60)):
+            module.factor = 1.0 + i // 20
+            module.drop.p = 0.1 * (i // 30)
+            step(batch) if kind == "duet" else toy.loop_step(module, toy.loss, optimizer, batch)
+        states.append(module.state_dict())
+    toy.assert_same_bits(*states)
+
+
 def test_gradients_are_there_between_steps():
     gradients = []
 
