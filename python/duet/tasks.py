@@ -67,7 +67,7 @@ def _optimizer_of(configured) -> dict[str, Any]:
             **{
                 key: group[key]
                 for key in ("lr", "weight_decay", "betas", "eps", "momentum")
-                if key in group and key in numbers and tuple_of(group[key]) != tuple_of(numbers[key])
+                if key in group and key in numbers and _comparable(group[key]) != _comparable(numbers[key])
             },
         }
         for group in configured.param_groups
@@ -75,7 +75,7 @@ def _optimizer_of(configured) -> dict[str, Any]:
     return {"optimizer": getattr(_duet, name)(**numbers), **({"param_groups": groups} if len(groups) > 1 else {})}
 
 
-def tuple_of(value):
+def _comparable(value):
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -108,14 +108,14 @@ def lightning(module) -> Task:
         return values
 
     arguments = {"loss": loss, **_optimizer_of(module.configure_optimizers())}
-    if has_own(module, "validation_step"):
+    if _is_own(module, "validation_step"):
         arguments["validation_step"] = validate
     if hasattr(module, "predict_step"):
         arguments["predict_step"] = lambda module, batch: module.predict_step(batch, 0)
     return Task(module, arguments)
 
 
-def has_own(module, method: str) -> bool:
+def _is_own(module, method: str) -> bool:
     """Whether the user's class defines it: Lightning's own does nothing."""
     function = getattr(type(module), method, None)
     return function is not None and not function.__module__.startswith(("lightning", "pytorch_lightning"))
