@@ -50,6 +50,9 @@ struct TrainerOptions {
   NonFinite non_finite = NonFinite::kApply;      // what a step with inf or NaN does
   // Puts the task's trainable parameters into groups with numbers of their own, each into one; empty: one group.
   std::function<ParamGroups(Task&, const OptimizerOptions&)> param_groups{};
+  // Whether param_groups may leave trainable parameters out: the step gives these no gradient and does not change them.
+  // For two networks of one task with a trainer each, such as a generator and a discriminator.
+  bool allow_untrained = false;
   LoopOptions loop{};
   std::string work_dir{};            // where hooks write; empty: nowhere
   DistributedOptions distributed{};  // several processes that train one model; none: this one alone

@@ -10,10 +10,12 @@ replays, which are all checked). Needs transformers, torchvision, timm and diffu
 
 import argparse
 import copy
+import random
 import sys
 import time
 import warnings
 
+import numpy
 import torch
 
 import duet
@@ -51,15 +53,21 @@ def prepared(name, count):
     return model.train(), loss, [make_batch(generator) for _ in range(count)]
 
 
+def seed():
+    torch.manual_seed(2)
+    numpy.random.seed(2)  # SpecAugment draws its masks with these
+    random.seed(2)
+
+
 def compare(name, steps):
     """(report of the signature, whether all bits are the loop's)"""
     model, loss, batches = prepared(name, 8)
     twin = copy.deepcopy(model)
     optimizers = optimizer_of(model), optimizer_of(twin)
     step = duet.graph_step(model, loss, optimizers[0])
-    torch.manual_seed(2)
+    seed()
     ours = [step(batches[i % 8]) for i in range(steps)]
-    torch.manual_seed(2)
+    seed()
     theirs = [loop_step(twin, loss, optimizers[1], batches[i % 8]) for i in range(steps)]
     alike = same(ours, theirs) and same(model.state_dict(), twin.state_dict())
     # A first step in which parameters have no state yet may have a signature of its own.

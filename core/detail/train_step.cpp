@@ -19,12 +19,14 @@
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/detail/gradient_check.h"
 #include "optim/optimizers/detail/optimizer.h"
+#include "optim/optimizers/optimizer_kind.h"
 
 namespace duet {
 
 namespace {
 
-void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
+// Returns the parameters that no group holds.
+std::set<const void*> check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
   std::set<const void*> trainable;
   for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());
   std::set<const void*> left = trainable;
@@ -38,11 +40,15 @@ void check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
       left.erase(value.unsafeGetTensorImpl());
     }
   }
+  return left;
+}
+
+void refuse_untrained(const std::set<const void*>& untrained, const NamedTensors& parameters) {
   for (const auto& [name, value] : parameters) {
-    if (left.count(value.unsafeGetTensorImpl()) == 0) continue;
+    if (untrained.count(value.unsafeGetTensorImpl()) == 0) continue;
     throw ConfigError("[TrainStep] parameter '" + name +
-                      "' is in no group and would never be trained; let param_groups put it "
-                      "into one, or freeze it with requires_grad_(false)");
+                      "' is in no group and would never be trained; let param_groups put it into one, freeze it with "
+                      "requires_grad_(false), or set allow_untrained where another trainer trains it");
   }
 }
 
@@ -77,9 +83,18 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (options_.loss_scale) scaler_ = std::make_unique<GradScaler>(*options_.loss_scale, device_);
   ParamGroups groups = {{"", parameters_, {}}};
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
-  check_groups(groups, parameters_);
+  const std::set<const void*> untrained = check_groups(groups, parameters_);
+  if (options_.allow_untrained) {
+    frozen_.clear();
+    std::erase_if(parameters_, [&](const auto& item) { return untrained.count(item.second.unsafeGetTensorImpl()) > 0; });
+  } else {
+    refuse_untrained(untrained, parameters_);
+  }
   optimizer_ = Optimizer::create(options_.optimizer, groups, /*may_skip=*/options_.non_finite != NonFinite::kApply);
   if (optimizer_->needs_closure()) check_closure_options(options_);
+  const OptimizerKind* kind = find_optimizer_kind(options_.optimizer);
+  takes_sparse_ = kind != nullptr && kind->takes_sparse && !options_.clip_grad && !scaler_ &&
+                  options_.non_finite == NonFinite::kApply;
   failed_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   if (!communicator().is_alone()) {
     NamedTensors all = task_->named_parameters();
@@ -159,6 +174,16 @@ void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t ind
 
 }  // namespace
 
+// Of a task whose other parameters are not to be trained, only those that are get a gradient.
+void TrainStep::backward(const at::Tensor& loss) const {
+  if (!options_.allow_untrained) return loss.backward();
+  std::vector<at::Tensor> trained;
+  for (const auto& parameter : parameters_) {
+    if (parameter.second.requires_grad()) trained.push_back(parameter.second);
+  }
+  loss.backward(/*gradient=*/{}, /*retain_graph=*/std::nullopt, /*create_graph=*/false, at::TensorList(trained));
+}
+
 void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& output) {
   const bool weighted = micro_batches.batches.size() > 1 || distributed_;
   if (distributed_) distributed_->begin();  // one step may run several times
@@ -175,7 +200,7 @@ void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& 
     if (scaler_) target = target * scaler_->scale().reshape({});
     add_share(step, factor, i, output);
     if (distributed_ && i + 1 == micro_batches.batches.size()) distributed_->before_last_backward(output);
-    target.backward();
+    backward(target);
   }
   if (distributed_) distributed_->after_backward(output, !micro_batches.batches.empty());
 }
@@ -185,7 +210,7 @@ std::vector<at::Tensor> TrainStep::gradients() const {
   for (const auto& parameter : parameters_) {
     const at::Tensor& gradient = parameter.second.grad();
     if (!gradient.defined()) continue;
-    if (gradient.layout() != at::kStrided) {
+    if (gradient.layout() != at::kStrided && !takes_sparse_) {
       throw ConfigError(c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(),
                                  ", expected a dense one; ", "make its Embedding without sparse"));
     }
@@ -262,7 +287,7 @@ NonFiniteOp TrainStep::trace_non_finite(const MicroBatches& micro_batches) {
         output = task_->training_step(batch);
       }
       check_loss(output.loss);
-      output.loss.reshape({}).backward();
+      backward(output.loss.reshape({}));
     });
   }
   for (std::size_t i = 0; i < before.size(); ++i) parameters_[i].second.mutable_grad() = before[i];

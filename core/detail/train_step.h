@@ -81,6 +81,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
  private:
   void check_frozen() const;
   void forward_backward(const MicroBatches& micro_batches, StepResult& output);
+  void backward(const at::Tensor& loss) const;
   std::vector<at::Tensor> gradients() const;
   GradientCheck judge(StepResult& output);
   void step_with_closure(const MicroBatches& micro_batches, StepResult& output);
@@ -90,13 +91,14 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   at::Device device_;
   TrainerOptions options_;
   NamedTensors parameters_;
-  NamedTensors frozen_;                 // the task's others
+  NamedTensors frozen_;                 // the task's others, unless these may be left out
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process
   std::vector<at::Tensor> factors_;               // weight / total of each micro-batch, 0-dim float32
   at::Tensor failed_;                             // kRaise: 1 since a step was not finite; float32 [1]
   static constexpr int64_t kReadInterval = 50;    // steps between two looks at failed_ where a look costs a wait
+  bool takes_sparse_ = false;                     // gradients of any layout
   bool checks_loss_ = false;                      // non_finite was asked for
   int64_t unread_steps_ = 0;                      // since failed_ was last read
 };

@@ -1,6 +1,7 @@
 #include "graph/record/op_recorder.h"
 #include <utility>
 #include <c10/util/ScopeExit.h>
+#include "base/detail/op_rules.h"
 #include "base/error.h"
 
 namespace duet {
@@ -26,6 +27,11 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   if (paused_) return op.redispatchBoxed(below, stack);
   if (!failure().empty() && !tells_all()) {
     addresses_.stop();
+    return op.redispatchBoxed(below, stack);
+  }
+  if (below.has(c10::DispatchKey::Python)) {
+    fail_here(full_name(op) + " is handed to Python (torch.compile, a dispatch mode, a subclass of torch.Tensor)",
+              "leave that out of the step, which graph mode replays without Python anyway");
     return op.redispatchBoxed(below, stack);
   }
   note_addresses();

@@ -58,6 +58,8 @@ struct OptimizerKind {
   std::function<void(const OptimizerOptions& options, const NamedTensors& parameters)> check{};
   // The kernel divides gradients by KernelCall::grad_scale and skips by found_inf itself.
   bool fused = false;
+  // The kernel takes gradients of any layout (of an Embedding with sparse), where nothing clips, scales or checks them.
+  bool takes_sparse = false;
 };
 
 extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;           // over ATen's fused kernels: fused.cpp

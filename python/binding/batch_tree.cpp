@@ -12,6 +12,7 @@ enum class NodeKind { kTensor, kConstant, kDict, kMapping, kList, kTuple, kNamed
 // One place of a nesting. Its objects are shared by all batches of the structure and never changed.
 struct Node {
   NodeKind kind = NodeKind::kTensor;
+  bool requires_grad = false;  // of a tensor: a leaf that the step differentiates by
   py::object type, constant;  // of the container; of kConstant, and of kMapping and kDataclass one to copy
   std::vector<py::object> keys;
   std::vector<Node> children;
@@ -39,6 +40,14 @@ struct Known {
   py::object array = py::module_::import("numpy").attr("ndarray");
   py::object as_tensor = py::module_::import("torch").attr("as_tensor");
   py::object copy = py::module_::import("copy").attr("copy");
+  // Further types of values that cannot be changed.
+  py::tuple values = py::make_tuple(py::module_::import("builtins").attr("complex"),
+                                    py::module_::import("builtins").attr("slice"),
+                                    py::module_::import("builtins").attr("range"),
+                                    py::module_::import("numpy").attr("generic"),
+                                    py::module_::import("enum").attr("Enum"),
+                                    py::module_::import("torch").attr("dtype"),
+                                    py::module_::import("torch").attr("device"));
   py::dict structures;  // what is equal to the nesting -> its capsule
 };
 
@@ -75,6 +84,7 @@ class Flattener {
     if (py::isinstance(object, known().array)) {
       return take_tensor(py::cast<at::Tensor>(known().as_tensor(object)), path);
     }
+    if (py::isinstance(object, known().values)) return take_constant(object);
     throw DataError("[Batch] '" + (path.empty() ? "batch" : path) + "' is of type " +
                     py::cast<std::string>(py::str(py::type::handle_of(object).attr("__name__"))) +
                     ", expected tensors, arrays, numbers or texts in dicts, lists, tuples or dataclasses; leave it out "
@@ -87,8 +97,11 @@ class Flattener {
   }
 
   std::pair<Node, py::object> take_tensor(const at::Tensor& tensor, const std::string& path) {
-    tensors.emplace_back(path.empty() ? "batch" : path, tensor);
-    return {Node{}, py::none()};
+    require<DataError>(tensor.is_leaf(), "[Batch] '" + (path.empty() ? "batch" : path) +
+                                             "' is the result of a computation with gradients, which a step does not "
+                                             "go back into; detach() it, or do the computation in the loss function");
+    tensors.emplace_back(path.empty() ? "batch" : path, tensor.requires_grad() ? tensor.detach() : tensor);
+    return {Node{.requires_grad = tensor.requires_grad()}, py::bool_(tensor.requires_grad())};
   }
 
   // A number's text tells NaN, 1, 1.0 and True apart.
@@ -168,7 +181,7 @@ class Builder {
 
   py::object make(const Node& node) {
     switch (node.kind) {
-      case NodeKind::kTensor: return py::cast((next_++)->second);
+      case NodeKind::kTensor: return py::cast(leaf((next_++)->second, node.requires_grad));
       case NodeKind::kConstant: return node.constant;
       case NodeKind::kDict: {
         py::dict made;
@@ -191,6 +204,10 @@ class Builder {
   }
 
  private:
+  static at::Tensor leaf(const at::Tensor& tensor, bool requires_grad) {
+    return requires_grad ? tensor.detach().requires_grad_() : tensor;
+  }
+
   py::object make_sequence(const Node& node) {
     py::list items;
     for (const Node& child : node.children) items.append(make(child));
@@ -229,8 +246,6 @@ Batch to_batch(const py::handle& object) {
                        "[Batch] two tensors of the batch are called '" + name + "'; rename a key");
     batch.set(name, tensor);
   }
-  require<DataError>(!batch.items().empty(),
-                     "[Batch] found no tensor, expected at least one; let the loader give tensors");
   try {
     batch.set_structure(structure_of(std::move(root), equal));
   } catch (py::error_already_set& error) {

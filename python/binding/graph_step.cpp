@@ -52,16 +52,14 @@ class GraphStep {
     sorted.options.param_groups = [optimizer = optimizer_](Task&, const OptimizerOptions&) {
       return optimizer->groups();
     };
+    sorted.options.allow_untrained = true;
     sorted.options.device = optimizer_->device().str();
     std::unique_ptr<Task> task = std::make_unique<LoopTask>(std::move(loop.model), sorted.functions, optimizer_);
     const py::gil_scoped_release no_gil;
     trainer_ = make_trainer(parse_mode(mode), std::move(task), sorted.options, sorted.graph);
     optimizer_->attach(*trainer_);
   }
-  ~GraphStep() {
-    const py::gil_scoped_release no_gil;
-    trainer_.reset();
-  }
+  ~GraphStep() { let_go(); }
 
   at::Tensor step(const py::object& object) {
     const Busy busy(busy_);
@@ -70,7 +68,7 @@ class GraphStep {
     at::Tensor loss;
     {
       const py::gil_scoped_release no_gil;
-      loss = trainer_->step(batch).loss;
+      loss = trainer().step(batch).loss;
     }
     optimizer_->show_state();
     return loss;
@@ -81,10 +79,25 @@ class GraphStep {
     const Batch batch = to_batch(object);
     optimizer_->bring_numbers();
     const py::gil_scoped_release no_gil;
-    return trainer_->explain(batch);
+    return trainer().explain(batch);
   }
 
-  BaseTrainer& trainer() { return *trainer_; }
+  BaseTrainer& trainer() {
+    require<ConfigError>(trainer_ != nullptr, "[GraphStep] found a step that the garbage collector has taken apart");
+    return *trainer_;
+  }
+
+  void visit_kept(const VisitKept& visit) const {
+    if (trainer_) dynamic_cast<const LoopTask&>(trainer_->task()).visit_kept(visit);
+    if (optimizer_) optimizer_->visit_kept(visit);
+  }
+  void let_go() {
+    {
+      const py::gil_scoped_release no_gil;
+      trainer_.reset();
+    }
+    optimizer_.reset();
+  }
 
  private:
   std::shared_ptr<TorchOptimizer> optimizer_;
@@ -101,7 +114,8 @@ py::dict log_of(GraphStep& step) {
 }  // namespace
 
 void bind_graph_step(py::module_& module) {
-  py::class_<GraphStep>(module, "GraphStep", "The step of an existing loop: call it with a batch.")
+  py::class_<GraphStep>(module, "GraphStep", collected<GraphStep>(),
+                        "The step of an existing loop: call it with a batch.")
       .def(py::init([](py::object model, py::object loss, py::object optimizer, py::object before_step,
                        const std::string& mode, const py::kwargs& arguments) {
              Loop loop{std::move(model), std::move(loss), std::move(optimizer), std::move(before_step)};

@@ -1,5 +1,6 @@
 #include "python/binding/task.h"
 #include <utility>
+#include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "python/binding/batch_tree.h"
 
@@ -21,17 +22,29 @@ NamedTensors tensors_in(const py::handle& mapping) {
 
 bool is_mapping(const py::handle& object) { return py::hasattr(object, "keys"); }
 
-// What a step logs. A number would stay what it was when the step was captured.
-void add_log(const py::handle& mapping, NamedTensors& log) {
+enum class LogFrom { kLog, kOutput };
+
+bool is_one_number(const at::Tensor& tensor, LogFrom from) {
+  return tensor.dim() == 0 || (from == LogFrom::kLog && tensor.numel() == 1);
+}
+
+// What a step logs: all of a log, and of a model's output the 0-dim tensors. A number would stay what it was when the
+// step was captured.
+void add_log(const py::handle& mapping, LogFrom from, NamedTensors& log) {
   for (const py::handle key : py::list(mapping.attr("keys")())) {
     const auto name = py::cast<std::string>(py::str(key));
     const py::object value = mapping[key];
     if (name == "loss") continue;
-    if (is_tensor(value) && py::cast<at::Tensor>(value).dim() == 0) {
-      log.emplace_back(name, py::cast<at::Tensor>(value).detach());
+    if (is_tensor(value) && is_one_number(py::cast<at::Tensor>(value), from)) {
+      log.emplace_back(name, py::cast<at::Tensor>(value).detach().reshape({}));
     } else if (PyFloat_Check(value.ptr()) || PyLong_Check(value.ptr())) {
       throw ConfigError("[Task] the loss function gives '" + name + "' as a number, which a replayed step would " +
                         "freeze; give a 0-dim tensor");
+    } else if (from == LogFrom::kLog) {
+      const std::string what =
+          is_tensor(value) ? c10::str("tensor of shape ", py::cast<at::Tensor>(value).sizes()) : type_name(value);
+      throw ConfigError("[Task] the loss function logs '" + name + "' as a " + what +
+                        ", expected a 0-dim tensor; take its mean, or leave it out");
     }
   }
 }
@@ -49,10 +62,10 @@ StepOutput to_step_output(const py::object& result) {
   if (PyTuple_Check(result.ptr()) && py::len(result) == 2) {
     output.loss = loss_in(result[py::int_(0)]);
     const py::object log = result[py::int_(1)];
-    if (is_mapping(log)) add_log(log, output.log);
+    if (is_mapping(log)) add_log(log, LogFrom::kLog, output.log);
   } else if (is_mapping(result) && py::bool_(result.attr("__contains__")("loss"))) {
     output.loss = loss_in(result["loss"]);
-    add_log(result, output.log);
+    add_log(result, LogFrom::kOutput, output.log);
   } else {
     output.loss = loss_in(result);
   }
@@ -184,7 +197,7 @@ StepOutput PythonTask::training_step(const Batch& batch) {
 }
 
 double PythonTask::weight(const Batch& batch) const {
-  if (!functions_.weight) return Task::weight(batch);
+  if (!functions_.weight) return batch.items().empty() ? 1 : Task::weight(batch);
   const py::gil_scoped_acquire gil;
   return py::cast<double>(py::float_((*functions_.weight)(to_python(batch))));
 }
@@ -209,6 +222,15 @@ NamedTensors PythonTask::predict(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
   return to_outputs(functions_.predict ? (*functions_.predict)(*model_, given) : forward(given));
+}
+
+void PythonTask::visit_kept(const VisitKept& visit) const {
+  visit(model_);
+  visit(modules_);
+  for (const SharedObject& function : {functions_.loss, functions_.forward, functions_.validation, functions_.predict,
+                                       functions_.weight, functions_.graph_key}) {
+    visit(function);
+  }
 }
 
 std::string PythonTask::graph_key() const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "core/task.h"
+#include "python/binding/collected.h"
 #include "python/binding/host_state.h"
 #include "python/binding/py.h"
 
@@ -40,6 +41,7 @@ class PythonTask : public Task {
   NamedTensors predict(const Batch& batch) override;
   std::string graph_key() const override;
   void append_key(std::vector<int64_t>& key) const override;
+  void visit_kept(const VisitKept& visit) const;
 
  private:
   py::object forward(const py::object& batch) const;

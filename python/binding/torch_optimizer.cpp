@@ -53,6 +53,14 @@ py::list hooks_of(const py::object& optimizer) {
   return hooks;
 }
 
+// Embedding and EmbeddingBag can give sparse gradients.
+bool has_sparse_layer(const py::object& model) {
+  for (const py::handle module : model.attr("modules")()) {
+    if (py::getattr(module, "sparse", py::none()).ptr() == Py_True) return true;
+  }
+  return false;
+}
+
 std::size_t count_hooks(const py::object& optimizer) {
   std::size_t count = 0;
   for (const py::handle hooks : hooks_of(optimizer)) count += py::len(hooks);
@@ -67,7 +75,7 @@ bool is_true(PyObject* dict, const py::str& name) {
 }  // namespace
 
 TorchOptimizer::TorchOptimizer(const py::object& model, const py::object& optimizer, const py::object& before_step)
-    : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer)) {
+    : model_(share(model)), optimizer_(share(optimizer)), known_(is_known(optimizer) && !has_sparse_layer(model)) {
   const py::module_ optim = py::module_::import("torch.optim");
   require<ConfigError>(py::isinstance(optimizer, optim.attr("Optimizer")),
                        "[graph_step] the optimizer is a " + type_name(optimizer) + ", expected one of torch.optim");
@@ -174,6 +182,7 @@ OptimizerKind TorchOptimizer::recorded_kind() {
             optimizer_->attr("step")();
           },
       .fused = true,
+      .takes_sparse = true,
   };
 }
 
@@ -184,7 +193,6 @@ void TorchOptimizer::read_groups(const py::object& model) {
     names[THPVariable_Unpack(pair[1].ptr()).unsafeGetTensorImpl()] = py::cast<std::string>(pair[0]);
   }
   std::size_t index = 0;
-  std::unordered_map<const c10::TensorImpl*, bool> seen;
   for (const py::handle group : optimizer_->attr("param_groups")) {
     for (const py::handle parameter : py::object(group["params"])) {
       const at::Tensor& tensor = THPVariable_Unpack(parameter.ptr());
@@ -193,19 +201,12 @@ void TorchOptimizer::read_groups(const py::object& model) {
           name != names.end(),
           c10::str("[graph_step] the optimizer's group ", index, " holds a tensor ", tensor.sizes(),
                    " that is no parameter of the model; give the ", "module that holds all of its parameters"));
-      seen[tensor.unsafeGetTensorImpl()] = true;
       if (!tensor.requires_grad()) continue;
       parameters_.push_back({.name = name->second, .value = tensor, .group = index});
+      held_.insert(tensor.unsafeGetTensorImpl());
       parameters_.back().key = share(py::reinterpret_borrow<py::object>(parameter));
     }
     ++index;
-  }
-  for (const py::handle item : model.attr("named_parameters")()) {
-    const auto pair = py::cast<py::tuple>(item);
-    const at::Tensor& tensor = THPVariable_Unpack(pair[1].ptr());
-    require<ConfigError>(!tensor.requires_grad() || seen.count(tensor.unsafeGetTensorImpl()) > 0,
-                         "[graph_step] the optimizer does not hold the parameter '" + py::cast<std::string>(pair[0]) +
-                             "'; add it, or freeze it with requires_grad_(False)");
   }
   require<ConfigError>(!parameters_.empty(), "[graph_step] the optimizer holds no trainable parameter");
 }
@@ -223,7 +224,12 @@ ParamGroups TorchOptimizer::groups() const {
 void TorchOptimizer::run_before() {
   if (!std::exchange(expected_, false) || !before_step_) return;
   const py::gil_scoped_acquire gil;
-  (*before_step_)(model_->attr("parameters")());  // their order decides how a norm is rounded
+  // Their order decides how a norm is rounded.
+  py::list trained;
+  for (const py::handle parameter : model_->attr("parameters")()) {
+    if (held_.count(THPVariable_Unpack(parameter.ptr()).unsafeGetTensorImpl()) > 0) trained.append(parameter);
+  }
+  (*before_step_)(trained);
 }
 
 double TorchOptimizer::number_in(const py::handle& group, const std::string& name) const {
@@ -250,6 +256,15 @@ void TorchOptimizer::bring_numbers() {
       trainer_->hyper_parameters().set(group, numbers_[i], now);
       last_[group][i] = now;
     }
+  }
+}
+
+void TorchOptimizer::visit_kept(const VisitKept& visit) const {
+  for (const SharedObject& kept : {model_, optimizer_, before_step_, state_, hooks_}) visit(kept);
+  for (const Parameter& parameter : parameters_) {
+    visit(parameter.key);
+    visit(parameter.state);
+    for (const SharedObject& tensor : parameter.objects) visit(tensor);
   }
 }
 

@@ -2,9 +2,10 @@
 
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 #include "core/trainer.h"
-#include "python/binding/py.h"
+#include "python/binding/collected.h"
 #include "python/binding/torch_kernels.h"
 
 namespace duet::python {
@@ -33,6 +34,7 @@ class TorchOptimizer {
   void expect_step() { expected_ = true; }
   // Numbers of an optimizer that is recorded as it is.
   std::string graph_key() const;
+  void visit_kept(const VisitKept& visit) const;
 
  private:
   struct Parameter {
@@ -66,6 +68,7 @@ class TorchOptimizer {
   std::vector<std::string> numbers_;
   OptimizerOptions options_;
   std::vector<Parameter> parameters_;
+  std::unordered_set<const c10::TensorImpl*> held_;  // the same
   std::vector<std::vector<double>> last_;  // numbers of each group
   SharedObject state_;                     // optimizer.state that shows ours
   SharedObject hooks_;                     // the dicts of step()'s hooks

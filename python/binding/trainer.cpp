@@ -37,12 +37,23 @@ class Trainer {
     add_hooks(std::move(hooks), sorted.default_hooks);
     for (auto& metric : metrics) trainer_->add_metric(std::move(metric));
   }
-  ~Trainer() {
-    const py::gil_scoped_release no_gil;
-    trainer_.reset();
-  }
+  ~Trainer() { let_go(); }
 
-  BaseTrainer& get() { return *trainer_; }
+  BaseTrainer& get() {
+    require<ConfigError>(trainer_ != nullptr, "[Trainer] found a trainer that the garbage collector has taken apart");
+    return *trainer_;
+  }
+  void visit_kept(const VisitKept& visit) const {
+    visit(model_);
+    if (trainer_) dynamic_cast<const PythonTask&>(trainer_->task()).visit_kept(visit);
+  }
+  void let_go() {
+    {
+      const py::gil_scoped_release no_gil;
+      trainer_.reset();
+    }
+    model_.reset();
+  }
   const py::object& model() const { return *model_; }
 
   void fit(const py::object& data, const py::object& validation) {
@@ -51,20 +62,20 @@ class Trainer {
     std::optional<PythonSource> other;
     if (!validation.is_none()) other.emplace(validation);
     const py::gil_scoped_release no_gil;
-    trainer_->train(source, other ? &*other : nullptr);
+    get().train(source, other ? &*other : nullptr);
   }
 
   MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(DataSource&)) {
     PythonSource source(data);
     const py::gil_scoped_release no_gil;
-    return (*trainer_.*pass)(source);
+    return (get().*pass)(source);
   }
 
   at::Tensor step(const py::object& batch) {
     const Busy busy(busy_);
     std::vector<Batch> batches{to_batch(batch)};
     const py::gil_scoped_release no_gil;
-    return trainer_->step(std::move(batches)).loss;
+    return get().step(std::move(batches)).loss;
   }
 
   at::Tensor step_accumulated(const py::list& micro_batches) {
@@ -72,7 +83,7 @@ class Trainer {
     std::vector<Batch> batches;
     for (const py::handle batch : micro_batches) batches.push_back(to_batch(batch));
     const py::gil_scoped_release no_gil;
-    return trainer_->step(std::move(batches)).loss;
+    return get().step(std::move(batches)).loss;
   }
 
   py::object predict(const py::object& batch) {
@@ -80,7 +91,7 @@ class Trainer {
     NamedTensors outputs;
     {
       const py::gil_scoped_release no_gil;
-      outputs = trainer_->predict(given);
+      outputs = get().predict(given);
     }
     if (outputs.size() == 1 && outputs.front().first == "prediction") return py::cast(outputs.front().second);
     return to_dict(outputs);
@@ -91,7 +102,7 @@ class Trainer {
     std::vector<NamedTensors> all;
     {
       const py::gil_scoped_release no_gil;
-      trainer_->predict(source, [&all](const Batch&, const NamedTensors& outputs) {
+      get().predict(source, [&all](const Batch&, const NamedTensors& outputs) {
         NamedTensors kept;
         for (const auto& [name, tensor] : outputs) kept.emplace_back(name, tensor.detach().clone());
         all.push_back(std::move(kept));
@@ -106,7 +117,7 @@ class Trainer {
     const Busy busy(busy_);
     const Batch given = to_batch(batch);
     const py::gil_scoped_release no_gil;
-    return trainer_->explain(given);
+    return get().explain(given);
   }
 
  private:
@@ -282,7 +293,7 @@ py::list to_list(const BaseTrainer& trainer) {
 
 void bind_trainer(py::module_& module) {
   bind_explanation(module);
-  py::class_<Trainer> bound(module, "BaseTrainer", "The loop around the steps, the same in both modes.");
+  py::class_<Trainer> bound(module, "BaseTrainer", collected<Trainer>(), "The loop around the steps, the same in both modes.");
   bound.def(py::init([](const std::string& mode, py::object model, const py::kwargs& arguments) {
               return std::make_unique<Trainer>(parse_mode(mode), std::move(model), arguments);
             }),

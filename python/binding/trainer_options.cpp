@@ -153,6 +153,8 @@ std::map<std::string, Reader> readers() {
       return to_groups(*groups, task.named_parameters());
     };
   });
+  add("allow_untrained",
+      [](TrainerArguments& a, const py::handle& o) { a.options.allow_untrained = py::cast<bool>(o); });
   add("work_dir", [](TrainerArguments& a, const py::handle& o) {
     a.options.work_dir = o.is_none() ? "" : py::cast<std::string>(py::str(o));
   });

@@ -18,8 +18,9 @@ from . import _duet
 from ._duet import *  # noqa: F403  the options, hooks, metrics and errors
 from ._duet import __version__
 from .data import BucketSampler, pad_to
+from .lightning_module import lightning
 from .loop import graph_step
-from .tasks import hugging_face, lightning
+from .tasks import hugging_face
 from .trainers import EagerTrainer, GraphTrainer, Hook, Metric, make_trainer
 
 __all__ = [name for name in dir(_duet) if not name.startswith("_")] + [

@@ -42,7 +42,10 @@ def _arguments(model, loss, options):
         return model, {"loss": loss, **options}
     if loss is not None:
         raise _duet.ConfigError("[Trainer] found a loss beside a task, which has one; leave it out")
-    return model.model, {**model.arguments, **options}
+    merged = {**model.arguments, **options}
+    for name in ("hooks", "metrics"):  # the task's and the user's
+        merged[name] = [*model.arguments.get(name, []), *options.get(name, [])]
+    return model.model, merged
 
 
 class EagerTrainer(_duet.BaseTrainer):
@@ -52,10 +55,10 @@ class EagerTrainer(_duet.BaseTrainer):
     loss: loss(model, batch), or loss(prediction, batch) with forward=forward(model, batch). It gives a 0-dim tensor, a
         pair (loss, {name: 0-dim tensor to log}), or a dict or output that has a 'loss'.
 
-    Options: optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups, forward,
-    validation_step, predict_step, weight, graph_key, hooks, default_hooks, metrics, work_dir, device; of the loop
-    max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, limit_*_batches; of graph mode fallback,
-    fuse, cache_bytes, check, check_budget, verify_interval.
+    Options: optimizer, schedules, clip_grad, amp, amp_eval, loss_scale, non_finite, param_groups, allow_untrained,
+    forward, validation_step, predict_step, weight, graph_key, hooks, default_hooks, metrics, work_dir, device; of the
+    loop max_steps, max_epochs, max_seconds, accumulate, val_interval, val_by_epoch, limit_*_batches; of graph mode
+    fallback, fuse, cache_bytes, check, check_budget, verify_interval.
     """
 
     def __init__(self, model, loss=None, **options):

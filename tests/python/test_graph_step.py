@@ -203,6 +203,50 @@ def test_returns_what_the_loss_function_logs():
         assert 0 <= step.log["accuracy"] <= 1
 
 
+@pytest.mark.parametrize("make", [torch.optim.SparseAdam, torch.optim.SGD, torch.optim.Adagrad])
+def test_sparse_gradients_run_op_by_op(make):
+    def run(step_of):
+        torch.manual_seed(1)
+        model = torch.nn.Embedding(20, 4, sparse=True)
+        optimizer = make(model.parameters(), lr=0.1)
+        step = step_of(model, optimizer)
+        return [step({"x": torch.tensor([i, 3, 5])}) for i in range(10)], model.state_dict(), step
+
+    def loss(model, batch):
+        return (model(batch["x"]) ** 2).mean()
+
+    ours = run(lambda model, optimizer: duet.graph_step(model, loss, optimizer))
+    theirs = run(lambda model, optimizer: lambda batch: toy.loop_step(model, loss, optimizer, batch))
+    toy.assert_same_bits(ours[:2], theirs[:2])
+    assert "parse" in ours[2].report()[0]["reason"]
+
+
+def test_torch_compile_within_the_loss_runs_op_by_op():
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 3))
+    other = toy.twin(module)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (module, other)]
+    compiled = torch.compile(module, backend="aot_eager")
+    step = duet.graph_step(
+        module, lambda _, batch: torch.nn.functional.cross_entropy(compiled(batch["x"]), batch["y"]), optimizers[0]
+    )
+    data = toy.batches(4)
+    torch.manual_seed(1)
+    losses = [step(batch) for batch in data]
+    assert [report["state"] for report in step.report()] == ["eager"]
+    assert "Python" in step.report()[0]["reason"]
+    torch.manual_seed(1)
+    toy.assert_same_bits(losses, [toy.loop_step(other, toy.loss, optimizers[1], batch) for batch in data])
+
+
+def test_a_log_that_is_no_number_is_an_error():
+    module = toy.model()
+    step = duet.graph_step(
+        module, lambda m, batch: (toy.loss(m, batch), {"scores": m(batch["x"])}), torch.optim.SGD(module.parameters(), lr=0.1)
+    )
+    with pytest.raises(duet.ConfigError, match=r"'scores'.*\[12, 3\].*0-dim"):
+        step(toy.batches(1)[0])
+
+
 def test_errors_name_what_is_wrong():
     module = toy.model()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
@@ -210,8 +254,11 @@ def test_errors_name_what_is_wrong():
         duet.graph_step(module, toy.loss, torch.optim.LBFGS(module.parameters()))
     with pytest.raises(duet.ConfigError, match="no parameter of the model"):
         duet.graph_step(module.hidden, toy.loss, optimizer)
-    with pytest.raises(duet.ConfigError, match="does not hold the parameter 'scale'"):
-        duet.graph_step(module, toy.loss, torch.optim.SGD(module.output.parameters(), lr=0.1))
+    frozen = torch.optim.SGD(module.output.parameters(), lr=0.1)
+    module.output.requires_grad_(False)
+    with pytest.raises(duet.ConfigError, match="no trainable parameter"):
+        duet.graph_step(module, toy.loss, frozen)
+    module.output.requires_grad_(True)
     with pytest.raises(duet.ConfigError, match="no option 'chek'.*check"):
         duet.graph_step(module, toy.loss, optimizer, chek="every")
     with pytest.raises(duet.ConfigError, match="torch.nn.Module|named_parameters|expected one of torch.optim"):

@@ -258,7 +258,7 @@ namespace {
 
 // The gradient in the layout of its parameter; autograd gives it so, a user's own gradient may differ.
 at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (gradient.strides() == parameter.strides()) return gradient;
+  if (gradient.layout() != at::kStrided || gradient.strides() == parameter.strides()) return gradient;
   at::Tensor copy = at::empty_like(parameter, parameter.options().requires_grad(false));
   return copy.copy_(gradient);
 }
