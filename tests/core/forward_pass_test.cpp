@@ -208,6 +208,7 @@ TEST(EvaluationParity, GraphGivesTheOutputsAndMetricsOfEager) {
   for (const ToyTask& task : testing::all_toy_tasks()) {
     for (const std::optional<at::ScalarType> amp : {std::optional<at::ScalarType>(), std::optional(at::kBFloat16)}) {
       SCOPED_TRACE(task.name + (amp ? " bf16" : ""));
+      if (amp && !testing::runs_in_bfloat16(task)) continue;
       const Evaluation eager = run(task, "eager", amp), graph = run(task, "graph", amp);
       EXPECT_EQ(eager.results, graph.results);
       ASSERT_EQ(eager.outputs.size(), graph.outputs.size());

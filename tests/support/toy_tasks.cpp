@@ -1,6 +1,8 @@
 #include "tests/support/toy_tasks.h"
+#include <exception>
 #include <torch/torch.h>
 #include "core/task.h"
+#include "optim/amp.h"
 
 namespace duet::testing {
 
@@ -132,6 +134,14 @@ ToyTask partial_task() { return {"Partial", classifier<Partial>(), vectors}; }
 const std::vector<ToyTask>& all_toy_tasks() {
   static const std::vector<ToyTask> tasks = {mlp_task(), cnn_task(), attention_task(), lstm_task(), partial_task()};
   return tasks;
+}
+
+bool runs_in_bfloat16(const ToyTask& task) try {
+  const AutocastGuard autocast(at::kCPU, at::kBFloat16);
+  task.make()->training_step(task.batch(2, 0));
+  return true;
+} catch (const std::exception&) {  // of oneDNN
+  return false;
 }
 
 }  // namespace duet::testing

@@ -24,4 +24,7 @@ ToyTask lstm_task();       // embedding, LSTM
 ToyTask partial_task();    // a frozen and an unused parameter
 const std::vector<ToyTask>& all_toy_tasks();
 
+// Whether this LibTorch runs it under bfloat16 autocast: oneDNN has no LSTM for it on CPUs without AVX-512.
+bool runs_in_bfloat16(const ToyTask& task);
+
 }  // namespace duet::testing
