@@ -36,20 +36,11 @@ std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset,
   sampler =
       std::make_unique<DistributedSampler>(std::move(sampler), ranks.rank(), ranks.world_size(), data.loader.drop_last);
   DataLoaderOptions options = data.loader;
+  options.seed = config.seed;
   options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
   std::unique_ptr<DataLoader> loader;
   data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
   return loader;
-}
-
-void check_same_characters(const Dataset* train, const Dataset* other, const DataConfig& config) {
-  const auto* first = dynamic_cast<const TextDataset*>(train);
-  const auto* second = dynamic_cast<const TextDataset*>(other);
-  if (first == nullptr || second == nullptr || first->vocabulary() == second->vocabulary()) return;
-  config.node.fail("path", c10::str("names a text with ", second->vocab_size(), " distinct characters, expected the ",
-                                    first->vocab_size(),
-                                    " of data.train, since a text numbers its own; take a split of "
-                                    "the same file"));
 }
 
 void require_training_data(const RunConfig& config) {
@@ -63,7 +54,7 @@ void read_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   run.train_data = build_dataset(config.train);
   run.val_data = build_dataset(config.val);
-  if (config.val) check_same_characters(run.train_data.get(), run.val_data.get(), *config.val);
+  if (config.val) config.val->node.located([&] { run.val_data->check_fits(*run.train_data); });
 }
 
 void build_loaders(const RunConfig& config, Run& run) {
@@ -187,7 +178,7 @@ Run build_evaluation(const RunConfig& config, const DataConfig& data, const std:
   run_on_all_ranks(config.communicator(), [&] {
     run.train_data = build_dataset(config.train);  // models may ask it for their sizes
     run.test_data = build_dataset(data);
-    check_same_characters(run.train_data.get(), run.test_data.get(), data);
+    if (run.train_data) data.node.located([&] { run.test_data->check_fits(*run.train_data); });
     run.test = build_loader(run.test_data, data, config);
   });
   check_same_size(config.communicator(), data.node.path(), run.test_data->size());

@@ -10,8 +10,12 @@
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/dataset.h"
+#include "data/file_dataset.h"
+#include "data/transform.h"
+#include "io/npy.h"
 #include "metrics/class_metric.h"
 #include "metrics/metric.h"
+#include "metrics/regression_metric.h"
 #include "optim/groups/param_group.h"
 
 namespace duet {
@@ -23,26 +27,25 @@ namespace {
 
 // What every classifier checks once its keys are read. A label without an output would end the training in its middle,
 // on a GPU without naming the cause.
-template <Described Options, class Images>
+template <Described Options>
 Options classifier_options(const ConfigNode& node, const ModelContext& context, const char* background = "") {
   const auto options = read_all_options<Options>(node);
-  const auto* images = dynamic_cast<const Images*>(context.train_data);
-  if (images == nullptr || images->max_label() < options.num_classes) return options;
-  node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ",
-                                    images->max_label(), background, "; set at least ", images->max_label() + 1));
+  const int64_t max_label = context.train_data == nullptr ? -1 : context.train_data->max_label();
+  if (max_label < options.num_classes) return options;
+  node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ", max_label,
+                                    background, "; set at least ", max_label + 1));
 }
 
 std::unique_ptr<Task> small_cnn(ConfigNode& node, ModelContext& context) {
-  return make_small_cnn(classifier_options<SmallCnnOptions, FashionMnist>(node, context));
+  return make_small_cnn(classifier_options<SmallCnnOptions>(node, context));
 }
 
 std::unique_ptr<Task> mlp(ConfigNode& node, ModelContext& context) {
-  return make_mlp(classifier_options<MlpOptions, FashionMnist>(node, context));
+  return make_mlp(classifier_options<MlpOptions>(node, context));
 }
 
 std::unique_ptr<Task> encoder_decoder(ConfigNode& node, ModelContext& context) {
-  return make_encoder_decoder(
-      classifier_options<EncoderDecoderOptions, FashionScenes>(node, context, " (0 is the background)"));
+  return make_encoder_decoder(classifier_options<EncoderDecoderOptions>(node, context, " (0 is the background)"));
 }
 
 std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
@@ -73,6 +76,12 @@ void add_dataset(const char* name) {
   register_dataset(
       name, [](ConfigNode& node) { return std::make_shared<const D>(read_all_options<Options>(node)); },
       AnyOptions(Options()));
+}
+
+template <Described Options>
+void add_transform(const char* name, std::unique_ptr<const Transform> (*make)(const Options&)) {
+  register_transform(
+      name, [make](ConfigNode& node) { return make(read_all_options<Options>(node)); }, AnyOptions(Options()));
 }
 
 template <class M, Described Options>
@@ -107,6 +116,23 @@ std::shared_ptr<const Dataset> safetensors(ConfigNode& node) {
   return std::make_shared<TensorDataset>(TensorDataset::from_file(read_all_options<SafetensorsOptions>(node).path));
 }
 
+// Files of numpy.save, each under the name of a tensor.
+struct NpyOptions {
+  static const OptionFields& fields() {
+    return described<NpyOptions>("Npy", [](const auto& add) {
+      add.key("arrays", "map", "a file of numpy.save for each tensor: {image: x.npy, target: y.npy}").needed();
+    });
+  }
+};
+
+std::shared_ptr<const Dataset> npy(ConfigNode& node) {
+  const ConfigNode arrays = node.child("arrays");
+  if (arrays.keys().empty()) node.fail_missing("arrays", "add arrays: {image: x.npy, target: y.npy}");
+  NamedTensors tensors;
+  for (const std::string& name : arrays.keys()) tensors.emplace_back(name, read_npy(arrays.need<std::string>(name)));
+  return std::make_shared<TensorDataset>(tensors);
+}
+
 std::unique_ptr<Metric> perplexity(ConfigNode& node) {
   return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
 }
@@ -123,6 +149,22 @@ void add_builtin_types() {
   add_dataset<FashionScenes, FashionScenesOptions>("FashionScenes");
   add_dataset<TextDataset, TextDatasetOptions>("Text");
   register_dataset("Safetensors", safetensors, AnyOptions(SafetensorsOptions()));
+  add_dataset<ImageFolder, ImageFolderOptions>("ImageFolder");
+  add_dataset<CsvDataset, CsvOptions>("Csv");
+  register_dataset("Npy", npy, AnyOptions(NpyOptions()));
+  add_transform<ResizeOptions>("Resize", make_resize);
+  add_transform<CropOptions>("Crop", make_crop);
+  add_transform<RandomResizedCropOptions>("RandomResizedCrop", make_random_resized_crop);
+  add_transform<RandomFlipOptions>("RandomFlip", make_random_flip);
+  add_transform<RandomRotationOptions>("RandomRotation", make_random_rotation);
+  add_transform<ColorJitterOptions>("ColorJitter", make_color_jitter);
+  add_transform<NormalizeOptions>("Normalize", make_normalize);
+  add_transform<CutoutOptions>("Cutout", make_cutout);
+  add_transform<MixupOptions>("Mixup", make_mixup);
+  add_transform<OneHotOptions>("OneHot", make_one_hot);
+  add_metric<MeanSquaredError, RegressionOptions>("MeanSquaredError");
+  add_metric<MeanAbsoluteError, RegressionOptions>("MeanAbsoluteError");
+  add_metric<R2Score, RegressionOptions>("R2Score");
   add_metric<Accuracy, AccuracyOptions>("Accuracy");
   add_metric<IoUMetric, IoUMetricOptions>("IoUMetric");
   add_metric<F1, F1Options>("F1");

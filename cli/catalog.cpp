@@ -66,6 +66,7 @@ void add_default_hooks(Keys& keys) {
 std::vector<TypeKind> type_kinds() {
   std::vector<TypeKind> kinds = {{"model", "model"},
                                  {"dataset", "data.train"},
+                                 {"transform", "data.train.transforms"},
                                  {"metric", "evaluator"},
                                  {"hook", "custom_hooks"},
                                  {"optimizer", "optim_wrapper.optimizer"},

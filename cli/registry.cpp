@@ -8,6 +8,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/builtin_types.h"
+#include "cli/config/dataset_config.h"
 #include "cli/config/schedule_config.h"
 #include "core/hook.h"
 #include "core/task.h"
@@ -26,8 +27,8 @@ struct Type {
 using Types = std::map<std::string, Type>;
 
 struct Registry {
-  std::map<std::string, Types> kinds = {{"model", {}},     {"dataset", {}},  {"metric", {}},     {"hook", {}},
-                                        {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
+  std::map<std::string, Types> kinds = {{"model", {}}, {"dataset", {}},   {"transform", {}}, {"metric", {}},
+                                        {"hook", {}},  {"optimizer", {}}, {"schedule", {}},  {"constructor", {}}};
   enum class State { kEmpty, kFilling, kFilled } state = State::kEmpty;  // with duet's own types
 };
 
@@ -47,8 +48,8 @@ Registry& registry() {
 const Types& types_of(const std::string& kind) {
   const auto found = registry().kinds.find(kind);
   if (found != registry().kinds.end()) return found->second;
-  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, metric, hook, optimizer, " +
-                    "schedule or constructor");
+  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, transform, metric, hook, " +
+                    "optimizer, schedule or constructor");
 }
 
 const Type* find(const std::string& kind, const std::string& type) {
@@ -113,6 +114,10 @@ void register_dataset(const std::string& name, DatasetFactory factory, std::opti
   add("dataset", name, std::move(factory), std::move(options));
 }
 
+void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options) {
+  add("transform", name, std::move(factory), std::move(options));
+}
+
 void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options) {
   add("metric", name, std::move(factory), std::move(options));
 }
@@ -157,7 +162,13 @@ std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
 
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
   const auto& factory = factory_of<DatasetFactory>(node, "dataset");
-  return all_made_of(node, "dataset", [&] { return factory(node); });
+  DatasetAdditions additions = read_dataset_additions(node);
+  return with_additions(all_made_of(node, "dataset", [&] { return factory(node); }), std::move(additions), node);
+}
+
+std::unique_ptr<const Transform> make_transform(ConfigNode node) {
+  const auto& factory = factory_of<TransformFactory>(node, "transform");
+  return all_made_of(node, "transform", [&] { return factory(node); });
 }
 
 void check_dataset(ConfigNode node) {
@@ -165,10 +176,11 @@ void check_dataset(ConfigNode node) {
   const AnyOptions* options = options_of("dataset", node.need<std::string>("type"));
   if (options == nullptr) return;  // its keys may mean anything
   AnyOptions values = *options;
+  read_dataset_additions(node);
   read_fields(node, values.fields(), values.mutable_data(), Ranges::kLeftToCaller);
   node.reject_unknown();
   node.located([&] { values.check(); });
-  for (const char* key : {"path", "images", "labels"}) {
+  for (const char* key : {"path", "images", "labels", "root", "masks", "manifest", "fit_on"}) {
     const ConfigNode file = node.child(key);
     std::error_code ignored;
     if (file.text().empty() || std::filesystem::exists(file.text(), ignored)) continue;

@@ -21,6 +21,7 @@ class Dataset;
 class HookList;
 class Metric;
 class Task;
+class Transform;
 
 // What a model may ask for while it is built.
 struct ModelContext {
@@ -45,6 +46,7 @@ struct HookContext {
 // A factory reads its options from the node that names its type; keys that it does not read are errors.
 using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
 using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&)>;
+using TransformFactory = std::function<std::unique_ptr<const Transform>(ConfigNode&)>;
 using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
 using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
 using OptimizerFactory = std::function<OptimizerKind(ConfigNode&)>;
@@ -59,6 +61,7 @@ using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& pa
 // AnyOptions(MyOptions()). Without them it lists none.
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
+void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options = {});
 void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options = {});
 void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});
 void register_optimizer(const std::string& name, OptimizerFactory factory, std::optional<AnyOptions> options = {});
@@ -78,8 +81,8 @@ void register_hook(const std::string& name, Factory factory, std::optional<AnyOp
   register_hook(name, std::move(typed), std::move(options));
 }
 
-// The names registered as "model", "dataset", "metric", "hook", "optimizer", "schedule" or "constructor". Those of duet
-// are among them, but for the schedules.
+// The names registered as "model", "dataset", "transform", "metric", "hook", "optimizer", "schedule" or "constructor".
+// Those of duet are among them, but for the schedules.
 std::vector<std::string> registered(const std::string& kind);
 // The description that such a type came with; null if it came with none, or there is no such type.
 const AnyOptions* options_of(const std::string& kind, const std::string& type);
@@ -91,6 +94,7 @@ std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
 // Checks what make_dataset() would read, without reading data: the type, and for a built-in one keys and files.
 void check_dataset(ConfigNode node);
+std::unique_ptr<const Transform> make_transform(ConfigNode node);
 std::unique_ptr<Metric> make_metric(ConfigNode node);
 
 // A hook and the key `priority` beside it, which takes the place of the hook's own.

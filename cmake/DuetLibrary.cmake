@@ -73,7 +73,7 @@ target_include_directories(duet
 
 target_link_libraries(duet
   PUBLIC duet_torch
-  PRIVATE $<BUILD_INTERFACE:duet_options> duet_log ZLIB::ZLIB PNG::PNG Threads::Threads ${CMAKE_DL_LIBS}
+  PRIVATE $<BUILD_INTERFACE:duet_options> duet_log ZLIB::ZLIB PNG::PNG JPEG::JPEG Threads::Threads ${CMAKE_DL_LIBS}
           $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 target_compile_features(duet PUBLIC cxx_std_20)
 target_compile_definitions(duet PRIVATE DUET_VERSION="${PROJECT_VERSION}")

@@ -14,7 +14,7 @@ set(DUET_TORCH "${wheel_torch}" CACHE PATH "LibTorch folder (holds include/ and 
 set(missing)
 foreach(header_and_package
     spdlog/spdlog.h=libspdlog-dev nlohmann/json.hpp=nlohmann-json3-dev gloo/context.h=libgloo-dev
-    xxhash.h=libxxhash-dev png.h=libpng-dev zlib.h=zlib1g-dev)
+    xxhash.h=libxxhash-dev png.h=libpng-dev jpeglib.h=libjpeg62-turbo-dev zlib.h=zlib1g-dev)
   string(REPLACE "=" ";" pair "${header_and_package}")
   list(GET pair 0 header)
   list(GET pair 1 package)

@@ -20,7 +20,7 @@ const OptionFields& DataLoaderOptions::fields() {
   return described<O>("DataLoader", [](const auto& add) {
     add("batch_size", &O::batch_size, "samples of a micro-batch, of one rank").in(between(1, INT32_MAX));
     add("shuffle", &O::shuffle, "an order of its own for each epoch");
-    add("seed", &O::seed, "of that order");
+    add("seed", &O::seed, "of that order, and of random transforms");
     add("num_workers", &O::num_workers, "threads that read ahead; 0: read in next()").in(between(0, 256));
     add("prefetch", &O::prefetch, "batches ahead per worker").in(between(1, 1024));
     add("drop_last", &O::drop_last, "leaves out a last batch that is not full");
@@ -32,7 +32,7 @@ const OptionFields& DataLoaderOptions::fields() {
 // calls the public functions.
 class DataLoader::Workers {
  public:
-  using Read = std::function<Batch(const std::vector<int64_t>&)>;
+  using Read = std::function<Batch(const std::vector<int64_t>& indices, int64_t pass)>;
 
   Workers(int count, size_t capacity, Read read) : capacity_(capacity), read_(std::move(read)) {
     for (int i = 0; i < count; ++i) threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
@@ -46,8 +46,8 @@ class DataLoader::Workers {
   int64_t count() const { return static_cast<int64_t>(submitted_.size()); }
   bool full() const { return submitted_.size() >= capacity_; }
 
-  void submit(std::vector<int64_t> indices, StateDict position) {
-    Job job([this, indices = std::move(indices)] { return read_(indices); });
+  void submit(std::vector<int64_t> indices, int64_t pass, StateDict position) {
+    Job job([this, indices = std::move(indices), pass] { return read_(indices, pass); });
     submitted_.emplace_back(job.get_future(), std::move(position));
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -135,7 +135,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<S
     // One more than the workers' share: the batch that next() is about to give out.
     const size_t capacity = static_cast<size_t>(options_.num_workers) * static_cast<size_t>(options_.prefetch) + 1;
     workers_ = std::make_unique<Workers>(options_.num_workers, capacity,
-                                         [this](const std::vector<int64_t>& indices) { return read(indices); });
+                                         [this](const auto& indices, int64_t pass) { return read(indices, pass); });
   }
 }
 
@@ -159,17 +159,19 @@ std::optional<Batch> DataLoader::next() {
     return indices;
   };
   if (!workers_) {
+    const int64_t pass = sampler_->pass();
     const std::vector<int64_t> indices = next_indices();
     if (indices.empty()) return std::nullopt;
     StateDict position = sampler_->state_dict();
-    Batch batch = read(indices);
+    Batch batch = read(indices, pass);
     position_ = std::move(position);
     return batch;
   }
   while (!workers_->full()) {
+    const int64_t pass = sampler_->pass();
     std::vector<int64_t> indices = next_indices();
     if (indices.empty()) break;
-    workers_->submit(std::move(indices), sampler_->state_dict());
+    workers_->submit(std::move(indices), pass, sampler_->state_dict());
   }
   if (workers_->empty()) return std::nullopt;
   auto [batch, position] = workers_->take();
@@ -218,9 +220,9 @@ void DataLoader::load_state_dict(const StateDict& state) {
   position_ = sampler_->state_dict();
 }
 
-Batch DataLoader::read(const std::vector<int64_t>& indices) const {
+Batch DataLoader::read(const std::vector<int64_t>& indices, int64_t pass) const {
   const at::NoGradGuard no_grad;
-  Batch batch = dataset_->get(indices);
+  Batch batch = dataset_->draw(indices, {options_.seed, pass});
   batch.set_sample_ids(indices);
   if (!options_.pin_memory) return batch;
   Batch pinned;

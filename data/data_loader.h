@@ -9,9 +9,9 @@
 namespace duet {
 
 struct DataLoaderOptions {
-  int64_t batch_size = 1;  // of one rank
-  bool shuffle = false;    // an order of its own for each epoch, drawn from `seed`
-  uint64_t seed = 0;
+  int64_t batch_size = 1;   // of one rank
+  bool shuffle = false;     // an order of its own for each epoch, drawn from `seed`
+  uint64_t seed = 0;        // also of random transforms
   int num_workers = 0;      // threads that read ahead; 0: read in next()
   int prefetch = 2;         // batches ahead per worker
   bool drop_last = false;   // leave out a last batch that is not full
@@ -42,7 +42,7 @@ class DataLoader : public DataSource {
 
  private:
   class Workers;
-  Batch read(const std::vector<int64_t>& indices) const;
+  Batch read(const std::vector<int64_t>& indices, int64_t pass) const;
   int64_t batches_of(int64_t samples) const;
 
   std::shared_ptr<const Dataset> dataset_;

@@ -135,6 +135,14 @@ Batch TextDataset::get(const std::vector<int64_t>& indices) const {
   return {{"input", input}, {"target", target}};
 }
 
+void TextDataset::check_fits(const Dataset& training) const {
+  const auto* other = dynamic_cast<const TextDataset*>(&training);
+  if (other == nullptr || other->vocabulary_ == vocabulary_) return;
+  throw ConfigError(c10::str("[TextDataset] file '", options_.path, "': found ", vocab_size(),
+                             " distinct characters, expected the ", other->vocab_size(),
+                             " of the training data, since a text numbers its own; take a split of the same file"));
+}
+
 std::vector<int64_t> TextDataset::encode(std::string_view text) const {
   std::vector<int64_t> tokens;
   for (size_t i = 0; i < text.size(); ++i) {

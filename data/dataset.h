@@ -10,6 +10,12 @@
 
 namespace duet {
 
+// What random numbers of a sample follow from, beside its index.
+struct SampleDraw {
+  uint64_t seed = 0;
+  int64_t pass = 0;  // over the data, from 0
+};
+
 // Indexed samples. get() may be called from several threads at once.
 class Dataset {
  public:
@@ -17,6 +23,14 @@ class Dataset {
   virtual int64_t size() const = 0;
   // The samples at `indices` stacked to one batch on the CPU. Throws DataError that names the bad sample.
   virtual Batch get(const std::vector<int64_t>& indices) const = 0;
+  // Likewise, for a dataset whose samples are drawn anew in each pass (random crops and the like). Loaders call this.
+  virtual Batch draw(const std::vector<int64_t>& indices, const SampleDraw& /*of*/) const { return get(indices); }
+
+  // The largest label that a sample may have; -1 if that is not known.
+  virtual int64_t max_label() const { return -1; }
+  // Throws ConfigError if its numbers mean something else than those of the data that a model was trained with: other
+  // classes, characters or scales.
+  virtual void check_fits(const Dataset& /*training*/) const {}
 
  protected:
   // Throws DataError unless all of `indices` lie in [0, size). `who` is the dataset's class.
@@ -61,6 +75,7 @@ class TextDataset : public Dataset {
 
   int64_t size() const override { return size_; }
   Batch get(const std::vector<int64_t>& indices) const override;
+  void check_fits(const Dataset& training) const override;
 
   int64_t vocab_size() const { return static_cast<int64_t>(vocabulary_.size()); }
   const std::string& vocabulary() const { return vocabulary_; }  // the byte of each token

@@ -6,18 +6,11 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "data/detail/sample_random.h"
 
 namespace duet {
 
 namespace {
-
-// SplitMix64: neighbouring seeds and epochs give unrelated streams.
-uint64_t mixed(uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
 
 // A uniform number in [0, bound). The standard fixes what mt19937_64 draws but not what its distributions and
 // std::shuffle make of it: an own rule keeps a run's order the same with every standard library.
@@ -60,7 +53,7 @@ void EpochSampler::draw() {
   order_.resize(static_cast<size_t>(size_));
   std::iota(order_.begin(), order_.end(), int64_t{0});
   if (!shuffle_) return;
-  std::mt19937_64 generator(mixed(mixed(seed_) + static_cast<uint64_t>(epoch_)));
+  std::mt19937_64 generator(mixed_bits(mixed_bits(seed_) + static_cast<uint64_t>(epoch_)));
   for (size_t last = order_.size() - 1; last > 0; --last) {
     std::swap(order_[last], order_[uniform_below(generator, last + 1)]);
   }

@@ -20,6 +20,8 @@ class Sampler : public Stateful {
   virtual int64_t size() const = 0;
   // Those that next() has yet to give out in this epoch; -1 if unknown or endless.
   virtual int64_t samples_left() const { return -1; }
+  // Of the pass over the samples that the next index belongs to, from 0.
+  virtual int64_t pass() const { return 0; }
   // Whether every epoch has an order of its own; nothing if the sampler cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
   // Nothing if it knows of no other ranks.
@@ -34,6 +36,7 @@ class EpochSampler : public Sampler {
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return size_; }
   int64_t samples_left() const override { return size_ - position_; }
+  int64_t pass() const override { return epoch_; }
   std::optional<bool> shuffles() const override { return shuffle_; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -57,6 +60,7 @@ class InfiniteSampler : public Sampler {
   void start_epoch(int64_t /*epoch*/) override {}
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return 0; }
+  int64_t pass() const override { return epoch_; }
   std::optional<bool> shuffles() const override { return pass_.shuffles(); }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
@@ -87,6 +91,7 @@ class DistributedSampler : public Sampler {
   // Such that every rank counts the same batches per epoch.
   int64_t size() const override;
   int64_t samples_left() const override;
+  int64_t pass() const override { return global_->pass(); }
   std::optional<bool> shuffles() const override { return global_->shuffles(); }
   // Trainers take the parts for those of their ranks; a sampler of other parts overrides this.
   std::optional<DataShard> shard() const override;

@@ -17,5 +17,8 @@ void write_png(const std::string& path, const at::Tensor& pixels);
 // Grey, palette and 16-bit pictures come back as RGB of 8 bits; what is transparent, on black. At most 2^28 pixels.
 at::Tensor decode_png(std::string_view bytes);
 at::Tensor read_png(const std::string& path);
+// The numbers that a grey or palette picture of 1 to 16 bits holds, as int64 [height, width]: the classes of a mask.
+// DataError for a picture in colours.
+at::Tensor decode_png_levels(std::string_view bytes);
 
 }  // namespace duet

@@ -10,8 +10,8 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 packages=(
   g++ cmake ninja-build ccache mold python3-venv python3-dev
-  libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libgloo-dev libxxhash-dev libpng-dev zlib1g-dev
-  libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin dataset-fashion-mnist)
+  libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libgloo-dev libxxhash-dev libpng-dev libjpeg62-turbo-dev
+  zlib1g-dev libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin dataset-fashion-mnist)
 
 say() { printf 'duet: %s\n' "$*" >&2; }
 

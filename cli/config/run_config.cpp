@@ -201,6 +201,9 @@ const OptionFields& DataConfig::fields() {
     add("shuffle", &O::shuffle, "another order in every epoch");
     add("sampler", &O::sampler, "infinite: without epochs").one_of({"default", "infinite"});
     add.key("type", "text", "the dataset").needed();
+    add.key("transforms", "list of maps with type", "done to each sample, in this order");
+    add.key("rename", "map", "other names of its tensors: {input: image}");
+    add.key("cast", "map", "other dtypes of its tensors: {image: float32}");
   });
 }
 

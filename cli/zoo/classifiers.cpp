@@ -1,5 +1,4 @@
 #include "cli/zoo/classifiers.h"
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -18,6 +17,7 @@ const OptionFields& MlpOptions::fields() {
     add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
     add("hidden", &O::hidden, "sizes of the hidden layers").in(kSizes);
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
   });
 }
 
@@ -29,6 +29,7 @@ const OptionFields& SmallCnnOptions::fields() {
     add("image_size", &O::image_size, "height and width of the images in pixels").in(kSizes);
     add("channels", &O::channels, "of the convolution blocks, each of which halves the image").in(kSizes);
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
     add.rule([](const O& o) {
       const auto blocks = o.channels.size();
       if (blocks != 0 && blocks <= 16 && o.image_size >> blocks != 0) return;
@@ -40,15 +41,20 @@ const OptionFields& SmallCnnOptions::fields() {
 
 namespace {
 
-// A Task over a torch::nn::Module whose forward(image) gives logits [N, classes]: cross entropy against "target", and
-// logits as "prediction" from that same forward.
+at::Tensor input_of(const Batch& batch) {
+  const at::Tensor& input = batch[batch.contains("input") && !batch.contains("image") ? "input" : "image"];
+  return input.scalar_type() == at::kByte ? input.to(at::kFloat) / 255 : input;
+}
+
+// A Task over a torch::nn::Module whose forward(input) gives logits [N, classes]: the loss against "target", and logits
+// as "prediction" from that same forward.
 template <class Module>
-std::unique_ptr<Task> make_classifier(std::shared_ptr<Module> module) {
-  const auto forward = [](Module& net, const Batch& batch) { return net.forward(batch["image"]); };
-  const auto loss = [](const at::Tensor& logits, const Batch& batch) {
-    return at::cross_entropy_loss(logits, batch["target"]);
+std::unique_ptr<Task> make_classifier(std::shared_ptr<Module> module, const LossOptions& options) {
+  const auto forward = [](Module& net, const Batch& batch) { return net.forward(input_of(batch)); };
+  const auto loss = [options](const at::Tensor& logits, const Batch& batch) {
+    return loss_of(options, logits, batch["target"]);
   };
-  const auto weight = [](const Batch& batch) { return static_cast<double>(counted_targets(batch["target"])); };
+  const auto weight = [options](const Batch& batch) { return loss_weight(options, batch); };
   return make_task(module, forward, loss, weight);
 }
 
@@ -69,7 +75,7 @@ class Mlp : public torch::nn::Module {
     const at::Tensor image = x;
     x = x.flatten(1);
     if (x.size(1) != in_features_) {
-      throw ConfigError(c10::str("[Mlp] found 'image' of shape ", image.sizes(), ", expected ", in_features_,
+      throw ConfigError(c10::str("[Mlp] found an input of shape ", image.sizes(), ", expected ", in_features_,
                                  " values per sample; set model.in_features to ", x.size(1)));
     }
     for (torch::nn::Linear& layer : hidden_) {
@@ -128,12 +134,12 @@ class SmallCnn : public torch::nn::Module {
 
 std::unique_ptr<Task> make_mlp(const MlpOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<Mlp>(options));
+  return make_classifier(std::make_shared<Mlp>(options), options.loss);
 }
 
 std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<SmallCnn>(options));
+  return make_classifier(std::make_shared<SmallCnn>(options), options.loss);
 }
 
 }  // namespace duet

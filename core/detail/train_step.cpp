@@ -1,7 +1,6 @@
 #include "core/detail/train_step.h"
 #include <cmath>
 #include <functional>
-#include <set>
 #include <utility>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -13,6 +12,7 @@
 #include "base/log.h"
 #include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
+#include "core/detail/group_rules.h"
 #include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
 #include "optim/amp.h"
@@ -24,33 +24,6 @@
 namespace duet {
 
 namespace {
-
-// Returns the parameters that no group holds.
-std::set<const void*> check_groups(const ParamGroups& groups, const NamedTensors& parameters) {
-  std::set<const void*> trainable;
-  for (const auto& parameter : parameters) trainable.insert(parameter.second.unsafeGetTensorImpl());
-  std::set<const void*> left = trainable;
-  for (const ParamGroup& group : groups) {
-    for (const auto& [name, value] : group.parameters) {
-      if (trainable.count(value.unsafeGetTensorImpl()) == 0) {
-        throw ConfigError("[TrainStep] group '" + group.name + "' holds '" + name +
-                          "', which is no trainable parameter of the "
-                          "task; let param_groups put only these into groups");
-      }
-      left.erase(value.unsafeGetTensorImpl());
-    }
-  }
-  return left;
-}
-
-void refuse_untrained(const std::set<const void*>& untrained, const NamedTensors& parameters) {
-  for (const auto& [name, value] : parameters) {
-    if (untrained.count(value.unsafeGetTensorImpl()) == 0) continue;
-    throw ConfigError("[TrainStep] parameter '" + name +
-                      "' is in no group and would never be trained; let param_groups put it into one, freeze it with "
-                      "requires_grad_(false), or set allow_untrained where another trainer trains it");
-  }
-}
 
 void check_closure_options(const TrainerOptions& options) {
   const auto refuse = [&options](bool given, const char* what) {
@@ -83,13 +56,8 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   if (options_.loss_scale) scaler_ = std::make_unique<GradScaler>(*options_.loss_scale, device_);
   ParamGroups groups = {{"", parameters_, {}}};
   if (options_.param_groups) groups = options_.param_groups(*task_, options_.optimizer);
-  const std::set<const void*> untrained = check_groups(groups, parameters_);
-  if (options_.allow_untrained) {
-    frozen_.clear();
-    std::erase_if(parameters_, [&](const auto& item) { return untrained.count(item.second.unsafeGetTensorImpl()) > 0; });
-  } else {
-    refuse_untrained(untrained, parameters_);
-  }
+  if (options_.allow_untrained) frozen_.clear();
+  leave_out_untrained(groups, options_.allow_untrained, parameters_);
   optimizer_ = Optimizer::create(options_.optimizer, groups, /*may_skip=*/options_.non_finite != NonFinite::kApply);
   if (optimizer_->needs_closure()) check_closure_options(options_);
   const OptimizerKind* kind = find_optimizer_kind(options_.optimizer);

@@ -13,7 +13,7 @@ enum class NodeKind { kTensor, kConstant, kDict, kMapping, kList, kTuple, kNamed
 struct Node {
   NodeKind kind = NodeKind::kTensor;
   bool requires_grad = false;  // of a tensor: a leaf that the step differentiates by
-  py::object type, constant;  // of the container; of kConstant, and of kMapping and kDataclass one to copy
+  py::object type, constant;   // of the container; of kConstant, and of kMapping and kDataclass one to copy
   std::vector<py::object> keys;
   std::vector<Node> children;
 };
@@ -41,13 +41,11 @@ struct Known {
   py::object as_tensor = py::module_::import("torch").attr("as_tensor");
   py::object copy = py::module_::import("copy").attr("copy");
   // Further types of values that cannot be changed.
-  py::tuple values = py::make_tuple(py::module_::import("builtins").attr("complex"),
-                                    py::module_::import("builtins").attr("slice"),
-                                    py::module_::import("builtins").attr("range"),
-                                    py::module_::import("numpy").attr("generic"),
-                                    py::module_::import("enum").attr("Enum"),
-                                    py::module_::import("torch").attr("dtype"),
-                                    py::module_::import("torch").attr("device"));
+  py::tuple values =
+      py::make_tuple(py::module_::import("builtins").attr("complex"), py::module_::import("builtins").attr("slice"),
+                     py::module_::import("builtins").attr("range"), py::module_::import("numpy").attr("generic"),
+                     py::module_::import("enum").attr("Enum"), py::module_::import("torch").attr("dtype"),
+                     py::module_::import("torch").attr("device"));
   py::dict structures;  // what is equal to the nesting -> its capsule
 };
 

@@ -69,9 +69,9 @@ class TorchOptimizer {
   OptimizerOptions options_;
   std::vector<Parameter> parameters_;
   std::unordered_set<const c10::TensorImpl*> held_;  // the same
-  std::vector<std::vector<double>> last_;  // numbers of each group
-  SharedObject state_;                     // optimizer.state that shows ours
-  SharedObject hooks_;                     // the dicts of step()'s hooks
+  std::vector<std::vector<double>> last_;            // numbers of each group
+  SharedObject state_;                               // optimizer.state that shows ours
+  SharedObject hooks_;                               // the dicts of step()'s hooks
   // All else of the optimizer that decides what its step does, and the same now.
   std::vector<int64_t> made_with_, now_;
   std::size_t shown_ = 0;  // parameters

@@ -293,7 +293,8 @@ py::list to_list(const BaseTrainer& trainer) {
 
 void bind_trainer(py::module_& module) {
   bind_explanation(module);
-  py::class_<Trainer> bound(module, "BaseTrainer", collected<Trainer>(), "The loop around the steps, the same in both modes.");
+  py::class_<Trainer> bound(module, "BaseTrainer", collected<Trainer>(),
+                            "The loop around the steps, the same in both modes.");
   bound.def(py::init([](const std::string& mode, py::object model, const py::kwargs& arguments) {
               return std::make_unique<Trainer>(parse_mode(mode), std::move(model), arguments);
             }),

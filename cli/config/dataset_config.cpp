@@ -1,0 +1,86 @@
+#include "cli/config/dataset_config.h"
+#include <utility>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "cli/registry.h"
+#include "io/plain_tensor.h"
+
+namespace duet {
+
+namespace {
+
+at::ScalarType read_dtype(const ConfigNode& node, const std::string& key) {
+  std::vector<std::string> names;
+  for (const FileType& type : kFileTypes) {
+    names.emplace_back(type.dtype);
+    if (node.need<std::string>(key) == type.dtype) return type.type;
+  }
+  node.fail_value(key, "a dtype; " + known_and_nearest(node.need<std::string>(key), names));
+}
+
+// The samples of another dataset under other names, or with other dtypes.
+class RenamedDataset : public Dataset {
+ public:
+  RenamedDataset(std::shared_ptr<const Dataset> dataset, DatasetAdditions additions, ConfigNode node)
+      : dataset_(std::move(dataset)), additions_(std::move(additions)), node_(std::move(node)) {}
+
+  int64_t size() const override { return dataset_->size(); }
+  Batch get(const std::vector<int64_t>& indices) const override { return changed(dataset_->get(indices)); }
+  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override {
+    return changed(dataset_->draw(indices, of));
+  }
+  int64_t max_label() const override { return dataset_->max_label(); }
+  void check_fits(const Dataset& training) const override {
+    const auto* other = dynamic_cast<const RenamedDataset*>(&training);
+    dataset_->check_fits(other == nullptr ? training : *other->dataset_);
+  }
+
+ private:
+  Batch changed(const Batch& batch) const {
+    Batch made;
+    for (const auto& [name, tensor] : batch.items()) {
+      const auto new_name = additions_.renamed.find(name);
+      made.set(new_name == additions_.renamed.end() ? name : new_name->second, tensor);
+    }
+    check_names(additions_.renamed, "rename", batch);
+    check_names(additions_.casts, "cast", made);
+    for (const auto& [name, dtype] : additions_.casts) made.set(name, made[name].to(dtype));
+    return made;
+  }
+
+  template <class Map>
+  void check_names(const Map& map, const char* key, const Batch& batch) const {
+    for (const auto& [name, value] : map) {
+      if (batch.contains(name)) continue;
+      std::vector<std::string> names;
+      for (const auto& item : batch.items()) names.push_back(item.first);
+      node_.child(key).fail(name, "is no tensor of this dataset; " + known_and_nearest(name, names));
+    }
+  }
+
+  std::shared_ptr<const Dataset> dataset_;
+  DatasetAdditions additions_;
+  ConfigNode node_;
+};
+
+}  // namespace
+
+DatasetAdditions read_dataset_additions(const ConfigNode& node) {
+  DatasetAdditions additions;
+  for (const ConfigNode& item : node.list("transforms")) additions.transforms.push_back(make_transform(item));
+  const ConfigNode renamed = node.child("rename"), casts = node.child("cast");
+  for (const std::string& name : renamed.keys()) additions.renamed[name] = renamed.need<std::string>(name);
+  for (const std::string& name : casts.keys()) additions.casts[name] = read_dtype(casts, name);
+  return additions;
+}
+
+std::shared_ptr<const Dataset> with_additions(std::shared_ptr<const Dataset> dataset, DatasetAdditions additions,
+                                              const ConfigNode& node) {
+  if (!additions.transforms.empty()) {
+    dataset = std::make_shared<TransformedDataset>(std::move(dataset), std::move(additions.transforms));
+  }
+  if (additions.renamed.empty() && additions.casts.empty()) return dataset;
+  return std::make_shared<RenamedDataset>(std::move(dataset), std::move(additions), node);
+}
+
+}  // namespace duet

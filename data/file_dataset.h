@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+#include "../base/options.h"
+#include "dataset.h"
+
+namespace duet {
+
+struct CsvTable;
+
+struct ImageFolderOptions {
+  std::string root;                  // a folder for each class; with masks or a manifest the pictures themselves
+  std::string masks;                 // PNG masks called like the pictures below root; empty: classes
+  std::string manifest;              // CSV with the columns image and target (a class, or a mask's path); from root
+  std::vector<std::string> classes;  // in the order of their numbers; empty: the folders' names, sorted
+  int64_t channels = 3;              // 3: RGB, 1: grey
+  std::string split = "all";         // or "train", "val": parts drawn by split_seed
+  double val_fraction = 0.2;
+  int64_t split_seed = 0;
+  int64_t limit = 0;  // only the first samples; 0: all
+
+  static const OptionFields& fields();
+};
+
+// Pictures (PNG, JPEG) in a folder per class, or with a mask each. Read from disk as they are asked for.
+// Yields "image" float32 [N, channels, H, W] in [0, 1], and "target": int64 [N], or the mask int64 [N, H, W], whose
+// label 255 is ignored. Pictures of a batch have one size: resize them by a transform where files differ.
+class ImageFolder : public Dataset {
+ public:
+  // Lists the files. Throws ConfigError for bad options; DataError for a folder without pictures or classes, a picture
+  // without its mask, a manifest's line that names no file.
+  explicit ImageFolder(ImageFolderOptions options);
+
+  int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
+  Batch get(const std::vector<int64_t>& indices) const override;
+  int64_t max_label() const override { return static_cast<int64_t>(classes_.size()) - 1; }
+  void check_fits(const Dataset& training) const override;
+
+  const std::vector<std::string>& classes() const { return classes_; }  // empty with masks
+  const std::string& path(int64_t index) const { return samples_.at(static_cast<std::size_t>(index)).image; }
+
+ private:
+  struct Sample {
+    std::string image, mask;
+    int64_t label = 0;
+  };
+  void list_class_folders();
+  void list_masks();
+  void list_manifest();
+  int64_t label_of(const std::string& name, const std::string& where) const;
+  std::pair<at::Tensor, at::Tensor> read(const Sample& sample) const;
+
+  ImageFolderOptions options_;
+  std::vector<std::string> classes_;
+  std::vector<Sample> samples_;
+};
+
+struct CsvOptions {
+  std::string path;
+  std::string target;                 // the column to predict; empty: none
+  std::vector<std::string> features;  // columns to predict from; empty: all others
+  std::string separator = ",";
+  std::string task = "auto";  // classification, regression; auto: numbers with fractions or many values are regression
+  bool standardize = true;    // numbers to mean 0 and standard deviation 1, by the rows that are trained on
+  std::string fit_on;         // the file whose rows give means, deviations and categories; empty: path
+  std::string split = "all";  // or "train", "val"
+  double val_fraction = 0.2;
+  int64_t split_seed = 0;
+
+  static const OptionFields& fields();
+};
+
+// A table with a line of column names. A column of numbers gives one value, one of texts a value of 0 or 1 for each of
+// its categories, in their sorted order.
+// Yields "input" float32 [N, values], and "target": int64 [N] (a text's place among the sorted ones) or float32 [N].
+class CsvDataset : public Dataset {
+ public:
+  // Throws ConfigError for bad options; DataError naming file, line and column for a missing or unknown value.
+  explicit CsvDataset(CsvOptions options);
+
+  int64_t size() const override { return input_.size(0); }
+  Batch get(const std::vector<int64_t>& indices) const override;
+  int64_t max_label() const override { return encoding_.is_class ? encoding_.class_count - 1 : -1; }
+  void check_fits(const Dataset& training) const override;
+
+  int64_t values() const { return input_.size(1); }  // of a sample
+  const std::vector<std::string>& classes() const { return encoding_.target.categories; }
+
+ private:
+  struct Column {
+    std::string name;
+    std::vector<std::string> categories;  // sorted; empty: numbers
+    double mean = 0, deviation = 1;
+    bool operator==(const Column&) const = default;
+  };
+  struct Encoding {
+    std::vector<Column> features;
+    Column target;
+    bool is_class = false;
+    int64_t class_count = 0;
+    bool operator==(const Encoding&) const = default;
+  };
+  class Fit;
+  void read_inputs(const CsvTable& table, const std::vector<int64_t>& rows);
+  void read_targets(const CsvTable& table, const std::vector<int64_t>& rows);
+
+  CsvOptions options_;
+  Encoding encoding_;
+  at::Tensor input_, target_;
+};
+
+}  // namespace duet

@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "data/detail/split.h"
+#include "data/file_dataset.h"
+#include "io/csv.h"
+#include "io/image.h"
+
+namespace duet {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Range kShares = {.low = 0, .high = 1};
+
+// Every picture below the folder, sorted by its path within it.
+std::vector<std::string> pictures_below(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (entry->is_regular_file() && is_image_name(entry->path().string()))
+      found.push_back(fs::relative(entry->path(), folder).string());
+  }
+  if (error) throw DataError("[ImageFolder] '" + folder + "' cannot be listed (" + error.message() + ")");
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void require_folder(const std::string& folder, const char* option) {
+  std::error_code ignored;
+  require<DataError>(fs::is_directory(folder, ignored), std::string("[ImageFolder] ") + option + " is '" + folder +
+                                                            "', expected a folder that exists; correct the path");
+}
+
+std::vector<std::string> folders_in(const std::string& root) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_directory() && name.front() != '.') names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string without_ending(const std::string& path) { return fs::path(path).replace_extension().string(); }
+
+}  // namespace
+
+const OptionFields& ImageFolderOptions::fields() {
+  using O = ImageFolderOptions;
+  return described<O>("ImageFolder", [](const auto& add) {
+    add("root", &O::root, "a folder for each class; with masks or a manifest the pictures themselves").needed();
+    add("masks", &O::masks, "folder of PNG masks called like the pictures");
+    add("manifest", &O::manifest, "CSV with the columns image and target (a class, or a mask's path)");
+    add("classes", &O::classes, "in the order of their numbers; empty: the folders' names, sorted");
+    add("channels", &O::channels, "3: RGB, 1: grey").in(between(1, 3));
+    add("split", &O::split, "all, or a part drawn by split_seed").one_of({"all", "train", "val"});
+    add("val_fraction", &O::val_fraction, "share of the samples that is val").in(kShares);
+    add("split_seed", &O::split_seed, "which samples are val");
+    add("limit", &O::limit, "only the first samples; 0: all").in(at_least(0));
+    add.rule([](const O& o) {
+      require<ConfigError>(o.channels != 2, "[ImageFolder] channels is 2, expected 3 (RGB) or 1 (grey)");
+      require<ConfigError>(o.masks.empty() || o.manifest.empty(),
+                           "[ImageFolder] found masks beside a manifest, expected one of them; name the masks in the "
+                           "manifest's column target");
+    });
+  });
+}
+
+ImageFolder::ImageFolder(ImageFolderOptions options) : options_(std::move(options)), classes_(options_.classes) {
+  check_options(options_);
+  require_folder(options_.root, "root");
+  if (!options_.manifest.empty()) {
+    list_manifest();
+  } else if (!options_.masks.empty()) {
+    list_masks();
+  } else {
+    list_class_folders();
+  }
+  std::vector<Sample> chosen;
+  for (const int64_t index : samples_of_split(size(), {options_.split, options_.val_fraction, options_.split_seed},
+                                              "[ImageFolder] '" + options_.root + "'")) {
+    if (options_.limit == 0 || static_cast<int64_t>(chosen.size()) < options_.limit)
+      chosen.push_back(samples_[static_cast<std::size_t>(index)]);
+  }
+  samples_ = std::move(chosen);
+}
+
+void ImageFolder::list_class_folders() {
+  const std::vector<std::string> folders = folders_in(options_.root);
+  require<DataError>(!folders.empty(), "[ImageFolder] '" + options_.root +
+                                           "' has no folders, expected one for each class with its pictures in it; "
+                                           "sort the pictures into folders, or set masks or manifest");
+  if (classes_.empty()) classes_ = folders;
+  for (const std::string& folder : folders) {
+    const int64_t label = label_of(folder, "a folder in '" + options_.root + "'");
+    const std::string path = options_.root + "/" + folder;
+    for (const std::string& name : pictures_below(path)) samples_.push_back({path + "/" + name, "", label});
+  }
+  require<DataError>(!samples_.empty(), "[ImageFolder] '" + options_.root +
+                                            "': found no .png, .jpg or .jpeg below its folders; correct the path");
+}
+
+void ImageFolder::list_masks() {
+  require_folder(options_.masks, "masks");
+  std::map<std::string, std::string> masks;
+  for (const std::string& name : pictures_below(options_.masks)) masks[without_ending(name)] = name;
+  for (const std::string& name : pictures_below(options_.root)) {
+    const auto mask = masks.find(without_ending(name));
+    require<DataError>(mask != masks.end(), "[ImageFolder] picture '" + options_.root + "/" + name +
+                                                "' has no mask, expected '" + options_.masks + "/" +
+                                                without_ending(name) + ".png'; add it, or move the picture away");
+    samples_.push_back({options_.root + "/" + name, options_.masks + "/" + mask->second, 0});
+  }
+  require<DataError>(!samples_.empty(),
+                     "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
+}
+
+void ImageFolder::list_manifest() {
+  const CsvTable table = read_csv(options_.manifest);
+  const std::size_t image = table.column("image"), target = table.column("target");
+  std::set<std::string> names;
+  bool masks = !table.rows.empty();
+  for (const auto& row : table.rows) {
+    masks = masks && is_image_name(row[target]);
+    names.insert(row[target]);
+  }
+  if (classes_.empty() && !masks) classes_.assign(names.begin(), names.end());
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const std::string where = c10::str(options_.manifest, ":", table.lines[i]);
+    Sample sample{options_.root + "/" + table.rows[i][image], "", 0};
+    if (masks) {
+      sample.mask = options_.root + "/" + table.rows[i][target];
+    } else {
+      sample.label = label_of(table.rows[i][target], where);
+    }
+    for (const std::string& file : {sample.image, sample.mask}) {
+      std::error_code ignored;
+      require<DataError>(file.empty() || fs::is_regular_file(file, ignored),
+                         "[ImageFolder] " + where + ": names '" + file + "', expected a file that exists");
+    }
+    samples_.push_back(std::move(sample));
+  }
+}
+
+int64_t ImageFolder::label_of(const std::string& name, const std::string& where) const {
+  const auto found = std::find(classes_.begin(), classes_.end(), name);
+  if (found != classes_.end()) return found - classes_.begin();
+  throw DataError("[ImageFolder] found the class '" + name + "' (" + where +
+                  "), expected one of classes: " + join(classes_) + "; add it there, or move it away");
+}
+
+std::pair<at::Tensor, at::Tensor> ImageFolder::read(const Sample& sample) const {
+  at::Tensor pixels = read_image(sample.image).permute({2, 0, 1}).to(at::kFloat) / 255;
+  if (options_.channels == 1) {
+    const at::Tensor weights = at::tensor({0.299F, 0.587F, 0.114F}).view({3, 1, 1});
+    pixels = (pixels * weights).sum(0, /*keepdim=*/true);
+  }
+  pixels = pixels.contiguous();
+  if (sample.mask.empty()) return {pixels, at::scalar_tensor(sample.label, at::kLong)};
+  at::Tensor mask = read_mask(sample.mask);
+  if (mask.size(0) != pixels.size(1) || mask.size(1) != pixels.size(2)) {
+    throw DataError(c10::str("[ImageFolder] mask '", sample.mask, "' has ", mask.size(0), " x ", mask.size(1),
+                             " pixels, expected ", pixels.size(1), " x ", pixels.size(2), " as its picture has"));
+  }
+  return {pixels, mask};
+}
+
+Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
+  check_indices("ImageFolder", indices, size());
+  std::vector<at::Tensor> images, targets;
+  for (const int64_t index : indices) {
+    auto [image, target] = read(samples_[static_cast<std::size_t>(index)]);
+    if (!images.empty() && image.sizes() != images.front().sizes()) {
+      throw DataError(c10::str("[ImageFolder] '", path(index), "' is ", image.sizes(), ", '", path(indices.front()),
+                               "' ", images.front().sizes(), ", expected pictures of one size in a batch; add ",
+                               "transforms: [{type: Resize, size: [H, W]}]"));
+    }
+    images.push_back(std::move(image));
+    targets.push_back(std::move(target));
+  }
+  return {{"image", at::stack(images)}, {"target", at::stack(targets)}};
+}
+
+void ImageFolder::check_fits(const Dataset& training) const {
+  const auto* other = dynamic_cast<const ImageFolder*>(&training);
+  if (other == nullptr || other->classes_ == classes_) return;
+  throw ConfigError("[ImageFolder] '" + options_.root + "' has the classes " + join(classes_) + ", those of the " +
+                    "training data are " + join(other->classes_) + "; set classes to these in both");
+}
+
+}  // namespace duet

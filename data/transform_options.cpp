@@ -1,0 +1,112 @@
+#include <climits>
+#include "base/error.h"
+#include "data/transform.h"
+
+namespace duet {
+
+namespace {
+
+constexpr Range kPixels = between(1, 65536);
+
+template <class Add, class Member>
+void add_size(const Add& add, Member member) {
+  add("size", member, "height and width in pixels, or one number for both").in(kPixels).one_or_list().needed();
+}
+
+template <class Options>
+void check_size(const Options& options) {
+  if (options.size.size() == 1 || options.size.size() == 2) return;
+  throw ConfigError("[Transform] size has " + std::to_string(options.size.size()) +
+                    " numbers, expected height and width, or one for both");
+}
+
+}  // namespace
+
+const OptionFields& ResizeOptions::fields() {
+  using O = ResizeOptions;
+  return described<O>("Resize", [](const auto& add) {
+    add_size(add, &O::size);
+    add.rule(check_size<O>);
+  });
+}
+
+const OptionFields& CropOptions::fields() {
+  using O = CropOptions;
+  return described<O>("Crop", [](const auto& add) {
+    add_size(add, &O::size);
+    add("padding", &O::padding, "pixels added on each side before").in(between(0, 4096));
+    add("random", &O::random, "anywhere; false: from the middle");
+    add.rule(check_size<O>);
+  });
+}
+
+const OptionFields& RandomResizedCropOptions::fields() {
+  using O = RandomResizedCropOptions;
+  return described<O>("RandomResizedCrop", [](const auto& add) {
+    add_size(add, &O::size);
+    add("scale", &O::scale, "least and largest share of the area").in({.low = 0, .high = 1, .above_low = true});
+    add("ratio", &O::ratio, "least and largest width to height").in(above(0));
+    add.rule(check_size<O>);
+    add.rule([](const O& o) {
+      if (o.scale[0] <= o.scale[1] && o.ratio[0] <= o.ratio[1]) return;
+      throw ConfigError("[RandomResizedCrop] found a least scale or ratio above the largest, expected the least first");
+    });
+  });
+}
+
+const OptionFields& RandomFlipOptions::fields() {
+  using O = RandomFlipOptions;
+  return described<O>("RandomFlip", [](const auto& add) {
+    add("chance", &O::chance, "that a sample is flipped").in(between(0, 1));
+    add("direction", &O::direction, "left to right, or top to bottom").one_of({"horizontal", "vertical"});
+  });
+}
+
+const OptionFields& RandomRotationOptions::fields() {
+  using O = RandomRotationOptions;
+  return described<O>("RandomRotation", [](const auto& add) {
+    add("degrees", &O::degrees, "to either side, around the middle").in(between(0, 180));
+  });
+}
+
+const OptionFields& ColorJitterOptions::fields() {
+  using O = ColorJitterOptions;
+  return described<O>("ColorJitter", [](const auto& add) {
+    add("brightness", &O::brightness, "factors are drawn from 1 - x to 1 + x").in(at_least(0));
+    add("contrast", &O::contrast, "likewise").in(at_least(0));
+    add("saturation", &O::saturation, "likewise").in(at_least(0));
+  });
+}
+
+const OptionFields& NormalizeOptions::fields() {
+  using O = NormalizeOptions;
+  return described<O>("Normalize", [](const auto& add) {
+    add("mean", &O::mean, "of values in [0, 1]; one, or one per channel").one_or_list();
+    add("std", &O::std, "likewise").in(above(0)).one_or_list();
+  });
+}
+
+const OptionFields& CutoutOptions::fields() {
+  using O = CutoutOptions;
+  return described<O>("Cutout", [](const auto& add) {
+    add("size", &O::size, "side of the square that becomes 0, in pixels").in(kPixels);
+    add("chance", &O::chance, "that a sample has one").in(between(0, 1));
+  });
+}
+
+const OptionFields& MixupOptions::fields() {
+  using O = MixupOptions;
+  return described<O>("Mixup", [](const auto& add) {
+    add("alpha", &O::alpha, "of the Beta distribution of the share").in(above(0));
+    add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
+  });
+}
+
+const OptionFields& OneHotOptions::fields() {
+  using O = OneHotOptions;
+  return described<O>("OneHot", [](const auto& add) {
+    add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
+  });
+}
+
+}  // namespace duet

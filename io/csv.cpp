@@ -1,0 +1,129 @@
+#include "io/csv.h"
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "io/file_io.h"
+
+namespace duet {
+
+namespace {
+
+constexpr uint64_t kMaxCsvFile = uint64_t{1} << 32;
+
+std::string without_spaces(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return std::string(text.substr(begin, text.find_last_not_of(" \t") + 1 - begin));
+}
+
+// Takes a text apart, record by record.
+class CsvReader {
+ public:
+  CsvReader(std::string_view text, const std::string& path, char separator)
+      : text_(text), path_(path), separator_(separator) {
+    if (text_.rfind("\xEF\xBB\xBF", 0) == 0) text_.remove_prefix(3);  // a byte order mark
+  }
+
+  // Line of the record that next() gave last.
+  std::size_t line() const { return record_line_; }
+
+  // False at the end of the text. Empty lines are passed over.
+  bool next(std::vector<std::string>& fields) {
+    fields.clear();
+    while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) pass_line_end();
+    if (at_ >= text_.size()) return false;
+    record_line_ = line_;
+    for (;;) {
+      fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
+      if (at_ >= text_.size()) return true;
+      if (text_[at_] != separator_) {
+        pass_line_end();
+        return true;
+      }
+      ++at_;
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(c10::str("[Csv] ", path_, ":", record_line_, ": ", what));
+  }
+
+ private:
+  void pass_line_end() {
+    if (text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') ++at_;
+    ++at_;
+    ++line_;
+  }
+
+  std::string plain() {
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n' && text_[at_] != '\r') ++at_;
+    return without_spaces(text_.substr(begin, at_ - begin));
+  }
+
+  std::string quoted() {
+    std::string field;
+    for (++at_;; ++at_) {
+      if (at_ >= text_.size()) fail("a quoted field begins here and does not end; close it with \"");
+      if (text_[at_] == '"') {
+        if (at_ + 1 >= text_.size() || text_[at_ + 1] != '"') break;
+        ++at_;
+      }
+      if (text_[at_] == '\n') ++line_;
+      field += text_[at_];
+    }
+    ++at_;
+    const bool ends = at_ >= text_.size() || text_[at_] == separator_ || text_[at_] == '\n' || text_[at_] == '\r';
+    if (!ends) fail("text stands behind the quote that ends a field; double a quote that belongs to it");
+    return field;
+  }
+
+  std::string_view text_;
+  const std::string& path_;
+  char separator_;
+  std::size_t at_ = 0, line_ = 1, record_line_ = 1;
+};
+
+void check_columns(const CsvReader& reader, const std::vector<std::string>& columns) {
+  std::set<std::string> seen;
+  for (const std::string& name : columns) {
+    if (name.empty()) reader.fail("a column has no name; the first line holds the columns' names");
+    if (!seen.insert(name).second) reader.fail("two columns are called '" + name + "'; rename one");
+  }
+}
+
+}  // namespace
+
+std::size_t CsvTable::column(const std::string& name) const {
+  const auto found = std::find(columns.begin(), columns.end(), name);
+  if (found != columns.end()) return static_cast<std::size_t>(found - columns.begin());
+  throw DataError("[Csv] " + path + ": found no column '" + name + "'; " + known_and_nearest(name, columns));
+}
+
+CsvTable parse_csv(std::string_view text, const std::string& path, char separator) {
+  CsvReader reader(text, path, separator);
+  CsvTable table;
+  table.path = path;
+  require<DataError>(reader.next(table.columns), "[Csv] " + path + ": found nothing in it, expected column names");
+  check_columns(reader, table.columns);
+  for (std::vector<std::string> fields; reader.next(fields);) {
+    if (fields.size() != table.columns.size()) {
+      reader.fail(c10::str("found ", fields.size(), " fields, expected ", table.columns.size(),
+                           " as there are columns; correct the line, or set 'separator'"));
+    }
+    table.rows.push_back(std::move(fields));
+    table.lines.push_back(reader.line());
+  }
+  return table;
+}
+
+CsvTable read_csv(const std::string& path, char separator) try {
+  return parse_csv(file_io::read_text(path, kMaxCsvFile), path, separator);
+} catch (const file_io::IoError& error) {
+  throw DataError(std::string("[Csv] ") + error.what() + ", expected a readable file; correct the path");
+}
+
+}  // namespace duet

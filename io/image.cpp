@@ -1,0 +1,48 @@
+#include "io/image.h"
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "io/jpeg.h"
+#include "io/png.h"
+
+namespace duet {
+
+namespace {
+
+constexpr uint64_t kMaxImageFile = uint64_t{1} << 30;
+
+// Calls decode(bytes) and names the file in what it throws.
+template <class Decode>
+at::Tensor decode_file(const std::string& path, Decode decode) try {
+  return decode(file_io::read_text(path, kMaxImageFile));
+} catch (const file_io::IoError& error) {
+  throw DataError(std::string("[image] ") + error.what() + ", expected a PNG or JPEG file; correct the path");
+} catch (const DataError& error) {
+  throw DataError(std::string(error.what()) + " (file '" + path + "')");
+}
+
+bool starts_with(const std::string& bytes, std::string_view magic) { return bytes.rfind(magic, 0) == 0; }
+
+}  // namespace
+
+bool is_image_name(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
+}
+
+at::Tensor read_image(const std::string& path) {
+  return decode_file(path, [](const std::string& bytes) {
+    if (starts_with(bytes, "\xFF\xD8\xFF")) return decode_jpeg(bytes);
+    if (starts_with(bytes, "\x89PNG")) return decode_png(bytes);
+    throw DataError("[image] found a file that is neither PNG nor JPEG; convert it to one of them");
+  });
+}
+
+at::Tensor read_mask(const std::string& path) {
+  return decode_file(path, [](const std::string& bytes) { return decode_png_levels(bytes); });
+}
+
+}  // namespace duet

@@ -1,0 +1,211 @@
+"""Trains on data of one's own from a config alone: pictures in folders, masks, tables, arrays.
+
+usage: own_data.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+
+def png(width, height, pixels, color_type=2):
+    """color_type 2: RGB, 0: grey; `pixels` row by row."""
+    size = width * (3 if color_type == 2 else 1)
+    rows = b"".join(b"\0" + pixels[y * size:(y + 1) * size] for y in range(height))
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+class Program:
+    def __init__(self, path, folder):
+        self.path, self.folder = os.path.abspath(path), folder
+
+    def run(self, *arguments, code=0):
+        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def last_validation(self, work_dir):
+        lines = (self.folder / work_dir / "log.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines if '"val"' in line][-1]
+
+    def trains_alike(self, config):
+        """Both modes; the last validation of graph mode."""
+        self.run("compare", config, "--steps", "25")
+        results = []
+        for mode in ("eager", "graph"):
+            self.run("train", config, f"mode={mode}", f"work_dir=runs/{config}/{mode}")
+            results.append(self.last_validation(f"runs/{config}/{mode}"))
+        same = [{key: value for key, value in result.items() if "time" not in key and "memory" not in key
+                 and key not in ("mode", "eta")} for result in results]
+        for key in ("loss", "accuracy", "r2", "mIoU"):
+            assert same[0].get(key) == same[1].get(key), (key, results)
+        return results[1]
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+
+
+def pictures(folder, numbers):
+    """Stripes across, stripes down, noise; of two sizes."""
+    for kind in ("across", "down", "noise"):
+        for i in range(40):
+            width, height = (20, 18) if i % 2 else (16, 16)
+            period, values = numbers.choice((3, 4)), []
+            for y in range(height):
+                for x in range(width):
+                    level = {"across": (y // period) % 2, "down": (x // period) % 2, "noise": numbers.random()}[kind]
+                    values += [int(40 + 160 * level), int(60 + 120 * level), numbers.randrange(30)]
+            write(folder, f"pictures/{kind}/{i:02}.png", png(width, height, bytes(values)))
+    write(folder, "pictures.yaml", """
+model: {type: SmallCnn, num_classes: 3, in_channels: 3, image_size: 16, channels: [8, 8]}
+data:
+  train:
+    type: ImageFolder
+    root: pictures
+    split: train
+    batch_size: 16
+    shuffle: true
+    num_workers: 2
+    transforms: [{type: Crop, size: 16, padding: 1}, {type: RandomFlip}, {type: ColorJitter, brightness: 0.1}, {type: Normalize}]
+  val:
+    type: ImageFolder
+    root: pictures
+    split: val
+    batch_size: 16
+    transforms: [{type: Resize, size: 16}, {type: Normalize}]
+trainer: {max_epochs: 8}
+optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
+evaluator: [{type: Accuracy}]
+""")
+
+
+def masks(folder, numbers):
+    """A bright square on dark ground, class 1; its left third is class 2."""
+    for i in range(40):
+        x0, y0, side = numbers.randrange(2, 12), numbers.randrange(2, 12), numbers.randrange(9, 15)
+        image, mask = [], []
+        for y in range(32):
+            for x in range(32):
+                inside = x0 <= x < x0 + side and y0 <= y < y0 + side
+                left = inside and x < x0 + side // 3
+                image += [200, 40, 40] if left else [220, 220, 220] if inside else [20, 20, 30]
+                mask.append(2 if left else 1 if inside else 0)
+        write(folder, f"scenes/{i:02}.png", png(32, 32, bytes(image)))
+        write(folder, f"labels/{i:02}.png", png(32, 32, bytes(mask), 0))
+    write(folder, "masks.yaml", """
+model: {type: EncoderDecoder, num_classes: 3, in_channels: 3, channels: [8, 16], depths: [1, 1], decoder_channels: 8}
+data:
+  train:
+    type: ImageFolder
+    root: scenes
+    masks: labels
+    split: train
+    batch_size: 8
+    shuffle: true
+    transforms: [{type: RandomFlip}, {type: RandomRotation, degrees: 5}]
+  val: {type: ImageFolder, root: scenes, masks: labels, split: val, batch_size: 8}
+trainer: {max_steps: 80, val_interval: 40}
+optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
+evaluator: [{type: IoUMetric, num_classes: 3}]
+""")
+
+
+def tables(folder, numbers):
+    rows = []
+    for _ in range(300):
+        a, b, c = numbers.gauss(50, 10), numbers.gauss(0, 0.1), numbers.choice(("red", "green", "blue"))
+        price = 3 * a - 200 * b + {"red": 0, "green": 20, "blue": -20}[c] + numbers.gauss(0, 1)
+        rows.append((a, b, c, price, "dear" if price > 150 else "cheap"))
+    text = "a,b,colour,price,kind\n" + "".join(f"{a:.5f},{b:.5f},{c},{p:.5f},{k}\n" for a, b, c, p, k in rows)
+    write(folder, "table.csv", text)
+    for name, target, model, metric in (
+            ("regression", "price", "num_classes: 1, loss: mse", "R2Score"),
+            ("classification", "kind", "num_classes: 2", "Accuracy")):
+        write(folder, f"{name}.yaml", f"""
+model: {{type: Mlp, in_features: 5, hidden: [16], {model}}}
+data:
+  train: &table {{type: Csv, path: table.csv, target: {target}, features: [a, b, colour], split: train, batch_size: 16, shuffle: true}}
+  val: {{type: Csv, path: table.csv, target: {target}, features: [a, b, colour], split: val, batch_size: 64}}
+trainer: {{max_epochs: 60, val_interval: 20, val_by_epoch: true}}
+optim_wrapper: {{optimizer: {{type: Adam, lr: 0.02}}}}
+evaluator: [{{type: {metric}}}]
+""".replace("&table ", ""))
+
+
+def npy(descr, shape, values):
+    header = str({"descr": descr, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + values
+
+
+def arrays(folder, numbers):
+    labels = [numbers.randrange(2) for _ in range(64)]
+    pixels = bytes(numbers.randrange(100) + 120 * label for label in labels for _ in range(64))
+    write(folder, "x.npy", npy("|u1", (64, 1, 8, 8), pixels))
+    write(folder, "y.npy", npy("<i4", (64,), struct.pack("<64i", *labels)))
+    data = "{type: Npy, arrays: {pixels: x.npy, y: y.npy}, rename: {pixels: image, y: target}, cast: {target: int64}, batch_size: 16%s}"
+    write(folder, "arrays.yaml", f"""
+model: {{type: SmallCnn, num_classes: 2, image_size: 8, channels: [4]}}
+data: {{train: {data % ', shuffle: true'}, val: {data % ''}}}
+trainer: {{max_epochs: 10}}
+optim_wrapper: {{optimizer: {{type: AdamW, lr: 0.02}}}}
+evaluator: [{{type: Accuracy}}]
+""")
+
+
+def check_mistakes(program):
+    for code, expected, *overrides in (
+            (2, "known: .*Crop.*did you mean 'Resize'", "data.train.transforms=[{type: Resise, size: 4}]"),
+            (2, "sice", "data.train.transforms=[{type: Resize, sice: 4}]"),
+            (2, "is no tensor of this dataset.*image", "data.train.rename={imag: x}"),
+            (2, "a dtype.*float32", "data.train.cast={image: float23}"),
+            (2, "num_classes is 2, but data.train has labels up to 2", "model.num_classes=2"),
+            (3, "data.train.root is 'nowhere'", "data.train.root=nowhere"),
+            (3, "Resize", "data.train.transforms=[]")):
+        text = program.run("train", "pictures.yaml", "work_dir=runs/wrong", *overrides, code=code)
+        import re
+        assert re.search(expected, text, re.DOTALL), (overrides, text)
+    assert "in_features to 5" in program.run("train", "regression.yaml", "model.in_features=4", "work_dir=runs/w", code=2)
+    text = program.run("train", "regression.yaml", "model.loss=cross_entropy", "work_dir=runs/w2", code=2)
+    assert "mse" in text, text
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        program = Program(sys.argv[1], folder)
+        numbers = random.Random(1)
+        for make in (pictures, masks, tables, arrays):
+            make(folder, numbers)
+        result = program.trains_alike("pictures.yaml")
+        assert result["accuracy"] >= 0.9, result
+        result = program.trains_alike("masks.yaml")
+        assert result["mIoU"] >= 0.7, result
+        result = program.trains_alike("regression.yaml")
+        assert result["r2"] >= 0.98, result
+        result = program.trains_alike("classification.yaml")
+        assert result["accuracy"] >= 0.9, result
+        result = program.trains_alike("arrays.yaml")
+        assert result["accuracy"] >= 0.95, result
+        assert "ImageFolder" in program.run("help", "dataset") + program.run("help", "ImageFolder")
+        assert "degrees" in program.run("help", "RandomRotation")
+        check_mistakes(program)
+    print("own data trains alike in both modes")
+
+
+if __name__ == "__main__":
+    main()

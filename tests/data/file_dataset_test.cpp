@@ -1,0 +1,162 @@
+#include "data/file_dataset.h"
+#include <filesystem>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "io/png.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+std::string grey_picture(int64_t level, int64_t height = 4, int64_t width = 6) {
+  return encode_png(at::full({height, width, 3}, level, at::kByte));
+}
+
+// Two classes: ants 10, 20; bees 100, 110, 120.
+class ImageFolderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* folder : {"set/bees", "set/ants"}) std::filesystem::create_directories(dir_ / folder);
+    for (const int level : {10, 20}) dir_.write("set/ants/" + std::to_string(level) + ".png", grey_picture(level));
+    for (const int level : {100, 110, 120})
+      dir_.write("set/bees/" + std::to_string(level) + ".png", grey_picture(level));
+    dir_.write("set/bees/notes.txt", "no picture");
+  }
+  TempDir dir_;
+};
+
+TEST_F(ImageFolderTest, GivesPicturesAndTheNumbersOfTheirFolders) {
+  const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"ants", "bees"}));
+  ASSERT_EQ(data.size(), 5);
+  EXPECT_EQ(data.max_label(), 1);
+  const Batch batch = data.get({4, 0, 1});
+  EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({3, 3, 4, 6}));
+  EXPECT_EQ(batch["image"].scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::equal(batch["target"], at::tensor({1, 0, 0}, at::kLong)));
+  EXPECT_NEAR(batch["image"][0][0][0][0].item<double>() * 255, 120, 1e-3);
+  EXPECT_NEAR(ImageFolder({.root = dir_ / "set", .channels = 1}).get({1})["image"].mean().item<double>() * 255, 20,
+              1e-3);
+}
+
+TEST_F(ImageFolderTest, SplitsShareNoPictureAndHaveAll) {
+  const auto paths = [&](const std::string& split) {
+    const ImageFolder data({.root = dir_ / "set", .split = split, .val_fraction = 0.4, .split_seed = 3});
+    std::vector<std::string> all;
+    for (int64_t i = 0; i < data.size(); ++i) all.push_back(data.path(i));
+    return all;
+  };
+  std::vector<std::string> both = paths("train");
+  EXPECT_EQ(both.size(), 3U);
+  for (const std::string& path : paths("val")) both.push_back(path);
+  std::sort(both.begin(), both.end());
+  EXPECT_EQ(both, paths("all"));
+  EXPECT_EQ(ImageFolder({.root = dir_ / "set", .limit = 2}).size(), 2);
+}
+
+TEST_F(ImageFolderTest, ChecksThatClassesAreThoseOfTheTrainingData) {
+  std::filesystem::create_directories(dir_ / "other/bees");
+  dir_.write("other/bees/1.png", grey_picture(1));
+  const ImageFolder train({.root = dir_ / "set"}), other({.root = dir_ / "other"});
+  expect_error<ConfigError>([&] { other.check_fits(train); }, {"ants, bees", "set classes"});
+  const ImageFolder told({.root = dir_ / "other", .classes = {"ants", "bees"}});
+  told.check_fits(train);
+  EXPECT_EQ(told.get({0})["target"].item<int64_t>(), 1);
+}
+
+TEST_F(ImageFolderTest, ReadsMasksBesideThePictures) {
+  std::filesystem::create_directories(dir_ / "pictures");
+  std::filesystem::create_directories(dir_ / "masks");
+  dir_.write("pictures/a.png", grey_picture(50));
+  const ImageFolderOptions options{.root = dir_ / "pictures", .masks = dir_ / "masks"};
+  expect_error<DataError>([&] { ImageFolder{options}; }, {"pictures/a.png", "has no mask", "a.png"});
+  dir_.write("masks/a.png", grey_picture(1));
+  expect_error<DataError>([&] { ImageFolder{options}.get({0}); }, {"masks/a.png", "in colours"});
+}
+
+TEST_F(ImageFolderTest, ReadsAManifest) {
+  dir_.write("list.csv", "image,target\nants/10.png,crawls\nbees/100.png,flies\nbees/110.png,flies\n");
+  const ImageFolder data({.root = dir_ / "set", .manifest = dir_ / "list.csv"});
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"crawls", "flies"}));
+  EXPECT_TRUE(at::equal(data.get({0, 1, 2})["target"], at::tensor({0, 1, 1}, at::kLong)));
+  dir_.write("list.csv", "image,target\nants/10.png,crawls\nants/11.png,crawls\n");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = dir_ / "list.csv"}); },
+                          {"list.csv:3", "ants/11.png"});
+}
+
+TEST_F(ImageFolderTest, NamesWhatIsWrong) {
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "none"}); }, {"none", "folder that exists"});
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set/ants"}); }, {"has no folders"});
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .classes = {"ants"}}); },
+                          {"'bees'", "classes: ants"});
+  expect_error<ConfigError>([&] { ImageFolder({.root = dir_ / "set", .channels = 2}); }, {"channels is 2"});
+  dir_.write("set/ants/large.png", grey_picture(1, 8, 8));
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}).get({0, 2}); }, {"large.png", "Resize"});
+  dir_.write("set/ants/large.png", "torn");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}).get({2}); }, {"large.png", "neither PNG nor JPEG"});
+}
+
+class CsvDatasetTest : public testing::Test {
+ protected:
+  std::string table(const std::string& text, const std::string& name = "t.csv") const { return dir_.write(name, text); }
+  TempDir dir_;
+};
+
+TEST_F(CsvDatasetTest, GivesNumbersStandardizedAndTextsAsCategories) {
+  const CsvDataset data({.path = table("size,colour,kind\n1,red,b\n2,blue,a\n3,red,b\n"), .target = "kind"});
+  const Batch batch = data.get({0, 1, 2});
+  const float unit = std::sqrt(1.5F);
+  EXPECT_TRUE(at::allclose(batch["input"], at::tensor({-unit, 0.F, 1.F, 0.F, 1.F, 0.F, unit, 0.F, 1.F}).view({3, 3})));
+  EXPECT_TRUE(at::equal(batch["target"], at::tensor({1, 0, 1}, at::kLong)));
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(data.max_label(), 1);
+}
+
+TEST_F(CsvDatasetTest, TellsClassesFromNumbers) {
+  const auto dtype = [&](const std::string& values, const std::string& task) {
+    return CsvDataset({.path = table("x,y\n" + values), .target = "y", .task = task}).get({0})["target"].scalar_type();
+  };
+  EXPECT_EQ(dtype("1,0\n2,1\n3,2\n", "auto"), at::kLong);
+  EXPECT_EQ(dtype("1,0\n2,1\n3,2\n", "regression"), at::kFloat);
+  EXPECT_EQ(dtype("1,0.5\n2,1\n", "auto"), at::kFloat);
+  EXPECT_EQ(dtype("1,17\n2,40\n", "auto"), at::kFloat);
+  EXPECT_EQ(dtype("1,17\n2,40\n", "classification"), at::kLong);
+}
+
+TEST_F(CsvDatasetTest, EvaluationsUseTheNumbersOfTheTrainingRows) {
+  const std::string path = table("x,y\n0,0\n10,1\n20,0\n30,1\n40,0\n");
+  const auto part = [&](const std::string& split) {
+    return CsvDataset({.path = path, .target = "y", .split = split, .val_fraction = 0.4, .split_seed = 1});
+  };
+  const CsvDataset train = part("train"), val = part("val");
+  EXPECT_EQ(train.size(), 3);
+  EXPECT_EQ(val.size(), 2);
+  val.check_fits(train);
+  EXPECT_NEAR(train.get({0, 1, 2})["input"].mean().item<double>(), 0, 1e-6);
+  const std::string other = table("x,y\n100,0\n200,1\n", "other.csv");
+  expect_error<ConfigError>(
+      [&] { CsvDataset({.path = other, .target = "y"}).check_fits(CsvDataset({.path = path, .target = "y"})); },
+      {"other.csv", "fit_on", "t.csv"});
+  const CsvDataset fitted({.path = other, .target = "y", .fit_on = path});
+  fitted.check_fits(CsvDataset({.path = path, .target = "y"}));
+  EXPECT_NEAR(fitted.get({0})["input"].item<double>(), (100 - 20) / std::sqrt(200.0), 1e-5);
+}
+
+TEST_F(CsvDatasetTest, NamesLineAndColumnOfABadValue) {
+  const auto data = [&](const std::string& text) { CsvDataset({.path = table(text), .target = "y"}); };
+  expect_error<DataError>([&] { data("x,y\n1,0\n,1\n"); }, {"t.csv:3", "column 'x'", "no value"});
+  expect_error<DataError>([&] { data("x,y\n1,0\n2,\n"); }, {"t.csv:3", "column 'y'"});
+  expect_error<DataError>([&] { data("x,z\n1,0\n"); }, {"no column 'y'"});
+  expect_error<DataError>([&] { data("y\n1\n"); }, {"no column beside the target"});
+  expect_error<DataError>([&] { data("x,y\n"); }, {"no sample"});
+  const std::string path = table("c,y\nred,0\nblue,1\n"), other = table("c,y\ngreen,0\n", "other.csv");
+  expect_error<DataError>([&] { CsvDataset({.path = other, .target = "y", .fit_on = path}); },
+                          {"other.csv:2", "'green'", "blue, red"});
+  const std::string wild = table("c,y\nred,7\n", "wild.csv");
+  expect_error<DataError>([&] { CsvDataset({.path = wild, .target = "y", .fit_on = path}); }, {"wild.csv:2", "0 to 1"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,161 @@
+#include "data/transform.h"
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "data/data_loader.h"
+#include "tests/support/expect_error.h"
+
+namespace duet {
+namespace {
+
+// Pictures [3, 6, 8] whose red channel counts pixels, masks that count them too, labels 0, 1, 2, ...
+std::shared_ptr<const Dataset> pictures(int64_t count) {
+  const at::Tensor pixels = at::arange(48, at::kFloat).view({1, 1, 6, 8}).expand({count, 3, 6, 8}) / 48;
+  const at::Tensor mask = at::arange(48, at::kLong).view({1, 6, 8}).expand({count, 6, 8});
+  return std::make_shared<TensorDataset>(
+      NamedTensors{{"image", pixels}, {"mask", mask}, {"target", at::arange(count, at::kLong)}});
+}
+
+template <class... Transforms>
+TransformedDataset through(Transforms... transforms) {
+  std::vector<std::unique_ptr<const Transform>> list;
+  (list.push_back(std::move(transforms)), ...);
+  return TransformedDataset(pictures(4), std::move(list));
+}
+
+TEST(SampleRandom, FollowsFromSeedPassAndIndexAlone) {
+  const auto first = [](uint64_t seed, int64_t pass, int64_t index) {
+    return SampleRandom({seed, pass}, index).uniform();
+  };
+  EXPECT_EQ(first(1, 2, 3), first(1, 2, 3));
+  std::set<double> seen;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    for (int64_t pass = 0; pass < 10; ++pass) {
+      for (int64_t index = 0; index < 10; ++index) seen.insert(first(seed, pass, index));
+    }
+  }
+  EXPECT_EQ(seen.size(), 1000U);
+}
+
+TEST(SampleRandom, IsUniform) {
+  SampleRandom random({7, 0}, 0);
+  double sum = 0, squares = 0;
+  std::array<int, 5> counts{};
+  constexpr int kDraws = 20000;
+  for (int i = 0; i < kDraws; ++i) {
+    const double x = random.uniform();
+    ASSERT_TRUE(x >= 0 && x < 1);
+    sum += x, squares += x * x;
+    ++counts.at(static_cast<std::size_t>(random.below(5)));
+  }
+  // Six standard deviations of the means.
+  EXPECT_NEAR(sum / kDraws, 0.5, 6 * std::sqrt(1.0 / 12 / kDraws));
+  EXPECT_NEAR(squares / kDraws, 1.0 / 3, 6 * std::sqrt(4.0 / 45 / kDraws));
+  for (const int count : counts) EXPECT_NEAR(count, kDraws / 5, 6 * std::sqrt(kDraws * 0.16));
+}
+
+TEST(Transforms, ResizeKeepsLabelsAndMeans) {
+  const Batch batch = through(make_resize({{3, 4}})).get({0, 1});
+  EXPECT_EQ(batch["image"].sizes(), at::IntArrayRef({2, 3, 3, 4}));
+  EXPECT_EQ(batch["mask"].sizes(), at::IntArrayRef({2, 3, 4}));
+  EXPECT_EQ(batch["mask"].scalar_type(), at::kLong);
+  EXPECT_NEAR(batch["image"].mean().item<double>(), 47.0 / 96, 1e-3);
+  const at::Tensor labels = batch["mask"].flatten();
+  for (int64_t i = 0; i < labels.numel(); ++i) EXPECT_LT(labels[i].item<int64_t>(), 48) << "no new label appears";
+  EXPECT_EQ(through(make_resize({{5}})).get({0})["image"].sizes(), at::IntArrayRef({1, 3, 5, 5}));
+}
+
+TEST(Transforms, PictureAndMaskMoveTogether) {
+  std::vector<std::unique_ptr<const Transform>> moves;
+  moves.push_back(make_crop({{4, 4}, 1, true}));
+  moves.push_back(make_random_flip({0.5, "horizontal"}));
+  moves.push_back(make_random_flip({0.5, "vertical"}));
+  const TransformedDataset data(pictures(4), std::move(moves));
+  for (int64_t pass = 0; pass < 20; ++pass) {
+    const Batch batch = data.draw({0, 1, 2, 3}, {5, pass});
+    const at::Tensor numbers = (batch["image"].select(1, 0) * 48).round().to(at::kLong);
+    const at::Tensor inside = batch["mask"] != 255;
+    EXPECT_TRUE(at::equal(numbers.masked_select(inside), batch["mask"].masked_select(inside)));
+    EXPECT_EQ(numbers.masked_select(inside.logical_not()).abs().sum().item<int64_t>(), 0) << "padding is black";
+  }
+}
+
+TEST(Transforms, RotationMovesPictureAndMaskTogetherAndIgnoresWhatComesIn) {
+  const Batch batch = through(make_random_rotation({180})).draw({0, 1, 2, 3}, {1, 0});
+  EXPECT_TRUE((batch["mask"] == 255).any().item<bool>());
+  EXPECT_TRUE(((batch["mask"] >= 0) & ((batch["mask"] < 48) | (batch["mask"] == 255))).all().item<bool>());
+  const Batch still = through(make_random_rotation({0})).get({0});
+  EXPECT_TRUE(at::equal(still["mask"], pictures(1)->get({0})["mask"]));
+  EXPECT_TRUE(at::allclose(still["image"], pictures(1)->get({0})["image"], 1e-5, 1e-5));
+}
+
+TEST(Transforms, NormalizeIsByChannelAndTakesBytes) {
+  const Batch batch = through(make_normalize({{0.5, 0.25, 0}, {1, 2, 4}})).get({0});
+  const at::Tensor plain = pictures(1)->get({0})["image"];
+  const at::Tensor mean = at::tensor({0.5F, 0.25F, 0.0F}).view({1, 3, 1, 1});
+  const at::Tensor std = at::tensor({1.0F, 2.0F, 4.0F}).view({1, 3, 1, 1});
+  EXPECT_TRUE(at::equal(batch["image"], (plain - mean) / std));
+  std::vector<std::unique_ptr<const Transform>> one;
+  one.push_back(make_normalize({{0}, {1}}));
+  const TransformedDataset bytes(
+      std::make_shared<TensorDataset>(NamedTensors{{"image", at::full({1, 1, 2, 2}, 51, at::kByte)}}), std::move(one));
+  EXPECT_TRUE(at::allclose(bytes.get({0})["image"], at::full({1, 1, 2, 2}, 0.2F)));
+}
+
+TEST(Transforms, CutoutJitterAndCropsStayInRange) {
+  const TransformedDataset data =
+      through(make_random_resized_crop({{6, 6}}), make_color_jitter({0.5, 0.5, 0.5}), make_cutout({3, 1.0}));
+  for (int64_t pass = 0; pass < 20; ++pass) {
+    const at::Tensor image = data.draw({0, 1, 2, 3}, {9, pass})["image"];
+    EXPECT_EQ(image.sizes(), at::IntArrayRef({4, 3, 6, 6}));
+    EXPECT_GE(image.min().item<double>(), 0);
+    EXPECT_LE(image.max().item<double>(), 1);
+    EXPECT_TRUE((image == 0).any().item<bool>());
+  }
+}
+
+TEST(Transforms, MixupMixesPicturesAndTargetsByOneShare) {
+  const Batch batch = through(make_mixup({1.0, 4})).draw({0, 1, 2, 3}, {3, 1});
+  const at::Tensor target = batch["target"];
+  EXPECT_EQ(target.sizes(), at::IntArrayRef({4, 4}));
+  EXPECT_TRUE(at::allclose(target.sum(1), at::ones({4})));
+  const double share = target[1][1].item<double>();
+  EXPECT_NEAR(target[1][0].item<double>(), 1 - share, 1e-6);
+  const at::Tensor one_hot = through(make_one_hot({4})).get({0, 1, 2, 3})["target"];
+  EXPECT_TRUE(at::equal(one_hot, at::eye(4)));
+}
+
+TEST(Transforms, AreTheSameWhateverWorkersAndBatches) {
+  const auto epoch = [](int workers, int64_t batch_size, int64_t number) {
+    std::vector<std::unique_ptr<const Transform>> moves;
+    moves.push_back(make_crop({{4, 4}, 2, true}));
+    moves.push_back(make_random_flip({}));
+    auto data = std::make_shared<TransformedDataset>(pictures(20), std::move(moves));
+    DataLoader loader(data, {.batch_size = batch_size, .seed = 4, .num_workers = workers});
+    std::vector<at::Tensor> images;
+    loader.start_epoch(number);
+    while (const auto batch = loader.next()) images.push_back((*batch)["image"]);
+    return at::cat(images);
+  };
+  const at::Tensor expected = epoch(0, 20, 0);
+  EXPECT_TRUE(at::equal(epoch(0, 3, 0), expected));
+  EXPECT_TRUE(at::equal(epoch(2, 7, 0), expected));
+  EXPECT_FALSE(at::equal(epoch(0, 20, 1), expected)) << "another epoch draws anew";
+}
+
+TEST(Transforms, NameWhatDoesNotFit) {
+  expect_error<DataError>([] { through(make_crop({{9, 9}})).get({0}); }, {"[Crop]", "6 x 8", "9 x 9"});
+  expect_error<ConfigError>([] { through(make_normalize({{1, 2}, {1}})).get({0}); }, {"2 means", "3 channels"});
+  expect_error<ConfigError>([] { make_resize({}); }, {"size"});
+  expect_error<ConfigError>([] { make_resize({{1, 2, 3}}); }, {"3 numbers"});
+  expect_error<ConfigError>([] { make_random_flip({1.5}); }, {"chance is 1.5"});
+  expect_error<ConfigError>([] { make_random_flip({0.5, "diagonal"}); }, {"direction", "diagonal"});
+  std::vector<std::unique_ptr<const Transform>> one;
+  one.push_back(make_crop({{2, 2}}));
+  const TransformedDataset table(std::make_shared<TensorDataset>(NamedTensors{{"input", at::ones({2, 3})}}),
+                                 std::move(one));
+  expect_error<ConfigError>([&] { table.get({0}); }, {"no picture"});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,125 @@
+#include "io/image.h"
+#include <cstdio>
+#include <fstream>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+// After <cstdio>, which they need.
+#include <jpeglib.h>
+#include <png.h>
+#include "base/error.h"
+#include "io/png.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+std::string jpeg_bytes(const at::Tensor& pixels) {
+  jpeg_compress_struct encoder{};
+  jpeg_error_mgr errors{};
+  encoder.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&encoder);
+  unsigned char* memory = nullptr;
+  unsigned long size = 0;  // NOLINT: libjpeg's type
+  jpeg_mem_dest(&encoder, &memory, &size);
+  encoder.image_height = static_cast<JDIMENSION>(pixels.size(0));
+  encoder.image_width = static_cast<JDIMENSION>(pixels.size(1));
+  encoder.input_components = static_cast<int>(pixels.size(2));
+  encoder.in_color_space = pixels.size(2) == 3 ? JCS_RGB : JCS_GRAYSCALE;
+  jpeg_set_defaults(&encoder);
+  jpeg_set_quality(&encoder, 100, TRUE);
+  jpeg_start_compress(&encoder, TRUE);
+  while (encoder.next_scanline < encoder.image_height) {
+    JSAMPROW row = pixels.data_ptr<uint8_t>() + encoder.next_scanline * pixels.stride(0);
+    jpeg_write_scanlines(&encoder, &row, 1);
+  }
+  jpeg_finish_compress(&encoder);
+  jpeg_destroy_compress(&encoder);
+  const std::string bytes(reinterpret_cast<char*>(memory), size);
+  std::free(memory);
+  return bytes;
+}
+
+// A PNG of single channel rows.
+std::string level_png(const std::vector<std::vector<uint8_t>>& rows, int width, int bit_depth, int color_type) {
+  std::string bytes;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  png_set_write_fn(
+      png, &bytes,
+      [](png_structp writer, png_bytep data, png_size_t count) {
+        static_cast<std::string*>(png_get_io_ptr(writer))->append(reinterpret_cast<char*>(data), count);
+      },
+      nullptr);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(rows.size()), bit_depth, color_type,
+               PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  const png_color colors[4] = {{0, 0, 0}, {200, 0, 0}, {0, 200, 0}, {9, 9, 9}};
+  if (color_type == PNG_COLOR_TYPE_PALETTE) png_set_PLTE(png, info, colors, 4);
+  png_write_info(png, info);
+  for (const auto& row : rows) png_write_row(png, row.data());
+  png_write_end(png, nullptr);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
+at::Tensor gradient_picture() {
+  return (at::arange(16 * 24).view({16, 24, 1}) * at::tensor({1, 2, 3}) / 5).clamp(0, 255).to(at::kByte).contiguous();
+}
+
+TEST(Image, ReadsJpegInColoursAndGrey) {
+  const TempDir dir;
+  const at::Tensor pixels = gradient_picture();
+  const at::Tensor read = read_image(dir.write("a.jpg", jpeg_bytes(pixels)));
+  ASSERT_EQ(read.sizes(), pixels.sizes());
+  EXPECT_LE((read.to(at::kInt) - pixels.to(at::kInt)).abs().to(at::kFloat).mean().item<double>(), 3.0) << "lossy";
+  const at::Tensor grey = pixels.slice(2, 0, 1).contiguous();
+  const at::Tensor read_grey = read_image(dir.write("b.JPG", jpeg_bytes(grey)));
+  ASSERT_EQ(read_grey.sizes(), pixels.sizes());
+  EXPECT_TRUE(at::equal(read_grey.select(2, 0), read_grey.select(2, 2)));
+}
+
+TEST(Image, TellsFilesApartByTheirBytes) {
+  const TempDir dir;
+  const at::Tensor pixels = gradient_picture();
+  EXPECT_TRUE(at::equal(read_image(dir.write("is_png.jpg", encode_png(pixels))), pixels));
+  EXPECT_TRUE(is_image_name("x/a.PNG") && is_image_name("a.jpeg") && !is_image_name("a.txt") && !is_image_name("png"));
+}
+
+TEST(Image, RefusesDamagedFilesByName) {
+  const TempDir dir;
+  const std::string jpeg = jpeg_bytes(gradient_picture());
+  for (const std::size_t kept : {std::size_t{3}, std::size_t{20}, jpeg.size() / 2}) {
+    const std::string path = dir.write("cut.jpg", jpeg.substr(0, kept));
+    expect_error<DataError>([&] { read_image(path); }, {"cut.jpg", "no usable JPEG"});
+  }
+  expect_error<DataError>([&] { read_image(dir.write("x.png", "hello")); }, {"x.png", "neither PNG nor JPEG"});
+  expect_error<DataError>([&] { read_image(dir / "none.png"); }, {"none.png"});
+}
+
+TEST(Mask, HoldsTheNumbersOfGreyAndPaletteFiles) {
+  const TempDir dir;
+  const auto read = [&](const std::string& bytes) { return read_mask(dir.write("mask.png", bytes)); };
+  EXPECT_TRUE(at::equal(read(level_png({{0, 1, 2}, {3, 255, 7}}, 3, 8, PNG_COLOR_TYPE_GRAY)),
+                        at::tensor({0, 1, 2, 3, 255, 7}, at::kLong).view({2, 3})));
+  EXPECT_TRUE(at::equal(read(level_png({{0, 3, 1}}, 3, 8, PNG_COLOR_TYPE_PALETTE)),
+                        at::tensor({0, 3, 1}, at::kLong).view({1, 3})));
+  // Two bits a pixel: 0, 1, 2, 3.
+  EXPECT_TRUE(at::equal(read(level_png({{0b00011011}}, 4, 2, PNG_COLOR_TYPE_PALETTE)),
+                        at::tensor({0, 1, 2, 3}, at::kLong).view({1, 4})));
+  EXPECT_TRUE(
+      at::equal(read(level_png({{1, 44}}, 1, 16, PNG_COLOR_TYPE_GRAY)), at::tensor({300}, at::kLong).view({1, 1})));
+}
+
+TEST(Mask, RefusesColoursAndDamage) {
+  const TempDir dir;
+  expect_error<DataError>([&] { read_mask(dir.write("rgb.png", encode_png(gradient_picture()))); },
+                          {"rgb.png", "in colours"});
+  const std::string good = level_png({{0, 1, 2}}, 3, 8, PNG_COLOR_TYPE_GRAY);
+  for (const std::size_t kept : {std::size_t{4}, std::size_t{30}, good.size() - 20}) {
+    const std::string path = dir.write("cut.png", good.substr(0, kept));
+    expect_error<DataError>([&] { read_mask(path); }, {"cut.png", "no usable PNG"});
+  }
+}
+
+}  // namespace
+}  // namespace duet
