@@ -145,6 +145,25 @@ void add_other_runs(Program& program) {
   add_mode(explain, arguments);
 }
 
+// What looks at runs that were written.
+void add_run_tools(Program& program) {
+  Arguments& arguments = program.arguments;
+  CLI::App* report = add_command(program, "report",
+                                 "Show runs as one HTML page: curves, pictures, configs, environment", report_command);
+  report->add_option("RUN", arguments.runs, "folders of runs (work_dir); several are laid over each other")->required();
+  report->add_option("--output", arguments.output, "where the page goes; default: report.html in the first folder")
+      ->type_name("FILE");
+
+  CLI::App* list = add_command(program, "list", "List the runs below a folder, the newest first", list_command);
+  list->add_option("FOLDER", arguments.folder, "such as runs")->required();
+  add_json(list, arguments, "write the list to this file");
+
+  CLI::App* diff = add_command(
+      program, "diff", "Show in what two runs differ: configs with origins, environment, results", diff_command);
+  diff->add_option("RUN", arguments.runs, "two folders of runs")->required()->expected(2);
+  add_json(diff, arguments, "write the differences to this file");
+}
+
 void add_tools(Program& program) {
   Arguments& arguments = program.arguments;
   CLI::App* inspect = add_command(program, "inspect", "Verify a checkpoint and list what it holds", inspect_command);
@@ -267,6 +286,7 @@ int run_cli(int argc, char** argv) {
       "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
   add_train(program);
   add_other_runs(program);
+  add_run_tools(program);
   add_tools(program);
   if (argc >= 2 && std::string(argv[1]) == "launch") {
     return run_safely([&] { return launch_command({argv + 2, argv + argc}, argv[0]); });

@@ -19,13 +19,15 @@ struct Arguments {
   std::string load_from;   // weights to start from; empty: the config's load_from
   std::string dry_run;     // steps of a dry run; empty: as the config says
   std::string checkpoint;  // best, latest, a folder, or a file of weights; empty: best if there is one, else latest
-  std::string output;      // predict: folder; empty: <work_dir>/predictions
+  std::string output;      // predict: folder; empty: <work_dir>/predictions. report: file
   int64_t steps = 100;     // compare: of each mode
   bool bisect = false;     // compare: name the first step and tensor that differ
   std::string record;      // compare: file for the hashes of one mode's steps; empty: none
   std::string against;     // compare: such a file, of another build
   std::string file;        // export: *.safetensors, *.pt
   std::string weights = "model";  // export: or the name of an average
+  std::vector<std::string> runs;  // report, diff: folders of runs
+  std::string folder;             // list: the folder above the runs
   std::string topic;              // help: a key or a type; empty: an overview
 };
 
@@ -39,6 +41,9 @@ int explain_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int export_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
+int list_command(const Arguments& arguments);
+int diff_command(const Arguments& arguments);
 int help_command(const Arguments& arguments);
 // Starts `program` with the words after launch, several times; returns only for --help.
 int launch_command(const std::vector<std::string>& words, const std::string& program);

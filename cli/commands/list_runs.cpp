@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "cli/commands/commands.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "cli/runs/run_folder.h"
+#include "cli/runs/text_columns.h"
+
+namespace duet {
+
+// `duet list`: the runs below a folder.
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string figure(double value) {
+  if (std::isnan(value)) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+// "2026-11-23 12:00", in the time of this machine.
+std::string local_time(const std::string& utc) {
+  const auto seconds = static_cast<std::time_t>(seconds_of_time(utc));
+  if (seconds == 0) return "-";
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local);
+  return text;
+}
+
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json row_json(const RunFolder& run) {
+  const BestMetric best = best_metric_of(run);
+  Json json = {{"name", run.name},
+               {"path", run.path},
+               {"mode", run.log.mode},
+               {"state", to_string(run.state)},
+               {"reason", run.log.end_reason},
+               {"steps", run.log.step},
+               {"planned_steps", run.log.planned_steps},
+               {"epochs", run.log.epoch},
+               {"last_loss", number_or_null(last_loss_of(run))},
+               {"began", run.log.began},
+               {"last_line", run.log.last_time}};
+  json["best"] = best.name.empty() ? Json()
+                                   : Json{{"metric", best.name},
+                                          {"value", number_or_null(best.best)},
+                                          {"step", best.best_step},
+                                          {"less_is_better", best.is_less_better}};
+  return json;
+}
+
+std::vector<std::string> row_text(const RunFolder& run) {
+  const LoggedRun& log = run.log;
+  const BestMetric best = best_metric_of(run);
+  const std::string steps =
+      log.planned_steps > 0 ? c10::str(log.step, "/", log.planned_steps) : std::to_string(log.step);
+  return {run.name,
+          log.mode.empty() ? "-" : log.mode,
+          to_string(run.state),
+          steps,
+          std::to_string(log.epoch),
+          best.name.empty() ? "-" : best.name + " " + figure(best.best),
+          figure(last_loss_of(run)),
+          local_time(log.last_time)};
+}
+
+// Below the folder that was asked for; "." for that one itself.
+std::string name_below(const std::string& root, const std::string& path) {
+  return std::filesystem::path(path).lexically_relative(std::filesystem::path(root) / "").string();
+}
+
+}  // namespace
+
+int list_command(const Arguments& arguments) {
+  refuse_ranks("list");
+  check_writable(arguments.json);
+  std::vector<RunFolder> runs;
+  for (const std::string& path : find_run_folders(arguments.folder)) {
+    runs.push_back(read_run_folder(path));
+    runs.back().name = name_below(arguments.folder, path);
+  }
+  // ISO times sort as texts. The newest first; those without a line last, by name.
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const RunFolder& a, const RunFolder& b) { return a.log.last_time > b.log.last_time; });
+  Json json = Json::array();
+  std::vector<std::vector<std::string>> rows = {
+      {"name", "mode", "state", "steps", "epochs", "best metric", "last loss", "last line"}};
+  for (const RunFolder& run : runs) {
+    json.push_back(row_json(run));
+    rows.push_back(row_text(run));
+  }
+  write_json(arguments.json, json);
+  if (runs.empty()) {
+    std::cout << "no runs in '" << arguments.folder << "' or below; a run's folder holds log.jsonl" << std::endl;
+  } else {
+    std::cout << text_columns(rows) << std::flush;
+  }
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,55 @@
+#include "cli/report.h"
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <system_error>
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/ranks.h"
+#include "cli/runs/report_page.h"
+
+namespace duet {
+
+// `duet report`: one or several runs as a page.
+
+namespace {
+
+[[noreturn]] void refuse_output(const std::string& path) {
+  throw ConfigError("[duet] cannot write the page '" + path +
+                    "', expected a file that can be made; give --output FILE");
+}
+
+// As a whole or not at all: a browser may be looking at the page of before.
+void write_page(const std::string& path, const std::string& page) {
+  const std::string part = path + ".part";
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  file << page;
+  file.close();
+  std::error_code failed;
+  if (file) std::filesystem::rename(part, path, failed);
+  if (file && !failed) return;
+  std::filesystem::remove(part, failed);
+  refuse_output(path);
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  refuse_ranks("report");
+  const std::vector<RunFolder> runs = read_run_folders(arguments.runs);
+  const std::string path = arguments.output.empty() ? runs.front().path + "/report.html" : arguments.output;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) refuse_output(path);
+  const std::string page = report_page(runs);
+  write_page(path, page);
+  for (const RunFolder& run : runs) {
+    std::cout << run.path << ": " << to_string(run.state) << ", " << run.log.step << " steps";
+    if (run.log.lines == 0) std::cout << ", nothing logged yet";
+    if (run.log.unreadable_lines > 0) std::cout << ", " << run.log.unreadable_lines << " lines are not readable";
+    std::cout << "\n";
+  }
+  std::cout << "wrote " << path << " (" << readable_bytes(static_cast<int64_t>(page.size())) << ")" << std::endl;
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include "base/error.h"
+#include "cli/runs/run_folder.h"
+#include "metrics/metric.h"
+
+namespace duet {
+
+namespace {
+
+// Of cells of a confusion matrix none is a figure to go by.
+bool is_candidate(const Curve& curve) {
+  return curve.kind != "train" && !curve.points.empty() && curve.name.find("confusion_") == std::string::npos;
+}
+
+const Curve* chosen_curve(const RunFolder& run) {
+  const std::string wanted = run.config.text("default_hooks.checkpoint.save_best");
+  for (const char* kind : {"val", "test"}) {
+    if (const Curve* found = run.log.curve(kind, wanted); found != nullptr && is_candidate(*found)) return found;
+    const Curve* loss = nullptr;
+    for (const Curve& curve : run.log.curves) {
+      if (curve.kind != kind || !is_candidate(curve)) continue;
+      if (curve.name != "loss") return &curve;
+      loss = &curve;
+    }
+    if (loss != nullptr) return loss;
+  }
+  return nullptr;
+}
+
+// Names that do not say it count as figures of merit here: this is for show.
+bool less_is_better_here(const RunFolder& run, const std::string& name) {
+  const std::string rule = run.config.text("default_hooks.checkpoint.rule");
+  try {
+    return less_is_better("duet", name, rule == "greater" || rule == "less" ? rule : "");
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+BestMetric best_metric_of(const RunFolder& run) {
+  BestMetric best;
+  const Curve* const curve = chosen_curve(run);
+  if (curve == nullptr) return best;
+  best.is_less_better = less_is_better_here(run, curve->name);
+  best.best = std::numeric_limits<double>::quiet_NaN();
+  best.last = curve->points.back().value;
+  for (const CurvePoint& point : curve->points) {
+    if (!std::isfinite(point.value)) continue;
+    const bool is_first = std::isnan(best.best);
+    if (!is_first && (best.is_less_better ? point.value >= best.best : point.value <= best.best)) continue;
+    best.best = point.value;
+    best.best_step = point.step;
+  }
+  best.name = curve->kind == "val" ? curve->name : curve->kind + "/" + curve->name;
+  return best;
+}
+
+double last_loss_of(const RunFolder& run) {
+  const Curve* const curve = run.log.curve("train", "loss");
+  if (curve == nullptr || curve->points.empty()) return std::numeric_limits<double>::quiet_NaN();
+  return curve->points.back().value;
+}
+
+}  // namespace duet

@@ -1,0 +1,225 @@
+#include "cli/runs/logged_run.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <optional>
+#include <nlohmann/json.hpp>
+
+namespace duet {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string string_at(const Json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// A number, or one of the words that stand for what JSON has no number for.
+std::optional<double> number_of_json(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return std::nullopt;
+  const std::string& text = value.get_ref<const std::string&>();
+  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (text == "inf") return std::numeric_limits<double>::infinity();
+  if (text == "-inf") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+double number_at(const Json& record, const char* name, double fallback) {
+  const auto found = record.find(name);
+  return found == record.end() ? fallback : number_of_json(*found).value_or(fallback);
+}
+
+// Numbers of any size: a log may hold what no counter has room for.
+int64_t count_at(const Json& record, const char* name) {
+  const double value = number_at(record, name, 0);
+  return value > 0 && value < 9e15 ? static_cast<int64_t>(value) : 0;
+}
+
+bool is_place(const std::string& name) {
+  static constexpr std::array kPlaces = {"kind", "step", "wall_time", "run_id", "mode", "epoch", "iter"};
+  return std::any_of(kPlaces.begin(), kPlaces.end(), [&](const char* place) { return name == place; });
+}
+
+// All elements as numbers; nothing if one is none.
+std::optional<std::vector<double>> numbers_at(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_array()) return std::nullopt;
+  std::vector<double> numbers;
+  for (const Json& item : *found) {
+    if (!item.is_number()) return std::nullopt;
+    numbers.push_back(item.get<double>());
+  }
+  return numbers;
+}
+
+// {"counts": [...], "edges": [...]}, or min and max in place of edges.
+std::optional<LoggedHistogram> histogram_of(const std::string& name, double step, const Json& value) {
+  if (!value.is_object()) return std::nullopt;
+  std::optional<std::vector<double>> counts = numbers_at(value, "counts");
+  if (!counts || counts->empty()) return std::nullopt;
+  std::vector<double> edges = numbers_at(value, "edges").value_or(std::vector<double>());
+  if (edges.empty() && value.contains("min") && value.contains("max")) {
+    const double low = number_at(value, "min", 0), high = number_at(value, "max", 0);
+    for (std::size_t i = 0; i <= counts->size(); ++i) {
+      edges.push_back(low + (high - low) * static_cast<double>(i) / static_cast<double>(counts->size()));
+    }
+  }
+  if (edges.size() != counts->size() + 1) return std::nullopt;
+  return LoggedHistogram{name, step, std::move(edges), std::move(*counts)};
+}
+
+class LogReader {
+ public:
+  void add_line(const std::string& line);
+  LoggedRun take() { return std::move(run_); }
+
+ private:
+  void add_record(const Json& record);
+  void start(const Json& record, double time);
+  void add_training(const Json& record, const std::string& kind);
+  void add_text(const std::string& name, const std::string& text);
+  void add_value(const std::string& kind, const std::string& name, const CurvePoint& point);
+  double place_of(const Json& record, const std::string& kind) const;
+
+  LoggedRun run_;
+  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // of curves, by kind and name
+  double last_ = 0;                                                    // wall time of the line before
+};
+
+void LogReader::add_line(const std::string& line) {
+  if (line.find_first_not_of(" \t\r") == std::string::npos) return;
+  ++run_.lines;
+  const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (record.is_object()) {
+    add_record(record);
+  } else {
+    ++run_.unreadable_lines;
+  }
+}
+
+void LogReader::add_record(const Json& record) {
+  const std::string kind = string_at(record, "kind");
+  const double time = seconds_of_time(string_at(record, "wall_time"));
+  if (kind == "start") start(record, time);
+  if (time > 0) {
+    if (last_ > 0) run_.seconds += std::max(0.0, time - last_);
+    last_ = time;
+    run_.last_time = string_at(record, "wall_time");
+    if (run_.began.empty()) run_.began = run_.last_time;
+  }
+  if (const std::string mode = string_at(record, "mode"); !mode.empty()) run_.mode = mode;
+  if (kind == "train" || kind == "val" || kind == "test") {
+    add_training(record, kind);
+  } else if (kind == "stop") {
+    run_.end_reason = string_at(record, "reason");
+    run_.end = run_.end_reason == "done" ? RunEnd::kFinished : RunEnd::kStopped;
+    run_.step = count_at(record, "step");
+  } else if (kind == "error") {
+    run_.end = RunEnd::kFailed;
+    run_.end_reason = string_at(record, "error");
+  } else if (kind == "text") {
+    for (const auto& [name, value] : record.items()) {
+      if (!is_place(name) && value.is_string()) add_text(name, value.get<std::string>());
+    }
+  }
+}
+
+void LogReader::start(const Json& record, double time) {
+  const double step = number_at(record, "step", 0);
+  if (step <= 0 && !run_.began.empty()) {
+    LoggedRun fresh;
+    fresh.lines = run_.lines;
+    fresh.unreadable_lines = run_.unreadable_lines;
+    fresh.earlier_runs = run_.earlier_runs + 1;
+    run_ = std::move(fresh);
+    places_.clear();
+  }
+  if (time > 0) last_ = time;
+  run_.end = RunEnd::kNone;
+  run_.end_reason.clear();
+  run_.run_id = string_at(record, "run_id");
+  run_.planned_steps = count_at(record, "steps");
+  for (Curve& curve : run_.curves) {
+    std::erase_if(curve.points, [&](const CurvePoint& point) { return point.step > step; });
+  }
+}
+
+// Results of evaluations may lie at their epoch, by the logger's options: the curves have one axis of steps.
+double LogReader::place_of(const Json& record, const std::string& kind) const {
+  const double step = number_at(record, "step", 0);
+  const bool by_epoch =
+      kind != "train" && step < static_cast<double>(run_.step) && step == number_at(record, "epoch", -1);
+  return by_epoch ? static_cast<double>(run_.step) : step;
+}
+
+void LogReader::add_training(const Json& record, const std::string& kind) {
+  const double step = place_of(record, kind);
+  if (kind == "train") {
+    run_.step = count_at(record, "step");
+    run_.epoch = count_at(record, "epoch");
+    // Training goes on after a line that said otherwise: a loop of the user's own may call train() again.
+    run_.end = RunEnd::kNone;
+  }
+  for (const auto& [name, value] : record.items()) {
+    if (is_place(name)) continue;
+    if (const auto number = number_of_json(value)) {
+      add_value(kind, name, {step, run_.seconds, *number});
+    } else if (auto histogram = histogram_of(name, step, value)) {
+      run_.histograms.push_back(std::move(*histogram));
+    }
+  }
+}
+
+void LogReader::add_value(const std::string& kind, const std::string& name, const CurvePoint& point) {
+  const auto [place, is_new] = places_.try_emplace({kind, name}, run_.curves.size());
+  if (is_new) run_.curves.push_back({kind, name, {}});
+  std::vector<CurvePoint>& points = run_.curves[place->second].points;
+  while (!points.empty() && points.back().step >= point.step) points.pop_back();
+  points.push_back(point);
+}
+
+void LogReader::add_text(const std::string& name, const std::string& text) {
+  for (auto& [known, value] : run_.texts) {
+    if (known == name) {
+      value = text;
+      return;
+    }
+  }
+  run_.texts.emplace_back(name, text);
+}
+
+}  // namespace
+
+const Curve* LoggedRun::curve(const std::string& kind, const std::string& name) const {
+  const auto found =
+      std::find_if(curves.begin(), curves.end(), [&](const Curve& c) { return c.kind == kind && c.name == name; });
+  return found == curves.end() ? nullptr : &*found;
+}
+
+double seconds_of_time(const std::string& text) {
+  std::tm utc{};
+  double seconds = 0;
+  const int found = std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%lf", &utc.tm_year, &utc.tm_mon, &utc.tm_mday,
+                                &utc.tm_hour, &utc.tm_min, &seconds);
+  if (found != 6 || !std::isfinite(seconds)) return 0;
+  utc.tm_year -= 1900;
+  utc.tm_mon -= 1;
+  return static_cast<double>(timegm(&utc)) + seconds;
+}
+
+LoggedRun read_logged_run(const std::string& path) {
+  LogReader reader;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) reader.add_line(line);
+  return reader.take();
+}
+
+}  // namespace duet

@@ -1,0 +1,208 @@
+#include "cli/runs/page_data.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+#include <nlohmann/json.hpp>
+#include "cli/runs/run_pictures.h"
+#include "cli/runs/thinned_curve.h"
+
+namespace duet {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of the whole page: some 0.9 MB of curves and 0.8 MB of pictures.
+constexpr std::size_t kPoints = 24'000, kPictureBytes = 600'000;
+constexpr std::size_t kMostPoints = 1000, kFewestPoints = 50;  // of a curve
+constexpr std::size_t kMostCurves = 300;                       // of a run
+constexpr std::size_t kMostHistograms = 400;                   // of a run
+constexpr std::size_t kLongestText = 40'000, kLongestValue = 500;
+constexpr std::size_t kLargestGraphFile = 200'000;
+
+// Six digits: what is drawn needs no more, and a page of means would be twice as long.
+Json short_number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return std::strtod(text, nullptr);
+}
+
+Json short_text(const std::string& text, std::size_t longest) {
+  if (text.size() <= longest) return text;
+  return text.substr(0, longest) + " ... (" + std::to_string(text.size()) + " characters in all)";
+}
+
+template <class Values, class Get>
+Json numbers_of(const Values& values, const Get& get) {
+  Json list = Json::array();
+  for (const auto& value : values) list.push_back(short_number(get(value)));
+  return list;
+}
+
+const char* name_of_non_finite(double value) { return std::isnan(value) ? "NaN" : value > 0 ? "inf" : "-inf"; }
+
+bool is_cell_of_matrix(const Curve& curve) { return curve.name.find("confusion_") != std::string::npos; }
+
+Json curve_json(const Curve& curve, std::size_t most) {
+  // A matrix shows its last state alone.
+  Curve last{curve.kind, curve.name, {}};
+  if (is_cell_of_matrix(curve) && !curve.points.empty()) last.points.push_back(curve.points.back());
+  const ThinnedCurve thin = thinned(is_cell_of_matrix(curve) ? last : curve, most);
+  Json json = {{"kind", curve.kind}, {"name", short_text(curve.name, kLongestValue)}, {"logged", thin.logged}};
+  json["x"] = numbers_of(thin.points, [](const CurvePoint& point) { return point.step; });
+  json["t"] = numbers_of(thin.points, [](const CurvePoint& point) { return std::round(point.seconds * 10) / 10; });
+  json["y"] = numbers_of(thin.points, [](const CurvePoint& point) { return point.value; });
+  if (!thin.lows.empty()) {
+    const auto itself = [](double value) { return value; };
+    json["low"] = numbers_of(thin.lows, itself);
+    json["high"] = numbers_of(thin.highs, itself);
+  }
+  if (thin.not_finite_count > 0) {
+    json["bad_count"] = thin.not_finite_count;
+    for (const CurvePoint& point : thin.not_finite) {
+      json["bad"].push_back({short_number(point.step), short_number(point.seconds), name_of_non_finite(point.value)});
+    }
+  }
+  return json;
+}
+
+Json curves_json(const LoggedRun& log, std::size_t most) {
+  Json curves = Json::array();
+  for (const Curve& curve : log.curves) {
+    if (curves.size() == kMostCurves) break;
+    curves.push_back(curve_json(curve, most));
+  }
+  return curves;
+}
+
+Json histograms_json(const LoggedRun& log) {
+  Json list = Json::array();
+  const std::size_t first = log.histograms.size() > kMostHistograms ? log.histograms.size() - kMostHistograms : 0;
+  const auto itself = [](double value) { return value; };
+  for (std::size_t i = first; i < log.histograms.size(); ++i) {
+    const LoggedHistogram& histogram = log.histograms[i];
+    list.push_back({{"name", short_text(histogram.name, kLongestValue)},
+                    {"step", short_number(histogram.step)},
+                    {"edges", numbers_of(histogram.edges, itself)},
+                    {"counts", numbers_of(histogram.counts, itself)}});
+  }
+  return list;
+}
+
+Json pairs_json(const NamedTexts& texts, std::size_t longest) {
+  Json list = Json::array();
+  for (const auto& [name, text] : texts) list.push_back({short_text(name, kLongestValue), short_text(text, longest)});
+  return list;
+}
+
+Json config_json_of(const SavedConfig& config) {
+  Json list = Json::array();
+  for (const auto& [path, value] : config.values) {
+    list.push_back({short_text(path, kLongestValue), short_text(value.text, kLongestValue),
+                    short_text(value.origin, kLongestValue)});
+  }
+  return list;
+}
+
+Json pictures_json(const std::string& folder, std::size_t bytes) {
+  const RunPictures pictures = read_run_pictures(folder, bytes);
+  Json shown = Json::array();
+  for (const RunPicture& picture : pictures.shown) {
+    shown.push_back(
+        {{"pass", picture.pass}, {"sample", picture.sample}, {"step", picture.step}, {"png", base64(picture.png)}});
+  }
+  return {{"found", pictures.found}, {"shown", shown}};
+}
+
+// What graph mode made of the run's steps, if the run has left a file of it.
+Json graph_json(const std::string& folder) {
+  for (const char* name : {"/graph.json", "/explain.json"}) {
+    std::ifstream file(folder + name);
+    if (!file) continue;
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object() && text.size() <= kLargestGraphFile) return json.contains("graph") ? json["graph"] : json;
+  }
+  return nullptr;
+}
+
+Json best_json(const RunFolder& run) {
+  const BestMetric best = best_metric_of(run);
+  if (best.name.empty()) return nullptr;
+  return {{"name", best.name},
+          {"less", best.is_less_better},
+          {"best", short_number(best.best)},
+          {"step", short_number(best.best_step)},
+          {"last", short_number(best.last)}};
+}
+
+Json run_json(const RunFolder& run, std::size_t most, std::size_t picture_bytes) {
+  const LoggedRun& log = run.log;
+  Json json = {{"name", run.name},
+               {"path", run.path},
+               {"state", to_string(run.state)},
+               {"reason", short_text(log.end_reason, kLongestText)},
+               {"mode", log.mode},
+               {"began", log.began},
+               {"last_time", log.last_time},
+               {"seconds", short_number(log.seconds)},
+               {"step", log.step},
+               {"planned_steps", log.planned_steps},
+               {"epoch", log.epoch},
+               {"lines", log.lines},
+               {"unreadable_lines", log.unreadable_lines},
+               {"earlier_runs", log.earlier_runs},
+               {"curves_in_log", log.curves.size()}};
+  json["last_loss"] = short_number(last_loss_of(run));
+  json["best"] = best_json(run);
+  json["curves"] = curves_json(log, most);
+  json["histograms"] = histograms_json(log);
+  json["texts"] = pairs_json(log.texts, kLongestText);
+  json["config"] = config_json_of(run.config);
+  json["config_problem"] = run.config.problem;
+  json["environment"] = pairs_json(run.environment, kLongestText);
+  json["graph"] = graph_json(run.path);
+  json["pictures"] = pictures_json(run.path, picture_bytes);
+  return json;
+}
+
+std::size_t drawn_curves(const std::vector<RunFolder>& runs) {
+  std::size_t count = 0;
+  for (const RunFolder& run : runs) {
+    for (const Curve& curve : run.log.curves) count += is_cell_of_matrix(curve) ? 0 : 1;
+  }
+  return std::max<std::size_t>(count, 1);
+}
+
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+}  // namespace
+
+Json page_data(const std::vector<RunFolder>& runs) {
+  const std::size_t most = std::clamp(kPoints / drawn_curves(runs), kFewestPoints, kMostPoints);
+  Json json = {{"duet", DUET_VERSION}, {"made", time_now()}, {"most_points", most}, {"runs", Json::array()}};
+  const auto with_pictures = std::count_if(runs.begin(), runs.end(), [](const RunFolder& run) {
+    std::error_code ignored;
+    return std::filesystem::is_directory(run.path + "/vis_data", ignored);
+  });
+  const std::size_t bytes = kPictureBytes / static_cast<std::size_t>(std::max<std::ptrdiff_t>(with_pictures, 1));
+  for (const RunFolder& run : runs) json["runs"].push_back(run_json(run, most, bytes));
+  return json;
+}
+
+}  // namespace duet

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+#include "cli/runs/logged_run.h"
+#include "cli/runs/saved_config.h"
+
+namespace duet {
+
+// A folder that a run has written: its work_dir.
+
+// kProbablyRunning: it logged minutes ago, and this machine cannot tell. kBrokenOff: its process is gone and has not
+// said why.
+enum class RunStatus { kNoLog, kRunning, kProbablyRunning, kFinished, kStopped, kFailed, kBrokenOff };
+
+const char* to_string(RunStatus state);
+
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+struct RunFolder {
+  std::string path;
+  std::string name;  // what people call it; unlike that of other runs shown beside it
+  SavedConfig config;
+  LoggedRun log;
+  RunStatus state = RunStatus::kNoLog;
+  NamedTexts environment;  // that the run has recorded: by name
+};
+
+// The best and the last result of an evaluation that a run goes by.
+struct BestMetric {
+  std::string name;  // "accuracy", or "test/accuracy" where nothing was validated; empty: there is none
+  bool is_less_better = false;
+  double best = 0, last = 0;
+  double best_step = 0;
+};
+
+// Whether there is a log, a lock or a saved config of duet's in the folder.
+bool is_run_folder(const std::string& path);
+
+// Throws ConfigError if `path` is no run folder. What a run has not written, or only in part, is left out.
+RunFolder read_run_folder(const std::string& path);
+
+// Several at once, under names that tell them apart. Throws ConfigError for a folder that is named twice.
+std::vector<RunFolder> read_run_folders(const std::vector<std::string>& paths);
+
+// Paths of all run folders at `root` and below it. Throws ConfigError if `root` is no folder.
+std::vector<std::string> find_run_folders(const std::string& root);
+
+// What the config's save_best names, else the first result that is no loss, else the loss; of validation, else of
+// tests.
+BestMetric best_metric_of(const RunFolder& run);
+
+// The last loss of training; NaN if there is none.
+double last_loss_of(const RunFolder& run);
+
+}  // namespace duet

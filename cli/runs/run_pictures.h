@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace duet {
+
+// A picture of a prediction that a run has written: vis_data/<pass>_<sample>_<step>.png.
+struct RunPicture {
+  std::string pass;  // val, test, predict
+  int64_t sample = 0, step = 0;
+  std::string png;  // the file's bytes
+};
+
+struct RunPictures {
+  std::vector<RunPicture> shown;  // by pass and sample, then by step
+  std::size_t found = 0;
+};
+
+// Of the samples spread over those of each pass the newest pictures, then earlier ones of the same samples, as many as
+// `bytes` have room for. Files that are no PNG are passed over.
+RunPictures read_run_pictures(const std::string& folder, std::size_t bytes);
+
+// Base64 of RFC 4648.
+std::string base64(const std::string& bytes);
+
+}  // namespace duet

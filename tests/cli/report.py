@@ -1,0 +1,188 @@
+"""Checks `duet report`, `duet list` and `duet diff` on tiny real runs, long and broken logs, hostile names and no runs at all.
+
+usage: report.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import run_folders
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+FASHION = ["trainer.max_epochs=null", "trainer.max_steps=8", "trainer.val_interval=4", "default_hooks.logger.interval=2",
+           "data.train.num_workers=0", "data.val={type: FashionMnist, split: test, batch_size: 500}",
+           "evaluator=[{type: Accuracy}, {type: ConfusionMatrix, num_classes: 10}]", "default_hooks.checkpoint.interval=8"]
+SCENES = ["trainer.max_steps=2", "trainer.val_interval=2", "default_hooks.logger.interval=1", "data.train.num_workers=0",
+          "data.train.length=8", "data.train.batch_size=2", "data.val.length=4", "data.val.batch_size=2",
+          "default_hooks.visualization.interval=1", "custom_hooks=[]", "model.channels=[8, 8, 8, 8]"]
+
+
+class Program:
+    def __init__(self, path, folder):
+        self.path, self.folder = os.path.abspath(path), folder
+
+    def run(self, *arguments, code=0):
+        done = subprocess.run([self.path, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, errors="replace",
+                              timeout=600, check=False)
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def train(self, example, work_dir, *overrides, code=0):
+        return self.run("train", EXAMPLES / example, f"work_dir={work_dir}", *overrides, code=code)
+
+    def page(self, *runs):
+        """What the page of the runs shows: its data."""
+        self.run("report", *runs, "--output", "page.html")
+        text = (self.folder / "page.html").read_text(encoding="utf-8")
+        assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
+        assert not re.search(r"(src|href)=[\"']?(https?:)?//", text), "the page loads something"
+        return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def curve(run, kind, name):
+    return next(item for item in run["curves"] if (item["kind"], item["name"]) == (kind, name))
+
+
+def check_fashion(program):
+    program.train("fashion_mnist.yaml", "runs/eager", *FASHION)
+    program.train("fashion_mnist.yaml", "runs/graph", *FASHION, "--mode", "graph", "optim_wrapper.optimizer.lr=0.001")
+    program.run("report", "runs/eager")
+    assert (program.folder / "runs/eager/report.html").stat().st_size > 20_000
+    data = program.page("runs/eager", "runs/graph/")
+    eager, graph = data["runs"]
+    assert (eager["name"], eager["mode"], eager["state"], eager["step"]) == ("eager", "eager", "finished", 8), eager
+    assert graph["mode"] == "graph" and graph["planned_steps"] == 8, graph
+    assert curve(eager, "train", "loss")["x"] == [2, 4, 6, 8] and len(curve(eager, "val", "accuracy")["y"]) == 2
+    assert eager["best"]["name"] == "accuracy" and 0 < eager["best"]["best"] <= 1, eager["best"]
+    assert any(text.startswith("target \\ predicted") for _, text in eager["texts"]), eager["texts"]
+    assert ["optim_wrapper.optimizer.lr", "0.001", "command line"] in graph["config"], graph["config"]
+    assert any(name == "runtime_info" for name, _ in eager["environment"]), eager["environment"]
+
+
+def check_segmentation(program):
+    program.train("segmentation.yaml", "runs/scenes", *SCENES)
+    (run,) = program.page("runs/scenes")["runs"]
+    pictures = run["pictures"]
+    assert pictures["found"] >= 4 and {picture["pass"] for picture in pictures["shown"]} == {"val"}, pictures["found"]
+    assert all(picture["png"].startswith("iVBORw0KGgo") for picture in pictures["shown"])
+    assert run["best"]["name"] == "mIoU", run["best"]
+
+
+def check_list(program):
+    text = program.run("list", "runs", "--json", "list.json")
+    rows = json.loads((program.folder / "list.json").read_text())
+    assert [row["name"] for row in rows] == ["scenes", "graph", "eager"], rows
+    assert all(row["state"] == "finished" and row["last_loss"] > 0 for row in rows), rows
+    assert rows[2]["best"]["metric"] == "accuracy" and rows[2]["steps"] == 8, rows
+    lines = text.splitlines()
+    assert lines[0].split()[:3] == ["name", "mode", "state"] and len(lines) == 4, text
+    assert "8/8" in lines[3] and "accuracy" in lines[3], text
+    assert "no runs" in program.run("list", EXAMPLES)
+
+
+def check_diff(program):
+    text = program.run("diff", "runs/eager", "runs/graph", "--json", "diff.json")
+    diff = json.loads((program.folder / "diff.json").read_text())
+    rows = {row["name"]: row for row in diff["config"]}
+    assert set(rows) == {"work_dir", "mode", "optim_wrapper.optimizer.lr"}, rows
+    rate = rows["optim_wrapper.optimizer.lr"]
+    assert rate["right"] == "0.001" and rate["right_origin"] == "command line", rate
+    assert "fashion_mnist.yaml:" in rate["left_origin"], rate
+    names = {row["name"] for row in diff["results"]}
+    assert {"accuracy, best", "val/accuracy, last", "train/loss, last", "state", "steps"} <= names, names
+    assert "optim_wrapper.optimizer.lr" in text and "(command line)" in text, text
+
+
+def check_failed(program):
+    program.train("fashion_mnist.yaml", "ends/failed", *FASHION, "optim_wrapper.optimizer.lr=1.0e+30",
+                  "custom_hooks=[{type: NaNGuardHook, interval: 1}]", code=1)
+    (run,) = program.page("ends/failed")["runs"]
+    assert run["state"] == "failed" and run["reason"], run["state"]
+
+
+def check_broken_logs(program):
+    lines = list(run_folders.log_lines(40))
+    broken = run_folders.write_run(program.folder / "ends/killed", lines[:30])
+    with open(broken / "log.jsonl", "a", encoding="utf-8") as log:
+        log.write('{"kind":"train","loss":0.1')
+    (run,) = program.page(broken)["runs"]
+    assert run["unreadable_lines"] == 1 and run["state"] == "broken off", run["state"]
+    assert curve(run, "train", "loss")["x"][-1] == run["step"] > 10, run["step"]
+
+    # Resumed from step 20: the steps after it count once, as they were run the second time.
+    resumed = [line for line in lines if '"stop"' not in line] + list(run_folders.log_lines(40, seed=3, begin=20))
+    (run,) = program.page(run_folders.write_run(program.folder / "ends/resumed", resumed))["runs"]
+    assert curve(run, "train", "loss")["x"] == list(range(1, 41)) and run["earlier_runs"] == 0, run
+    # Begun again in the same file: the first run is left out, and said to be.
+    (run,) = program.page(run_folders.write_run(program.folder / "ends/again", [*lines, *run_folders.log_lines(7)]))["runs"]
+    assert curve(run, "train", "loss")["x"] == list(range(1, 8)) and run["earlier_runs"] == 1, run
+
+    empty = run_folders.write_run(program.folder / "ends/empty", [])
+    (run,) = program.page(empty)["runs"]
+    assert run["lines"] == 0 and run["state"] == "no log" and run["config"], run
+    (empty / "log.jsonl").unlink()
+    (empty / "config.yaml").write_text("# The config of this run as it was resolved\na: [\n")
+    (run,) = program.page(empty)["runs"]
+    assert "config.yaml:" in run["config_problem"], run
+    binary = program.folder / "ends/binary"
+    binary.mkdir()
+    (binary / "log.jsonl").write_bytes(bytes(range(256)) * 50 + b'\n[1]\n{"kind":7,"step":"x"}\n{"kind":"train","step":1e300,"loss":[]}\n')
+    program.page(binary)
+    rows = program.run("list", "ends", "--json", "ends.json")
+    assert len(json.loads((program.folder / "ends.json").read_text())) == 6, rows
+
+
+def check_long_log(program):
+    run = run_folders.write_run(program.folder / "long", run_folders.log_lines(100_000))
+    begin = time.monotonic()
+    (data,) = program.page(run)["runs"]
+    size = (program.folder / "page.html").stat().st_size
+    print(f"100 000 lines: a page of {size / 1e6:.2f} MB in {time.monotonic() - begin:.1f} s")
+    assert size < 2_000_000, size
+    loss = curve(data, "train", "loss")
+    assert loss["logged"] == 100_000 and len(loss["x"]) <= 2000 and len(loss["low"]) == len(loss["x"]), len(loss["x"])
+    assert (loss["x"][0], loss["x"][-1]) == (1, 100_000), loss["x"][:3]
+    assert all(low <= mean <= high for low, mean, high in zip(loss["low"], loss["y"], loss["high"]))
+
+
+def check_hostile_names(program):
+    name = '<script>alert(1)<%script>"&\'\n\x1b[31m'
+    lines = [*run_folders.log_lines(5), '{"kind":"text","step":5,"</script><b>":"</script><!-- \u2028"}']
+    run_folders.write_run(program.folder / "hostile" / name, lines)
+    (run,) = program.page(pathlib.Path("hostile") / name)["runs"]
+    assert run["name"] == name, run["name"]
+    page = (program.folder / "page.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page and page.count("</script>") == 2, "a name stands in the page as markup"
+    text = program.run("list", "hostile")
+    assert "\x1b" not in text and len(text.splitlines()) == 2, repr(text)
+
+
+def check_no_runs(program):
+    for arguments, part in [(["report", "nowhere"], "nothing at 'nowhere'"), (["report", "runs"], "duet list 'runs'"),
+                            (["report", "page.html"], "a file at"), (["report", "runs/eager", "runs/eager/"], "twice"),
+                            (["report", "runs/eager", "--output", "none/page.html"], "--output"),
+                            (["diff", "runs/eager", "nowhere"], "nothing at"), (["list", "nowhere"], "no folder 'nowhere'")]:
+        text = program.run(*arguments, code=2)
+        assert part in text and len(text.strip().splitlines()) == 1, (arguments, text)
+    program.run("diff", "runs/eager", code=2)
+    program.run("report", code=2)
+
+
+def main():
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as name:
+        program = Program(sys.argv[1], pathlib.Path(name))
+        for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_broken_logs, check_long_log,
+                      check_hostile_names, check_no_runs):
+            check(program)
+            print(f"{check.__name__}: passed", flush=True)
+
+
+if __name__ == "__main__":
+    main()
