@@ -14,6 +14,7 @@
 #include "data/data_loader.h"   // DataLoader: prefetching, ordered, resumable, each rank its part
 #include "data/data_source.h"   // DataSource: whatever yields micro-batches; DataShard: the part of one rank
 #include "data/dataset.h"       // Dataset: indexed samples, of tensors or the characters of a text file
+#include "data/dataset_view.h"  // SubsetDataset, RepeatDataset, ConcatDataset, and DatasetView for your own
 #include "data/file_dataset.h"  // ImageFolder, CsvDataset: pictures and tables of your own
 #include "data/sampler.h"       // EpochSampler, InfiniteSampler; DistributedSampler: each rank its share
 #include "data/transform.h"     // Transform: crops, flips, ...; random numbers of each sample
@@ -21,7 +22,8 @@
 // metrics: figures over an evaluation
 #include "metrics/class_metric.h"  // over classes: Accuracy, ConfusionMatrix, F1, IoUMetric, and ClassMetric for your own
 #include "metrics/metric.h"        // Metric, MeanLoss, Perplexity
-#include "metrics/regression_metric.h"  // MeanSquaredError, MeanAbsoluteError, R2Score
+#include "metrics/probability_metric.h"  // Auroc, AveragePrecision, CalibrationError
+#include "metrics/regression_metric.h"   // MeanSquaredError, MeanAbsoluteError, R2Score
 
 // checkpoint: states and weights on disk
 #include "checkpoint/checkpoint.h"    // CheckpointStore: atomic, verified save and load

@@ -97,11 +97,12 @@ class OptionFields {
   static OptionFields of(std::string name, Describe describe) {
     OptionFields fields;
     fields.name_ = std::move(name);
-    describe(FieldAdder<Options>(fields.fields_, fields.rules_));
+    describe(FieldAdder<Options>(fields));
     return fields;
   }
 
   const std::string& name() const { return name_; }
+  const std::string& about() const { return about_; }  // a sentence on what the options belong to; may be empty
   auto begin() const { return fields_.begin(); }
   auto end() const { return fields_.end(); }
   const OptionField* find(const std::string& name) const;  // null if there is none
@@ -113,7 +114,9 @@ class OptionFields {
   std::string lines(const void* options) const;
 
  private:
-  std::string name_;
+  template <class Options>
+  friend class FieldAdder;
+  std::string name_, about_;
   std::vector<OptionField> fields_;
   std::vector<std::function<void(const void*)>> rules_;
 };
@@ -196,8 +199,10 @@ void from_value(T& member, const OptionValue& value, const std::vector<std::stri
 template <class Options>
 class FieldAdder {
  public:
-  FieldAdder(std::vector<OptionField>& fields, std::vector<std::function<void(const void*)>>& rules)
-      : fields_(fields), rules_(rules) {}
+  explicit FieldAdder(OptionFields& fields) : fields_(fields) {}
+
+  // What the whole is or does, in one sentence. Models say what they read, datasets what they give: name, dtype, shape.
+  void about(std::string text) const { fields_.about_ = std::move(text); }
 
   // `member`: a pointer to it, or a function that gives a reference to it within the options. An enum's words are those
   // of `words`, in the order of its values.
@@ -222,7 +227,8 @@ class FieldAdder {
   }
   // What no single field says: throws ConfigError.
   void rule(std::function<void(const Options& options)> check) const {
-    rules_.push_back([check = std::move(check)](const void* options) { check(*static_cast<const Options*>(options)); });
+    fields_.rules_.push_back(
+        [check = std::move(check)](const void* options) { check(*static_cast<const Options*>(options)); });
   }
   // A key of configs that is no member; `form` as in read_by_hand().
   OptionField& key(std::string name, std::string form, std::string meaning, std::string by_default = "") const {
@@ -231,12 +237,11 @@ class FieldAdder {
 
  private:
   OptionField& field(std::string name, std::string meaning) const {
-    fields_.push_back({.name = name, .meaning = std::move(meaning), .key = name});
-    return fields_.back();
+    fields_.fields_.push_back({.name = name, .meaning = std::move(meaning), .key = name});
+    return fields_.fields_.back();
   }
 
-  std::vector<OptionField>& fields_;
-  std::vector<std::function<void(const void*)>>& rules_;
+  OptionFields& fields_;
 };
 
 // What the fields() of a struct returns: its description, made at the first call. `add_fields(add)` adds the fields;

@@ -24,13 +24,37 @@ std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& da
   return data ? make_dataset(data->node) : nullptr;
 }
 
+EpochSampler sampler_of(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
+  const bool weighted = data.sampler == "weighted";
+  if (weighted && data.class_weights.empty()) {
+    data.node.fail_missing("class_weights", "add class_weights: [1, 2, ...], one for each class");
+  }
+  if (!weighted && data.sampler != "class_balanced") return EpochSampler(dataset.size(), data.shuffle, seed);
+  const int64_t count = data.samples_per_epoch == 0 ? dataset.size() : data.samples_per_epoch;
+  std::vector<double> weights;
+  data.node.located([&] { weights = sample_weights(dataset.labels(), data.class_weights); });
+  return EpochSampler(weights, count, seed);
+}
+
+// "freeze: 4 of 6 parameters (1200 of 1500 values) are not trained"
+std::string frozen_text(const Task& task) {
+  int64_t count = 0, frozen = 0, values = 0, frozen_values = 0;
+  for (const auto& [name, tensor] : task.named_parameters()) {
+    ++count, values += tensor.numel();
+    if (!tensor.requires_grad()) ++frozen, frozen_values += tensor.numel();
+  }
+  return c10::str("freeze: ", frozen, " of ", count, " parameters (", frozen_values, " of ", values,
+                  " values) are not trained");
+}
+
 std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
                                          const RunConfig& config) {
+  EpochSampler pass = sampler_of(*dataset, data, config.seed);
   std::unique_ptr<Sampler> sampler;
   if (data.infinite) {
-    sampler = std::make_unique<InfiniteSampler>(dataset->size(), data.shuffle, config.seed);
+    sampler = std::make_unique<InfiniteSampler>(std::move(pass));
   } else {
-    sampler = std::make_unique<EpochSampler>(dataset->size(), data.shuffle, config.seed);
+    sampler = std::make_unique<EpochSampler>(std::move(pass));
   }
   const Communicator& ranks = config.communicator();
   sampler =
@@ -77,6 +101,7 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
     run.trainer = make_trainer(Mode::kEager, std::move(task), options, config.graph);
   }
   add_metrics(config.metrics, *run.trainer);
+  if (!options.freeze.empty() && config.is_main()) log_info(frozen_text(run.trainer->task()));
 }
 
 int64_t planned_steps(const LoopOptions& loop, int64_t steps_per_epoch) {

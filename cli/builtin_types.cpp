@@ -4,23 +4,19 @@
 #include "cli/registry.h"
 #include "cli/zoo/classifiers.h"
 #include "cli/zoo/encoder_decoder.h"
-#include "cli/zoo/fashion_mnist.h"
-#include "cli/zoo/fashion_scenes.h"
 #include "cli/zoo/gpt.h"
 #include "core/script_task.h"
 #include "core/task.h"
 #include "data/dataset.h"
-#include "data/file_dataset.h"
-#include "data/transform.h"
-#include "io/npy.h"
 #include "metrics/class_metric.h"
 #include "metrics/metric.h"
+#include "metrics/probability_metric.h"
 #include "metrics/regression_metric.h"
 #include "optim/groups/param_group.h"
 
 namespace duet {
 
-// Where config keys become the options of the built-in models and datasets. The options check their own ranges; their
+// Where config keys become the options of the built-in models and metrics. The options check their own ranges; their
 // errors are shown with the place of the node.
 
 namespace {
@@ -52,7 +48,8 @@ std::unique_ptr<Task> gpt(ConfigNode& node, ModelContext& context) {
   GptOptions options;  // 0 is no size of a vocabulary, but may stand in a config
   read_fields(node, GptOptions::fields(), &options, Ranges::kLeftToCaller);
   node.reject_unknown();
-  const auto* text = dynamic_cast<const TextDataset*>(context.train_data);
+  const auto* text =
+      context.train_data == nullptr ? nullptr : dynamic_cast<const TextDataset*>(&context.train_data->source());
   if (options.vocab_size == 0) {
     if (text == nullptr) {
       node.fail("vocab_size",
@@ -71,36 +68,12 @@ std::unique_ptr<Task> torchscript(ConfigNode& node, ModelContext&) {
   return make_script_task(read_all_options<ScriptTaskOptions>(node));
 }
 
-template <class D, Described Options>
-void add_dataset(const char* name) {
-  register_dataset(
-      name, [](ConfigNode& node) { return std::make_shared<const D>(read_all_options<Options>(node)); },
-      AnyOptions(Options()));
-}
-
-template <Described Options>
-void add_transform(const char* name, std::unique_ptr<const Transform> (*make)(const Options&)) {
-  register_transform(
-      name, [make](ConfigNode& node) { return make(read_all_options<Options>(node)); }, AnyOptions(Options()));
-}
-
 template <class M, Described Options>
 void add_metric(const char* name) {
   register_metric(
       name, [](ConfigNode& node) { return std::make_unique<M>(read_all_options<Options>(node)); },
       AnyOptions(Options()));
 }
-
-// Of the two types that are made from one text.
-struct SafetensorsOptions {
-  std::string path;
-  static const OptionFields& fields() {
-    using O = SafetensorsOptions;
-    return described<O>("Safetensors", [](const auto& add) {
-      add("path", &O::path, "a safetensors file whose tensors have the samples as first dimension").needed();
-    });
-  }
-};
 
 struct PerplexityOptions {
   std::string loss = "loss";
@@ -111,27 +84,6 @@ struct PerplexityOptions {
     });
   }
 };
-
-std::shared_ptr<const Dataset> safetensors(ConfigNode& node) {
-  return std::make_shared<TensorDataset>(TensorDataset::from_file(read_all_options<SafetensorsOptions>(node).path));
-}
-
-// Files of numpy.save, each under the name of a tensor.
-struct NpyOptions {
-  static const OptionFields& fields() {
-    return described<NpyOptions>("Npy", [](const auto& add) {
-      add.key("arrays", "map", "a file of numpy.save for each tensor: {image: x.npy, target: y.npy}").needed();
-    });
-  }
-};
-
-std::shared_ptr<const Dataset> npy(ConfigNode& node) {
-  const ConfigNode arrays = node.child("arrays");
-  if (arrays.keys().empty()) node.fail_missing("arrays", "add arrays: {image: x.npy, target: y.npy}");
-  NamedTensors tensors;
-  for (const std::string& name : arrays.keys()) tensors.emplace_back(name, read_npy(arrays.need<std::string>(name)));
-  return std::make_shared<TensorDataset>(tensors);
-}
 
 std::unique_ptr<Metric> perplexity(ConfigNode& node) {
   return std::make_unique<Perplexity>(read_all_options<PerplexityOptions>(node).loss);
@@ -145,26 +97,13 @@ void add_builtin_types() {
   register_model("Gpt", gpt, AnyOptions(GptOptions()));
   register_model("EncoderDecoder", encoder_decoder, AnyOptions(EncoderDecoderOptions()));
   register_model("torchscript", torchscript, AnyOptions(ScriptTaskOptions()));
-  add_dataset<FashionMnist, FashionMnistOptions>("FashionMnist");
-  add_dataset<FashionScenes, FashionScenesOptions>("FashionScenes");
-  add_dataset<TextDataset, TextDatasetOptions>("Text");
-  register_dataset("Safetensors", safetensors, AnyOptions(SafetensorsOptions()));
-  add_dataset<ImageFolder, ImageFolderOptions>("ImageFolder");
-  add_dataset<CsvDataset, CsvOptions>("Csv");
-  register_dataset("Npy", npy, AnyOptions(NpyOptions()));
-  add_transform<ResizeOptions>("Resize", make_resize);
-  add_transform<CropOptions>("Crop", make_crop);
-  add_transform<RandomResizedCropOptions>("RandomResizedCrop", make_random_resized_crop);
-  add_transform<RandomFlipOptions>("RandomFlip", make_random_flip);
-  add_transform<RandomRotationOptions>("RandomRotation", make_random_rotation);
-  add_transform<ColorJitterOptions>("ColorJitter", make_color_jitter);
-  add_transform<NormalizeOptions>("Normalize", make_normalize);
-  add_transform<CutoutOptions>("Cutout", make_cutout);
-  add_transform<MixupOptions>("Mixup", make_mixup);
-  add_transform<OneHotOptions>("OneHot", make_one_hot);
+  add_builtin_data();
   add_metric<MeanSquaredError, RegressionOptions>("MeanSquaredError");
   add_metric<MeanAbsoluteError, RegressionOptions>("MeanAbsoluteError");
   add_metric<R2Score, RegressionOptions>("R2Score");
+  add_metric<Auroc, RankingOptions>("Auroc");
+  add_metric<AveragePrecision, RankingOptions>("AveragePrecision");
+  add_metric<CalibrationError, CalibrationErrorOptions>("CalibrationError");
   add_metric<Accuracy, AccuracyOptions>("Accuracy");
   add_metric<IoUMetric, IoUMetricOptions>("IoUMetric");
   add_metric<F1, F1Options>("F1");

@@ -2,8 +2,9 @@
 
 namespace duet {
 
-// Fill the registry with duet's own types: models, datasets, metrics and constructors; hooks are a file of their own.
+// Fill the registry with duet's own types: models, metrics and constructors, and what the files of their own hold.
 void add_builtin_types();
+void add_builtin_data();  // datasets and transforms
 void add_builtin_hooks();
 
 }  // namespace duet

@@ -177,6 +177,9 @@ void check_dataset(ConfigNode node) {
   if (options == nullptr) return;  // its keys may mean anything
   AnyOptions values = *options;
   read_dataset_additions(node);
+  if (node.has("dataset")) check_dataset(node.child("dataset"));
+  for (const ConfigNode& item : node.list("datasets")) check_dataset(item);
+  node.child("arrays").check_later();
   read_fields(node, values.fields(), values.mutable_data(), Ranges::kLeftToCaller);
   node.reject_unknown();
   node.located([&] { values.check(); });

@@ -145,6 +145,43 @@ void add_other_runs(Program& program) {
   add_mode(explain, arguments);
 }
 
+void add_generate(Program& program) {
+  GenerateOptions& options = program.arguments.generate;
+  CLI::App* generate = add_command(program, "generate", "Let a trained Gpt go on with a text", generate_command);
+  add_config(generate, program.arguments);
+  add_mode(generate, program.arguments);
+  add_checkpoint(generate, program.arguments);
+  const auto add = [&](const char* name, auto& target, const char* text) {
+    return generate->add_option(name, target, text);
+  };
+  add("--prompt", options.prompt, "the text's beginning; default: a new line")->type_name("TEXT");
+  add("--length", options.length, "characters to generate (default 200)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->option_text("N");
+  add("--temperature", options.temperature, "below 1 keeps to what is likely; 0: always the likeliest (default 1)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("T");
+  add("--top-k", options.top_k, "only among the K likeliest characters; 0: all (default)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+      ->option_text("K");
+  add("--seed", options.seed, "another text for each (default 0)")->option_text("N");
+}
+
+void add_sweep(Program& program) {
+  Arguments& arguments = program.arguments;
+  CLI::App* sweep = add_command(program, "sweep",
+                                "Train with every combination of values (key=a,b,c) and rank the runs; the same call "
+                                "goes on with what is not done",
+                                sweep_command);
+  add_config(sweep, arguments);
+  add_mode(sweep, arguments);
+  sweep->add_option("--jobs", arguments.jobs, "runs at once (default 1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->option_text("N");
+  sweep->add_flag("--stop-bad", arguments.stop_bad,
+                  "stop a run whose best result so far is worse than the median of three or more others at that step");
+}
+
 // What looks at runs that were written.
 void add_run_tools(Program& program) {
   Arguments& arguments = program.arguments;
@@ -189,7 +226,8 @@ void add_tools(Program& program) {
 
   CLI::App* help =
       add_command(program, "help", "List the keys of a config, or of a type that it may name", help_command);
-  help->add_option("TOPIC", arguments.topic, "a key (trainer, data.train) or a type (AdamW, EMAHook)");
+  help->add_option("TOPIC", arguments.topic, "a key (trainer, data.train), a type (AdamW) or its key (AdamW.lr)");
+  help->add_flag("--markdown", arguments.markdown, "all keys of all types as Markdown pages");
 }
 
 // The parser only says that a command is required.
@@ -286,6 +324,8 @@ int run_cli(int argc, char** argv) {
       "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
   add_train(program);
   add_other_runs(program);
+  add_generate(program);
+  add_sweep(program);
   add_run_tools(program);
   add_tools(program);
   if (argc >= 2 && std::string(argv[1]) == "launch") {

@@ -5,9 +5,16 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/sum.h>
 #include <c10/core/ScalarType.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 
 namespace duet {
+
+void Task::hold_in_evaluation(const std::vector<std::string>& modules) {
+  if (modules.empty()) return;
+  throw ConfigError("[Task] cannot keep " + join(modules) +
+                    " in evaluation mode; override hold_in_evaluation(), or freeze single parameters");
+}
 
 NamedTensors Task::validation_step(const Batch& batch) {
   StepOutput output = training_step(batch);

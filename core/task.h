@@ -35,6 +35,9 @@ class Task : public ModelInfo {
   // them as they were. Unless overridden the model counts as training.
   virtual std::vector<bool> training_flags() const { return {}; }
   virtual void set_training_flags(const std::vector<bool>& /*flags*/) { train(true); }
+  // From now on train(true) leaves these modules, by their full names, and all below them in evaluation mode. Throws
+  // ConfigError unless overridden.
+  virtual void hold_in_evaluation(const std::vector<std::string>& modules);
   virtual void to(at::Device device) = 0;
 
   // Forward and loss of one micro-batch. Must not call backward.
@@ -107,7 +110,13 @@ class ModuleTask : public Task {
   std::map<std::string, std::string> tied_names() const override {
     return further_names(all_items_of(module_->named_parameters()), all_items_of(module_->named_buffers()));
   }
-  void train(bool on) override { module_->train(on); }
+  void train(bool on) override {
+    module_->train(on);
+    for (const auto& held : held_) held->train(false);
+  }
+  void hold_in_evaluation(const std::vector<std::string>& modules) override {
+    for (const std::string& name : modules) held_.push_back(name.empty() ? module_ : module_->named_modules()[name]);
+  }
   std::vector<bool> training_flags() const override {
     std::vector<bool> flags{module_->is_training()};
     for (const auto& submodule : submodules()) flags.push_back(submodule->is_training());
@@ -160,6 +169,7 @@ class ModuleTask : public Task {
 
   std::shared_ptr<Module> module_;
   mutable Submodules submodules_;  // of module_, once asked for
+  Submodules held_;                // in evaluation mode
   ForwardFn forward_;
   LossFn loss_;
   WeightFn weight_;

@@ -53,6 +53,9 @@ struct TrainerOptions {
   // Whether param_groups may leave trainable parameters out: the step gives these no gradient and does not change them.
   // For two networks of one task with a trainer each, such as a generator and a discriminator.
   bool allow_untrained = false;
+  // Names of modules and parameters that are not trained, with * for any text: "backbone", "*.norm1". They get no
+  // gradient, and modules stay in evaluation mode: fixed statistics, no dropout.
+  std::vector<std::string> freeze{};
   LoopOptions loop{};
   std::string work_dir{};            // where hooks write; empty: nowhere
   DistributedOptions distributed{};  // several processes that train one model; none: this one alone

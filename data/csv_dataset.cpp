@@ -53,6 +53,7 @@ bool number_classes(const std::vector<std::string>& values) {
 const OptionFields& CsvOptions::fields() {
   using O = CsvOptions;
   return described<O>("Csv", [](const auto& add) {
+    add.about("A table: gives input float32 [N, values], target int64 [N] (classes) or float32 [N] (numbers).");
     add("path", &O::path, "a table whose first line holds the columns' names").needed();
     add("target", &O::target, "the column to predict; empty: none");
     add("features", &O::features, "columns to predict from; empty: all others");
@@ -83,6 +84,11 @@ class CsvDataset::Fit {
     for (const std::string& name : feature_names()) encoding.features.push_back(fitted(name, options_.standardize));
     if (options_.target.empty()) return encoding;
     const std::vector<std::string> values = values_of(table_, table_.column(options_.target), rows_);
+    const auto empty = std::find(values.begin(), values.end(), "");
+    if (empty != values.end()) {
+      fail_value(table_, rows_[static_cast<std::size_t>(empty - values.begin())], options_.target,
+                 "found no value, expected one to predict; fill it in or leave the row out");
+    }
     const bool numbers = all_numbers(values), classes = number_classes(values);
     encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
     encoding.target.name = options_.target;
@@ -217,7 +223,7 @@ Batch CsvDataset::get(const std::vector<int64_t>& indices) const {
 }
 
 void CsvDataset::check_fits(const Dataset& training) const {
-  const auto* other = dynamic_cast<const CsvDataset*>(&training);
+  const auto* other = dynamic_cast<const CsvDataset*>(&training.source());
   if (other == nullptr || other->encoding_ == encoding_) return;
   throw ConfigError("[Csv] " + options_.path +
                     " takes means, deviations or categories of its columns from other rows " +

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <ATen/ops/empty.h>
@@ -20,6 +21,22 @@ void Dataset::check_indices(const char* who, const std::vector<int64_t>& indices
     throw DataError(c10::str("[", who, "] found sample index ", index, ", expected 0 to ", size - 1,
                              "; build the sampler with this dataset's size()"));
   }
+}
+
+std::vector<int64_t> Dataset::labels() const {
+  constexpr int64_t kAtOnce = 1024;
+  std::vector<int64_t> labels;
+  for (int64_t first = 0; first < size(); first += kAtOnce) {
+    std::vector<int64_t> indices(static_cast<std::size_t>(std::min(kAtOnce, size() - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    const Batch batch = get(indices);
+    if (!batch.contains("target")) return {};
+    if (!at::isIntegralType(batch["target"].scalar_type(), /*includeBool=*/false) || batch["target"].dim() != 1)
+      return {};
+    const at::Tensor target = batch["target"].to(at::kLong).contiguous();
+    labels.insert(labels.end(), target.const_data_ptr<int64_t>(), target.const_data_ptr<int64_t>() + target.numel());
+  }
+  return labels;
 }
 
 TensorDataset::TensorDataset(const NamedTensors& tensors) {
@@ -63,6 +80,7 @@ Batch TensorDataset::get(const std::vector<int64_t>& indices) const {
 const OptionFields& TextDatasetOptions::fields() {
   using O = TextDatasetOptions;
   return described<O>("TextDataset", [](const auto& add) {
+    add.about("Windows of a text, a token per byte: gives input int64 [N, context], target int64 [N, context].");
     add("path", &O::path, "a text file");
     add("split", &O::split, "which part of the file").one_of({"train", "val", "all"});
     add("val_fraction", &O::val_fraction, "share of the file that is val").in(up_to_below(0, 1));
@@ -136,7 +154,7 @@ Batch TextDataset::get(const std::vector<int64_t>& indices) const {
 }
 
 void TextDataset::check_fits(const Dataset& training) const {
-  const auto* other = dynamic_cast<const TextDataset*>(&training);
+  const auto* other = dynamic_cast<const TextDataset*>(&training.source());
   if (other == nullptr || other->vocabulary_ == vocabulary_) return;
   throw ConfigError(c10::str("[TextDataset] file '", options_.path, "': found ", vocab_size(),
                              " distinct characters, expected the ", other->vocab_size(),

@@ -26,11 +26,15 @@ class Dataset {
   // Likewise, for a dataset whose samples are drawn anew in each pass (random crops and the like). Loaders call this.
   virtual Batch draw(const std::vector<int64_t>& indices, const SampleDraw& /*of*/) const { return get(indices); }
 
+  // The class of each sample, where samples have one as "target"; empty if not. By default read from all samples.
+  virtual std::vector<int64_t> labels() const;
   // The largest label that a sample may have; -1 if that is not known.
   virtual int64_t max_label() const { return -1; }
   // Throws ConfigError if its numbers mean something else than those of the data that a model was trained with: other
   // classes, characters or scales.
   virtual void check_fits(const Dataset& /*training*/) const {}
+  // The dataset that was read: itself, unless it is a view of another one.
+  virtual const Dataset& source() const { return *this; }
 
  protected:
   // Throws DataError unless all of `indices` lie in [0, size). `who` is the dataset's class.
@@ -77,6 +81,7 @@ class TextDataset : public Dataset {
   Batch get(const std::vector<int64_t>& indices) const override;
   void check_fits(const Dataset& training) const override;
 
+  int64_t context() const { return options_.context; }  // characters per sample
   int64_t vocab_size() const { return static_cast<int64_t>(vocabulary_.size()); }
   const std::string& vocabulary() const { return vocabulary_; }  // the byte of each token
   // Tokens of `text`; throws DataError naming the first byte that is not in the vocabulary.

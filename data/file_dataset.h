@@ -36,6 +36,7 @@ class ImageFolder : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
   Batch get(const std::vector<int64_t>& indices) const override;
+  std::vector<int64_t> labels() const override;
   int64_t max_label() const override { return static_cast<int64_t>(classes_.size()) - 1; }
   void check_fits(const Dataset& training) const override;
 
@@ -92,7 +93,7 @@ class CsvDataset : public Dataset {
  private:
   struct Column {
     std::string name;
-    std::vector<std::string> categories;  // sorted; empty: numbers
+    std::vector<std::string> categories{};  // sorted; empty: numbers
     double mean = 0, deviation = 1;
     bool operator==(const Column&) const = default;
   };

@@ -58,6 +58,9 @@ std::string without_ending(const std::string& path) { return fs::path(path).repl
 const OptionFields& ImageFolderOptions::fields() {
   using O = ImageFolderOptions;
   return described<O>("ImageFolder", [](const auto& add) {
+    add.about(
+        "Pictures of a folder: gives image float32 [N, channels, H, W] in [0, 1], target int64 [N], with masks int64 "
+        "[N, H, W].");
     add("root", &O::root, "a folder for each class; with masks or a manifest the pictures themselves").needed();
     add("masks", &O::masks, "folder of PNG masks called like the pictures");
     add("manifest", &O::manifest, "CSV with the columns image and target (a class, or a mask's path)");
@@ -191,8 +194,15 @@ Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
   return {{"image", at::stack(images)}, {"target", at::stack(targets)}};
 }
 
+std::vector<int64_t> ImageFolder::labels() const {
+  std::vector<int64_t> labels;
+  if (classes_.empty()) return labels;
+  for (const Sample& sample : samples_) labels.push_back(sample.label);
+  return labels;
+}
+
 void ImageFolder::check_fits(const Dataset& training) const {
-  const auto* other = dynamic_cast<const ImageFolder*>(&training);
+  const auto* other = dynamic_cast<const ImageFolder*>(&training.source());
   if (other == nullptr || other->classes_ == classes_) return;
   throw ConfigError("[ImageFolder] '" + options_.root + "' has the classes " + join(classes_) + ", those of the " +
                     "training data are " + join(other->classes_) + "; set classes to these in both");

@@ -1,5 +1,6 @@
 #include "data/sampler.h"
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -31,6 +32,18 @@ EpochSampler::EpochSampler(int64_t dataset_size, bool shuffle, uint64_t seed)
   }
 }
 
+EpochSampler::EpochSampler(const std::vector<double>& weights, int64_t count, uint64_t seed)
+    : EpochSampler(count, true, seed) {
+  double sum = 0;
+  for (const double weight : weights) {
+    if (!(weight >= 0) || !std::isfinite(weight)) {
+      throw ConfigError(c10::str("[Sampler] found a weight of ", weight, ", expected finite ones from 0"));
+    }
+    weight_sums_.push_back(sum += weight);
+  }
+  require<ConfigError>(sum > 0, "[Sampler] found only weights of 0, expected one above; give each sample a weight");
+}
+
 void EpochSampler::start_epoch(int64_t epoch) {
   const bool go_on = resumed_ && epoch == epoch_;
   resumed_ = false;
@@ -49,8 +62,19 @@ std::vector<int64_t> EpochSampler::next(int64_t count) {
   return {first, first + taken};
 }
 
+void EpochSampler::draw_with_replacement() {
+  std::mt19937_64 generator(mixed_bits(mixed_bits(seed_) + static_cast<uint64_t>(epoch_)));
+  // The last one with a weight: rounding must not lead past it.
+  const auto last = std::lower_bound(weight_sums_.begin(), weight_sums_.end(), weight_sums_.back());
+  for (int64_t& index : order_) {
+    const double drawn = static_cast<double>(generator() >> 11) * 0x1.0p-53 * weight_sums_.back();
+    index = std::min(std::upper_bound(weight_sums_.begin(), weight_sums_.end(), drawn), last) - weight_sums_.begin();
+  }
+}
+
 void EpochSampler::draw() {
   order_.resize(static_cast<size_t>(size_));
+  if (!weight_sums_.empty()) return draw_with_replacement();
   std::iota(order_.begin(), order_.end(), int64_t{0});
   if (!shuffle_) return;
   std::mt19937_64 generator(mixed_bits(mixed_bits(seed_) + static_cast<uint64_t>(epoch_)));
@@ -113,6 +137,24 @@ StateDict InfiniteSampler::state_dict() const { return pass_.state_dict(); }
 void InfiniteSampler::load_state_dict(const StateDict& state) {
   pass_.load_state_dict(state);
   epoch_ = state.integer("epoch");
+}
+
+std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std::vector<double>& class_weights) {
+  require<ConfigError>(!labels.empty(),
+                       "[Sampler] found no classes in the dataset, expected an int64 'target' for each "
+                       "sample; take sampler: default");
+  const int64_t most = *std::max_element(labels.begin(), labels.end());
+  if (!class_weights.empty() && most >= std::ssize(class_weights)) {
+    throw ConfigError(c10::str("[Sampler] found ", class_weights.size(), " class_weights, expected ", most + 1,
+                               ", one for each class of the data"));
+  }
+  std::vector<double> counts(static_cast<std::size_t>(most + 1)), weights;
+  for (const int64_t label : labels) counts[static_cast<std::size_t>(label)] += 1;
+  for (const int64_t label : labels) {
+    const auto place = static_cast<std::size_t>(label);
+    weights.push_back(class_weights.empty() ? 1 / counts[place] : class_weights[place]);
+  }
+  return weights;
 }
 
 DistributedSampler::DistributedSampler(std::unique_ptr<Sampler> global, int64_t rank, int64_t world_size,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 #include "../base/state_dict.h"
 #include "data_source.h"
@@ -28,10 +29,14 @@ class Sampler : public Stateful {
   virtual std::optional<DataShard> shard() const { return std::nullopt; }
 };
 
-// Every sample once per epoch: in file order, or in an order drawn from (seed, epoch).
+// Every sample once per epoch: in file order, or in an order drawn from (seed, epoch). Or samples drawn with
+// replacement, each as often as its weight says.
 class EpochSampler : public Sampler {
  public:
+  // Throws DataError for a dataset without samples.
   EpochSampler(int64_t dataset_size, bool shuffle, uint64_t seed);
+  // `weights`: one for each sample, not all 0; `count`: samples of an epoch. Throws ConfigError for bad ones.
+  EpochSampler(const std::vector<double>& weights, int64_t count, uint64_t seed);
   void start_epoch(int64_t epoch) override;
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return size_; }
@@ -43,8 +48,10 @@ class EpochSampler : public Sampler {
 
  private:
   void draw();
+  void draw_with_replacement();
 
   int64_t size_;
+  std::vector<double> weight_sums_;  // of all samples up to each; empty: every sample once
   bool shuffle_;
   uint64_t seed_;
   int64_t epoch_ = 0;
@@ -57,6 +64,7 @@ class EpochSampler : public Sampler {
 class InfiniteSampler : public Sampler {
  public:
   InfiniteSampler(int64_t dataset_size, bool shuffle, uint64_t seed);
+  explicit InfiniteSampler(EpochSampler pass) : pass_(std::move(pass)) {}
   void start_epoch(int64_t /*epoch*/) override {}
   std::vector<int64_t> next(int64_t count) override;
   int64_t size() const override { return 0; }
@@ -69,6 +77,10 @@ class InfiniteSampler : public Sampler {
   EpochSampler pass_;
   int64_t epoch_ = 0;
 };
+
+// For EpochSampler, a weight for each sample with such a label: that of its class in `class_weights`, or without these
+// one that makes all classes as frequent. Throws ConfigError if there are no labels, or a class has no weight.
+std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std::vector<double>& class_weights = {});
 
 // One rank's share of what another sampler gives: of every global batch of world_size * count indices, each rank takes
 // `count` neighbours, so that all ranks together see the samples of one process with that batch, once each. What is

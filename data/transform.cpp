@@ -1,9 +1,7 @@
 #include "data/transform.h"
 #include <utility>
-#include <ATen/ops/cat.h>
-#include <c10/util/StringUtil.h>
-#include "base/error.h"
 #include "data/detail/sample_random.h"
+#include "data/detail/stacked.h"
 
 namespace duet {
 
@@ -24,38 +22,13 @@ void Transform::apply_to_batch(Batch& /*batch*/, SampleRandom& /*random*/) const
 
 TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset,
                                        std::vector<std::unique_ptr<const Transform>> transforms)
-    : dataset_(std::move(dataset)), transforms_(std::move(transforms)) {
-  require<ConfigError>(dataset_ != nullptr, "[TransformedDataset] found no dataset, expected one; pass a Dataset");
-}
-
-namespace {
-
-// Samples of one shape as one batch.
-Batch stacked(const std::vector<Batch>& samples, const std::vector<int64_t>& indices) {
-  Batch batch;
-  for (const auto& [name, first] : samples.front().items()) {
-    std::vector<at::Tensor> rows;
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const at::Tensor& row = samples[i][name];
-      if (row.sizes() != first.sizes()) {
-        throw DataError(c10::str("[Dataset] '", name, "' of sample ", indices[i], " is ", row.sizes().slice(1),
-                                 ", that of sample ", indices[0], " ", first.sizes().slice(1),
-                                 ", expected one shape for a batch; add transforms: [{type: Resize, size: [H, W]}]"));
-      }
-      rows.push_back(row);
-    }
-    batch.set(name, rows.size() == 1 ? first : at::cat(rows));
-  }
-  return batch;
-}
-
-}  // namespace
+    : DatasetView(std::move(dataset)), transforms_(std::move(transforms)) {}
 
 Batch TransformedDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
-  if (indices.empty()) return dataset_->draw(indices, of);
+  if (indices.empty()) return viewed().draw(indices, of);
   std::vector<Batch> samples;
   for (const int64_t index : indices) {
-    samples.push_back(dataset_->draw({index}, of));
+    samples.push_back(viewed().draw({index}, of));
     SampleRandom random(of, index);
     for (const auto& transform : transforms_) transform->apply(samples.back(), random);
   }
@@ -63,11 +36,6 @@ Batch TransformedDataset::draw(const std::vector<int64_t>& indices, const Sample
   SampleRandom random({~of.seed, of.pass}, indices.front());
   for (const auto& transform : transforms_) transform->apply_to_batch(batch, random);
   return batch;
-}
-
-void TransformedDataset::check_fits(const Dataset& training) const {
-  const auto* other = dynamic_cast<const TransformedDataset*>(&training);
-  dataset_->check_fits(other == nullptr ? training : *other->dataset_);
 }
 
 }  // namespace duet

@@ -7,7 +7,7 @@
 #include <vector>
 #include "../base/batch.h"
 #include "../base/options.h"
-#include "dataset.h"
+#include "dataset_view.h"
 
 namespace duet {
 
@@ -39,18 +39,13 @@ class Transform {
 
 // The samples of another dataset, each through all transforms in their order. Without SampleDraw (get()) the random
 // ones draw those of seed 0 and pass 0.
-class TransformedDataset : public Dataset {
+class TransformedDataset : public DatasetView {
  public:
   TransformedDataset(std::shared_ptr<const Dataset> dataset, std::vector<std::unique_ptr<const Transform>> transforms);
 
-  int64_t size() const override { return dataset_->size(); }
-  Batch get(const std::vector<int64_t>& indices) const override { return draw(indices, {}); }
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
-  int64_t max_label() const override { return dataset_->max_label(); }
-  void check_fits(const Dataset& training) const override;
 
  private:
-  std::shared_ptr<const Dataset> dataset_;
   std::vector<std::unique_ptr<const Transform>> transforms_;
 };
 

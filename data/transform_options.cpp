@@ -25,6 +25,7 @@ void check_size(const Options& options) {
 const OptionFields& ResizeOptions::fields() {
   using O = ResizeOptions;
   return described<O>("Resize", [](const auto& add) {
+    add.about("Pictures bilinear, masks by the nearest pixel, to [size].");
     add_size(add, &O::size);
     add.rule(check_size<O>);
   });
@@ -33,6 +34,7 @@ const OptionFields& ResizeOptions::fields() {
 const OptionFields& CropOptions::fields() {
   using O = CropOptions;
   return described<O>("Crop", [](const auto& add) {
+    add.about("Cuts size pixels out of pictures and masks, at a random place or in the middle.");
     add_size(add, &O::size);
     add("padding", &O::padding, "pixels added on each side before").in(between(0, 4096));
     add("random", &O::random, "anywhere; false: from the middle");
@@ -43,6 +45,7 @@ const OptionFields& CropOptions::fields() {
 const OptionFields& RandomResizedCropOptions::fields() {
   using O = RandomResizedCropOptions;
   return described<O>("RandomResizedCrop", [](const auto& add) {
+    add.about("Cuts a random part out and resizes it to size, as Inception is trained.");
     add_size(add, &O::size);
     add("scale", &O::scale, "least and largest share of the area").in({.low = 0, .high = 1, .above_low = true});
     add("ratio", &O::ratio, "least and largest width to height").in(above(0));
@@ -57,6 +60,7 @@ const OptionFields& RandomResizedCropOptions::fields() {
 const OptionFields& RandomFlipOptions::fields() {
   using O = RandomFlipOptions;
   return described<O>("RandomFlip", [](const auto& add) {
+    add.about("Mirrors picture and mask.");
     add("chance", &O::chance, "that a sample is flipped").in(between(0, 1));
     add("direction", &O::direction, "left to right, or top to bottom").one_of({"horizontal", "vertical"});
   });
@@ -65,6 +69,7 @@ const OptionFields& RandomFlipOptions::fields() {
 const OptionFields& RandomRotationOptions::fields() {
   using O = RandomRotationOptions;
   return described<O>("RandomRotation", [](const auto& add) {
+    add.about("Turns picture and mask around the middle.");
     add("degrees", &O::degrees, "to either side, around the middle").in(between(0, 180));
   });
 }
@@ -72,6 +77,7 @@ const OptionFields& RandomRotationOptions::fields() {
 const OptionFields& ColorJitterOptions::fields() {
   using O = ColorJitterOptions;
   return described<O>("ColorJitter", [](const auto& add) {
+    add.about("Draws brightness, contrast and saturation of pictures float32 in [0, 1].");
     add("brightness", &O::brightness, "factors are drawn from 1 - x to 1 + x").in(at_least(0));
     add("contrast", &O::contrast, "likewise").in(at_least(0));
     add("saturation", &O::saturation, "likewise").in(at_least(0));
@@ -81,6 +87,7 @@ const OptionFields& ColorJitterOptions::fields() {
 const OptionFields& NormalizeOptions::fields() {
   using O = NormalizeOptions;
   return described<O>("Normalize", [](const auto& add) {
+    add.about("(image - mean) / std of each channel, float32; uint8 is divided by 255 first.");
     add("mean", &O::mean, "of values in [0, 1]; one, or one per channel").one_or_list();
     add("std", &O::std, "likewise").in(above(0)).one_or_list();
   });
@@ -89,6 +96,7 @@ const OptionFields& NormalizeOptions::fields() {
 const OptionFields& CutoutOptions::fields() {
   using O = CutoutOptions;
   return described<O>("Cutout", [](const auto& add) {
+    add.about("Blackens a square of the picture.");
     add("size", &O::size, "side of the square that becomes 0, in pixels").in(kPixels);
     add("chance", &O::chance, "that a sample has one").in(between(0, 1));
   });
@@ -97,6 +105,7 @@ const OptionFields& CutoutOptions::fields() {
 const OptionFields& MixupOptions::fields() {
   using O = MixupOptions;
   return described<O>("Mixup", [](const auto& add) {
+    add.about("Mixes each sample of a batch with the next one; target becomes float32 [N, num_classes].");
     add("alpha", &O::alpha, "of the Beta distribution of the share").in(above(0));
     add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
   });
@@ -105,6 +114,7 @@ const OptionFields& MixupOptions::fields() {
 const OptionFields& OneHotOptions::fields() {
   using O = OneHotOptions;
   return described<O>("OneHot", [](const auto& add) {
+    add.about("Makes target int64 [N] float32 [N, num_classes].");
     add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
   });
 }

@@ -125,6 +125,7 @@ at::Tensor rank_of_target(const ClassTargets& found) {
 const OptionFields& AccuracyOptions::fields() {
   using O = AccuracyOptions;
   return described<O>("Accuracy", [](const auto& add) {
+    add.about("Reads prediction (logits [N, classes]) and target int64 [N].");
     add("topk", &O::topk, "right if the target is among the k largest scores").in(at_least(1)).one_or_list();
     add_inputs(add);
     add.rule([](const O& o) {

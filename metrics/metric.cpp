@@ -87,9 +87,9 @@ MetricValues Perplexity::compute() const {
 namespace {
 
 // mmengine's keys, found anywhere in a name, and those of our own metrics.
-constexpr std::array<std::string_view, 15> kGreater = {"acc", "top",   "ar@",    "auc",    "precision",
-                                                       "map", "mdice", "miou",   "macc",   "aacc",
-                                                       "iou", "dice",  "fscore", "recall", "f1"};
+constexpr std::array<std::string_view, 16> kGreater = {"acc",  "top",    "ar@",    "auc",  "auroc", "precision",
+                                                       "map",  "mdice",  "miou",   "macc", "aacc",  "iou",
+                                                       "dice", "fscore", "recall", "f1"};
 constexpr std::array<std::string_view, 3> kLess = {"loss", "error", "perplexity"};
 // Too short to be looked for inside of words.
 constexpr std::array<std::string_view, 5> kGreaterWords = {"r2", "psnr", "ssim", "bleu", "ap"};

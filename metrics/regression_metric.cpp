@@ -14,6 +14,7 @@ namespace duet {
 const OptionFields& RegressionOptions::fields() {
   using O = RegressionOptions;
   return described<O>("RegressionMetric", [](const auto& add) {
+    add.about("Reads prediction and target, float, of equal numbers of values.");
     add("target", &O::target, "tensor of the batch that holds the true numbers");
     add("prediction", &O::prediction, "output that holds the predicted numbers");
   });

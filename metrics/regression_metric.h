@@ -18,7 +18,7 @@ struct RegressionOptions {
 class RegressionMetric : public Metric {
  public:
   // Throws ConfigError for options out of range.
-  explicit RegressionMetric(RegressionOptions options);
+  explicit RegressionMetric(RegressionOptions options = {});
 
   void reset() override { sums_.reset(); }
   // Throws DataError unless prediction and target hold as many numbers.

@@ -8,6 +8,15 @@
 
 namespace duet {
 
+// Of generate: how a text goes on.
+struct GenerateOptions {
+  std::string prompt = "\n";
+  int64_t length = 200;      // characters
+  double temperature = 1.0;  // scores are divided by it; 0: always the most likely character
+  int64_t top_k = 0;         // only the most likely ones; 0: all
+  int64_t seed = 0;
+};
+
 // What the commands of the program take; each looks at its own.
 struct Arguments {
   std::string config;
@@ -28,7 +37,11 @@ struct Arguments {
   std::string weights = "model";  // export: or the name of an average
   std::vector<std::string> runs;  // report, diff: folders of runs
   std::string folder;             // list: the folder above the runs
-  std::string topic;              // help: a key or a type; empty: an overview
+  GenerateOptions generate;
+  int64_t jobs = 1;       // sweep: runs at once
+  bool stop_bad = false;  // sweep: stop runs that are worse than half of the others
+  std::string topic;      // help: a key or a type; empty: an overview
+  bool markdown = false;  // help: everything there is, as Markdown
 };
 
 // The commands. Each returns the exit code, or throws.
@@ -36,6 +49,8 @@ struct Arguments {
 int train_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
+int generate_command(const Arguments& arguments);
+int sweep_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);

@@ -14,6 +14,7 @@
 #include "checkpoint/weights_file.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "core/weights_report.h"
@@ -26,13 +27,6 @@ namespace duet {
 // `duet eval` and `duet predict`.
 
 namespace {
-
-// A model with the weights of a checkpoint and the data to run it on.
-struct Evaluation {
-  std::string checkpoint;       // its folder, or a file of weights
-  std::optional<int64_t> step;  // that it was saved after; nothing for a file of weights
-  Run run;                      // hooks included; they have what the checkpoint holds of them; run.test is the data
-};
 
 // Averages of the weights are evaluated in their place; other hooks may go on from what they know.
 void load_hooks(const StateDict& checkpoint, BaseTrainer& trainer) {
@@ -101,10 +95,10 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
   throw CheckpointError("[duet] there is no checkpoint in '" + root + "'; train first, or name one with --checkpoint");
 }
 
-// All processes of the run call it together. Throws CheckpointError for a file of weights that does not hold exactly
-// those of the model.
+}  // namespace
+
 Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, const std::string& checkpoint,
-                           const std::string& output = "") {
+                           const std::string& output) {
   Evaluation evaluation;
   evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
   const bool weights_alone = is_weights_file(evaluation.checkpoint);
@@ -128,6 +122,8 @@ Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, cons
   });
   return evaluation;
 }
+
+namespace {
 
 // What both commands say of it first.
 nlohmann::ordered_json json_of(const Evaluation& evaluation) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/catalog.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/reference.h"
 #include "cli/registry.h"
 
 namespace duet {
@@ -36,6 +37,10 @@ void print_keys(const Keys& keys) {
   for (const ConfigKey& key : keys)
     rows.emplace_back(key.path, value_text(key) + (key.meaning.empty() ? "" : "  # " + key.meaning));
   print_rows(rows);
+}
+
+void print_about(const std::string& about) {
+  if (!about.empty()) std::cout << "  " << about << "\n";
 }
 
 void print_kind(const TypeKind& kind) {
@@ -82,6 +87,22 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// "EMAHook.momentum": whether there is such a key of a type.
+bool print_key_of_type(const std::string& topic) {
+  const std::size_t dot = topic.find('.');
+  if (dot == std::string::npos) return false;
+  const std::string type = topic.substr(0, dot), path = topic.substr(dot + 1);
+  bool found = false;
+  for (const TypeKind& kind : type_kinds()) {
+    if (!holds(kind.types, type) && !holds(kind.further_names, type)) continue;
+    Keys keys = keys_of_type(kind, type);
+    std::erase_if(keys, [&](const ConfigKey& key) { return key.path != path; });
+    print_keys(keys);
+    found = found || !keys.empty();
+  }
+  return found;
+}
+
 // Whether there is a type, a kind or a key of that name.
 bool print_topic(const std::string& topic) {
   bool found = false;
@@ -93,13 +114,14 @@ bool print_topic(const std::string& topic) {
     if (!holds(kind.types, topic) && !holds(kind.further_names, topic)) continue;
     const Keys keys = keys_of_type(kind, topic);
     std::cout << kind.section << ", type " << topic << (keys.empty() ? ": takes no further keys\n" : ":\n");
+    if (const AnyOptions* options = options_of(kind.name, topic)) print_about(options->fields().about());
     print_keys(keys);
     found = true;
   }
   Keys keys = keys_of_config();
   std::erase_if(keys, [&](const ConfigKey& key) { return key.path != topic && key.path.rfind(topic + ".", 0) != 0; });
   print_keys(keys);
-  return found || !keys.empty();
+  return found || !keys.empty() || print_key_of_type(topic);
 }
 
 std::vector<std::string> topics() {
@@ -120,7 +142,9 @@ std::vector<std::string> topics() {
 }  // namespace
 
 int help_command(const Arguments& arguments) {
-  if (arguments.topic.empty()) {
+  if (arguments.markdown) {
+    std::cout << config_reference();
+  } else if (arguments.topic.empty()) {
     print_overview();
   } else if (!print_topic(arguments.topic)) {
     throw ConfigError(c10::str("[duet] found no key or type '", arguments.topic,

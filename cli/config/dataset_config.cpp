@@ -1,4 +1,5 @@
 #include "cli/config/dataset_config.h"
+#include <algorithm>
 #include <utility>
 #include "base/detail/text.h"
 #include "base/error.h"
@@ -19,20 +20,19 @@ at::ScalarType read_dtype(const ConfigNode& node, const std::string& key) {
 }
 
 // The samples of another dataset under other names, or with other dtypes.
-class RenamedDataset : public Dataset {
+class RenamedDataset : public DatasetView {
  public:
   RenamedDataset(std::shared_ptr<const Dataset> dataset, DatasetAdditions additions, ConfigNode node)
-      : dataset_(std::move(dataset)), additions_(std::move(additions)), node_(std::move(node)) {}
+      : DatasetView(std::move(dataset)), additions_(std::move(additions)), node_(std::move(node)) {}
 
-  int64_t size() const override { return dataset_->size(); }
-  Batch get(const std::vector<int64_t>& indices) const override { return changed(dataset_->get(indices)); }
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override {
-    return changed(dataset_->draw(indices, of));
+    return changed(viewed().draw(indices, of));
   }
-  int64_t max_label() const override { return dataset_->max_label(); }
-  void check_fits(const Dataset& training) const override {
-    const auto* other = dynamic_cast<const RenamedDataset*>(&training);
-    dataset_->check_fits(other == nullptr ? training : *other->dataset_);
+  std::vector<int64_t> labels() const override {
+    const auto makes_target = [](const auto& item) { return item.second == "target"; };
+    const bool renames = additions_.renamed.contains("target") ||
+                         std::any_of(additions_.renamed.begin(), additions_.renamed.end(), makes_target);
+    return renames ? Dataset::labels() : viewed().labels();
   }
 
  private:
@@ -58,7 +58,6 @@ class RenamedDataset : public Dataset {
     }
   }
 
-  std::shared_ptr<const Dataset> dataset_;
   DatasetAdditions additions_;
   ConfigNode node_;
 };

@@ -70,6 +70,7 @@ class ConfiguredMetric : public Metric {
   }
   MetricValues compute() const override { return metric_->compute(); }
   std::vector<at::Tensor> sums(at::Device device) override { return metric_->sums(device); }
+  std::vector<at::Tensor*> rows() override { return metric_->rows(); }
   std::string text() const override { return metric_->text(); }
 
  private:

@@ -111,7 +111,9 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   data.shuffle = train;
   read_fields(node, DataConfig::fields(), &data);
   data.infinite = data.sampler == "infinite";
-  if (data.infinite && !train) node.fail("sampler", "is infinite, expected default: an evaluation must end");
+  if (data.sampler != "default" && !train) {
+    node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
+  }
   node.need<std::string>("type");
   node.check_later();
   return data;
@@ -199,7 +201,15 @@ const OptionFields& DataConfig::fields() {
     add("drop_last", of(&L::drop_last), "leaves out a last batch that is not full");
     add("pin_memory", of(&L::pin_memory), "page-locked memory, for copies to a GPU");
     add("shuffle", &O::shuffle, "another order in every epoch");
-    add("sampler", &O::sampler, "infinite: without epochs").one_of({"default", "infinite"});
+    add("sampler", &O::sampler,
+        "default: each sample once per epoch; infinite: likewise, without epochs; class_balanced, weighted: with "
+        "replacement, all classes alike or by class_weights")
+        .one_of({"default", "infinite", "class_balanced", "weighted"});
+    add("class_weights", &O::class_weights, "how often sampler weighted draws each class, to one another")
+        .in(at_least(0));
+    add("samples_per_epoch", &O::samples_per_epoch,
+        "of sampler class_balanced and weighted; 0: as many as the dataset has")
+        .in(at_least(0));
     add.key("type", "text", "the dataset").needed();
     add.key("transforms", "list of maps with type", "done to each sample, in this order");
     add.key("rename", "map", "other names of its tensors: {input: image}");
@@ -213,6 +223,11 @@ const OptionFields& RunConfig::fields() {
     add("work_dir", &O::work_dir, "where everything is written");
     add("mode", &O::mode, "how steps are run").one_of({"eager", "graph"});
     add("seed", &O::seed, "of weights, data order and dropout").in(between(0, 9.2e18));
+    add(
+        "freeze", [](O& o) -> auto& { return o.trainer.freeze; },
+        "modules and parameters that are not trained, with * for any text: [backbone, \"*.norm1\"]; such modules keep "
+        "their statistics")
+        .one_or_list();
     add(
         "device", [](O& o) -> auto& { return o.trainer.device; }, "what it runs on")
         .called("auto, cpu, cuda, cuda:<index>");

@@ -50,7 +50,9 @@ struct DataConfig {
   DataLoaderOptions loader;
   bool shuffle = false;
   std::string sampler = "default";
-  bool infinite = false;  // sampler: infinite
+  std::vector<double> class_weights;  // of sampler weighted
+  int64_t samples_per_epoch = 0;      // of samplers that draw with replacement; 0: the dataset's size
+  bool infinite = false;              // no epochs
   static const OptionFields& fields();
 };
 

@@ -13,6 +13,9 @@ namespace duet {
 const OptionFields& MlpOptions::fields() {
   using O = MlpOptions;
   return described<O>("Mlp", [](const auto& add) {
+    add.about(
+        "Linear layers with ReLU: reads image or input float32 or uint8 [N, ...], target int64 [N] (classes) or "
+        "float32 [N] (mse, l1, huber, bce); predicts [N, num_classes].");
     add("in_features", &O::in_features, "values of one sample").in(kSizes);
     add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
     add("hidden", &O::hidden, "sizes of the hidden layers").in(kSizes);
@@ -24,6 +27,9 @@ const OptionFields& MlpOptions::fields() {
 const OptionFields& SmallCnnOptions::fields() {
   using O = SmallCnnOptions;
   return described<O>("SmallCnn", [](const auto& add) {
+    add.about(
+        "Convolutions for small pictures: reads image float32 or uint8 [N, C, H, W], target int64 [N] (classes) or "
+        "float32 [N] (mse, l1, huber, bce); predicts [N, num_classes].");
     add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("image_size", &O::image_size, "height and width of the images in pixels").in(kSizes);

@@ -24,6 +24,8 @@ namespace duet {
 const OptionFields& EncoderDecoderOptions::fields() {
   using O = EncoderDecoderOptions;
   return described<O>("EncoderDecoder", [](const auto& add) {
+    add.about(
+        "Segmentation: reads image float32 [N, C, H, W], target int64 [N, H, W]; predicts logits [N, classes, H, W].");
     add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("patch_size", &O::patch_size, "pixels in each direction that the stem makes one of; even").in(kSizes);

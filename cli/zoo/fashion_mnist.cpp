@@ -13,6 +13,7 @@ namespace duet {
 const OptionFields& FashionMnistOptions::fields() {
   using O = FashionMnistOptions;
   return described<O>("FashionMnist", [](const auto& add) {
+    add.about("Pictures of clothes in 10 classes: gives image float32 [N, 1, 28, 28], target int64 [N].");
     add("root", &O::root, "folder of the IDX files");
     add("split", &O::split, "which images").one_of({"train", "test"});
     add("images", &O::images, "IDX file to read instead of that under root");

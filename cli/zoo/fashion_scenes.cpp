@@ -13,6 +13,7 @@ namespace duet {
 const OptionFields& FashionScenesOptions::fields() {
   using O = FashionScenesOptions;
   return described<O>("FashionScenes", [](const auto& add) {
+    add.about("Scenes for segmentation: gives image float32 [N, 1, H, W], target int64 [N, H, W].");
     add("root", &O::root, "folder of Fashion-MNIST's IDX files");
     add("split", &O::split, "whose images the scenes show").one_of({"train", "test"});
     add("length", &O::length, "scenes").in(between(1, INT32_MAX));

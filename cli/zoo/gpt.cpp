@@ -19,6 +19,7 @@ namespace duet {
 const OptionFields& GptOptions::fields() {
   using O = GptOptions;
   return described<O>("Gpt", [](const auto& add) {
+    add.about("A language model: reads input int64 [N, T], target int64 [N, T]; predicts logits [N, T, vocab_size].");
     add("vocab_size", &O::vocab_size, "tokens; 0 in a config: as many as the training data has").in(kSizes);
     add("n_layer", &O::n_layer, "blocks").in(kSizes);
     add("n_head", &O::n_head, "attention heads").in(kSizes);

@@ -5,6 +5,7 @@
 #include <c10/util/ScopeExit.h>
 #include "base/error.h"
 #include "base/log.h"
+#include "core/detail/combined_metrics.h"
 #include "core/detail/epoch_plan.h"
 #include "core/detail/forward_pass.h"
 #include "core/detail/micro_batch_reader.h"
@@ -102,7 +103,7 @@ void Evaluator::collect(MeanLoss& mean_loss) {
   CurrentEvaluation& evaluation = parts_.context.evaluation;
   std::vector<Metric*> all_metrics{&mean_loss};
   for (const NamedMetric& entry : metrics_) all_metrics.push_back(entry.metric.get());
-  parts_.ranks.sum_metrics(all_metrics, parts_.reader.device());
+  combine_over_ranks(all_metrics, *parts_.context.communicator, parts_.reader.device());
   MetricValues all = mean_loss.compute();
   for (const auto& [prefix, metric] : metrics_) {
     const MetricValues part = metric->compute();

@@ -202,29 +202,4 @@ void RankSync::warn_of_drift() {
                        "processors compute differently. Let hooks write the same on all ranks"));
 }
 
-void RankSync::sum_metrics(const std::vector<Metric*>& metrics, at::Device device) {
-  if (is_alone()) return;  // sums() moves its tensors to the device
-  std::vector<at::Tensor> parts;
-  std::string text;  // a line for each tensor: "accuracy: Double [2]"
-  for (Metric* metric : metrics) {
-    const std::vector<std::string> names = metric->names();
-    for (at::Tensor& part : metric->sums(device)) {
-      text += c10::str(names.empty() ? "a metric" : names.front(), ": ", part.scalar_type(), " ", part.sizes(), "\n");
-      parts.push_back(std::move(part));
-    }
-  }
-  // Sums of different tensors would be of nothing, or wait for each other for ever.
-  check_same_on_all_ranks<ConfigError>(ranks_, text, [](const RankDifference& found) {
-    return c10::str("[Metric] found other sums on rank ", found.rank, " than on rank 0 (", found.there, "; on rank 0 ",
-                    found.on_first, "), expected tensors of the same types and shapes everywhere, zeros on a rank ",
-                    "without samples; give all ranks the same metrics, and correct Metric::sums()");
-  });
-  for (at::Tensor& part : parts) {
-    const at::Tensor sums = part.contiguous();
-    ranks_.start_sum(sums);
-    ranks_.finish(sums);
-    if (!sums.is_same(part)) part.copy_(sums);
-  }
-}
-
 }  // namespace duet

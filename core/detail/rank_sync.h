@@ -70,7 +70,6 @@ class RankSync {
   // or ranks some samples would come twice and others never. `what` it is: "training". Throws ConfigError on all ranks.
   // Where no rank's source has a share each may hold what it likes.
   void check_data(const DataSource& data, const char* what);
-  void sum_metrics(const std::vector<Metric*>& metrics, at::Device device);
   // Steps leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
   // holds those of rank 0, and gradients are means over different models. Told once.
   void warn_of_drift();

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "core/detail/autograd_hooks.h"
 #include "core/detail/distributed_step.h"
+#include "core/detail/freeze.h"
 #include "core/detail/group_rules.h"
 #include "core/detail/non_finite_tracer.h"
 #include "distributed/detail/broadcast.h"
@@ -44,6 +45,7 @@ TrainStep::TrainStep(std::unique_ptr<Task> task, at::Device device, const Traine
   require<ConfigError>(task_ != nullptr, "[TrainStep] the task is null; make one with make_task(module, loss_fn)");
   options_.validate();
   task_->to(device_);
+  freeze(*task_, options_.freeze);
   for (auto& parameter : task_->named_parameters()) {
     (parameter.second.requires_grad() ? parameters_ : frozen_).push_back(std::move(parameter));
   }

@@ -140,6 +140,11 @@ std::vector<ModuleInfo> PythonTask::modules() const {
 void PythonTask::train(bool on) {
   const py::gil_scoped_acquire gil;
   model_->attr("train")(on);
+  for (const std::string& name : held_) model_->attr("get_submodule")(name).attr("train")(false);
+}
+
+void PythonTask::hold_in_evaluation(const std::vector<std::string>& modules) {
+  held_.insert(held_.end(), modules.begin(), modules.end());
 }
 
 std::vector<bool> PythonTask::training_flags() const {

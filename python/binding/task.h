@@ -33,6 +33,7 @@ class PythonTask : public Task {
   void train(bool on) override;
   std::vector<bool> training_flags() const override;
   void set_training_flags(const std::vector<bool>& flags) override;
+  void hold_in_evaluation(const std::vector<std::string>& modules) override;
   void to(at::Device device) override;
 
   StepOutput training_step(const Batch& batch) override;
@@ -50,7 +51,8 @@ class PythonTask : public Task {
 
   SharedObject model_;
   Functions functions_;
-  SharedObject modules_;  // list of all submodules, the model first
+  std::vector<std::string> held_;  // in evaluation mode, with all below
+  SharedObject modules_;           // list of all submodules, the model first
   HostState host_state_;
   // Whether the code of a step moves them: then it must run at every step. A tensor of the step that somebody keeps is
   // what has it run.

@@ -155,6 +155,10 @@ std::map<std::string, Reader> readers() {
   });
   add("allow_untrained",
       [](TrainerArguments& a, const py::handle& o) { a.options.allow_untrained = py::cast<bool>(o); });
+  add("freeze", [](TrainerArguments& a, const py::handle& o) {
+    a.options.freeze = py::isinstance<py::str>(o) ? std::vector<std::string>{py::cast<std::string>(o)}
+                                                  : py::cast<std::vector<std::string>>(o);
+  });
   add("work_dir", [](TrainerArguments& a, const py::handle& o) {
     a.options.work_dir = o.is_none() ? "" : py::cast<std::string>(py::str(o));
   });

@@ -19,6 +19,19 @@ const TypeKind& kind_called(const std::vector<TypeKind>& kinds, const std::strin
   return *std::find_if(kinds.begin(), kinds.end(), [&](const TypeKind& kind) { return kind.name == name; });
 }
 
+TEST(Catalog, SaysWhatModelsReadAndDatasetsGive) {
+  for (const TypeKind& kind : type_kinds()) {
+    const std::string word = kind.name == "model" ? "reads " : kind.name == "dataset" ? "ives " : "";
+    if (word.empty() && kind.name != "transform") continue;
+    for (const std::string& type : kind.types) {
+      const AnyOptions* options = is_built_in(kind.name, type) ? options_of(kind.name, type) : nullptr;
+      if (options == nullptr) continue;
+      EXPECT_FALSE(options->fields().about().empty()) << type;
+      if (type != "torchscript") EXPECT_NE(options->fields().about().find(word), std::string::npos) << type;
+    }
+  }
+}
+
 TEST(Catalog, HoldsTheKeysOfEverySection) {
   const std::vector<std::string> paths = paths_of(keys_of_config());
   for (const char* path : {"work_dir",

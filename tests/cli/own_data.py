@@ -118,7 +118,7 @@ data:
     shuffle: true
     transforms: [{type: RandomFlip}, {type: RandomRotation, degrees: 5}]
   val: {type: ImageFolder, root: scenes, masks: labels, split: val, batch_size: 8}
-trainer: {max_steps: 80, val_interval: 40}
+trainer: {max_steps: 240, val_interval: 120}
 optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
 evaluator: [{type: IoUMetric, num_classes: 3}]
 """)
@@ -167,6 +167,29 @@ evaluator: [{{type: Accuracy}}]
 """)
 
 
+def check_parts_and_samplers(program):
+    """Datasets of datasets, samplers, frozen modules: in both modes."""
+    arrays = "{type: Npy, arrays: {image: x.npy, target: y.npy}, cast: {target: int64}}"
+    halves = [f"{{type: Subset, dataset: {arrays}, split: {split}, val_fraction: 0.5}}" for split in ("train", "val")]
+    whole = f"{{type: Repeat, times: 2, dataset: {{type: Concat, datasets: [{', '.join(halves)}]}}}}"
+    for sampler, steps in (("default", 8), ("class_balanced, samples_per_epoch: 48", 3),
+                           ("weighted, class_weights: [1, 2]", 8), ("infinite", 20)):
+        train = f"data.train={{type: Subset, dataset: {whole}, sampler: {sampler}, batch_size: 16, shuffle: true}}"
+        limit = "trainer={max_steps: 20}" if sampler == "infinite" else "trainer={max_epochs: 1}"
+        name = "runs/" + sampler.split(",")[0]
+        program.run("compare", "arrays.yaml", "--steps", "10", train, limit, "work_dir=runs/c")
+        text = program.run("train", "arrays.yaml", "mode=graph", f"work_dir={name}", train, limit, "freeze=conv1")
+        assert f"finished after {steps} steps" in text and "freeze: 1 of" in text, text
+    for code, expected, *overrides in (
+            (2, "did you mean 'conv1'", "freeze=conf1"),
+            (2, "class_weights", "data.train.sampler=weighted"),
+            (2, "expected 2", "data.train.sampler=weighted", "data.train.class_weights=[1]"),
+            (2, "an evaluation", "data.val.sampler=class_balanced"),
+            (2, "datasets", "data.train={type: Concat, datasets: []}")):
+        text = program.run("train", "arrays.yaml", "work_dir=runs/wrong", *overrides, code=code)
+        assert expected in text, (overrides, text)
+
+
 def check_mistakes(program):
     for code, expected, *overrides in (
             (2, "known: .*Crop.*did you mean 'Resize'", "data.train.transforms=[{type: Resise, size: 4}]"),
@@ -203,6 +226,7 @@ def main():
         assert result["accuracy"] >= 0.95, result
         assert "ImageFolder" in program.run("help", "dataset") + program.run("help", "ImageFolder")
         assert "degrees" in program.run("help", "RandomRotation")
+        check_parts_and_samplers(program)
         check_mistakes(program)
     print("own data trains alike in both modes")
 

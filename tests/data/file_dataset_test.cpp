@@ -1,6 +1,7 @@
 #include "data/file_dataset.h"
 #include <filesystem>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "io/png.h"

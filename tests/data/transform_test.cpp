@@ -1,5 +1,6 @@
 #include "data/transform.h"
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "data/data_loader.h"

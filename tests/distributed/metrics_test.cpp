@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include "metrics/class_metric.h"
 #include "metrics/metric.h"
+#include "metrics/probability_metric.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
 #include "tests/support/trainer_runs.h"
@@ -24,6 +25,9 @@ void add_metrics(BaseTrainer& trainer) {
   trainer.add_metric(
       std::make_unique<ConfusionMatrix>(ConfusionMatrixOptions{.num_classes = kClasses, .flatten = true}));
   trainer.add_metric(std::make_unique<Perplexity>());
+  trainer.add_metric(std::make_unique<Auroc>(RankingOptions{.num_classes = kClasses}));
+  trainer.add_metric(std::make_unique<AveragePrecision>(RankingOptions{.num_classes = kClasses}));
+  trainer.add_metric(std::make_unique<CalibrationError>());
 }
 
 // Batches of one sample per rank, so that what is computed per batch is the same everywhere.
@@ -48,7 +52,7 @@ void expect_equal(const RankResult& rank, const RankResult& one) {
   EXPECT_GT(one.tensors.size(), 20U);
   for (const auto& [name, value] : rank.tensors) {
     const double here = value.item<double>(), there = one.at(name).item<double>();
-    if (name == "loss" || name == "perplexity") {
+    if (name == "loss" || name == "perplexity" || name == "calibration_error") {
       EXPECT_NEAR(here, there, 1e-12 * std::abs(there)) << name;
     } else {  // from whole numbers
       EXPECT_TRUE(testing::same_bits(value, one.at(name))) << name << ": " << here << ", expected " << there;

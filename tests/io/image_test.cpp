@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <fstream>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 // After <cstdio>, which they need.
 #include <jpeglib.h>

@@ -1,6 +1,7 @@
 #include "io/npy.h"
 #include <cstring>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"

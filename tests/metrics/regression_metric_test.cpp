@@ -1,6 +1,7 @@
 #include "metrics/regression_metric.h"
 #include <cmath>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
 #include "tests/support/expect_error.h"
@@ -10,7 +11,7 @@ namespace {
 
 template <class M>
 double of_batches(const std::vector<std::pair<at::Tensor, at::Tensor>>& batches) {
-  M metric({});
+  M metric;
   for (const auto& [prediction, target] : batches) metric.add({{"target", target}}, {{"prediction", prediction}}, 1);
   const MetricValues values = metric.compute();
   EXPECT_EQ(values.size(), 1U);
@@ -29,14 +30,14 @@ TEST(RegressionMetric, EqualsTheClosedFormsOverUnevenBatches) {
 }
 
 TEST(RegressionMetric, HasNothingToSayOfNothing) {
-  EXPECT_TRUE(R2Score({}).compute().empty());
+  EXPECT_TRUE(R2Score().compute().empty());
   EXPECT_TRUE(std::isnan(of_batches<R2Score>({{at::ones({3}), at::ones({3})}})));
-  MeanSquaredError metric({});
+  MeanSquaredError metric;
   EXPECT_EQ(metric.sums(at::kCPU).front().sum().item<double>(), 0);
 }
 
 TEST(RegressionMetric, NamesShapesThatDoNotFit) {
-  MeanSquaredError metric({});
+  MeanSquaredError metric;
   expect_error<DataError>([&] { metric.add({{"target", at::ones({3})}}, {{"prediction", at::ones({3, 2})}}, 1); },
                           {"[3, 2]", "[3]", "num_classes"});
 }

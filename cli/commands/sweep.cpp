@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <list>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+#include "base/error.h"
+#include "cli/commands/commands.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "cli/runs/run_folder.h"
+#include "cli/runs/text_columns.h"
+#include "cli/sweep/sweep_grid.h"
+#include "cli/sweep/sweep_run.h"
+
+namespace duet {
+
+// `duet sweep`: a run for each combination of values, and which was best.
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::atomic<int> stop_signal{0};
+
+// What ended a run that could not become the best any more; a later sweep leaves it as it is.
+constexpr const char* kStoppedFile = "/stopped_early.txt";
+
+RunFolder progress_of(const std::string& folder) {
+  RunFolder run;  // without its state: whoever asks for that may keep the run from taking its lock
+  run.path = run.name = folder;
+  run.config = read_saved_config(folder + "/config.yaml");
+  run.log = read_logged_run(folder + "/log.jsonl");
+  return run;
+}
+
+class Sweep {
+ public:
+  Sweep(const Arguments& arguments, std::vector<SweepPoint> points, std::string root)
+      : arguments_(arguments), points_(std::move(points)), root_(std::move(root)) {}
+
+  // The exit code: 0 if every run ended as it should.
+  int run() {
+    for (const SweepPoint& point : points_) {
+      if (is_done(point)) {
+        say(point.name + ": done before");
+        continue;
+      }
+      while (std::ssize(running_) >= arguments_.jobs && stop_signal == 0) wait();
+      if (stop_signal != 0) break;
+      start(point);
+    }
+    while (!running_.empty()) wait();
+    return stop_signal != 0 ? kStopped : failed_ ? 1 : 0;
+  }
+
+  std::string folder_of(const SweepPoint& point) const { return root_ + "/" + point.name; }
+
+ private:
+  static constexpr int kStopped = 75;
+
+  static void say(const std::string& text) { std::cout << text << std::endl; }
+
+  bool is_done(const SweepPoint& point) const {
+    const std::string folder = folder_of(point);
+    return std::ifstream(folder + kStoppedFile).good() || progress_of(folder).log.end == RunEnd::kFinished;
+  }
+
+  void start(const SweepPoint& point) {
+    std::vector<std::string> words = {arguments_.config};
+    words.insert(words.end(), point.overrides.begin(), point.overrides.end());
+    words.push_back("work_dir=" + folder_of(point));
+    if (!arguments_.mode.empty()) words.insert(words.end(), {"--mode", arguments_.mode});
+    words.insert(words.end(), {"--resume", "auto"});
+    running_.emplace_back(folder_of(point), words);
+    say(point.name + ": begun");
+  }
+
+  void wait() {
+    ::usleep(100'000);
+    if (stop_signal != 0 && !std::exchange(passed_on_, true)) {
+      for (const SweepRun& run : running_) run.stop();
+    }
+    if (arguments_.stop_bad && ++turns_ % 10 == 0) stop_bad();
+    for (auto run = running_.begin(); run != running_.end();) {
+      if (!run->has_ended()) {
+        ++run;
+        continue;
+      }
+      end(*run);
+      run = running_.erase(run);
+    }
+  }
+
+  void stop_bad() const {
+    std::vector<RunFolder> all;
+    for (const SweepPoint& point : points_) all.push_back(progress_of(folder_of(point)));
+    for (const SweepRun& run : running_) {
+      if (std::ifstream(run.folder() + kStoppedFile).good()) continue;
+      std::vector<RunFolder> others = all;
+      std::erase_if(others, [&](const RunFolder& other) { return other.path == run.folder(); });
+      const std::string reason = reason_to_stop(progress_of(run.folder()), others);
+      if (reason.empty()) continue;
+      std::ofstream(run.folder() + kStoppedFile) << reason << "\n";
+      run.stop();
+    }
+  }
+
+  void end(const SweepRun& run) {
+    const std::string name = run.folder().substr(root_.size() + 1);
+    const bool stopped_early = std::ifstream(run.folder() + kStoppedFile).good();
+    if (run.exit_code() == 0 || (stopped_early && run.exit_code() == kStopped)) {
+      return say(name + (stopped_early ? ": stopped early" : ": done"));
+    }
+    if (stop_signal != 0) return say(name + ": stopped");
+    failed_ = true;
+    say(c10::str(name, ": failed with exit code ", run.exit_code(), "; see ", run.folder(), "/output.txt"));
+  }
+
+  const Arguments& arguments_;
+  std::vector<SweepPoint> points_;
+  std::string root_;
+  std::list<SweepRun> running_;
+  bool failed_ = false, passed_on_ = false;
+  int64_t turns_ = 0;
+};
+
+// The best first; runs without a result last.
+std::vector<RunFolder> ranked(const Sweep& sweep, const std::vector<SweepPoint>& points) {
+  std::vector<RunFolder> runs;
+  for (const SweepPoint& point : points) {
+    runs.push_back(progress_of(sweep.folder_of(point)));
+    runs.back().name = point.name;
+  }
+  std::stable_sort(runs.begin(), runs.end(), [](const RunFolder& a, const RunFolder& b) {
+    const BestMetric of_a = best_metric_of(a), of_b = best_metric_of(b);
+    if (of_a.name.empty() || of_b.name.empty()) return !of_a.name.empty() && of_b.name.empty();
+    return of_a.is_less_better ? of_a.best < of_b.best : of_a.best > of_b.best;
+  });
+  return runs;
+}
+
+void show(const std::vector<RunFolder>& runs, const std::string& root, const std::string& json_file) {
+  Json json = Json::array();
+  std::vector<std::vector<std::string>> rows = {{"", "run", "best", "at step", "last", "steps", "seconds"}};
+  for (const RunFolder& run : runs) {
+    const BestMetric best = best_metric_of(run);
+    const bool none = best.name.empty();
+    rows.push_back({std::to_string(rows.size()), run.name, none ? "-" : c10::str(best.name, " ", best.best),
+                    none ? "-" : c10::str(best.best_step), none ? "-" : c10::str(best.last),
+                    std::to_string(run.log.step), c10::str(std::round(run.log.seconds * 10) / 10)});
+    json.push_back({{"run", run.name}, {"folder", run.path}, {"steps", run.log.step}, {"seconds", run.log.seconds}});
+    if (!none) json.back()["best"] = {{"metric", best.name}, {"value", best.best}, {"step", best.best_step}};
+  }
+  write_json(json_file, json);
+  std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*" << std::endl;
+}
+
+}  // namespace
+
+int sweep_command(const Arguments& arguments) {
+  refuse_ranks("sweep");
+  check_writable(arguments.json);
+  const std::vector<SweepPoint> points = sweep_points(arguments.overrides);
+  for (const SweepPoint& point : points) {  // a mistake in a value shows before the first run
+    Arguments one = arguments;
+    one.overrides = point.overrides;
+    load_run_config(one);
+  }
+  Arguments first = arguments;
+  first.overrides = points.front().overrides;
+  Sweep sweep(arguments, points, load_run_config(first).work_dir + "/sweep");
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int number) { stop_signal = number; });
+  const int code = sweep.run();
+  show(ranked(sweep, points), load_run_config(first).work_dir + "/sweep", arguments.json);
+  return code;
+}
+
+}  // namespace duet

@@ -1,0 +1,99 @@
+#include "data/dataset_view.h"
+#include <algorithm>
+#include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "data/detail/stacked.h"
+
+namespace duet {
+
+DatasetView::DatasetView(std::shared_ptr<const Dataset> dataset) : dataset_(std::move(dataset)) {
+  require<ConfigError>(dataset_ != nullptr, "[DatasetView] found no dataset, expected one; pass a Dataset");
+}
+
+SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices)
+    : DatasetView(std::move(dataset)), indices_(std::move(indices)) {
+  require<DataError>(!indices_.empty(), "[SubsetDataset] found no index, expected at least one; pass some");
+  check_indices("SubsetDataset", indices_, viewed().size());
+}
+
+Batch SubsetDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
+  check_indices("SubsetDataset", indices, size());
+  std::vector<int64_t> below;
+  for (const int64_t index : indices) below.push_back(indices_[static_cast<std::size_t>(index)]);
+  return viewed().draw(below, of);
+}
+
+std::vector<int64_t> SubsetDataset::labels() const {
+  const std::vector<int64_t> all = viewed().labels();
+  std::vector<int64_t> labels;
+  if (all.empty()) return labels;
+  for (const int64_t index : indices_) labels.push_back(all[static_cast<std::size_t>(index)]);
+  return labels;
+}
+
+RepeatDataset::RepeatDataset(std::shared_ptr<const Dataset> dataset, int64_t times)
+    : DatasetView(std::move(dataset)), times_(times) {
+  if (times < 1)
+    throw ConfigError(c10::str("[RepeatDataset] times is ", times, ", expected at least 1; set how often"));
+}
+
+Batch RepeatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
+  check_indices("RepeatDataset", indices, size());
+  std::vector<Batch> samples;
+  for (const int64_t index : indices) {
+    const int64_t turn = index / DatasetView::size();
+    samples.push_back(viewed().draw({index % DatasetView::size()}, {of.seed, of.pass * times_ + turn}));
+  }
+  return stacked(samples, indices);
+}
+
+std::vector<int64_t> RepeatDataset::labels() const {
+  const std::vector<int64_t> once = viewed().labels();
+  std::vector<int64_t> labels;
+  for (int64_t turn = 0; turn < times_; ++turn) labels.insert(labels.end(), once.begin(), once.end());
+  return labels;
+}
+
+ConcatDataset::ConcatDataset(std::vector<std::shared_ptr<const Dataset>> datasets) : datasets_(std::move(datasets)) {
+  require<ConfigError>(!datasets_.empty(), "[ConcatDataset] found no dataset, expected at least one; pass some");
+  int64_t end = 0;
+  for (const auto& dataset : datasets_) {
+    require<ConfigError>(dataset != nullptr, "[ConcatDataset] found an empty pointer, expected datasets");
+    dataset->check_fits(*datasets_.front());
+    ends_.push_back(end += dataset->size());
+  }
+}
+
+Batch ConcatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
+  check_indices("ConcatDataset", indices, size());
+  std::vector<Batch> samples;
+  for (const int64_t index : indices) {
+    const auto part = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
+    // Samples of different parts draw different numbers.
+    samples.push_back(datasets_[part]->draw({part == 0 ? index : index - ends_[part - 1]}, {of.seed + part, of.pass}));
+  }
+  return indices.empty() ? datasets_.front()->draw({}, of) : stacked(samples, indices);
+}
+
+std::vector<int64_t> ConcatDataset::labels() const {
+  std::vector<int64_t> labels;
+  for (const auto& dataset : datasets_) {
+    const std::vector<int64_t> more = dataset->labels();
+    if (more.empty()) return {};
+    labels.insert(labels.end(), more.begin(), more.end());
+  }
+  return labels;
+}
+
+int64_t ConcatDataset::max_label() const {
+  int64_t most = -1;
+  for (const auto& dataset : datasets_) most = std::max(most, dataset->max_label());
+  return most;
+}
+
+void ConcatDataset::check_fits(const Dataset& training) const {
+  for (const auto& dataset : datasets_) dataset->check_fits(training);
+}
+
+}  // namespace duet

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+#include "dataset.h"
+
+namespace duet {
+
+// The samples of another dataset; what a view changes, it overrides.
+class DatasetView : public Dataset {
+ public:
+  // Throws ConfigError for null.
+  explicit DatasetView(std::shared_ptr<const Dataset> dataset);
+
+  int64_t size() const override { return dataset_->size(); }
+  Batch get(const std::vector<int64_t>& indices) const override { return draw(indices, {}); }
+  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override {
+    return dataset_->draw(indices, of);
+  }
+  std::vector<int64_t> labels() const override { return dataset_->labels(); }
+  int64_t max_label() const override { return dataset_->max_label(); }
+  void check_fits(const Dataset& training) const override { dataset_->check_fits(training); }
+  const Dataset& source() const override { return dataset_->source(); }
+
+ protected:
+  const Dataset& viewed() const { return *dataset_; }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+};
+
+// Those of `indices`, in their order.
+class SubsetDataset : public DatasetView {
+ public:
+  // Throws DataError for an index outside of the dataset, or none at all.
+  SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector<int64_t> indices);
+
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  std::vector<int64_t> labels() const override;
+
+ private:
+  std::vector<int64_t> indices_;
+};
+
+// All of them several times in a pass; random transforms below it draw anew each time.
+class RepeatDataset : public DatasetView {
+ public:
+  // Throws ConfigError for fewer than 1 time.
+  RepeatDataset(std::shared_ptr<const Dataset> dataset, int64_t times);
+
+  int64_t size() const override { return DatasetView::size() * times_; }
+  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  std::vector<int64_t> labels() const override;
+
+ private:
+  int64_t times_;
+};
+
+// The samples of several datasets, one after the other. All give tensors of the same names, dtypes and shapes.
+class ConcatDataset : public Dataset {
+ public:
+  // Throws ConfigError for none, and as check_fits() for one whose numbers mean something else than the first one's.
+  // A batch whose samples do not fit together is a DataError.
+  explicit ConcatDataset(std::vector<std::shared_ptr<const Dataset>> datasets);
+
+  int64_t size() const override { return ends_.back(); }
+  Batch get(const std::vector<int64_t>& indices) const override { return draw(indices, {}); }
+  Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  std::vector<int64_t> labels() const override;
+  int64_t max_label() const override;
+  void check_fits(const Dataset& training) const override;
+  const Dataset& source() const override { return datasets_.front()->source(); }
+
+ private:
+  std::vector<std::shared_ptr<const Dataset>> datasets_;
+  std::vector<int64_t> ends_;  // one past the last index of each
+};
+
+}  // namespace duet

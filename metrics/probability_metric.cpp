@@ -1,0 +1,203 @@
+#include "metrics/probability_metric.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "metrics/detail/class_fields.h"
+
+namespace duet {
+
+namespace {
+
+template <class Options>
+void add_tensors(const FieldAdder<Options>& add) {
+  add("target", &Options::target, "tensor of the batch: class numbers [N]");
+  add("prediction", &Options::prediction, "output that holds the scores [N, classes]");
+}
+
+struct Scored {
+  at::Tensor scores;   // [N, classes], of one class [N, 1]
+  at::Tensor targets;  // int64 [N]
+};
+
+// `who` begins messages; `Options` names the tensors.
+template <class Options>
+Scored scored(const std::string& who, const Options& options, const Batch& batch, const NamedTensors& outputs) {
+  at::Tensor scores = metric_output(who, outputs, options.prediction).detach();
+  const at::Tensor& targets = batch[options.target];
+  if (scores.dim() == 1) scores = scores.unsqueeze(1);
+  if (scores.dim() == 2 && targets.numel() == scores.size(0)) {
+    return {scores.to(at::kDouble), targets.flatten().to(at::kLong)};
+  }
+  throw DataError(c10::str(
+      "[", who, "] output '", options.prediction, "' is ", scores.sizes(), ", target '", options.target, "' ",
+      targets.sizes(), ", expected scores [N, classes] or [N] and as many class numbers; set prediction and target"));
+}
+
+}  // namespace
+
+const OptionFields& RankingOptions::fields() {
+  using O = RankingOptions;
+  return described<O>("RankingMetric", [](const auto& add) {
+    add.about("Reads prediction float [N, classes] or [N] (num_classes: 1), target int64 [N].");
+    add("num_classes", &O::num_classes, "classes of the scores; 1: one score, of class 1 against 0").in(at_least(1));
+    add_tensors(add);
+  });
+}
+
+RankingMetric::RankingMetric(RankingOptions options) : options_(std::move(options)) {
+  check_options(options_);
+  reset();
+}
+
+void RankingMetric::reset() {
+  scores_ = at::empty({0, options_.num_classes}, at::kDouble);
+  targets_ = at::empty({0}, at::kLong);
+  further_scores_.clear();
+  further_targets_.clear();
+}
+
+void RankingMetric::join() const {
+  if (further_scores_.empty()) return;
+  further_scores_.insert(further_scores_.begin(), scores_);
+  further_targets_.insert(further_targets_.begin(), targets_);
+  scores_ = at::cat(std::exchange(further_scores_, {}));
+  targets_ = at::cat(std::exchange(further_targets_, {}));
+}
+
+std::vector<at::Tensor*> RankingMetric::rows() {
+  join();
+  return {&scores_, &targets_};
+}
+
+void RankingMetric::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
+  auto [scores, targets] = scored("RankingMetric", options_, batch, outputs);
+  const int64_t classes = options_.num_classes;
+  if (scores.size(1) != classes) {
+    throw DataError(c10::str("[RankingMetric] output '", options_.prediction, "' has ", scores.size(1),
+                             " scores per sample, expected ", classes, "; set num_classes to ", scores.size(1)));
+  }
+  if (classes > 1) scores = at::softmax(scores, 1);
+  targets = targets.cpu();
+  const int64_t end = std::max<int64_t>(classes, 2);
+  if (targets.numel() > 0 && (targets.min().item<int64_t>() < 0 || targets.max().item<int64_t>() >= end)) {
+    throw DataError(c10::str("[RankingMetric] target '", options_.target, "' has classes from ",
+                             targets.min().item<int64_t>(), " to ", targets.max().item<int64_t>(), ", expected 0 to ",
+                             end - 1, "; set num_classes"));
+  }
+  further_scores_.push_back(scores.cpu().clone());  // a replayed evaluation writes to the same memory again
+  further_targets_.push_back(targets.clone());
+}
+
+std::vector<RankingMetric::Group> RankingMetric::groups_of(int64_t one_class) const {
+  const at::Tensor column = scores_.select(1, options_.num_classes == 1 ? 0 : one_class).contiguous();
+  const double* scores = column.const_data_ptr<double>();
+  const int64_t* targets = targets_.const_data_ptr<int64_t>();
+  std::vector<int64_t> order(static_cast<std::size_t>(column.numel()));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i == 0 || scores[order[i]] != scores[order[i - 1]]) groups.emplace_back();
+    (targets[order[i]] == one_class ? groups.back().positives : groups.back().negatives) += 1;
+  }
+  return groups;
+}
+
+MetricValues RankingMetric::mean_over_classes(const std::string& name,
+                                              double (*figure)(const std::vector<Group>&)) const {
+  join();
+  if (targets_.numel() == 0) return {};
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  if (scores_.isnan().any().item<bool>()) return {{name, nan}};
+  double sum = 0, count = 0;
+  for (int64_t one = options_.num_classes == 1 ? 1 : 0; one < std::max<int64_t>(options_.num_classes, 2); ++one) {
+    const std::vector<Group> groups = groups_of(one);
+    Group all;
+    for (const Group& group : groups) all.positives += group.positives, all.negatives += group.negatives;
+    if (all.positives == 0 || all.negatives == 0) continue;
+    sum += figure(groups);
+    ++count;
+  }
+  return {{name, count == 0 ? nan : sum / count}};
+}
+
+MetricValues Auroc::compute() const {
+  return mean_over_classes("auroc", [](const std::vector<Group>& groups) {
+    double positives = 0, negatives = 0, above = 0;
+    for (const Group& group : groups) {
+      above += group.negatives * (positives + group.positives / 2);
+      positives += group.positives;
+      negatives += group.negatives;
+    }
+    return above / (positives * negatives);
+  });
+}
+
+MetricValues AveragePrecision::compute() const {
+  return mean_over_classes("map", [](const std::vector<Group>& groups) {
+    double positives = 0, taken = 0, sum = 0;
+    for (const Group& group : groups) {
+      positives += group.positives;
+      taken += group.positives + group.negatives;
+      sum += group.positives * (positives / taken);
+    }
+    return sum / positives;
+  });
+}
+
+const OptionFields& CalibrationErrorOptions::fields() {
+  using O = CalibrationErrorOptions;
+  return described<O>("CalibrationError", [](const auto& add) {
+    add.about("Reads prediction (logits [N, classes], or [N] of class 1), target int64 [N].");
+    add("bins", &O::bins, "of confidence, of equal width").in(between(1, 10000));
+    add_tensors(add);
+  });
+}
+
+CalibrationError::CalibrationError(CalibrationErrorOptions options) : options_(std::move(options)) {
+  check_options(options_);
+}
+
+void CalibrationError::add(const Batch& batch, const NamedTensors& outputs, double /*weight*/) {
+  auto [logits, targets] = scored("CalibrationError", options_, batch, outputs);
+  if (logits.size(1) == 1)
+    logits = at::cat({at::zeros_like(logits), logits}, 1);  // two classes whose softmax is its sigmoid
+  const auto [confidence, chosen] = at::softmax(logits, 1).max(1);
+  const at::Tensor bin = (confidence * options_.bins).ceil().sub(1).clamp(0, options_.bins - 1).to(at::kLong);
+  const at::Tensor each = at::stack({at::ones_like(confidence), confidence, chosen.eq(targets).to(at::kDouble)});
+  const at::Tensor part = at::zeros({3, options_.bins}, each.options()).index_add(1, bin, each);
+  sums_ = sums_.defined() ? sums_ + part : part;
+}
+
+std::vector<at::Tensor> CalibrationError::sums(at::Device device) {
+  if (!sums_.defined()) sums_ = at::zeros({3, options_.bins}, at::TensorOptions(at::kDouble).device(device));
+  return {sums_};
+}
+
+MetricValues CalibrationError::compute() const {
+  if (!sums_.defined()) return {};
+  const at::Tensor read = sums_.cpu().contiguous();
+  const double* count = read.const_data_ptr<double>();
+  const double *confidence = count + options_.bins, *right = confidence + options_.bins;
+  double distance = 0, total = 0;
+  for (int64_t bin = 0; bin < options_.bins; ++bin) {
+    distance += std::abs(confidence[bin] - right[bin]);
+    total += count[bin];
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return {{"calibration_error", total == 0 ? nan : distance / total}};
+}
+
+}  // namespace duet

@@ -1,0 +1,115 @@
+"""Checks `duet sweep`: a run for each combination, ranked, gone on with, stopped early.
+
+usage: sweep.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIG = """
+model: {type: Mlp, in_features: 2, hidden: [8], num_classes: 1, loss: mse}
+data:
+  train: {type: Csv, path: table.csv, target: y, split: train, batch_size: 16, shuffle: true}
+  val: {type: Csv, path: table.csv, target: y, split: val, batch_size: 64}
+trainer: {max_epochs: 6}
+optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
+evaluator: [{type: R2Score}]
+"""
+LR = "optim_wrapper.optimizer.lr"
+
+
+class Program:
+    def __init__(self, path, folder):
+        self.path, self.folder = os.path.abspath(path), folder
+
+    def run(self, *arguments, code=0):
+        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def sweep(self, *arguments, code=0):
+        text = self.run("sweep", "t.yaml", *arguments, "--json", "sweep.json", code=code)
+        return text, json.loads((self.folder / "sweep.json").read_text())
+
+
+def check_ranking(program):
+    text, runs = program.sweep(f"{LR}=0.1,1e-6,0.01", "data.train.batch_size=8,32", "seed=3")
+    assert [run["run"] for run in runs][:1] != [] and len(runs) == 6, runs
+    values = [run["best"]["value"] for run in runs]
+    assert values == sorted(values, reverse=True) and runs[0]["best"]["metric"] == "r2", values
+    assert "lr=1e-6" in runs[-1]["run"] and "batch_size=" in runs[0]["run"], runs
+    alone = program.folder / "alone"
+    program.run("train", "t.yaml", f"{LR}=0.1", "data.train.batch_size=8", "seed=3", f"work_dir={alone}")
+    last = [json.loads(line) for line in (alone / "log.jsonl").read_text().splitlines() if '"val"' in line]
+    swept = next(run for run in runs if run["run"] == "lr=0.1,batch_size=8")
+    assert swept["best"]["value"] == max(line["r2"] for line in last), (swept, last)
+    assert "\n1  lr=0.1" in text and "duet report" in text, text
+    again, same = program.sweep(f"{LR}=0.1,1e-6,0.01", "data.train.batch_size=8,32", "seed=3")
+    assert again.count("done before") == 6 and same == runs, again
+
+
+def check_failure(program):
+    text, runs = program.sweep("model.in_features=2,3", "work_dir=runs/f", code=1)
+    assert "in_features=3: failed with exit code 2" in text and len(runs) == 2, text
+    assert "in_features to 2" in (program.folder / "runs/f/sweep/in_features=3/output.txt").read_text()
+    assert runs[0]["run"] == "in_features=2" and "best" not in runs[1], runs
+
+
+def check_mistakes(program):
+    for expected, *arguments in (("several values", f"{LR}=0.1"), ("twice", f"{LR}=1,2", f"{LR}=3"),
+                                 ("differ", f"{LR}=1,1"), ("known", "optim_wrapper.optimizer.lrr=1,2"),
+                                 ("a number", f"{LR}=0.1,fast")):
+        text = program.run("sweep", "t.yaml", *arguments, "work_dir=runs/m", code=2)
+        assert expected in text, (arguments, text)
+    assert not (program.folder / "runs/m").exists()
+
+
+def check_stop_bad(program):
+    # Runs at once of which one learns nothing: it is stopped while it still has steps to do.
+    long = ["trainer={max_steps: 1000000, val_interval: 50}", "default_hooks.checkpoint={interval: 500}"]
+    text, runs = program.sweep(f"{LR}=0.03,0.02,0.01", "work_dir=runs/s", "trainer={max_steps: 3000, val_interval: 50}")
+    text, runs = program.sweep(f"{LR}=0.03,0.02,0.01,1e-7", "work_dir=runs/s", *long, "--stop-bad")
+    assert text.count("done before") == 3 and "lr=1e-7: stopped early" in text, text
+    assert runs[-1]["run"] == "lr=1e-7" and runs[-1]["steps"] < 1000000, runs
+    assert "median of 3 runs" in (program.folder / "runs/s/sweep/lr=1e-7/stopped_early.txt").read_text()
+
+
+def check_stop(program):
+    # A signal ends the runs with their state saved; the same call goes on with them.
+    words = [program.path, "sweep", "t.yaml", f"{LR}=0.1,0.2", "work_dir=runs/i", "--jobs", "2",
+             "default_hooks.checkpoint={interval: 200}"]
+    process = subprocess.Popen([*words, "trainer={max_steps: 100000000, val_interval: 200}"], cwd=program.folder,
+                               stdout=subprocess.PIPE, text=True)
+    folders = [program.folder / "runs/i/sweep" / name for name in ("lr=0.1", "lr=0.2")]
+    while not all((folder / "checkpoints" / "latest").exists() for folder in folders):
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    text = process.communicate()[0]
+    assert process.returncode == 75 and text.count(": stopped") == 2, (process.returncode, text)
+    steps = {run["run"]: run["steps"] for run in program.sweep(*words[3:], "trainer={max_steps: 1}", code=0)[1]}
+    assert all(count > 1 for count in steps.values()), steps
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        numbers = random.Random(1)
+        rows = [(numbers.gauss(0, 1), numbers.gauss(0, 1)) for _ in range(200)]
+        (folder / "table.csv").write_text("a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
+        (folder / "t.yaml").write_text(CONFIG)
+        program = Program(sys.argv[1], folder)
+        for check in (check_ranking, check_failure, check_mistakes, check_stop_bad, check_stop):
+            check(program)
+    print("sweeps rank, go on and stop")
+
+
+if __name__ == "__main__":
+    main()

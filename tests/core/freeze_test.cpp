@@ -1,0 +1,92 @@
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include "base/device.h"
+#include "base/error.h"
+#include "core/task.h"
+#include "make_trainer.h"
+#include "tests/support/expect_error.h"
+
+namespace duet {
+namespace {
+
+struct Net : torch::nn::Module {
+  torch::nn::Sequential backbone{torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8)};
+  torch::nn::BatchNorm1d norm{8};
+  torch::nn::Linear head{8, 2};
+
+  Net() {
+    register_module("backbone", backbone);
+    register_module("norm", norm);
+    register_module("head", head);
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(norm(backbone->forward(x))); }
+};
+
+std::unique_ptr<Task> task_of(const std::shared_ptr<Net>& net) {
+  return make_task(net, [](Net& own, const Batch& batch) { return own.forward(batch["input"]).square().mean(); });
+}
+
+// The values after some steps, by name.
+std::map<std::string, at::Tensor> after_steps(Mode mode, const std::vector<std::string>& patterns, bool before) {
+  seed_all(1);
+  const auto net = std::make_shared<Net>();
+  const auto trainer = make_trainer(mode, task_of(net), {.optimizer = AdamW{.lr = 0.1}, .freeze = patterns});
+  for (int step = 0; !before && step < 6; ++step) trainer->step({{"input", at::randn({5, 4})}});
+  if (!before) EXPECT_EQ(net->norm->is_training(), true);
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [name, tensor] : trainer->task().named_parameters()) values[name] = tensor.detach().clone();
+  for (const auto& [name, tensor] : trainer->task().named_buffers()) values[name] = tensor.clone();
+  return values;
+}
+
+class Freeze : public ::testing::TestWithParam<Mode> {};
+
+TEST_P(Freeze, KeepsParametersAndStatisticsOfModules) {
+  const auto before = after_steps(GetParam(), {"backbone"}, true), after = after_steps(GetParam(), {"backbone"}, false);
+  for (const auto& [name, value] : after) {
+    EXPECT_EQ(at::equal(value, before.at(name)), name.rfind("backbone", 0) == 0) << name;
+  }
+}
+
+TEST_P(Freeze, TakesParametersAndWildcards) {
+  const auto before = after_steps(GetParam(), {"*.bias"}, true), after = after_steps(GetParam(), {"*.bias"}, false);
+  for (const auto& [name, value] : after) {
+    EXPECT_EQ(at::equal(value, before.at(name)), name.find(".bias") != std::string::npos) << name;
+  }
+}
+
+TEST_P(Freeze, GivesTheSameBitsInBothModes) {
+  const auto here = after_steps(GetParam(), {"backbone.1", "head.weight"}, false);
+  for (const auto& [name, value] : after_steps(Mode::kEager, {"backbone.1", "head.weight"}, false)) {
+    EXPECT_TRUE(at::equal(value, here.at(name))) << name;
+  }
+}
+
+TEST(Freeze, NamesWhatIsNotThere) {
+  const auto with = [](const std::string& pattern) {
+    return [pattern] {
+      make_trainer(Mode::kEager, task_of(std::make_shared<Net>()), {.optimizer = AdamW{}, .freeze = {pattern}});
+    };
+  };
+  expect_error<ConfigError>(with("backbon"), {"[freeze]", "'backbon'", "head.weight", "did you mean 'backbone'"});
+  expect_error<ConfigError>(with("*"), {"no parameter that requires a gradient"});
+}
+
+TEST(Freeze, EvaluationLeavesTheFlags) {
+  const auto net = std::make_shared<Net>();
+  const auto trainer = make_trainer(Mode::kEager, task_of(net), {.optimizer = AdamW{}, .freeze = {"backbone"}});
+  EXPECT_FALSE(net->backbone->is_training());
+  EXPECT_TRUE(net->head->is_training());
+  trainer->task().train(false);
+  trainer->task().train(true);
+  EXPECT_FALSE(net->backbone[1]->as<torch::nn::BatchNorm1d>()->is_training());
+  EXPECT_TRUE(net->norm->is_training());
+}
+
+INSTANTIATE_TEST_SUITE_P(BothModes, Freeze, ::testing::Values(Mode::kEager, Mode::kGraph));
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,104 @@
+#include "metrics/probability_metric.h"
+#include <cmath>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "tests/support/expect_error.h"
+
+namespace duet {
+namespace {
+
+// Added in two batches of different size.
+template <class M>
+double of(M metric, const at::Tensor& prediction, const at::Tensor& target) {
+  const int64_t first = prediction.size(0) / 3;
+  for (const auto& [from, to] : {std::pair{int64_t{0}, first}, {first, prediction.size(0)}}) {
+    metric.add({{"target", target.slice(0, from, to)}}, {{"prediction", prediction.slice(0, from, to)}}, 1);
+  }
+  const MetricValues values = metric.compute();
+  EXPECT_EQ(values.begin()->first, metric.names().front());
+  return values.begin()->second;
+}
+
+// By the definition: the share of pairs of a positive and a negative in the right order, ties half.
+double pairs_in_order(const at::Tensor& scores, const at::Tensor& positive) {
+  const at::Tensor up = scores.masked_select(positive).unsqueeze(1);
+  const at::Tensor down = scores.masked_select(positive.logical_not()).unsqueeze(0);
+  return (up.gt(down).to(at::kDouble) + up.eq(down).to(at::kDouble) / 2).mean().item<double>();
+}
+
+// By the definition: at each distinct threshold precision times the gain in recall.
+double precision_by_recall(const at::Tensor& scores, const at::Tensor& positive) {
+  const auto all = positive.sum().item<double>();
+  double sum = 0, before = 0;
+  const at::Tensor thresholds = std::get<0>(at::_unique(scores)).flip(0);
+  for (int64_t i = 0; i < thresholds.numel(); ++i) {
+    const at::Tensor taken = scores.ge(thresholds[i]);
+    const auto right = taken.logical_and(positive).sum().item<double>();
+    sum += (right - before) / all * (right / taken.sum().item<double>());
+    before = right;
+  }
+  return sum;
+}
+
+TEST(RankingMetric, EqualsTheDefinitionsWithTies) {
+  at::manual_seed(3);
+  for (int round = 0; round < 20; ++round) {
+    const at::Tensor scores = at::randint(-4, 5, {60}).to(at::kFloat) / 2;  // many ties
+    const at::Tensor target = at::randint(0, 2, {60}, at::kLong);
+    const at::Tensor positive = target.eq(1);
+    EXPECT_NEAR(of(Auroc(), scores, target), pairs_in_order(scores, positive), 1e-12);
+    EXPECT_NEAR(of(AveragePrecision(), scores.unsqueeze(1), target), precision_by_recall(scores, positive), 1e-12);
+  }
+}
+
+TEST(RankingMetric, OfSeveralClassesIsTheMeanOfOneAgainstTheOthers) {
+  at::manual_seed(4);
+  const at::Tensor logits = at::randn({50, 4}), target = at::randint(0, 3, {50}, at::kLong);  // class 3 does not occur
+  const at::Tensor scores = at::softmax(logits.to(at::kDouble), 1);
+  double order = 0, precision = 0;
+  for (int64_t one = 0; one < 3; ++one) {
+    order += pairs_in_order(scores.select(1, one), target.eq(one)) / 3;
+    precision += precision_by_recall(scores.select(1, one), target.eq(one)) / 3;
+  }
+  EXPECT_NEAR(of(Auroc({.num_classes = 4}), logits, target), order, 1e-12);
+  EXPECT_NEAR(of(AveragePrecision({.num_classes = 4}), logits, target), precision, 1e-12);
+}
+
+TEST(RankingMetric, KeepsNothingOfMemoryThatIsWrittenAgain) {
+  Auroc metric;
+  const at::Tensor scores = at::tensor({1.0, 0.0}, at::kDouble), target = at::tensor({1, 0}, at::kLong);
+  metric.add({{"target", target}}, {{"prediction", scores}}, 1);
+  scores.fill_(5);
+  target.fill_(0);
+  EXPECT_EQ(metric.compute().at("auroc"), 1);
+}
+
+TEST(RankingMetric, SaysWhenThereIsNothingToSay) {
+  EXPECT_TRUE(Auroc().compute().empty());
+  EXPECT_TRUE(std::isnan(of(Auroc(), at::rand({5}), at::ones({5}, at::kLong))));
+  EXPECT_TRUE(std::isnan(of(Auroc(), at::full({4}, NAN), at::tensor({0, 1, 0, 1}, at::kLong))));
+  Auroc metric({.num_classes = 3});
+  const auto add = [&](const at::Tensor& scores, const at::Tensor& target) {
+    metric.add({{"target", target}}, {{"prediction", scores}}, 1);
+  };
+  expect_error<DataError>([&] { add(at::rand({4, 5}), at::zeros({4}, at::kLong)); }, {"5 scores", "num_classes to 5"});
+  expect_error<DataError>([&] { add(at::rand({4, 3}), at::full({4}, 3, at::kLong)); }, {"3 to 3", "0 to 2"});
+  expect_error<DataError>([&] { add(at::rand({4, 3, 2}), at::zeros({4}, at::kLong)); }, {"[4, 3, 2]", "[N, classes]"});
+  expect_error<ConfigError>([] { Auroc({.num_classes = 0}); }, {"num_classes"});
+}
+
+TEST(CalibrationError, EqualsItsDefinition) {
+  // Confidences 0.9, 0.9, 0.6, 0.6: of the first two both right, of the others none.
+  const double high = std::log(9.0), low = std::log(1.5);
+  const at::Tensor logits = at::tensor({high, high, low, low}, at::kDouble);
+  const at::Tensor target = at::tensor({1, 1, 0, 0}, at::kLong);
+  EXPECT_NEAR(of(CalibrationError(), logits, target), (0.1 + 0.1 + 0.6 + 0.6) / 4, 1e-12);
+  const at::Tensor both = at::stack({at::zeros_like(logits), logits}, 1);
+  EXPECT_NEAR(of(CalibrationError({.bins = 1}), both, target), std::abs(3.0 - 2.0) / 4, 1e-12);
+  EXPECT_TRUE(CalibrationError().compute().empty());
+}
+
+}  // namespace
+}  // namespace duet
