@@ -6,6 +6,10 @@
 #include "../base/options.h"
 #include "task.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace duet {
 
 struct ScriptTaskOptions {
@@ -21,5 +25,37 @@ struct ScriptTaskOptions {
 // A scripted or traced TorchScript module as a task, in either mode. Throws ConfigError that names the file if it is
 // missing, is no TorchScript archive, or has no forward method.
 std::unique_ptr<Task> make_script_task(const ScriptTaskOptions& options);
+
+// A scripted or traced TorchScript module as a part of a model of your own, such as a backbone under a new head:
+//
+//   struct Net : torch::nn::Module {
+//     explicit Net(const std::string& path) : backbone(path) { register_module("backbone", backbone.module()); }
+//     at::Tensor forward(const at::Tensor& x) { return head(backbone.forward(x)); }
+//     duet::ScriptModule backbone;
+//     torch::nn::Linear head = ...
+//   };
+//
+// Both modes give the same bits, however often it was called; LibTorch's own torch::jit::Module::forward() may not,
+// since it rewrites its graph after some calls.
+class ScriptModule {
+ public:
+  // Loading runs code from the file. Throws ConfigError as make_script_task does.
+  explicit ScriptModule(const std::string& path);
+
+  // Its submodules, parameters and buffers by their names in the file, to be registered in yours. Shared, not copied.
+  const std::shared_ptr<torch::nn::Module>& module() const;
+
+  // The tensor that forward() of the file returns, or the first of a tuple. Throws ConfigError with its own lines.
+  template <class... Tensors>
+  at::Tensor forward(const Tensors&... inputs) const {
+    return run({inputs...});
+  }
+
+ private:
+  at::Tensor run(const std::vector<at::Tensor>& inputs) const;
+
+  struct Parts;
+  std::shared_ptr<const Parts> parts_;
+};
 
 }  // namespace duet

@@ -145,8 +145,11 @@ void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t ind
 }  // namespace
 
 // Of a task whose other parameters are not to be trained, only those that are get a gradient.
-void TrainStep::backward(const at::Tensor& loss) const {
-  if (!options_.allow_untrained) return loss.backward();
+void TrainStep::backward(const at::Tensor& loss) {
+  if (!options_.allow_untrained) {
+    outside_.look_for(loss, parameters_);
+    return loss.backward();
+  }
   std::vector<at::Tensor> trained;
   for (const auto& parameter : parameters_) {
     if (parameter.second.requires_grad()) trained.push_back(parameter.second);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 #include "base/state_dict.h"
+#include "core/detail/outside_parameters.h"
 #include "core/detail/step_executor.h"
 #include "core/task.h"
 #include "core/train_context.h"
@@ -81,7 +82,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
  private:
   void check_frozen() const;
   void forward_backward(const MicroBatches& micro_batches, StepResult& output);
-  void backward(const at::Tensor& loss) const;
+  void backward(const at::Tensor& loss);
   std::vector<at::Tensor> gradients() const;
   GradientCheck judge(StepResult& output);
   void step_with_closure(const MicroBatches& micro_batches, StepResult& output);
@@ -91,7 +92,8 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
   at::Device device_;
   TrainerOptions options_;
   NamedTensors parameters_;
-  NamedTensors frozen_;                 // the task's others, unless these may be left out
+  NamedTensors frozen_;  // the task's others, unless these may be left out
+  OutsideParameters outside_;
   std::unique_ptr<GradScaler> scaler_;  // null: no loss scaling
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<DistributedStep> distributed_;  // null: one process

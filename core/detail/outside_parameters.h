@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+#include "base/batch.h"
+
+namespace duet {
+
+// Finds parameters that a loss gives gradients to though its task does not have them: those of another network that the
+// loss calls. Nobody clears these gradients, and graph mode cannot capture what adds up in them.
+class OutsideParameters {
+ public:
+  // Looks at the first two losses: what both reach outlives a step. Warns of it once, with the way out.
+  void look_for(const at::Tensor& loss, const NamedTensors& own);
+
+ private:
+  int64_t looks_ = 0;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> reached_;  // by the first
+};
+
+}  // namespace duet
