@@ -1,17 +1,11 @@
 #include <filesystem>
 #include <iostream>
-#include <thread>
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
-#include <CLI/Version.hpp>
-#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
-#include <torch/version.h>
 #include <unistd.h>
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "cli/commands/commands.h"
+#include "cli/environment.h"
 #include "cli/report.h"
 #include "cli/zoo/fashion_mnist.h"
 
@@ -30,32 +24,6 @@ std::vector<std::string> missing_dataset_files() {
     if (!std::filesystem::exists(path + ".gz") && !std::filesystem::exists(path)) missing.push_back(path + ".gz");
   }
   return missing;
-}
-
-Json versions() {
-  return {{"duet", DUET_VERSION},
-          {"libtorch", TORCH_VERSION},
-          {"compiler", __VERSION__},
-          {"nlohmann_json",
-           c10::str(NLOHMANN_JSON_VERSION_MAJOR, ".", NLOHMANN_JSON_VERSION_MINOR, ".", NLOHMANN_JSON_VERSION_PATCH)},
-          {"cli11", CLI11_VERSION},
-          {"mkl", at::hasMKL() ? "yes" : "no"},
-          {"onednn", at::hasMKLDNN() ? "yes" : "no"}};
-}
-
-Json machine() {
-  const auto pages = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES));
-  std::error_code ignored;
-  return {{"device", c10::str(parse_device("auto"))},
-          {"cuda", cuda_available()    ? "available"
-                   : built_with_cuda() ? "no device is visible"
-                                       : "not in this LibTorch"},
-          {"cuda_devices", cuda_available() ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount()) : 0},
-          {"cpu", at::get_cpu_capability()},
-          {"cores", std::thread::hardware_concurrency()},
-          {"threads", at::get_num_threads()},
-          {"memory", readable_bytes(pages * sysconf(_SC_PAGESIZE))},
-          {"disk_free", readable_bytes(static_cast<int64_t>(std::filesystem::space(".", ignored).available))}};
 }
 
 // What does not work on this machine and how to get it.
@@ -93,7 +61,10 @@ void print(const char* title, const Json& values) {
 
 int doctor_command(const Arguments& arguments) {
   check_writable(arguments.json);
-  const Json json = {{"versions", versions()}, {"machine", machine()}, {"missing", missing()}};
+  Json json = environment_json();
+  std::error_code ignored;
+  json["machine"]["disk_free"] = readable_bytes(static_cast<int64_t>(std::filesystem::space(".", ignored).available));
+  json["missing"] = missing();
   write_json(arguments.json, json);
   print("versions", json["versions"]);
   print("machine", json["machine"]);

@@ -12,6 +12,7 @@
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/runs/run_records.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
@@ -239,7 +240,10 @@ int train(const Arguments& arguments, RunConfig& config) {
   });
   run_on_main(ranks, [&] { lock_now(config, lock); });
   if (!resume(config, arguments.resume, *run.trainer)) start_anew(config, *run.trainer);
-  run_on_main(ranks, [&] { save_resolved_config(config); });
+  run_on_main(ranks, [&] {
+    save_resolved_config(config);
+    write_run_environment(config.work_dir);
+  });
   give_config_to_logger(config, *run.trainer);
 
   if (run.trainer->finished()) {
@@ -251,6 +255,7 @@ int train(const Arguments& arguments, RunConfig& config) {
 
   if (config.is_main()) {
     if (!arguments.json.empty()) write_json(arguments.json, report_of(run, config.mode, measured));
+    if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
     print_summary(config, run);
   }
   if (run.trainer->outcome() != RunOutcome::kInterrupted) return 0;

@@ -2,6 +2,7 @@
 
 const MARGIN = { left: 52, right: 10, top: 8, bottom: 24 };
 const HEIGHT = 220;
+const FEW = 40;  // points, which are drawn as such and not smoothed
 const DASHES = { train: "", val: "6 3", test: "2 3" };
 
 class Chart {
@@ -98,10 +99,10 @@ class Chart {
     if (curve.low) {
       parts.push(shape("path", { class: "band", fill: curve.color, d: bandPath(xs, curve.low, curve.high, scales) }));
     }
-    if (this.view.smoothing > 0) parts.push(shape("path", { ...look("raw"), d: linePath(xs, curve.y, scales) }));
-    curve.shown = smoothed(curve.y, this.view.smoothing);
+    if (this.view.smoothing > 0 && xs.length > FEW) parts.push(shape("path", { ...look("raw"), d: linePath(xs, curve.y, scales) }));
+    curve.shown = xs.length > FEW ? smoothed(curve.y, this.view.smoothing) : curve.y;
     parts.push(shape("path", { ...look("curve"), d: linePath(xs, curve.shown, scales) }));
-    if (xs.length <= 40) {
+    if (xs.length <= FEW) {
       xs.forEach((x, i) => {
         const place = { cx: scales.x.at(x), cy: scales.y.at(curve.shown[i]) };
         if (Number.isFinite(place.cy)) parts.push(shape("circle", { ...place, r: 2.4, fill: curve.color }));

@@ -62,7 +62,6 @@ class ChartPointer {
     chart.tip.hidden = false;
     const width = chart.tip.offsetWidth, room = chart.element.clientWidth;
     chart.tip.style.left = `${x + 24 + width < room ? x + 20 : Math.max(4, x - width - 4)}px`;
-    chart.tip.style.top = "2.6rem";
   }
 
   dot(curve, i) {

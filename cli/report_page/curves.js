@@ -58,7 +58,7 @@ function chartLegend(runs, view, redraw) {
 function thinningNote(runs, mostPoints) {
   const thinned = runs.some((run) => run.curves.some((curve) => curve.low));
   const left = runs.filter((run) => run.curves_in_log > run.curves.length);
-  return node("div", {}, node("p", { class: "note" }, "Drag over a chart to zoom in, double-click to reset."),
+  return node("div", {}, node("p", { class: "note" }, "Drag over a chart to zoom in, double-click to reset. Curves of at most 40 points are not smoothed."),
     thinned ? node("p", { class: "note", id: "thinned" },
       `Long curves are thinned to ${mostPoints} points: each is the mean of its neighbours, the band behind it reaches from `,
       "the smallest to the largest of them. log.jsonl has every value.") : null,

@@ -122,16 +122,17 @@ Json pictures_json(const std::string& folder, std::size_t bytes) {
   return {{"found", pictures.found}, {"shown", shown}};
 }
 
-// What graph mode made of the run's steps, if the run has left a file of it.
-Json graph_json(const std::string& folder) {
-  for (const char* name : {"/graph.json", "/explain.json"}) {
-    std::ifstream file(folder + name);
-    if (!file) continue;
+// What graph mode made of the run's steps: what the run has left, and what `duet explain` has put beside it.
+Json graph_reports(const std::string& folder) {
+  Json reports = Json::array();
+  for (const char* name : {"graph.json", "explain.json"}) {
+    std::ifstream file(folder + "/" + name);
     const std::string text(std::istreambuf_iterator<char>(file), {});
     const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && text.size() <= kLargestGraphFile) return json.contains("graph") ? json["graph"] : json;
+    if (!json.is_object() || text.size() > kLargestGraphFile) continue;
+    reports.push_back({name, json.contains("graph") ? json["graph"] : json});
   }
-  return nullptr;
+  return reports;
 }
 
 Json best_json(const RunFolder& run) {
@@ -169,7 +170,7 @@ Json run_json(const RunFolder& run, std::size_t most, std::size_t picture_bytes)
   json["config"] = config_json_of(run.config);
   json["config_problem"] = run.config.problem;
   json["environment"] = pairs_json(run.environment, kLongestText);
-  json["graph"] = graph_json(run.path);
+  json["graph"] = graph_reports(run.path);
   json["pictures"] = pictures_json(run.path, picture_bytes);
   return json;
 }

@@ -62,7 +62,12 @@ def check_fashion(program):
     assert eager["best"]["name"] == "accuracy" and 0 < eager["best"]["best"] <= 1, eager["best"]
     assert any(text.startswith("target \\ predicted") for _, text in eager["texts"]), eager["texts"]
     assert ["optim_wrapper.optimizer.lr", "0.001", "command line"] in graph["config"], graph["config"]
-    assert any(name == "runtime_info" for name, _ in eager["environment"]), eager["environment"]
+    environment = dict(eager["environment"])
+    assert {"runtime_info", "versions.libtorch", "machine.cores"} <= set(environment), environment
+    assert eager["graph"] == [], eager["graph"]
+    ((name, coverage),) = graph["graph"]
+    assert name == "graph.json" and coverage["replays"] + coverage["eager_steps"] == 8, coverage
+    assert any(signature["state"] == "captured" for signature in coverage["signatures"]), coverage
 
 
 def check_segmentation(program):
