@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 #include <variant>
+#include "base/detail/bits.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "io/pt_file.h"
@@ -232,6 +233,16 @@ void write_weights(const std::string& path, const StateDict& weights) {
   } catch (const DataError& error) {
     throw CheckpointError(error.what());
   }
+}
+
+std::string weights_hash(const StateDict& weights) {
+  Xxh3 hash;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    hash.update(name.data(), name.size());
+    const at::Tensor bytes = tensor.detach().cpu().contiguous();
+    if (bytes.numel() > 0) hash.update(bytes.const_data_ptr(), bytes.nbytes());
+  }
+  return hash.hex();
 }
 
 }  // namespace duet

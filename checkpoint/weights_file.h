@@ -41,4 +41,7 @@ std::map<std::string, std::string> further_names(const StateDict& weights);
 // Throws ConfigError for another ending, CheckpointError if writing fails; `path` is then as it was.
 void write_weights(const std::string& path, const StateDict& weights);
 
+// XXH3-128 over names and bytes, in the order of the names; 32 hex digits. Two runs ended alike if theirs are equal.
+std::string weights_hash(const StateDict& weights);
+
 }  // namespace duet

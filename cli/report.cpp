@@ -10,9 +10,9 @@
 #include <ATen/ops/stack.h>
 #include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
-#include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "checkpoint/weights_file.h"
 #include "cli/build.h"
 #include "core/task.h"
 #include "graph/graph_trainer.h"
@@ -20,19 +20,7 @@
 
 namespace duet {
 
-std::string weights_hash(BaseTrainer& trainer) {
-  Xxh3 hash;
-  const auto add = [&](const NamedTensors& tensors) {
-    for (const auto& [name, tensor] : tensors) {
-      hash.update(name.data(), name.size());
-      const at::Tensor bytes = tensor.detach().cpu().contiguous();
-      if (bytes.numel() > 0) hash.update(bytes.const_data_ptr(), bytes.nbytes());
-    }
-  };
-  add(trainer.task().named_parameters());
-  add(trainer.task().named_buffers());
-  return hash.hex();
-}
+std::string weights_hash(BaseTrainer& trainer) { return weights_hash(trainer.weights()); }
 
 Spread spread(std::vector<double> values) {
   if (values.empty()) return {};

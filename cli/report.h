@@ -15,7 +15,7 @@ namespace duet {
 class BaseTrainer;
 struct Run;
 
-// XXH3-128 over names and bytes of all parameters, then all buffers; 32 hex digits.
+// Of its parameters and buffers, as they are now.
 std::string weights_hash(BaseTrainer& trainer);
 
 // What was measured of every step.

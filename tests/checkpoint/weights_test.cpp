@@ -138,6 +138,23 @@ TEST(ReadWeights, NamesFileAndWayOut) {
   expect_error<CheckpointError>([&] { write_weights(folder / "none/a.pt", fitting()); }, {folder / "none/a.pt"});
 }
 
+TEST(WeightsHash, IsOfNamesAndBits) {
+  StateDict weights;
+  weights.set("weight", at::full({2, 3}, 0.5f));
+  weights.set("bias", at::zeros({2}));
+  StateDict same;
+  same.set("bias", at::zeros({2}));
+  same.set("weight", at::full({3, 2}, 0.5f).t());
+  EXPECT_EQ(weights_hash(weights), weights_hash(same));
+  EXPECT_EQ(weights_hash(weights).size(), 32U);
+  StateDict negative = same, renamed;
+  negative.set("bias", -at::zeros({2}));
+  renamed.set("offset", at::zeros({2}));
+  renamed.set("weight", at::full({2, 3}, 0.5f));
+  EXPECT_NE(weights_hash(weights), weights_hash(negative));
+  EXPECT_NE(weights_hash(weights), weights_hash(renamed));
+}
+
 TEST(LoadMatchingWeights, CopiesEverythingThatFits) {
   FourTensors task;
   const WeightsReport report = load_matching_weights(task, fitting(), /*strict=*/true);

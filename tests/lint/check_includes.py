@@ -66,8 +66,8 @@ def installed_headers(root):
 
 def spelling(root, name, target):
     """How the file `name` includes `target`: by the path from the root; an installed header by the path from itself, since it
-    must not find a base/batch.h of the user's."""
-    if name not in installed_headers(root):
+    must not find a base/batch.h of the user's; an example likewise, since its folder is there to be copied."""
+    if name not in installed_headers(root) and not name.startswith("examples/"):
         return target
     return os.path.relpath(target, os.path.dirname(name))
 

@@ -1,0 +1,112 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include "base/error.h"
+#include "core/script_task.h"
+#include "io/safetensors.h"
+#include "tests/script/script_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/torch_reference.h"
+
+namespace duet {
+namespace {
+
+using testing::adamw;
+using testing::expect_replayed;
+using testing::expect_same_bits;
+using testing::missing;
+using testing::modes;
+using testing::same_bits;
+
+// A TorchScript file as a part of a model: of a Net with its own head.
+
+struct Net : torch::nn::Module {
+  explicit Net(const std::string& path) : backbone(path) { register_module("backbone", backbone.module()); }
+  at::Tensor forward(const at::Tensor& input) { return head->forward(backbone.forward(input)); }
+
+  ScriptModule backbone;
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(10, 3));
+};
+
+class ScriptBackbone : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(path_)) GTEST_SKIP() << missing(path_);
+    input_ = read_input();
+  }
+
+  static at::Tensor read_input() {
+    for (const auto& [name, tensor] : read_safetensors(testing::reference_path("script/vit.safetensors"))) {
+      if (name == "input.0") return tensor;
+    }
+    return {};
+  }
+
+  Batch batch() const { return {{"image", input_}, {"target", at::arange(input_.size(0)).remainder(3)}}; }
+
+  std::unique_ptr<BaseTrainer> trainer(const std::string& mode, TrainerOptions options) {
+    seed_all(4);
+    net_ = std::make_shared<Net>(path_);
+    auto task = make_task(
+        net_, [](Net& net, const Batch& batch) { return net.forward(batch["image"]); },
+        [](const at::Tensor& logits, const Batch& batch) {
+          return torch::nn::functional::cross_entropy(logits, batch["target"]);
+        });
+    return testing::make_trainer(mode, std::move(task), std::move(options));
+  }
+
+  const std::string path_ = testing::reference_path("script/vit.pt");
+  at::Tensor input_;
+  std::shared_ptr<Net> net_;
+};
+
+TEST_F(ScriptBackbone, IsTrainedWithItsHeadAndTheSameBitsInBothModes) {
+  StateDict weights;
+  for (const std::string& mode : modes()) {
+    const auto run = trainer(mode, adamw());
+    const StateDict before = run->weights();
+    const std::string name = before.tensors().begin()->first;
+    EXPECT_TRUE(name.starts_with("backbone.")) << name;
+    const at::Tensor first = before.tensor(name).clone();
+    for (int n = 0; n < 12; ++n) run->step(batch());
+    EXPECT_FALSE(same_bits(first, run->weights().tensor(name)));
+    if (mode == "eager") weights = run->weights();
+    if (mode == "graph") {
+      expect_replayed(*run, 8);
+      expect_same_bits(weights, run->weights());
+    }
+  }
+}
+
+TEST_F(ScriptBackbone, IsHeldInEvaluationModeWhileItIsFrozen) {
+  StateDict weights;
+  for (const std::string& mode : modes()) {
+    TrainerOptions options = adamw();
+    options.freeze = {"backbone"};
+    const auto run = trainer(mode, options);
+    EXPECT_TRUE(same_bits(net_->backbone.forward(input_), net_->backbone.forward(input_)));  // no dropout
+    const at::Tensor before = net_->backbone.forward(input_);
+    for (int n = 0; n < 12; ++n) run->step(batch());
+    EXPECT_TRUE(same_bits(before, net_->backbone.forward(input_)));
+    if (mode == "eager") weights = run->weights();
+    if (mode == "graph") expect_same_bits(weights, run->weights());
+  }
+}
+
+TEST_F(ScriptBackbone, HandsTrainingFlagsOn) {
+  Net net(path_);
+  net.train();
+  EXPECT_FALSE(same_bits(net.backbone.forward(input_), net.backbone.forward(input_)));
+  net.eval();
+  EXPECT_TRUE(same_bits(net.backbone.forward(input_), net.backbone.forward(input_)));
+}
+
+TEST(ScriptModule, NamesTheFileThatIsMissing) {
+  expect_error<ConfigError>([] { ScriptModule("nowhere.pt"); },
+                            {"[ScriptModule] there is no TorchScript file 'nowhere.pt'", "torch.jit.save"});
+}
+
+}  // namespace
+}  // namespace duet
