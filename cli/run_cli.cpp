@@ -167,6 +167,18 @@ void add_generate(Program& program) {
   add("--seed", options.seed, "another text for each (default 0)")->option_text("N");
 }
 
+void add_profile(Program& program) {
+  Arguments& arguments = program.arguments;
+  CLI::App* profile =
+      add_command(program, "profile",
+                  "Show where the time and the memory of a step go: phases, ops by layer, both modes", profile_command);
+  add_config(profile, arguments);
+  add_mode(profile, arguments);
+  profile->add_option("--steps", arguments.profile_steps, "that are timed (default 20)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->option_text("N");
+}
+
 void add_sweep(Program& program) {
   Arguments& arguments = program.arguments;
   CLI::App* sweep = add_command(program, "sweep",
@@ -326,6 +338,7 @@ int run_cli(int argc, char** argv) {
   add_other_runs(program);
   add_generate(program);
   add_sweep(program);
+  add_profile(program);
   add_run_tools(program);
   add_tools(program);
   if (argc >= 2 && std::string(argv[1]) == "launch") {

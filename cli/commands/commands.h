@@ -39,6 +39,7 @@ struct Arguments {
   std::string folder;             // list: the folder above the runs
   GenerateOptions generate;
   int64_t jobs = 1;       // sweep: runs at once
+  int64_t profile_steps = 20;
   bool stop_bad = false;  // sweep: stop runs that are worse than half of the others
   std::string topic;      // help: a key or a type; empty: an overview
   bool markdown = false;  // help: everything there is, as Markdown
@@ -51,6 +52,7 @@ int eval_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int sweep_command(const Arguments& arguments);
+int profile_command(const Arguments& arguments);
 int compare_command(const Arguments& arguments);
 int explain_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);

@@ -197,7 +197,7 @@ def check_mistakes(program):
             (2, "is no tensor of this dataset.*image", "data.train.rename={imag: x}"),
             (2, "a dtype.*float32", "data.train.cast={image: float23}"),
             (2, "num_classes is 2, but data.train has labels up to 2", "model.num_classes=2"),
-            (3, "data.train.root is 'nowhere'", "data.train.root=nowhere"),
+            (3, "root is 'nowhere'", "data.train.root=nowhere"),
             (3, "Resize", "data.train.transforms=[]")):
         text = program.run("train", "pictures.yaml", "work_dir=runs/wrong", *overrides, code=code)
         import re

@@ -1,0 +1,218 @@
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <numeric>
+#include <optional>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include "base/log.h"
+#include "cli/build.h"
+#include "cli/commands/commands.h"
+#include "cli/profile/op_clock.h"
+#include "cli/ranks.h"
+#include "cli/report.h"
+#include "cli/runs/text_columns.h"
+#include "cli/work_dir.h"
+#include "graph/graph_trainer.h"
+
+namespace duet {
+
+// `duet profile`: where the time of a step goes, and the memory.
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kWarmUp = 5;
+
+// Begins and ends the clock's steps, inside of all other hooks.
+class ClockHook : public Hook {
+ public:
+  explicit ClockHook(std::optional<OpClock>& clock, int64_t micro_batches)
+      : clock_(clock), micro_batches_(micro_batches) {}
+  std::string name() const override { return "op_clock"; }
+  int priority() const override { return kLowest; }
+
+  void before_train(TrainContext& /*context*/) override { steps_ = 0; }
+  void before_train_iter(TrainContext& context) override {
+    if (steps_++ == kWarmUp) clock_.emplace(context.task, micro_batches_);
+    if (clock_) clock_->begin_step();
+  }
+
+ private:
+  std::optional<OpClock>& clock_;
+  int64_t micro_batches_, steps_ = 0;
+};
+
+RunConfig short_run(const RunConfig& config, const std::string& folder) {
+  RunConfig cut = in_scratch(config, folder);
+  cut.val.reset();
+  return cut;
+}
+
+Run build_short(const RunConfig& config, const std::string& mode, int64_t steps) {
+  Run run;
+  read_training_data(config, run);
+  build_loaders(config, run);
+  LoopOptions loop = limited_loop(config, run);
+  loop.max_steps = steps;
+  loop.max_epochs = 0;
+  build_trainer(config, mode, loop, run);
+  add_hooks(config, run);
+  return run;
+}
+
+double mean_of(const std::vector<double>& values) {
+  const std::size_t first = std::min<std::size_t>(values.size(), kWarmUp);
+  if (values.size() == first) return 0;
+  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(), 0.0) /
+         static_cast<double>(values.size() - first);
+}
+
+// Microseconds per step without a clock, and of waiting for data.
+struct Measured {
+  double step_us = 0, data_us = 0;
+  std::string captures;  // of graph mode
+};
+
+Measured measure(const RunConfig& original, const std::string& mode, int64_t steps) {
+  const ScratchFolder folder;
+  const RunConfig config = short_run(original, folder.path());
+  Run run = build_short(config, mode, steps + kWarmUp);
+  Measurements measured;
+  run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  run.trainer->train(*run.train);
+  Measured result{mean_of(measured.step_us), mean_of(measured.data_us), ""};
+  if (run.graph == nullptr) return result;
+  for (const SignatureReport& signature : run.graph->report()) {
+    if (signature.kind != "step") continue;
+    result.captures += c10::str("  ", signature.signature, ": ", signature.state,
+                                signature.reason.empty() ? "" : " (" + signature.reason + ")", ", ", signature.replays,
+                                " replays, ", signature.checked, " of them checked\n");
+  }
+  return result;
+}
+
+int64_t bytes_of(const NamedTensors& tensors) {
+  int64_t bytes = 0;
+  for (const auto& item : tensors) bytes += static_cast<int64_t>(item.second.nbytes());
+  return bytes;
+}
+
+struct Profile {
+  Measured eager, graph;
+  PhaseTimes phases;  // seconds of all steps, with the clock's own
+  std::vector<OpTime> ops;
+  std::vector<std::pair<std::string, int64_t>> memory;  // bytes
+  int64_t steps = 0;
+};
+
+void read_memory(Run& run, const OpClock& clock, Profile& profile) {
+  int64_t gradients = 0;
+  for (const auto& [name, tensor] : run.trainer->task().named_parameters()) {
+    if (tensor.requires_grad()) gradients += static_cast<int64_t>(tensor.nbytes());
+  }
+  int64_t state = 0;
+  const StateDict optimizer = run.trainer->state_dict().part("optimizer");
+  for (const auto& [name, tensor] : optimizer.tensors()) state += static_cast<int64_t>(tensor.nbytes());
+  profile.memory = {{"weights", bytes_of(run.trainer->task().named_parameters())},
+                    {"buffers", bytes_of(run.trainer->task().named_buffers())},
+                    {"gradients", gradients},
+                    {"optimizer", state},
+                    {"activations", clock.activation_bytes()}};
+}
+
+void time_ops(const RunConfig& original, int64_t steps, Profile& profile) {
+  const ScratchFolder folder;
+  const RunConfig config = short_run(original, folder.path());
+  Run run = build_short(config, "eager", steps + kWarmUp);
+  std::optional<OpClock> clock;
+  run.trainer->add_hook(std::make_unique<ClockHook>(clock, config.trainer.loop.accumulate));
+  const auto end_step = [&clock](TrainContext&) {
+    if (clock) clock->end_step();
+  };
+  run.trainer->on(HookPoint::kAfterTrainIter, end_step, "op_clock_end", kHighest);
+  run.trainer->train(*run.train);
+  if (!clock) return;
+  profile.phases = clock->phases();
+  profile.ops = clock->ops();
+  read_memory(run, *clock, profile);
+}
+
+std::string text_of(double value, const char* format = "%.3f") {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+void print(const Profile& profile, int64_t shown) {
+  const auto& [forward, backward, optimizer, hooks] = profile.phases;
+  const double all = forward + backward + optimizer + hooks;
+  // The clock costs time of its own; the shares are applied to what a step takes without it.
+  const double step_ms = profile.eager.step_us / 1e3;
+  std::vector<std::vector<std::string>> rows = {{"eager mode", "ms per step", "%"}};
+  rows.push_back({"data", text_of(profile.eager.data_us / 1e3), ""});
+  for (const auto& [name, seconds] :
+       {std::pair{"forward", forward}, {"backward", backward}, {"optimizer", optimizer}, {"hooks", hooks}}) {
+    rows.push_back({name, text_of(step_ms * seconds / all), text_of(100 * seconds / all, "%.1f")});
+  }
+  rows.push_back({"step", text_of(step_ms), ""});
+  std::cout << text_columns(rows) << "\n";
+  if (profile.graph.step_us > 0) {
+    std::cout << "graph mode: " << text_of(profile.graph.step_us / 1e3) << " ms per step, "
+              << text_of(profile.eager.step_us / profile.graph.step_us, "%.2f") << " times as fast\n"
+              << profile.graph.captures << "\n";
+  }
+  rows = {{"memory", ""}};
+  for (const auto& [name, bytes] : profile.memory) rows.push_back({name, readable_bytes(bytes)});
+  std::cout << text_columns(rows) << "\n";
+  rows = {{"ms per step", "%", "calls", "op", "module"}};
+  const auto steps = static_cast<double>(profile.steps);
+  for (const OpTime& op : profile.ops) {
+    if (std::ssize(rows) > shown) break;
+    rows.push_back({text_of(op.seconds * 1e3 / steps), text_of(100 * op.seconds / all, "%.1f"),
+                    text_of(static_cast<double>(op.calls) / steps, "%.4g"), op.op,
+                    op.module.empty() ? "-" : op.module});
+  }
+  std::cout << text_columns(rows) << std::flush;
+}
+
+Json json_of(const Profile& profile) {
+  const auto steps = static_cast<double>(profile.steps);
+  const PhaseTimes& phases = profile.phases;
+  Json json = {{"eager_us", profile.eager.step_us},
+               {"data_us", profile.eager.data_us},
+               {"forward_us", phases.forward * 1e6 / steps},
+               {"backward_us", phases.backward * 1e6 / steps},
+               {"optimizer_us", phases.optimizer * 1e6 / steps},
+               {"hooks_us", phases.hooks * 1e6 / steps}};
+  json["graph_us"] = profile.graph.step_us > 0 ? Json(profile.graph.step_us) : Json();
+  for (const auto& [name, bytes] : profile.memory) json["memory"][name] = bytes;
+  for (const OpTime& op : profile.ops) {
+    json["ops"].push_back({{"op", op.op},
+                           {"module", op.module},
+                           {"calls", static_cast<double>(op.calls) / steps},
+                           {"us", op.seconds * 1e6 / steps}});
+  }
+  return json;
+}
+
+}  // namespace
+
+int profile_command(const Arguments& arguments) {
+  refuse_ranks("profile");
+  const RunConfig config = load_run_config(arguments);
+  check_writable(arguments.json);
+  Profile profile;
+  profile.steps = arguments.profile_steps;
+  log_info(c10::str("profile: ", profile.steps, " steps after ", kWarmUp, " others, three times"));
+  profile.eager = measure(config, "eager", profile.steps);
+  if (config.mode == "graph") profile.graph = measure(config, "graph", profile.steps);
+  time_ops(config, profile.steps, profile);
+  write_json(arguments.json, json_of(profile));
+  constexpr int64_t kShown = 25;
+  print(profile, kShown);
+  return 0;
+}
+
+}  // namespace duet

@@ -1,0 +1,170 @@
+#include "cli/profile/op_clock.h"
+#include <algorithm>
+#include <string_view>
+#include <c10/core/Allocator.h>
+#include "core/task.h"
+
+namespace duet {
+
+namespace {
+
+OpClock* active_clock = nullptr;
+
+bool is_hook(std::string_view name) { return name.starts_with("hook:"); }
+
+bool is_of_backward(const at::RecordFunction& function) {
+  return function.scope() == at::RecordScope::BACKWARD_FUNCTION ||
+         std::string_view(function.name()).starts_with("autograd::engine::evaluate_function");
+}
+
+double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+struct OpClock::Span : at::ObserverContext {
+  std::string op, module;
+  Time began{};
+  double inner_seconds = 0;
+  Span* outer = nullptr;
+  static thread_local Span* innermost;
+};
+thread_local OpClock::Span* OpClock::Span::innermost = nullptr;
+
+// What LibTorch's allocators tell.
+class OpClock::Memory : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*memory*/, int64_t bytes, std::size_t /*allocated*/, std::size_t /*reserved*/,
+                         c10::Device /*device*/) override {
+    held += bytes;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t held = 0, most_kept = 0;  // since the step began
+};
+
+OpClock::OpClock(const Task& task, int64_t micro_batches)
+    : micro_batches_(micro_batches), memory_(std::make_shared<Memory>()) {
+  for (const auto& [name, tensor] : task.named_parameters()) {
+    const std::size_t dot = name.rfind('.');
+    module_of_parameter_[tensor.unsafeGetTensorImpl()] = dot == std::string::npos ? "" : name.substr(0, dot);
+  }
+  memory_guard_ = std::make_unique<c10::DebugInfoGuard>(c10::DebugInfoKind::PROFILER_STATE, memory_);
+  active_clock = this;
+  callback_ = at::addGlobalCallback(
+      at::RecordFunctionCallback(&begin_span, &end_span)
+          .needsInputs(true)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
+}
+
+OpClock::~OpClock() {
+  at::removeCallback(callback_);
+  active_clock = nullptr;
+}
+
+void OpClock::begin_step() {
+  const std::lock_guard lock(mutex_);
+  module_.clear();
+  module_of_sequence_.clear();
+  backwards_ = 0;
+  memory_->held = 0;
+  phase_ = Phase::kForward;
+  phase_began_ = last_end_ = Clock::now();
+  hooks_in_phase_ = 0;
+}
+
+void OpClock::end_step() {
+  const std::lock_guard lock(mutex_);
+  close_phase(Clock::now());
+  phase_ = Phase::kNone;
+}
+
+std::vector<OpTime> OpClock::ops() const {
+  std::vector<OpTime> ops;
+  for (const auto& item : ops_) ops.push_back(item.second);
+  std::stable_sort(ops.begin(), ops.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
+  return ops;
+}
+
+int64_t OpClock::activation_bytes() const { return memory_->most_kept; }
+
+std::unique_ptr<at::ObserverContext> OpClock::begin_span(const at::RecordFunction& function) {
+  if (active_clock == nullptr) return nullptr;
+  auto span = std::make_unique<Span>();
+  active_clock->enter(function, *span);
+  return span;
+}
+
+void OpClock::end_span(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
+  if (context == nullptr || active_clock == nullptr) return;
+  active_clock->leave(*static_cast<Span*>(context), Clock::now());
+}
+
+void OpClock::enter(const at::RecordFunction& function, Span& span) {
+  const std::lock_guard lock(mutex_);
+  const Time now = Clock::now();
+  const bool is_backward = is_of_backward(function);
+  span.op = function.name();
+  span.outer = std::exchange(Span::innermost, &span);
+  if (span.outer == nullptr && !is_hook(span.op)) begin_outermost(is_backward, now);
+  span.module = phase_ == Phase::kOptimizer ? "" : module_of(function, is_backward);
+  span.began = Clock::now();
+}
+
+void OpClock::leave(const Span& span, Time now) {
+  const std::lock_guard lock(mutex_);
+  Span::innermost = span.outer;
+  const double seconds = seconds_between(span.began, now);
+  if (span.outer != nullptr) span.outer->inner_seconds += seconds;
+  if (span.outer == nullptr) last_end_ = now;
+  if (is_hook(span.op)) {
+    if (span.outer == nullptr) phases_.hooks += seconds, hooks_in_phase_ += seconds;
+    return;
+  }
+  if (phase_ == Phase::kNone) return;
+  OpTime& time = ops_[{span.op, span.module}];
+  time.op = span.op;
+  time.module = span.module;
+  ++time.calls;
+  time.seconds += seconds - span.inner_seconds;
+}
+
+// The first node of a backward ends the forward; the first op after one begins the next micro-batch, or the optimizer.
+void OpClock::begin_outermost(bool is_backward, Time now) {
+  if (phase_ == Phase::kForward && is_backward) {
+    memory_->most_kept = std::max(memory_->most_kept, memory_->held);
+    close_phase(now);
+    phase_ = Phase::kBackward;
+  } else if (phase_ == Phase::kBackward && !is_backward) {
+    close_phase(last_end_);
+    phase_ = ++backwards_ == micro_batches_ ? Phase::kOptimizer : Phase::kForward;
+  }
+}
+
+void OpClock::close_phase(Time until) {
+  double& seconds = phase_ == Phase::kForward    ? phases_.forward
+                    : phase_ == Phase::kBackward ? phases_.backward
+                                                 : phases_.optimizer;
+  if (phase_ != Phase::kNone) seconds += seconds_between(phase_began_, until) - hooks_in_phase_;
+  hooks_in_phase_ = 0;
+  phase_began_ = until;
+}
+
+std::string OpClock::module_of(const at::RecordFunction& function, bool is_backward) {
+  if (is_backward) {
+    const auto found = module_of_sequence_.find(function.seqNr());
+    if (found != module_of_sequence_.end()) module_ = found->second;
+    return module_;
+  }
+  if (phase_ != Phase::kForward) return module_;
+  for (const c10::IValue& input : function.inputs()) {
+    if (!input.isTensor()) continue;
+    const auto found = module_of_parameter_.find(input.toTensor().unsafeGetTensorImpl());
+    if (found != module_of_parameter_.end()) module_ = found->second;
+  }
+  if (function.seqNr() >= 0) module_of_sequence_[function.seqNr()] = module_;
+  return module_;
+}
+
+}  // namespace duet
