@@ -38,7 +38,7 @@ struct Arguments {
   std::vector<std::string> runs;  // report, diff: folders of runs
   std::string folder;             // list: the folder above the runs
   GenerateOptions generate;
-  int64_t jobs = 1;       // sweep: runs at once
+  int64_t jobs = 1;  // sweep: runs at once
   int64_t profile_steps = 20;
   bool stop_bad = false;  // sweep: stop runs that are worse than half of the others
   std::string topic;      // help: a key or a type; empty: an overview

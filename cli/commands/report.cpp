@@ -7,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "cli/runs/report_page.h"
+#include "cli/runs/text_columns.h"
 
 namespace duet {
 
@@ -43,12 +44,13 @@ int report_command(const Arguments& arguments) {
   const std::string page = report_page(runs);
   write_page(path, page);
   for (const RunFolder& run : runs) {
-    std::cout << run.path << ": " << to_string(run.state) << ", " << run.log.step << " steps";
+    std::cout << one_line(run.path) << ": " << to_string(run.state) << ", " << run.log.step << " steps";
     if (run.log.lines == 0) std::cout << ", nothing logged yet";
     if (run.log.unreadable_lines > 0) std::cout << ", " << run.log.unreadable_lines << " lines are not readable";
     std::cout << "\n";
   }
-  std::cout << "wrote " << path << " (" << readable_bytes(static_cast<int64_t>(page.size())) << ")" << std::endl;
+  std::cout << "wrote " << one_line(path) << " (" << readable_bytes(static_cast<int64_t>(page.size())) << ")"
+            << std::endl;
   return 0;
 }
 

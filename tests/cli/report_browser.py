@@ -3,6 +3,7 @@
 usage: report_browser.py PROGRAM    exit status 77: there is no Chromium here
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 
 import devtools
+import own_data
 import run_folders
 
 # Places of the first chart, and what it shows.
@@ -97,6 +99,25 @@ def check_overlay(program, browser, folder):
     assert not browser.problems(), browser.problems()
 
 
+def check_pictures(program, browser, folder):
+    lines = [*run_folders.log_lines(20), json.dumps({"kind": "train", "step": 20, "weights/conv1": {"min": -1, "max": 1, "counts": [1, 5, 2]}})]
+    run = run_folders.write_run(folder / "pictures", lines)
+    (run / "vis_data").mkdir()
+    for step, level in ((10, 80), (20, 160)):
+        (run / "vis_data" / f"val_3_{step}.png").write_bytes(own_data.png(28, 28, bytes([level] * 28 * 28 * 3)))
+    (run / "vis_data" / "val_4_20.png").write_bytes(b"no picture")
+    check_page(browser, report(program, folder / "pictures.html", run))
+    image = browser.run("(() => { const [image] = document.images; const box = image.getBoundingClientRect(); "
+                        "return [document.images.length, image.complete && image.naturalWidth, box.width, box.height]; })()")
+    assert image[:2] == [1, 28] and min(image[2:]) >= 256, image
+    caption = "document.querySelector('figcaption').textContent"
+    assert browser.run(caption) == "val, sample 3, step 20", browser.run(caption)
+    set_control(browser, ".steps input", "value = 0")
+    assert browser.run(caption) == "val, sample 3, step 10", browser.run(caption)
+    assert browser.run("document.querySelectorAll('#histograms rect').length") == 3
+    assert not browser.problems(), browser.problems()
+
+
 def check_harmless(program, browser, folder):
     hostile = folder / NAME.replace("/", "%")
     lines = [*run_folders.log_lines(20), '{"kind":"text","step":20,"</script><script>hacked=1</script>":"<script>hacked = 1</script>"}',
@@ -130,6 +151,7 @@ def main():
             check_controls(browser)
             check_looks(browser)
             check_overlay(program, browser, folder)
+            check_pictures(program, browser, folder)
             check_harmless(program, browser, folder)
     finally:
         browser.close()
