@@ -12,6 +12,7 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
+#include "cli/key_hint.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 
@@ -19,6 +20,7 @@ namespace duet {
 
 RunConfig load_run_config(const Arguments& arguments) {
   ConfigNode root = ConfigNode::parse_file(arguments.config);
+  check_override_keys(arguments.overrides);
   for (const std::string& assignment : arguments.overrides) root.override_with(assignment);
   if (!arguments.mode.empty()) root.override_with("mode=" + arguments.mode, "--mode");
   if (!arguments.load_from.empty()) override_load_from(root, arguments.load_from);
@@ -318,7 +320,14 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
       std::any_of(known.begin(), known.end(), [&](const auto* command) { return command->get_name() == word; });
   const std::optional<Launch> launch = launch_in(words_of(argc, argv));
   const bool is_wrong = error.get_exit_code() != 0;  // --help ends the parser in the same way
-  if (!is_wrong || is_for_one || !launch) return app.exit(error) == 0 ? 0 : 2;
+  if (!is_wrong || is_for_one || !launch) {
+    const int code = app.exit(error) == 0 ? 0 : 2;
+    for (int i = 2; code != 0 && i < argc; ++i) {
+      const std::string hint = hint_for_flag(argv[i]);
+      if (!hint.empty()) std::cerr << argv[i] << hint << std::endl;
+    }
+    return code;
+  }
   return run_safely([&]() -> int { refuse_call(*launch, std::string("[duet] ") + error.what()); });
 }
 

@@ -35,7 +35,7 @@ std::map<std::string, at::Tensor> after_steps(Mode mode, const std::vector<std::
   const auto net = std::make_shared<Net>();
   const auto trainer = make_trainer(mode, task_of(net), {.optimizer = AdamW{.lr = 0.1}, .freeze = patterns});
   for (int step = 0; !before && step < 6; ++step) trainer->step({{"input", at::randn({5, 4})}});
-  if (!before) EXPECT_EQ(net->norm->is_training(), true);
+  EXPECT_TRUE(net->norm->is_training());
   std::map<std::string, at::Tensor> values;
   for (const auto& [name, tensor] : trainer->task().named_parameters()) values[name] = tensor.detach().clone();
   for (const auto& [name, tensor] : trainer->task().named_buffers()) values[name] = tensor.clone();
