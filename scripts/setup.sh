@@ -125,6 +125,9 @@ prepare_tests() {
   fi
 }
 
+# What the site of docs/ is built with.
+install_docs() { install_venv "$root/.venv-docs" "$root/docs/requirements.txt" "what builds the site (20 MB)"; }
+
 # A file with LibTorch's headers takes about 1.5 GB to compile.
 jobs() {
   local cores megabytes limit

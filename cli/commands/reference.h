@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include "cli/config/config_options.h"
+
+namespace duet {
+
+// Every key of a config and of every type as Markdown: a page for each first-level heading. From the descriptions that
+// `duet help` prints.
+std::string config_reference();
+
+// What a number counts or measures, as its sentence says it; empty: nothing that has a unit.
+std::string unit_of(const ConfigKey& key);
+
+// A value that the key may have, in YAML.
+std::string example_of(const ConfigKey& key);
+
+}  // namespace duet
