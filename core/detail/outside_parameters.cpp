@@ -53,7 +53,7 @@ void OutsideParameters::look_for(const at::Tensor& loss, const NamedTensors& own
   log_warning(c10::str("[TrainStep] the loss gives gradients to ", outside.size(),
                        " tensors that are no parameters of the task (the first is ", outside.front().scalar_type(),
                        outside.front().sizes(), "), such as another network that it calls. This trainer neither uses ",
-                       "nor clears them, and graph mode cannot capture what adds up there. Set ",
+                       "nor clears them; where somebody else does, graph mode runs steps op by op. Set ",
                        "TrainerOptions::allow_untrained = true, which gives them none, or freeze that network with ",
                        "requires_grad_(false) if nobody trains it"));
 }

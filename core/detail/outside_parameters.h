@@ -9,7 +9,7 @@
 namespace duet {
 
 // Finds parameters that a loss gives gradients to though its task does not have them: those of another network that the
-// loss calls. Nobody clears these gradients, and graph mode cannot capture what adds up in them.
+// loss calls. This trainer does not clear these gradients; where another does, the step is never the same.
 class OutsideParameters {
  public:
   // Looks at the first two losses: what both reach outlives a step. Warns of it once, with the way out.
