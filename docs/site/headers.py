@@ -2,6 +2,12 @@
 
 import re
 
+# Of the library's program, for a program of one's own.
+PROGRAM = ("program: the `duet` program with types of your own (duet::cli)",
+           [("cli/run_cli.h", "run_cli: every command, for a main() of your own"),
+            ("cli/registry.h", "register_model and its like: a name for a type in configs"),
+            ("cli/config/config.h", "ConfigNode: a part of a config"),
+            ("cli/config/config_options.h", "read_options: a described struct from it")])
 INCLUDE = re.compile(r'^#include "([^"]+)"\s*(?://\s*(.*))?$')
 
 
@@ -88,10 +94,10 @@ def page_of(header, meaning, text):
 def write_pages(root, folder):
     """A page for each header that duet.h names, and index.md over them."""
     folder.mkdir(parents=True, exist_ok=True)
-    index = ["# The headers", "", "`#include <duet/duet.h>` brings all of them. What is in namespace `duet::detail`, and in",
+    index = ["# The headers", "", "`#include <duet/duet.h>` brings all of them but the program's. What is in namespace `duet::detail`, and in",
              "folders called `detail`, may change at any time.", ""]
     pages = []
-    for section, headers in table_of_contents((root / "duet.h").read_text(encoding="utf-8")):
+    for section, headers in [*table_of_contents((root / "duet.h").read_text(encoding="utf-8")), PROGRAM]:
         index += [f"## {section}", ""]
         for header, meaning in headers:
             name = header.removesuffix(".h").replace("/", "_") + ".md"
