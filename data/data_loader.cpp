@@ -20,7 +20,7 @@ const OptionFields& DataLoaderOptions::fields() {
   return described<O>("DataLoader", [](const auto& add) {
     add("batch_size", &O::batch_size, "samples of a micro-batch, of one rank").in(between(1, INT32_MAX));
     add("shuffle", &O::shuffle, "an order of its own for each epoch");
-    add("seed", &O::seed, "of that order, and of random transforms");
+    add("seed", &O::seed, "seed of that order, and of random transforms");
     add("num_workers", &O::num_workers, "threads that read ahead; 0: read in next()").in(between(0, 256));
     add("prefetch", &O::prefetch, "batches ahead per worker").in(between(1, 1024));
     add("drop_last", &O::drop_last, "leaves out a last batch that is not full");

@@ -61,7 +61,7 @@ const OptionFields& RandomFlipOptions::fields() {
   using O = RandomFlipOptions;
   return described<O>("RandomFlip", [](const auto& add) {
     add.about("Mirrors picture and mask.");
-    add("chance", &O::chance, "that a sample is flipped").in(between(0, 1));
+    add("chance", &O::chance, "chance that a sample is flipped").in(between(0, 1));
     add("direction", &O::direction, "left to right, or top to bottom").one_of({"horizontal", "vertical"});
   });
 }
@@ -70,7 +70,7 @@ const OptionFields& RandomRotationOptions::fields() {
   using O = RandomRotationOptions;
   return described<O>("RandomRotation", [](const auto& add) {
     add.about("Turns picture and mask around the middle.");
-    add("degrees", &O::degrees, "to either side, around the middle").in(between(0, 180));
+    add("degrees", &O::degrees, "largest angle in degrees, to either side").in(between(0, 180));
   });
 }
 
@@ -78,9 +78,9 @@ const OptionFields& ColorJitterOptions::fields() {
   using O = ColorJitterOptions;
   return described<O>("ColorJitter", [](const auto& add) {
     add.about("Draws brightness, contrast and saturation of pictures float32 in [0, 1].");
-    add("brightness", &O::brightness, "factors are drawn from 1 - x to 1 + x").in(at_least(0));
-    add("contrast", &O::contrast, "likewise").in(at_least(0));
-    add("saturation", &O::saturation, "likewise").in(at_least(0));
+    add("brightness", &O::brightness, "factors of the brightness are drawn from 1 - x to 1 + x").in(at_least(0));
+    add("contrast", &O::contrast, "factors of the contrast are drawn from 1 - x to 1 + x").in(at_least(0));
+    add("saturation", &O::saturation, "factors of the saturation are drawn from 1 - x to 1 + x").in(at_least(0));
   });
 }
 
@@ -88,8 +88,8 @@ const OptionFields& NormalizeOptions::fields() {
   using O = NormalizeOptions;
   return described<O>("Normalize", [](const auto& add) {
     add.about("(image - mean) / std of each channel, float32; uint8 is divided by 255 first.");
-    add("mean", &O::mean, "of values in [0, 1]; one, or one per channel").one_or_list();
-    add("std", &O::std, "likewise").in(above(0)).one_or_list();
+    add("mean", &O::mean, "mean of values in [0, 1]; one, or one per channel").one_or_list();
+    add("std", &O::std, "standard deviation of values in [0, 1]; one, or one per channel").in(above(0)).one_or_list();
   });
 }
 
@@ -98,7 +98,7 @@ const OptionFields& CutoutOptions::fields() {
   return described<O>("Cutout", [](const auto& add) {
     add.about("Blackens a square of the picture.");
     add("size", &O::size, "side of the square that becomes 0, in pixels").in(kPixels);
-    add("chance", &O::chance, "that a sample has one").in(between(0, 1));
+    add("chance", &O::chance, "chance that a sample has one").in(between(0, 1));
   });
 }
 
@@ -106,7 +106,7 @@ const OptionFields& MixupOptions::fields() {
   using O = MixupOptions;
   return described<O>("Mixup", [](const auto& add) {
     add.about("Mixes each sample of a batch with the next one; target becomes float32 [N, num_classes].");
-    add("alpha", &O::alpha, "of the Beta distribution of the share").in(above(0));
+    add("alpha", &O::alpha, "both parameters of the Beta distribution that the share is drawn from").in(above(0));
     add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
   });
 }

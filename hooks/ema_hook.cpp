@@ -26,8 +26,9 @@ const OptionFields& EMAHookOptions::fields() {
     add("begin_iter", &O::begin_iter, "applied step that averaging begins with")
         .in(at_least(0))
         .also_keyed("start_iters");
-    add("begin_epoch", &O::begin_epoch, "likewise an epoch, the first being 1").in(at_least(0));
-    add("name", &O::name, "of the state in a checkpoint; default ema, further ones ema_2, ...").read_by_hand("text");
+    add("begin_epoch", &O::begin_epoch, "epoch that averaging begins with, the first being 1").in(at_least(0));
+    add("name", &O::name, "name of the state in a checkpoint; default ema, further ones ema_2, ...")
+        .read_by_hand("text");
     add.rule([](const O& o) {
       check_options(o.average);
       if (o.begin_iter == 0 || o.begin_epoch == 0) return;

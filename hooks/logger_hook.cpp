@@ -110,7 +110,7 @@ const OptionFields& LoggerHookOptions::fields() {
     add.key("custom_cfg", "list",
             "{data_src, method_name, window_size, log_name}: further numbers made of the last values");
     add.key("sinks", "list of terminal, jsonl, tensorboard, wandb, or maps with such a type", "where lines go");
-    add("file", &O::file, "of the sink jsonl; default <work_dir>/log.jsonl");
+    add("file", &O::file, "file of the sink jsonl; default <work_dir>/log.jsonl");
     add("progress", &O::progress, "a progress bar between lines");
     add("model_summary", &O::model_summary, "the model's parts and sizes when training starts");
     add.rule([](const O& o) {

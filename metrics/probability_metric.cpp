@@ -161,7 +161,7 @@ const OptionFields& CalibrationErrorOptions::fields() {
   using O = CalibrationErrorOptions;
   return described<O>("CalibrationError", [](const auto& add) {
     add.about("Reads prediction (logits [N, classes], or [N] of class 1), target int64 [N].");
-    add("bins", &O::bins, "of confidence, of equal width").in(between(1, 10000));
+    add("bins", &O::bins, "bins of confidence, of equal width").in(between(1, 10000));
     add_tensors(add);
   });
 }

@@ -39,9 +39,11 @@ const OptionFields& LossScaleOptions::fields() {
     add("init_scale", &O::init_scale, "scale of the loss at the start")
         .in(between(kSmallest, kLargest))
         .expects("a float32 number > 0");
-    add("growth_factor", &O::growth_factor, "of the scale after growth_interval finite steps").in(above(1));
-    add("backoff_factor", &O::backoff_factor, "of the scale after a step with inf or NaN").in(inside(0, 1));
-    add("growth_interval", &O::growth_interval, "steps").in(between(1, INT32_MAX)).expects("an integer >= 1");
+    add("growth_factor", &O::growth_factor, "factor of the scale after growth_interval finite steps").in(above(1));
+    add("backoff_factor", &O::backoff_factor, "factor of the scale after a step with inf or NaN").in(inside(0, 1));
+    add("growth_interval", &O::growth_interval, "finite steps after which the scale grows")
+        .in(between(1, INT32_MAX))
+        .expects("an integer >= 1");
   });
 }
 

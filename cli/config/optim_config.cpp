@@ -125,8 +125,8 @@ const OptionFields& optim_wrapper_fields() {
     add.key("type", "OptimWrapper, AmpOptimWrapper", "AmpOptimWrapper: amp under mmengine's name", "OptimWrapper");
     add.key("amp", "off, bf16, fp16", "precision of the forward pass", "off");
     add("amp_eval", &O::amp_eval, "evaluation and prediction run in that precision, too");
-    add.key("dtype", "float16, bfloat16", "of an AmpOptimWrapper", "float16");
-    add.key("loss_scale", "dynamic or number", "of float16; a map: how it moves", "dynamic");
+    add.key("dtype", "float16, bfloat16", "precision of an AmpOptimWrapper", "float16");
+    add.key("loss_scale", "dynamic or number", "scale of the loss in float16; a map: how it moves", "dynamic");
     add("non_finite", &O::non_finite, "what a step with inf or NaN does", {"apply", "skip", "raise"});
     add.key("constructor", join(registered("constructor")), "puts parameters into groups",
             "DefaultOptimWrapperConstructor");

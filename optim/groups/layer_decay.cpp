@@ -155,7 +155,9 @@ const OptionFields& LayerDecayOptions::fields() {
     add("num_layers", &O::num_layers, "layers of the backbone; 0: unknown")
         .in(between(0, 1 << 20))
         .expects("at least 1, or 0 for unknown");
-    add("decay_rate", &O::decay_rate, "of the learning rate from one layer to the one before").in(share).needed();
+    add("decay_rate", &O::decay_rate, "factor of the learning rate from one layer to the one before")
+        .in(share)
+        .needed();
     add("decay_type", &O::decay_type, "stage_wise: for ConvNeXt")
         .one_of({"layer_wise", "stage_wise"})
         .expects("layer_wise or stage_wise");

@@ -186,12 +186,14 @@ const OptionFields& ParamwiseOptions::fields() {
   using O = ParamwiseOptions;
   return described<O>("ParamwiseOptions", [](const auto& add) {
     add.key("custom_keys", "map", "part of a name: {lr_mult, decay_mult, numbers of the optimizer}");
-    add("norm_decay_mult", &O::norm_decay_mult, "of the weight decay of norms").in(at_least(0));
-    add("bias_lr_mult", &O::bias_lr_mult, "of the learning rate of biases").in(at_least(0));
-    add("bias_decay_mult", &O::bias_decay_mult, "of the weight decay of biases").in(at_least(0));
-    add("dwconv_decay_mult", &O::dwconv_decay_mult, "of the weight decay of depthwise convolutions").in(at_least(0));
-    add("flat_decay_mult", &O::flat_decay_mult, "of the weight decay of 1-d parameters").in(at_least(0));
-    add("dcn_offset_lr_mult", &O::dcn_offset_lr_mult, "of the learning rate of offset convolutions").in(at_least(0));
+    add("norm_decay_mult", &O::norm_decay_mult, "factor of the weight decay of norms").in(at_least(0));
+    add("bias_lr_mult", &O::bias_lr_mult, "factor of the learning rate of biases").in(at_least(0));
+    add("bias_decay_mult", &O::bias_decay_mult, "factor of the weight decay of biases").in(at_least(0));
+    add("dwconv_decay_mult", &O::dwconv_decay_mult, "factor of the weight decay of depthwise convolutions")
+        .in(at_least(0));
+    add("flat_decay_mult", &O::flat_decay_mult, "factor of the weight decay of 1-d parameters").in(at_least(0));
+    add("dcn_offset_lr_mult", &O::dcn_offset_lr_mult, "factor of the learning rate of offset convolutions")
+        .in(at_least(0));
     add("bypass_duplicate", &O::bypass_duplicate, "no warning of tied parameters");
     add("compose", &O::compose, "the other rules multiply what a custom key gives");
     add.rule(check_custom_keys);

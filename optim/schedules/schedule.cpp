@@ -81,7 +81,7 @@ void check_lengths(const WSD& o) {
 
 const OptionFields& Constant::fields() {
   return described_schedule<Constant>(
-      [](const auto& add) { add("factor", &Constant::factor, "of the value").in(at_least(0)); });
+      [](const auto& add) { add("factor", &Constant::factor, "factor of the value").in(at_least(0)); });
 }
 
 const OptionFields& Linear::fields() {
@@ -128,7 +128,7 @@ const OptionFields& CosineRestart::fields() {
   using O = CosineRestart;
   return described_schedule<O>([](const auto& add) {
     add("periods", &O::periods, "lengths of the periods in steps").in(kLengths).needed();
-    add("restart_weights", &O::restart_weights, "of the value at each period's start; empty: 1").in(above(0));
+    add("restart_weights", &O::restart_weights, "factor of the value at each period's start; empty: 1").in(above(0));
     add_floor(add);
     add.rule(check_periods);
   });
@@ -153,9 +153,9 @@ const OptionFields& OneCycle::fields() {
 const OptionFields& WSD::fields() {
   return described_schedule<WSD>([](const auto& add) {
     add("warmup_steps", &WSD::warmup_steps, "steps that it rises").in(at_least(0));
-    add("warmup_ratio", &WSD::warmup_ratio, "likewise as a share of the interval").in(between(0, 1));
+    add("warmup_ratio", &WSD::warmup_ratio, "share of the interval in which it rises").in(between(0, 1));
     add("decay_steps", &WSD::decay_steps, "steps that it falls").in(at_least(0));
-    add("decay_ratio", &WSD::decay_ratio, "likewise as a share of the interval").in(between(0, 1));
+    add("decay_ratio", &WSD::decay_ratio, "share of the interval in which it falls").in(between(0, 1));
     add("decay_type", &WSD::decay_type, "shape of the fall").one_of({"linear", "sqrt", "cosine"});
     add.rule(check_lengths);
     add_floor(add);
@@ -167,7 +167,7 @@ const OptionFields& ReduceOnPlateau::fields() {
   return described_schedule<O>([](const auto& add) {
     add("monitor", &O::monitor, "the metric that is watched").called("the name of a metric");
     add("rule", &O::rule, "what is better").one_of({"less", "greater"});
-    add("factor", &O::factor, "of one reduction").in(inside(0, 1));
+    add("factor", &O::factor, "factor of one reduction").in(inside(0, 1));
     add("patience", &O::patience, "validations without improvement that are let pass").in(at_least(0));
     add("threshold", &O::threshold, "least improvement that counts").in(at_least(0));
     add("threshold_rule", &O::threshold_rule, "relative to the best value, or absolute").one_of({"rel", "abs"});

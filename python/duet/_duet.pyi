@@ -204,7 +204,7 @@ eps: added to the denominator (a number >= 0)
 maximize: climbs instead of descends (True or False)
 nesterov: looks ahead along the momentum (True or False)
 ns_steps: Newton-Schulz iterations (an integer from 1 to 100)
-ns_coefficients: of the Newton-Schulz polynomial (a number)
+ns_coefficients: coefficients of the Newton-Schulz polynomial (a number)
 adjust_lr_fn: how lr follows a matrix's shape (original, match_rms_adamw)"""
     lr: float
     weight_decay: float
@@ -249,7 +249,7 @@ begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
 convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
-factor: of the value (a number >= 0)"""
+factor: factor of the value (a number >= 0)"""
     param_name: str
     begin: int
     end: int
@@ -397,7 +397,7 @@ end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
 convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 periods: lengths of the periods in steps (an integer)
-restart_weights: of the value at each period's start; empty: 1 (a number > 0)
+restart_weights: factor of the value at each period's start; empty: 1 (a number > 0)
 eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
 eta_min: lowest value (a number >= 0)"""
     param_name: str
@@ -459,9 +459,9 @@ end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
 convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 warmup_steps: steps that it rises (an integer >= 0)
-warmup_ratio: likewise as a share of the interval (a number in [0, 1])
+warmup_ratio: share of the interval in which it rises (a number in [0, 1])
 decay_steps: steps that it falls (an integer >= 0)
-decay_ratio: likewise as a share of the interval (a number in [0, 1])
+decay_ratio: share of the interval in which it falls (a number in [0, 1])
 decay_type: shape of the fall (linear, sqrt, cosine)
 eta_min_ratio: lowest value as a share of the initial one (a number in [0, 1])
 eta_min: lowest value (a number >= 0)"""
@@ -491,7 +491,7 @@ by_epoch: counts epochs, not steps (True or False)
 convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
 monitor: the metric that is watched (a number)
 rule: what is better (less, greater)
-factor: of one reduction (a number in (0, 1))
+factor: factor of one reduction (a number in (0, 1))
 patience: validations without improvement that are let pass (an integer >= 0)
 threshold: least improvement that counts (a number >= 0)
 threshold_rule: relative to the best value, or absolute (rel, abs)
@@ -540,9 +540,9 @@ class LossScale:
 LossScale(init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
 
 init_scale: scale of the loss at the start (a float32 number > 0)
-growth_factor: of the scale after growth_interval finite steps (a number > 1)
-backoff_factor: of the scale after a step with inf or NaN (a number in (0, 1))
-growth_interval: steps (an integer >= 1)"""
+growth_factor: factor of the scale after growth_interval finite steps (a number > 1)
+backoff_factor: factor of the scale after a step with inf or NaN (a number in (0, 1))
+growth_interval: finite steps after which the scale grows (an integer >= 1)"""
     init_scale: float
     growth_factor: float
     backoff_factor: float
@@ -682,8 +682,8 @@ interval: steps between averagings (an integer)
 update_buffers: averages floating-point buffers too (True or False)
 evaluate_on_ema: validation, test and prediction use the average (True or False)
 begin_iter: applied step that averaging begins with (an integer >= 0)
-begin_epoch: likewise an epoch, the first being 1 (an integer >= 0)
-name: of the state in a checkpoint; default ema, further ones ema_2, ... (a number)"""
+begin_epoch: epoch that averaging begins with, the first being 1 (an integer >= 0)
+name: name of the state in a checkpoint; default ema, further ones ema_2, ... (a number)"""
     ema_type: str
     momentum: float
     gamma: int
@@ -719,7 +719,7 @@ ignore_last: by_epoch: no line for the rest of an epoch that has had one (True o
 log_metric_by_epoch: results of evaluations lie at their epoch, not at their step (True or False)
 window_size: steps that smoothed numbers are the mean of (an integer >= 1)
 mean_pattern: regular expression of the names that are smoothed (a number)
-file: of the sink jsonl; default <work_dir>/log.jsonl (a number)
+file: file of the sink jsonl; default <work_dir>/log.jsonl (a number)
 progress: a progress bar between lines (True or False)
 model_summary: the model's parts and sizes when training starts (True or False)"""
     interval: int
