@@ -8,6 +8,7 @@
 #include "cli/registry.h"
 #include "cli/report.h"
 #include "core/weights_report.h"
+#include "data/data_loader.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "distributed/communicator.h"
@@ -20,8 +21,9 @@ namespace duet {
 
 namespace {
 
+// Null for none, and for a stream.
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
-  return data ? make_dataset(data->node) : nullptr;
+  return data && !is_source(data->node) ? make_dataset(data->node) : nullptr;
 }
 
 EpochSampler sampler_of(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
@@ -36,6 +38,16 @@ EpochSampler sampler_of(const Dataset& dataset, const DataConfig& data, uint64_t
   return EpochSampler(weights, count, seed);
 }
 
+std::unique_ptr<Sampler> build_sampler(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
+  const std::vector<std::string>& ours = builtin_samplers();
+  if (std::find(ours.begin(), ours.end(), data.sampler) == ours.end()) {
+    return make_sampler(data.node, {dataset, data.shuffle, seed});
+  }
+  EpochSampler pass = sampler_of(dataset, data, seed);
+  if (data.infinite) return std::make_unique<InfiniteSampler>(std::move(pass));
+  return std::make_unique<EpochSampler>(std::move(pass));
+}
+
 // "freeze: 4 of 6 parameters (1200 of 1500 values) are not trained"
 std::string frozen_text(const Task& task) {
   int64_t count = 0, frozen = 0, values = 0, frozen_values = 0;
@@ -47,22 +59,19 @@ std::string frozen_text(const Task& task) {
                   " values) are not trained");
 }
 
-std::unique_ptr<DataLoader> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
+std::unique_ptr<DataSource> build_loader(std::shared_ptr<const Dataset> dataset, const DataConfig& data,
                                          const RunConfig& config) {
-  EpochSampler pass = sampler_of(*dataset, data, config.seed);
-  std::unique_ptr<Sampler> sampler;
-  if (data.infinite) {
-    sampler = std::make_unique<InfiniteSampler>(std::move(pass));
-  } else {
-    sampler = std::make_unique<EpochSampler>(std::move(pass));
-  }
   const Communicator& ranks = config.communicator();
+  if (dataset == nullptr) {
+    return make_source(data.node, {data.loader.batch_size, config.seed, ranks.rank(), ranks.world_size()});
+  }
+  std::unique_ptr<Sampler> sampler = build_sampler(*dataset, data, config.seed);
   sampler =
       std::make_unique<DistributedSampler>(std::move(sampler), ranks.rank(), ranks.world_size(), data.loader.drop_last);
   DataLoaderOptions options = data.loader;
   options.seed = config.seed;
   options.pin_memory = options.pin_memory && parse_device(config.trainer.device).is_cuda();
-  std::unique_ptr<DataLoader> loader;
+  std::unique_ptr<DataSource> loader;
   data.node.located([&] { loader = std::make_unique<DataLoader>(std::move(dataset), std::move(sampler), options); });
   return loader;
 }
@@ -78,12 +87,14 @@ void read_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   run.train_data = build_dataset(config.train);
   run.val_data = build_dataset(config.val);
-  if (config.val) config.val->node.located([&] { run.val_data->check_fits(*run.train_data); });
+  if (!run.val_data || !run.train_data) return;
+  config.val->node.located([&] { run.val_data->check_fits(*run.train_data); });
 }
 
 void build_loaders(const RunConfig& config, Run& run) {
   run.train = build_loader(run.train_data, *config.train, config);
-  if (run.val_data) run.val = build_loader(run.val_data, *config.val, config);
+  const bool has_stream = config.val && is_source(config.val->node);
+  if (run.val_data || has_stream) run.val = build_loader(run.val_data, *config.val, config);
   run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
 }
 
@@ -192,7 +203,7 @@ Run build_training(const RunConfig& config) {
     read_training_data(config, run);
     build_loaders(config, run);
   });
-  check_same_size(config.communicator(), "data.train", run.train_data->size());
+  if (run.train_data) check_same_size(config.communicator(), "data.train", run.train_data->size());
   if (run.val_data) check_same_size(config.communicator(), "data.val", run.val_data->size());
   build_trainer(config, config.mode, limited_loop(config, run), run);
   return run;
@@ -203,10 +214,10 @@ Run build_evaluation(const RunConfig& config, const DataConfig& data, const std:
   run_on_all_ranks(config.communicator(), [&] {
     run.train_data = build_dataset(config.train);  // models may ask it for their sizes
     run.test_data = build_dataset(data);
-    if (run.train_data) data.node.located([&] { run.test_data->check_fits(*run.train_data); });
+    if (run.train_data && run.test_data) data.node.located([&] { run.test_data->check_fits(*run.train_data); });
     run.test = build_loader(run.test_data, data, config);
   });
-  check_same_size(config.communicator(), data.node.path(), run.test_data->size());
+  if (run.test_data) check_same_size(config.communicator(), data.node.path(), run.test_data->size());
   build_trainer(config, config.mode, limited_loop(config, run), run);
   RunConfig untrained = config;
   untrained.schedules.clear();

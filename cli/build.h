@@ -6,7 +6,7 @@
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
-#include "data/data_loader.h"
+#include "data/data_source.h"
 
 namespace duet {
 
@@ -14,8 +14,8 @@ class GraphTrainer;
 
 // What a run owns. Members are declared so that the trainer goes before the data it reads.
 struct Run {
-  std::shared_ptr<const Dataset> train_data, val_data, test_data;
-  std::unique_ptr<DataLoader> train, val, test;
+  std::shared_ptr<const Dataset> train_data, val_data, test_data;  // null for streams
+  std::unique_ptr<DataSource> train, val, test;
   std::unique_ptr<BaseTrainer> trainer;
   GraphTrainer* graph = nullptr;  // `trainer` in graph mode
   int64_t steps_per_epoch = 0;    // 0: unknown

@@ -151,12 +151,27 @@ LogSinkOptions read_sink(const ConfigNode& node) {
   return sink;
 }
 
+// Of a type that the user has registered.
+bool is_own_sink(const ConfigNode& node) {
+  const std::vector<std::string> own = registered("sink");
+  return node.kind() == ConfigNode::Kind::kMap &&
+         std::find(own.begin(), own.end(), node.need<std::string>("type")) != own.end();
+}
+
 std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
   auto options = read_options<LoggerHookOptions>(node);
   for (const ConfigNode& item : node.list("custom_cfg")) options.window.custom_cfg.push_back(read_statistic(item));
   const ConfigNode sinks = node.child("sinks");
   if (sinks.is_set()) options.sinks.clear();
-  for (const ConfigNode& item : node.list("sinks")) options.sinks.push_back(read_sink(item));
+  std::vector<std::unique_ptr<LogSink>> own;
+  for (const ConfigNode& item : node.list("sinks")) {
+    if (is_own_sink(item)) {
+      if (!context.scratch && !context.evaluates) own.push_back(make_sink(item));
+      item.check_later();
+    } else {
+      options.sinks.push_back(read_sink(item));
+    }
+  }
   if (context.scratch) {
     options.file.clear();
     for (LogSinkOptions& sink : options.sinks) sink.file = sink.folder = "";
@@ -164,7 +179,7 @@ std::unique_ptr<LoggerHook> logger(ConfigNode& node, HookContext& context) {
   node.reject_unknown();
   // A run of its own, which does not belong among the steps of the training's files.
   if (context.evaluates) options.sinks = {{.type = "terminal"}};
-  return std::make_unique<LoggerHook>(options);
+  return std::make_unique<LoggerHook>(options, std::move(own));
 }
 
 // Hooks of which the fields say everything, and those without options.

@@ -66,6 +66,9 @@ void add_default_hooks(Keys& keys) {
 std::vector<TypeKind> type_kinds() {
   std::vector<TypeKind> kinds = {{"model", "model"},
                                  {"dataset", "data.train"},
+                                 {"source", "data.train"},
+                                 {"sampler", "data.train.sampler"},
+                                 {"sink", "default_hooks.logger.sinks"},
                                  {"transform", "data.train.transforms"},
                                  {"metric", "evaluator"},
                                  {"hook", "custom_hooks"},
@@ -79,6 +82,7 @@ std::vector<TypeKind> type_kinds() {
   schedules.further_names = builtin_schedules();
   std::erase_if(schedules.further_names,
                 [&](const std::string& name) { return std::find(ours.begin(), ours.end(), name) != ours.end(); });
+  std::erase_if(kinds, [](const TypeKind& kind) { return kind.types.empty(); });  // those that only programs add to
   return kinds;
 }
 

@@ -9,10 +9,14 @@
 #include "base/error.h"
 #include "cli/builtin_types.h"
 #include "cli/config/dataset_config.h"
+#include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
 #include "core/hook.h"
 #include "core/task.h"
+#include "data/data_source.h"
 #include "data/dataset.h"
+#include "data/sampler.h"
+#include "hooks/logger_hook.h"
 #include "metrics/metric.h"
 
 namespace duet {
@@ -27,8 +31,9 @@ struct Type {
 using Types = std::map<std::string, Type>;
 
 struct Registry {
-  std::map<std::string, Types> kinds = {{"model", {}}, {"dataset", {}},   {"transform", {}}, {"metric", {}},
-                                        {"hook", {}},  {"optimizer", {}}, {"schedule", {}},  {"constructor", {}}};
+  std::map<std::string, Types> kinds = {{"model", {}},     {"dataset", {}},  {"source", {}},     {"sampler", {}},
+                                        {"transform", {}}, {"metric", {}},   {"hook", {}},       {"sink", {}},
+                                        {"optimizer", {}}, {"schedule", {}}, {"constructor", {}}};
   enum class State { kEmpty, kFilling, kFilled } state = State::kEmpty;  // with duet's own types
 };
 
@@ -48,8 +53,8 @@ Registry& registry() {
 const Types& types_of(const std::string& kind) {
   const auto found = registry().kinds.find(kind);
   if (found != registry().kinds.end()) return found->second;
-  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, transform, metric, hook, " +
-                    "optimizer, schedule or constructor");
+  throw ConfigError("[Registry] found the kind '" + kind + "', expected model, dataset, source, sampler, transform, " +
+                    "metric, hook, sink, optimizer, schedule or constructor");
 }
 
 const Type* find(const std::string& kind, const std::string& type) {
@@ -114,6 +119,24 @@ void register_dataset(const std::string& name, DatasetFactory factory, std::opti
   add("dataset", name, std::move(factory), std::move(options));
 }
 
+void register_source(const std::string& name, SourceFactory factory, std::optional<AnyOptions> options) {
+  if (find("dataset", name) != nullptr) {
+    throw ConfigError("[Registry] the source type '" + name + "' is a dataset's name, too; choose another name");
+  }
+  add("source", name, std::move(factory), std::move(options));
+}
+
+void register_sampler(const std::string& name, SamplerFactory factory, std::optional<AnyOptions> options) {
+  for (const std::string& taken : builtin_samplers()) {
+    if (taken == name) throw ConfigError("[Registry] the sampler '" + name + "' is duet's own; choose another name");
+  }
+  add("sampler", name, std::move(factory), std::move(options));
+}
+
+void register_sink(const std::string& name, SinkFactory factory, std::optional<AnyOptions> options) {
+  add("sink", name, std::move(factory), std::move(options));
+}
+
 void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options) {
   add("transform", name, std::move(factory), std::move(options));
 }
@@ -166,12 +189,36 @@ std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
   return with_additions(all_made_of(node, "dataset", [&] { return factory(node); }), std::move(additions), node);
 }
 
+bool is_source(const ConfigNode& node) { return find("source", node.need<std::string>("type")) != nullptr; }
+
+std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context) {
+  const auto& factory = factory_of<SourceFactory>(node, "source");
+  return all_made_of(node, "source", [&] { return factory(node, context); });
+}
+
+std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context) {
+  ConfigNode node = data.child("sampler");
+  if (node.kind() == ConfigNode::Kind::kMap) {
+    const auto& factory = factory_of<SamplerFactory>(node, "sampler");
+    return all_made_of(node, "sampler", [&] { return factory(node, context); });
+  }
+  const auto& factory = factory_of<SamplerFactory>(data, "sampler", "sampler");
+  ConfigNode without_keys = ConfigNode::parse_text("{}", data.origin());
+  return made_of(data, "sampler", [&] { return factory(without_keys, context); });
+}
+
+std::unique_ptr<LogSink> make_sink(ConfigNode node) {
+  const auto& factory = factory_of<SinkFactory>(node, "sink");
+  return all_made_of(node, "sink", [&] { return factory(node); });
+}
+
 std::unique_ptr<const Transform> make_transform(ConfigNode node) {
   const auto& factory = factory_of<TransformFactory>(node, "transform");
   return all_made_of(node, "transform", [&] { return factory(node); });
 }
 
 void check_dataset(ConfigNode node) {
+  if (is_source(node)) return node.check_later();  // it is asked when it is built
   factory_of<DatasetFactory>(node, "dataset");
   const AnyOptions* options = options_of("dataset", node.need<std::string>("type"));
   if (options == nullptr) return;  // its keys may mean anything

@@ -17,15 +17,32 @@
 
 namespace duet {
 
+class DataSource;
 class Dataset;
 class HookList;
+class LogSink;
 class Metric;
+class Sampler;
 class Task;
 class Transform;
 
 // What a model may ask for while it is built.
 struct ModelContext {
   const Dataset* train_data = nullptr;  // null if the config has no data.train
+};
+
+// What decides which samples come next.
+struct SamplerContext {
+  const Dataset& dataset;
+  bool shuffle = false;
+  uint64_t seed = 0;
+};
+
+// What a stream may ask for while it is built.
+struct SourceContext {
+  int64_t batch_size = 1;  // of this process
+  uint64_t seed = 0;
+  int64_t rank = 0, world_size = 1;
 };
 
 // What a hook may ask for while it is built.
@@ -46,6 +63,9 @@ struct HookContext {
 // A factory reads its options from the node that names its type; keys that it does not read are errors.
 using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
 using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&)>;
+using SamplerFactory = std::function<std::unique_ptr<Sampler>(ConfigNode&, SamplerContext&)>;
+using SourceFactory = std::function<std::unique_ptr<DataSource>(ConfigNode&, SourceContext&)>;
+using SinkFactory = std::function<std::unique_ptr<LogSink>(ConfigNode&)>;
 using TransformFactory = std::function<std::unique_ptr<const Transform>(ConfigNode&)>;
 using MetricFactory = std::function<std::unique_ptr<Metric>(ConfigNode&)>;
 using HookFactory = std::function<std::unique_ptr<Hook>(ConfigNode&, HookContext&)>;
@@ -61,6 +81,13 @@ using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& pa
 // AnyOptions(MyOptions()). Without them it lists none.
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
+// A stream: data that comes as batches, without numbers, in the place of a dataset: data.train: {type: <name>}.
+void register_source(const std::string& name, SourceFactory factory, std::optional<AnyOptions> options = {});
+// data.train: {sampler: <name>}, or {sampler: {type: <name>, ...}}. It gives the order of all ranks; each reads its
+// part.
+void register_sampler(const std::string& name, SamplerFactory factory, std::optional<AnyOptions> options = {});
+// A place that log lines go to: default_hooks: {logger: {sinks: [{type: <name>}]}}.
+void register_sink(const std::string& name, SinkFactory factory, std::optional<AnyOptions> options = {});
 void register_transform(const std::string& name, TransformFactory factory, std::optional<AnyOptions> options = {});
 void register_metric(const std::string& name, MetricFactory factory, std::optional<AnyOptions> options = {});
 void register_hook(const std::string& name, HookFactory factory, std::optional<AnyOptions> options = {});
@@ -81,8 +108,8 @@ void register_hook(const std::string& name, Factory factory, std::optional<AnyOp
   register_hook(name, std::move(typed), std::move(options));
 }
 
-// The names registered as "model", "dataset", "transform", "metric", "hook", "optimizer", "schedule" or "constructor".
-// Those of duet are among them, but for the schedules.
+// The names registered as "model", "dataset", "source", "sampler", "transform", "metric", "hook", "sink", "optimizer",
+// "schedule" or "constructor". Those of duet are among them, but for samplers, sinks and schedules.
 std::vector<std::string> registered(const std::string& kind);
 // The description that such a type came with; null if it came with none, or there is no such type.
 const AnyOptions* options_of(const std::string& kind, const std::string& type);
@@ -94,6 +121,12 @@ std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
 // Checks what make_dataset() would read, without reading data: the type, and for a built-in one keys and files.
 void check_dataset(ConfigNode node);
+// Whether the node's type is a source's.
+bool is_source(const ConfigNode& node);
+std::unique_ptr<DataSource> make_source(ConfigNode node, SourceContext context);
+// What `sampler` in the map `data` says: a name, or a map with a type.
+std::unique_ptr<Sampler> make_sampler(ConfigNode data, SamplerContext context);
+std::unique_ptr<LogSink> make_sink(ConfigNode node);
 std::unique_ptr<const Transform> make_transform(ConfigNode node);
 std::unique_ptr<Metric> make_metric(ConfigNode node);
 

@@ -6,13 +6,17 @@
 # Out: target duet::torch; variables DUET_TORCH_DIR, DUET_TORCH_VERSION, DUET_TORCH_CUDA (ON if this LibTorch has
 #      CUDA and the CUDA headers were found).
 
-set(DUET_TORCH "$ENV{DUET_TORCH}" CACHE PATH "LibTorch folder (holds include/ and lib/)")
+# Before CMake 3.21 a variable of the cache takes the place of a plain one of its name, such as that of the package.
+if(NOT DEFINED DUET_TORCH)
+  set(DUET_TORCH "$ENV{DUET_TORCH}" CACHE PATH "LibTorch folder (holds include/ and lib/)")
+endif()
 
 file(GLOB _venv_torch "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch")
+unset(DUET_TORCH_DIR CACHE)
 find_path(DUET_TORCH_DIR NAMES include/ATen/ATen.h
   HINTS "${DUET_TORCH}" PATHS ${CMAKE_PREFIX_PATH} ${_venv_torch}
   PATH_SUFFIXES . libtorch torch
-  NO_DEFAULT_PATH NO_CACHE)
+  NO_DEFAULT_PATH)
 if(DUET_TORCH AND NOT EXISTS "${DUET_TORCH}/include/ATen/ATen.h")
   message(FATAL_ERROR "DUET_TORCH=${DUET_TORCH} holds no include/ATen/ATen.h; name the folder that has include/ and lib/")
 endif()

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/machine_load.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/step_hashes.h"
@@ -71,6 +72,7 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
 Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, const Arguments& arguments) {
   log_info("compare: " + mode);
+  if (mode == "eager") warn_of_machine_load(original.train->loader.num_workers);
   const int64_t steps = arguments.steps;
   const bool hashed = arguments.bisect || !arguments.record.empty() || !arguments.against.empty();
   const ScratchFolder folder;

@@ -137,14 +137,17 @@ int evaluate(const Arguments& arguments, RunConfig& config) {
   const std::optional<DataConfig>& data = config.test ? config.test : config.val;
   if (!data) config.root.child("data").fail("test", "and data.val are both missing; add one to evaluate on");
   const Evaluation evaluation = open_evaluation(config, *data, arguments.checkpoint);
+  int64_t samples = 0;
+  const auto count = [&samples](TrainContext& at) { samples += at.evaluation.batch->size(); };
+  evaluation.run.trainer->on(HookPoint::kAfterTestIter, count, "count", kLowest);
   const MetricValues metrics = evaluation.run.trainer->test(*evaluation.run.test);
+  if (evaluation.run.test_data) samples = evaluation.run.test_data->size();
   if (!config.is_main()) return 0;
 
   nlohmann::ordered_json json = json_of(evaluation);
   json["metrics"] = metrics;
   write_json(arguments.json, json);
-  std::cout << evaluation.checkpoint << " on " << evaluation.run.test_data->size() << " samples of "
-            << data->node.path() << '\n';
+  std::cout << evaluation.checkpoint << " on " << samples << " samples of " << data->node.path() << '\n';
   for (const auto& [name, value] : metrics) std::cout << "  " << name << " " << value << '\n';
   std::cout.flush();
   return 0;

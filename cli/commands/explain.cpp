@@ -41,7 +41,7 @@ struct Explained {
 void read_data_if_there(const RunConfig& config, Run& run) {
   if (!config.train) return;
   try {
-    run.train_data = make_dataset(config.train->node);
+    if (!is_source(config.train->node)) run.train_data = make_dataset(config.train->node);
     build_loaders(config, run);
   } catch (const DataError& error) {
     log_warning(c10::str("data.train cannot be read, so the length of an epoch is unknown: ", error.what()));

@@ -28,20 +28,19 @@ constexpr int64_t kWarmUp = 5;
 // Begins and ends the clock's steps, inside of all other hooks.
 class ClockHook : public Hook {
  public:
-  explicit ClockHook(std::optional<OpClock>& clock, int64_t micro_batches)
-      : clock_(clock), micro_batches_(micro_batches) {}
+  explicit ClockHook(std::optional<OpClock>& clock) : clock_(clock) {}
   std::string name() const override { return "op_clock"; }
   int priority() const override { return kLowest; }
 
   void before_train(TrainContext& /*context*/) override { steps_ = 0; }
   void before_train_iter(TrainContext& context) override {
-    if (steps_++ == kWarmUp) clock_.emplace(context.task, micro_batches_);
-    if (clock_) clock_->begin_step();
+    if (steps_++ == kWarmUp) clock_.emplace(context.task);
+    if (clock_) clock_->begin_step(std::ssize(context.step.micro_batches->batches));
   }
 
  private:
   std::optional<OpClock>& clock_;
-  int64_t micro_batches_, steps_ = 0;
+  int64_t steps_ = 0;
 };
 
 RunConfig short_run(const RunConfig& config, const std::string& folder) {
@@ -127,7 +126,7 @@ void time_ops(const RunConfig& original, int64_t steps, Profile& profile) {
   const RunConfig config = short_run(original, folder.path());
   Run run = build_short(config, "eager", steps + kWarmUp);
   std::optional<OpClock> clock;
-  run.trainer->add_hook(std::make_unique<ClockHook>(clock, config.trainer.loop.accumulate));
+  run.trainer->add_hook(std::make_unique<ClockHook>(clock));
   const auto end_step = [&clock](TrainContext&) {
     if (clock) clock->end_step();
   };

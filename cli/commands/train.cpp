@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
+#include "cli/machine_load.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/run_records.h"
@@ -250,6 +251,7 @@ int train(const Arguments& arguments, RunConfig& config) {
     log_info(c10::str("this run has finished its ", run.trainer->progress().step,
                       " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
+  if (config.is_main()) warn_of_machine_load(config.train->loader.num_workers);
   show_warnings_of_all_ranks();
   run.trainer->train(*run.train, run.val.get());
 

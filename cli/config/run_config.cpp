@@ -9,6 +9,7 @@
 #include "base/device.h"
 #include "base/error.h"
 #include "cli/config/config_options.h"
+#include "cli/registry.h"
 
 namespace duet {
 
@@ -103,6 +104,17 @@ void read_loop(const ConfigNode& node, RunConfig& config) {
   config.dry_run = read_dry_run(node);
 }
 
+std::string read_sampler(const ConfigNode& node) {
+  const ConfigNode sampler = node.child("sampler");
+  const bool is_map = sampler.kind() == ConfigNode::Kind::kMap;
+  const std::string name = is_map ? sampler.need<std::string>("type") : node.read<std::string>("sampler", "default");
+  if (is_map) sampler.check_later();
+  std::vector<std::string> known = registered("sampler");
+  if (!is_map) known.insert(known.begin(), builtin_samplers().begin(), builtin_samplers().end());
+  if (std::find(known.begin(), known.end(), name) != known.end()) return name;
+  (is_map ? sampler : node).fail_value(is_map ? "type" : "sampler", "a sampler; " + known_and_nearest(name, known));
+}
+
 std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (!node.is_set()) return std::nullopt;
   DataConfig data;
@@ -110,6 +122,7 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   data.loader.pin_memory = true;  // only serves copies to a GPU; the builder turns it off without one
   data.shuffle = train;
   read_fields(node, DataConfig::fields(), &data);
+  data.sampler = read_sampler(node);
   data.infinite = data.sampler == "infinite";
   if (data.sampler != "default" && !train) {
     node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
@@ -190,6 +203,11 @@ const OptionFields& LoadFromConfig::fields() {
   });
 }
 
+const std::vector<std::string>& builtin_samplers() {
+  static const std::vector<std::string> kNames = {"default", "infinite", "class_balanced", "weighted"};
+  return kNames;
+}
+
 const OptionFields& DataConfig::fields() {
   using O = DataConfig;
   return described<O>("DataConfig", [](const auto& add) {
@@ -201,10 +219,10 @@ const OptionFields& DataConfig::fields() {
     add("drop_last", of(&L::drop_last), "leaves out a last batch that is not full");
     add("pin_memory", of(&L::pin_memory), "page-locked memory, for copies to a GPU");
     add("shuffle", &O::shuffle, "another order in every epoch");
-    add("sampler", &O::sampler,
-        "default: each sample once per epoch; infinite: likewise, without epochs; class_balanced, weighted: with "
-        "replacement, all classes alike or by class_weights")
-        .one_of({"default", "infinite", "class_balanced", "weighted"});
+    add.key("sampler", join(builtin_samplers()) + ", or a registered one, by name or as a map with type",
+            "default: each sample once per epoch; infinite: likewise, without epochs; class_balanced, weighted: with "
+            "replacement, all classes alike or by class_weights",
+            "default");
     add("class_weights", &O::class_weights, "how often sampler weighted draws each class, to one another")
         .in(at_least(0));
     add("samples_per_epoch", &O::samples_per_epoch,

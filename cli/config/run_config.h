@@ -49,12 +49,15 @@ struct DataConfig {
   ConfigNode node;  // type and the dataset's own keys, checked when the dataset is built
   DataLoaderOptions loader;
   bool shuffle = false;
-  std::string sampler = "default";
+  std::string sampler = "default";    // one of builtin_samplers(), or registered
   std::vector<double> class_weights;  // of sampler weighted
   int64_t samples_per_epoch = 0;      // of samplers that draw with replacement; 0: the dataset's size
   bool infinite = false;              // no epochs
   static const OptionFields& fields();
 };
+
+// "default", "infinite", ...
+const std::vector<std::string>& builtin_samplers();
 
 // A whole config with every value checked that can be checked before models and data are built.
 struct RunConfig {

@@ -44,8 +44,7 @@ class OpClock::Memory : public c10::MemoryReportingInfoBase {
   int64_t held = 0, most_kept = 0;  // since the step began
 };
 
-OpClock::OpClock(const Task& task, int64_t micro_batches)
-    : micro_batches_(micro_batches), memory_(std::make_shared<Memory>()) {
+OpClock::OpClock(const Task& task) : memory_(std::make_shared<Memory>()) {
   for (const auto& [name, tensor] : task.named_parameters()) {
     const std::size_t dot = name.rfind('.');
     module_of_parameter_[tensor.unsafeGetTensorImpl()] = dot == std::string::npos ? "" : name.substr(0, dot);
@@ -63,8 +62,9 @@ OpClock::~OpClock() {
   active_clock = nullptr;
 }
 
-void OpClock::begin_step() {
+void OpClock::begin_step(int64_t micro_batches) {
   const std::lock_guard lock(mutex_);
+  micro_batches_ = micro_batches;
   module_.clear();
   module_of_sequence_.clear();
   backwards_ = 0;

@@ -30,13 +30,12 @@ struct PhaseTimes {
 // to the layer of that op.
 class OpClock {
  public:
-  // `micro_batches`: backward passes of a step.
-  OpClock(const Task& task, int64_t micro_batches);
+  explicit OpClock(const Task& task);
   ~OpClock();
   OpClock(const OpClock&) = delete;
   OpClock& operator=(const OpClock&) = delete;
 
-  void begin_step();
+  void begin_step(int64_t micro_batches);  // that it has, each with a backward pass
   void end_step();
 
   // Over all steps.
@@ -65,7 +64,7 @@ class OpClock {
   std::map<const void*, std::string> module_of_parameter_;
   std::map<int64_t, std::string> module_of_sequence_;  // of the ops of this step's forward
   std::string module_;                                 // that the last parameter belongs to
-  int64_t micro_batches_, backwards_ = 0;
+  int64_t micro_batches_ = 1, backwards_ = 0;
   Phase phase_ = Phase::kNone;
   Time phase_began_{}, last_end_{};
   double hooks_in_phase_ = 0;

@@ -5,8 +5,8 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include "cli/zoo/classifier_task.h"
 #include "cli/zoo/model_options.h"
-#include "core/task.h"
 
 namespace duet {
 
@@ -33,7 +33,7 @@ const OptionFields& SmallCnnOptions::fields() {
     add("num_classes", &O::num_classes, "classes, the width of the output").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("image_size", &O::image_size, "height and width of the images in pixels").in(kSizes);
-    add("channels", &O::channels, "of the convolution blocks, each of which halves the image").in(kSizes);
+    add("channels", &O::channels, "channels of the convolution blocks, each of which halves the image").in(kSizes);
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
     add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
     add.rule([](const O& o) {
@@ -46,23 +46,6 @@ const OptionFields& SmallCnnOptions::fields() {
 }
 
 namespace {
-
-at::Tensor input_of(const Batch& batch) {
-  const at::Tensor& input = batch[batch.contains("input") && !batch.contains("image") ? "input" : "image"];
-  return input.scalar_type() == at::kByte ? input.to(at::kFloat) / 255 : input;
-}
-
-// A Task over a torch::nn::Module whose forward(input) gives logits [N, classes]: the loss against "target", and logits
-// as "prediction" from that same forward.
-template <class Module>
-std::unique_ptr<Task> make_classifier(std::shared_ptr<Module> module, const LossOptions& options) {
-  const auto forward = [](Module& net, const Batch& batch) { return net.forward(input_of(batch)); };
-  const auto loss = [options](const at::Tensor& logits, const Batch& batch) {
-    return loss_of(options, logits, batch["target"]);
-  };
-  const auto weight = [options](const Batch& batch) { return loss_weight(options, batch); };
-  return make_task(module, forward, loss, weight);
-}
 
 class Mlp : public torch::nn::Module {
  public:

@@ -17,6 +17,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include "cli/zoo/model_options.h"
+#include "cli/zoo/segmentation_task.h"
 #include "core/task.h"
 
 namespace duet {
@@ -29,11 +30,12 @@ const OptionFields& EncoderDecoderOptions::fields() {
     add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("patch_size", &O::patch_size, "pixels in each direction that the stem makes one of; even").in(kSizes);
-    add("channels", &O::channels, "of the encoder's stages, 1 to 4").in(kSizes);
+    add("channels", &O::channels, "channels of the encoder's stages, 1 to 4").in(kSizes);
     add("depths", &O::depths, "blocks of each stage").in(kSizes);
     add("decoder_channels", &O::decoder_channels, "channels of the decoder").in(kSizes);
     add("drop_path", &O::drop_path, "chance that a sample skips the last block").in(up_to_below(0, 1));
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
+    add_label_losses(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
     add.rule([](const O& o) {
       require<ConfigError>(o.patch_size % 2 == 0,
                            c10::str("[EncoderDecoder] patch_size is ", o.patch_size, ", expected an even number"));
@@ -45,8 +47,6 @@ const OptionFields& EncoderDecoderOptions::fields() {
 }
 
 namespace {
-
-constexpr int64_t kIgnore = 255;
 
 torch::nn::LayerNorm layer_norm(int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
 
@@ -214,42 +214,11 @@ class EncoderDecoder : public torch::nn::Module {
   std::shared_ptr<FeaturePyramidHead> decode_head_;
 };
 
-// At least 1: a batch without a label then has the loss 0.
-at::Tensor counted(const at::Tensor& target) { return target.ne(kIgnore).sum().clamp_min(1); }
-
-// Summed here and not by the loss, whose sum over an image differs from run to run on a GPU.
-at::Tensor segmentation_loss(const at::Tensor& logits, const at::Tensor& target) {
-  return at::cross_entropy_loss(logits, target, {}, at::Reduction::None, kIgnore).sum() / counted(target);
-}
-
-class SegmentationTask : public ModuleTask<EncoderDecoder> {
- public:
-  explicit SegmentationTask(std::shared_ptr<EncoderDecoder> module)
-      : ModuleTask(std::move(module), logits_of, loss_and_accuracy, pixels_in) {}
-
-  // Without the accuracy, which metrics say better.
-  NamedTensors validation_step(const Batch& batch) override {
-    const at::Tensor logits = logits_of(module(), batch);
-    return {{"loss", segmentation_loss(logits, batch["target"])}, {"prediction", logits}};
-  }
-
- private:
-  static at::Tensor logits_of(EncoderDecoder& model, const Batch& batch) { return model.forward(batch["image"]); }
-
-  static StepOutput loss_and_accuracy(EncoderDecoder& /*model*/, const at::Tensor& logits, const Batch& batch) {
-    const at::Tensor& target = batch["target"];
-    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), target.ne(kIgnore));
-    return {segmentation_loss(logits, target), {{"acc_seg", right.sum() / counted(target)}}};
-  }
-
-  static double pixels_in(const Batch& batch) { return static_cast<double>(counted_targets(batch["target"], kIgnore)); }
-};
-
 }  // namespace
 
 std::unique_ptr<Task> make_encoder_decoder(const EncoderDecoderOptions& options) {
   check_options(options);
-  return std::make_unique<SegmentationTask>(std::make_shared<EncoderDecoder>(options));
+  return make_segmentation(std::make_shared<EncoderDecoder>(options), options.loss);
 }
 
 }  // namespace duet

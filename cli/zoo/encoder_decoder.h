@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 #include "../../base/options.h"
+#include "losses.h"
 
 namespace duet {
 
@@ -18,6 +19,7 @@ struct EncoderDecoderOptions {
   int64_t decoder_channels = 32;
   double drop_path = 0.05;  // chance that a sample skips the last block; less for those before it
   double dropout = 0.1;     // of channels before the last layer; both in [0, 1)
+  LossOptions loss{};       // cross_entropy, dice or focal
 
   static const OptionFields& fields();
 };
@@ -26,8 +28,9 @@ struct EncoderDecoderOptions {
 // feature pyramid with batch norm ("decode_head"). Takes "image" [N, in_channels, H, W], sides multiples of
 // patch_size * 2^(stages - 1), and "target" int64 [N, H, W]; "prediction" is logits [N, num_classes, H, W].
 //
-// The loss is the cross entropy, a mean over the pixels that are not ignored. Their number is the weight of a batch:
-// read on the host, from the batch as the loader gives it. Logs acc_seg, the share of these pixels that are right.
+// The loss is the cross entropy (or dice, focal), a mean over the pixels that are not ignored. Their number is the
+// weight of a batch: read on the host, from the batch as the loader gives it. Logs acc_seg, the share of these pixels
+// that are right.
 std::unique_ptr<Task> make_encoder_decoder(const EncoderDecoderOptions& options = {});
 
 }  // namespace duet

@@ -20,7 +20,7 @@ const OptionFields& FashionMnistOptions::fields() {
     add("labels", &O::labels, "IDX file to read instead of that under root");
     add("normalize", &O::normalize, "(x - mean) / std");
     add("mean", &O::mean, "grey level in [0, 1]").expects("a finite number");
-    add("std", &O::std, "of the grey levels").in(above(0)).expects("a number above 0");
+    add("std", &O::std, "standard deviation of the grey levels").in(above(0)).expects("a number above 0");
     add("num_classes", &O::num_classes, "labels lie below it").in(at_least(1));
     add("limit", &O::limit, "only the first samples; 0: all").in(at_least(0)).expects("0 (all) or a number of samples");
   });

@@ -16,7 +16,7 @@ const OptionFields& FashionScenesOptions::fields() {
     add.about("Scenes for segmentation: gives image float32 [N, 1, H, W], target int64 [N, H, W].");
     add("root", &O::root, "folder of Fashion-MNIST's IDX files");
     add("split", &O::split, "whose images the scenes show").one_of({"train", "test"});
-    add("length", &O::length, "scenes").in(between(1, INT32_MAX));
+    add("length", &O::length, "scenes of an epoch").in(between(1, INT32_MAX));
     add("seed", &O::seed, "other scenes of the same images").in(between(0, INT32_MAX));
     add("size", &O::size, "height and width of a scene in pixels").in(between(1, 4096));
     add("max_objects", &O::max_objects, "most objects in a scene").in(between(1, 256));
@@ -28,7 +28,7 @@ const OptionFields& FashionScenesOptions::fields() {
     add("ignore_rim", &O::ignore_rim, "marks the pixels that touch an object as 255");
     add("normalize", &O::normalize, "(x - mean) / std");
     add("mean", &O::mean, "grey level in [0, 1]").expects("a finite number");
-    add("std", &O::std, "of the grey levels").in(above(0)).expects("a number above 0");
+    add("std", &O::std, "standard deviation of the grey levels").in(above(0)).expects("a number above 0");
     add.rule([](const O& o) {
       if (o.size.size() != 2) {
         throw ConfigError(c10::str("[FashionScenes] found size with ", o.size.size(),

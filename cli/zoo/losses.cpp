@@ -1,10 +1,14 @@
 #include "cli/zoo/losses.h"
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/huber_loss.h>
 #include <ATen/ops/l1_loss.h>
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "core/task.h"
@@ -40,10 +44,41 @@ at::Tensor cross_entropy(const LossOptions& options, const at::Tensor& logits, c
   return at::cross_entropy_loss(logits, target, weights, kMean, kIgnored, options.label_smoothing);
 }
 
+// Summed here and not by the loss, whose sum over an image differs from run to run on a GPU. What does not count is 0.
+at::Tensor each_cross_entropy(const at::Tensor& logits, const at::Tensor& target, int64_t ignored) {
+  return at::cross_entropy_loss(logits, target, {}, at::Reduction::None, ignored);
+}
+
+at::Tensor focused(const at::Tensor& cross_entropy, double gamma) {
+  return (1 - (-cross_entropy).exp()).pow(gamma) * cross_entropy;
+}
+
+at::Tensor dice_loss(const at::Tensor& logits, const at::Tensor& target) {
+  const at::Tensor counts = target.ne(kNoLabel).unsqueeze(1);
+  const at::Tensor labels = target.unsqueeze(1).masked_fill(counts.logical_not(), 0);
+  const at::Tensor share = at::softmax(logits, 1) * counts;
+  const at::Tensor is_class = at::zeros_like(share).scatter(1, labels, 1.0) * counts;
+  const std::vector<int64_t> pixels = {0, 2, 3};
+  const at::Tensor both = (share * is_class).sum(pixels), all = share.sum(pixels) + is_class.sum(pixels);
+  return 1 - ((2 * both + 1) / (all + 1)).mean();
+}
+
 }  // namespace
+
+at::Tensor label_count(const at::Tensor& target) { return target.ne(kNoLabel).sum().clamp_min(1); }
+
+at::Tensor label_loss(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target) {
+  if (options.loss == "dice") return dice_loss(logits, target);
+  const at::Tensor each = each_cross_entropy(logits, target, kNoLabel);
+  return (options.loss == "focal" ? focused(each, options.focal_gamma) : each).sum() / label_count(target);
+}
 
 at::Tensor loss_of(const LossOptions& options, const at::Tensor& prediction, const at::Tensor& target) {
   if (options.loss == "cross_entropy") return cross_entropy(options, prediction, target);
+  if (options.loss == "focal") {
+    constexpr int64_t kIgnored = -100;
+    return focused(each_cross_entropy(prediction, target, kIgnored), options.focal_gamma).mean();
+  }
   const at::Tensor wanted = shaped_like(target, prediction, options.loss);
   if (options.loss == "mse") return at::mse_loss(prediction, wanted);
   if (options.loss == "l1") return at::l1_loss(prediction, wanted);

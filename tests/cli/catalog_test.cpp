@@ -27,7 +27,7 @@ TEST(Catalog, SaysWhatModelsReadAndDatasetsGive) {
       const AnyOptions* options = is_built_in(kind.name, type) ? options_of(kind.name, type) : nullptr;
       if (options == nullptr) continue;
       EXPECT_FALSE(options->fields().about().empty()) << type;
-      if (type != "torchscript") EXPECT_NE(options->fields().about().find(word), std::string::npos) << type;
+      EXPECT_TRUE(type == "torchscript" || options->fields().about().find(word) != std::string::npos) << type;
     }
   }
 }
@@ -71,6 +71,8 @@ TEST(Catalog, HoldsTheKeysOfEverySection) {
 TEST(Catalog, EveryTypeOfEveryKindCanBeAsked) {
   for (const TypeKind& kind : type_kinds()) {
     EXPECT_FALSE(kind.types.empty()) << kind.name;
+    const auto is_ours = [&](const std::string& type) { return is_built_in(kind.name, type); };
+    if (kind.name != "schedule" && std::none_of(kind.types.begin(), kind.types.end(), is_ours)) continue;
     std::size_t with_keys = 0;
     for (const std::string& type : kind.types) with_keys += keys_of_type(kind, type).empty() ? 0 : 1;
     EXPECT_GT(with_keys, 0U) << kind.name;

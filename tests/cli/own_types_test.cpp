@@ -1,9 +1,17 @@
+#include <algorithm>
+#include <utility>
+#include <ATen/Functions.h>
+#include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "cli/build.h"
 #include "cli/config/optim_config.h"
 #include "cli/config/run_config.h"
 #include "cli/config/schedule_config.h"
 #include "cli/registry.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
+#include "hooks/logger_hook.h"
 #include "optim/groups/detail/param_group_builder.h"
 #include "optim/schedules/detail/schedule_rules.h"
 #include "tests/support/expect_error.h"
@@ -84,6 +92,105 @@ TEST(OwnTypes, NamesAreTakenOnce) {
   expect_error<ConfigError>([&] { register_schedule("Halves", schedule); }, {"registered twice"});
   expect_error<ConfigError>([&] { register_schedule("CosineAnnealingLR", schedule); }, {"registered twice"});
   expect_error<ConfigError>([&] { register_schedule("X", ScheduleFactory{}); }, {"without name or factory"});
+}
+
+// Batches without numbers, each input the count of those before it.
+class Ramp : public DataSource {
+ public:
+  Ramp(const SourceContext& context, int64_t length) : context_(context), length_(length) {}
+  void start_epoch(int64_t /*epoch*/) override { next_ = 0; }
+  std::optional<Batch> next() override {
+    if (next_ == length_) return std::nullopt;
+    const at::Tensor input = at::full({context_.batch_size, 2}, static_cast<double>(next_++), at::kFloat);
+    return Batch{{"input", input}, {"target", at::zeros({context_.batch_size}, at::kLong)}};
+  }
+  int64_t batches_per_epoch() const override { return 0; }
+  StateDict state_dict() const override { return {}; }
+  void load_state_dict(const StateDict& /*state*/) override {}
+
+ private:
+  SourceContext context_;
+  int64_t length_, next_ = 0;
+};
+
+std::vector<int64_t> drawn_samples;
+std::vector<std::string> sunk_kinds;
+
+class LastFirst : public EpochSampler {
+ public:
+  explicit LastFirst(const SamplerContext& context) : EpochSampler(context.dataset.size(), false, context.seed) {}
+  std::vector<int64_t> next(int64_t count) override {
+    std::vector<int64_t> indices = EpochSampler::next(count);
+    for (int64_t& index : indices) drawn_samples.push_back(index = size() - 1 - index);
+    return indices;
+  }
+};
+
+class KindSink : public LogSink {
+ public:
+  void write(const LogRecord& record) override { sunk_kinds.push_back(record.kind); }
+};
+
+void register_data_once() {
+  static bool done = false;
+  if (std::exchange(done, true)) return;
+  register_source("Ramp", [](ConfigNode& node, SourceContext& context) {
+    return std::make_unique<Ramp>(context, node.read_int("length", 5, 1));
+  });
+  register_sampler("LastFirst", [](ConfigNode& node, SamplerContext& context) {
+    node.read<bool>("loud", false);
+    return std::make_unique<LastFirst>(context);
+  });
+  register_sink("KindSink", [](ConfigNode&) { return std::make_unique<KindSink>(); });
+  register_dataset("Six", [](ConfigNode&) {
+    return std::make_shared<TensorDataset>(
+        NamedTensors{{"input", at::rand({6, 2})}, {"target", at::zeros({6}, at::kLong)}});
+  });
+}
+
+int64_t steps_of(const std::string& data, const std::string& more = "") {
+  const RunConfig run = parse_run_config(
+      ConfigNode::parse_text(
+          "model: {type: Mlp, in_features: 2, num_classes: 2}\ntrainer: {max_epochs: 2}\n" + data + more, "c.yaml"),
+      "c");
+  Run built = build_training(in_scratch(run, ::testing::TempDir() + "own_types"));
+  add_hooks(run, built);
+  built.trainer->train(*built.train, built.val.get());
+  return built.trainer->progress().step;
+}
+
+TEST(OwnTypes, AStreamTakesThePlaceOfADataset) {
+  register_data_once();
+  EXPECT_EQ(steps_of("data: {train: {type: Ramp, batch_size: 3}, val: {type: Ramp, length: 2}}\n"), 10);
+  EXPECT_EQ(steps_of("data: {train: {type: Ramp, length: 3}}\nmode: graph\n"), 6);
+  expect_error<ConfigError>([] { steps_of("data: {train: {type: Ramp, lenght: 3}}\n"); },
+                            {"unknown key 'lenght'", "did you mean 'length'"});
+  expect_error<ConfigError>([] { register_source("Csv", [](ConfigNode&, SourceContext&) { return nullptr; }); },
+                            {"'Csv'", "dataset"});
+}
+
+TEST(OwnTypes, ASamplerIsNamedOrAMap) {
+  register_data_once();
+  const std::vector<int64_t> twice = {5, 4, 3, 2, 1, 0, 5, 4, 3, 2, 1, 0};
+  for (const char* sampler : {"LastFirst", "{type: LastFirst, loud: true}"}) {
+    drawn_samples.clear();
+    EXPECT_EQ(steps_of(c10::str("data: {train: {type: Six, batch_size: 4, sampler: ", sampler, "}}\n")), 4);
+    EXPECT_EQ(drawn_samples, twice);
+  }
+  expect_error<ConfigError>([] { steps_of("data: {train: {type: Six, sampler: LastFist}}\n"); },
+                            {"data.train.sampler", "did you mean 'LastFirst'", "default, infinite"});
+  expect_error<ConfigError>([] { steps_of("data: {train: {type: Six, sampler: {type: LastFirst, lout: true}}}\n"); },
+                            {"unknown key 'lout'"});
+  expect_error<ConfigError>([] { register_sampler("infinite", [](ConfigNode&, SamplerContext&) { return nullptr; }); },
+                            {"'infinite'"});
+}
+
+TEST(OwnTypes, ASinkGetsTheLinesOfALogger) {
+  register_data_once();
+  sunk_kinds.clear();
+  steps_of("data: {train: {type: Ramp}}\n", "default_hooks: {logger: {interval: 5, sinks: [{type: KindSink}]}}\n");
+  EXPECT_EQ(std::count(sunk_kinds.begin(), sunk_kinds.end(), "train"), 2);
+  EXPECT_EQ(sunk_kinds.back(), "stop");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace duet {
 namespace {
 
-enum class Mode { kEager, kGraph };
+enum class Speed { kEager, kGraph };
 
 struct Inner {
   double rate = 0.5;
@@ -18,7 +18,7 @@ struct SampleOptions {
   int64_t n = 5;
   int64_t few = 5;
   double lr = 0.1;
-  Mode mode = Mode::kEager;
+  Speed mode = Speed::kEager;
   int64_t cache = 1024;
   bool on = true;
   std::array<double, 2> betas = {0.9, 0.99};
@@ -97,7 +97,7 @@ TEST(ConfigOptions, ReadsWhatIsThereAndLeavesTheRest) {
       "{count: 7, mode: graph, cache: 2 KiB, betas: [0, 0.5], part: {word: w}, limit: .inf, sizes: 3, x: 1}");
   EXPECT_EQ(o.n, 7);
   EXPECT_EQ(o.few, 5);
-  EXPECT_EQ(o.mode, Mode::kGraph);
+  EXPECT_EQ(o.mode, Speed::kGraph);
   EXPECT_EQ(o.cache, 2048);
   EXPECT_EQ(o.betas, (std::array<double, 2>{0, 0.5}));
   EXPECT_EQ(o.word, "w");
@@ -143,8 +143,8 @@ TEST(ConfigOptions, AnyOptionsAreSetByName) {
   AnyOptions first{SampleOptions()};
   AnyOptions second = first;
   second.set("mode", std::string("graph"));
-  EXPECT_EQ(first.get_if<SampleOptions>()->mode, Mode::kEager);
-  EXPECT_EQ(second.get_if<SampleOptions>()->mode, Mode::kGraph);
+  EXPECT_EQ(first.get_if<SampleOptions>()->mode, Speed::kEager);
+  EXPECT_EQ(second.get_if<SampleOptions>()->mode, Speed::kGraph);
   expect_error<ConfigError>([&] { second.set("mod", true); }, {"[Sample]", "'mod'", "did you mean 'mode'"});
   second.set("n", int64_t{0});
   expect_error<ConfigError>([&] { second.check(); }, {"[Sample] n is 0, expected an integer >= 1"});

@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"data.train.num_workers=-1", {"data.train.num_workers is -1"}},
         {"data.train.shuffle=maybe", {"data.train.shuffle is 'maybe'", "true or false"}},
         {"data.train.sampler=random", {"data.train.sampler", "default, infinite"}},
-        {"data.val.sampler=infinite", {"data.val.sampler", "must end"}},
+        {"data.val.sampler=infinite", {"data.val.sampler", "each sample once"}},
         {"trainer=[]", {"trainer is a list"}},
         {"trainer.max_stps=3", {"unknown key 'max_stps' in trainer", "did you mean 'max_steps'"}},
         {"trainer.max_epochs=-2", {"trainer.max_epochs is -2"}},

@@ -1,0 +1,63 @@
+"""Checks `duet profile`: phases, ops by layer, memory, both modes.
+
+usage: profile.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+CONFIG = """
+model: {type: Mlp, in_features: 3, hidden: [64, 32], num_classes: 1, loss: mse}
+data:
+  train: {type: Csv, path: table.csv, target: y, batch_size: 16, shuffle: true}
+trainer: {max_epochs: 2}
+optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
+"""
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        numbers = random.Random(1)
+        rows = "".join(",".join(f"{numbers.gauss(0, 1):.4f}" for _ in range(4)) + "\n" for _ in range(100))
+        (folder / "table.csv").write_text("a,b,c,y\n" + rows)
+        (folder / "t.yaml").write_text(CONFIG)
+
+        def profile(*arguments):
+            done = subprocess.run([program, "profile", "t.yaml", "--steps", "10", "--json", "p.json", *arguments],
+                                  cwd=folder, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout, json.loads((folder / "p.json").read_text())
+
+        # Of seven batches an epoch has three steps: of 3, 3 and 1 of them, and 22 in the ten that are timed.
+        for accumulate, batches in (1, 1), (3, 2.2):
+            text, result = profile("--mode", "graph", f"trainer.accumulate={accumulate}")
+            for phase in ("forward", "backward", "optimizer", "hooks"):
+                assert result[f"{phase}_us"] > 0, result
+                assert phase in text, text
+            assert result["eager_us"] > 0 and result["graph_us"] > 0 and "captured" in text, text
+            calls = {(op["op"], op["module"]): op["calls"] for op in result["ops"]}
+            for layer in ("hidden1", "hidden2", "head"):
+                assert calls[("aten::addmm", layer)] == batches, calls
+                assert any("AddmmBackward" in op for op, module in calls if module == layer), calls
+            assert {module for op, module in calls if op == "duet::fused_adam_"} == {""}, calls
+            weights = 4 * (3 * 64 + 64 + 64 * 32 + 32 + 32 + 1)
+            memory = result["memory"]
+            assert memory["weights"] == memory["gradients"] == weights, memory
+            assert 2 * weights <= memory["optimizer"] <= 2 * weights + 1000, memory
+            # The inputs of the two ReLUs' successors, at least.
+            assert memory["activations"] >= 4 * 16 * (64 + 32), memory
+        text, result = profile("--mode", "eager")
+        assert result["graph_us"] is None and "graph mode" not in text, text
+        assert not (folder / "runs").exists()
+    print("profiles say where time and memory go")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+#include <cmath>
+#include <set>
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include "base/device.h"
+#include "base/error.h"
+#include "cli/zoo/losses.h"
+#include "cli/zoo/lstm.h"
+#include "cli/zoo/resnet.h"
+#include "cli/zoo/unet.h"
+#include "cli/zoo/vit.h"
+#include "core/task.h"
+#include "make_trainer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/trainer_runs.h"
+
+namespace duet {
+namespace {
+
+struct ZooModel {
+  std::string name;
+  std::unique_ptr<Task> (*make)();
+  Batch (*batch)();
+  std::vector<int64_t> prediction;
+};
+
+Batch pictures() { return {{"image", at::randn({4, 3, 16, 16})}, {"target", at::randint(5, {4}, at::kLong)}}; }
+
+Batch masked() {
+  const at::Tensor target = at::randint(3, {2, 16, 16}, at::kLong);
+  target.select(1, 3).fill_(255);
+  return {{"image", at::randint(256, {2, 1, 16, 16}, at::kByte)}, {"target", target}};
+}
+
+Batch tokens() { return {{"input", at::randint(7, {3, 9}, at::kLong)}, {"target", at::randint(7, {3, 9}, at::kLong)}}; }
+
+const std::vector<ZooModel>& models() {
+  static const std::vector<ZooModel> kModels = {
+      {"ResNet", [] { return make_resnet({.num_classes = 5, .depths = {1, 2}, .width = 8}); }, pictures, {4, 5}},
+      {"ResNetImagenetStem",
+       [] { return make_resnet({.num_classes = 5, .depths = {1, 1}, .width = 8, .stem = "imagenet"}); },
+       pictures,
+       {4, 5}},
+      {"ViT",
+       [] {
+         return make_vit({.num_classes = 5, .image_size = 16, .width = 12, .depth = 2, .heads = 3, .dropout = 0.1});
+       },
+       pictures,
+       {4, 5}},
+      {"FocalViT",
+       [] {
+         return make_vit(
+             {.num_classes = 5, .image_size = 16, .width = 12, .depth = 1, .heads = 2, .loss = {.loss = "focal"}});
+       },
+       pictures,
+       {4, 5}},
+      {"UNet",
+       [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 8}}); },
+       masked,
+       {2, 3, 16, 16}},
+      {"DiceUNet",
+       [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 6, 8}, .loss = {.loss = "dice"}}); },
+       masked,
+       {2, 3, 16, 16}},
+      {"Lstm",
+       [] { return make_lstm({.vocab_size = 7, .width = 10, .num_layers = 2, .dropout = 0.2}); },
+       tokens,
+       {3, 9, 7}}};
+  return kModels;
+}
+
+class Zoo : public ::testing::TestWithParam<ZooModel> {};
+
+TEST_P(Zoo, TrainsAlikeInBothModesAndPredicts) {
+  std::vector<NamedTensors> weights;
+  std::vector<double> losses;
+  for (const Mode mode : {Mode::kEager, Mode::kGraph}) {
+    seed_all(3);
+    const auto trainer = make_trainer(mode, GetParam().make(), {.optimizer = AdamW{.lr = 0.01}});
+    const Batch batch = GetParam().batch();
+    for (int step = 0; step < 8; ++step) losses.push_back(trainer->step(batch).loss.item<double>());
+    for (const auto& [name, tensor] : trainer->predict(batch)) {
+      EXPECT_EQ(name, "prediction");
+      EXPECT_EQ(tensor.sizes(), GetParam().prediction);
+    }
+    weights.push_back(trainer->task().named_parameters());
+    trainer->finish();
+  }
+  for (std::size_t i = 0; i < weights[0].size(); ++i) {
+    EXPECT_TRUE(at::equal(weights[0][i].second, weights[1][i].second)) << weights[0][i].first;
+  }
+  for (std::size_t step = 0; step < 8; ++step) EXPECT_EQ(losses[step], losses[step + 8]) << step;
+  EXPECT_LT(losses[7], losses[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Zoo, ::testing::ValuesIn(models()), [](const auto& info) { return info.param.name; });
+
+int64_t values_in(const Task& task) {
+  int64_t count = 0;
+  for (const auto& item : task.named_parameters()) count += item.second.numel();
+  return count;
+}
+
+// What torchvision's resnet18 and timm's vit_tiny_patch16_224 have.
+TEST(Zoo, HasTheSizesOfTheOriginals) {
+  EXPECT_EQ(values_in(*make_resnet({.num_classes = 1000, .stem = "imagenet"})), 11689512);
+  EXPECT_EQ(values_in(*make_vit({.num_classes = 1000, .image_size = 224, .patch_size = 16, .depth = 12})), 5717416);
+  std::set<std::string> names;
+  const auto task = make_resnet({.num_classes = 1000, .stem = "imagenet"});
+  for (const auto& item : task->named_parameters()) names.insert(item.first);
+  for (const char* name : {"conv1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer2.0.downsample.0.weight",
+                           "layer4.1.bn2.weight", "fc.bias"}) {
+    EXPECT_EQ(names.count(name), 1U) << name;
+  }
+}
+
+TEST(Zoo, NamesWhatDoesNotFit) {
+  expect_error<ConfigError>([] { make_vit({.image_size = 30}); }, {"[ViT]", "image_size is 30", "patch_size = 4"});
+  expect_error<ConfigError>([] { make_resnet({.depths = {}}); }, {"[ResNet]", "0 stages"});
+  expect_error<ConfigError>([] { make_unet({.in_channels = 1})->predict(pictures()); },
+                            {"[UNet]", "model.in_channels"});
+  expect_error<ConfigError>([] { make_lstm({}); }, {"vocab_size"});
+}
+
+// One pixel per class and image: probabilities by hand.
+TEST(LabelLoss, EqualsItsClosedForms) {
+  const double high = std::log(3.0);  // softmax of (log 3, 0): 0.75, 0.25
+  const at::Tensor logits = at::tensor({high, 0.0, 0.0, high}, at::kDouble).view({1, 2, 1, 2});
+  const at::Tensor target = at::tensor({0, 0}, at::kLong).view({1, 1, 2});
+  const auto loss = [&](const char* name, const at::Tensor& wanted, double gamma = 2) {
+    return label_loss({.loss = name, .focal_gamma = gamma}, logits, wanted).item<double>();
+  };
+  const double first = -std::log(0.75), second = -std::log(0.25);
+  EXPECT_NEAR(loss("cross_entropy", target), (first + second) / 2, 1e-12);
+  EXPECT_NEAR(loss("focal", target), (0.0625 * first + 0.5625 * second) / 2, 1e-12);
+  EXPECT_NEAR(loss("focal", target, 0), (first + second) / 2, 1e-12);
+  // Class 0: 2 * 1 + 1 over 1 + 2 + 1; class 1: 1 over 1 + 0 + 1.
+  EXPECT_NEAR(loss("dice", target), 1 - (3.0 / 4 + 1.0 / 2) / 2, 1e-12);
+  const at::Tensor half = at::tensor({0, 255}, at::kLong).view({1, 1, 2});
+  EXPECT_NEAR(loss("cross_entropy", half), first, 1e-12);
+  EXPECT_NEAR(loss("focal", half), 0.0625 * first, 1e-12);
+  EXPECT_NEAR(loss("dice", half), 1 - (2.5 / 2.75 + 1 / 1.25) / 2, 1e-12);
+  EXPECT_EQ(loss("cross_entropy", at::full({1, 1, 2}, 255, at::kLong)), 0);
+}
+
+}  // namespace
+}  // namespace duet
