@@ -184,8 +184,10 @@ std::vector<at::Tensor> TrainStep::gradients() const {
     const at::Tensor& gradient = parameter.second.grad();
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided && !takes_sparse_) {
-      throw ConfigError(c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(),
-                                 ", expected a dense one; ", "make its Embedding without sparse"));
+      throw ConfigError(
+          c10::str("[TrainStep] the gradient of '", parameter.first, "' is ", gradient.layout(),
+                   ", expected a dense one; make its Embedding without sparse, or train with SparseAdam and without "
+                   "clip_grad, loss_scale and non_finite"));
     }
     gradients.push_back(gradient);
   }

@@ -2,16 +2,12 @@
 #include <cmath>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_lerp.h>
-#include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rsub.h>
-#include <ATen/ops/sqrt.h>
 #include "base/error.h"
 #include "optim/optimizers/optimizer_kind.h"
 #include "optim/optimizers/optimizer_options.h"
@@ -84,17 +80,9 @@ void step_matrices(const KernelCall& call, const Muon& options) {
 void step_others(const KernelCall& call, const Muon& options) {
   decay_parameters(call);
   const Tensors gradients = descent_gradients(call, options.maximize, /*l2_decay=*/false);
-  const Tensors& averages = call.state[1];
-  const Tensors& squares = call.state[2];
-  const at::Tensor beta1 = number64(call, "beta1");
-  const at::Tensor beta2 = number64(call, "beta2");
-  lerp_(averages, gradients, at::rsub(beta1, 1));
-  average_squares_(squares, gradients, beta2);
-  const Tensors denominators = at::_foreach_sqrt(squares);
-  at::_foreach_div_(denominators, cast_like(at::sqrt(bias_correction(beta2, call.step)), denominators));
+  const Tensors denominators = adam_roots(call, gradients, /*slot=*/1);
   at::_foreach_add_(denominators, kAdamEps);
-  const at::Tensor step_size = -number64(call, "lr") / bias_correction(beta1, call.step);
-  add_quotient_(call.parameters, averages, denominators, step_size);
+  adam_move(call, call.state[1], denominators);
 }
 
 // The parameters of a call keep the same state, so they are all matrices or none is.

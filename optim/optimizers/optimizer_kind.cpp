@@ -2,11 +2,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsub.h>
+#include <ATen/ops/sqrt.h>
 #include "optim/detail/device_hyper_parameters.h"
 #include "optim/optimizers/detail/grouped_optimizer.h"
 #include "optim/optimizers/optimizer_options.h"
@@ -18,7 +21,8 @@ const at::Tensor& KernelCall::number(const char* name) const { return numbers->t
 double KernelCall::host_number(const char* name) const { return numbers->get(group, name); }
 
 const OptimizerKind* find_optimizer_kind(const std::string& name) {
-  for (const OptimizerKind* kind : {&kSgd, &kAdam, &kAdamw, &kAdagrad, &kRmsprop, &kNadam, &kRadam, &kLion, &kMuon}) {
+  for (const OptimizerKind* kind : {&kSgd, &kAdam, &kAdamw, &kAdagrad, &kRmsprop, &kNadam, &kRadam, &kLion, &kMuon,
+                                    &kAdadelta, &kAdafactor, &kAdamax, &kAsgd, &kRprop, &kSparseAdam}) {
     if (name == kind->name) return kind;
   }
   return nullptr;
@@ -143,6 +147,21 @@ void average_squares_(const Tensors& averages, const Tensors& gradients, const a
 
 at::Tensor bias_correction(const at::Tensor& beta, const at::Tensor& step) {
   return at::rsub(at::pow(beta, step.to(at::kDouble)), 1);
+}
+
+Tensors adam_roots(const KernelCall& call, const Tensors& gradients, std::size_t slot) {
+  const Tensors& squares = call.state[slot + 1];
+  const at::Tensor beta2 = number64(call, "beta2");
+  lerp_(call.state[slot], gradients, at::rsub(number64(call, "beta1"), 1));
+  average_squares_(squares, gradients, beta2);
+  const Tensors roots = at::_foreach_sqrt(squares);
+  at::_foreach_div_(roots, cast_like(at::sqrt(bias_correction(beta2, call.step)), roots));
+  return roots;
+}
+
+void adam_move(const KernelCall& call, const Tensors& averages, const Tensors& denominators) {
+  const at::Tensor step_size = -number64(call, "lr") / bias_correction(number64(call, "beta1"), call.step);
+  add_quotient_(call.parameters, averages, denominators, step_size);
 }
 
 }  // namespace duet::kernel_math

@@ -33,7 +33,8 @@ struct KernelCall {
 
 // A tensor that an optimizer keeps for every parameter, under the name that PyTorch's state_dict gives it.
 struct StateSlot {
-  enum class Shape { kParameter, kScalar };  // like the parameter, or 0-dim float32
+  // Like the parameter; 0-dim float32; a number per row (the last dimension is 1) or per column (the one before is).
+  enum class Shape { kParameter, kScalar, kRows, kColumns };
 
   std::string name;
   Shape shape = Shape::kParameter;
@@ -62,8 +63,10 @@ struct OptimizerKind {
   bool takes_sparse = false;
 };
 
-extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;           // over ATen's fused kernels: fused.cpp
-extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion, kMuon;  // over tensors: unfused.cpp, muon.cpp
+extern const OptimizerKind kSgd, kAdam, kAdamw, kAdagrad;    // over ATen's fused kernels: fused.cpp
+extern const OptimizerKind kRmsprop, kNadam, kRadam, kLion;  // over tensors: unfused.cpp
+// Over tensors, each in a file of its own.
+extern const OptimizerKind kAdadelta, kAdafactor, kAdamax, kAsgd, kMuon, kRprop, kSparseAdam;
 
 // The kind called `name` ("RMSprop", ...), or null.
 const OptimizerKind* find_optimizer_kind(const std::string& name);
@@ -111,5 +114,11 @@ void average_squares_(const Tensors& averages, const Tensors& gradients, const a
 
 // 1 - beta^step
 at::Tensor bias_correction(const at::Tensor& beta, const at::Tensor& step);
+
+// Adam in two parts, between which eps is added: the averages of gradients and squares, in `slot` and the next, take
+// the gradients in; what is returned is the root of the latter, made up for its start at 0.
+Tensors adam_roots(const KernelCall& call, const Tensors& gradients, std::size_t slot);
+// parameter -= lr * average / denominator, the average made up for its start.
+void adam_move(const KernelCall& call, const Tensors& averages, const Tensors& denominators);
 
 }  // namespace duet::kernel_math

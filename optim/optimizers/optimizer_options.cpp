@@ -33,6 +33,19 @@ void check_nesterov(const SGD& o) {
       "[SGD] nesterov is true, expected momentum > 0 and dampening = 0 beside it; set them, or leave nesterov out");
 }
 
+void check_factors(const Rprop& o) {
+  if (o.etas[0] > 0 && o.etas[0] < 1 && o.etas[1] > 1) return;
+  throw ConfigError(
+      c10::str("[Rprop] etas is [", o.etas[0], ", ", o.etas[1],
+               "], expected a factor in (0, 1) that shrinks a step size, then one > 1 that lets it grow"));
+}
+
+void check_step_sizes(const Rprop& o) {
+  if (o.step_sizes[0] <= o.step_sizes[1]) return;
+  throw ConfigError(c10::str("[Rprop] step_sizes is [", o.step_sizes[0], ", ", o.step_sizes[1],
+                             "], expected the least, then the largest"));
+}
+
 void check_own(const OptimizerKind& kind, const OptimizerOptions& options) {
   if (kind.name.empty() || !kind.slots || !kind.numbers || !kind.kernel) {
     throw ConfigError("[OptimizerOptions] found the kind '" + kind.name +
@@ -55,7 +68,8 @@ std::vector<OptimizerOptions> all_of() {
 
 const std::vector<OptimizerOptions>& built_in_optimizers() {
   static const std::vector<OptimizerOptions> kAll =
-      all_of<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>();
+      all_of<SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, Adadelta, Adafactor, Adamax, ASGD, Rprop,
+             SparseAdam, LBFGS>();
   return kAll;
 }
 
@@ -102,12 +116,55 @@ const OptionFields& RAdam::fields() { return described<RAdam>("RAdam", add_commo
 
 const OptionFields& Lion::fields() { return described<Lion>("Lion", add_common<Lion>); }
 
+const OptionFields& Adadelta::fields() {
+  return described<Adadelta>("Adadelta", [](const auto& add) {
+    add_common(add);
+    add("rho", &Adadelta::rho, "share kept of the averages of squares").in(between(0, 1));
+  });
+}
+
+const OptionFields& Adamax::fields() { return described<Adamax>("Adamax", add_common<Adamax>); }
+
+const OptionFields& ASGD::fields() {
+  return described<ASGD>("ASGD", [](const auto& add) {
+    add_common(add);
+    add("lambd", &ASGD::lambd, "share of a weight taken off per rate, and how fast the rate falls").in(at_least(0));
+    add("alpha", &ASGD::alpha, "the rate falls as lr / (1 + lambd * lr * steps)^alpha").in(at_least(0));
+    add("t0", &ASGD::t0, "steps after which weights are averaged (state: ax)").in(at_least(0));
+  });
+}
+
+const OptionFields& Rprop::fields() {
+  return described<Rprop>("Rprop", [](const auto& add) {
+    add_common(add);
+    add("etas", &Rprop::etas, "factors of a step size: where the gradient's sign changed, and where it did not");
+    add("step_sizes", &Rprop::step_sizes, "the least and the largest step size").in(at_least(0));
+    add.rule(check_factors);
+    add.rule(check_step_sizes);
+  });
+}
+
+const OptionFields& Adafactor::fields() {
+  return described<Adafactor>("Adafactor", [](const auto& add) {
+    add_common(add);
+    add("beta2_decay", &Adafactor::beta2_decay, "the averages of squares take in steps^beta2_decay of a new square")
+        .in(Range{.high = 0})
+        .expects("a number <= 0");
+    add("eps1", &Adafactor::eps1, "least root of an average of squares; none: the epsilon of the dtype")
+        .in(at_least(0));
+    add("eps2", &Adafactor::eps2, "least root mean square of a parameter that scales its steps").in(at_least(0));
+    add("d", &Adafactor::d, "largest root mean square of an update").in(at_least(1));
+  });
+}
+
+const OptionFields& SparseAdam::fields() { return described<SparseAdam>("SparseAdam", add_common<SparseAdam>); }
+
 const OptionFields& Muon::fields() {
   return described<Muon>("Muon", [](const auto& add) {
     add_common(add);
     add("nesterov", &Muon::nesterov, "looks ahead along the momentum");
     add("ns_steps", &Muon::ns_steps, "Newton-Schulz iterations").in(between(1, 100));
-    add("ns_coefficients", &Muon::ns_coefficients, "of the Newton-Schulz polynomial");
+    add("ns_coefficients", &Muon::ns_coefficients, "coefficients of the Newton-Schulz polynomial");
     add("adjust_lr_fn", &Muon::adjust_lr_fn, "how lr follows a matrix's shape").one_of({"original", "match_rms_adamw"});
   });
 }

@@ -96,6 +96,65 @@ struct Lion {
   static const OptionFields& fields();
 };
 
+struct Adadelta {
+  double lr = 1;
+  double weight_decay = 0;
+  double eps = 1e-6;
+  bool maximize = false;
+  double rho = 0.9;
+  static const OptionFields& fields();
+};
+
+struct Adamax {
+  double lr = 2e-3;
+  double weight_decay = 0;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool maximize = false;
+  static const OptionFields& fields();
+};
+
+struct ASGD {
+  double lr = 1e-2;
+  double weight_decay = 0;
+  bool maximize = false;
+  double lambd = 1e-4;
+  double alpha = 0.75;
+  double t0 = 1e6;
+  static const OptionFields& fields();
+};
+
+// lr is each element's first step size; a later one has no effect.
+struct Rprop {
+  double lr = 1e-2;
+  bool maximize = false;
+  std::array<double, 2> etas = {0.5, 1.2};
+  std::array<double, 2> step_sizes = {1e-6, 50};
+  static const OptionFields& fields();
+};
+
+// torch.optim's eps = (eps1, eps2).
+struct Adafactor {
+  double lr = 1e-2;
+  double weight_decay = 0;
+  bool maximize = false;
+  double beta2_decay = -0.8;
+  std::optional<double> eps1{};
+  double eps2 = 1e-3;
+  double d = 1;
+  static const OptionFields& fields();
+};
+
+// For an Embedding with sparse; parameters with dense gradients are stepped by Adam. Sparse gradients take a trainer
+// without clipping, loss scaling and checks for inf and NaN; graph mode runs their steps op by op.
+struct SparseAdam {
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  bool maximize = false;
+  static const OptionFields& fields();
+};
+
 // Muon for matrices, AdamW with these betas for all other parameters.
 struct Muon {
   double lr = 1e-3;
@@ -126,7 +185,8 @@ struct LBFGS {
 template <class T, class... Types>
 concept OneOf = (std::same_as<T, Types> || ...);
 template <class T>
-concept BuiltInOptimizer = OneOf<T, SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, LBFGS>;
+concept BuiltInOptimizer = OneOf<T, SGD, Adam, AdamW, Adagrad, RMSprop, NAdam, RAdam, Lion, Muon, Adadelta, Adafactor,
+                                 Adamax, ASGD, Rprop, SparseAdam, LBFGS>;
 
 // Any of them, or an optimizer of your own.
 class OptimizerOptions : public AnyOptions {

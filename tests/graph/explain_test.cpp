@@ -191,7 +191,12 @@ TEST(Explain, ChangesNothingInAnyModelOrOptimizer) {
                                                     NAdam{.lr = 1e-3},
                                                     RAdam{.lr = 1e-3},
                                                     Lion{.lr = 1e-3},
-                                                    Muon{.lr = 1e-3}};
+                                                    Muon{.lr = 1e-3},
+                                                    Adadelta{},
+                                                    Adafactor{.lr = 1e-3},
+                                                    Adamax{.lr = 1e-3},
+                                                    ASGD{.lr = 1e-3},
+                                                    Rprop{.lr = 1e-3}};
   const auto& tasks = testing::all_toy_tasks();
   for (std::size_t i = 0; i < std::max(tasks.size(), optimizers.size()); ++i) {
     const testing::ToyTask& task = tasks[i % tasks.size()];

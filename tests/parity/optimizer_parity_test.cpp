@@ -29,7 +29,13 @@ std::vector<OptimizerOptions> all_optimizers() {
           NAdam{.weight_decay = 0.01, .decoupled_weight_decay = true},
           RAdam{.weight_decay = 0.01},
           Lion{.weight_decay = 0.1},
-          Muon{}};
+          Muon{},
+          Adadelta{.weight_decay = 0.01},
+          Adafactor{.weight_decay = 0.01},
+          Adamax{.weight_decay = 0.01},
+          ASGD{.weight_decay = 0.01, .lambd = 0.01, .t0 = 4},
+          Rprop{},
+          SparseAdam{}};
 }
 
 TrainerOptions options_of(const OptimizerOptions& optimizer, Clip clip, std::optional<at::ScalarType> amp) {
@@ -96,7 +102,8 @@ std::string name_of(const ::testing::TestParamInfo<Parameters>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptimizerParity,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, 10), ::testing::Values(1, 4),
+                         ::testing::Combine(::testing::Range<std::size_t>(0, all_optimizers().size()),
+                                            ::testing::Values(1, 4),
                                             ::testing::Values(Clip::kOff, Clip::kNorm, Clip::kValue)),
                          name_of);
 
@@ -124,7 +131,7 @@ TEST(OptimizerParity, NumbersSetBetweenStepsTakeEffectInAReplay) {
           }
         }
       }
-      if (states.empty()) continue;
+      if (states.empty() || optimizer.type() == "Rprop") continue;  // its lr counts in the first step alone
       expect_same_bits(states[0], states[1]);
       expect_same_bits(states[2], states[3]);
       bool differ = false;

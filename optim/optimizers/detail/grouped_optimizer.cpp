@@ -94,16 +94,25 @@ GroupedOptimizer::GroupedOptimizer(const OptimizerKind& kind, const OptimizerOpt
   applied_ = at::full({1}, 0, on_device.dtype(at::kLong));
 }
 
+namespace {
+
+at::Tensor first_state(const StateSlot& slot, const at::Tensor& parameter) {
+  using Shape = StateSlot::Shape;
+  const at::TensorOptions options = parameter.options().requires_grad(false);
+  if (slot.shape == Shape::kParameter) return at::full_like(parameter, slot.initial, options);
+  if (slot.shape == Shape::kScalar) return at::full({}, slot.initial, options.dtype(at::kFloat));
+  std::vector<int64_t> sizes = parameter.sizes().vec();
+  sizes.at(sizes.size() - (slot.shape == Shape::kRows ? 1 : 2)) = 1;
+  return at::full(sizes, slot.initial, options);
+}
+
+}  // namespace
+
 void GroupedOptimizer::add(const std::string& name, const at::Tensor& value, std::size_t group) {
   Parameter parameter{name, value, group, {}, 0};
-  const at::TensorOptions options = value.options().requires_grad(false);
   for (const StateSlot& slot : slots_) {
-    at::Tensor state;
-    if (slot.kept == nullptr || slot.kept(value)) {
-      state = slot.shape == StateSlot::Shape::kParameter ? at::full_like(value, slot.initial, options)
-                                                         : at::full({}, slot.initial, options.dtype(at::kFloat));
-    }
-    parameter.state.push_back(state);
+    const bool kept = slot.kept == nullptr || slot.kept(value);
+    parameter.state.push_back(kept ? first_state(slot, value) : at::Tensor());
   }
   parameters_.push_back(std::move(parameter));
 }

@@ -3,8 +3,8 @@ down.
 
 Parameters and gradients are closed formulas of float32 numbers without rounding, so that the C++ tests can make the same ones;
 optimizer_cases.inc holds each case's options as C++, so that a case is described here alone. Where duet calls ATen's fused kernels,
-torch.optim is run with fused=True, and the bits must agree; otherwise with its single-tensor code. torch has no Lion: it is
-written here in NumPy from Algorithm 2 of its paper and checked against itself in float64.
+torch.optim is run with fused=True; otherwise with its single-tensor code. torch has no Lion: it is written here in NumPy from
+Algorithm 2 of its paper and checked against itself in float64.
 """
 
 import numpy as np
@@ -122,8 +122,62 @@ CASES = {
         "betas_maximize": dict(lr=0.02, betas=(0.8, 0.95), maximize=True),
         "retuned": dict(lr=0.02, then=dict(momentum=0.6, weight_decay=0.3, beta1=0.7, beta2=0.99)),
     },
+    "Adadelta": {
+        "plain": dict(lr=0.5),
+        "default_lr": dict(),
+        "rho_eps": dict(lr=0.5, eps=1e-4, rho=0.7),
+        "weight_decay": dict(lr=0.5, weight_decay=0.1),
+        "maximize": dict(lr=0.5, maximize=True),
+        "everything": dict(lr=0.7, weight_decay=0.02, eps=1e-5, maximize=True, rho=0.95),
+        "retuned": dict(lr=0.5, then=dict(rho=0.6, weight_decay=0.05, eps=1e-4)),
+    },
+    "Adafactor": {
+        "plain": dict(lr=0.1),
+        "default_lr": dict(),
+        "beta2_decay": dict(lr=0.1, beta2_decay=-0.5),
+        "eps": dict(lr=0.1, eps1=0.3, eps2=0.5),
+        "d": dict(lr=0.1, d=1.5),
+        "weight_decay": dict(lr=0.1, weight_decay=0.1),
+        "maximize": dict(lr=0.1, maximize=True),
+        "everything": dict(lr=0.2, weight_decay=0.05, maximize=True, beta2_decay=-0.6, eps1=1e-3, eps2=0.01, d=2.0),
+        "retuned": dict(lr=0.1, then=dict(beta2_decay=-0.4, weight_decay=0.05, eps2=0.5, d=1.5)),
+    },
+    "Adamax": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "betas_eps": dict(lr=0.01, betas=(0.8, 0.95), eps=1e-4),
+        "weight_decay": dict(lr=0.01, weight_decay=0.1),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(lr=0.02, weight_decay=0.02, betas=(0.7, 0.9), eps=1e-3, maximize=True),
+        "retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, weight_decay=0.03, eps=1e-5)),
+    },
+    "ASGD": {
+        "plain": dict(lr=0.1),
+        "default_lr": dict(),
+        "lambd_alpha": dict(lr=0.1, lambd=0.05, alpha=0.5),
+        "averaged": dict(lr=0.1, t0=20.0),
+        "weight_decay": dict(lr=0.1, weight_decay=0.1),
+        "maximize": dict(lr=0.1, maximize=True),
+        "everything": dict(lr=0.2, weight_decay=0.02, maximize=True, lambd=0.01, alpha=0.9, t0=5.0),
+        "retuned": dict(lr=0.1, then=dict(lambd=0.05, alpha=0.5, t0=160.0, weight_decay=0.05)),
+    },
+    "Rprop": {
+        "plain": dict(lr=0.01),
+        "default_lr": dict(),
+        "etas": dict(lr=0.01, etas=(0.3, 1.5)),
+        "step_sizes": dict(lr=0.01, step_sizes=(1e-3, 0.05)),
+        "maximize": dict(lr=0.01, maximize=True),
+        "everything": dict(lr=0.02, maximize=True, etas=(0.4, 1.1), step_sizes=(1e-4, 0.1)),
+    },
+    "SparseAdam": {
+        "dense": dict(lr=0.01),
+        "dense_everything": dict(lr=0.02, betas=(0.7, 0.9), eps=1e-4, maximize=True),
+        "dense_retuned": dict(lr=0.01, then=dict(beta1=0.7, beta2=0.99, eps=1e-5)),
+    },
 }
 FUSED = ["SGD", "Adam", "AdamW", "Adagrad"]
+# Of these every bit must agree.
+EXACT = [*FUSED, "Adadelta", "Adafactor", "Adamax", "ASGD", "Rprop", "SparseAdam"]
 
 
 def formula(shape, factor, shift, modulus, divisor):
@@ -192,6 +246,12 @@ class CheckedLion:
 def make_optimizer(kind, parameter, options):
     if kind == "Lion":
         return CheckedLion([parameter], **options)
+    if kind == "SparseAdam":  # which torch refuses dense gradients
+        return torch.optim.Adam([parameter], foreach=False, **options)
+    if kind == "Adafactor":
+        eps = (options.get("eps1"), options.get("eps2", 1e-3))
+        options = {name: value for name, value in options.items() if name not in ("eps1", "eps2")}
+        return torch.optim.Adafactor([parameter], foreach=False, eps=eps, **options)
     if kind in FUSED:
         return getattr(torch.optim, kind)([parameter], fused=True, **options)
     if kind != "Muon":
@@ -212,6 +272,8 @@ def retune(optimizer, then):
                 betas = list(group["betas"])
                 betas[int(name[4]) - 1] = value
                 group["betas"] = tuple(betas)
+        elif name == "eps2":
+            group["eps"] = (group["eps"][0], value)
         elif name in group:
             group[name] = value
 
@@ -249,8 +311,8 @@ def cpp(value):
 
 
 FIELDS = (
-    "lr weight_decay betas eps amsgrad momentum dampening nesterov maximize lr_decay initial_accumulator_value alpha centered "
-    "momentum_decay decoupled_weight_decay ns_steps ns_coefficients adjust_lr_fn"
+    "lr weight_decay betas eps amsgrad momentum dampening nesterov maximize lr_decay initial_accumulator_value lambd alpha centered "
+    "momentum_decay decoupled_weight_decay ns_steps ns_coefficients adjust_lr_fn rho beta2_decay eps1 eps2 d t0 etas step_sizes"
 ).split()  # in the order of optimizer_options.h
 
 
@@ -269,11 +331,11 @@ def references():
 
 
 def cases_text():
-    """optimizer_cases.inc: case, options, hyper-parameters from the middle on, whether torch.optim runs the same kernels."""
-    lines = [f"// Written by make_references.py --cases: case, options, numbers from step {RETUNED_AT} on, fused.\n"]
+    """optimizer_cases.inc: case, options, hyper-parameters from the middle on, whether every bit must agree."""
+    lines = [f"// Written by make_references.py --cases: case, options, numbers from step {RETUNED_AT} on, exact.\n"]
     for kind, cases in CASES.items():
         for name, options in cases.items():
             then = ", ".join(f'{{"{number}", {value!r}}}' for number, value in options.get("then", {}).items())
-            fused = "true" if kind in FUSED else "false"
-            lines.append(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {fused}}},\n')
+            exact = "true" if kind in EXACT else "false"
+            lines.append(f'{{"{kind}_{name}", {cpp_options(kind, options)}, {{{then}}}, {exact}}},\n')
     return "".join(lines)
