@@ -200,6 +200,12 @@ void bind_trainer_options(py::module_& module) {
   bind_optimizer<RAdam>(module, "RAdam");
   bind_optimizer<Lion>(module, "Lion");
   bind_optimizer<Muon>(module, "Muon");
+  bind_optimizer<Adadelta>(module, "Adadelta");
+  bind_optimizer<Adafactor>(module, "Adafactor");
+  bind_optimizer<Adamax>(module, "Adamax");
+  bind_optimizer<ASGD>(module, "ASGD");
+  bind_optimizer<Rprop>(module, "Rprop");
+  bind_optimizer<SparseAdam>(module, "SparseAdam");
   bind_optimizer<LBFGS>(module, "LBFGS");
   bind_schedule<Constant>(module, "Constant");
   bind_schedule<Linear>(module, "Linear");

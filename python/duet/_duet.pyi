@@ -218,6 +218,110 @@ adjust_lr_fn: how lr follows a matrix's shape (original, match_rms_adamw)"""
     adjust_lr_fn: str
     def __init__(self, *, lr: float = ..., weight_decay: float = ..., momentum: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ..., nesterov: bool = ..., ns_steps: int = ..., ns_coefficients: list[float] = ..., adjust_lr_fn: str = ...) -> None: ...
 
+class Adadelta:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Adadelta(lr=1.0, weight_decay=0.0, eps=1e-06, maximize=False, rho=0.9)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (True or False)
+rho: share kept of the averages of squares (a number in [0, 1])"""
+    lr: float
+    weight_decay: float
+    eps: float
+    maximize: bool
+    rho: float
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., eps: float = ..., maximize: bool = ..., rho: float = ...) -> None: ...
+
+class Adafactor:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Adafactor(lr=0.01, weight_decay=0.0, maximize=False, beta2_decay=-0.8, eps1=None, eps2=0.001, d=1.0)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+maximize: climbs instead of descends (True or False)
+beta2_decay: the averages of squares take in steps^beta2_decay of a new square (a number <= 0)
+eps1: least root of an average of squares; none: the epsilon of the dtype (a number >= 0)
+eps2: least root mean square of a parameter that scales its steps (a number >= 0)
+d: largest root mean square of an update (a number >= 1)"""
+    lr: float
+    weight_decay: float
+    maximize: bool
+    beta2_decay: float
+    eps1: typing.Any
+    eps2: float
+    d: float
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., maximize: bool = ..., beta2_decay: float = ..., eps1: typing.Any = ..., eps2: float = ..., d: float = ...) -> None: ...
+
+class Adamax:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Adamax(lr=0.002, weight_decay=0.0, betas=[0.9, 0.999], eps=1e-08, maximize=False)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (True or False)"""
+    lr: float
+    weight_decay: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ...) -> None: ...
+
+class ASGD:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+ASGD(lr=0.01, weight_decay=0.0, maximize=False, lambd=0.0001, alpha=0.75, t0=1000000.0)
+
+lr: learning rate (a number >= 0)
+weight_decay: share of a weight taken off per lr (a number >= 0)
+maximize: climbs instead of descends (True or False)
+lambd: share of a weight taken off per rate, and how fast the rate falls (a number >= 0)
+alpha: the rate falls as lr / (1 + lambd * lr * steps)^alpha (a number >= 0)
+t0: steps after which weights are averaged (state: ax) (a number >= 0)"""
+    lr: float
+    weight_decay: float
+    maximize: bool
+    lambd: float
+    alpha: float
+    t0: float
+    def __init__(self, *, lr: float = ..., weight_decay: float = ..., maximize: bool = ..., lambd: float = ..., alpha: float = ..., t0: float = ...) -> None: ...
+
+class Rprop:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+Rprop(lr=0.01, maximize=False, etas=[0.5, 1.2], step_sizes=[1e-06, 50.0])
+
+lr: learning rate (a number >= 0)
+maximize: climbs instead of descends (True or False)
+etas: factors of a step size: where the gradient's sign changed, and where it did not (a number)
+step_sizes: the least and the largest step size (a number >= 0)"""
+    lr: float
+    maximize: bool
+    etas: list[float]
+    step_sizes: list[float]
+    def __init__(self, *, lr: float = ..., maximize: bool = ..., etas: list[float] = ..., step_sizes: list[float] = ...) -> None: ...
+
+class SparseAdam:
+    """torch.optim's optimizer of that name, stepped inside the captured step.
+
+SparseAdam(lr=0.001, betas=[0.9, 0.999], eps=1e-08, maximize=False)
+
+lr: learning rate (a number >= 0)
+betas: shares kept of the averages of the gradient and of its square (a number in [0, 1))
+eps: added to the denominator (a number >= 0)
+maximize: climbs instead of descends (True or False)"""
+    lr: float
+    betas: list[float]
+    eps: float
+    maximize: bool
+    def __init__(self, *, lr: float = ..., betas: list[float] = ..., eps: float = ..., maximize: bool = ...) -> None: ...
+
 class LBFGS:
     """torch.optim's optimizer of that name, stepped inside the captured step.
 

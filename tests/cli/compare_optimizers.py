@@ -19,7 +19,8 @@ OPTIMIZERS = [
     "{type: SGD, lr: 0.05, momentum: 0.9, nesterov: true, weight_decay: 0.01}", "{type: Adam, amsgrad: true}",
     "{type: AdamW, lr: 0.003}", "{type: Adagrad, lr_decay: 0.001}", "{type: RMSprop, lr: 0.001, momentum: 0.9, centered: true}",
     "{type: NAdam, decoupled_weight_decay: true, weight_decay: 0.01}", "{type: RAdam}", "{type: Lion, weight_decay: 0.1}",
-    "{type: Muon, lr: 0.01}"]
+    "{type: Muon, lr: 0.01}", "{type: Adadelta, weight_decay: 0.01}", "{type: Adafactor, weight_decay: 0.01}",
+    "{type: Adamax, weight_decay: 0.01}", "{type: ASGD, lambd: 0.01, t0: 10}", "{type: Rprop}", "{type: SparseAdam}"]
 CLIPS = ["null", "{max_norm: 0.5}", "{type: value, clip_value: 0.01}"]
 SMALL = ["model.n_layer=1", "model.n_head=2", "model.n_embd=16", "model.context=16", "data.train.context=16",
          "data.train.stride=270", "trainer.max_steps=1000",
@@ -28,7 +29,7 @@ SMALL = ["model.n_layer=1", "model.n_head=2", "model.n_embd=16", "model.context=
 
 def schedules(optimizer):
     moving = SMALL[-1]
-    if "Adagrad" in optimizer:
+    if any(name in optimizer for name in ("Adagrad", "Adadelta", "Adafactor", "ASGD", "Rprop")):
         return moving
     return moving[:-1] + ", {type: LinearMomentum, start_factor: 0.9, end_factor: 1.0, end: 20}]"
 

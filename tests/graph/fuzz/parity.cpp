@@ -86,7 +86,12 @@ OptimizerOptions optimizer_of(int number) {
     case 6: return NAdam{};
     case 7: return RAdam{};
     case 8: return Lion{.lr = 1e-3};
-    default: return Muon{};
+    case 9: return Muon{};
+    case 10: return Adadelta{};
+    case 11: return Adafactor{};
+    case 12: return Adamax{};
+    case 13: return ASGD{};
+    default: return Rprop{};
   }
 }
 

@@ -41,7 +41,7 @@ class Drawing {
     settings.rows = 8 * static_cast<int64_t>(1 + below(3));
     settings.steps = 6 + static_cast<int64_t>(below(5));
     settings.accumulate = below(4) == 0 ? 2 + static_cast<int64_t>(below(2)) : 1;
-    settings.optimizer = static_cast<int>(below(10));
+    settings.optimizer = static_cast<int>(below(15));
     settings.clipping = below(2) == 0 ? static_cast<int>(below(3)) : 0;
     settings.amp = below(6) == 0 ? 1 + static_cast<int>(below(2)) : 0;
     settings.layout = below(4) == 0 ? 1 + static_cast<int>(below(3)) : 0;
