@@ -175,7 +175,9 @@ void CalibrationError::add(const Batch& batch, const NamedTensors& outputs, doub
   if (logits.size(1) == 1)
     logits = at::cat({at::zeros_like(logits), logits}, 1);  // two classes whose softmax is its sigmoid
   const auto [confidence, chosen] = at::softmax(logits, 1).max(1);
-  const at::Tensor bin = (confidence * options_.bins).ceil().sub(1).clamp(0, options_.bins - 1).to(at::kLong);
+  // What is NaN lands in the first bin, and makes the result NaN.
+  const at::Tensor place = (confidence * options_.bins).ceil().sub(1).nan_to_num(0);
+  const at::Tensor bin = place.clamp(0, options_.bins - 1).to(at::kLong);
   const at::Tensor each = at::stack({at::ones_like(confidence), confidence, chosen.eq(targets).to(at::kDouble)});
   const at::Tensor part = at::zeros({3, options_.bins}, each.options()).index_add(1, bin, each);
   sums_ = sums_.defined() ? sums_ + part : part;

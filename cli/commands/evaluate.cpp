@@ -76,6 +76,17 @@ void load_weights_file(const std::string& path, Task& task) {
   log_info("loaded weights from '" + path + "': " + load_matching_weights(task, weights).text());
 }
 
+// ", those of earlier runs are in 'w/checkpoints.1'"; empty if there are none.
+std::string earlier_ones(const std::string& root) {
+  std::string found;
+  std::error_code ignored;
+  for (int number = 1; std::filesystem::exists(c10::str(root, ".", number), ignored); ++number) {
+    const std::string folder = c10::str(root, ".", number);
+    if (!CheckpointStore(folder).list().empty()) found += (found.empty() ? " '" : ", '") + folder + "'";
+  }
+  return found.empty() ? "" : ", those of earlier runs are in" + found;
+}
+
 // What --checkpoint means: best, latest, a file of weights, a folder (see CheckpointStore::find), or (empty) the best
 // one if there is one. Throws CheckpointError if there is none.
 std::string find_checkpoint(const RunConfig& config, const std::string& wanted) {
@@ -92,7 +103,8 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
     }
   }
   if (const std::optional<std::string> latest = store.find_latest()) return *latest;
-  throw CheckpointError("[duet] there is no checkpoint in '" + root + "'; train first, or name one with --checkpoint");
+  throw CheckpointError("[duet] there is no checkpoint in '" + root + "'" + earlier_ones(root) +
+                        "; train first, or name one with --checkpoint");
 }
 
 }  // namespace

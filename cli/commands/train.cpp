@@ -5,6 +5,7 @@
 #include <system_error>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -14,6 +15,7 @@
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/runs/run_records.h"
+#include "cli/validation_record.h"
 #include "cli/work_dir.h"
 #include "distributed/communicator.h"
 #include "graph/graph_trainer.h"
@@ -90,11 +92,23 @@ std::string free_place(const std::string& root) {
 }
 
 // Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
-void set_aside(const std::string& root) {
+// Returns where they are then.
+std::string set_aside(const std::string& root) {
   const std::string aside = free_place(root);
   move(root, aside);
   log_warning("the checkpoints of an earlier run are now in '" + aside + "'; pass --resume " + aside +
               " to go on from them");
+  return aside;
+}
+
+// After a run that failed without a checkpoint of its own: a slip in a config must not cost an earlier run its place.
+// Not under a launcher, which starts the run anew and resumes from what it finds there.
+void put_back(const RunConfig& config, const std::string& aside, const std::string& root) {
+  if (aside.empty() || config.launch.agent_store || !CheckpointStore(root).list().empty()) return;
+  std::error_code failed;
+  std::filesystem::remove_all(root, failed);
+  if (!failed) std::filesystem::rename(aside, root, failed);
+  if (!failed) log_info("this run has saved no checkpoint: those of the earlier run are back in '" + root + "'");
 }
 
 // A run that goes on from an earlier checkpoint leaves those that came after it, and the best one if it is among them.
@@ -173,13 +187,16 @@ bool resume(const RunConfig& config, const std::string& wanted, BaseTrainer& tra
   return true;
 }
 
-void start_anew(const RunConfig& config, BaseTrainer& trainer) {
+// Returns where the checkpoints of an earlier run are now, on rank 0; empty if there were none.
+std::string start_anew(const RunConfig& config, BaseTrainer& trainer) {
   load_start_weights(config, trainer);
   // Not before the weights are there, which may be those of the earlier run.
   const std::string root = checkpoint_root(config);
+  std::string aside;
   run_on_main(config.communicator(), [&] {
-    if (!CheckpointStore(root).list().empty()) set_aside(root);
+    if (!CheckpointStore(root).list().empty()) aside = set_aside(root);
   });
+  return aside;
 }
 
 // Saves an interrupted run, unless the checkpoint hook has done so.
@@ -234,13 +251,18 @@ int train(const Arguments& arguments, RunConfig& config) {
   run_on_main(ranks, [&] { lock_early(config, lock); });
   Run run = build_training(config);
   Measurements measured;
+  ValidationRecord validations;
   run_on_all_ranks(ranks, [&] {
     add_hooks(config, run);
     run.trainer->add_hook(std::make_unique<StopSignalHook>());
-    if (!arguments.json.empty()) run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+    if (arguments.json.empty()) return;
+    run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+    const auto record = [&validations](TrainContext& at) { validations.add(at.evaluation.metrics, at.progress.step); };
+    run.trainer->on(HookPoint::kAfterVal, record, "validation_record", kLowest);
   });
   run_on_main(ranks, [&] { lock_now(config, lock); });
-  if (!resume(config, arguments.resume, *run.trainer)) start_anew(config, *run.trainer);
+  std::string aside;
+  if (!resume(config, arguments.resume, *run.trainer)) aside = start_anew(config, *run.trainer);
   run_on_main(ranks, [&] {
     save_resolved_config(config);
     write_run_environment(config.work_dir);
@@ -253,10 +275,17 @@ int train(const Arguments& arguments, RunConfig& config) {
   }
   if (config.is_main()) warn_of_machine_load(config.train->loader.num_workers);
   show_warnings_of_all_ranks();
-  run.trainer->train(*run.train, run.val.get());
+  if (const std::exception_ptr error = caught([&] { run.trainer->train(*run.train, run.val.get()); })) {
+    if (config.is_main()) put_back(config, aside, checkpoint_root(config));
+    std::rethrow_exception(error);
+  }
 
   if (config.is_main()) {
-    if (!arguments.json.empty()) write_json(arguments.json, report_of(run, config.mode, measured));
+    if (!arguments.json.empty()) {
+      nlohmann::ordered_json json = report_of(run, config.mode, measured);
+      json["metrics"] = validations.json();
+      write_json(arguments.json, json);
+    }
     if (run.graph != nullptr) write_graph_coverage(config.work_dir, *run.graph);
     print_summary(config, run);
   }

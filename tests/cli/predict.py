@@ -196,6 +196,23 @@ def check_output(program):
     assert mine.read_bytes() == b"mine"
 
 
+def check_failed_run(program):
+    """A run that fails before it has saved leaves the checkpoints of the one before it in place."""
+    fails = ["custom_hooks=[{type: NaNGuardHook, action: raise}]", "optim_wrapper.optimizer.lr=1e30"]
+    result = program.json("train", "base.yaml", "work_dir=failed", *RUN)
+    metrics = result["metrics"]
+    assert metrics["best"]["loss"]["step"] in (4, 8) and metrics["best"]["loss"]["value"] <= metrics["final"]["loss"], metrics
+    before = sorted(path.name for path in (program.folder / "failed/checkpoints").iterdir())
+    text = program.run("train", "base.yaml", "work_dir=failed", "trainer={max_steps: 8}", *fails, code=1)
+    assert "are back in" in text, text
+    assert sorted(path.name for path in (program.folder / "failed/checkpoints").iterdir()) == before
+    assert not (program.folder / "failed/checkpoints.1").exists()
+    program.run("eval", "base.yaml", "work_dir=failed")
+    # One that was killed cannot put them back: eval says where they are.
+    (program.folder / "failed/checkpoints").rename(program.folder / "failed/checkpoints.1")
+    assert "failed/checkpoints.1'" in program.run("eval", "base.yaml", "work_dir=failed", code=4)
+
+
 def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
@@ -206,6 +223,7 @@ def main():
         program.run("train", "base.yaml", "work_dir=run", *RUN)
         check_data(program)
         check_folder(program)
+        check_failed_run(program)
         check_checkpoints(program)
         check_average(program)
         check_paths(program)

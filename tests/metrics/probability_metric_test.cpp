@@ -98,6 +98,7 @@ TEST(CalibrationError, EqualsItsDefinition) {
   const at::Tensor both = at::stack({at::zeros_like(logits), logits}, 1);
   EXPECT_NEAR(of(CalibrationError({.bins = 1}), both, target), std::abs(3.0 - 2.0) / 4, 1e-12);
   EXPECT_TRUE(CalibrationError().compute().empty());
+  EXPECT_TRUE(std::isnan(of(CalibrationError(), at::full({3, 2}, NAN), at::zeros({3}, at::kLong))));
 }
 
 }  // namespace
