@@ -42,17 +42,19 @@ void check_metric(const ConfigNode& node, const std::string& key, const std::str
   if (!context.validates) log_warning(c10::str(node.path(), ".", key, " has no effect without data.val"));
 }
 
-// With by_epoch it counts epochs.
-int64_t read_interval(const ConfigNode& node, const HookContext& context, int64_t fallback) {
-  const int64_t interval = node.read_int("interval", fallback, 0, std::numeric_limits<int>::max());
-  if (!node.read<bool>("by_epoch", false)) return interval;
-  if (context.steps_per_epoch > 0) return interval * context.steps_per_epoch;
+// With by_epoch the number under `key` counts epochs.
+int64_t read_steps(const ConfigNode& node, const std::string& key, const HookContext& context, int64_t fallback) {
+  const int64_t number = node.read_int(key, fallback, 0, std::numeric_limits<int>::max());
+  const bool by_epoch = node.read<bool>("by_epoch", false);
+  if (number == 0 || !by_epoch) return number;
+  if (context.steps_per_epoch > 0) return number * context.steps_per_epoch;
   node.fail("by_epoch", "is true, but the data has no epochs; count in steps with by_epoch: false");
 }
 
 std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& context) {
   auto options = read_options<CheckpointHookOptions>(node);
-  options.interval = read_interval(node, context, options.interval);
+  options.interval = read_steps(node, "interval", context, options.interval);
+  options.save_begin = read_steps(node, "save_begin", context, options.save_begin);
   const bool is_auto = options.save_best == "auto";
   if (is_auto && !context.metrics.empty()) options.save_best = context.metrics.front();
   // A misspelt metric, or one that says not what is better, would otherwise end the run at its first validation.

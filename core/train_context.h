@@ -187,6 +187,14 @@ struct RunControl {
   // to go on with, and gets a ConfigError.
   void request_rollback(const std::string& reason) { rollback_reason = reason; }
 
+  // Validates after this step, as val_interval does; train() takes its validation data for it. On all ranks at the same
+  // step. Without such data nothing happens.
+  void request_validation() { validation_requested = true; }
+  // CheckpointHook saves after this step, or after the next one if it has had its turn already. On all ranks at the
+  // same step.
+  void request_save() { save_requested = true; }
+
+  bool validation_requested = false, save_requested = false;
   std::string stop_reason{};  // the first one; empty: none
   RunOutcome stop_outcome = RunOutcome::kNone;
   // Of the run that is open, or of the last one. Final at after_train and after_run.

@@ -214,7 +214,9 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
 }
 
 void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
-  if (validation == nullptr || !validation_is_due(epoch_ends)) return;
+  const bool is_asked = std::exchange(context_.control.validation_requested, false) && !epoch_ends &&
+                        state_->validated_step != context_.progress.step;
+  if (validation == nullptr || !(is_asked || validation_is_due(epoch_ends))) return;
   ranks_->agree_on_stop();
   if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(*validation);
 }

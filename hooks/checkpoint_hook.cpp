@@ -39,6 +39,10 @@ const OptionFields& CheckpointHookOptions::fields() {
         .expects("steps >= 0; set 0 to save only at the end")
         .read_by_hand("integer, at least 0", "500");
     add.key("by_epoch", "true/false", "interval counts epochs", "false");
+    add("save_begin", &O::save_begin, "step before which nothing is saved, and from which the interval counts")
+        .in(at_least(0))
+        .expects("a step >= 0")
+        .read_by_hand("integer, at least 0", "0");
     add("max_keep", &O::max_keep, "checkpoints that are kept, the best one apart; -1: all")
         .in(at_least(-1))
         .expects("at least 1, or -1 to keep all")
@@ -86,8 +90,11 @@ void CheckpointHook::restore_pointer(const std::string& root) const {
 }
 
 void CheckpointHook::after_train_iter(TrainContext& context) {
-  if (!store_ || options_.interval == 0 || context.progress.step % options_.interval != 0) return;
-  try_save(context);
+  const bool is_asked = std::exchange(context.control.save_requested, false);
+  if (!store_) return;
+  const int64_t since_begin = context.progress.step - options_.save_begin;
+  const bool is_due = options_.interval > 0 && since_begin >= 0 && since_begin % options_.interval == 0;
+  if (is_due || is_asked) try_save(context);
 }
 
 void CheckpointHook::after_val(TrainContext& context) {

@@ -11,7 +11,8 @@ namespace duet {
 
 struct CheckpointHookOptions {
   int64_t interval = 500;      // steps between saves; 0: only at the end
-  int max_keep = 3;            // older ones are deleted, the best one never; -1: keep all
+  int64_t save_begin = 0;      // no save by interval before this step; the interval counts from it
+  int max_keep = -1;           // older ones are deleted, the best one never; -1: keep all
   std::string save_best = "";  // metric to keep the best of; "auto": what the first metric names first; empty: none
   bool save_last = true;       // save when training ends or is stopped, though not after an error
   std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says

@@ -106,7 +106,8 @@ std::string type_text(const OptionField& field) {
 
 std::string range_text(const OptionField& field) {
   const Range& range = field.range;
-  if (field.kind == FieldKind::kOther || field.by_hand || !std::isfinite(range.low)) return "";
+  if (field.kind == FieldKind::kOther || field.by_hand) return "";
+  if (!std::isfinite(range.low)) return std::isfinite(range.high) ? "at most " + number_text(range.high) : "";
   const bool bounded = std::isfinite(range.high) && range.high < kMostOfInt;
   if (bounded && (range.above_low || range.below_high)) {
     return c10::str("in ", range.above_low ? "(" : "[", number_text(range.low), ", ", number_text(range.high),

@@ -185,6 +185,18 @@ TEST_P(TrainerEnd, ValidationComesByEpochsByStepsAndAfterTheLastStep) {
   EXPECT_EQ(validated({.max_steps = 7, .val_interval = 4}), (Steps{4, 7}));
 }
 
+TEST_P(TrainerEnd, AHookMayAskForAValidation) {
+  std::vector<int64_t> steps;
+  const auto trainer = trainer_for(mode(), {.max_epochs = 2});
+  add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
+    if (point == "before_val") steps.push_back(c.progress.step);
+    // Of step 3 the epoch's end asks too, and nobody twice.
+    if (point == "after_train_iter" && c.progress.step != 4) c.control.request_validation();
+  });
+  trainer->train(*loader(6), loader(2).get());
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 5, 6}));
+}
+
 TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
   const auto trainer = trainer_for(mode(), {.max_steps = 1});
   trainer->add_metric(std::make_unique<Accuracy>());

@@ -70,6 +70,23 @@ TEST_F(Checkpoint, SavesEveryIntervalAndAtTheEnd) {
   EXPECT_EQ(CheckpointStore::load(root() + "/step-8").number("trainer.value"), 8);
 }
 
+TEST_F(Checkpoint, CountsTheIntervalFromSaveBegin) {
+  CheckpointHook hook({.interval = 4, .save_begin = 3});
+  hook.before_train(run.context);
+  train(hook, 12);
+  EXPECT_EQ(saved(), (FileNames{"step-3", "step-7", "step-11"}));
+}
+
+TEST_F(Checkpoint, SavesWhenAHookAsksForIt) {
+  CheckpointHook hook({.interval = 0});
+  hook.before_train(run.context);
+  train(hook, 2);
+  run.context.control.request_save();
+  train(hook, 3);
+  EXPECT_EQ(saved(), FileNames{"step-3"});
+  EXPECT_FALSE(run.context.control.save_requested);
+}
+
 TEST_F(Checkpoint, KeepsTheNewest) {
   CheckpointHook hook({.interval = 1, .max_keep = 3});
   hook.before_train(run.context);
