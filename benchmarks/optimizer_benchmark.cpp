@@ -128,7 +128,8 @@ void add_benchmarks() {
   add_ours("AdamW/duet, norm clipping", [](TrainerOptions& options) { options.clip_grad = ClipNorm{}; });
   add_ours("AdamW/duet, skip if not finite", [](TrainerOptions& options) { options.non_finite = NonFinite::kSkip; });
   add_ours("AdamW/duet, loss scaling", [](TrainerOptions& options) { options.loss_scale = LossScaleOptions{}; });
-  for (const char* type : {"SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion"}) {
+  for (const char* type :
+       {"SGD", "Adagrad", "RMSprop", "NAdam", "RAdam", "Lion", "Adadelta", "Adafactor", "Adamax", "ASGD", "Rprop"}) {
     add_ours(std::string(type) + "/duet",
              [type](TrainerOptions& options) { options.optimizer = OptimizerOptions::of_type(type); });
   }
