@@ -156,12 +156,28 @@ std::array<int64_t, 4> drawn_box(const RandomResizedCropOptions& o, int64_t heig
   return {0, 0, height, width};
 }
 
-// Jöhnk's way to a number of the distribution Beta(alpha, alpha).
-double drawn_beta(double alpha, SampleRandom& random) {
-  for (;;) {
-    const double x = std::pow(random.uniform(), 1 / alpha), y = std::pow(random.uniform(), 1 / alpha);
-    if (x + y > 0 && x + y <= 1) return x / (x + y);
+// A number of the standard normal distribution (Box and Muller 1958).
+double drawn_normal(SampleRandom& random) {
+  constexpr double kTwoPi = 6.283185307179586;
+  const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
+  return radius * std::cos(kTwoPi * random.uniform());
+}
+
+// The logarithm of a number of the distribution Gamma(alpha, 1) (Marsaglia and Tsang 2000): for a small alpha the
+// number itself may be 0.
+double drawn_log_gamma(double alpha, SampleRandom& random) {
+  if (alpha < 1) return drawn_log_gamma(alpha + 1, random) + std::log(1 - random.uniform()) / alpha;
+  const double d = alpha - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  while (true) {
+    const double x = drawn_normal(random), v = std::pow(1 + c * x, 3);
+    if (v > 0 && std::log(1 - random.uniform()) < x * x / 2 + d - d * v + d * std::log(v)) return std::log(d * v);
   }
+}
+
+// A number of the distribution Beta(alpha, alpha).
+double drawn_beta(double alpha, SampleRandom& random) {
+  const double x = drawn_log_gamma(alpha, random), y = drawn_log_gamma(alpha, random);
+  return 1 / (1 + std::exp(y - x));
 }
 
 at::Tensor one_hot_targets(const Batch& batch, int64_t num_classes) {

@@ -115,6 +115,23 @@ TEST(Transforms, CutoutJitterAndCropsStayInRange) {
   }
 }
 
+// Of Beta(a, a): mean 1/2, variance 1 / (4 (2 a + 1)).
+TEST(Transforms, MixupDrawsItsShareFromTheBetaDistribution) {
+  for (const double alpha : {1e-3, 0.2, 1.0, 20.0, 1e6}) {
+    const TransformedDataset mixed = through(make_mixup({alpha, 4}));
+    double sum = 0, squares = 0;
+    constexpr int kDraws = 2000;
+    for (int pass = 0; pass < kDraws; ++pass) {
+      const double share = mixed.draw({0, 1}, {9, pass})["target"][0][0].item<double>();
+      ASSERT_TRUE(share >= 0 && share <= 1) << alpha;
+      sum += share, squares += (share - 0.5) * (share - 0.5);
+    }
+    const double variance = 1 / (4 * (2 * alpha + 1));
+    EXPECT_NEAR(sum / kDraws, 0.5, 6 * std::sqrt(variance / kDraws)) << alpha;
+    EXPECT_NEAR(squares / kDraws / variance, 1, 0.25) << alpha;
+  }
+}
+
 TEST(Transforms, MixupMixesPicturesAndTargetsByOneShare) {
   const Batch batch = through(make_mixup({1.0, 4})).draw({0, 1, 2, 3}, {3, 1});
   const at::Tensor target = batch["target"];

@@ -18,6 +18,7 @@ struct SampleOptions {
   int64_t n = 5;
   int64_t few = 5;
   double lr = 0.1;
+  double falls = -0.5;
   Speed mode = Speed::kEager;
   int64_t cache = 1024;
   bool on = true;
@@ -35,6 +36,7 @@ struct SampleOptions {
       add("few", &O::few, "some").in(between(1, 9));
       add("rate", [](O& o) -> double& { return o.inner.rate; }, "share").in(between(0, 1));
       add("lr", &O::lr, "learning rate").in(above(0));
+      add("falls", &O::falls, "exponent").in(Range{.high = 0});
       add("mode", &O::mode, "how", {"eager", "graph"});
       add("cache", &O::cache, "memory").called("bytes");
       add("on", &O::on, "whether");
@@ -77,6 +79,7 @@ TEST(ConfigOptions, HelpHoldsTypesDefaultsRangesAndChoices) {
   EXPECT_EQ(key_of(keys, "s.few").range, "1 to 9");
   EXPECT_EQ(key_of(keys, "s.rate").range, "0 to 1");
   EXPECT_EQ(key_of(keys, "s.lr").range, "above 0");
+  EXPECT_EQ(key_of(keys, "s.falls").range, "at most 0");
   EXPECT_EQ(key_of(keys, "s.mode").type, "eager, graph");
   EXPECT_EQ(key_of(keys, "s.mode").fallback, "eager");
   EXPECT_EQ(key_of(keys, "s.cache").type, "bytes");
