@@ -30,6 +30,8 @@ namespace {
 template <Described Options>
 Options classifier_options(const ConfigNode& node, const ModelContext& context, const char* background = "") {
   const auto options = read_all_options<Options>(node);
+  const std::string& loss = options.loss.loss;
+  if (loss != "cross_entropy" && loss != "focal" && loss != "dice") return options;  // numbers, not classes
   const int64_t max_label = context.train_data == nullptr ? -1 : context.train_data->max_label();
   if (max_label < options.num_classes) return options;
   node.fail("num_classes", c10::str("is ", options.num_classes, ", but data.train has labels up to ", max_label,

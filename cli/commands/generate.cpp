@@ -77,6 +77,8 @@ int generate_command(const Arguments& arguments) {
   check_writable(arguments.json);
   if (!config.train) config.root.child("data").fail_missing("train", "add data.train: {type: Text, ...}");
   const GenerateOptions& options = arguments.generate;
+  if (!std::isfinite(options.temperature))
+    throw ConfigError("[generate] --temperature is no number, expected 0 to 1e6");
   if (options.prompt.empty()) throw ConfigError("[generate] --prompt is empty, expected at least one character");
   DataConfig data = *config.train;
   data.sampler = "default";

@@ -2,9 +2,11 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <list>
+#include <sstream>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -30,6 +32,14 @@ std::atomic<int> stop_signal{0};
 // What ended a run that could not become the best any more; a later sweep leaves it as it is.
 constexpr const char* kStoppedFile = "/stopped_early.txt";
 
+// Comments say where values came from: an edit elsewhere in the file moves their lines.
+std::string without_comments(const std::string& yaml) {
+  std::istringstream lines(yaml);
+  std::string text;
+  for (std::string line; std::getline(lines, line);) text += line.substr(0, line.rfind("  # ")) + "\n";
+  return text;
+}
+
 RunFolder progress_of(const std::string& folder) {
   RunFolder run;  // without its state: whoever asks for that may keep the run from taking its lock
   run.path = run.name = folder;
@@ -45,6 +55,7 @@ class Sweep {
 
   // The exit code: 0 if every run ended as it should.
   int run() {
+    for (const SweepPoint& point : points_) claim(point);
     for (const SweepPoint& point : points_) {
       if (is_done(point)) {
         say(point.name + ": done before");
@@ -68,6 +79,25 @@ class Sweep {
   bool is_done(const SweepPoint& point) const {
     const std::string folder = folder_of(point);
     return std::ifstream(folder + kStoppedFile).good() || progress_of(folder).log.end == RunEnd::kFinished;
+  }
+
+  // A folder belongs to one config: results of another are no results of this sweep.
+  void claim(const SweepPoint& point) const {
+    Arguments one = arguments_;
+    one.overrides = point.overrides;
+    const std::string config = without_comments(load_run_config(one).root.dump()), folder = folder_of(point);
+    const std::string path = folder + "/sweep.yaml";
+    if (std::ifstream before(path); before) {
+      std::ostringstream text;
+      text << before.rdbuf();
+      if (text.str() == config) return;
+      throw ConfigError("[sweep] '" + folder + "' holds a run of another config (" + path +
+                        "), expected one of this; choose another work_dir, or remove the folder");
+    }
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (!(std::ofstream(path) << config))
+      throw ConfigError("[sweep] cannot write '" + path + "'; choose another work_dir");
   }
 
   void start(const SweepPoint& point) {

@@ -127,6 +127,13 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (data.sampler != "default" && !train) {
     node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
   }
+  const bool is_weighted = data.sampler == "weighted";
+  if (!data.class_weights.empty() && !is_weighted) {
+    node.fail("class_weights", "has no effect with sampler: " + data.sampler + "; set sampler: weighted");
+  }
+  if (data.samples_per_epoch != 0 && !is_weighted && data.sampler != "class_balanced") {
+    node.fail("samples_per_epoch", "has no effect with sampler: " + data.sampler + "; set class_balanced or weighted");
+  }
   node.need<std::string>("type");
   node.check_later();
   return data;

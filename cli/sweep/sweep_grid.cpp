@@ -54,8 +54,18 @@ std::string file_name(std::string text) {
         std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string("=,.+-_").find(c) != std::string::npos;
     if (!keeps) c = '_';
   }
+  return text;
+}
+
+// Folders of their own, with names that a file system takes.
+void make_names_differ(std::vector<SweepPoint>& points) {
   constexpr std::size_t kLongest = 200;
-  return text.substr(0, kLongest);
+  std::set<std::string> taken;
+  for (SweepPoint& point : points) {
+    const std::string name = point.name.substr(0, kLongest);
+    point.name = name;
+    for (int number = 2; !taken.insert(point.name).second; ++number) point.name = name + "~" + std::to_string(number);
+  }
 }
 
 std::vector<SweptKey> read_keys(const std::vector<std::string>& assignments, std::vector<std::string>& fixed) {
@@ -75,6 +85,8 @@ std::vector<SweptKey> read_keys(const std::vector<std::string>& assignments, std
         std::count(values.begin(), values.end(), "") > 0) {
       throw ConfigError("[sweep] found '" + assignment + "', expected values that differ, none of them empty");
     }
+    if (key == "work_dir")
+      throw ConfigError("[sweep] found several work_dir, expected one: the runs are folders in it");
     keys.push_back({key, values});
   }
   return keys;
@@ -101,6 +113,7 @@ std::vector<SweepPoint> sweep_points(const std::vector<std::string>& assignments
     }
     points = std::move(next);
   }
+  make_names_differ(points);
   return points;
 }
 

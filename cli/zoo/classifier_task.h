@@ -1,17 +1,15 @@
 #pragma once
 
 #include <memory>
-#include <ATen/TensorOperators.h>
 #include "cli/zoo/losses.h"
 #include "core/task.h"
 
 // What the classifiers share. Private to zoo/.
 namespace duet {
 
-// "image", or "input" where there is none, as floating point: uint8 is divided by 255.
+// "image", or "input" where there is none.
 inline at::Tensor input_of(const Batch& batch) {
-  const at::Tensor& input = batch[batch.contains("input") && !batch.contains("image") ? "input" : "image"];
-  return input.scalar_type() == at::kByte ? input.to(at::kFloat) / 255 : input;
+  return model_input(batch, batch.contains("input") && !batch.contains("image") ? "input" : "image");
 }
 
 // A Task over a torch::nn::Module whose forward(input) gives logits [N, classes]: the loss against "target", and logits

@@ -15,6 +15,12 @@ struct LossOptions {
   std::vector<double> class_weights;   // of cross_entropy; empty: all 1
 };
 
+// Throws ConfigError for options of another loss.
+void check_loss(const LossOptions& options);
+
+// Pictures or values as floating point: uint8 is divided by 255. Throws ConfigError that names `name` for other dtypes.
+at::Tensor model_input(const Batch& batch, const std::string& name);
+
 // Adds the options to a model's description.
 template <class Add, class Of>
 void add_loss_options(const Add& add, Of of) {
@@ -27,6 +33,7 @@ void add_loss_options(const Add& add, Of of) {
       .in(at_least(0));
   add("class_weights", of(&LossOptions::class_weights), "weight of each class in cross_entropy; empty: all 1")
       .in(at_least(0));
+  add.rule([](const auto& options) { check_loss(options.loss); });
 }
 
 // Those of segmentation.
@@ -51,7 +58,8 @@ at::Tensor label_loss(const LossOptions& options, const at::Tensor& logits, cons
 // cross_entropy are int64 classes, or float shares of them. Throws ConfigError that names the mismatch.
 at::Tensor loss_of(const LossOptions& options, const at::Tensor& prediction, const at::Tensor& target);
 
-// What that is a mean over: samples, or labels that are not ignored.
+// What that is a mean over: samples, or labels that are not ignored, each as much as its class weighs. `batch` is on
+// the CPU. Throws ConfigError for targets that the loss cannot take.
 double loss_weight(const LossOptions& options, const Batch& batch);
 
 }  // namespace duet

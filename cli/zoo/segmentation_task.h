@@ -32,10 +32,7 @@ class SegmentationTask : public ModuleTask<Module> {
   }
 
  private:
-  static at::Tensor logits_of(Module& model, const Batch& batch) {
-    const at::Tensor& image = batch["image"];
-    return model.forward(image.scalar_type() == at::kByte ? image.to(at::kFloat) / 255 : image);
-  }
+  static at::Tensor logits_of(Module& model, const Batch& batch) { return model.forward(model_input(batch, "image")); }
 
   static StepOutput loss_and_accuracy(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target) {
     const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), target.ne(kNoLabel));

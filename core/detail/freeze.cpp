@@ -9,16 +9,24 @@ namespace duet {
 
 namespace {
 
-// Whether `pattern`, in which * stands for any text, is all of `name`.
+// Whether `pattern`, in which * stands for any text, is all of `name`. After a mismatch the last * takes one more.
 bool fits_all(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern.front() != '*') {
-    return !name.empty() && pattern.front() == name.front() && fits_all(pattern.substr(1), name.substr(1));
+  std::size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
   }
-  for (std::size_t taken = 0; taken <= name.size(); ++taken) {
-    if (fits_all(pattern.substr(1), name.substr(taken))) return true;
-  }
-  return false;
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
 }
 
 // Or the beginning of it, up to a dot.
@@ -40,6 +48,7 @@ void freeze(Task& task, const std::vector<std::string>& patterns) {
   for (const auto& parameter : parameters) names.push_back(parameter.first);
   for (const ModuleInfo& module : modules) names.push_back(module.path);
   for (const std::string& pattern : patterns) {
+    require<ConfigError>(!pattern.empty(), "[freeze] found an empty pattern, expected a name of a module or parameter");
     const auto found = [&](const std::string& name) { return fits(pattern, name); };
     if (std::none_of(names.begin(), names.end(), found)) {
       throw ConfigError("[freeze] found no module or parameter called '" + pattern + "'; the parameters are " +
@@ -53,6 +62,9 @@ void freeze(Task& task, const std::vector<std::string>& patterns) {
       if (fits_all(pattern, module.path)) held.push_back(module.path);
     }
   }
+  const auto is_trained = [](const auto& parameter) { return parameter.second.requires_grad(); };
+  require<ConfigError>(std::any_of(parameters.begin(), parameters.end(), is_trained),
+                       "[freeze] leaves no parameter to train, expected one; freeze less");
   task.hold_in_evaluation(held);
   task.train(true);
 }

@@ -72,21 +72,19 @@ def check_mistakes(program):
 
 
 def check_stop_bad(program):
-    # Runs at once of which one learns nothing: it is stopped while it still has steps to do.
-    long = ["trainer={max_steps: 1000000, val_interval: 50}", "default_hooks.checkpoint={interval: 500}"]
-    text, runs = program.sweep(f"{LR}=0.03,0.02,0.01", "work_dir=runs/s", "trainer={max_steps: 3000, val_interval: 50}")
-    text, runs = program.sweep(f"{LR}=0.03,0.02,0.01,1e-7", "work_dir=runs/s", *long, "--stop-bad")
-    assert text.count("done before") == 3 and "lr=1e-7: stopped early" in text, text
-    assert runs[-1]["run"] == "lr=1e-7" and runs[-1]["steps"] < 1000000, runs
+    # The last run learns nothing: it is stopped while it still has steps to do.
+    text, runs = program.sweep(f"{LR}=0.03,0.02,0.01,1e-7", "work_dir=runs/s", "trainer={max_steps: 30000, val_interval: 50}",
+                               "--stop-bad")
+    assert "lr=1e-7: stopped early" in text, text
+    assert runs[-1]["run"] == "lr=1e-7" and runs[-1]["steps"] < 30000, runs
     assert "median of 3 runs" in (program.folder / "runs/s/sweep/lr=1e-7/stopped_early.txt").read_text()
 
 
 def check_stop(program):
     # A signal ends the runs with their state saved; the same call goes on with them.
     words = [program.path, "sweep", "t.yaml", f"{LR}=0.1,0.2", "work_dir=runs/i", "--jobs", "2",
-             "default_hooks.checkpoint={interval: 200}"]
-    process = subprocess.Popen([*words, "trainer={max_steps: 100000000, val_interval: 200}"], cwd=program.folder,
-                               stdout=subprocess.PIPE, text=True)
+             "default_hooks.checkpoint={interval: 200, max_keep: 2}", "trainer={max_steps: 40000, val_interval: 200}"]
+    process = subprocess.Popen(words, cwd=program.folder, stdout=subprocess.PIPE, text=True)
     folders = [program.folder / "runs/i/sweep" / name for name in ("lr=0.1", "lr=0.2")]
     while not all((folder / "checkpoints" / "latest").exists() for folder in folders):
         assert process.poll() is None, process.stdout.read()
@@ -94,8 +92,23 @@ def check_stop(program):
     process.send_signal(signal.SIGTERM)
     text = process.communicate()[0]
     assert process.returncode == 75 and text.count(": stopped") == 2, (process.returncode, text)
-    steps = {run["run"]: run["steps"] for run in program.sweep(*words[3:], "trainer={max_steps: 1}", code=0)[1]}
-    assert all(count > 1 for count in steps.values()), steps
+    text, runs = program.sweep(*words[3:])
+    assert [run["steps"] for run in runs] == [40000, 40000], text
+    assert all("resumed from" in (folder / "output.txt").read_text() for folder in folders)
+
+
+def check_other_config(program):
+    # Results of another config are none of this sweep's; values alike as folder names have folders of their own.
+    program.sweep("seed=1,2", "work_dir=runs/o", "trainer={max_epochs: 1}")
+    text = program.run("sweep", "t.yaml", "seed=1,2", "work_dir=runs/o", "trainer={max_epochs: 2}", code=2)
+    assert "another config" in text and "runs/o/sweep/seed=1" in text, text
+    (program.folder / "d").mkdir()
+    for name in ("d/table.csv", "d_table.csv"):
+        (program.folder / name).write_text((program.folder / "table.csv").read_text())
+    _, runs = program.sweep("data.train.path=d/table.csv,d_table.csv", "work_dir=runs/p", "trainer={max_epochs: 1}",
+                            "data.val.fit_on=table.csv", "data.train.fit_on=table.csv")
+    assert sorted(run["run"] for run in runs) == ["path=d_table.csv", "path=d_table.csv~2"], runs
+    assert "several work_dir" in program.run("sweep", "t.yaml", "work_dir=a,b", code=2)
 
 
 def main():
@@ -106,7 +119,7 @@ def main():
         (folder / "table.csv").write_text("a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
         (folder / "t.yaml").write_text(CONFIG)
         program = Program(sys.argv[1], folder)
-        for check in (check_ranking, check_failure, check_mistakes, check_stop_bad, check_stop):
+        for check in (check_ranking, check_failure, check_mistakes, check_other_config, check_stop_bad, check_stop):
             check(program)
     print("sweeps rank, go on and stop")
 

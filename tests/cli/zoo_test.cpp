@@ -1,4 +1,5 @@
 #include <cmath>
+#include <functional>
 #include <set>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -121,6 +122,33 @@ TEST(Zoo, NamesWhatDoesNotFit) {
   expect_error<ConfigError>([] { make_unet({.in_channels = 1})->predict(pictures()); },
                             {"[UNet]", "model.in_channels"});
   expect_error<ConfigError>([] { make_lstm({}); }, {"vocab_size"});
+}
+
+TEST(Loss, WeighsABatchByItsClasses) {
+  const Batch batch = {{"target", at::tensor({0, 1, 1, -100}, at::kLong)}};
+  EXPECT_EQ(loss_weight({}, batch), 3);
+  EXPECT_EQ(loss_weight({.class_weights = {1, 50}}, batch), 101);
+  EXPECT_EQ(loss_weight({.loss = "focal"}, batch), 3);
+  EXPECT_EQ(loss_weight({.loss = "mse"}, batch), 4);
+}
+
+TEST(Loss, FocalCountsWhatIsNotIgnored) {
+  const at::Tensor logits = at::tensor({0.0, 0.0, 5.0, 1.0}, at::kDouble).view({2, 2});
+  const at::Tensor both = at::tensor({0, -100}, at::kLong);
+  EXPECT_NEAR(loss_of({.loss = "focal"}, logits, both).item<double>(), 0.25 * std::log(2.0), 1e-12);
+}
+
+TEST(Loss, NamesWhatItCannotTake) {
+  const at::Tensor logits = at::zeros({2, 3});
+  const auto error = [](const std::function<void()>& call, const std::vector<std::string>& parts) {
+    expect_error<ConfigError>(call, parts);
+  };
+  error([&] { loss_of({}, logits, at::zeros({2}, at::kInt)); }, {"'target'", "Int", "cast: {target: int64}"});
+  error([&] { loss_of({.loss = "focal"}, logits, at::zeros({2})); }, {"focal", "Float", "mse"});
+  error([&] { loss_weight({.loss = "bce"}, {{"target", at::tensor({0.0, 10.0})}}); }, {"bce", "0 to 10", "mse"});
+  error([] { make_resnet({.loss = {.loss = "focal", .class_weights = {1, 2}}}); }, {"class_weights", "focal"});
+  error([] { make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}}); },
+        {"'image'", "Double", "cast: {image: float32}"});
 }
 
 // One pixel per class and image: probabilities by hand.

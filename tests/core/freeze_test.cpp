@@ -72,7 +72,9 @@ TEST(Freeze, NamesWhatIsNotThere) {
     };
   };
   expect_error<ConfigError>(with("backbon"), {"[freeze]", "'backbon'", "head.weight", "did you mean 'backbone'"});
-  expect_error<ConfigError>(with("*"), {"no parameter that requires a gradient"});
+  expect_error<ConfigError>(with("*"), {"[freeze]", "no parameter to train"});
+  expect_error<ConfigError>(with(""), {"[freeze]", "empty pattern"});
+  expect_error<ConfigError>(with(std::string(60, '*') + "x"), {"[freeze] found no module"});
 }
 
 TEST(Freeze, EvaluationLeavesTheFlags) {
