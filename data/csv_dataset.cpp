@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -7,6 +8,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "data/detail/class_order.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
@@ -16,6 +18,8 @@ namespace duet {
 namespace {
 
 constexpr std::size_t kMaxClasses = 100;  // of whole numbers that task: auto takes for classes
+constexpr std::size_t kMaxCategories = 1000;
+constexpr std::size_t kFewRows = 20;  // of so few, most may be distinct by chance
 
 std::optional<double> finite_number(const std::string& text) {
   const std::optional<double> number = parse_number<double>(text);
@@ -28,8 +32,17 @@ std::vector<std::string> values_of(const CsvTable& table, std::size_t column, co
   return values;
 }
 
-bool all_numbers(const std::vector<std::string>& values) {
-  return std::all_of(values.begin(), values.end(), [](const auto& text) { return finite_number(text).has_value(); });
+// YAML without quotes leaves a backslash and a t.
+char separator_of(const CsvOptions& options) { return options.separator == "\\t" ? '\t' : options.separator.front(); }
+
+void check_feature_names(const CsvOptions& options) {
+  std::set<std::string> seen;
+  for (const std::string& name : options.features) {
+    require<ConfigError>(name.empty() || name != options.target,
+                         "[Csv] features hold the target '" + name + "', expected other columns; leave it out");
+    require<ConfigError>(seen.insert(name).second,
+                         "[Csv] features hold '" + name + "' twice, expected each column once; leave one out");
+  }
 }
 
 // Whether the values are 0, 1, ... without a gap, and few.
@@ -65,8 +78,10 @@ const OptionFields& CsvOptions::fields() {
     add("val_fraction", &O::val_fraction, "share of the rows that is val").in(between(0, 1));
     add("split_seed", &O::split_seed, "which rows are val");
     add.rule([](const O& o) {
-      require<ConfigError>(o.separator.size() == 1, "[Csv] separator is '" + o.separator + "', expected one character");
+      require<ConfigError>(o.separator.size() == 1 || o.separator == "\\t",
+                           "[Csv] separator is '" + o.separator + "', expected one character");
     });
+    add.rule(check_feature_names);
   });
 }
 
@@ -89,11 +104,12 @@ class CsvDataset::Fit {
       fail_value(table_, rows_[static_cast<std::size_t>(empty - values.begin())], options_.target,
                  "found no value, expected one to predict; fill it in or leave the row out");
     }
-    const bool numbers = all_numbers(values), classes = number_classes(values);
+    const bool numbers = options_.task == "classification" || holds_numbers(options_.target);
+    const bool classes = number_classes(values);
     encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
     encoding.target.name = options_.target;
     if (encoding.is_class && !classes) {
-      const std::set<std::string> sorted(values.begin(), values.end());
+      const ClassNames sorted(values.begin(), values.end());
       encoding.target.categories.assign(sorted.begin(), sorted.end());
     }
     encoding.class_count = static_cast<int64_t>(std::set<std::string>(values.begin(), values.end()).size());
@@ -111,13 +127,38 @@ class CsvDataset::Fit {
     return names;
   }
 
+  // Where most values are numbers, another text is a mistake and no category.
+  bool holds_numbers(const std::string& name) const {
+    const std::size_t place = table_.column(name);
+    int64_t numbers = 0, texts = 0, first_text = 0;
+    for (const int64_t row : rows_) {
+      const std::string& text = table_.rows[static_cast<std::size_t>(row)][place];
+      if (text.empty()) continue;
+      const bool is_number = finite_number(text).has_value();
+      if (!is_number && texts == 0) first_text = row;
+      ++(is_number ? numbers : texts);
+    }
+    if (texts == 0 || numbers < texts) return texts == 0;
+    fail_value(table_, first_text, name,
+               c10::str("found '", table_.rows[static_cast<std::size_t>(first_text)][place],
+                        "', expected a number as in ", numbers, " other rows; correct it or leave the row out"));
+  }
+
+  void check_categories(const std::string& name, std::size_t categories, std::size_t given) const {
+    if (categories <= kMaxCategories && (given <= kFewRows || 2 * categories <= given)) return;
+    throw DataError(c10::str("[Csv] ", table_.path, ": column '", name, "': found ", categories, " texts in ", given,
+                             " rows, expected at most ", kMaxCategories, " categories, which come back in rows; ",
+                             "is it an id? leave it out by features"));
+  }
+
   Column fitted(const std::string& name, bool standardize) const {
     const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
     Column column{.name = name};
     std::vector<std::string> given;
     std::copy_if(values.begin(), values.end(), std::back_inserter(given), [](const auto& v) { return !v.empty(); });
-    if (!all_numbers(given)) {
-      const std::set<std::string> sorted(given.begin(), given.end());
+    if (!holds_numbers(name)) {
+      const ClassNames sorted(given.begin(), given.end());
+      check_categories(name, sorted.size(), given.size());
       column.categories.assign(sorted.begin(), sorted.end());
       return column;
     }
@@ -127,7 +168,11 @@ class CsvDataset::Fit {
     column.mean = sum / static_cast<double>(given.size());
     for (const std::string& text : given) squares += std::pow(*finite_number(text) - column.mean, 2);
     column.deviation = std::sqrt(squares / static_cast<double>(given.size()));
-    if (column.deviation == 0) column.deviation = 1;
+    // Of a constant column rounding leaves a little, which must not become 1.
+    const bool constant = std::all_of(given.begin(), given.end(), [&](const auto& v) { return v == given.front(); });
+    if (constant) column.mean = *finite_number(given.front());
+    const double rounding = 10 * std::numeric_limits<double>::epsilon() * std::abs(column.mean);
+    if (constant || column.deviation <= rounding) column.deviation = 1;
     return column;
   }
 
@@ -142,7 +187,7 @@ namespace {
 int64_t category_in(const std::vector<std::string>& categories, const CsvTable& table, int64_t row,
                     std::size_t column) {
   const std::string& text = table.rows[static_cast<std::size_t>(row)][column];
-  const auto found = std::lower_bound(categories.begin(), categories.end(), text);
+  const auto found = std::lower_bound(categories.begin(), categories.end(), text, ByNumberThenText());
   if (found != categories.end() && *found == text) return found - categories.begin();
   fail_value(table, row, table.columns[column],
              "found '" + text + "', expected one of the training rows' values: " + join(categories) +
@@ -170,7 +215,7 @@ int64_t class_in(int64_t count, const CsvTable& table, int64_t row, std::size_t 
 
 CsvDataset::CsvDataset(CsvOptions options) : options_(std::move(options)) {
   check_options(options_);
-  const char separator = options_.separator.front();
+  const char separator = separator_of(options_);
   const CsvTable table = read_csv(options_.path, separator);
   encoding_ = options_.fit_on.empty() ? Fit(options_, table).encoding()
                                       : Fit(options_, read_csv(options_.fit_on, separator)).encoding();

@@ -1,8 +1,10 @@
 #include "data/dataset_view.h"
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "data/detail/sample_random.h"
 #include "data/detail/stacked.h"
 
 namespace duet {
@@ -36,10 +38,15 @@ RepeatDataset::RepeatDataset(std::shared_ptr<const Dataset> dataset, int64_t tim
     : DatasetView(std::move(dataset)), times_(times) {
   if (times < 1)
     throw ConfigError(c10::str("[RepeatDataset] times is ", times, ", expected at least 1; set how often"));
+  if (DatasetView::size() > std::numeric_limits<int64_t>::max() / times) {
+    throw ConfigError(c10::str("[RepeatDataset] times is ", times, " for ", DatasetView::size(),
+                               " samples, expected fewer than 2^63 samples in all; lower times"));
+  }
 }
 
 Batch RepeatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
   check_indices("RepeatDataset", indices, size());
+  if (indices.empty()) return viewed().draw({}, of);
   std::vector<Batch> samples;
   for (const int64_t index : indices) {
     const int64_t turn = index / DatasetView::size();
@@ -71,7 +78,8 @@ Batch ConcatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw&
   for (const int64_t index : indices) {
     const auto part = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
     // Samples of different parts draw different numbers.
-    samples.push_back(datasets_[part]->draw({part == 0 ? index : index - ends_[part - 1]}, {of.seed + part, of.pass}));
+    const uint64_t seed = mixed_bits(mixed_bits(of.seed) + part);
+    samples.push_back(datasets_[part]->draw({part == 0 ? index : index - ends_[part - 1]}, {seed, of.pass}));
   }
   return indices.empty() ? datasets_.front()->draw({}, of) : stacked(samples, indices);
 }

@@ -48,7 +48,7 @@ class SubsetDataset : public DatasetView {
 // All of them several times in a pass; random transforms below it draw anew each time.
 class RepeatDataset : public DatasetView {
  public:
-  // Throws ConfigError for fewer than 1 time.
+  // Throws ConfigError for fewer than 1 time, or for more samples than an index counts.
   RepeatDataset(std::shared_ptr<const Dataset> dataset, int64_t times);
 
   int64_t size() const override { return DatasetView::size() * times_; }

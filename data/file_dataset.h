@@ -75,11 +75,12 @@ struct CsvOptions {
 };
 
 // A table with a line of column names. A column of numbers gives one value, one of texts a value of 0 or 1 for each of
-// its categories, in their sorted order.
+// its categories, sorted: numbers by their value, then texts.
 // Yields "input" float32 [N, values], and "target": int64 [N] (a text's place among the sorted ones) or float32 [N].
 class CsvDataset : public Dataset {
  public:
-  // Throws ConfigError for bad options; DataError naming file, line and column for a missing or unknown value.
+  // Throws ConfigError for bad options; DataError naming file, line and column for a missing or unknown value, or a
+  // text among numbers; DataError for a column with a text of its own in most rows, or more than 1000 of them.
   explicit CsvDataset(CsvOptions options);
 
   int64_t size() const override { return input_.size(0); }

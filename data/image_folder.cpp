@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "data/detail/class_order.h"
 #include "data/detail/split.h"
 #include "data/file_dataset.h"
 #include "io/csv.h"
@@ -21,16 +21,55 @@ namespace fs = std::filesystem;
 
 constexpr Range kShares = {.low = 0, .high = 1};
 
+[[noreturn]] void fail_listing(const fs::path& folder, const std::string& why) {
+  throw DataError("[ImageFolder] '" + folder.string() + "' cannot be listed (" + why +
+                  "), expected a folder that may be read; correct its permissions or links");
+}
+
+// Without those that are hidden, sorted by name.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().front() != '.') found.push_back(*entry);
+  }
+  if (error) fail_listing(folder, error.message());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.is_directory(ignored);
+}
+
+// A folder that is being listed. Links are followed: `real` tells a way back up.
+struct Listed {
+  fs::path path, within, real;
+  const Listed* above = nullptr;
+};
+
+void list_pictures(Listed folder, std::vector<std::string>& found) {
+  std::error_code error;
+  folder.real = fs::canonical(folder.path, error);
+  if (error) fail_listing(folder.path, error.message());
+  for (const Listed* above = folder.above; above != nullptr; above = above->above) {
+    if (above->real == folder.real) fail_listing(folder.path, "a link back to '" + above->path.string() + "'");
+  }
+  for (const fs::directory_entry& entry : entries_of(folder.path)) {
+    const fs::path within = folder.within / entry.path().filename();
+    if (is_folder(entry)) {
+      list_pictures({entry.path(), within, {}, &folder}, found);
+    } else if (entry.is_regular_file(error) && is_image_name(within.string())) {
+      found.push_back(within.string());
+    }
+  }
+}
+
 // Every picture below the folder, sorted by its path within it.
 std::vector<std::string> pictures_below(const std::string& folder) {
   std::vector<std::string> found;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error), end;
-       !error && entry != end; entry.increment(error)) {
-    if (entry->is_regular_file() && is_image_name(entry->path().string()))
-      found.push_back(fs::relative(entry->path(), folder).string());
-  }
-  if (error) throw DataError("[ImageFolder] '" + folder + "' cannot be listed (" + error.message() + ")");
+  list_pictures({folder, {}, {}, nullptr}, found);
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -43,11 +82,9 @@ void require_folder(const std::string& folder, const char* option) {
 
 std::vector<std::string> folders_in(const std::string& root) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(root)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_directory() && name.front() != '.') names.push_back(name);
+  for (const auto& entry : entries_of(root)) {
+    if (is_folder(entry)) names.push_back(entry.path().filename().string());
   }
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -131,11 +168,14 @@ void ImageFolder::list_masks() {
 void ImageFolder::list_manifest() {
   const CsvTable table = read_csv(options_.manifest);
   const std::size_t image = table.column("image"), target = table.column("target");
-  std::set<std::string> names;
+  ClassNames names;
   bool masks = !table.rows.empty();
-  for (const auto& row : table.rows) {
-    masks = masks && is_image_name(row[target]);
-    names.insert(row[target]);
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const std::string& name = table.rows[i][target];
+    require<DataError>(!name.empty(), c10::str("[ImageFolder] ", options_.manifest, ":", table.lines[i],
+                                               ": found no target, expected a class or a mask's path; fill it in"));
+    masks = masks && is_image_name(name);
+    names.insert(name);
   }
   if (classes_.empty() && !masks) classes_.assign(names.begin(), names.end());
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
@@ -196,7 +236,7 @@ Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
 
 std::vector<int64_t> ImageFolder::labels() const {
   std::vector<int64_t> labels;
-  if (classes_.empty()) return labels;
+  if (classes_.empty() || !samples_.front().mask.empty()) return labels;
   for (const Sample& sample : samples_) labels.push_back(sample.label);
   return labels;
 }

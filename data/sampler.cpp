@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 #include <utility>
@@ -143,16 +144,28 @@ std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std
   require<ConfigError>(!labels.empty(),
                        "[Sampler] found no classes in the dataset, expected an int64 'target' for each "
                        "sample; take sampler: default");
-  const int64_t most = *std::max_element(labels.begin(), labels.end());
+  constexpr int64_t kLabels = int64_t{1} << 31;
+  const auto largest = std::max_element(labels.begin(), labels.end());
+  const int64_t most = *largest;
+  if (most < 0 || most >= kLabels) {
+    throw ConfigError(c10::str("[Sampler] found the label ", most, " at sample ", largest - labels.begin(),
+                               most < 0 ? ", the largest of all; those below 0 are ignored" : "", ", expected ",
+                               most < 0 ? "some" : "all", " in [0, ", kLabels,
+                               "); correct the labels, or take sampler: default"));
+  }
   if (!class_weights.empty() && most >= std::ssize(class_weights)) {
     throw ConfigError(c10::str("[Sampler] found ", class_weights.size(), " class_weights, expected ", most + 1,
                                ", one for each class of the data"));
   }
-  std::vector<double> counts(static_cast<std::size_t>(most + 1)), weights;
-  for (const int64_t label : labels) counts[static_cast<std::size_t>(label)] += 1;
+  std::map<int64_t, double> counts;
+  for (const int64_t label : labels) counts[label] += 1;
+  std::vector<double> weights;
   for (const int64_t label : labels) {
-    const auto place = static_cast<std::size_t>(label);
-    weights.push_back(class_weights.empty() ? 1 / counts[place] : class_weights[place]);
+    if (label < 0) {
+      weights.push_back(0);
+    } else {
+      weights.push_back(class_weights.empty() ? 1 / counts[label] : class_weights[static_cast<std::size_t>(label)]);
+    }
   }
   return weights;
 }

@@ -79,7 +79,8 @@ class InfiniteSampler : public Sampler {
 };
 
 // For EpochSampler, a weight for each sample with such a label: that of its class in `class_weights`, or without these
-// one that makes all classes as frequent. Throws ConfigError if there are no labels, or a class has no weight.
+// one that makes all classes as frequent; labels below 0 are ignored and get 0. Throws ConfigError if there are no
+// labels, one is 2^31 or more, or a class has no weight.
 std::vector<double> sample_weights(const std::vector<int64_t>& labels, const std::vector<double>& class_weights = {});
 
 // One rank's share of what another sampler gives: of every global batch of world_size * count indices, each rank takes

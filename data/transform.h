@@ -106,7 +106,8 @@ std::unique_ptr<const Transform> make_random_rotation(const RandomRotationOption
 std::unique_ptr<const Transform> make_color_jitter(const ColorJitterOptions& options);
 std::unique_ptr<const Transform> make_normalize(const NormalizeOptions& options);
 std::unique_ptr<const Transform> make_cutout(const CutoutOptions& options);
-// x * share + next sample's x * (1 - share), likewise the targets (Zhang et al. 2018).
+// x * share + x of the sample before it * (1 - share), likewise the targets (Zhang et al. 2018); uint8 is divided by
+// 255.
 std::unique_ptr<const Transform> make_mixup(const MixupOptions& options);
 std::unique_ptr<const Transform> make_one_hot(const OneHotOptions& options);
 

@@ -1,4 +1,5 @@
-#include <climits>
+#include <algorithm>
+#include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "data/transform.h"
 
@@ -7,6 +8,8 @@ namespace duet {
 namespace {
 
 constexpr Range kPixels = between(1, 65536);
+constexpr Range kClasses = between(1, 1'000'000);
+constexpr int64_t kMaxPixels = int64_t{1} << 28;
 
 template <class Add, class Member>
 void add_size(const Add& add, Member member) {
@@ -15,9 +18,14 @@ void add_size(const Add& add, Member member) {
 
 template <class Options>
 void check_size(const Options& options) {
-  if (options.size.size() == 1 || options.size.size() == 2) return;
-  throw ConfigError("[Transform] size has " + std::to_string(options.size.size()) +
-                    " numbers, expected height and width, or one for both");
+  if (options.size.size() != 1 && options.size.size() != 2) {
+    throw ConfigError("[Transform] size has " + std::to_string(options.size.size()) +
+                      " numbers, expected height and width, or one for both");
+  }
+  const int64_t height = options.size.front(), width = options.size.back();
+  if (height <= kMaxPixels / std::max<int64_t>(width, 1)) return;
+  throw ConfigError(c10::str("[Transform] size is ", height, " x ", width, " pixels, expected at most ", kMaxPixels,
+                             " in all; make it smaller"));
 }
 
 }  // namespace
@@ -105,9 +113,9 @@ const OptionFields& CutoutOptions::fields() {
 const OptionFields& MixupOptions::fields() {
   using O = MixupOptions;
   return described<O>("Mixup", [](const auto& add) {
-    add.about("Mixes each sample of a batch with the next one; target becomes float32 [N, num_classes].");
+    add.about("Mixes each sample of a batch with the one before it; target becomes float32 [N, num_classes].");
     add("alpha", &O::alpha, "both parameters of the Beta distribution that the share is drawn from").in(above(0));
-    add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
+    add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(kClasses).needed();
   });
 }
 
@@ -115,7 +123,7 @@ const OptionFields& OneHotOptions::fields() {
   using O = OneHotOptions;
   return described<O>("OneHot", [](const auto& add) {
     add.about("Makes target int64 [N] float32 [N, num_classes].");
-    add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(between(1, INT_MAX)).needed();
+    add("num_classes", &O::num_classes, "targets become float32 [N, num_classes]").in(kClasses).needed();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/TensorIndexing.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
+#include <ATen/ops/_upsample_nearest_exact2d.h>
 #include <ATen/ops/affine_grid_generator.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -13,8 +14,8 @@
 #include <ATen/ops/grid_sampler.h>
 #include <ATen/ops/one_hot.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/upsample_nearest2d.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/irange.h>
 #include "base/error.h"
 #include "data/transform.h"
 
@@ -62,8 +63,9 @@ at::Tensor as_labels(const at::Tensor& mask, Move move) {
 at::Tensor resized(const at::Tensor& picture, at::IntArrayRef size) {
   return at::_upsample_bilinear2d_aa(picture, size, /*align_corners=*/false);
 }
+// "exact": pixels lie at halves, as those of pictures do.
 at::Tensor resized_mask(const at::Tensor& mask, at::IntArrayRef size) {
-  return as_labels(mask, [&](const at::Tensor& labels) { return at::upsample_nearest2d(labels, size); });
+  return as_labels(mask, [&](const at::Tensor& labels) { return at::_upsample_nearest_exact2d(labels, size); });
 }
 
 at::Tensor cut(const at::Tensor& tensor, std::array<int64_t, 4> box) {
@@ -180,10 +182,30 @@ double drawn_beta(double alpha, SampleRandom& random) {
   return 1 / (1 + std::exp(y - x));
 }
 
-at::Tensor one_hot_targets(const Batch& batch, int64_t num_classes) {
+at::Tensor one_hot_targets(const Batch& batch, int64_t num_classes, const char* transform) {
   const at::Tensor& target = batch["target"];
   if (target.is_floating_point()) return target;
-  return at::one_hot(target, num_classes).to(at::kFloat);
+  if (target.dim() != 1) {
+    throw DataError(c10::str("[", transform, "] found a target ", target.sizes(), " of ", target.dim(),
+                             " dimensions, expected 1, a class for each sample; leave ", transform, " out"));
+  }
+  const at::Tensor labels = target.to(at::kLong);
+  for (const int64_t at : c10::irange(labels.numel())) {
+    const auto label = labels[at].item<int64_t>();
+    if (label >= 0 && label < num_classes) continue;
+    throw DataError(c10::str("[", transform, "] found the label ", label, " with num_classes ", num_classes,
+                             ", expected 0 to ", num_classes - 1, "; raise num_classes or correct the data"));
+  }
+  return at::one_hot(labels, num_classes).to(at::kFloat);
+}
+
+// Rounding, as by Resize, may lead a little outside.
+void check_jitter_range(const std::string& name, const at::Tensor& picture) {
+  if (picture.numel() == 0) return;
+  const double low = picture.min().item<double>(), high = picture.max().item<double>();
+  if (low >= -1e-3 && high <= 1 + 1e-3) return;
+  throw DataError(c10::str("[ColorJitter] found values from ", low, " to ", high, " in '", name,
+                           "', expected uint8 or numbers in [0, 1]; put ColorJitter before Normalize"));
 }
 
 }  // namespace
@@ -256,6 +278,7 @@ std::unique_ptr<const Transform> make_color_jitter(const ColorJitterOptions& opt
     for (const auto& [name, tensor] : NamedTensors(sample.items())) {
       if (!is_picture(tensor)) continue;
       const bool bytes = tensor.scalar_type() == at::kByte;
+      if (!bytes) check_jitter_range(name, tensor);
       const at::Tensor changed = jittered(tensor.to(at::kFloat), factors, bytes ? 255 : 1);
       sample.set(name, bytes ? changed.round().to(at::kByte) : changed);
     }
@@ -303,9 +326,10 @@ std::unique_ptr<const Transform> make_mixup(const MixupOptions& options) {
   check_options(options);
   return std::make_unique<BatchTransform>([o = options](Batch& batch, SampleRandom& random) {
     const double share = drawn_beta(o.alpha, random);
-    batch.set("target", one_hot_targets(batch, o.num_classes));
+    batch.set("target", one_hot_targets(batch, o.num_classes, "Mixup"));
     for (const auto& [name, tensor] : NamedTensors(batch.items())) {
-      if (tensor.is_floating_point()) batch.set(name, tensor * share + tensor.roll(1, 0) * (1 - share));
+      const at::Tensor values = tensor.scalar_type() == at::kByte ? tensor.to(at::kFloat) / 255 : tensor;
+      if (values.is_floating_point()) batch.set(name, values * share + values.roll(1, 0) * (1 - share));
     }
   });
 }
@@ -313,7 +337,7 @@ std::unique_ptr<const Transform> make_mixup(const MixupOptions& options) {
 std::unique_ptr<const Transform> make_one_hot(const OneHotOptions& options) {
   check_options(options);
   return of_sample([count = options.num_classes](Batch& sample, SampleRandom&) {
-    sample.set("target", one_hot_targets(sample, count));
+    sample.set("target", one_hot_targets(sample, count, "OneHot"));
   });
 }
 

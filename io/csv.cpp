@@ -25,6 +25,9 @@ class CsvReader {
   CsvReader(std::string_view text, const std::string& path, char separator)
       : text_(text), path_(path), separator_(separator) {
     if (text_.rfind("\xEF\xBB\xBF", 0) == 0) text_.remove_prefix(3);  // a byte order mark
+    if (text_.rfind("\xFF\xFE", 0) == 0 || text_.rfind("\xFE\xFF", 0) == 0) {
+      throw DataError("[Csv] " + path + ": found UTF-16 text, expected UTF-8; save it again as UTF-8");
+    }
   }
 
   // Line of the record that next() gave last.
@@ -37,6 +40,7 @@ class CsvReader {
     if (at_ >= text_.size()) return false;
     record_line_ = line_;
     for (;;) {
+      pass_blanks();
       fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
       if (at_ >= text_.size()) return true;
       if (text_[at_] != separator_) {
@@ -58,6 +62,10 @@ class CsvReader {
     ++line_;
   }
 
+  void pass_blanks() {
+    while (at_ < text_.size() && text_[at_] != separator_ && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+  }
+
   std::string plain() {
     const std::size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n' && text_[at_] != '\r') ++at_;
@@ -76,6 +84,7 @@ class CsvReader {
       field += text_[at_];
     }
     ++at_;
+    pass_blanks();
     const bool ends = at_ >= text_.size() || text_[at_] == separator_ || text_[at_] == '\n' || text_[at_] == '\r';
     if (!ends) fail("text stands behind the quote that ends a field; double a quote that belongs to it");
     return field;
@@ -87,7 +96,12 @@ class CsvReader {
   std::size_t at_ = 0, line_ = 1, record_line_ = 1;
 };
 
-void check_columns(const CsvReader& reader, const std::vector<std::string>& columns) {
+void check_columns(const CsvReader& reader, const std::vector<std::string>& columns, char separator) {
+  const std::size_t other = columns.size() == 1 ? columns.front().find_first_of(";\t") : std::string::npos;
+  if (other != std::string::npos && columns.front()[other] != separator) {
+    reader.fail("found one column, '" + columns.front() + "', expected several between '" + separator +
+                "'; set separator: \"" + (columns.front()[other] == ';' ? ";" : "\\t") + "\"");
+  }
   std::set<std::string> seen;
   for (const std::string& name : columns) {
     if (name.empty()) reader.fail("a column has no name; the first line holds the columns' names");
@@ -108,7 +122,7 @@ CsvTable parse_csv(std::string_view text, const std::string& path, char separato
   CsvTable table;
   table.path = path;
   require<DataError>(reader.next(table.columns), "[Csv] " + path + ": found nothing in it, expected column names");
-  check_columns(reader, table.columns);
+  check_columns(reader, table.columns, separator);
   for (std::vector<std::string> fields; reader.next(fields);) {
     if (fields.size() != table.columns.size()) {
       reader.fail(c10::str("found ", fields.size(), " fields, expected ", table.columns.size(),

@@ -16,7 +16,9 @@ constexpr uint64_t kMaxImageFile = uint64_t{1} << 30;
 // Calls decode(bytes) and names the file in what it throws.
 template <class Decode>
 at::Tensor decode_file(const std::string& path, Decode decode) try {
-  return decode(file_io::read_text(path, kMaxImageFile));
+  const std::string bytes = file_io::read_text(path, kMaxImageFile);
+  require<DataError>(!bytes.empty(), "[image] found an empty file, expected a PNG or JPEG file; write it again");
+  return decode(bytes);
 } catch (const file_io::IoError& error) {
   throw DataError(std::string("[image] ") + error.what() + ", expected a PNG or JPEG file; correct the path");
 } catch (const DataError& error) {

@@ -1,8 +1,9 @@
 #include "io/npy.h"
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
-#include <regex>
+#include <set>
 #include <utility>
 #include <vector>
 #include <ATen/ops/empty.h>
@@ -34,29 +35,101 @@ void check_npy(bool holds, const Parts&... what) {
   if (!holds) throw DataError(c10::str("[Npy] ", what...));
 }
 
-// The header is a Python dict with these three entries.
-NpyHeader parse_npy_header(const std::string& text, uint64_t data_begin) {
-  static const std::regex form(R"(^\s*\{\s*'descr':\s*'([^']{1,8})',\s*'fortran_order':\s*(True|False),)"
-                               R"(\s*'shape':\s*\(([0-9, ]*)\),?\s*\}\s*$)");
-  std::smatch found;
-  check_npy(std::regex_match(text, found, form), "found the header ", text.substr(0, 200),
-            ", expected a plain array; save it as one, without fields or objects");
-  const auto type = kNpyTypes.find(found[1].str());
-  check_npy(type != kNpyTypes.end(), "found dtype '", found[1].str(),
-            "', expected bool, uint8, int8 to int64 or float16 to float64, little-endian; convert it with astype()");
-  NpyHeader header{type->second, found[2].str() == "True", {}, data_begin};
-  std::string sizes = found[3].str();
-  std::erase(sizes, ' ');
-  for (std::size_t at = 0; at < sizes.size();) {
-    const std::size_t end = std::min(sizes.find(',', at), sizes.size());
-    const auto size = parse_number<int64_t>(sizes.substr(at, end - at));
-    check_npy(size && header.shape.size() < kMaxNpyDims, "found the shape (", found[3].str(),
-              "), expected whole numbers");
-    header.shape.push_back(*size);
-    at = end + 1;
+// The header is a Python dict of three entries. Taken apart without recursion: files may hold headers of any kind.
+class NpyHeaderParser {
+ public:
+  explicit NpyHeaderParser(const std::string& text) : text_(text) {}
+
+  NpyHeader parse() {
+    NpyHeader header;
+    std::set<std::string> seen;
+    need(take('{'));
+    while (!take('}')) {
+      const std::string key = quoted();
+      need(take(':') && seen.insert(key).second);
+      if (key == "descr") {
+        header.type = type();
+      } else if (key == "fortran_order") {
+        header.fortran_order = flag();
+      } else {
+        need(key == "shape");
+        header.shape = shape();
+      }
+      if (take(',')) continue;
+      need(take('}'));
+      break;
+    }
+    pass_blanks();
+    need(at_ == text_.size() && seen.size() == 3);
+    return header;
   }
-  return header;
-}
+
+ private:
+  void need(bool holds) const {
+    check_npy(holds, "found the header ", text_.substr(0, 200),
+              ", expected a plain array; save it as one, without fields or objects");
+  }
+
+  void pass_blanks() { at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size()); }
+
+  bool take(char wanted) {
+    pass_blanks();
+    if (at_ == text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  std::string quoted() {
+    pass_blanks();
+    need(at_ < text_.size() && (text_[at_] == '\'' || text_[at_] == '"'));
+    const std::size_t begin = at_ + 1, end = text_.find(text_[at_], begin);
+    need(end != std::string::npos);
+    at_ = end + 1;
+    return text_.substr(begin, end - begin);
+  }
+
+  std::string word() {
+    pass_blanks();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && std::isalnum(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+
+  at::ScalarType type() {
+    const std::string name = quoted();
+    const auto type = kNpyTypes.find(name);
+    check_npy(type != kNpyTypes.end(), "found dtype '", name.substr(0, 200),
+              "', expected bool, uint8, int8 to int64 or float16 to float64, little-endian; convert it with astype()");
+    return type->second;
+  }
+
+  bool flag() {
+    const std::string value = word();
+    need(value == "True" || value == "False");
+    return value == "True";
+  }
+
+  std::vector<int64_t> shape() {
+    std::vector<int64_t> sizes;
+    need(take('('));
+    while (!take(')')) {
+      const std::string text = word();
+      const auto size = parse_number<int64_t>(text);
+      check_npy(size.has_value(), "found the size '", text.substr(0, 200), "' in the shape, expected whole numbers; ",
+                "save it again");
+      check_npy(sizes.size() < kMaxNpyDims, "found a shape of more than ", kMaxNpyDims,
+                " dimensions, expected at most these; reshape it");
+      sizes.push_back(*size);
+      if (take(',')) continue;
+      need(take(')'));
+      break;
+    }
+    return sizes;
+  }
+
+  const std::string& text_;
+  std::size_t at_ = 0;
+};
 
 NpyHeader read_npy_header(const file_io::FileReader& file) {
   unsigned char start[12] = {};
@@ -71,7 +144,9 @@ NpyHeader read_npy_header(const file_io::FileReader& file) {
             " bytes, expected one that fits into the file; save it again");
   std::string text(length, '\0');
   file.read(begin, text.data(), length);
-  return parse_npy_header(text, begin + length);
+  NpyHeader header = NpyHeaderParser(text).parse();
+  header.data_begin = begin + length;
+  return header;
 }
 
 void check_npy_size(const NpyHeader& header, uint64_t file_size) {

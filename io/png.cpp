@@ -14,7 +14,7 @@ namespace duet {
 namespace {
 
 constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
-constexpr uint64_t kMaxPixels = uint64_t{1} << 28;
+constexpr uint64_t kMaxPngPixels = uint64_t{1} << 28;
 constexpr uint64_t kMaxFile = uint64_t{1} << 30;
 
 // libpng's description of a picture; png_image_free allows any state of it.
@@ -34,17 +34,12 @@ at::Tensor checked(const at::Tensor& pixels) {
                              ", expected uint8 [height, width, 3] with pixels on the CPU; convert the picture"));
   }
   if (pixels.size(0) > kMaxSide || pixels.size(1) > kMaxSide ||
-      static_cast<uint64_t>(pixels.size(0) * pixels.size(1)) > kMaxPixels) {
+      static_cast<uint64_t>(pixels.size(0) * pixels.size(1)) > kMaxPngPixels) {
     throw DataError(c10::str("[png] found a picture of ", pixels.size(0), " x ", pixels.size(1),
-                             " pixels, expected at most ", kMaxSide, " a side and ", kMaxPixels,
+                             " pixels, expected at most ", kMaxSide, " a side and ", kMaxPngPixels,
                              " in all; write a smaller one"));
   }
   return pixels.contiguous();
-}
-
-[[noreturn]] void refuse(const Picture& picture) {
-  throw DataError(c10::str("[png] found bytes that are no usable PNG (", picture.message,
-                           "), expected a whole file; write it again"));
 }
 
 }  // namespace
@@ -73,58 +68,44 @@ void write_png(const std::string& path, const at::Tensor& pixels) {
   }
 }
 
-at::Tensor decode_png(std::string_view bytes) {
-  Picture picture;
-  if (png_image_begin_read_from_memory(&picture, bytes.data(), bytes.size()) == 0) refuse(picture);
-  if (uint64_t{picture.height} * picture.width > kMaxPixels) {
-    throw DataError(c10::str("[png] found a picture of ", picture.height, " x ", picture.width,
-                             " pixels, expected at most ", kMaxPixels, "; make it smaller"));
-  }
-  picture.format = PNG_FORMAT_RGB;
-  const at::Tensor pixels = at::empty({picture.height, picture.width, 3}, at::kByte);
-  const png_color black{0, 0, 0};
-  if (png_image_finish_read(&picture, &black, pixels.mutable_data_ptr<uint8_t>(), 0, nullptr) == 0) refuse(picture);
-  return pixels;
-}
-
 namespace {
 
 // The bytes that libpng reads next.
-struct LevelSource {
+struct PngSource {
   std::string_view bytes;
   char message[128] = {};
 };
 
 [[noreturn]] void stop_reading(png_structp reader, png_const_charp why) {
-  auto* source = static_cast<LevelSource*>(png_get_error_ptr(reader));
+  auto* source = static_cast<PngSource*>(png_get_error_ptr(reader));
   std::snprintf(source->message, sizeof(source->message), "%s", why);
   png_longjmp(reader, 1);
 }
 
 void give_bytes(png_structp reader, png_bytep target, png_size_t count) {
-  auto* source = static_cast<LevelSource*>(png_get_io_ptr(reader));
+  auto* source = static_cast<PngSource*>(png_get_io_ptr(reader));
   if (source->bytes.size() < count) png_error(reader, "it ends too early");
   std::memcpy(target, source->bytes.data(), count);
   source->bytes.remove_prefix(count);
 }
 
-// libpng's reader of single rows, which leaves the places of a palette as they are.
-struct LevelReader {
-  explicit LevelReader(LevelSource& source)
+// libpng's reader of single rows, which changes only what it is told to: neither the places of a palette nor gamma.
+struct PngReader {
+  explicit PngReader(PngSource& source)
       : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, stop_reading, [](png_structp, png_const_charp) {})),
         info(png_create_info_struct(png)) {
     png_set_read_fn(png, &source, give_bytes);
   }
-  ~LevelReader() { png_destroy_read_struct(&png, &info, nullptr); }
-  LevelReader(const LevelReader&) = delete;
-  LevelReader& operator=(const LevelReader&) = delete;
+  ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
 
   png_structp png;
   png_infop info;
 };
 
 // No object with a destructor may live in the functions that libpng jumps out of.
-bool read_level_header(LevelReader& reader) {
+bool read_level_header(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   png_read_info(reader.png, reader.info);
   png_set_packing(reader.png);  // a byte for each pixel of fewer bits
@@ -133,44 +114,82 @@ bool read_level_header(LevelReader& reader) {
   return true;
 }
 
-bool read_level_rows(LevelReader& reader, png_bytepp rows) {
+// To RGB of 8 bits; what the file says of gamma and transparency is left aside.
+bool read_picture_header(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
-  png_read_image(reader.png, rows);
-  png_read_end(reader.png, nullptr);
+  png_read_info(reader.png, reader.info);
+  png_set_strip_16(reader.png);
+  png_set_palette_to_rgb(reader.png);
+  png_set_expand_gray_1_2_4_to_8(reader.png);
+  png_set_gray_to_rgb(reader.png);
+  png_set_strip_alpha(reader.png);
+  png_set_interlace_handling(reader.png);
+  png_read_update_info(reader.png, reader.info);
   return true;
 }
 
-[[noreturn]] void refuse_levels(const LevelSource& source) {
+// What follows the pixels is not looked at: a picture whose comment is torn is a whole picture.
+bool read_png_rows(PngReader& reader, png_bytepp rows) {
+  if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
+  png_read_image(reader.png, rows);
+  return true;
+}
+
+[[noreturn]] void refuse_png(const PngSource& source) {
   throw DataError(std::string("[png] found bytes that are no usable PNG (") + source.message +
                   "), expected a whole file; write it again");
 }
 
-void check_levels(const LevelReader& reader) {
+void check_levels(const PngReader& reader) {
   const auto type = png_get_color_type(reader.png, reader.info);
   require<DataError>(type == PNG_COLOR_TYPE_GRAY || type == PNG_COLOR_TYPE_PALETTE,
                      "[png] found a mask in colours, expected grey levels or a palette, whose numbers are the classes; "
                      "convert it");
-  const uint64_t pixels =
-      uint64_t{png_get_image_width(reader.png, reader.info)} * png_get_image_height(reader.png, reader.info);
-  require<DataError>(pixels <= kMaxPixels, c10::str("[png] found a mask of ", pixels, " pixels, expected at most ",
-                                                    kMaxPixels, "; make it smaller"));
+}
+
+void check_png_size(const PngReader& reader) {
+  const auto height = png_get_image_height(reader.png, reader.info);
+  const auto width = png_get_image_width(reader.png, reader.info);
+  if (uint64_t{height} * width <= kMaxPngPixels) return;
+  throw DataError(c10::str("[png] found a picture of ", height, " x ", width, " pixels, expected at most ",
+                           kMaxPngPixels, "; make it smaller"));
+}
+
+std::vector<png_bytep> png_rows_of(uint8_t* memory, int64_t height, int64_t row_bytes) {
+  std::vector<png_bytep> rows;
+  for (int64_t y = 0; y < height; ++y) rows.push_back(memory + y * row_bytes);
+  return rows;
 }
 
 }  // namespace
 
+at::Tensor decode_png(std::string_view bytes) {
+  PngSource source{bytes};
+  PngReader reader(source);
+  if (!read_picture_header(reader)) refuse_png(source);
+  check_png_size(reader);
+  const int64_t height = png_get_image_height(reader.png, reader.info);
+  const int64_t width = png_get_image_width(reader.png, reader.info);
+  if (png_get_rowbytes(reader.png, reader.info) != static_cast<std::size_t>(3 * width)) refuse_png(source);
+  const at::Tensor pixels = at::empty({height, width, 3}, at::kByte);
+  std::vector<png_bytep> rows = png_rows_of(pixels.mutable_data_ptr<uint8_t>(), height, 3 * width);
+  if (!read_png_rows(reader, rows.data())) refuse_png(source);
+  return pixels;
+}
+
 at::Tensor decode_png_levels(std::string_view bytes) {
-  LevelSource source{bytes};
-  LevelReader reader(source);
-  if (!read_level_header(reader)) refuse_levels(source);
+  PngSource source{bytes};
+  PngReader reader(source);
+  if (!read_level_header(reader)) refuse_png(source);
   check_levels(reader);
+  check_png_size(reader);
   const int64_t height = png_get_image_height(reader.png, reader.info);
   const int64_t width = png_get_image_width(reader.png, reader.info);
   const int64_t row_bytes = static_cast<int64_t>(png_get_rowbytes(reader.png, reader.info));
   const bool wide = png_get_bit_depth(reader.png, reader.info) == 16;
   std::vector<uint8_t> packed(static_cast<std::size_t>(height * row_bytes));
-  std::vector<png_bytep> rows;
-  for (int64_t y = 0; y < height; ++y) rows.push_back(packed.data() + y * row_bytes);
-  if (!read_level_rows(reader, rows.data())) refuse_levels(source);
+  std::vector<png_bytep> rows = png_rows_of(packed.data(), height, row_bytes);
+  if (!read_png_rows(reader, rows.data())) refuse_png(source);
   const at::Tensor levels = at::empty({height, width}, at::kLong);
   int64_t* out = levels.mutable_data_ptr<int64_t>();
   for (int64_t y = 0; y < height; ++y) {

@@ -14,7 +14,8 @@ std::string encode_png(const at::Tensor& pixels);
 // The file appears complete or not at all; its folder exists.
 void write_png(const std::string& path, const at::Tensor& pixels);
 
-// Grey, palette and 16-bit pictures come back as RGB of 8 bits; what is transparent, on black. At most 2^28 pixels.
+// Grey, palette and 16-bit pictures come back as RGB of 8 bits, of 16 the upper ones. Transparency and gamma are left
+// aside. At most 2^28 pixels.
 at::Tensor decode_png(std::string_view bytes);
 at::Tensor read_png(const std::string& path);
 // The numbers that a grey or palette picture of 1 to 16 bits holds, as int64 [height, width]: the classes of a mask.

@@ -37,7 +37,9 @@ TEST(RepeatDataset, GivesAllSeveralTimes) {
   EXPECT_EQ(repeated.size(), 6);
   EXPECT_EQ(images(repeated, {0, 2, 3, 5}), (std::vector<int64_t>{0, 2, 0, 2}));
   EXPECT_EQ(repeated.labels().size(), 6U);
+  EXPECT_EQ(repeated.get({})["image"].size(0), 0);
   expect_error<ConfigError>([] { RepeatDataset(numbers(0, 3), 0); }, {"[RepeatDataset]", "at least 1"});
+  expect_error<ConfigError>([] { RepeatDataset(numbers(0, 3), int64_t{1} << 62); }, {"[RepeatDataset]", "3 samples"});
 }
 
 // Adds a random number.
@@ -70,6 +72,16 @@ TEST(ConcatDataset, GivesOneAfterTheOther) {
   EXPECT_EQ(images(all, {7, 0, 3, 6, 2}), (std::vector<int64_t>{20, 0, 10, 13, 2}));
   EXPECT_EQ(all.labels(), (std::vector<int64_t>{0, 1, 2, 1, 2, 0, 1, 2}));
   expect_error<DataError>([&] { all.get({8}); }, {"[ConcatDataset]", "8", "0 to 7"});
+}
+
+TEST(ConcatDataset, PartsDrawOtherNumbersThanTheNextSeeds) {
+  const auto drawn = [](uint64_t seed, int64_t index) {
+    const ConcatDataset all({jittered(numbers(0, 1)), jittered(numbers(0, 1))});
+    return all.draw({index}, {seed, 0})["image"].item<double>();
+  };
+  EXPECT_EQ(drawn(5, 1), drawn(5, 1));
+  EXPECT_NE(drawn(5, 1), drawn(5, 0));
+  EXPECT_NE(drawn(5, 1), drawn(6, 0));
 }
 
 TEST(ConcatDataset, NamesWhatDoesNotFitTogether) {
@@ -105,6 +117,9 @@ TEST(SampleWeights, FollowTheClassesWeights) {
   EXPECT_EQ(sample_weights(labels, {1, 0, 3}), (std::vector<double>{1, 0, 3, 3}));
   EpochSampler sampler(sample_weights(labels, {0, 1, 0}), 50, 1);
   EXPECT_EQ(sampler.next(50), std::vector<int64_t>(50, 1));
+  EXPECT_EQ(sample_weights({-100, 1, 1}), (std::vector<double>{0, 0.5, 0.5}));
+  expect_error<ConfigError>([] { sample_weights({-100, -1}); }, {"label -1", "sample 1"});
+  expect_error<ConfigError>([] { sample_weights({0, 1'000'000'000'000}); }, {"label 1000000000000", "sample 1"});
   expect_error<ConfigError>([&] { sample_weights(labels, {1, 1}); }, {"2 class_weights", "expected 3"});
   expect_error<ConfigError>([&] { sample_weights({}); }, {"no classes", "default"});
   expect_error<ConfigError>([] { EpochSampler({0.0, 0.0}, 5, 0); }, {"only weights of 0"});

@@ -87,6 +87,26 @@ TEST_F(ImageFolderTest, ReadsAManifest) {
                           {"list.csv:3", "ants/11.png"});
 }
 
+TEST_F(ImageFolderTest, SortsNumbersOfAManifestAndRefusesEmptyTargets) {
+  const std::string list = dir_.write("list.csv", "image,target\nants/10.png,10\nants/20.png,9\n");
+  EXPECT_EQ(ImageFolder({.root = dir_ / "set", .manifest = list}).classes(), (std::vector<std::string>{"9", "10"}));
+  dir_.write("list.csv", "image,target\nants/10.png,10\nants/20.png,\n");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set", .manifest = list}); },
+                          {"list.csv:3", "found no target"});
+}
+
+TEST_F(ImageFolderTest, PassesHiddenFilesAndNamesLinksBack) {
+  std::filesystem::create_directories(dir_ / "set/ants/.cache");
+  dir_.write("set/ants/.cache/1.png", grey_picture(1));
+  dir_.write("set/ants/._10.png", "no picture");
+  std::filesystem::create_symlink(std::filesystem::path(dir_ / "set/ants/10.png"), dir_ / "set/ants/link.png");
+  const ImageFolder data({.root = dir_ / "set"});
+  EXPECT_EQ(data.size(), 6);
+  EXPECT_EQ(data.path(2), dir_ / "set/ants/link.png");
+  std::filesystem::create_directory_symlink("..", dir_ / "set/ants/up");
+  expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set"}); }, {"set/ants/up", "a link back to"});
+}
+
 TEST_F(ImageFolderTest, NamesWhatIsWrong) {
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "none"}); }, {"none", "folder that exists"});
   expect_error<DataError>([&] { ImageFolder({.root = dir_ / "set/ants"}); }, {"has no folders"});
@@ -143,6 +163,32 @@ TEST_F(CsvDatasetTest, EvaluationsUseTheNumbersOfTheTrainingRows) {
   const CsvDataset fitted({.path = other, .target = "y", .fit_on = path});
   fitted.check_fits(CsvDataset({.path = path, .target = "y"}));
   EXPECT_NEAR(fitted.get({0})["input"].item<double>(), (100 - 20) / std::sqrt(200.0), 1e-5);
+}
+
+TEST_F(CsvDatasetTest, ConstantColumnsStayConstant) {
+  std::string text = "x,y\n";
+  for (int i = 0; i < 100; ++i) text += i % 2 == 0 ? "0.1,0\n" : "0.1,1\n";
+  EXPECT_EQ(CsvDataset({.path = table(text), .target = "y"}).get({0, 1})["input"].abs().max().item<double>(), 0);
+}
+
+TEST_F(CsvDatasetTest, SortsClassesThatAreNumbers) {
+  const CsvDataset data({.path = table("x,y\n1,10\n2,9\n"), .target = "y", .task = "classification"});
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"9", "10"}));
+  EXPECT_EQ(data.get({0})["target"].item<int64_t>(), 1);
+}
+
+TEST_F(CsvDatasetTest, RefusesTextsAmongNumbersAndIds) {
+  const auto data = [&](const std::string& text, std::vector<std::string> features = {}) {
+    CsvDataset({.path = table(text), .target = "y", .features = std::move(features)});
+  };
+  expect_error<DataError>([&] { data("x,y\n1,0\nNA,1\n3,0\n"); }, {"t.csv:3", "column 'x'", "'NA'", "2 other rows"});
+  expect_error<DataError>([&] { data("x,y\n1,0.5\n2,?\n3,1.5\n"); }, {"t.csv:3", "column 'y'", "'?'"});
+  std::string ids = "x,y\n";
+  for (int i = 0; i < 30; ++i) ids += "id" + std::to_string(i) + ",0.5\n";
+  expect_error<DataError>([&] { data(ids); }, {"column 'x'", "30 texts", "is it an id?"});
+  expect_error<ConfigError>([&] { data("x,y\n1,0\n", {"x", "x"}); }, {"'x' twice"});
+  expect_error<ConfigError>([&] { data("x,y\n1,0\n", {"x", "y"}); }, {"the target 'y'"});
+  EXPECT_EQ(CsvDataset({.path = table("x\ty\n1\t2\n"), .target = "y", .separator = "\\t"}).size(), 1);
 }
 
 TEST_F(CsvDatasetTest, NamesLineAndColumnOfABadValue) {

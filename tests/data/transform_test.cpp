@@ -143,6 +143,22 @@ TEST(Transforms, MixupMixesPicturesAndTargetsByOneShare) {
   EXPECT_TRUE(at::equal(one_hot, at::eye(4)));
 }
 
+TEST(Transforms, MixupMixesBytesToo) {
+  std::vector<std::unique_ptr<const Transform>> one;
+  one.push_back(make_mixup({1.0, 2}));
+  const at::Tensor bytes = at::tensor({0, 255}, at::kByte).view({2, 1, 1, 1});
+  const TransformedDataset data(
+      std::make_shared<TensorDataset>(NamedTensors{{"image", bytes}, {"target", at::arange(2, at::kLong)}}),
+      std::move(one));
+  const Batch batch = data.get({0, 1});
+  EXPECT_TRUE(at::allclose(batch["image"].flatten(), batch["target"].select(1, 1)));
+}
+
+TEST(Transforms, MasksMoveAsPicturesDoWhenResized) {
+  const Batch batch = through(make_resize({{2, 2}})).get({0});
+  EXPECT_TRUE(at::equal(batch["mask"].flatten(), at::tensor({10, 14, 34, 38}, at::kLong)));
+}
+
 TEST(Transforms, AreTheSameWhateverWorkersAndBatches) {
   const auto epoch = [](int workers, int64_t batch_size, int64_t number) {
     std::vector<std::unique_ptr<const Transform>> moves;
@@ -165,6 +181,11 @@ TEST(Transforms, NameWhatDoesNotFit) {
   expect_error<DataError>([] { through(make_crop({{9, 9}})).get({0}); }, {"[Crop]", "6 x 8", "9 x 9"});
   expect_error<ConfigError>([] { through(make_normalize({{1, 2}, {1}})).get({0}); }, {"2 means", "3 channels"});
   expect_error<ConfigError>([] { make_resize({}); }, {"size"});
+  expect_error<ConfigError>([] { make_resize({{65536, 65536}}); }, {"65536 x 65536"});
+  expect_error<ConfigError>([] { make_one_hot({int64_t{1} << 30}); }, {"num_classes"});
+  expect_error<DataError>([] { through(make_one_hot({3})).get({3}); }, {"[OneHot]", "label 3", "num_classes 3"});
+  expect_error<DataError>([] { through(make_normalize({{0.5}, {0.1}}), make_color_jitter({0.1})).get({0}); },
+                          {"[ColorJitter]", "before Normalize"});
   expect_error<ConfigError>([] { make_resize({{1, 2, 3}}); }, {"3 numbers"});
   expect_error<ConfigError>([] { make_random_flip({1.5}); }, {"chance is 1.5"});
   expect_error<ConfigError>([] { make_random_flip({0.5, "diagonal"}); }, {"direction", "diagonal"});

@@ -26,12 +26,23 @@ TEST(Csv, TakesEveryLineEndAByteOrderMarkAndEmptyLines) {
                            "a,b\n\n1,2\n\n3,4\n\n"}) {
     EXPECT_EQ(parsed(text).rows, expected) << text;
   }
+  EXPECT_EQ(parsed("a,b\n1, \"2, 3\" \n").rows, (Rows{{"1", "2, 3"}}));
   EXPECT_EQ(parsed("a;b\n1,5;2\n", ';').rows, (Rows{{"1,5", "2"}}));
 }
 
 TEST(Csv, NamesFileAndLineOfWhatIsWrong) {
   expect_error<DataError>([] { parsed(""); }, {"t.csv", "column names"});
   expect_error<DataError>([] { parsed("a,b\n1,2\n3\n"); }, {"t.csv:3", "found 1 fields, expected 2"});
+  expect_error<DataError>([] { parsed("a;b\n1;2\n"); }, {"t.csv:1", "'a;b'", "separator: \";\""});
+  expect_error<DataError>([] { parsed("a\tb\n"); }, {"t.csv:1", "separator: \"\\t\""});
+  expect_error<DataError>(
+      [] {
+        parsed(
+            std::string("\xFF\xFE"
+                        "a\0",
+                        4));
+      },
+      {"t.csv", "UTF-16"});
   expect_error<DataError>([] { parsed("a,a\n"); }, {"t.csv:1", "two columns are called 'a'"});
   expect_error<DataError>([] { parsed("a,\n"); }, {"t.csv:1", "no name"});
   expect_error<DataError>([] { parsed("a\n\"1\n\n2"); }, {"t.csv:2", "does not end"});

@@ -86,8 +86,24 @@ TEST(Image, TellsFilesApartByTheirBytes) {
   EXPECT_TRUE(is_image_name("x/a.PNG") && is_image_name("a.jpeg") && !is_image_name("a.txt") && !is_image_name("png"));
 }
 
+// As Pillow reads them: the upper 8 bits of 16, no transparency, no gamma.
+TEST(Image, TakesTheNumbersOfPngFilesAsTheyAre) {
+  const TempDir dir;
+  const auto first = [&](const std::string& bytes) {
+    const at::Tensor pixels = read_image(dir.write("a.png", bytes));
+    EXPECT_EQ(pixels.size(2), 3);
+    return pixels[0][0][0].item<int>();
+  };
+  EXPECT_EQ(first(level_png({{128, 0}}, 1, 16, PNG_COLOR_TYPE_GRAY)), 128);
+  EXPECT_EQ(first(level_png({{100, 128}}, 1, 8, PNG_COLOR_TYPE_GRAY_ALPHA)), 100);
+  EXPECT_EQ(first(level_png({{1, 2, 3, 0}}, 1, 8, PNG_COLOR_TYPE_RGB_ALPHA)), 1);
+  EXPECT_EQ(first(level_png({{0b01000000}}, 4, 2, PNG_COLOR_TYPE_PALETTE)), 200);
+  EXPECT_EQ(first(level_png({{0b01000000}}, 4, 2, PNG_COLOR_TYPE_GRAY)), 85);
+}
+
 TEST(Image, RefusesDamagedFilesByName) {
   const TempDir dir;
+  expect_error<DataError>([&] { read_image(dir.write("empty.png", "")); }, {"empty.png", "empty file"});
   const std::string jpeg = jpeg_bytes(gradient_picture());
   for (const std::size_t kept : {std::size_t{3}, std::size_t{20}, jpeg.size() / 2}) {
     const std::string path = dir.write("cut.jpg", jpeg.substr(0, kept));

@@ -41,6 +41,7 @@ TEST(Npy, ReadsTypesShapesAndOrders) {
   EXPECT_TRUE(at::equal(read(entries("<f4", "2, 3", "True"), bytes_of(six)), at::tensor(six).view({3, 2}).t()));
   EXPECT_TRUE(at::equal(read(entries("<i8", "2,"), bytes_of<int64_t>({-1, 7})), at::tensor({-1, 7}, at::kLong)));
   EXPECT_TRUE(at::equal(read(entries("|u1", "3,"), "\x01\x02\x03"), at::tensor({1, 2, 3}, at::kByte)));
+  EXPECT_EQ(read("'shape': (2,), 'fortran_order': False, \"descr\": '|u1'", "ab").size(0), 2);
   EXPECT_EQ(read(entries("<f8", ""), bytes_of<double>({2.5})).item<double>(), 2.5);
   EXPECT_EQ(read(entries("<f4", "0, 5"), "").sizes(), at::IntArrayRef({0, 5}));
 }
@@ -61,6 +62,11 @@ TEST(Npy, RefusesWhatIsNoWholePlainArray) {
   refused(npy_bytes(entries("|O", "2,"), std::string(8, 'x')), "dtype '|O'");
   refused(npy_bytes(entries("<f4", "99999999999, 99999999999"), std::string(8, 'x')), "more than the file holds");
   refused(npy_bytes("'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)", "1234"), "plain array");
+  refused(npy_bytes(std::string(60'000, ' '), ""), "plain array");
+  std::string dims;
+  for (int i = 0; i < 21'000; ++i) dims += "1,";
+  refused(npy_bytes(entries("<f4", dims), "1234"), "more than 32 dimensions");
+  refused(npy_bytes(entries("<f4", "2,") + ", 'descr': '<f4'", std::string(8, 'x')), "plain array");
   expect_error<DataError>([] { read_npy("/nowhere/x.npy"); }, {"/nowhere/x.npy"});
 }
 
