@@ -8,6 +8,7 @@
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/config/config_options.h"
 #include "cli/registry.h"
 
@@ -115,6 +116,17 @@ std::string read_sampler(const ConfigNode& node) {
   (is_map ? sampler : node).fail_value(is_map ? "type" : "sampler", "a sampler; " + known_and_nearest(name, known));
 }
 
+void warn_of_sampler_keys(const ConfigNode& node, const DataConfig& data) {
+  const bool is_weighted = data.sampler == "weighted", is_balanced = data.sampler == "class_balanced";
+  const auto warn = [&](const char* key, const char* samplers) {
+    log_warning(node.path() + "." + key + " has no effect with sampler: " + data.sampler + "; set " + samplers);
+  };
+  if (!data.class_weights.empty() && !is_weighted) warn("class_weights", "sampler: weighted");
+  if (data.samples_per_epoch != 0 && !is_weighted && !is_balanced) {
+    warn("samples_per_epoch", "sampler: class_balanced or weighted");
+  }
+}
+
 std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (!node.is_set()) return std::nullopt;
   DataConfig data;
@@ -127,13 +139,7 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   if (data.sampler != "default" && !train) {
     node.fail("sampler", "is " + data.sampler + ", expected default: an evaluation sees each sample once");
   }
-  const bool is_weighted = data.sampler == "weighted";
-  if (!data.class_weights.empty() && !is_weighted) {
-    node.fail("class_weights", "has no effect with sampler: " + data.sampler + "; set sampler: weighted");
-  }
-  if (data.samples_per_epoch != 0 && !is_weighted && data.sampler != "class_balanced") {
-    node.fail("samples_per_epoch", "has no effect with sampler: " + data.sampler + "; set class_balanced or weighted");
-  }
+  warn_of_sampler_keys(node, data);
   node.need<std::string>("type");
   node.check_later();
   return data;
