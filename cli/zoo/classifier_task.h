@@ -1,22 +1,28 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 #include "cli/zoo/losses.h"
 #include "core/task.h"
 
 // What the classifiers share. Private to zoo/.
 namespace duet {
 
-// "image", or "input" where there is none.
-inline at::Tensor input_of(const Batch& batch) {
-  return model_input(batch, batch.contains("input") && !batch.contains("image") ? "input" : "image");
+// The first of `names` that the batch has.
+inline at::Tensor input_of(const Batch& batch, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (batch.contains(name)) return model_input(batch, name);
+  }
+  return model_input(batch, names.front());
 }
 
-// A Task over a torch::nn::Module whose forward(input) gives logits [N, classes]: the loss against "target", and logits
-// as "prediction" from that same forward.
+// A Task over a torch::nn::Module that reads the first of `names` in the batch and whose forward(input) gives logits
+// [N, classes]: the loss against "target", and logits as "prediction" from that same forward.
 template <class Module>
-std::unique_ptr<Task> make_classifier(std::shared_ptr<Module> module, const LossOptions& options) {
-  const auto forward = [](Module& net, const Batch& batch) { return net.forward(input_of(batch)); };
+std::unique_ptr<Task> make_classifier(std::shared_ptr<Module> module, const LossOptions& options,
+                                      const std::vector<std::string>& names = {"image"}) {
+  const auto forward = [names](Module& net, const Batch& batch) { return net.forward(input_of(batch, names)); };
   const auto loss = [options](const at::Tensor& logits, const Batch& batch) {
     return loss_of(options, logits, batch["target"]);
   };

@@ -123,7 +123,7 @@ class SmallCnn : public torch::nn::Module {
 
 std::unique_ptr<Task> make_mlp(const MlpOptions& options) {
   check_options(options);
-  return make_classifier(std::make_shared<Mlp>(options), options.loss);
+  return make_classifier(std::make_shared<Mlp>(options), options.loss, {"image", "input"});
 }
 
 std::unique_ptr<Task> make_small_cnn(const SmallCnnOptions& options) {

@@ -737,19 +737,21 @@ class StepView:
 class CheckpointHook:
     """Saves the whole state under <work_dir>/checkpoints.
 
-CheckpointHook(interval=500, max_keep=3, save_last=True, rule='', save_best='')
+CheckpointHook(interval=500, save_begin=0, max_keep=-1, save_last=True, rule='', save_best='')
 
 interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
+save_begin: step before which nothing is saved, and from which the interval counts (a step >= 0)
 max_keep: checkpoints that are kept, the best one apart; -1: all (at least 1, or -1 to keep all)
 save_last: saves when training ends or is stopped (True or False)
 rule: what is better; by default the metric's name says it (greater, less)
 save_best: metric to keep the best of (a number)"""
     interval: int
+    save_begin: int
     max_keep: int
     save_last: bool
     rule: str
     save_best: str
-    def __init__(self, *, interval: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: str = ...) -> None: ...
+    def __init__(self, *, interval: int = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: str = ...) -> None: ...
 
 class EarlyStoppingHook:
     """Ends training when a metric no longer improves.

@@ -72,7 +72,7 @@ class Checks:
 
 
 def check_command_line(checks):
-    checks.later(CONFIG, r"expected one of train, eval, predict, compare, explain, inspect, .*doctor")
+    checks.later(CONFIG, r"expected one of train, eval, predict, compare, explain, .*inspect, .*doctor")
     checks.later(CONFIG, r"unknown command 'trian'; .*did you mean 'train'", "trian", "base.yaml")
     checks.later(CONFIG, r"CONFIG is required", "train")
     checks.later(CONFIG, r"CHECKPOINT is required", "inspect")
@@ -236,7 +236,7 @@ def check_checkpoints(checks):
 FULL_DISK = r"""
 set -e
 mount -t tmpfs -o size=600k tmpfs "$2"
-train() { "$1" train base.yaml work_dir="$2" trainer.max_steps="$3" --resume auto; }
+train() { "$1" train base.yaml work_dir="$2" trainer.max_steps="$3" default_hooks.checkpoint.max_keep=3 --resume auto; }
 train "$1" "$2" 4
 head -c 900000 /dev/zero > "$2/filler" || true
 echo "== full"
