@@ -4,11 +4,11 @@ usage: generate.py PROGRAM
 """
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
+
+from program import Program
 
 CONFIG = """
 model: {type: Gpt, n_layer: 1, n_head: 2, n_embd: 32, context: 16, dropout: 0.1}
@@ -19,15 +19,7 @@ optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
 """
 
 
-class Program:
-    def __init__(self, path, folder):
-        self.path, self.folder = os.path.abspath(path), folder
-
-    def run(self, *arguments, code=0):
-        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
+class GenerateProgram(Program):
     def text(self, *arguments):
         self.run("generate", "t.yaml", *arguments, "--json", "result.json")
         return json.loads((self.folder / "result.json").read_text())["text"]
@@ -38,7 +30,7 @@ def main():
         folder = pathlib.Path(name)
         (folder / "text.txt").write_text("abcdefgh " * 200)
         (folder / "t.yaml").write_text(CONFIG)
-        program = Program(sys.argv[1], folder)
+        program = GenerateProgram(sys.argv[1], folder)
         program.run("generate", "t.yaml", code=4)
         program.run("train", "t.yaml", "mode=graph")
         # Longer than the context, from one character on: what it has learned by heart.

@@ -4,14 +4,14 @@ usage: own_data.py PROGRAM
 """
 
 import json
-import os
 import pathlib
 import random
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
+
+from program import Program
 
 
 def png(width, height, pixels, color_type=2):
@@ -26,15 +26,7 @@ def png(width, height, pixels, color_type=2):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-class Program:
-    def __init__(self, path, folder):
-        self.path, self.folder = os.path.abspath(path), folder
-
-    def run(self, *arguments, code=0):
-        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
+class TrainProgram(Program):
     def last_validation(self, work_dir):
         lines = (self.folder / work_dir / "log.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines if '"val"' in line][-1]
@@ -210,7 +202,7 @@ def check_mistakes(program):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        program = Program(sys.argv[1], folder)
+        program = TrainProgram(sys.argv[1], folder)
         numbers = random.Random(1)
         for make in (pictures, masks, tables, arrays):
             make(folder, numbers)

@@ -7,25 +7,17 @@ import json
 import os
 import pathlib
 import struct
-import subprocess
 import sys
 import tempfile
 
 import bad_input_cases as cases
+from program import Program
 
 RUN = ["trainer={max_steps: 8, val_interval: 4}", "default_hooks.checkpoint={interval: 4, save_best: loss}"]
 AVERAGE = "custom_hooks=[{type: EMAHook, momentum: 0.5}]"
 
 
-class Program:
-    def __init__(self, path, folder):
-        self.path, self.folder = os.path.abspath(path), folder
-
-    def run(self, *arguments, code=0):
-        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
+class PredictProgram(Program):
     def json(self, *arguments):
         self.run(*arguments, "--json", "result.json")
         return json.loads((self.folder / "result.json").read_text())
@@ -219,7 +211,7 @@ def main():
         folder = pathlib.Path(name)
         cases.write_data(folder / "data")
         (folder / "base.yaml").write_text(cases.BASE, encoding="utf-8")
-        program = Program(sys.argv[1], folder)
+        program = PredictProgram(sys.argv[1], folder)
         program.run("train", "base.yaml", "work_dir=run", *RUN)
         check_data(program)
         check_folder(program)

@@ -4,7 +4,6 @@ usage: sweep.py PROGRAM
 """
 
 import json
-import os
 import pathlib
 import random
 import signal
@@ -12,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from program import Program
 
 CONFIG = """
 model: {type: Mlp, in_features: 2, hidden: [8], num_classes: 1, loss: mse}
@@ -25,15 +26,7 @@ evaluator: [{type: R2Score}]
 LR = "optim_wrapper.optimizer.lr"
 
 
-class Program:
-    def __init__(self, path, folder):
-        self.path, self.folder = os.path.abspath(path), folder
-
-    def run(self, *arguments, code=0):
-        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
-        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
+class SweepProgram(Program):
     def sweep(self, *arguments, code=0):
         text = self.run("sweep", "t.yaml", *arguments, "--json", "sweep.json", code=code)
         return text, json.loads((self.folder / "sweep.json").read_text())
@@ -118,7 +111,7 @@ def main():
         rows = [(numbers.gauss(0, 1), numbers.gauss(0, 1)) for _ in range(200)]
         (folder / "table.csv").write_text("a,b,y\n" + "".join(f"{a:.4f},{b:.4f},{a - b * b:.4f}\n" for a, b in rows))
         (folder / "t.yaml").write_text(CONFIG)
-        program = Program(sys.argv[1], folder)
+        program = SweepProgram(sys.argv[1], folder)
         for check in (check_ranking, check_failure, check_mistakes, check_other_config, check_stop_bad, check_stop):
             check(program)
     print("sweeps rank, go on and stop")
