@@ -207,13 +207,28 @@ void validate_schedules(const std::vector<Schedule>& schedules, const ScheduleRu
   for (const std::string& param : scheduled_params(schedules)) check_alone(pieces_of(schedules, param, run), param);
 }
 
+namespace {
+
+bool never_begins(const SchedulePiece& piece, const ScheduleRun& run) {
+  return run.steps > 0 && piece.begin >= run.steps;
+}
+
+}  // namespace
+
 std::vector<std::string> schedule_gaps(const std::vector<Schedule>& schedules, const ScheduleRun& run) {
   std::vector<std::string> gaps;
+  for (const Schedule& schedule : schedules) {
+    const SchedulePiece piece = lay_over(schedule, run);
+    if (!never_begins(piece, run)) continue;
+    gaps.push_back(c10::str("[Schedule] ", piece.name(), " of ", piece.interval.param_name,
+                            " has no effect: the run ends at step ", run.steps,
+                            ", before it begins; let it begin earlier, or train longer, if that is not meant"));
+  }
   for (const std::string& param : scheduled_params(schedules)) {
     const SchedulePiece* last = nullptr;  // the one that ends last so far
     const auto pieces = pieces_of(schedules, param, run);
     for (const SchedulePiece& piece : pieces) {
-      if (waits(piece.schedule)) continue;
+      if (waits(piece.schedule) || never_begins(piece, run)) continue;
       if (last != nullptr && last->end < piece.begin && either_anneals(*last, piece)) {
         gaps.push_back(c10::str("[Schedule] ", last->name(), " ends at step ", last->end, " and ", piece.name(),
                                 " follows: between ", last->end, " and ", piece.begin, " ", param,

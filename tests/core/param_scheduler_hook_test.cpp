@@ -161,6 +161,14 @@ TEST(ParamSchedulerHook, WarnsOnceOfAGap) {
   EXPECT_EQ(log.find("between 100 and 120", at + 1), std::string::npos) << log;
 }
 
+TEST(ParamSchedulerHook, WarnsOfAScheduleThatTheRunEndsBefore) {
+  FakeRun run;
+  run.context.progress.max_steps = 200;
+  ParamSchedulerHook hook({Linear{.end = 200}, Cosine{.begin = 300}});
+  const std::string log = logged([&] { hook.before_train(run.context); });
+  EXPECT_NE(log.find("Cosine from step 300 of lr has no effect"), std::string::npos) << log;
+}
+
 TEST(ParamSchedulerHook, WarnsOfAPlateauThatNobodyCouldSee) {
   const auto log_of = [](bool validate) {
     FakeRun run;

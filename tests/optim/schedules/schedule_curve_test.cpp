@@ -98,6 +98,20 @@ TEST(ScheduleCurve, NamesTheGapsThatSchedulesLeave) {
   EXPECT_TRUE(gaps({Constant{.end = 3}, Cosine{.begin = 100, .param_name = "momentum"}}).empty());
 }
 
+TEST(ScheduleCurve, NamesTheSchedulesThatARunEndsBefore) {
+  const Schedules schedules = {Linear{.end = 100}, Cosine{.begin = 2000},
+                               Step{.step_size = 5, .begin = 20, .end = 30, .by_epoch = true}};
+  const auto found = schedule_gaps(schedules, {1000, 50});
+  ASSERT_EQ(found.size(), 2U);
+  for (const char* part : {"Cosine from step 2000", "of lr", "no effect", "ends at step 1000"}) {
+    EXPECT_NE(found[0].find(part), std::string::npos) << part << " is not in " << found[0];
+  }
+  EXPECT_NE(found[1].find("Step from step 1000"), std::string::npos) << found[1];
+
+  EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 999}}, {1000, 50}).empty());
+  EXPECT_TRUE(schedule_gaps({Step{.step_size = 5, .begin = 2000}}, {}).empty());  // a run without a known end
+}
+
 TEST(ScheduleCurve, FindsTheNumbersThatAParamNameStandsFor) {
   FakeHyperParameters numbers({0.1, 0.2});
   const Schedules momentum = {Constant{.param_name = "momentum"}};
