@@ -18,6 +18,8 @@
 #include <torch/csrc/jit/serialization/import.h>
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "core/detail/script_random.h"
 
 namespace duet {
 
@@ -120,12 +122,26 @@ void read_sizes_on_host(Block* block, HostValues& host) {
   }
 }
 
+// Traced in training mode, a dropout stays one for ever: eval() does not reach it, and metrics are those of a network
+// with holes.
+void warn_of_random_ops(const Graph& graph, const std::string& who, const std::string& path) {
+  std::vector<std::string> ops = always_random(graph);
+  if (ops.empty()) return;
+  constexpr std::size_t kShown = 4;
+  const std::size_t more = ops.size() > kShown ? ops.size() - kShown : 0;
+  ops.resize(ops.size() - more);
+  log_warning("[" + who + "] '" + path + "' draws random numbers in evaluation too: " + join(ops) +
+              (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+              "; call eval() before torch.jit.trace, or keep train() and eval() apart with torch.jit.script");
+}
+
 // As LibTorch prepares a graph before it watches any call.
-std::shared_ptr<Graph> prepare(const torch::jit::Module& module) {
+std::shared_ptr<Graph> prepare(const torch::jit::Module& module, const std::string& who, const std::string& path) {
   std::shared_ptr<Graph> graph = torch::jit::toGraphFunction(module.get_method("forward").function()).graph()->copy();
   torch::jit::Inline(*graph);
   torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
   torch::jit::ConstantPropagationImmutableTypes(graph);
+  warn_of_random_ops(*graph, who, path);
   torch::jit::Autocast(graph);
   torch::jit::ConstantPooling(graph);
   register_size_ops();
@@ -156,7 +172,7 @@ torch::jit::Module load_script(const std::string& path, const std::string& who) 
 }
 
 ScriptForward::ScriptForward(const torch::jit::Module& module, std::string who, std::string path)
-    : module_(module), who_(std::move(who)), path_(std::move(path)), code_(prepare(module), "forward") {}
+    : module_(module), who_(std::move(who)), path_(std::move(path)), code_(prepare(module, who_, path_), "forward") {}
 
 at::Tensor ScriptForward::operator()(std::vector<c10::IValue> inputs) const {
   c10::IValue output;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "tests/script/script_runs.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/torch_reference.h"
 
@@ -38,6 +39,7 @@ class ScriptTask : public ::testing::Test {
     module.register_parameter("weight", at::linspace(-1, 1, 12).view({3, 4}).clone().set_requires_grad(true),
                               /*is_buffer=*/false);
     module.register_attribute("calls", c10::IntType::get(), int64_t{0});
+    module.register_attribute("training", c10::BoolType::get(), true);
     module.define(methods);
     const std::string path = folder_ / "model.pt";
     module.save(path);
@@ -252,6 +254,40 @@ TEST_F(ScriptTask, AutocastInTheScriptHolds) {
   const at::Tensor output = trainer->task().predict(batch()).at(0).second;
   EXPECT_EQ(output.scalar_type(), at::kFloat);
   EXPECT_TRUE(same_bits(output, output.to(at::kBFloat16).to(at::kFloat)));
+}
+
+// As torch.jit.trace leaves a dropout that it met in training mode.
+TEST_F(ScriptTask, WarnsOfADropoutThatEvaluationDoesNotReach) {
+  torch::jit::Module dropout("__torch__.Dropout");
+  dropout.define("def forward(self, x):\n  return torch.dropout(x, 0.5, True)\n");
+  torch::jit::Module model("__torch__.Traced");
+  model.register_parameter("weight", at::ones({3, 4}).set_requires_grad(true), /*is_buffer=*/false);
+  model.register_module("drop", dropout);
+  model.define(
+      "def forward(self, x):\n  return torch.feature_dropout(self.drop.forward(x), 0.1, "
+      "True).matmul(self.weight.t())\n");
+  const std::string path = folder_ / "traced.pt";
+  model.save(path);
+
+  const std::string log = testing::stderr_of([&] {
+    const auto task = make_script_task({.path = path});
+    for (int64_t n = 0; n < 3; ++n) task->predict(batch(n));
+  });
+  for (const char* part :
+       {"[ScriptTask]", "traced.pt", "aten::dropout in drop", "aten::feature_dropout in forward()"}) {
+    EXPECT_NE(log.find(part), std::string::npos) << part << " is not in " << log;
+  }
+  EXPECT_EQ(log.find("aten::dropout", log.find("aten::dropout") + 1), std::string::npos) << "once: " << log;
+}
+
+TEST_F(ScriptTask, DoesNotWarnOfRandomOpsThatEvaluationReaches) {
+  for (const char* body : {"torch.dropout(x, 0.5, self.training)", "torch.dropout(x, 0.0, True)",
+                           "torch.dropout(x, 0.5, False)", "torch.rand_like(x) if self.training else x"}) {
+    SCOPED_TRACE(body);
+    const std::string path =
+        file_of(std::string("def forward(self, x):\n  y = ") + body + "\n  return y.matmul(self.weight.t())\n");
+    EXPECT_EQ(testing::stderr_of([&] { make_script_task({.path = path}); }), "");
+  }
 }
 
 TEST_F(ScriptTask, ACounterInTheScriptIsNeverReplayedFrozen) {
