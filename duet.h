@@ -54,7 +54,7 @@
 // the two modes
 #include "eager/eager_trainer.h"  // EagerTrainer: op by op, what you debug with
 #include "graph/graph_options.h"  // GraphOptions, SignatureReport
-#include "graph/graph_trainer.h"  // GraphTrainer: captured and replayed, what you train with
+#include "graph/graph_trainer.h"  // GraphTrainer: captured and replayed, what you train with; GraphStep: its step alone
 #include "make_trainer.h"         // make_trainer: either one, the mode as a value
 
 // hooks: what happens around a step (the number is the priority)
@@ -63,6 +63,7 @@
 #include "hooks/early_stopping_hook.h"  // 100: ends training when a metric no longer improves
 #include "hooks/ema_hook.h"             // 50: an average of the weights
 #include "hooks/empty_cache_hook.h"     // 50: gives cached memory back to the device
+#include "hooks/histogram_hook.h"       // 50: how values of weights and gradients are spread
 #include "hooks/logger_hook.h"          // 60: lines on the terminal, in JSONL, TensorBoard, W&B; LogSink: your own
 #include "hooks/nan_guard_hook.h"       // 40: finds out about NaN, never saves one
 #include "hooks/prediction_hooks.h"     // 50: predictions as safetensors and JSONL, and pictures of them

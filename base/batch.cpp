@@ -8,7 +8,7 @@ Batch::Batch(std::initializer_list<std::pair<std::string, at::Tensor>> items) {
   for (const auto& [name, tensor] : items) set(name, tensor);
 }
 
-const at::Tensor& Batch::operator[](std::string_view name) const {
+const at::Tensor& Batch::operator[](std::string_view name) const& {
   for (const auto& item : items_) {
     if (item.first == name) return item.second;
   }

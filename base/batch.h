@@ -31,7 +31,8 @@ class Batch {
   Batch(std::initializer_list<std::pair<std::string, at::Tensor>> items);
 
   // The tensor called `name`; throws DataError that lists the names there are.
-  const at::Tensor& operator[](std::string_view name) const;
+  const at::Tensor& operator[](std::string_view name) const&;
+  at::Tensor operator[](std::string_view name) && { return std::as_const(*this)[name]; }
   bool contains(std::string_view name) const;
   // Adds a tensor, or replaces the one of the same name.
   void set(std::string name, at::Tensor tensor);
@@ -46,7 +47,8 @@ class Batch {
 
   // Number of samples: rows of the first tensor; 0 for an empty batch, 1 for a 0-dim tensor.
   int64_t size() const;
-  const NamedTensors& items() const { return items_; }
+  const NamedTensors& items() const& { return items_; }
+  NamedTensors items() && { return std::move(items_); }
 
   // The same batch with map(tensor) in the place of each tensor.
   template <class Map>

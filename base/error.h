@@ -22,6 +22,12 @@ class ConfigError : public Error {
   explicit ConfigError(const std::string& message) : Error(message, 2) {}
 };
 
+// The model or its loss failed on a batch: shapes, dtypes or values that do not fit each other.
+class StepError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
 // A file or a batch that cannot be used: the user changes the data.
 class DataError : public Error {
  public:
@@ -54,11 +60,11 @@ class GraphError : public Error {
   explicit GraphError(const std::string& message) : Error(message, 1) {}
 };
 
-// The loss or a gradient became infinite or NaN and the run was told to end then. The weights are those of the last
-// good step.
+// The loss or a gradient became infinite or NaN, or no step changes anything any more for that reason, and the run was
+// told to end then.
 class NonFiniteError : public Error {
  public:
-  explicit NonFiniteError(const std::string& message) : Error(message, 1) {}
+  explicit NonFiniteError(const std::string& message) : Error(message, 5) {}
 };
 
 // Throws E(message) unless the condition holds. Build costly messages behind an `if` instead.

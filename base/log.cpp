@@ -4,6 +4,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include "base/detail/text.h"
 
 namespace duet {
 
@@ -36,7 +37,7 @@ spdlog::level::level_enum level_of(LogLevel level) {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view message) { logger().log(level_of(level), prefix() + std::string(message)); }
+void log(LogLevel level, std::string_view message) { logger().log(level_of(level), prefix() + harmless_text(message)); }
 
 void set_log_prefix(std::string_view text) { prefix() = text; }
 

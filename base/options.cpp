@@ -78,6 +78,8 @@ std::vector<std::string> words_of(const OptionField& field) {
 std::string expected_of(const OptionField& field) {
   if (!field.expected.empty()) return field.expected;
   if (!field.choices.empty()) return join(words_of(field));
+  if (field.kind == OptionField::Kind::kText) return "a text";
+  if (field.kind == OptionField::Kind::kTexts) return "a list of texts";
   const Range& range = field.range;
   std::string text = is_integer(field) ? "an integer" : "a number";
   if (std::isfinite(range.low) && std::isfinite(range.high)) {

@@ -53,6 +53,7 @@ class TimedCommunicator : public Communicator {
   void report(const char* phase) override { inner_->report(phase); }
   void set_running(bool running) override { inner_->set_running(running); }
   void set_patient(bool patient) override { inner_->set_patient(patient); }
+  void main_works() override { inner_->main_works(); }
   void fail(const std::string& reason) override { inner_->fail(reason); }
 
   double waited = 0;  // milliseconds

@@ -1,31 +1,30 @@
 #include "checkpoint/checkpoint.h"
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
-#include <fstream>
-#include <map>
+#include <new>
 #include <utility>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
-#include <torch/headeronly/version.h>
-#include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/detail/abandoned_steps.h"
+#include "checkpoint/detail/background_save.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
 
 namespace duet {
 
 namespace fs = std::filesystem;
-using checkpoint_format::FolderName, checkpoint_format::kManifestFile, checkpoint_format::load_folder,
-    checkpoint_format::name_of, checkpoint_format::parse_folder_name, checkpoint_format::verify_folder,
+using checkpoint_format::as_checkpoint_error, checkpoint_format::FolderName, checkpoint_format::is_best_file,
+    checkpoint_format::kLatest, checkpoint_format::name_of, checkpoint_format::names_in,
+    checkpoint_format::parse_folder_name, checkpoint_format::read_back, checkpoint_format::verify_folder,
     checkpoint_format::write_folder;
 using file_io::IoError;
 
 namespace {
-
-constexpr const char* kLatest = "latest";
-constexpr const char* kBest = "best";
 
 // What stays is removed at the next save.
 void try_to_remove(const std::string& path) {
@@ -34,18 +33,6 @@ void try_to_remove(const std::string& path) {
   } catch (const IoError& error) {
     log_warning(c10::str("[CheckpointStore] ", error.what()));
   }
-}
-
-// What lies in the folder; nothing if it does not exist.
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  if (error && error != std::errc::no_such_file_or_directory) throw IoError("cannot list", folder, error.value());
-  return names;
 }
 
 // Gives `folder` its final name. A checkpoint of that name is moved aside first, never deleted first: at any moment
@@ -76,134 +63,154 @@ void remove_checkpoint(const std::string& path) {
   try_to_remove(doomed);
 }
 
-std::optional<std::string> newest_in(const std::string& root) {
-  std::optional<std::string> latest = CheckpointStore(root).find_latest();
-  if (latest) log_info("the newest good checkpoint in '" + root + "' is '" + *latest + "'");
-  return latest;
-}
-
-// The folder that `path` means: itself, or the newest good checkpoint in it if it is a root or a work_dir.
-std::string find_folder(const std::string& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    throw CheckpointError(c10::str("[CheckpointStore] '", path, error ? "': " + error.message() : "' does not exist",
-                                   "; name a folder step-N or the root above it"));
-  }
-  if (!fs::is_directory(path, error)) {
-    throw CheckpointError("[CheckpointStore] '" + path + "' is a file, expected a folder step-N; name the folder");
-  }
-  if (fs::exists(path + "/" + kManifestFile, error)) return path;
-  if (!parse_folder_name(name_of(path))) {
-    const fs::path folder(path);
-    const std::string plain =
-        (folder.has_filename() ? folder : folder.parent_path()).string();  // without '/' at its end
-    if (const auto latest = newest_in(plain)) return *latest;
-    const std::string root = CheckpointStore::root_of(plain);
-    if (fs::is_directory(root, error)) {
-      if (const auto latest = newest_in(root)) return *latest;
-    }
-  }
-  throw CheckpointError("[CheckpointStore] '" + path + "' holds neither " + kManifestFile +
-                        " nor folders step-N: it is no checkpoint or its save never ended; use another one");
-}
-
+// What keeps a save from its end, as an error that says so.
 template <class Call>
-auto as_checkpoint_error(Call call) {
+void as_save_error(int64_t step, const Call& call) {
+  constexpr const char* kIntact = "; the training state in memory is intact, the previous checkpoint is untouched; ";
+  const std::string what = c10::str("[CheckpointStore] step ", step, " was not saved: ");
   try {
-    return call();
+    call();
   } catch (const IoError& error) {
-    throw CheckpointError(c10::str("[CheckpointStore] ", error.what(), "; use another checkpoint"));
+    throw CheckpointError(c10::str(what, error.what(), kIntact, "free space or set work_dir elsewhere"));
   } catch (const DataError& error) {
-    throw CheckpointError(error.what());
+    throw CheckpointError(c10::str(what, error.what(), kIntact, "leave that tensor out of the state"));
+  } catch (const CheckpointError& error) {  // what was read back
+    throw CheckpointError(c10::str(what, error.what(), kIntact, "check the disk"));
+  } catch (const c10::Error& error) {  // from copying to the CPU; a broken device promises nothing about its memory
+    throw CheckpointError(c10::str(what, "its tensors could not be read: ", error.what_without_backtrace(),
+                                   "; the previous checkpoint is untouched"));
+  } catch (const std::bad_alloc&) {
+    throw CheckpointError(c10::str(what, "there is no memory left", kIntact, "train with less of it"));
   }
 }
 
 }  // namespace
 
+namespace {
+
+std::string without_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
 CheckpointStore::CheckpointStore(std::string root, CheckpointOptions options)
-    : root_(std::move(root)), options_(options) {
+    : root_(without_slash(std::move(root))), options_(options) {
   require<ConfigError>(!root_.empty(), "[CheckpointStore] found an empty path, expected a folder; set work_dir");
 }
+
+CheckpointStore::~CheckpointStore() = default;
 
 std::string CheckpointStore::root_of(const std::string& work_dir) { return work_dir + "/checkpoints"; }
 
 std::string CheckpointStore::folder_name(int64_t step) { return c10::str("step-", step); }
 
-std::string CheckpointStore::save(int64_t step, const StateDict& state, const std::vector<std::string>& keep,
-                                  CheckpointRank rank) {
+// One save at a time, whoever begins them, and in their order.
+void CheckpointStore::begin_save(int64_t step) {
   require<ConfigError>(step >= 0, c10::str("[CheckpointStore] found step ", step, ", expected 0 or more"));
-  constexpr const char* kIntact = "; the training state in memory is intact, the previous checkpoint is untouched; ";
-  const std::string name = folder_name(step);
-  const std::string target = root_ + "/" + name;
-  try {
+  if (background_) static_cast<void>(caught([this] { finish_save(); }));  // what it threw is in the log
+  BackgroundSave::wait_for(root_);
+}
+
+std::string CheckpointStore::save(int64_t step, const StateDict& state, const std::vector<std::string>& keep,
+                                  const std::vector<std::string>& best) {
+  begin_save(step);
+  write({step, keep, best, run_}, state);
+  return root_ + "/" + folder_name(step);
+}
+
+std::string CheckpointStore::save_in_background(int64_t step, const StateDict& state,
+                                                const std::vector<std::string>& keep,
+                                                const std::vector<std::string>& best) {
+  begin_save(step);
+  if (!background_) background_ = std::make_unique<BackgroundSave>(root_);
+  std::optional<StateDict> staged;
+  as_save_error(step, [&] { staged = background_->stage(state); });
+  if (!staged) {
+    log_warning(c10::str("[CheckpointStore] there is no memory for a copy of the state of step ", step,
+                         ": training waits until it is written"));
+    return save(step, state, keep, best);
+  }
+  const Save wanted{step, keep, best, run_};
+  background_->start([this, wanted, state = std::move(*staged)] { write(wanted, state); });
+  return root_ + "/" + folder_name(step);
+}
+
+void CheckpointStore::finish_save() {
+  if (background_) background_->finish();
+}
+
+void CheckpointStore::write(const Save& save, const StateDict& state) {
+  as_save_error(save.step, [&] {
     file_io::create_folder(root_);
     const file_io::FolderLock lock(root_);
-    clean_up();
-    const std::string folder = target + ".tmp." + file_io::random_id();
-    const auto leave_none = c10::make_scope_exit([&] {  // it was renamed by then, or the save failed
-      std::error_code ignored;
-      if (fs::exists(folder, ignored)) try_to_remove(folder);
-    });
-    write_folder(folder, step, state);
-    commit(folder, target, root_);
-
-    good_.insert(name);
-    std::set<std::string> kept = {name};
-    for (const std::string& path : keep) kept.insert(name_of(path));
-    write_pointer(kLatest, name);
-    if (rank == CheckpointRank::kBest) write_pointer(kBest, name);
-    delete_old(kept);
-  } catch (const IoError& error) {
-    throw CheckpointError(c10::str("[CheckpointStore] step ", step, " was not saved: ", error.what(), kIntact,
-                                   "free space or set work_dir elsewhere"));
-  } catch (const DataError& error) {
-    throw CheckpointError(c10::str("[CheckpointStore] step ", step, " was not saved: ", error.what(), kIntact,
-                                   "leave that tensor out of the state"));
-  } catch (const c10::Error& error) {  // from copying to the CPU; a broken device promises nothing about its memory
-    throw CheckpointError(c10::str("[CheckpointStore] step ", step, " was not saved: its tensors could not be read: ",
-                                   error.what_without_backtrace(), "; the previous checkpoint is untouched"));
-  }
-  return target;
+    write_locked(save, state);
+  });
 }
 
-std::vector<std::string> CheckpointStore::list() const try {
-  std::map<int64_t, std::string> found, aside;
-  for (const std::string& name : names_in(root_)) {
+void CheckpointStore::write_locked(const Save& save, const StateDict& state) {
+  const std::string name = folder_name(save.step), target = root_ + "/" + name;
+  clean_up();
+  const std::string folder = target + ".tmp." + file_io::random_id();
+  const auto leave_none = c10::make_scope_exit([&] {  // it was renamed by then, or the save failed
     std::error_code ignored;
-    const auto folder = parse_folder_name(name);
-    const std::string path = root_ + "/" + name;
-    if (!folder || !fs::is_directory(path, ignored)) continue;
-    if (folder->kind == FolderName::Kind::kComplete) found[folder->step] = path;
-    if (folder->kind == FolderName::Kind::kAside) aside[folder->step] = path;
+    if (fs::exists(folder, ignored)) try_to_remove(folder);
+  });
+  write_folder(folder, save.step, state, save.run);
+  if (options_.verify_interval > 0 && ++saves_ % options_.verify_interval == 0) read_back(folder);
+  if (const std::string aside = set_aside_locked(save.step); !aside.empty()) {
+    log_warning(c10::str("[CheckpointStore] the checkpoints of steps after ", save.step, " in '", root_,
+                         "' are of a run that went on from where this one has gone back to: they are now in '", aside,
+                         "'"));
   }
-  found.merge(aside);  // counts only where a process died between the two renames of commit()
-  std::vector<std::string> paths;
-  for (auto it = found.rbegin(); it != found.rend(); ++it) paths.push_back(it->second);
-  return paths;
-} catch (const IoError& error) {
-  throw CheckpointError(c10::str("[CheckpointStore] ", error.what(), "; name a folder that you may read"));
+  commit(folder, target, root_);
+
+  good_.insert(name);
+  std::set<std::string> kept = {name};
+  for (const std::string& path : save.keep) kept.insert(name_of(path));
+  write_pointer(kLatest, name);
+  for (const std::string& file : save.best) write_pointer(file, name);
+  delete_old(kept);
 }
 
-std::optional<std::string> CheckpointStore::find_latest() const {
-  const std::vector<std::string> paths = list();
-  for (const std::string& path : paths) {
-    try {
-      verify(path);
-      return path;
-    } catch (const CheckpointError& error) {
-      log_warning(c10::str(error.what(), "; passing over it"));
-    }
+std::string CheckpointStore::place_aside(const std::string& root) { return free_place_beside(without_slash(root)); }
+
+std::string CheckpointStore::set_aside_after(int64_t step) {
+  BackgroundSave::wait_for(root_);
+  if (list_now().empty()) return "";
+  try {
+    const file_io::FolderLock lock(root_);
+    clean_up();
+    return set_aside_locked(step);
+  } catch (const IoError& error) {
+    throw CheckpointError(c10::str("[CheckpointStore] the checkpoints of steps after ", step,
+                                   " cannot be set aside: ", error.what(), "; choose another work_dir"));
   }
-  if (paths.empty()) return std::nullopt;
-  throw CheckpointError(c10::str("[CheckpointStore] none of the ", paths.size(), " checkpoints in '", root_,
-                                 "' verifies (the log names file and key of each); restore one from a copy, or train "
-                                 "anew in another work_dir"));
+}
+
+std::string CheckpointStore::set_aside_locked(int64_t step) const {
+  const std::vector<std::string> paths = list_now();
+  const auto step_of = [](const std::string& path) { return parse_folder_name(name_of(path))->step; };
+  if (paths.empty() || step_of(paths.front()) <= step) return "";
+  const std::string aside = place_aside(root_);
+  abandon_after(root_, {step, name_of(aside)});
+  const auto newest = std::find_if(paths.begin(), paths.end(), [&](const auto& path) { return step_of(path) <= step; });
+  if (newest != paths.end()) {
+    write_pointer(kLatest, name_of(*newest));
+  } else {
+    file_io::remove_file(root_ + "/" + kLatest);
+  }
+  move_abandoned(root_);
+  return aside;
 }
 
 // Removes what dead saves left behind; puts back what one had moved aside.
 void CheckpointStore::clean_up() const {
+  move_abandoned(root_);
   const auto is_stale_pointer = [](const std::string& name) {
-    return name.rfind(c10::str(kLatest, ".tmp."), 0) == 0 || name.rfind(c10::str(kBest, ".tmp."), 0) == 0;
+    const std::string pointer = name.substr(0, name.find(".tmp."));
+    return pointer.size() < name.size() && (pointer == kLatest || pointer == kAbandonedNote || is_best_file(pointer));
   };
   std::vector<std::pair<std::string, FolderName>> aside;
   std::vector<std::string> stale;
@@ -222,7 +229,7 @@ void CheckpointStore::clean_up() const {
 }
 
 // Names a checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no failed save.
-void CheckpointStore::write_pointer(const char* file, const std::string& name) const {
+void CheckpointStore::write_pointer(const std::string& file, const std::string& name) const {
   try {
     file_io::replace_file(root_ + "/" + file, name + "\n");
   } catch (const IoError& error) {
@@ -230,23 +237,25 @@ void CheckpointStore::write_pointer(const char* file, const std::string& name) c
   }
 }
 
-void CheckpointStore::set_best(const std::string& name) const { write_pointer(kBest, name); }
+void CheckpointStore::set_best(const std::string& name, const std::string& file) const {
+  BackgroundSave::wait_for(root_);
+  write_pointer(file, name);
+}
 
-std::optional<std::string> CheckpointStore::find_best() const {
-  std::ifstream file(root_ + "/" + kBest);
-  std::string name;
-  std::error_code ignored;
-  // Nothing but the name of a checkpoint: the file must not lead a reader elsewhere.
-  if (!(file >> name) || !parse_folder_name(name) || !fs::is_directory(root_ + "/" + name, ignored))
-    return std::nullopt;
-  return root_ + "/" + name;
+std::string CheckpointStore::best_file(const std::string& metric) {
+  std::string file = c10::str(kBestFile, "_");
+  for (const char c : metric) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
+    file += plain ? c : '_';
+  }
+  return file;
 }
 
 bool CheckpointStore::is_good(const std::string& path) {
   const std::string name = name_of(path);
   if (good_.count(name) != 0) return true;
   try {
-    verify(path);
+    as_checkpoint_error([&] { return verify_folder(path); });
     good_.insert(name);
     return true;
   } catch (const CheckpointError& error) {
@@ -258,7 +267,7 @@ bool CheckpointStore::is_good(const std::string& path) {
 void CheckpointStore::delete_old(const std::set<std::string>& keep) {
   if (options_.max_keep < 0) return;
   const size_t max_keep = static_cast<size_t>(std::max(2, options_.max_keep));
-  const std::vector<std::string> paths = list();
+  const std::vector<std::string> paths = list_now();
   if (paths.size() <= max_keep) return;
   int good = 0;  // only two matter, and each may cost a read
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -274,22 +283,6 @@ void CheckpointStore::delete_old(const std::set<std::string>& keep) {
       log_warning(c10::str("[CheckpointStore] an old checkpoint stays: ", error.what()));
     }
   }
-}
-
-std::string CheckpointStore::find(const std::string& path) {
-  return as_checkpoint_error([&] { return find_folder(path); });
-}
-
-StateDict CheckpointStore::load(const std::string& path) {
-  return as_checkpoint_error([&] { return load_folder(find_folder(path)); });
-}
-
-Manifest CheckpointStore::verify(const std::string& path) {
-  return as_checkpoint_error([&] { return verify_folder(find_folder(path)); });
-}
-
-Manifest CheckpointStore::read_manifest(const std::string& path) {
-  return as_checkpoint_error([&] { return checkpoint_format::read_manifest(find_folder(path)); });
 }
 
 }  // namespace duet

@@ -1,20 +1,34 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 #include "../base/error.h"
 #include "../base/state_dict.h"
 
 namespace duet {
 
+class BackgroundSave;
+
 struct CheckpointOptions {
   int max_keep = 3;  // older ones are deleted after a save; never fewer than 2 verified ones stay. -1: keep all
+  int64_t verify_interval = 0;  // every so many saves what was written is read back from the disk first; 0: never
 };
 
-enum class CheckpointRank { kAny, kBest };
+// What a run was when it saved a checkpoint, beside its state: what decides whether another one goes on from it, and
+// how.
+struct RunIdentity {
+  std::map<std::string, std::string> config{};  // its values by path: {"model.dropout", "0.1"}; empty: it has none
+  std::string data{};                           // fingerprint of what it trains on; empty: unknown
+  std::string launch{};                         // which start of a launcher: "torchrun 1234"; empty: none
+  std::string parent{};                         // the checkpoint that it went on from; empty: it began by itself
+  int64_t world_size = 0;                       // 0: unknown
+};
 
 // One file of a checkpoint as its manifest lists it.
 struct CheckpointFile {
@@ -37,8 +51,15 @@ struct Manifest {
   int64_t step = 0;
   std::string torch_version, duet_version;
   std::string created;  // "2026-11-21T02:34:00Z"
+  RunIdentity run;
   std::vector<CheckpointFile> files;
   std::vector<CheckpointTensor> tensors;
+};
+
+struct LoadedCheckpoint {
+  std::string path;  // of the folder step-N
+  StateDict state;
+  RunIdentity run;
 };
 
 // Folders "step-<step>" under one root, each complete or absent: written as "step-N.tmp.<id>", manifest
@@ -46,9 +67,16 @@ struct Manifest {
 // opens: model.safetensors holds what lies under "model.", <hook>.safetensors what lies under "hooks.<hook>.weights."
 // (an average), state.safetensors the rest; state.json the single values. One process at a time saves into a root (a
 // second one gets a CheckpointError); any number may read.
+//
+// The steps of one root belong to one run. A save of step 250 beside a step 300 is one of a run that went back: what it
+// left is then set aside, so that the newest step is the newest save.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string root, CheckpointOptions options = {});
+  // Waits for a save in the background.
+  ~CheckpointStore();
+  CheckpointStore(const CheckpointStore&) = delete;
+  CheckpointStore& operator=(const CheckpointStore&) = delete;
 
   // Where a run keeps its checkpoints: <work_dir>/checkpoints.
   static std::string root_of(const std::string& work_dir);
@@ -56,42 +84,79 @@ class CheckpointStore {
   static std::string folder_name(int64_t step);
 
   // Writes `state` as "step-<step>" and returns its path. Throws CheckpointError naming path and reason;
-  // what was saved before is then untouched. `keep` names folders that must not be deleted (the best one). kBest does
-  // what set_best() does before anything is deleted: a process that dies at any time leaves a best checkpoint.
+  // what was saved before is then untouched. `keep` names folders that must not be deleted (the best ones). For each of
+  // the files `best` it does what set_best() does before anything is deleted: a process that dies at any time leaves a
+  // best checkpoint.
   std::string save(int64_t step, const StateDict& state, const std::vector<std::string>& keep = {},
-                   CheckpointRank rank = CheckpointRank::kAny);
+                   const std::vector<std::string>& best = {});
+  // The same in the background: returns the path once `state` is copied to the host, and a thread writes it. One at a
+  // time: it waits for the one before. An error of the thread is logged at once, and thrown by finish_save(). Where
+  // there is no memory for the copy it saves at once. Whatever reads checkpoints in this process waits for such saves.
+  std::string save_in_background(int64_t step, const StateDict& state, const std::vector<std::string>& keep = {},
+                                 const std::vector<std::string>& best = {});
+  // Waits for the save in the background, if there is one, and throws what it threw.
+  void finish_save();
+  // Of the run that saves here from now on.
+  void set_identity(RunIdentity run) { run_ = std::move(run); }
+
+  // Moves the checkpoints of later steps to <root>.1, or the next number that is free: all of them or, if the process
+  // dies, as good as all, since from the first moment on nobody finds one here. Returns where they are; empty: there
+  // were none. Throws CheckpointError.
+  std::string set_aside_after(int64_t step);
+  // Where all checkpoints of `root` would go.
+  static std::string place_aside(const std::string& root);
 
   // Newest checkpoint that verifies; damaged ones are logged (file and key) and passed over.
   // Nothing if there is no checkpoint at all; CheckpointError if there are some and none verifies.
   std::optional<std::string> find_latest() const;
-  // Notes in the file "best" beside the checkpoints which folder is the best one. It is a pointer for people and
-  // scripts: failing to write it is logged.
-  void set_best(const std::string& name) const;
+  // Notes in a file beside the checkpoints which folder is the best one: in "best", or in one of a metric. It is a
+  // pointer for people and scripts: failing to write it is logged.
+  void set_best(const std::string& name, const std::string& file = kBestFile) const;
   // Path of the best checkpoint; nothing if none is noted or it is gone.
-  std::optional<std::string> find_best() const;
+  std::optional<std::string> find_best(const std::string& file = kBestFile) const;
+  static constexpr const char* kBestFile = "best";
+  // The file for the best one by a metric, where there are several: "best_accuracy"; "best_val_loss" for "val/loss".
+  static std::string best_file(const std::string& metric);
   // Paths of all checkpoints, newest first, unverified.
   std::vector<std::string> list() const;
 
   // The checkpoint folder that `path` means: itself, or the newest good one under a root, or under the root of a
   // work_dir. Throws CheckpointError naming what is there instead.
   static std::string find(const std::string& path);
-  // Verifies and reads the checkpoint that find() gives. Tensors come back contiguous, on
+  // Reads the checkpoint that find() gives, and verifies what it reads while it does. Tensors come back contiguous, on
   // the CPU. Throws CheckpointError naming file and key.
-  static StateDict load(const std::string& path);
+  static LoadedCheckpoint read(const std::string& path);
+  static StateDict load(const std::string& path) { return read(path).state; }
   // Checks sizes and hashes of files and tensors without keeping them; throws as load() does.
   static Manifest verify(const std::string& path);
   // Reads the manifest alone; throws as load() does.
   static Manifest read_manifest(const std::string& path);
 
  private:
+  // A save as it was asked for.
+  struct Save {
+    int64_t step = 0;
+    std::vector<std::string> keep;
+    std::vector<std::string> best;
+    RunIdentity run;
+  };
+
+  void begin_save(int64_t step);
+  void write(const Save& save, const StateDict& state);
+  void write_locked(const Save& save, const StateDict& state);
+  std::vector<std::string> list_now() const;
   void clean_up() const;
-  void write_pointer(const char* file, const std::string& name) const;
+  std::string set_aside_locked(int64_t step) const;
+  void write_pointer(const std::string& file, const std::string& name) const;
   void delete_old(const std::set<std::string>& keep);
   bool is_good(const std::string& path);
 
   std::string root_;
   CheckpointOptions options_;
+  RunIdentity run_;
   std::set<std::string> good_;  // names of those that this store wrote or verified
+  int64_t saves_ = 0;
+  std::unique_ptr<BackgroundSave> background_;  // from the first one on; goes first
 };
 
 }  // namespace duet

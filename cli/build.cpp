@@ -21,9 +21,49 @@ namespace duet {
 
 namespace {
 
-// Null for none, and for a stream.
+// Null for a stream.
+std::shared_ptr<const Dataset> build_dataset(const DataConfig& data) {
+  return is_source(data.node) ? nullptr : make_dataset(data.node);
+}
+
 std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
-  return data && !is_source(data->node) ? make_dataset(data->node) : nullptr;
+  return data ? build_dataset(*data) : nullptr;
+}
+
+// Throws ConfigError for one that is of other texts than the training data.
+std::vector<std::shared_ptr<const Dataset>> build_datasets(const std::vector<DataConfig>& data,
+                                                           const Dataset* train_data) {
+  std::vector<std::shared_ptr<const Dataset>> built;
+  for (const DataConfig& one : data) {
+    built.push_back(build_dataset(one));
+    if (train_data == nullptr || built.back() == nullptr) continue;
+    one.node.located([&] { built.back()->check_fits(*train_data); });
+  }
+  return built;
+}
+
+void check_same_sizes(const RunConfig& config, const std::vector<DataConfig>& data,
+                      const std::vector<std::shared_ptr<const Dataset>>& built) {
+  for (std::size_t i = 0; i < built.size(); ++i) {
+    if (built[i]) check_same_size(config.communicator(), data[i].node.path(), built[i]->size());
+  }
+}
+
+NamedSources named(const std::vector<DataConfig>& data, const std::vector<std::unique_ptr<DataSource>>& sources) {
+  NamedSources all;
+  for (std::size_t i = 0; i < sources.size(); ++i) all.push_back({data[i].name, *sources[i]});
+  return all;
+}
+
+// A count holds for each of several datasets.
+int64_t limit_of(const BatchLimit& limit, const std::vector<std::unique_ptr<DataSource>>& sources) {
+  if (sources.empty()) return 0;
+  const int64_t batches = limit.batches_of(*sources.front());
+  for (const auto& source : sources) {
+    if (limit.batches_of(*source) == batches) continue;
+    limit.node.fail(limit.key, "is a share of datasets of different lengths, expected a count, which holds for each");
+  }
+  return batches;
 }
 
 EpochSampler sampler_of(const Dataset& dataset, const DataConfig& data, uint64_t seed) {
@@ -76,6 +116,14 @@ std::unique_ptr<DataSource> build_loader(std::shared_ptr<const Dataset> dataset,
   return loader;
 }
 
+// None for datasets that were not read: `explain` needs no validation data.
+std::vector<std::unique_ptr<DataSource>> build_sources(const std::vector<std::shared_ptr<const Dataset>>& datasets,
+                                                       const std::vector<DataConfig>& data, const RunConfig& config) {
+  std::vector<std::unique_ptr<DataSource>> sources;
+  for (std::size_t i = 0; i < datasets.size(); ++i) sources.push_back(build_loader(datasets[i], data[i], config));
+  return sources;
+}
+
 void require_training_data(const RunConfig& config) {
   if (config.train) return;
   config.root.child("data").fail_missing("train", "add data.train: {type: ..., batch_size: ...}");
@@ -86,15 +134,12 @@ void require_training_data(const RunConfig& config) {
 void read_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   run.train_data = build_dataset(config.train);
-  run.val_data = build_dataset(config.val);
-  if (!run.val_data || !run.train_data) return;
-  config.val->node.located([&] { run.val_data->check_fits(*run.train_data); });
+  run.val_data = build_datasets(config.val, run.train_data.get());
 }
 
 void build_loaders(const RunConfig& config, Run& run) {
   run.train = build_loader(run.train_data, *config.train, config);
-  const bool has_stream = config.val && is_source(config.val->node);
-  if (run.val_data || has_stream) run.val = build_loader(run.val_data, *config.val, config);
+  run.val = build_sources(run.val_data, config.val, config);
   run.steps_per_epoch = limited_loop(config, run).steps_per_epoch(*run.train);
 }
 
@@ -132,9 +177,9 @@ std::vector<Schedule> schedules_of(const RunConfig& config, const Run& run) {
 LoopOptions limited_loop(const RunConfig& config, const Run& run) {
   LoopOptions loop = config.trainer.loop;
   if (run.train) loop.limit_train_batches = config.limits.train.batches_of(*run.train);
-  if (run.val) loop.limit_val_batches = config.limits.val.batches_of(*run.val);
-  if (run.test) loop.limit_test_batches = config.limits.test.batches_of(*run.test);
-  if (run.test) loop.limit_predict_batches = config.limits.predict.batches_of(*run.test);
+  loop.limit_val_batches = limit_of(config.limits.val, run.val);
+  loop.limit_test_batches = limit_of(config.limits.test, run.test);
+  if (run.test.size() == 1) loop.limit_predict_batches = limit_of(config.limits.predict, run.test);
   return loop;
 }
 
@@ -143,8 +188,8 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   context.planned_steps = planned_steps(config.trainer.loop, run.steps_per_epoch);
   context.steps_per_epoch = run.steps_per_epoch;
   context.schedules = schedules_of(config, run);
-  context.metrics = metric_names(config.metrics);
-  context.validates = config.val.has_value();
+  context.metrics = val_metric_names(config);
+  context.validates = !config.val.empty();
   context.work_dir = config.work_dir;
   context.scratch = config.scratch;
   context.dry_run = config.dry_run > 0;
@@ -197,27 +242,31 @@ Run build_training(const RunConfig& config) {
     require_training_data(config);
     check_limits(config);
     // These are not used here; a mistake in them would otherwise show when the training is done.
-    for (const std::optional<DataConfig>* data : {&config.test, &config.predict}) {
-      if (*data) check_dataset((*data)->node);
-    }
+    for (const DataConfig& data : config.test) check_dataset(data.node);
+    if (config.predict) check_dataset(config.predict->node);
     read_training_data(config, run);
     build_loaders(config, run);
   });
   if (run.train_data) check_same_size(config.communicator(), "data.train", run.train_data->size());
-  if (run.val_data) check_same_size(config.communicator(), "data.val", run.val_data->size());
+  check_same_sizes(config, config.val, run.val_data);
   build_trainer(config, config.mode, limited_loop(config, run), run);
   return run;
 }
 
-Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output) {
+void train_on(DataSource& data, const RunConfig& config, Run& run) {
+  run.val.empty() ? run.trainer->train(data) : run.trainer->train(data, named(config.val, run.val));
+}
+
+MetricValues test_on(const std::vector<DataConfig>& data, Run& run) { return run.trainer->test(named(data, run.test)); }
+
+Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output) {
   Run run;
   run_on_all_ranks(config.communicator(), [&] {
     run.train_data = build_dataset(config.train);  // models may ask it for their sizes
-    run.test_data = build_dataset(data);
-    if (run.train_data && run.test_data) data.node.located([&] { run.test_data->check_fits(*run.train_data); });
-    run.test = build_loader(run.test_data, data, config);
+    run.test_data = build_datasets(data, run.train_data.get());
+    run.test = build_sources(run.test_data, data, config);
   });
-  if (run.test_data) check_same_size(config.communicator(), data.node.path(), run.test_data->size());
+  check_same_sizes(config, data, run.test_data);
   build_trainer(config, config.mode, limited_loop(config, run), run);
   RunConfig untrained = config;
   untrained.schedules.clear();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 #include "cli/config/run_config.h"
 #include "cli/registry.h"
 #include "core/trainer.h"
@@ -14,8 +15,10 @@ class GraphTrainer;
 
 // What a run owns. Members are declared so that the trainer goes before the data it reads.
 struct Run {
-  std::shared_ptr<const Dataset> train_data, val_data, test_data;  // null for streams
-  std::unique_ptr<DataSource> train, val, test;
+  std::shared_ptr<const Dataset> train_data;                        // null for a stream, as those below
+  std::vector<std::shared_ptr<const Dataset>> val_data, test_data;  // in the order of the config
+  std::unique_ptr<DataSource> train;
+  std::vector<std::unique_ptr<DataSource>> val, test;
   std::unique_ptr<BaseTrainer> trainer;
   GraphTrainer* graph = nullptr;  // `trainer` in graph mode
   int64_t steps_per_epoch = 0;    // 0: unknown
@@ -54,8 +57,13 @@ void load_start_weights(const RunConfig& config, BaseTrainer& trainer);
 // training data or no limit.
 Run build_training(const RunConfig& config);
 
+// Trains on `data`, with the run's validations.
+void train_on(DataSource& data, const RunConfig& config, Run& run);
+
 // For testing and predicting on `data`, as run.test; the weights are those that the model was made with. With `output`
 // a hook writes predictions into that folder. All processes of the run call it together.
-Run build_evaluation(const RunConfig& config, const DataConfig& data, const std::string& output = "");
+Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output = "");
+// The metrics on run.test, which was built of `data`.
+MetricValues test_on(const std::vector<DataConfig>& data, Run& run);
 
 }  // namespace duet

@@ -14,6 +14,7 @@
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/empty_cache_hook.h"
+#include "hooks/histogram_hook.h"
 #include "hooks/logger_hook.h"
 #include "hooks/nan_guard_hook.h"
 #include "hooks/prediction_hooks.h"
@@ -55,25 +56,30 @@ std::unique_ptr<CheckpointHook> checkpoint(ConfigNode& node, HookContext& contex
   auto options = read_options<CheckpointHookOptions>(node);
   options.interval = read_steps(node, "interval", context, options.interval);
   options.save_begin = read_steps(node, "save_begin", context, options.save_begin);
-  const bool is_auto = options.save_best == "auto";
-  if (is_auto && !context.metrics.empty()) options.save_best = context.metrics.front();
+  const std::vector<std::string> wanted = options.save_best;
+  for (std::string& metric : options.save_best) {
+    if (metric == "auto" && !context.metrics.empty()) metric = context.metrics.front();
+  }
   // A misspelt metric, or one that says not what is better, would otherwise end the run at its first validation.
   HookContext choices = context;
   if (!choices.metrics.empty()) choices.metrics.emplace_back("auto");
-  if (!options.save_best.empty()) check_metric(node, "save_best", options.save_best, choices);
+  for (const std::string& metric : options.save_best) check_metric(node, "save_best", metric, choices);
   node.reject_unknown();
   if (options.max_keep == 0)
     node.fail(node.find<int64_t>("max_keep") ? "max_keep" : "max_keep_ckpts",
               "is 0, expected at least 1, or -1 to keep all");
   check_options(options);
   // The hook finds the same, and says so. The loss is named: to the hook it is what there is besides the metrics.
-  if (is_auto && options.save_best != "loss") options.save_best = "auto";
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (options.save_best[i] != "loss") options.save_best[i] = wanted[i];
+  }
   return std::make_unique<CheckpointHook>(options);
 }
 
 std::unique_ptr<VisualizationHook> visualization(ConfigNode& node, HookContext& context) {
   auto options = read_all_options<VisualizationHookOptions>(node);
   if (context.dry_run) options.interval = 1;
+  if (context.scratch) options.show = false;  // the viewer would find the folder gone
   return std::make_unique<VisualizationHook>(options);
 }
 
@@ -206,6 +212,7 @@ void add_builtin_hooks() {
   add_hook<SyncBuffersHook>("SyncBuffersHook");
   add_hook<EmptyCacheHook, EmptyCacheHookOptions>("EmptyCacheHook");
   add_hook<NaNGuardHook, NaNGuardHookOptions>("NaNGuardHook");
+  add_hook<HistogramHook, HistogramHookOptions>("HistogramHook");
   add_hook<SwitchModeHook, SwitchModeHookOptions>("SwitchModeHook");
   register_hook("ParamSchedulerHook", [](ConfigNode&, HookContext& context) {
     return std::make_unique<ParamSchedulerHook>(context.schedules);

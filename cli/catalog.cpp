@@ -105,6 +105,11 @@ Keys keys_of_config() {
   for (const char* part : {"train", "val", "test", "predict"}) {
     DataConfig data;
     data.shuffle = std::string(part) == "train";
+    if (std::string(part) == "val" || std::string(part) == "test") {
+      keys.push_back(key(std::string("data.") + part, "map, or a map of such maps by name",
+                         "one dataset, or several by name, each evaluated in turn with results name/metric: {clean: "
+                         "{type: FashionMnist}, noisy: {type: FashionScenes}}"));
+    }
     add(keys, keys_of(std::string("data.") + part, data));
   }
   add(keys, keys_of<LoopOptions>("trainer"));

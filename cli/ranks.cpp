@@ -9,6 +9,7 @@
 #include <c10/util/Logging.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -61,8 +62,8 @@ void tell_others(const Launch& launch, const std::exception_ptr& error) {
   const ConnectOptions options;
   const auto told = std::async(std::launch::async, [&] { fail_to_connect(launch, error, options); });
   if (told.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return;
-  std::cerr << prefix() << failure_of(error).text << "\n(waiting for the other ranks to tell them, at most "
-            << options.start_timeout << " s)" << std::endl;
+  std::cerr << prefix() << harmless_text(failure_of(error).text)
+            << "\n(waiting for the other ranks to tell them, at most " << options.start_timeout << " s)" << std::endl;
 }
 
 // The config of this rank. Where there is none the others hear of it before the error ends this rank too.
@@ -89,7 +90,7 @@ bool is_of_machine(const std::string& path) {
 // One line per value: "trainer.max_steps: 10".
 std::string config_lines(const RunConfig& config) {
   std::string lines;
-  const nlohmann::json values = nlohmann::json::parse(config_json(config.root)).flatten();
+  const nlohmann::json values = nlohmann::json::parse(config_json(config.root, Variables::kFilledIn)).flatten();
   for (const auto& [pointer, value] : values.items()) {
     std::string path = pointer.empty() ? "" : pointer.substr(1);
     std::replace(path.begin(), path.end(), '/', '.');

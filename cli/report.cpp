@@ -30,7 +30,18 @@ Spread spread(std::vector<double> values) {
   return {median, values.front()};
 }
 
+namespace {
+
+double cpu_us() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+}
+
+}  // namespace
+
 void MeasureHook::before_train_iter(TrainContext& /*context*/) {
+  cpu_start_ = cpu_us();
   step_start_ = Clock::now();
   if (pending_.empty()) block_start_ = step_start_;
 }
@@ -39,6 +50,7 @@ void MeasureHook::after_train_iter(TrainContext& context) {
   const auto now = Clock::now();
   target_.step_us.push_back(std::chrono::duration<double, std::micro>(now - step_start_).count());
   target_.data_us.push_back(context.step.data_seconds * 1e6);
+  target_.cpu_us.push_back(cpu_us() - cpu_start_);
   // The output's tensor is overwritten by the next step.
   pending_.push_back(context.step.loss().detach().clone());
   constexpr std::size_t kBlock = 50;
@@ -88,6 +100,12 @@ Json fallbacks_of(const GraphTrainer& trainer) {
 
 }  // namespace
 
+void put_times(Json& report, const Measurements& measured) {
+  report["us_per_step"] = to_json(spread(measured.step_us));
+  report["cpu_us_per_step"] = to_json(spread(measured.cpu_us));
+  report["data_us_per_step"] = to_json(spread(measured.data_us));
+}
+
 Json report_of(Run& run, const std::string& mode, const Measurements& measured) {
   const int64_t steps = run.trainer->progress().step;
   const at::Tensor& loss = run.trainer->result().loss;  // of a finished run from its checkpoint
@@ -97,8 +115,7 @@ Json report_of(Run& run, const std::string& mode, const Measurements& measured) 
   json["final_loss"] = loss.defined() ? Json(loss.item().toDouble()) : Json();
   json["losses"] = measured.losses;
   json["weights_hash"] = weights_hash(*run.trainer);
-  json["us_per_step"] = to_json(spread(measured.step_us));
-  json["data_us_per_step"] = to_json(spread(measured.data_us));
+  put_times(json, measured);
   json["peak_bytes"] = peak_bytes(run.trainer->device());
   json["eager_steps"] = run.graph == nullptr ? steps : run.graph->eager_steps();
   json["replays"] = run.graph == nullptr ? 0 : run.graph->replays();

@@ -23,6 +23,7 @@ struct Measurements {
   std::vector<double> losses;
   std::vector<double> step_us;  // from before_train_iter to the end of the step
   std::vector<double> data_us;  // waiting for its data
+  std::vector<double> cpu_us;   // CPU time of all threads of the process in the step
 };
 
 struct Spread {
@@ -56,11 +57,15 @@ class MeasureHook : public Hook {
   int64_t max_steps_;
   std::vector<at::Tensor> pending_;
   Clock::time_point block_start_, step_start_;
+  double cpu_start_ = 0;
 };
 
 // What `--json` of train and compare says about one mode: counters, weights and captures of a run that has ended. Steps
 // are those that are finished, the ones before a resume included; `measured` is of this process.
 nlohmann::ordered_json report_of(Run& run, const std::string& mode, const Measurements& measured);
+
+// The times of its steps alone, in a report that report_of() made.
+void put_times(nlohmann::ordered_json& report, const Measurements& measured);
 
 // Fails early with ConfigError if `path` cannot be written; an empty path is fine.
 void check_writable(const std::string& path);

@@ -94,6 +94,12 @@ void add_train(Program& program) {
                    "checkpoint, or a work_dir")
       ->option_text("auto|none|PATH");
   train
+      ->add_option("--hyper-parameters", arguments.hyper_parameters,
+                   "on a resume, whose learning rate, weight decay and other numbers of the optimizer hold where they "
+                   "differ: the checkpoint's (default) or the config's")
+      ->check(CLI::IsMember({"checkpoint", "config"}))
+      ->option_text("checkpoint|config");
+  train
       ->add_option("--load-from", arguments.load_from,
                    "start from the weights of a checkpoint, safetensors or .pt file; a resumed checkpoint wins")
       ->option_text("PATH");
@@ -279,7 +285,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 int report_error(const std::string& text, int code) {
   std::cout.flush();
   // In one piece: other ranks may write at the same moment.
-  std::cerr << "error: " + rank_prefix() + text + "\n" << std::flush;
+  std::cerr << "error: " + rank_prefix() + harmless_text(text) + "\n" << std::flush;
   write_error_file(rank_prefix() + text);
   return code;
 }
@@ -339,9 +345,10 @@ int run_cli(int argc, char** argv) {
   app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 done, 1 failed, 2 bad config or usage, 3 bad data, 4 no usable checkpoint, 6 another process of "
-      "the run "
-      "was lost (a restart goes on from the last checkpoint), 75 stopped by a "
+      "Exit codes: 0 done, 1 failed, 2 bad config or usage, or a model that cannot take its batch, 3 bad data, 4 no "
+      "usable checkpoint, 5 diverged (numbers "
+      "that are not finite), 6 another process of the run was lost (a restart goes on from the last checkpoint), 75 "
+      "stopped by a "
       "signal with state saved, 128 + N by signal N with nothing to save (130: Ctrl-C).");
   add_train(program);
   add_other_runs(program);

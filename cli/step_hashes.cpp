@@ -1,10 +1,12 @@
 #include "cli/step_hashes.h"
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "core/task.h"
+#include "io/bounded_json.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -68,11 +70,14 @@ Json to_json(const std::optional<HashDifference>& difference) {
 }
 
 std::vector<StepHashes> read_step_hashes(const std::string& path) {
-  std::ifstream file(path);
-  require<DataError>(file.good(), "[compare] cannot open " + path + "; give a file that --record has written");
+  constexpr uint64_t kMaxRecord = uint64_t{1} << 30;
+  const auto refuse = [&](const std::string& reason) {
+    throw DataError("[compare] " + path + " holds no hashes of steps (" + one_line(reason) +
+                    "); give a file that --record has written");
+  };
   try {
     std::vector<StepHashes> steps;
-    const Json json = Json::parse(file);
+    const auto json = parse_json<Json>(file_io::read_text(path, kMaxRecord), "it");
     for (const Json& item : json.at("steps")) {
       StepHashes hashes{item.at("step").get<int64_t>(), {}};
       const Json& tensors = item.at("tensors");
@@ -83,9 +88,13 @@ std::vector<StepHashes> read_step_hashes(const std::string& path) {
     }
     return steps;
   } catch (const nlohmann::json::exception& error) {
-    throw DataError("[compare] " + path + " holds no hashes of steps (" + error.what() +
-                    "); give a file that --record has written");
+    refuse(error.what());
+  } catch (const MalformedFile& error) {
+    refuse(error.what);
+  } catch (const file_io::IoError& error) {
+    throw DataError(std::string("[compare] ") + error.what() + "; give a file that --record has written");
   }
+  return {};
 }
 
 }  // namespace duet

@@ -29,13 +29,13 @@ std::string holder(int file) {
 void write_holder(int file) {
   const std::string text = c10::str(::getpid(), "\n");
   const bool written = ::ftruncate(file, 0) == 0 && ::pwrite(file, text.data(), text.size(), 0) > 0;
-  if (!written) log_warning(std::string("[duet] run.lock does not name this process: ") + std::strerror(errno));
+  if (!written) log_warning(std::string("[duet] the lock file does not name this process: ") + std::strerror(errno));
 }
 
 }  // namespace
 
-RunLock::RunLock(const std::string& work_dir) {
-  const std::string path = work_dir + "/run.lock";
+RunLock::RunLock(const std::string& work_dir, const char* what) {
+  const std::string path = work_dir + "/" + what + ".lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (file_ < 0) {
     throw ConfigError(c10::str("[duet] cannot write '", path, "' (", std::strerror(errno),
@@ -56,7 +56,7 @@ RunLock::RunLock(const std::string& work_dir) {
   }
   const std::string other = holder(file_);
   ::close(file_);
-  throw ConfigError(c10::str("[duet] found a run", other, " that is at work in '", work_dir,
+  throw ConfigError(c10::str("[duet] found a ", what, other, " that is at work in '", work_dir,
                              "', expected none; wait for it, stop it, or choose another work_dir"));
 }
 

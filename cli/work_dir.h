@@ -4,13 +4,14 @@
 
 namespace duet {
 
-// A work_dir belongs to one run at a time: held by it, and let go of by the system when its process dies. Lies in the
-// file `run.lock` of the folder, which stays and says nothing by being there.
+// A work_dir belongs to one run at a time, the folder of a sweep to one sweep: held by it, and let go of by the system
+// when its process dies. Lies in the file `run.lock` or `sweep.lock` of the folder, which stays and says nothing by
+// being there.
 class RunLock {
  public:
   // Throws ConfigError that names the process of the run that holds it, or if the folder cannot be written. A file
-  // system without locks lets everybody in, with a warning.
-  explicit RunLock(const std::string& work_dir);
+  // system without locks lets everybody in, with a warning. `what`: "run" or "sweep".
+  explicit RunLock(const std::string& work_dir, const char* what = "run");
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

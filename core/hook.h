@@ -98,9 +98,11 @@ const char* to_string(HookPoint point);
 //     after_train                                (in every exit; on_exception before it on an error)
 //   after_run
 //
-// before_val, before_val_epoch, before_val_iter, after_val_iter, after_val_epoch, after_val surround a validation; test
-// and predict have the like. BaseTrainer::step() in a loop of the user's own has the same points but those of epochs;
-// finish() ends it.
+// before_val, before_val_epoch, before_val_iter, after_val_iter, after_val_epoch, after_val surround a validation, all
+// of its named datasets together; test and predict have the like. An evaluation on its own is a run, too: before_run
+// comes first, after_test (or its like) and after_run in every exit, on_exception before them on an error;
+// RunControl::kind says what the run is. BaseTrainer::step() in a loop of the user's own has the points of training but
+// those of epochs; finish() ends it.
 //
 // A hook that overrides after_backward or before_optimizer_step makes GraphTrainer split its captured step there. What
 // it changes in place (a gradient, a weight) counts; reading a value there costs a sync.
@@ -118,6 +120,10 @@ class Hook : public Stateful {
 #undef DUET_MEMBER
   // Tensor code that belongs to the step: runs after the optimizer and is captured with it. No host reads.
   virtual void in_step(StepView&) {}
+
+  // Whether it looks at what the model gave in a step, CurrentStep::output(): the step then keeps copies. Nothing is
+  // kept for hooks that do not ask. Another answer captures the step anew.
+  virtual bool wants_outputs() const { return false; }
 
   // Whether the hook may act at `point`: every point that its type overrides; all of them if its type was not known
   // when it was added to a trainer (see as_hook).
@@ -188,6 +194,11 @@ class CallbackHook : public Hook {
   CallbackHook& on(HookPoint point, Callback callback);
   // Tensor code of the step itself, without host reads: see Hook::in_step.
   CallbackHook& on_step(StepCallback callback);
+  // Its callbacks look at the model's outputs: see Hook::wants_outputs.
+  CallbackHook& want_outputs() {
+    wants_outputs_ = true;
+    return *this;
+  }
 
   std::string name() const override { return name_; }
   int priority() const override { return priority_; }
@@ -198,6 +209,7 @@ class CallbackHook : public Hook {
   DUET_HOOK_POINTS(DUET_CALL)
 #undef DUET_CALL
   void in_step(StepView& context) override;
+  bool wants_outputs() const override { return wants_outputs_; }
 
  private:
   void call(HookPoint point, TrainContext& context);
@@ -207,6 +219,7 @@ class CallbackHook : public Hook {
   std::vector<std::string> after_;
   std::map<HookPoint, std::vector<Callback>> callbacks_;
   std::vector<StepCallback> step_callbacks_;
+  bool wants_outputs_ = false;
 };
 
 class LoadTransaction;
@@ -236,7 +249,8 @@ class HookList : public Stateful {
 
   // Calls `point` of every hook. duet's errors and std::runtime_error leave with hook, point and step before their
   // text, LibTorch's as std::runtime_error without their stack trace; other exceptions leave as they are, after a line
-  // in the log. after_train, after_run and on_exception reach every hook before the first error is rethrown.
+  // in the log. after_train, after_test, after_predict, after_run, on_exception and after_load_checkpoint reach every
+  // hook before the first error is rethrown.
   void call(HookPoint point, TrainContext& context);
   void in_step(StepView& context);
   // Ends the profiler's span of the hook point that runs now in this thread, "hook:<name>:<point>". For a hook that
@@ -246,6 +260,8 @@ class HookList : public Stateful {
 
   // Whether any hook may act at `point`.
   bool uses(HookPoint point) const;
+  // Whether any hook does.
+  bool wants_outputs() const;
 
   Hook* find(const std::string& name) const;
   std::vector<std::string> order() const;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/detail/load_transaction.h"
+#include "core/detail/stand_in.h"
 #include "core/hook.h"
 
 namespace duet {
@@ -36,7 +37,15 @@ constexpr std::array<Point, static_cast<std::size_t>(HookPoint::kCount)> kPoints
 
 // Where everybody must be told, whatever the others did.
 bool reaches_all(HookPoint point) {
-  return point == HookPoint::kAfterTrain || point == HookPoint::kAfterRun || point == HookPoint::kOnException;
+  switch (point) {
+    case HookPoint::kAfterTrain:
+    case HookPoint::kAfterTest:
+    case HookPoint::kAfterPredict:
+    case HookPoint::kAfterRun:
+    case HookPoint::kOnException:
+    case HookPoint::kAfterLoadCheckpoint: return true;
+    default: return false;
+  }
 }
 
 // Runs `body`; what it throws leaves as the same kind of error with `where()` before its text.
@@ -119,6 +128,9 @@ void HookList::add(std::unique_ptr<Hook> hook, std::optional<int> priority) {
     throw ConfigError("[HookList] found hook name '" + name +
                       "', expected a text without dots; rename it (dots part the names of a checkpoint)");
   }
+  if (dynamic_cast<const StandIn*>(find(name)) != nullptr) {
+    std::erase_if(hooks_, [&](const Entry& entry) { return entry.hook->name() == name; });
+  }
   if (find(name) != nullptr) {
     const bool schedules = name == "param_scheduler";
     throw ConfigError("[HookList] found a second hook '" + name + "', expected unique names; " +
@@ -181,6 +193,10 @@ void HookList::on(HookPoint point, std::function<void(TrainContext&)> callback, 
 
 bool HookList::uses(HookPoint point) const {
   return std::any_of(order_.begin(), order_.end(), [point](const Hook* hook) { return hook->uses(point); });
+}
+
+bool HookList::wants_outputs() const {
+  return std::any_of(order_.begin(), order_.end(), [](const Hook* hook) { return hook->wants_outputs(); });
 }
 
 Hook* HookList::find(const std::string& name) const {

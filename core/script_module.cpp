@@ -5,16 +5,17 @@
 #include <torch/nn/module.h>
 #include "core/detail/script_forward.h"
 #include "core/script_task.h"
+#include "optim/groups/detail/described_layer.h"
 
 namespace duet {
 
 namespace {
 
 // What a module of TorchScript holds, as LibTorch's modules hold it: the tensors are the same, so an optimizer, a
-// checkpoint and to() that know the one reach the other. Training flags are handed on.
-class ScriptTree : public torch::nn::Module {
+// checkpoint and to() that know the one reach the other, and rules for norms find them. Training flags are handed on.
+class ScriptTree : public torch::nn::Module, public DescribedLayer {
  public:
-  explicit ScriptTree(const torch::jit::Module& module) : module_(module) {
+  explicit ScriptTree(const torch::jit::Module& module) : module_(module), info_(modules_of(module).front()) {
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       register_parameter(item.name, item.value, item.value.requires_grad());
     }
@@ -30,8 +31,11 @@ class ScriptTree : public torch::nn::Module {
     if (module_.type()->findAttributeSlot("training")) module_.setattr("training", on);
   }
 
+  ModuleInfo info() const override { return info_; }
+
  private:
   torch::jit::Module module_;
+  ModuleInfo info_;
 };
 
 }  // namespace

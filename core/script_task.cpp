@@ -100,13 +100,11 @@ class ScriptTask : public Task {
     return static_cast<double>(options_.loss == "cross_entropy" ? counted_targets(target) : target.numel());
   }
 
-  StepOutput training_step(const Batch& batch) override { return {loss(forward(batch), batch), {}}; }
-
-  NamedTensors validation_step(const Batch& batch) override {
+  StepOutput training_step(const Batch& batch) override {
     const at::Tensor output = forward(batch);
-    NamedTensors outputs = {{"loss", loss(output, batch)}};
-    if (options_.loss != "none") outputs.emplace_back("prediction", output);
-    return outputs;
+    StepOutput step{loss(output, batch), {}};
+    if (options_.loss != "none") step.outputs.emplace_back("prediction", output);
+    return step;
   }
 
   NamedTensors predict(const Batch& batch) override { return {{"prediction", forward(batch)}}; }

@@ -45,7 +45,7 @@ class ScriptModule {
   // Its submodules, parameters and buffers by their names in the file, to be registered in yours. Shared, not copied.
   const std::shared_ptr<torch::nn::Module>& module() const;
 
-  // The tensor that forward() of the file returns, or the first of a tuple. Throws ConfigError with its own lines.
+  // The tensor that forward() of the file returns, or the first of a tuple. Throws StepError with the line that fails.
   template <class... Tensors>
   at::Tensor forward(const Tensors&... inputs) const {
     return run({inputs...});

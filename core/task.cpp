@@ -20,6 +20,7 @@ NamedTensors Task::validation_step(const Batch& batch) {
   StepOutput output = training_step(batch);
   NamedTensors result = std::move(output.log);
   result.emplace_back("loss", output.loss);
+  for (auto& item : output.outputs) result.push_back(std::move(item));
   return result;
 }
 

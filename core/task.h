@@ -15,8 +15,9 @@ namespace duet {
 
 // What one forward pass of a micro-batch gives.
 struct StepOutput {
-  at::Tensor loss;   // 0-dim, a mean over Task::weight(batch) items, attached to the autograd graph
-  NamedTensors log;  // further 0-dim values to log; kept on the device until a hook reads them
+  at::Tensor loss;         // 0-dim, a mean over Task::weight(batch) items, attached to the autograd graph
+  NamedTensors log;        // further 0-dim values to log; kept on the device until a hook reads them
+  NamedTensors outputs{};  // what the model gave, for hooks that ask for it and for the metrics of an evaluation
 };
 
 // What the user writes: a model and what it does with a batch. The trainers ask for nothing else, and
@@ -49,7 +50,7 @@ class Task : public ModelInfo {
   virtual double weight(const Batch& batch) const { return static_cast<double>(batch.size()); }
 
   // What evaluation needs of one batch: "loss" (0-dim) and whatever the metrics ask for, usually
-  // "prediction". By default the loss of training_step.
+  // "prediction". By default what training_step gives.
   virtual NamedTensors validation_step(const Batch& batch);
   // Model outputs for one batch, by name. Throws ConfigError unless the task defines it.
   virtual NamedTensors predict(const Batch& batch);
@@ -142,15 +143,11 @@ class ModuleTask : public Task {
 
   double weight(const Batch& batch) const override { return weight_ ? weight_(batch) : Task::weight(batch); }
 
-  StepOutput training_step(const Batch& batch) override { return loss_(*module_, forward(batch), batch); }
-
-  NamedTensors validation_step(const Batch& batch) override {
+  StepOutput training_step(const Batch& batch) override {
     const at::Tensor prediction = forward(batch);
     StepOutput output = loss_(*module_, prediction, batch);
-    NamedTensors outputs = std::move(output.log);
-    outputs.emplace_back("loss", output.loss);
-    if (prediction.defined()) outputs.emplace_back("prediction", prediction);
-    return outputs;
+    if (prediction.defined()) output.outputs.emplace_back("prediction", prediction);
+    return output;
   }
 
   NamedTensors predict(const Batch& batch) override {
@@ -189,13 +186,48 @@ std::shared_ptr<Module> shared_module(const Holder& holder) {
 inline StepOutput to_step_output(StepOutput output) { return output; }
 inline StepOutput to_step_output(at::Tensor loss) { return {std::move(loss), {}}; }
 
+// The module behind what make_task is given.
+template <class Holder>
+using ModuleIn = typename decltype(shared_module(std::declval<const Holder&>()))::element_type;
+
+// What make_task takes, by name, so that the compiler's error is one line.
+
+template <class Result>
+concept TensorOrStepOutput = std::is_convertible_v<Result, at::Tensor> || std::is_convertible_v<Result, StepOutput>;
+
+template <class Function, class Module>
+concept LossOfModule = std::is_invocable_v<Function&, Module&, const Batch&> &&
+                       TensorOrStepOutput<std::invoke_result_t<Function&, Module&, const Batch&>>;
+
+template <class Function, class Module>
+concept ForwardOfModule = std::is_invocable_r_v<at::Tensor, Function&, Module&, const Batch&>;
+
+template <class Function>
+concept LossOfPrediction = std::is_invocable_v<Function&, const at::Tensor&, const Batch&> &&
+                           TensorOrStepOutput<std::invoke_result_t<Function&, const at::Tensor&, const Batch&>>;
+
+template <class Function>
+concept WeightOfBatch = std::is_convertible_v<Function, std::function<double(const Batch&)>>;
+
+template <class... Functions>
+inline constexpr bool is_loss_and_weight = false;
+template <LossOfPrediction Loss>
+inline constexpr bool is_loss_and_weight<Loss> = true;
+template <LossOfPrediction Loss, WeightOfBatch Weight>
+inline constexpr bool is_loss_and_weight<Loss, Weight> = true;
+
+// Whether make_task(holder, functions...) makes a task of them.
+template <class Holder, class First, class... More>
+concept MakesTask = requires(const Holder& holder) { shared_module(holder); } &&
+                    ((LossOfModule<First, ModuleIn<Holder>> && sizeof...(More) < 2 && (WeightOfBatch<More> && ...)) ||
+                     (ForwardOfModule<First, ModuleIn<Holder>> && is_loss_and_weight<More...>));
+
 // A Task from a module and its loss: loss(module&, batch) -> 0-dim tensor, or StepOutput with further values to log.
 // `weight(batch)` is the count that the loss is a mean over; without it the samples.
-template <class Holder, class Loss,
-          class Module = typename decltype(shared_module(std::declval<Holder>()))::element_type>
+template <class Holder, class Loss, class Module = ModuleIn<Holder>>
 std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss,
                                               typename ModuleTask<Module>::WeightFn weight = nullptr)
-  requires std::is_invocable_v<Loss, Module&, const Batch&>
+  requires LossOfModule<Loss, Module>
 {
   auto of_module = [loss = std::move(loss)](Module& own, const at::Tensor&, const Batch& batch) mutable {
     return to_step_output(loss(own, batch));
@@ -205,17 +237,28 @@ std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Loss loss,
 
 // The same with a forward(module&, batch) -> prediction of its own, from which loss(prediction, batch) follows:
 // evaluation then has a "prediction", and predict() works.
-template <class Holder, class Forward, class Loss,
-          class Module = typename decltype(shared_module(std::declval<Holder>()))::element_type>
+template <class Holder, class Forward, class Loss, class Module = ModuleIn<Holder>>
 std::unique_ptr<ModuleTask<Module>> make_task(const Holder& module, Forward forward, Loss loss,
                                               typename ModuleTask<Module>::WeightFn weight = nullptr)
-  requires std::is_invocable_v<Loss, const at::Tensor&, const Batch&>
+  requires ForwardOfModule<Forward, Module> && LossOfPrediction<Loss>
 {
   auto of_prediction = [loss = std::move(loss)](Module&, const at::Tensor& prediction, const Batch& batch) mutable {
     return to_step_output(loss(prediction, batch));
   };
   return std::make_unique<ModuleTask<Module>>(shared_module(module), std::move(forward), std::move(of_prediction),
                                               std::move(weight));
+}
+
+// Anything else does not compile.
+template <class Holder, class First, class... More>
+std::unique_ptr<Task> make_task(const Holder& /*module*/, const First& /*first*/, const More&... /*more*/)
+  requires(!MakesTask<Holder, First, More...>)
+{
+  static_assert(MakesTask<Holder, First, More...>,
+                "make_task takes a shared_ptr or ModuleHolder and either loss(Module&, const Batch&), or "
+                "forward(Module&, const Batch&) -> Tensor and loss(const Tensor&, const Batch&); a loss gives a "
+                "Tensor or a StepOutput, and weight(const Batch&) -> double may come last");
+  return nullptr;
 }
 
 }  // namespace duet

@@ -20,6 +20,7 @@ Mode parse_mode(const std::string& text) {
 struct RunLog::Listener {
   ImageListener image;
   TextListener text;
+  HistogramListener histograms;
 };
 
 void RunLog::operator()(const std::string& name, at::Tensor value) {
@@ -67,9 +68,22 @@ bool RunLog::wants_images() const {
   });
 }
 
-RunLog::Listening RunLog::listen(ImageListener image, TextListener text) {
+void RunLog::histograms(const NamedHistograms& histograms) const {
+  for (const auto& one : listeners_) {
+    if (const auto listener = one.lock(); listener && listener->histograms) listener->histograms(histograms);
+  }
+}
+
+bool RunLog::wants_histograms() const {
+  return std::any_of(listeners_.begin(), listeners_.end(), [](const auto& one) {
+    const auto listener = one.lock();
+    return listener && listener->histograms;
+  });
+}
+
+RunLog::Listening RunLog::listen(ImageListener image, TextListener text, HistogramListener histograms) {
   std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
-  auto listener = std::make_shared<const Listener>(Listener{std::move(image), std::move(text)});
+  auto listener = std::make_shared<const Listener>(Listener{std::move(image), std::move(text), std::move(histograms)});
   listeners_.push_back(listener);
   return listener;
 }
@@ -93,6 +107,22 @@ const at::Tensor& CurrentStep::loss() const {
   return result->loss;
 }
 
+const at::Tensor& CurrentStep::output(const std::string& name, std::size_t micro_batch) const {
+  require<ConfigError>(result != nullptr && !result->outputs.empty(),
+                       "[TrainContext] found no outputs of the model at this point, expected them inside of a step and "
+                       "after it, for a hook that asks for them; let its wants_outputs() return true");
+  require<ConfigError>(micro_batch < result->outputs.size(),
+                       c10::str("[TrainContext] found ", result->outputs.size(),
+                                " micro-batches, expected one of number ", micro_batch, "; they count from 0"));
+  std::string names;
+  for (const auto& [known, tensor] : result->outputs[micro_batch]) {
+    if (known == name) return tensor;
+    names += (names.empty() ? "" : ", ") + known;
+  }
+  throw ConfigError("[TrainContext] found no output '" + name + "' of the model, expected one of " +
+                    (names.empty() ? "none" : names) + "; let training_step give it in StepOutput::outputs");
+}
+
 std::vector<at::Tensor> CurrentStep::gradients() const {
   require<ConfigError>(parameters != nullptr,
                        "[TrainContext] found no parameters, expected those of a trainer; ask in "
@@ -107,6 +137,25 @@ std::vector<at::Tensor> CurrentStep::gradients() const {
 const char* to_string(RunOutcome outcome) {
   static constexpr std::array kNames = {"none", "running", "finished", "stopped", "interrupted", "failed"};
   return kNames.at(static_cast<std::size_t>(outcome));
+}
+
+const char* to_string(RunKind kind) {
+  static constexpr std::array kNames = {"none", "training", "validation", "test", "prediction"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+NamedTensors StepResult::all() const {
+  NamedTensors tensors;
+  const auto add = [&tensors](const std::string& name, const at::Tensor& tensor) {
+    if (tensor.defined()) tensors.emplace_back(name, tensor);
+  };
+  add("loss", loss);
+  add("grad_norm", grad_norm);
+  for (const auto& [name, tensor] : log) add(name, tensor);
+  for (const NamedTensors& of_one : outputs) {
+    for (const auto& [name, tensor] : of_one) add(name, tensor);
+  }
+  return tensors;
 }
 
 void RunControl::stop(const std::string& reason, RunOutcome how) {

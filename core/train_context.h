@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include "../base/batch.h"
 #include "../base/state_dict.h"
+#include "../checkpoint/checkpoint.h"
 #include "../distributed/communicator.h"
 #include "../metrics/metric.h"
 #include "../optim/hyper_parameters.h"
@@ -45,6 +46,11 @@ struct StepResult {
   at::Tensor loss;       // weighted mean over the micro-batches
   NamedTensors log;      // the task's further values, weighted the same way
   at::Tensor grad_norm;  // global norm of the gradients before clipping; undefined without clipping
+  // Copies of what the model gave for each micro-batch (StepOutput::outputs); none unless a hook wants_outputs().
+  std::vector<NamedTensors> outputs{};
+
+  // Every tensor that is there, with its name.
+  NamedTensors all() const;
 };
 
 // Where the numbers of a step stop being finite: the first op that makes NaN or infinities out of finite numbers, or
@@ -77,6 +83,15 @@ struct StepView {
   at::Tensor skipped{};
 };
 
+// How many numbers lie between two edges: counts[i] of them from edges[i] on and below edges[i + 1], the last edge
+// included. Numbers that are not finite are left out.
+struct Histogram {
+  std::vector<double> edges;    // rising, one more than counts
+  std::vector<int64_t> counts;  // at least one
+  double sum = 0, sum_of_squares = 0;
+};
+using NamedHistograms = std::vector<std::pair<std::string, Histogram>>;
+
 // Where a run leaves what shall be logged, and where LoggerHook finds it. A number takes one of three ways into a line:
 //
 //   of a step         run.log(name, value). The trainer puts the step's results before them: the loss, what the task
@@ -85,13 +100,14 @@ struct StepView {
 //   at any time       run.log.gauge(name, f): asked when such a line is written.
 //   of an evaluation  what the metrics gave, TrainContext::evaluation.metrics: a line of kind "val" or "test".
 //
-// So nothing is read between lines, and without somebody who logs everything is dropped. Texts and pictures go to
-// everybody who listens, at once.
+// So nothing is read between lines, and without somebody who logs everything is dropped. Texts, pictures and histograms
+// go to everybody who listens, at once.
 class RunLog {
  public:
   using Gauge = std::function<double()>;
   using ImageListener = std::function<void(const std::string& name, const at::Tensor& pixels)>;
   using TextListener = std::function<void(const std::string& name, const std::string& text)>;
+  using HistogramListener = std::function<void(const NamedHistograms& histograms)>;
 
   // A number that can be asked at any time, under a name that is logged: "lr", "memory". Replaces one of that name.
   void gauge(const std::string& name, Gauge gauge) { gauges_[name] = std::move(gauge); }
@@ -110,11 +126,14 @@ class RunLog {
   void image(const std::string& name, const at::Tensor& pixels) const;
   void text(const std::string& name, const std::string& text) const;
   bool wants_images() const;
+  // Those of one step together.
+  void histograms(const NamedHistograms& histograms) const;
+  bool wants_histograms() const;
 
   // Keeps somebody listening for as long as it, or a copy of it, lives; may outlive the log.
   using Listening = std::shared_ptr<const void>;
-  // Without a function for pictures none are made for this listener.
-  [[nodiscard]] Listening listen(ImageListener image, TextListener text);
+  // Without a function for pictures, or for histograms, none are made for this listener.
+  [[nodiscard]] Listening listen(ImageListener image, TextListener text, HistogramListener histograms = nullptr);
 
  private:
   struct Listener;
@@ -138,6 +157,7 @@ struct Progress {
   // of ranks, batch_size or accumulate).
   int64_t epoch_offset = 0;
   int64_t step_in_epoch = 0;
+  double epoch_seconds = 0;  // that the last epoch took, validations left out; 0: unknown; set by IterTimerHook
 
   // Steps of a run with these limits, whichever comes first; 0: no limit, or unknown.
   int64_t planned_steps() const;
@@ -155,24 +175,34 @@ struct CurrentStep {
 
   // What `result` holds. Throws ConfigError at a point where there is none yet.
   const at::Tensor& loss() const;
+  // What the model gave for a micro-batch, under the task's name for it: "prediction". Throws ConfigError where there
+  // is none: for a hook that wants_outputs(), at the points that have a result.
+  const at::Tensor& output(const std::string& name, std::size_t micro_batch = 0) const;
   // Of all parameters that have one, in their order. After the step they are what the optimizer was given.
   std::vector<at::Tensor> gradients() const;
 };
 
 // A validation, test or prediction, and the results of the last one.
 struct CurrentEvaluation {
+  const DataSource* data = nullptr;       // that is read; *_epoch and *_iter points
   const Batch* batch = nullptr;           // *_iter points
   const NamedTensors* outputs = nullptr;  // after_*_iter
-  int64_t batch_index = 0;
-  MetricValues metrics{};      // after_val_epoch and after_test_epoch on
-  std::string first_metric{};  // the one that the first metric names first; empty: unknown
-  std::string averaged_by{};   // the hook whose average of the weights evaluation uses; empty: none so far
+  std::string dataset{};                  // the batch's, of several named ones; empty: the only one
+  int64_t batch_index = 0;                // in its data
+  MetricValues metrics{};                 // after_val_epoch and after_test_epoch on
+  std::string first_metric{};             // the one that the first metric names first; empty: unknown
+  std::string averaged_by{};              // the hook whose average of the weights evaluation uses; empty: none so far
 };
 
 // How a run ends: reached its limits; a hook asked to stop; interrupted, so that it shall go on later; failed.
 enum class RunOutcome { kNone, kRunning, kFinished, kStopped, kInterrupted, kFailed };
 
 const char* to_string(RunOutcome outcome);
+
+// What a run is: training, with the evaluations in it, or an evaluation on its own.
+enum class RunKind { kNone, kTraining, kValidation, kTest, kPrediction };
+
+const char* to_string(RunKind kind);
 
 // Whether a run goes on, and how it ends.
 struct RunControl {
@@ -194,13 +224,21 @@ struct RunControl {
   // same step.
   void request_save() { save_requested = true; }
 
+  // While it is set, graph mode puts off what it does now and then beside a replay (checks of the host code,
+  // comparisons with an eager run), but for what cannot wait: for whoever measures steps.
+  bool postpones_checks = false;
+
+  // Whether the run is an evaluation on its own, which is no training to report on and nothing to interrupt.
+  bool only_evaluates() const { return kind != RunKind::kNone && kind != RunKind::kTraining; }
+
+  RunKind kind = RunKind::kNone;  // of the run that is open
   bool validation_requested = false, save_requested = false;
   std::string stop_reason{};  // the first one; empty: none
   RunOutcome stop_outcome = RunOutcome::kNone;
-  // Of the run that is open, or of the last one. Final at after_train and after_run.
+  // Of the training that is open, or of the last one. Final at after_train and after_run.
   RunOutcome outcome = RunOutcome::kNone;
   std::string rollback_reason{};  // of a rollback that is due; empty: none
-  std::string error{};            // on_exception, and after_train and after_run of a run that failed
+  std::string error{};            // on_exception and the points after it, of a run that failed
 
  private:
   void stop(const std::string& reason, RunOutcome how);
@@ -226,6 +264,7 @@ struct TrainContext {
   // Runs forward and backward of these micro-batches once more, op by op, and finds the first numbers that are not
   // finite. Weights, optimizer and gradients stay; buffers and generators go on as in a step.
   std::function<NonFiniteOp(const MicroBatches&)> trace_non_finite{};
+  RunIdentity identity{};  // of this run, for the checkpoints that it saves
 };
 
 }  // namespace duet

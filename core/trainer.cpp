@@ -16,6 +16,7 @@
 #include "core/detail/param_scheduler_hook.h"
 #include "core/detail/rank_sync.h"
 #include "core/detail/run_state.h"
+#include "core/detail/step_place.h"
 #include "core/detail/train_step.h"
 
 namespace duet {
@@ -44,6 +45,7 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
   context_.set_mode = [this](Mode another) { set_mode(another); };
   context_.trace_non_finite = [this](const MicroBatches& batches) { return step_->trace_non_finite(batches); };
   context_.is_main = ranks_->is_main();
+  context_.identity.world_size = step_->communicator().world_size();
   context_.step.parameters = &step_->parameters();
   context_.progress.max_steps = options_.max_steps;
   context_.progress.max_epochs = options_.max_epochs;
@@ -70,16 +72,27 @@ void BaseTrainer::set_mode(Mode mode) {
 // The run around the steps: how it begins and ends, its epochs, what one step is to hooks, when it validates.
 
 void BaseTrainer::train(DataSource& data, DataSource* validation) {
+  train_on(data, validation == nullptr ? NamedSources() : NamedSources{{"", *validation}});
+}
+
+void BaseTrainer::train(DataSource& data, const NamedSources& validation) {
+  check_names(validation);
+  train_on(data, validation);
+}
+
+void BaseTrainer::train_on(DataSource& data, const NamedSources& validation) {
   require<ConfigError>(options_.max_steps > 0 || options_.max_epochs > 0,
                        "[LoopOptions] neither max_steps nor max_epochs is set; train() needs one, or call step()");
   finish();
   state_->attach(data);
   std::exception_ptr error = caught([&] {
     epochs_->make(data, *ranks_);
-    open_run();
-    run_epochs(data, validation);
-    ranks_->agree_on_stop();
-    settle();
+    executor_->on_stream([&] {
+      open_run();
+      run_epochs(data, validation);
+      ranks_->agree_on_stop();
+      settle();
+    });
   });
   error = close_run(error);
   // The source may be gone when this trainer's state is asked for.
@@ -87,7 +100,7 @@ void BaseTrainer::train(DataSource& data, DataSource* validation) {
   if (error || no_position) std::rethrow_exception(error ? error : no_position);
 }
 
-void BaseTrainer::run_epochs(DataSource& data, DataSource* validation) {
+void BaseTrainer::run_epochs(DataSource& data, const NamedSources& validation) {
   const Progress& progress = context_.progress;
   // A resumed run makes up for what its checkpoint came before: a validation, the end of an epoch.
   validate_if_due(validation, /*epoch_ends=*/false);
@@ -98,7 +111,7 @@ void BaseTrainer::run_epochs(DataSource& data, DataSource* validation) {
 
 bool BaseTrainer::loop_ends() const { return epochs_->limits_reached() || ranks_->all_stop(); }
 
-void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
+void BaseTrainer::train_epoch(DataSource& data, const NamedSources& validation) {
   const Progress& progress = context_.progress;
   task().train(true);
   ranks_->report("data");
@@ -122,29 +135,7 @@ void BaseTrainer::train_epoch(DataSource& data, DataSource* validation) {
   if (turn == Turn::kExhausted || epochs_->is_used_up()) end_epoch(validation);
 }
 
-// The epoch goes on where its data stands: it has fewer steps of the run than the others.
-void BaseTrainer::roll_back(DataSource& data) {
-  const std::string reason = std::exchange(context_.control.rollback_reason, "");
-  Progress& progress = context_.progress;
-  const Progress now = progress;
-  Communicator& ranks = step_->communicator();
-  const std::string path = find_rollback(context_, reason);
-  run_on_all_ranks(ranks, [&] {
-    StateDict state = CheckpointStore::load(path).without("data");
-    state.put("data", data.state_dict());
-    load_state_dict(state);
-  });
-  progress.epoch = now.epoch;
-  progress.step_in_epoch = now.step_in_epoch;
-  progress.epoch_offset += progress.step - now.step;
-  data.start_epoch(progress.epoch);
-  if (context_.is_main) {
-    log_warning(c10::str("[BaseTrainer] back from step ", now.step, " to ", path,
-                         ", and on with the data that comes now: ", reason));
-  }
-}
-
-void BaseTrainer::end_epoch(DataSource* validation) {
+void BaseTrainer::end_epoch(const NamedSources& validation) {
   ++context_.progress.epoch;
   context_.progress.step_in_epoch = 0;
   epochs_->next_epoch();
@@ -184,12 +175,14 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   });
   context_.log.start_step();
   hooks_.call(HookPoint::kBeforeTrainIter, context_);
-  step_->begin(micro_batches);
-  const StepPath path =
-      ranks_->common_path(executor_->choose(micro_batches, *observer_), executor_->ranks_need_same_path());
-  result_ =
-      with_checked_indices("step", progress.step, [&] { return executor_->run(path, micro_batches, *observer_); });
-  step_->end();
+  executor_->on_stream([&] {
+    step_->begin(micro_batches);
+    const StepPath path =
+        ranks_->common_path(executor_->choose(micro_batches, *observer_), executor_->ranks_need_same_path());
+    result_ = with_place({"train step", progress.step, task(), *step_, micro_batches.batches},
+                         [&] { return executor_->run(path, micro_batches, *observer_); });
+    step_->end();
+  });
   state_->loss = result_.loss;
   context_.step.result = &result_;
   context_.log.put_results(result_);
@@ -213,12 +206,12 @@ bool BaseTrainer::validation_is_due(bool epoch_ends) const {
   return progress.step % interval == 0 || progress.step == progress.planned_steps();
 }
 
-void BaseTrainer::validate_if_due(DataSource* validation, bool epoch_ends) {
+void BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_ends) {
   const bool is_asked = std::exchange(context_.control.validation_requested, false) && !epoch_ends &&
                         state_->validated_step != context_.progress.step;
-  if (validation == nullptr || !(is_asked || validation_is_due(epoch_ends))) return;
+  if (validation.empty() || !(is_asked || validation_is_due(epoch_ends))) return;
   ranks_->agree_on_stop();
-  if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(*validation);
+  if (context_.control.stop_outcome != RunOutcome::kInterrupted) validate(validation);
 }
 
 void BaseTrainer::open_run() {
@@ -227,6 +220,7 @@ void BaseTrainer::open_run() {
   ranks_->start_run();
   context_.control = {};
   context_.control.outcome = RunOutcome::kRunning;
+  context_.control.kind = RunKind::kTraining;
   hooks_.call(HookPoint::kBeforeRun, context_);
   hooks_.call(HookPoint::kBeforeTrain, context_);
 }
@@ -257,6 +251,7 @@ std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
     if (const std::exception_ptr lost = caught([this] { ranks_->end_run(); })) fail(lost);
   }
   tell(HookPoint::kAfterRun);
+  control.kind = RunKind::kNone;
   return error;
 }
 
@@ -303,8 +298,9 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
   const MicroBatches micro_batches = reader_->prepare(std::move(batches), context_.progress.step);
   require<DataError>(micro_batches.total > 0,
                      "[BaseTrainer] explain() got no micro-batch with a weight above 0; give at least one");
-  StepExplanation explanation = with_checked_indices(
-      "step", context_.progress.step, [&] { return executor_->explain(*step_, micro_batches, *observer_); });
+  StepExplanation explanation =
+      with_place({"train step", context_.progress.step, task(), *step_, micro_batches.batches},
+                 [&] { return executor_->explain(*step_, micro_batches, *observer_); });
   explanation.mode = context_.mode;
   for (const HookPoint point : {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep}) {
     StepExplanation::Split split{to_string(point), {}};
@@ -314,18 +310,20 @@ StepExplanation BaseTrainer::explain(std::vector<Batch> batches) {
   return explanation;
 }
 
-MetricValues BaseTrainer::validate(DataSource& data) {
+MetricValues BaseTrainer::validate(const NamedSources& data) {
+  check_names(data);
   if (run_ == Run::kOpen) executor_->settle(*observer_);  // for what is saved after it: layers are in another mode then
   const bool in_train = state_->is_attached();
   // A pass that has no results is made up for by a resume.
-  evaluator_->evaluate(data, Evaluator::Kind::kValidation, [&] {
+  evaluator_->evaluate(data, RunKind::kValidation, [&] {
     if (in_train) state_->validated_step = context_.progress.step;
   });
   return context_.evaluation.metrics;
 }
 
-MetricValues BaseTrainer::test(DataSource& data) {
-  evaluator_->evaluate(data, Evaluator::Kind::kTest);
+MetricValues BaseTrainer::test(const NamedSources& data) {
+  check_names(data);
+  evaluator_->evaluate(data, RunKind::kTest);
   return context_.evaluation.metrics;
 }
 
@@ -333,7 +331,7 @@ void BaseTrainer::predict(DataSource& data, const std::function<void(const Batch
   evaluator_->predict(data, sink);
 }
 
-NamedTensors BaseTrainer::predict(const Batch& batch) { return evaluator_->predict(batch); }
+Batch BaseTrainer::predict(const Batch& batch) { return evaluator_->predict(batch); }
 
 void BaseTrainer::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
   evaluator_->add_metric(std::move(metric), std::move(prefix));
@@ -347,54 +345,11 @@ HyperParameters& BaseTrainer::hyper_parameters() { return *step_; }
 
 at::Device BaseTrainer::device() const { return step_->device(); }
 
-StateDict BaseTrainer::weights() const { return state_->weights(); }
-
-void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> step) {
-  state_->load_weights(weights);
-  if (step) context_.progress.step = *step;
-}
-
-StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
-
-void BaseTrainer::load_state_dict(const StateDict& state) {
-  state_->load_state_dict(own_rank_state(state, step_->communicator()));
-  result_ = {state_->loss, {}, {}};
-  hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
-  executors_->state_replaced();
-}
-
 // Finds out what is still open, and throws if the steps so far may not be trusted.
 void BaseTrainer::settle() {
   step_->settle();
   executor_->settle(*observer_);
   forward_->settle();
-}
-
-// The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
-StateDict BaseTrainer::checkpoint_state() {
-  ranks_->report("checkpoint");
-  StateDict state;
-  run_on_all_ranks(step_->communicator(), [&] {
-    settle();
-    hooks_.call(HookPoint::kBeforeSaveCheckpoint, context_);
-    state = state_->state_dict();
-  });
-  ranks_->warn_of_drift();
-  add_rank_state(state, task(), step_->communicator());
-  return state;
-}
-
-std::string BaseTrainer::save(const std::string& folder) {
-  CheckpointStore store(folder, {.max_keep = -1});
-  return save_checkpoint(store, context_);
-}
-
-void BaseTrainer::load(const std::string& path) {
-  Communicator& ranks = step_->communicator();
-  std::string found = path;
-  run_on_main(ranks, [&] { found = CheckpointStore::find(path); });
-  found = ranks.broadcast(found);
-  run_on_all_ranks(ranks, [&] { load_state_dict(CheckpointStore::load(found)); });
 }
 
 }  // namespace duet

@@ -73,6 +73,10 @@ struct StepExplanation {
 
 const char* to_string(StepExplanation::Reach reach);
 
+// Whose learning rates, weight decays and other numbers of the optimizer hold after a load, where those of the
+// checkpoint's run were configured otherwise than this run's. Schedules are this run's, over those numbers.
+enum class NumbersFrom { kCheckpoint, kThisRun };
+
 class EpochPlan;
 class Evaluator;
 class ForwardPasses;
@@ -112,17 +116,24 @@ class BaseTrainer : public Stateful {
   }
 
   // Trains to the limits of LoopOptions, from where this trainer stands (0, or a loaded state).
-  // Validates on `validation` every val_interval steps if it is given.
+  // Validates on `validation` every val_interval steps if it is given. Several named datasets are one validation, in
+  // turn, with results "<name>/<metric>": train(data, {{"clean", clean}, {"noisy", noisy}}). Throws ConfigError for
+  // names that are none, or the same.
   void train(DataSource& data, DataSource* validation = nullptr);
   void train(DataSource& data, DataSource& validation) { train(data, &validation); }
-  MetricValues validate(DataSource& data);
-  MetricValues test(DataSource& data);
+  void train(DataSource& data, const NamedSources& validation);
+  // Outside of training each is a run of its own: before_run first, after_run last.
+  MetricValues validate(DataSource& data) { return validate(NamedSources{{"", data}}); }
+  MetricValues validate(const NamedSources& data);
+  MetricValues test(DataSource& data) { return test(NamedSources{{"", data}}); }
+  MetricValues test(const NamedSources& data);
   // Calls `sink(batch, outputs)` for every batch, if there is one; hooks see them too.
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink = nullptr);
   // Task::predict of one batch with the weights as they are now, without gradients and hooks: to act between the steps
-  // of a loop of your own. The model evaluates meanwhile, and has its training flags back afterwards. The outputs are
-  // yours. In graph mode it is captured and replayed as steps are; validation and predictions over data likewise.
-  NamedTensors predict(const Batch& batch);
+  // of a loop of your own. The outputs by their names, predict(batch)["prediction"], are yours. The model evaluates
+  // meanwhile, and has its training flags back afterwards. In graph mode it is captured and replayed as steps are;
+  // validation and predictions over data likewise.
+  Batch predict(const Batch& batch);
 
   // One step in a loop of your own, which decides when to end: limits are for hooks to read here, and a hook that
   // asks to stop sets stop_reason(). `batches` are its micro-batches. The results stay on the device and are valid
@@ -176,14 +187,19 @@ class BaseTrainer : public Stateful {
   // CheckpointError, and what was saved before is then untouched.
   std::string save(const std::string& folder);
   // Goes on from a checkpoint: one that save() or CheckpointHook wrote, or the newest good one in a folder of them.
-  // Throws CheckpointError; then nothing has changed.
-  void load(const std::string& path);
+  // Returns its path. Rank 0 reads it, once, and the others get it from there. Throws CheckpointError, or what a hook
+  // throws at after_load_checkpoint; then nothing has changed, on any rank.
+  std::string load(const std::string& path, NumbersFrom numbers = NumbersFrom::kCheckpoint);
+  // What its checkpoints say of this run. The trainer sets parent, when it loads one, and world_size.
+  RunIdentity& identity() { return context_.identity; }
+  const RunIdentity& identity() const { return context_.identity; }
 
   // Weights, buffers, optimizer, random state, data position, hooks, counters and the latest loss. Its tensors are the
   // live ones, not copies: the next step changes them. Clone what you keep.
   StateDict state_dict() const override;
-  // Copies the state in. Throws CheckpointError for one that does not fit, hooks' parts included; then nothing has
-  // changed. The data position is checked by the train() that gets the source.
+  // Copies the state in. Throws CheckpointError for one that does not fit, hooks' parts included, or what a hook throws
+  // at after_load_checkpoint; then nothing has changed. The data position is checked by the train() that gets the
+  // source.
   void load_state_dict(const StateDict& state) override;
 
  protected:
@@ -204,18 +220,23 @@ class BaseTrainer : public Stateful {
   // A run, from its first hook to its last.
   void open_run();
   std::exception_ptr close_run(std::exception_ptr error);
-  void run_epochs(DataSource& data, DataSource* validation);
-  void train_epoch(DataSource& data, DataSource* validation);
-  void end_epoch(DataSource* validation);
+  void train_on(DataSource& data, const NamedSources& validation);
+  void run_epochs(DataSource& data, const NamedSources& validation);
+  void train_epoch(DataSource& data, const NamedSources& validation);
+  void end_epoch(const NamedSources& validation);
   bool loop_ends() const;
   void roll_back(DataSource& data);
   Turn next_step(DataSource& data, MicroBatches& micro_batches);
   void run_step(const MicroBatches& micro_batches);
   void step_in_own_loop(std::vector<Batch> batches);
   bool validation_is_due(bool epoch_ends) const;
-  void validate_if_due(DataSource* validation, bool epoch_ends);
+  void validate_if_due(const NamedSources& validation, bool epoch_ends);
   void settle();
   StateDict checkpoint_state();
+  void adopt(const StateDict& state);
+  // What `load` has changed is taken back if it throws, but for a lost rank.
+  template <class Load>
+  void all_or_nothing(const Load& load);
 
   LoopOptions options_;
   std::unique_ptr<TrainStep> step_;

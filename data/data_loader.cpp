@@ -200,6 +200,10 @@ void DataLoader::set_shard(int64_t rank, int64_t world_size) {
   own_sampler_->load_state_dict(position_);
 }
 
+Batch DataLoader::shown(const Batch& batch) const { return dataset_->shown(batch, batch.sample_ids()); }
+
+std::string DataLoader::sample_name(int64_t id) const { return dataset_->sample_name(id); }
+
 // The position is that of the batches given out, however far a rank's workers have read ahead.
 std::optional<DataShard> DataLoader::shard() const {
   std::optional<DataShard> share = sampler_->shard();

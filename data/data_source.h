@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 #include "../base/batch.h"
 #include "../base/state_dict.h"
 
@@ -29,6 +30,12 @@ class DataSource : public Stateful {
   virtual int64_t batches_left() const { return -1; }
   // Whether every epoch has an order of its own; nothing if the source cannot tell.
   virtual std::optional<bool> shuffles() const { return std::nullopt; }
+  // What people look at in the place of a batch that next() gave, on any device: its pictures with the values that they
+  // had before they were normalized for the model.
+  virtual Batch shown(const Batch& batch) const { return batch; }
+  // What the sample of this number (Batch::sample_ids) is called where it comes from: the path of a file within its
+  // folder. Empty: it has no name.
+  virtual std::string sample_name(int64_t /*id*/) const { return ""; }
   // From here on gives out the part of this rank alone, where the source can tell the parts; trainers call it before
   // each run. The position stays that of all ranks.
   virtual void set_shard(int64_t /*rank*/, int64_t /*world_size*/) {}
@@ -36,5 +43,13 @@ class DataSource : public Stateful {
   // no other ranks.
   virtual std::optional<DataShard> shard() const { return std::nullopt; }
 };
+
+// Data of an evaluation under a name: its results are called "<name>/<metric>", or "<metric>" without a name, which a
+// single source may leave empty. The source is lent for the call.
+struct NamedSource {
+  std::string name;  // letters, digits, _ and -
+  DataSource& source;
+};
+using NamedSources = std::vector<NamedSource>;
 
 }  // namespace duet

@@ -30,6 +30,11 @@ class Dataset {
   virtual std::vector<int64_t> labels() const;
   // The largest label that a sample may have; -1 if that is not known.
   virtual int64_t max_label() const { return -1; }
+  // What people look at in the place of `batch`, which get() or draw() gave for `indices`: its pictures with the values
+  // that they had before they were normalized for a model.
+  virtual Batch shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const { return batch; }
+  // What a sample is called where it comes from: the path of a file within its folder. Empty: it has no name.
+  virtual std::string sample_name(int64_t /*index*/) const { return ""; }
   // Throws ConfigError if its numbers mean something else than those of the data that a model was trained with: other
   // classes, characters or scales.
   virtual void check_fits(const Dataset& /*training*/) const {}

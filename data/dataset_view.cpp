@@ -20,11 +20,21 @@ SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> dataset, std::vector
 }
 
 Batch SubsetDataset::draw(const std::vector<int64_t>& indices, const SampleDraw& of) const {
+  return viewed().draw(below(indices), of);
+}
+
+std::vector<int64_t> SubsetDataset::below(const std::vector<int64_t>& indices) const {
   check_indices("SubsetDataset", indices, size());
   std::vector<int64_t> below;
   for (const int64_t index : indices) below.push_back(indices_[static_cast<std::size_t>(index)]);
-  return viewed().draw(below, of);
+  return below;
 }
+
+Batch SubsetDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
+  return viewed().shown(batch, below(indices));
+}
+
+std::string SubsetDataset::sample_name(int64_t index) const { return viewed().sample_name(below({index}).front()); }
 
 std::vector<int64_t> SubsetDataset::labels() const {
   const std::vector<int64_t> all = viewed().labels();
@@ -55,6 +65,16 @@ Batch RepeatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw&
   return stacked(samples, indices);
 }
 
+Batch RepeatDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
+  std::vector<int64_t> once;
+  for (const int64_t index : indices) once.push_back(index % DatasetView::size());
+  return viewed().shown(batch, once);
+}
+
+std::string RepeatDataset::sample_name(int64_t index) const {
+  return viewed().sample_name(index % DatasetView::size());
+}
+
 std::vector<int64_t> RepeatDataset::labels() const {
   const std::vector<int64_t> once = viewed().labels();
   std::vector<int64_t> labels;
@@ -76,12 +96,34 @@ Batch ConcatDataset::draw(const std::vector<int64_t>& indices, const SampleDraw&
   check_indices("ConcatDataset", indices, size());
   std::vector<Batch> samples;
   for (const int64_t index : indices) {
-    const auto part = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
+    const auto [part, number] = place_of(index);
     // Samples of different parts draw different numbers.
     const uint64_t seed = mixed_bits(mixed_bits(of.seed) + part);
-    samples.push_back(datasets_[part]->draw({part == 0 ? index : index - ends_[part - 1]}, {seed, of.pass}));
+    samples.push_back(datasets_[part]->draw({number}, {seed, of.pass}));
   }
   return indices.empty() ? datasets_.front()->draw({}, of) : stacked(samples, indices);
+}
+
+std::pair<std::size_t, int64_t> ConcatDataset::place_of(int64_t index) const {
+  const auto part = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
+  return {part, part == 0 ? index : index - ends_[part - 1]};
+}
+
+// Each part may be normalized in its own way.
+Batch ConcatDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
+  std::vector<Batch> samples;
+  for (const int64_t index : indices) {
+    const auto row = static_cast<int64_t>(samples.size());
+    const auto [part, number] = place_of(index);
+    const Batch sample = batch.mapped([row](const at::Tensor& tensor) { return tensor.narrow(0, row, 1); });
+    samples.push_back(datasets_[part]->shown(sample, {number}));
+  }
+  return indices.empty() ? batch : stacked(samples, indices);
+}
+
+std::string ConcatDataset::sample_name(int64_t index) const {
+  const auto [part, number] = place_of(index);
+  return datasets_[part]->sample_name(number);
 }
 
 std::vector<int64_t> ConcatDataset::labels() const {

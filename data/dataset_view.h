@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 #include "dataset.h"
 
@@ -21,6 +22,10 @@ class DatasetView : public Dataset {
   }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
   int64_t max_label() const override { return dataset_->max_label(); }
+  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override {
+    return dataset_->shown(batch, indices);
+  }
+  std::string sample_name(int64_t index) const override { return dataset_->sample_name(index); }
   void check_fits(const Dataset& training) const override { dataset_->check_fits(training); }
   const Dataset& source() const override { return dataset_->source(); }
 
@@ -40,8 +45,12 @@ class SubsetDataset : public DatasetView {
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
   std::vector<int64_t> labels() const override;
+  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  std::string sample_name(int64_t index) const override;
 
  private:
+  std::vector<int64_t> below(const std::vector<int64_t>& indices) const;
+
   std::vector<int64_t> indices_;
 };
 
@@ -54,6 +63,8 @@ class RepeatDataset : public DatasetView {
   int64_t size() const override { return DatasetView::size() * times_; }
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
   std::vector<int64_t> labels() const override;
+  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  std::string sample_name(int64_t index) const override;
 
  private:
   int64_t times_;
@@ -71,10 +82,15 @@ class ConcatDataset : public Dataset {
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
   std::vector<int64_t> labels() const override;
   int64_t max_label() const override;
+  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
+  std::string sample_name(int64_t index) const override;
   void check_fits(const Dataset& training) const override;
   const Dataset& source() const override { return datasets_.front()->source(); }
 
  private:
+  // Which of the datasets, and the number there.
+  std::pair<std::size_t, int64_t> place_of(int64_t index) const;
+
   std::vector<std::shared_ptr<const Dataset>> datasets_;
   std::vector<int64_t> ends_;  // one past the last index of each
 };

@@ -38,6 +38,7 @@ class ImageFolder : public Dataset {
   Batch get(const std::vector<int64_t>& indices) const override;
   std::vector<int64_t> labels() const override;
   int64_t max_label() const override { return static_cast<int64_t>(classes_.size()) - 1; }
+  std::string sample_name(int64_t index) const override;
   void check_fits(const Dataset& training) const override;
 
   const std::vector<std::string>& classes() const { return classes_; }  // empty with masks

@@ -234,6 +234,8 @@ Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
   return {{"image", at::stack(images)}, {"target", at::stack(targets)}};
 }
 
+std::string ImageFolder::sample_name(int64_t index) const { return path(index).substr(options_.root.size() + 1); }
+
 std::vector<int64_t> ImageFolder::labels() const {
   std::vector<int64_t> labels;
   if (classes_.empty() || !samples_.front().mask.empty()) return labels;

@@ -19,6 +19,7 @@ int64_t SampleRandom::below(int64_t bound) { return static_cast<int64_t>(uniform
 
 void Transform::apply(Batch& /*sample*/, SampleRandom& /*random*/) const {}
 void Transform::apply_to_batch(Batch& /*batch*/, SampleRandom& /*random*/) const {}
+void Transform::undo_for_show(Batch& /*batch*/) const {}
 
 TransformedDataset::TransformedDataset(std::shared_ptr<const Dataset> dataset,
                                        std::vector<std::unique_ptr<const Transform>> transforms)
@@ -36,6 +37,14 @@ Batch TransformedDataset::draw(const std::vector<int64_t>& indices, const Sample
   SampleRandom random({~of.seed, of.pass}, indices.front());
   for (const auto& transform : transforms_) transform->apply_to_batch(batch, random);
   return batch;
+}
+
+Batch TransformedDataset::shown(const Batch& batch, const std::vector<int64_t>& indices) const {
+  Batch undone = batch;
+  for (auto transform = transforms_.rbegin(); transform != transforms_.rend(); ++transform) {
+    (*transform)->undo_for_show(undone);
+  }
+  return viewed().shown(undone, indices);
 }
 
 }  // namespace duet

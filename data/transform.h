@@ -35,6 +35,8 @@ class Transform {
   virtual void apply(Batch& sample, SampleRandom& random) const;
   // To the whole batch, once all of its samples are stacked.
   virtual void apply_to_batch(Batch& batch, SampleRandom& random) const;
+  // Gives the batch that people look at back what apply() changed for the model's sake: Normalize the pictures' values.
+  virtual void undo_for_show(Batch& batch) const;
 };
 
 // The samples of another dataset, each through all transforms in their order. Without SampleDraw (get()) the random
@@ -44,6 +46,7 @@ class TransformedDataset : public DatasetView {
   TransformedDataset(std::shared_ptr<const Dataset> dataset, std::vector<std::unique_ptr<const Transform>> transforms);
 
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
 
  private:
   std::vector<std::unique_ptr<const Transform>> transforms_;

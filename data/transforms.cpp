@@ -101,6 +101,43 @@ std::unique_ptr<const Transform> of_sample(SampleTransform::Function function) {
   return std::make_unique<SampleTransform>(std::move(function));
 }
 
+class Normalize : public Transform {
+ public:
+  explicit Normalize(NormalizeOptions options) : options_(std::move(options)) {}
+
+  void apply(Batch& sample, SampleRandom& /*random*/) const override {
+    for (const auto& [name, tensor] : NamedTensors(sample.items())) {
+      if (!is_picture(tensor)) continue;
+      const at::Tensor values = tensor.scalar_type() == at::kByte ? tensor.to(at::kFloat) / 255 : tensor;
+      check_channels(name, tensor.size(1));
+      sample.set(name, (values - row(options_.mean, values)) / row(options_.std, values));
+    }
+  }
+  void undo_for_show(Batch& batch) const override {
+    for (const auto& [name, tensor] : NamedTensors(batch.items())) {
+      if (!is_picture(tensor) || !tensor.is_floating_point()) continue;
+      const at::Tensor values = tensor.to(at::kFloat);
+      batch.set(name, values * row(options_.std, values) + row(options_.mean, values));
+    }
+  }
+
+ private:
+  static at::Tensor row(const std::vector<double>& numbers, const at::Tensor& values) {
+    return at::tensor(numbers, values.options()).view({1, -1, 1, 1});
+  }
+  void check_channels(const std::string& name, int64_t count) const {
+    const auto channels = static_cast<std::size_t>(count);
+    const auto fits = [channels](const std::vector<double>& numbers) {
+      return numbers.size() == 1 || numbers.size() == channels;
+    };
+    if (fits(options_.mean) && fits(options_.std)) return;
+    throw ConfigError(c10::str("[Normalize] found ", options_.mean.size(), " means and ", options_.std.size(),
+                               " stds for '", name, "' of ", channels, " channels, expected one or one per channel"));
+  }
+
+  NormalizeOptions options_;
+};
+
 at::Tensor padded(const at::Tensor& tensor, int64_t pixels, double value) {
   return pixels == 0 ? tensor : at::constant_pad_nd(tensor, {pixels, pixels, pixels, pixels}, value);
 }
@@ -287,21 +324,7 @@ std::unique_ptr<const Transform> make_color_jitter(const ColorJitterOptions& opt
 
 std::unique_ptr<const Transform> make_normalize(const NormalizeOptions& options) {
   check_options(options);
-  return of_sample([o = options](Batch& sample, SampleRandom&) {
-    for (const auto& [name, tensor] : NamedTensors(sample.items())) {
-      if (!is_picture(tensor)) continue;
-      const at::Tensor values = tensor.scalar_type() == at::kByte ? tensor.to(at::kFloat) / 255 : tensor;
-      const auto channels = static_cast<std::size_t>(tensor.size(1));
-      if ((o.mean.size() != 1 && o.mean.size() != channels) || (o.std.size() != 1 && o.std.size() != channels)) {
-        throw ConfigError(c10::str("[Normalize] found ", o.mean.size(), " means and ", o.std.size(), " stds for '",
-                                   name, "' of ", channels, " channels, expected one or one per channel"));
-      }
-      const auto row = [&](const std::vector<double>& numbers) {
-        return at::tensor(numbers, values.options()).view({1, -1, 1, 1});
-      };
-      sample.set(name, (values - row(o.mean)) / row(o.std));
-    }
-  });
+  return std::make_unique<Normalize>(options);
 }
 
 std::unique_ptr<const Transform> make_cutout(const CutoutOptions& options) {

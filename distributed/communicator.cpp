@@ -196,10 +196,12 @@ void run_on_all_ranks(Communicator& ranks, const std::function<void()>& call) {
 }
 
 void run_on_main(Communicator& ranks, const std::function<void()>& call) {
-  ranks.set_patient(true);  // such as for writing a large checkpoint
+  ranks.set_patient(true);
   const auto impatient = c10::make_scope_exit([&] { ranks.set_patient(false); });
   run_on_all_ranks(ranks, [&] {
-    if (ranks.is_main()) call();
+    if (!ranks.is_main()) return;
+    ranks.main_works();
+    call();
   });
 }
 

@@ -62,6 +62,9 @@ class Communicator {
   virtual void set_running(bool /*running*/) {}
   // Until it is called with `false` again the longer one holds: somebody may be at work that the others do not see.
   virtual void set_patient(bool /*patient*/) {}
+  // Rank 0 says that it does something that the others wait for, such as writing a checkpoint: as long as it lives,
+  // those who are patient wait for it, however long it takes. Over with its next call here that waits for others.
+  virtual void main_works() {}
   // Tells the others that this process ends with an error, and why. Every later call here throws PeerError.
   virtual void fail(const std::string& reason) = 0;
 

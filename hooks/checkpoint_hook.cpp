@@ -1,14 +1,18 @@
 #include "hooks/checkpoint_hook.h"
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <system_error>
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include <unistd.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/weights_file.h"
 #include "core/detail/run_state.h"
 #include "distributed/communicator.h"
 #include "hooks/detail/shared.h"
@@ -51,11 +55,23 @@ const OptionFields& CheckpointHookOptions::fields() {
     add("rule", &O::rule, "what is better; by default the metric's name says it")
         .called("greater, less")
         .one_of({"", "greater", "less"});
-    add("save_best", &O::save_best, "metric to keep the best of").called("auto, or the name of a metric");
+    add("save_best", &O::save_best, "metric to keep the best of")
+        .called("auto, or the name of a metric; or a list of such")
+        .one_or_list();
+    add("async", &O::async, "writes while training goes on; takes the memory of a copy on the host");
+    add("verify_interval", &O::verify_interval,
+        "saves up to the next one that is read back from the disk and compared; 0: none is")
+        .in(at_least(0))
+        .expects("saves >= 0; set 0 to read none back");
+    add("published_keys", &O::published_keys, "what of the state goes to files of its own when the run ends")
+        .called("list of names such as model, hooks.ema.weights")
+        .one_or_list();
     add.rule([](const O& o) {
       require<ConfigError>(o.max_keep != 0, "[CheckpointHook] max_keep is 0, expected at least 1, or -1 to keep all");
       // Found out now and not at the first validation.
-      if (!o.save_best.empty() && o.save_best != "auto") less_is_better("CheckpointHook", o.save_best, o.rule);
+      for (const std::string& metric : o.save_best) {
+        if (metric != "auto") less_is_better("CheckpointHook", metric, o.rule);
+      }
     });
   });
 }
@@ -66,6 +82,8 @@ CheckpointHook::CheckpointHook(CheckpointHookOptions options) : options_(std::mo
 
 void CheckpointHook::before_train(TrainContext& context) {
   store_.reset();
+  pending_.reset();
+  failed_steps_.clear();
   failed_ = false;
   refused_step_ = -1;
   saved_step_ = context.progress.step;
@@ -77,16 +95,20 @@ void CheckpointHook::before_train(TrainContext& context) {
   }
   const std::string root = CheckpointStore::root_of(context.work_dir);
   run_on_main(*context.communicator, [&] { make_folder(root, context.work_dir); });
-  store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep});
-  if (context.is_main) restore_pointer(root);
+  store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep, .verify_interval = options_.verify_interval});
+  if (context.is_main) restore_pointers(root);
 }
 
 // A process may have died between the best checkpoint and the file that names it. What was loaded knows.
-void CheckpointHook::restore_pointer(const std::string& root) const {
-  if (!best_) return;
-  const std::string path = root + "/" + best_->folder;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored) && store_->find_best() != path) store_->set_best(best_->folder);
+void CheckpointHook::restore_pointers(const std::string& root) const {
+  for (const Best& best : bests_) {
+    const std::string path = root + "/" + best.folder;
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(path, ignored)) continue;
+    for (const std::string& file : files_of(best.metric)) {
+      if (store_->find_best(file) != path) store_->set_best(best.folder, file);
+    }
+  }
 }
 
 void CheckpointHook::after_train_iter(TrainContext& context) {
@@ -99,20 +121,39 @@ void CheckpointHook::after_train_iter(TrainContext& context) {
 
 void CheckpointHook::after_val(TrainContext& context) {
   if (!store_ || options_.save_best.empty() || context.evaluation.metrics.empty()) return;
-  const std::string metric = metric_of(context);
-  const double score = context.evaluation.metrics.at(metric);
-  if (!improves(metric, score)) return;
-
-  // The record goes first, so that the checkpoint it names holds it.
-  const std::optional<Best> previous = best_;
-  best_ = Best{metric, score, CheckpointStore::folder_name(context.progress.step)};
-  if (!try_save(context, CheckpointRank::kBest)) {
-    best_ = previous;
+  settle_save(context);  // it may be the best one so far, if it does not fail
+  const Bests previous = bests_;
+  const Bests improved = take_improved(context);  // first, so that the checkpoint that they name holds them
+  std::vector<std::string> files;
+  for (const Best& best : improved) {
+    for (const std::string& file : files_of(best.metric)) files.push_back(file);
+  }
+  if (files.empty()) return;
+  if (!try_save(context, files)) {
+    bests_ = previous;
     return;
   }
-  if (!context.is_main) return;
-  log_info(c10::str("best checkpoint so far: ", best_->folder, " with ", metric, " ", score, " (",
-                    less_is_better(metric) ? "less" : "greater", " is better)"));
+  if (pending_) pending_->bests_before = previous;
+  for (const Best& best : improved) {
+    if (!context.is_main) return;
+    log_info(c10::str("best checkpoint so far: ", best.folder, " with ", best.metric, " ", best.score, " (",
+                      less_is_better(best.metric) ? "less" : "greater", " is better)"));
+  }
+}
+
+CheckpointHook::Bests CheckpointHook::take_improved(const TrainContext& context) {
+  Bests improved, now;
+  for (const std::string& metric : metrics_of(context)) {
+    const double score = context.evaluation.metrics.at(metric);
+    if (improves(metric, score)) {
+      improved.push_back({metric, score, CheckpointStore::folder_name(context.progress.step)});
+      now.push_back(improved.back());
+    } else if (const Best* const best = best_by(metric)) {
+      now.push_back(*best);
+    }
+  }
+  bests_ = std::move(now);
+  return improved;
 }
 
 // What was just loaded is saved already.
@@ -120,50 +161,79 @@ void CheckpointHook::after_load_checkpoint(TrainContext& context) { saved_step_ 
 
 void CheckpointHook::after_train(TrainContext& context) {
   if (!store_) return;
-  const bool wanted = options_.save_last || context.control.outcome == RunOutcome::kInterrupted;
-  const bool due = failed_ || (wanted && saved_step_ != context.progress.step);
-  if (context.control.error.empty() && due) save(context);
+  if (context.control.error.empty()) {
+    settle_save(context);
+    const bool wanted = options_.save_last || context.control.outcome == RunOutcome::kInterrupted;
+    if (failed_ || (wanted && saved_step_ != context.progress.step)) {
+      save(context, {}, /*in_background=*/false);
+    }
+  } else if (pending_) {  // without the other ranks, which may be gone
+    const std::exception_ptr error = caught([this] { store_->finish_save(); });
+    if (error) note_failure(pending_->step, text_of(error));
+    pending_.reset();
+  }
+  report_failures(context);
+  const bool is_through = context.control.error.empty() && context.control.outcome != RunOutcome::kInterrupted;
+  if (is_through && !options_.published_keys.empty()) run_on_main(*context.communicator, [&] { publish(context); });
   store_.reset();
 }
 
 // Where nobody says what the first metric is, the first by name, the loss only if there is no other.
 std::string CheckpointHook::first_metric(const TrainContext& context) const {
   const MetricValues& metrics = context.evaluation.metrics;
-  if (best_ && metrics.count(best_->metric) != 0) return best_->metric;
+  if (!bests_.empty() && metrics.count(bests_.front().metric) != 0) return bests_.front().metric;
   if (metrics.count(context.evaluation.first_metric) != 0) return context.evaluation.first_metric;
   const bool loss_first = metrics.begin()->first == "loss" && metrics.size() > 1;
   return loss_first ? std::next(metrics.begin())->first : metrics.begin()->first;
 }
 
-std::string CheckpointHook::metric_of(const TrainContext& context) {
+std::vector<std::string> CheckpointHook::metrics_of(const TrainContext& context) {
   const MetricValues& metrics = context.evaluation.metrics;
-  if (options_.save_best == "auto") {
-    const std::string metric = first_metric(context);
-    const bool is_new = std::exchange(auto_metric_, metric) != metric;
-    if (is_new && context.is_main) log_info("[CheckpointHook] save_best: auto goes by " + metric);
-    return metric;
+  std::vector<std::string> names;
+  for (const std::string& wanted : options_.save_best) {
+    if (wanted != "auto" && metrics.count(wanted) == 0) {
+      throw ConfigError(not_found("CheckpointHook", "metric", wanted, metrics) +
+                        "; correct save_best, or add the metric");
+    }
+    const std::string name = wanted == "auto" ? first_metric(context) : wanted;
+    const bool is_new = wanted == "auto" && std::exchange(auto_metric_, name) != name;
+    if (is_new && context.is_main) log_info("[CheckpointHook] save_best: auto goes by " + name);
+    if (std::ranges::count(names, name) == 0) names.push_back(name);
   }
-  if (metrics.count(options_.save_best) != 0) return options_.save_best;
-  throw ConfigError(not_found("CheckpointHook", "metric", options_.save_best, metrics) +
-                    "; correct save_best, or add the metric");
+  return names;
+}
+
+// That of the first metric is the one that `best` means.
+std::vector<std::string> CheckpointHook::files_of(const std::string& metric) const {
+  if (options_.save_best.size() <= 1) return {CheckpointStore::kBestFile};
+  std::vector<std::string> files = {CheckpointStore::best_file(metric)};
+  if (!bests_.empty() && bests_.front().metric == metric) files.emplace_back(CheckpointStore::kBestFile);
+  return files;
 }
 
 bool CheckpointHook::less_is_better(const std::string& metric) const {
   return duet::less_is_better("CheckpointHook", metric, options_.rule);
 }
 
-bool CheckpointHook::improves(const std::string& metric, double score) const {
-  if (!std::isfinite(score)) return false;
-  if (!best_ || best_->metric != metric) return true;
-  return less_is_better(metric) ? score < best_->score : score > best_->score;
+const CheckpointHook::Best* CheckpointHook::best_by(const std::string& metric) const {
+  const auto found = std::ranges::find(bests_, metric, &Best::metric);
+  return found == bests_.end() ? nullptr : &*found;
 }
 
-bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
+bool CheckpointHook::improves(const std::string& metric, double score) const {
+  if (!std::isfinite(score)) return false;
+  const Best* const best = best_by(metric);
+  if (best == nullptr) return true;
+  return less_is_better(metric) ? score < best->score : score > best->score;
+}
+
+bool CheckpointHook::save(const TrainContext& context, const std::vector<std::string>& best, bool in_background) {
   if (refused_step_ == context.progress.step) return false;  // and said so
+  settle_save(context);
   std::vector<std::string> keep;
-  if (best_) keep.push_back(best_->folder);
+  for (const Best& one : bests_) keep.push_back(one.folder);
   try {
-    save_checkpoint(*store_, context, keep, rank);
+    save_checkpoint(*store_, context, {keep, best, in_background});
   } catch (const SaveRefused& refusal) {
     refused_step_ = context.progress.step;
     if (!context.is_main) return false;
@@ -173,14 +243,15 @@ bool CheckpointHook::save(const TrainContext& context, CheckpointRank rank) {
   }
   saved_step_ = context.progress.step;
   failed_ = false;
+  if (in_background) pending_ = Pending{saved_step_, bests_};
   return true;
 }
 
-bool CheckpointHook::try_save(const TrainContext& context, CheckpointRank rank) {
+bool CheckpointHook::try_save(const TrainContext& context, const std::vector<std::string>& best) {
   try {
-    return save(context, rank);
+    return save(context, best, options_.async);
   } catch (const CheckpointError& error) {
-    failed_ = true;
+    note_failure(context.progress.step, error.what());
     if (!context.is_main) return false;
     log_error(c10::str("[CheckpointHook] no checkpoint of step ", context.progress.step,
                        ", training goes on and the next save tries again: ", error.what()));
@@ -188,21 +259,91 @@ bool CheckpointHook::try_save(const TrainContext& context, CheckpointRank rank) 
   }
 }
 
+void CheckpointHook::settle_save(const TrainContext& context) {
+  if (!pending_) return;
+  const Pending pending = *std::exchange(pending_, std::nullopt);
+  try {
+    finish_save(*store_, context);
+  } catch (const CheckpointError& error) {  // which is in the log already
+    bests_ = pending.bests_before;
+    note_failure(pending.step, error.what());
+  }
+}
+
+void CheckpointHook::note_failure(int64_t step, const std::string& reason) {
+  failed_ = true;
+  failed_steps_.push_back(step);
+  last_failure_ = reason;
+}
+
+void CheckpointHook::report_failures(const TrainContext& context) const {
+  if (failed_steps_.empty() || !context.is_main) return;
+  const std::vector<std::string> left = store_->list();
+  log_warning(c10::str("[CheckpointHook] of this run ", failed_steps_.size(), " checkpoints are missing, whose saves ",
+                       "failed (steps ", c10::Join(", ", failed_steps_), "); the newest one there is: ",
+                       left.empty() ? "none" : left.front(), "; the last failure: ", last_failure_));
+}
+
+namespace {
+
+// The first one as where there was but one.
+std::string numbered(const char* key, std::size_t index) { return index == 0 ? key : c10::str(key, ".", index); }
+
+// What lies below the keys.
+StateDict below(const std::vector<std::string>& keys, const StateDict& state) {
+  StateDict found;
+  for (const auto& [name, tensor] : state.tensors()) {
+    for (const std::string& key : keys) {
+      if (!name.starts_with(key + ".")) continue;
+      found.set(keys.size() == 1 ? name.substr(key.size() + 1) : name, tensor);
+      break;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+// What the checkpoints hold, as it is on the disk.
+void CheckpointHook::publish(const TrainContext& context) const {
+  std::map<std::string, std::string> checkpoints;
+  if (const auto latest = store_->find_latest()) checkpoints["last"] = *latest;
+  for (const Best& best : bests_) {
+    const std::string file = files_of(best.metric).front();
+    if (const auto found = store_->find_best(file)) checkpoints[file] = *found;
+  }
+  const std::string folder = context.work_dir + "/published";
+  for (const auto& [name, checkpoint] : checkpoints) {
+    const StateDict weights = below(options_.published_keys, CheckpointStore::load(checkpoint));
+    if (weights.tensors().empty()) {
+      log_warning(c10::str("[CheckpointHook] '", checkpoint, "' has nothing below the published_keys ",
+                           c10::Join(", ", options_.published_keys), "; correct them"));
+      continue;
+    }
+    std::filesystem::create_directories(folder);
+    const std::string path = c10::str(folder, "/", name, "-", weights_hash(weights).substr(0, 8), ".safetensors");
+    write_weights(path, weights);
+    log_info("published '" + path + "'");
+  }
+}
+
 StateDict CheckpointHook::state_dict() const {
   StateDict state;
-  if (!best_) return state;
-  state.set("best_metric", StateValue(best_->metric));
-  state.set("best_score", StateValue(best_->score));
-  state.set("best_folder", StateValue(best_->folder));
+  for (std::size_t i = 0; i < bests_.size(); ++i) {
+    state.set(numbered("best_metric", i), StateValue(bests_[i].metric));
+    state.set(numbered("best_score", i), StateValue(bests_[i].score));
+    state.set(numbered("best_folder", i), StateValue(bests_[i].folder));
+  }
   return state;
 }
 
 void CheckpointHook::load_state_dict(const StateDict& state) {
-  std::optional<Best> best;
-  if (state.has("best_metric")) {
-    best = Best{state.text("best_metric"), state.number("best_score"), state.text("best_folder")};
+  Bests bests;
+  for (std::size_t i = 0; state.has(numbered("best_metric", i)); ++i) {
+    bests.push_back({state.text(numbered("best_metric", i)), state.number(numbered("best_score", i)),
+                     state.text(numbered("best_folder", i))});
   }
-  best_ = std::move(best);
+  bests_ = std::move(bests);
 }
 
 }  // namespace duet

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 #include "../base/options.h"
 #include "../checkpoint/checkpoint.h"
 #include "../core/hook.h"
@@ -10,13 +11,19 @@
 namespace duet {
 
 struct CheckpointHookOptions {
-  int64_t interval = 500;      // steps between saves; 0: only at the end
-  int64_t save_begin = 0;      // no save by interval before this step; the interval counts from it
-  int max_keep = -1;           // older ones are deleted, the best one never; -1: keep all
-  std::string save_best = "";  // metric to keep the best of; "auto": what the first metric names first; empty: none
-  bool save_last = true;       // save when training ends or is stopped, though not after an error
-  std::string rule = "";       // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
-  bool need_work_dir = true;   // false: without a work_dir it saves nothing, instead of an error
+  int64_t interval = 500;  // steps between saves; 0: only at the end
+  int64_t save_begin = 0;  // no save by interval before this step; the interval counts from it
+  int max_keep = -1;       // older ones are deleted, the best one never; -1: keep all
+  // Metrics to keep the best of, one checkpoint each; "auto": what the first metric names first; empty: none.
+  std::vector<std::string> save_best{};
+  bool save_last = true;        // save when training ends or is stopped, though not after an error
+  std::string rule = "";        // "greater" or "less" is better; empty: by the metric's name, as metrics/metric.h says
+  bool need_work_dir = true;    // false: without a work_dir it saves nothing, instead of an error
+  bool async = true;            // a thread writes, while training goes on: costs the memory of a copy on the host
+  int64_t verify_interval = 0;  // every so many saves what was written is read back from the disk; 0: never
+  // What of the state is worth publishing: "model", "hooks.ema.weights". Not empty: at the end of the run the tensors
+  // below these names, of the last checkpoint and of the best ones, go to files of their own in <work_dir>/published.
+  std::vector<std::string> published_keys{};
 
   static const OptionFields& fields();
 };
@@ -26,10 +33,17 @@ struct CheckpointHookOptions {
 //
 // A save that a hook refuses (SaveRefused: weights that are not finite) is logged and left out, the run's last one too.
 // A save that fails (a full disk) is logged and tried again at the next one: a long run is worth more than
-// one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run.
+// one checkpoint. If the last save of a run failed, and the one at its end fails too, that error ends the run. The end
+// of a run tells of all that failed.
+// With `async` training goes on as soon as the state is copied. One save at a time is written; the next one, a
+// validation that may make a new best checkpoint, the end of the run and whatever reads checkpoints wait for it. The
+// last one of a run is written at once.
 // The best checkpoint is the first of strictly best score, never one of NaN or infinity; the file "best" beside the
 // checkpoints names its folder, and its record is in every checkpoint, its own included; a resume sets that file right
-// if the process died between the two.
+// if the process died between the two. Of several metrics each has its best checkpoint and a file that names it,
+// "best_<metric>"; "best" is that of the first.
+// published_keys: "<work_dir>/published/last-<8 digits of its hash>.safetensors", "best-..." or "best_<metric>-...". A
+// single key's tensors have their names without it, as in the model's own file.
 class CheckpointHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -57,23 +71,42 @@ class CheckpointHook : public Hook {
     std::string folder;
   };
 
-  std::string metric_of(const TrainContext& context);
+  using Bests = std::vector<Best>;  // in the order of save_best
+
+  std::vector<std::string> metrics_of(const TrainContext& context);
   std::string first_metric(const TrainContext& context) const;
-  void restore_pointer(const std::string& root) const;
+  std::vector<std::string> files_of(const std::string& metric) const;
+  void restore_pointers(const std::string& root) const;
   bool less_is_better(const std::string& metric) const;
+  const Best* best_by(const std::string& metric) const;
   bool improves(const std::string& metric, double score) const;
+  // Makes the results that are better than what there was the best ones, and returns them.
+  Bests take_improved(const TrainContext& context);
+  void publish(const TrainContext& context) const;
+  // A save that is written in the background.
+  struct Pending {
+    int64_t step = 0;
+    Bests bests_before{};  // in force again if it fails
+  };
   // false: a hook refused.
-  bool save(const TrainContext& context, CheckpointRank rank = CheckpointRank::kAny);
+  bool save(const TrainContext& context, const std::vector<std::string>& best, bool in_background);
   // false: also if it failed.
-  bool try_save(const TrainContext& context, CheckpointRank rank = CheckpointRank::kAny);
+  bool try_save(const TrainContext& context, const std::vector<std::string>& best = {});
+  // Waits for the save in the background, on all ranks, and notes if it failed.
+  void settle_save(const TrainContext& context);
+  void note_failure(int64_t step, const std::string& reason);
+  void report_failures(const TrainContext& context) const;
 
   CheckpointHookOptions options_;
   std::optional<CheckpointStore> store_;  // while training, if there is something to save
-  std::optional<Best> best_;
-  std::string auto_metric_;    // what "auto" was found to mean
-  int64_t refused_step_ = -1;  // whose state was not worth saving
-  int64_t saved_step_ = 0;     // nothing newer than this to save
-  bool failed_ = false;        // the last save
+  Bests bests_;
+  std::string auto_metric_;            // what "auto" was found to mean
+  int64_t refused_step_ = -1;          // whose state was not worth saving
+  int64_t saved_step_ = 0;             // nothing newer than this to save
+  bool failed_ = false;                // the last save
+  std::optional<Pending> pending_;     // the same on all ranks
+  std::vector<int64_t> failed_steps_;  // of this run
+  std::string last_failure_;
 };
 
 }  // namespace duet

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/param_scheduler_hook.h"
+#include "core/detail/stand_in.h"
 #include "core/trainer.h"
 #include "hooks/detail/run_info_hooks.h"
 
@@ -24,10 +25,17 @@ std::unique_ptr<Hook> make_checkpoint_hook(const DefaultHooksOptions& options) {
   return as_hook(std::make_unique<CheckpointHook>(checkpoint));
 }
 
+// One that a program adds for itself takes its place.
+class DefaultNaNGuardHook : public NaNGuardHook, public StandIn {
+ public:
+  using NaNGuardHook::NaNGuardHook;
+};
+
 const std::vector<BuiltIn>& built_in() {
   using Options = DefaultHooksOptions;
   static const std::vector<BuiltIn> kHooks = {
       {"runtime_info", [](const Options&) { return as_hook(std::make_unique<RuntimeInfoHook>()); }},
+      {"nan_guard", [](const Options& o) { return as_hook(std::make_unique<DefaultNaNGuardHook>(o.nan_guard)); }},
       {"timer", [](const Options&) { return as_hook(std::make_unique<IterTimerHook>()); }},
       {"sampler_seed", [](const Options&) { return as_hook(std::make_unique<DistSamplerSeedHook>()); }},
       {"visualization", [](const Options& o) { return as_hook(std::make_unique<VisualizationHook>(o.visualization)); }},

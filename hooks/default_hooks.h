@@ -9,6 +9,7 @@
 #include "../core/hook.h"
 #include "checkpoint_hook.h"
 #include "logger_hook.h"
+#include "nan_guard_hook.h"
 #include "prediction_hooks.h"
 
 namespace duet {
@@ -17,6 +18,7 @@ class BaseTrainer;
 
 // What the built-in hooks are made with.
 struct DefaultHooksOptions {
+  NaNGuardHookOptions nan_guard{};
   VisualizationHookOptions visualization{};
   LoggerHookOptions logger{};
   CheckpointHookOptions checkpoint{};  // without a work_dir it saves nothing
@@ -45,11 +47,11 @@ class HookOverrides {
   std::vector<Entry> entries_;  // in the order they were given in, each key once
 };
 
-// Keys of the built-in hooks, in the order they are added in: runtime_info (10), timer (50), sampler_seed (50),
-// visualization (50), logger (60), param_scheduler (70), checkpoint (90). So the logger reads the times and the rate of
-// the finished step, then the rate of the next one is set, and a checkpoint holds all of it.
-// With TrainerOptions::schedules the trainer itself has added param_scheduler, before all others. The schedules are
-// those of TrainerOptions::schedules.
+// Keys of the built-in hooks, in the order they are added in: runtime_info (10), nan_guard (40), timer (50),
+// sampler_seed (50), visualization (50), logger (60), param_scheduler (70), checkpoint (90). So the logger reads the
+// times and the rate of the finished step, then the rate of the next one is set, and a checkpoint holds all of it. With
+// TrainerOptions::schedules the trainer itself has added param_scheduler, before all others. The schedules are those of
+// TrainerOptions::schedules. A NaNGuardHook that is added later takes the place of the built-in one.
 const std::vector<std::string>& default_hook_keys();
 
 // Adds the hooks that nearly every run wants, with `overrides` over the built-in ones. Throws ConfigError for options

@@ -153,8 +153,14 @@ void LoggerHook::listen(TrainContext& context) {
   if (sinks_->takes_images()) {
     image = [put](const std::string& name, const at::Tensor& pixels) { put("image", {}, {{name, pixels.clone()}}); };
   }
+  // Lines of steps, which going back makes void.
+  const auto histograms = [this, &context](const NamedHistograms& made) {
+    logged_step_ = std::max(logged_step_, context.progress.step);
+    emit(context, {.kind = "histogram", .step = context.progress.step, .histograms = made});
+  };
   listening_ = context.log.listen(
-      std::move(image), [put](const std::string& name, const std::string& text) { put("text", {{name, text}}, {}); });
+      std::move(image), [put](const std::string& name, const std::string& text) { put("text", {{name, text}}, {}); },
+      histograms);
 }
 
 void LoggerHook::emit(TrainContext& context, LogRecord record) {
@@ -169,7 +175,9 @@ void LoggerHook::flush() {
 }
 
 // Before anybody else has something to log: sinks learn from the first record whether a run goes on.
-void LoggerHook::before_run(TrainContext& context) { start_run(context); }
+void LoggerHook::before_run(TrainContext& context) {
+  if (!context.control.only_evaluates()) start_run(context);
+}
 
 void LoggerHook::start_run(TrainContext& context) {
   if (started_) return;
@@ -256,7 +264,17 @@ void LoggerHook::log_step(TrainContext& context) {
   last_loss_ = loss == nullptr ? "" : number_text(std::get<double>(*loss));
   line_steps_ = line_samples_ = 0;
   line_seconds_ = 0;
+  logged_step_ = context.progress.step;
   emit(context, std::move(record));
+}
+
+void LoggerHook::after_load_checkpoint(TrainContext& context) {
+  const int64_t step = context.progress.step, last = std::exchange(logged_step_, std::min(logged_step_, step));
+  if (!started_ || is_off(context) || step >= last) return;
+  emit(context, {.kind = "void",
+                 .step = step,
+                 .values = {{"last_step", last}},
+                 .line = c10::str("back to step ", step, ": the lines of the steps up to ", last, " are void")});
 }
 
 void LoggerHook::after_val_epoch(TrainContext& context) { log_metrics(context, "val"); }
@@ -272,7 +290,15 @@ void LoggerHook::log_metrics(TrainContext& context, const char* kind) {
   emit(context, std::move(record));
 }
 
+// An evaluation that fails is no end of the training that the log is of.
 void LoggerHook::on_exception(TrainContext& context) {
+  if (context.control.only_evaluates()) {
+    const std::string kind = to_string(context.control.kind);
+    return emit(context, {.kind = "text",
+                          .step = context.progress.step,
+                          .values = {{kind + "_error", context.control.error}},
+                          .line = kind + " failed: " + context.control.error});
+  }
   emit(context, {.kind = "error",
                  .step = context.progress.step,
                  .values = {{"mode", context.mode}, {"error", context.control.error}},
@@ -295,6 +321,17 @@ void LoggerHook::after_train(TrainContext& context) {
   started_ = false;
   flush();
 }
+
+void LoggerHook::after_train_epoch(TrainContext& context) {
+  if (context.progress.epoch_seconds <= 0) return;
+  emit(context,
+       {.kind = "epoch",
+        .step = context.progress.step,
+        .values = {
+            {"mode", context.mode}, {"epoch", shown_epoch(context)}, {"epoch_time", context.progress.epoch_seconds}}});
+}
+
+void LoggerHook::after_run(TrainContext& /*context*/) { flush(); }
 
 void LoggerHook::show_progress(TrainContext& context) {
   const double now = steady_seconds();

@@ -24,19 +24,20 @@ struct LogImage {
 
 // One thing that is worth a line: what LoggerHook hands to every sink.
 struct LogRecord {
-  std::string kind;      // train, val, test, start, stop, error, text, image, progress
+  std::string kind;      // train, epoch, val, test, start, stop, error, void, text, image, histogram, progress
   int64_t step = 0;      // the horizontal axis: finished steps, or epochs for evaluations logged by epoch
   double wall_time = 0;  // seconds since 1970
   std::vector<std::pair<std::string, LogValue>> values{};  // in the order to show; numbers are what a chart draws
   std::string line{};                                      // the same for people; empty: not for the terminal
   std::vector<LogImage> images{};
+  NamedHistograms histograms{};
 };
 
 // Somewhere that records go. Called from one thread: the training thread if it keeps_log_order(), else another.
 class LogSink {
  public:
   virtual ~LogSink() = default;
-  // Throws std::exception if the record cannot be written; the sink is then given up with one error in the log.
+  // Throws std::exception if the record cannot be written; it is then given again later, with those that came since.
   virtual void write(const LogRecord& record) = 0;
   // Brings everything written so far to the file.
   virtual void flush() {}
@@ -106,7 +107,10 @@ struct LoggerHookOptions {
 // after_train returns, or the hook goes, or the program ends by exit(), all is written.
 //
 // JSON lines have a "kind": "train" (lr, data_time, time, loss, the task's values, grad_norm, gauges, epoch, iter,
-// step), "val" and "test" (the metrics, epoch, step), "start", "stop" (reason, seconds), "error" (error) and "text".
+// step), "epoch" (epoch_time, epoch, step), "val" and "test" (the metrics, epoch, step), "start", "stop" (reason,
+// seconds), "error" (error), "void" (last_step: the lines above of the steps after `step` up to this one were undone by
+// going back), "text" (also "test_error" of a test on its own) and "histogram" ({"counts": [...], "edges": [...]} by
+// name).
 // Times are seconds per step, step counts finished steps, iter those of the epoch. A name that is taken gets "log."
 // in front. A gauge that gives NaN has nothing to say and is left out.
 class LoggerHook : public Hook {
@@ -128,6 +132,10 @@ class LoggerHook : public Hook {
   void after_test_epoch(TrainContext& context) override;
   void on_exception(TrainContext& context) override;
   void after_train(TrainContext& context) override;
+  void after_train_epoch(TrainContext& context) override;
+  void after_run(TrainContext& context) override;
+  // Going back in a run makes lines void that were logged.
+  void after_load_checkpoint(TrainContext& context) override;
 
   // Takes the place of LoggerHookOptions::config, for one that is complete only once every hook was made. In force if
   // the first run has not begun.
@@ -172,6 +180,7 @@ class LoggerHook : public Hook {
   int64_t epoch_ = 0;
   int64_t iter_ = 0;
 
+  int64_t logged_step_ = 0;  // the last that a line of this training tells of
   std::string last_loss_;
 };
 

@@ -1,6 +1,8 @@
 #include "hooks/nan_guard_hook.h"
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 #include <ATen/core/grad_mode.h>
@@ -13,7 +15,9 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "core/task.h"
+#include "hooks/detail/loss_spikes.h"
 #include "hooks/detail/non_finite_trace.h"
+#include "hooks/detail/shared.h"
 #include "hooks/detail/value_history.h"
 
 namespace duet {
@@ -49,7 +53,11 @@ void mention(std::string& text, const char* one, const char* many, const std::ve
 
 // Adds the weights and buffers that are not finite.
 void mention_weights(std::string& text, const Task& task) {
-  mention(text, "the weight", "weights", bad_names(task.named_parameters()));
+  NamedTensors trained;
+  for (const auto& [name, parameter] : task.named_parameters()) {
+    if (parameter.requires_grad()) trained.emplace_back(name, parameter);  // a mask may be a frozen parameter
+  }
+  mention(text, "the weight", "weights", bad_names(trained));
   // An infinity may be meant: the mask of an attention is a buffer.
   mention(text, "the buffer", "buffers", bad_names(task.named_buffers(), /*nan_only=*/true));
 }
@@ -76,6 +84,25 @@ constexpr const char* kWayOut =
 
 constexpr const char* kTraceHint = "; with trace: true the guard names op, module and samples";
 
+constexpr const char* kSkipWayOut =
+    "look at the data, lower the learning rate or clip gradients; with trace: true the guard names op, module and "
+    "samples";
+
+// Infinite without loss scaling, and at the end of a run, where there is no step any more.
+double last_loss_scale(const TrainContext& context) {
+  if (context.step.result == nullptr) return std::numeric_limits<double>::infinity();
+  const at::Tensor* const scale = find(context.step.result->log, "loss_scale");
+  return scale == nullptr ? std::numeric_limits<double>::infinity() : scale->item<double>();
+}
+
+// The newest checkpoint; none holds weights that are not finite.
+std::string where_to_go_on(const TrainContext& context) {
+  if (context.work_dir.empty()) return "";
+  const std::vector<std::string> paths = CheckpointStore(CheckpointStore::root_of(context.work_dir)).list();
+  return paths.empty() ? "; there is no checkpoint to go on from"
+                       : "; the last checkpoint, of finite weights, is '" + paths.front() + "'";
+}
+
 }  // namespace
 
 const OptionFields& NaNGuardHookOptions::fields() {
@@ -85,6 +112,16 @@ const OptionFields& NaNGuardHookOptions::fields() {
     add("action", &O::action, "what a loss that is not finite leads to").one_of({"raise", "stop", "warn", "rollback"});
     add("max_rollbacks", &O::max_rollbacks, "rollbacks of a run; the next one raises").in(at_least(1));
     add("trace", &O::trace, "look at every step, run one that is not finite again and name op, module and samples");
+    add("max_consecutive_skips", &O::max_consecutive_skips,
+        "steps in a row that may be skipped before `action`; 0: any number")
+        .in(at_least(0));
+    add("min_loss_scale", &O::min_loss_scale, "the least loss scale; below it `action`; 0: any").in(at_least(0.0));
+    add("spike_threshold", &O::spike_threshold,
+        "the highest modified z-score of a loss against those before it; 0: any")
+        .in(at_least(0.0));
+    add("spike_window", &O::spike_window, "losses that a loss is compared with").in(between(10, 100000));
+    add("spike_action", &O::spike_action, "what a loss above spike_threshold leads to")
+        .one_of({"raise", "stop", "warn", "rollback"});
   });
 }
 
@@ -94,28 +131,46 @@ NaNGuardHook::NaNGuardHook(NaNGuardHookOptions options) : options_(std::move(opt
     options_.interval = 1;
     trace_ = std::make_unique<NonFiniteTrace>();
   }
-  restart(0);
+  if (options_.spike_threshold > 0) {
+    spikes_ = std::make_unique<LossSpikes>(static_cast<std::size_t>(options_.spike_window), options_.spike_threshold);
+  }
+  forget_losses();
 }
 
 NaNGuardHook::~NaNGuardHook() = default;
 
 void NaNGuardHook::before_train(TrainContext& context) {
-  restart(context.progress.step);
+  restart(context);
   skipped_told_ = rollbacks_ = 0;
   can_go_back_ = true;
+  run_start_ = context.progress.step;
+  run_start_applied_ = applied_;
+  context.log.gauge("skipped_steps", [this, &context] {
+    if (!may_skip_) return std::nan("");
+    return static_cast<double>(context.progress.step - context.hyper_parameters.applied());
+  });
 }
 
-void NaNGuardHook::after_load_checkpoint(TrainContext& context) { restart(context.progress.step); }
+void NaNGuardHook::after_load_checkpoint(TrainContext& context) {
+  restart(context);
+  if (spikes_) spikes_->forget();
+}
 
 void NaNGuardHook::before_train_iter(TrainContext& context) {
   if (trace_) trace_->remember(context, /*copies_weights=*/!may_skip_);
 }
 
-void NaNGuardHook::restart(int64_t step) {
+void NaNGuardHook::forget_losses() {
   const auto steps = static_cast<std::size_t>(options_.interval);
   losses_ = std::make_unique<ValueHistory>(steps);
   norms_ = std::make_unique<ValueHistory>(steps);
-  watch_start_ = step;
+}
+
+void NaNGuardHook::restart(const TrainContext& context) {
+  forget_losses();
+  watch_start_ = context.progress.step;
+  applied_ = context.hyper_parameters.applied();
+  skipped_in_a_row_ = 0;
 }
 
 // Runs when a step runs op by op or is recorded, and adds nothing to it: whether steps may be skipped stays the
@@ -124,10 +179,12 @@ void NaNGuardHook::in_step(StepView& context) { may_skip_ = context.skipped.defi
 
 void NaNGuardHook::after_train_iter(TrainContext& context) {
   if (trace_) trace(context);
-  if (may_skip_) return;
   losses_->add(context.step.loss());
   if (context.step.result->grad_norm.defined()) norms_->add(context.step.result->grad_norm);
-  if (context.progress.step - watch_start_ >= options_.interval) look(context);
+  const bool counts_skips = may_skip_ && options_.max_consecutive_skips > 0;
+  const int64_t interval =
+      counts_skips ? std::min(options_.interval, options_.max_consecutive_skips) : options_.interval;
+  if (context.progress.step - watch_start_ >= interval) look(context);
 }
 
 bool NaNGuardHook::is_bad(const TrainContext& context) const {
@@ -158,51 +215,117 @@ void NaNGuardHook::on_exception(TrainContext& context) {
   if (const std::string found = trace_->text(context); !found.empty()) log_error("[NaNGuardHook] " + found);
 }
 
-int64_t NaNGuardHook::first_bad_step() const {
+// Waits for the device, once.
+void NaNGuardHook::look(TrainContext& context) {
   const at::Tensor losses = losses_->unread(), norms = norms_->unread();
-  if (!losses.defined()) return 0;
-  const int64_t steps = losses.numel(), normed = norms.defined() ? norms.numel() : 0;
-  const at::Tensor numbers = (normed > 0 ? at::cat({losses, norms}) : losses).cpu();
-  const double* const loss = numbers.const_data_ptr<double>();
-  const double* const norm = loss + steps;
-  for (int64_t i = 0; i < steps; ++i) {
-    if (!std::isfinite(loss[i]) || (i < normed && !std::isfinite(norm[i]))) return watch_start_ + i + 1;
+  std::vector<double> values[2];
+  if (losses.defined()) {
+    const at::Tensor numbers = (norms.defined() ? at::cat({losses, norms}) : losses).cpu();
+    const double* const all = numbers.const_data_ptr<double>();
+    values[0].assign(all, all + losses.numel());
+    values[1].assign(all + losses.numel(), all + numbers.numel());
   }
-  return 0;
+  if (may_skip_) {
+    check_skips(context);
+    is_bad_ = false;
+  } else {
+    check_finite(context, values[0], values[1]);
+  }
+  if (spikes_ && context.control.rollback_reason.empty()) check_spikes(context, values[0]);
+  const int64_t in_a_row = skipped_in_a_row_;
+  restart(context);
+  skipped_in_a_row_ = in_a_row;
 }
 
-void NaNGuardHook::look(TrainContext& context) {
-  const int64_t bad = is_bad_ ? context.progress.step : first_bad_step();
-  is_bad_ = false;
+void NaNGuardHook::check_finite(TrainContext& context, const std::vector<double>& losses,
+                                const std::vector<double>& norms) {
+  int64_t bad = std::exchange(is_bad_, false) ? context.progress.step : 0;
   const std::string cause = std::exchange(cause_, {});
-  restart(context.progress.step);
+  for (std::size_t i = 0; i < losses.size() && bad == 0; ++i) {
+    const bool is_fine = std::isfinite(losses[i]) && (i >= norms.size() || std::isfinite(norms[i]));
+    if (!is_fine) bad = watch_start_ + static_cast<int64_t>(i) + 1;
+  }
   if (bad == 0) return;
-  const std::string text =
+  act(context, options_.action,
       c10::str("[NaNGuardHook] found loss or gradient norm not finite at step ", bad, ", looked at after step ",
                context.progress.step, " (not finite by then: ", scan(context), "), expected finite numbers; ",
-               cause.empty() ? "" : cause + ". ", kWayOut, trace_ ? "" : kTraceHint);
-  const bool goes_back = options_.action == "rollback" && can_go_back_ && context.data != nullptr &&
-                         !context.work_dir.empty() && ++rollbacks_ <= options_.max_rollbacks;
-  if (options_.action == "raise" || (options_.action == "rollback" && !goes_back)) throw NonFiniteError(text);
+               cause.empty() ? "" : cause + ". ", kWayOut, trace_ ? "" : kTraceHint),
+      c10::str("step ", bad, " was not finite"));
+}
+
+void NaNGuardHook::check_skips(TrainContext& context) {
+  const int64_t steps = context.progress.step - watch_start_;
+  const bool any_applied = context.hyper_parameters.applied() > applied_;
+  skipped_in_a_row_ = any_applied ? 0 : skipped_in_a_row_ + steps;
+  const double scale = last_loss_scale(context);
+  if (scale < options_.min_loss_scale) {
+    act(context, options_.action,
+        c10::str("[NaNGuardHook] found the loss scale at ", scale, " after step ", context.progress.step,
+                 ", expected at least min_loss_scale ", options_.min_loss_scale,
+                 ": steps are skipped whatever the scale, so their numbers are not finite without it either; ",
+                 kSkipWayOut),
+        "the loss scale fell below min_loss_scale");
+  } else if (options_.max_consecutive_skips > 0 && skipped_in_a_row_ >= options_.max_consecutive_skips) {
+    act(context, options_.action,
+        c10::str("[NaNGuardHook] found that none of the last ", skipped_in_a_row_, " steps up to step ",
+                 context.progress.step,
+                 " changed a weight, as their loss or gradients were not finite; expected fewer ",
+                 "than max_consecutive_skips ", options_.max_consecutive_skips, "; ", kSkipWayOut),
+        c10::str(skipped_in_a_row_, " steps in a row were skipped"));
+    skipped_in_a_row_ = 0;
+  }
+}
+
+void NaNGuardHook::check_spikes(TrainContext& context, const std::vector<double>& losses) {
+  const std::optional<LossSpike> spike = spikes_->find(losses);
+  if (!spike) return;
+  const int64_t step = watch_start_ + static_cast<int64_t>(spike->at) + 1;
+  act(context, options_.spike_action,
+      c10::str("[NaNGuardHook] found loss ", spike->loss, " at step ", step, ", looked at after step ",
+               context.progress.step, ": ", spike->score, " deviations above the median ", spike->median, " of the ",
+               options_.spike_window, " losses before it, expected at most spike_threshold ", options_.spike_threshold,
+               "; lower the learning rate, clip gradients or look at the data"),
+      c10::str("the loss of step ", step, " was a spike"));
+}
+
+void NaNGuardHook::act(TrainContext& context, const std::string& action, const std::string& text,
+                       const std::string& reason) {
+  const bool goes_back = action == "rollback" && can_go_back_ && context.data != nullptr && !context.work_dir.empty() &&
+                         ++rollbacks_ <= options_.max_rollbacks;
+  if (action == "raise" || (action == "rollback" && !goes_back)) throw NonFiniteError(text + where_to_go_on(context));
   if (context.is_main) log_warning(text);  // the values are those of all ranks
-  if (goes_back) context.control.request_rollback(c10::str("step ", bad, " was not finite"));
-  if (options_.action == "stop") context.control.request_stop(c10::str("step ", bad, " was not finite"));
+  if (goes_back) context.control.request_rollback(reason);
+  if (action == "stop") context.control.request_stop(reason);
 }
 
 void NaNGuardHook::before_save_checkpoint(TrainContext& context) {
   std::string bad;
   mention_weights(bad, context.task);
   if (bad.empty()) return;
-  const std::string text =
-      c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.progress.step,
-               ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut);
+  const std::string text = c10::str("[NaNGuardHook] found ", bad, " not finite after step ", context.progress.step,
+                                    ", expected finite weights to save; go on from an earlier checkpoint and ", kWayOut,
+                                    where_to_go_on(context));
   if (options_.action == "raise") throw NonFiniteError(text);
   throw SaveRefused(text);
 }
 
 void NaNGuardHook::after_train(TrainContext& context) {
   can_go_back_ = false;
-  if (context.control.error.empty()) look(context);
+  context.log.remove_gauge("skipped_steps");
+  if (!context.control.error.empty()) return;
+  if (context.progress.step > watch_start_) look(context);
+  check_run(context);
+}
+
+// Loss scaling may leave out the first few steps of a run, until it has found its scale.
+void NaNGuardHook::check_run(TrainContext& context) {
+  constexpr int64_t kFewSteps = 20;
+  const int64_t steps = context.progress.step - run_start_;
+  if (!may_skip_ || steps <= 0 || context.hyper_parameters.applied() > run_start_applied_) return;
+  act(context, steps < kFewSteps ? "warn" : options_.action,
+      c10::str("[NaNGuardHook] found that none of the ", steps,
+               " steps of this run changed a weight, as their loss or gradients were not finite; ", kSkipWayOut),
+      "no step changed a weight");
 }
 
 }  // namespace duet

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 #include "../base/options.h"
 #include "../core/hook.h"
 
 namespace duet {
 
+class LossSpikes;
 class NonFiniteTrace;
 class ValueHistory;
 
@@ -19,6 +21,15 @@ struct NaNGuardHookOptions {
   std::string action = "raise";
   int64_t max_rollbacks = 3;  // >= 1, of a run; the next one raises
   bool trace = false;         // looks at every step, and runs one that is not finite again to name the op and module
+  // What leads to `action` as well where steps may be skipped: so many looked at in a row changed no weight, or the
+  // loss scale has fallen below this. 0: neither.
+  int64_t max_consecutive_skips = 100;
+  double min_loss_scale = 1e-4;
+  // A loss whose modified z-score against the `spike_window` losses before it is above this; 0: losses may be as they
+  // like. See LossSpikes.
+  double spike_threshold = 0;
+  int64_t spike_window = 100;         // >= 10
+  std::string spike_action = "warn";  // or stop, raise, rollback, as `action`
 
   static const OptionFields& fields();
 };
@@ -30,6 +41,10 @@ struct NaNGuardHookOptions {
 // SaveRefused ("raise": NonFiniteError), which leaves the checkpoints before it as they are and lets the run end as
 // `action` says.
 //
+// A run whose steps are skipped one after the other learns nothing: that ends it too, at `max_consecutive_skips`, and
+// so does a loss scale that has fallen too far for its gradients to count. "skipped_steps" is logged: how many have
+// changed nothing.
+//
 // With `trace` it says where the numbers of such a step stopped being finite: the first op, the module, the samples,
 // with a file of the op's tensors and the batch in <work_dir>/non_finite. It then looks at loss and gradients after
 // every step, also at steps that are skipped, and keeps copies of what a step spoils: the buffers, and the weights
@@ -37,8 +52,7 @@ struct NaNGuardHookOptions {
 // task that counts or draws numbers of its own goes on.
 //
 // This hook finds out; it does not change what a step does. TrainerOptions::non_finite does that: with its kSkip or
-// kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook: without
-// `trace` it then looks at nothing but what is saved.
+// kRaise, and with loss scaling, a step that is not finite changes no weight, which is in order for this hook.
 class NaNGuardHook : public Hook {
  public:
   // Throws ConfigError for options out of range.
@@ -59,23 +73,32 @@ class NaNGuardHook : public Hook {
   void after_train(TrainContext& context) override;
 
  private:
-  void restart(int64_t step);
-  // The first step since the watch began that was not finite; 0: none. Waits for the device.
-  int64_t first_bad_step() const;
-  void look(TrainContext& context);
+  void forget_losses();
+  void restart(const TrainContext& context);
   // Whether the loss or a gradient of the last step is not finite. Waits for the device.
   bool is_bad(const TrainContext& context) const;
   void trace(TrainContext& context);
+  void look(TrainContext& context);
+  void check_finite(TrainContext& context, const std::vector<double>& losses, const std::vector<double>& norms);
+  void check_skips(TrainContext& context);
+  void check_spikes(TrainContext& context, const std::vector<double>& losses);
+  void check_run(TrainContext& context);
+  // What `action` says of what `text` tells: `reason` in short.
+  void act(TrainContext& context, const std::string& action, const std::string& text, const std::string& reason);
 
   NaNGuardHookOptions options_;
   std::unique_ptr<ValueHistory> losses_, norms_;  // of the steps since watch_start_
+  std::unique_ptr<LossSpikes> spikes_;            // null: not asked for
   int64_t watch_start_ = 0;                       // finished steps when this watch began
-  bool may_skip_ = false;                         // steps may be skipped
-  std::unique_ptr<NonFiniteTrace> trace_;         // null: not asked for
-  bool is_bad_ = false;                           // the last step, as the trace has seen it
-  std::string cause_;                             // of its numbers, if they were not finite on this rank
-  int64_t skipped_told_ = 0, rollbacks_ = 0;      // of this run
-  bool can_go_back_ = true;                       // until it ends
+  int64_t applied_ = 0;                           // steps that changed the weights, when this watch began
+  int64_t skipped_in_a_row_ = 0;
+  int64_t run_start_ = 0, run_start_applied_ = 0;  // finished steps when this run began, and those that changed weights
+  bool may_skip_ = false;                          // steps may be skipped
+  std::unique_ptr<NonFiniteTrace> trace_;          // null: not asked for
+  bool is_bad_ = false;                            // the last step, as the trace has seen it
+  std::string cause_;                              // of its numbers, if they were not finite on this rank
+  int64_t skipped_told_ = 0, rollbacks_ = 0;       // of this run
+  bool can_go_back_ = true;                        // until it ends
 };
 
 }  // namespace duet

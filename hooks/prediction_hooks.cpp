@@ -1,9 +1,11 @@
 #include "hooks/prediction_hooks.h"
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/max.h>
@@ -12,7 +14,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/train_context.h"
+#include "data/data_source.h"
 #include "distributed/communicator.h"
+#include "hooks/detail/desktop_viewer.h"
 #include "hooks/detail/sample_painter.h"
 #include "hooks/detail/shared.h"
 #include "io/file_io.h"
@@ -197,7 +201,8 @@ const OptionFields& VisualizationHookOptions::fields() {
     add("max_samples", &O::max_samples, "samples of such a batch; 0: all")
         .in(at_least(0))
         .expects("0 (all) or a number of samples");
-    add("show", &O::show, "windows: refused");
+    add("show", &O::show, "opens each picture with the desktop's viewer (xdg-open)");
+    add("wait_time", &O::wait_time, "seconds that the pass waits after each picture that is shown").in(at_least(0));
     add("alpha", of(&P::alpha), "weight of the colours over the image").in(between(0, 1));
     add("palette", of(&P::palette), "\"#rrggbb\" of class 0, 1, ...");
     add("ignore_index", of(&P::ignore_index), "class that is painted white");
@@ -208,10 +213,9 @@ const OptionFields& VisualizationHookOptions::fields() {
     add("target", of(&P::target), "tensor of the batch");
     add("prediction", of(&P::prediction), "tensor of the outputs");
     add.rule([](const O& o) {
-      require<ConfigError>(
-          !o.show,
-          "[VisualizationHook] show is true, but pictures go to files and logs; set draw: true and look at "
-          "<work_dir>/vis_data");
+      require<ConfigError>(!o.show || o.draw,
+                           "[VisualizationHook] show is true without draw, expected both, since only what is drawn "
+                           "can be shown; set draw: true");
       for (const std::string& colour : o.paint.palette) {
         if (is_colour(colour)) continue;
         throw ConfigError("[VisualizationHook] palette holds '" + colour + "', expected colours like \"#ff8000\"");
@@ -228,7 +232,10 @@ VisualizationHook::VisualizationHook(VisualizationHookOptions options) : options
 void VisualizationHook::after_iter(TrainContext& context, const std::string& mode) {
   const bool listened = context.log.wants_images();
   if (!options_.draw || !context.is_main || (context.work_dir.empty() && !listened)) return;
-  if (context.evaluation.batch_index == 0) samples_ = 0;
+  if (context.evaluation.batch_index == 0) {
+    samples_ = 0;
+    names_.clear();
+  }
   // All ranks are at a batch of their own now, and those before were of one size.
   const int64_t ranks = context.communicator->world_size();
   const int64_t first = ranks * std::exchange(samples_, samples_ + context.evaluation.batch->size());
@@ -236,25 +243,53 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   if ((batches + ranks) / options_.interval == batches / options_.interval) return;
   int64_t count = context.evaluation.batch->size();
   if (options_.max_samples > 0) count = std::min(count, options_.max_samples);
+  const DataSource* data = context.evaluation.data;
+  const Batch batch = data == nullptr ? *context.evaluation.batch : data->shown(*context.evaluation.batch);
   for (int64_t i = 0; i < count; ++i) {
-    const at::Tensor picture = options_.painter(*context.evaluation.batch, *context.evaluation.outputs, i);
-    const std::string name = c10::str(mode, "_", first + i);
+    const at::Tensor picture = options_.painter(batch, *context.evaluation.outputs, i);
+    const std::string& dataset = context.evaluation.dataset;
+    const std::string name = mode + (dataset.empty() ? "_" : "_" + dataset + "_") + name_of(context, i, first + i);
     if (!context.work_dir.empty() && !failed_) write_file(context, name, picture);
     if (listened) context.log.image(name, picture);
   }
 }
 
+// Of the sample in this row of the batch, the `number`th of the pass.
+std::string VisualizationHook::name_of(const TrainContext& context, int64_t row, int64_t number) {
+  constexpr std::size_t kLongest = 160;  // bytes; a file's name may have 255
+  const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
+  std::string name;
+  if (context.evaluation.data != nullptr && row < std::ssize(ids)) {
+    name = context.evaluation.data->sample_name(ids[static_cast<std::size_t>(row)]);
+  }
+  name = std::filesystem::path(name).replace_extension().string();
+  std::replace(name.begin(), name.end(), '/', '-');
+  if (name.empty() || name.size() > kLongest) return std::to_string(number);
+  if (!names_.insert(name).second) name += c10::str(".", number);
+  return name;
+}
+
 // A picture is not worth a run: a failure is told once.
 void VisualizationHook::write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture) {
   const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
+  const std::string path = (folder / c10::str(name, "_", context.progress.step, ".png")).string();
   try {
     std::filesystem::create_directories(folder);
-    write_png((folder / c10::str(name, "_", context.progress.step, ".png")).string(), picture);
+    write_png(path, picture);
+    if (options_.show && shows_) show_file(path);
   } catch (const std::exception& error) {
     failed_ = true;
     log_error(c10::str("[VisualizationHook] cannot write pictures to '", folder.string(), "' (", error.what(),
                        "); no more are written"));
   }
+}
+
+void VisualizationHook::show_file(const std::string& path) {
+  const std::string why_not = open_on_desktop(path);
+  shows_ = why_not.empty();
+  if (shows_) return std::this_thread::sleep_for(std::chrono::duration<double>(options_.wait_time));
+  log_warning("[VisualizationHook] show is true, but " + why_not + ": pictures are in '" +
+              std::filesystem::path(path).parent_path().string() + "' alone");
 }
 
 }  // namespace duet

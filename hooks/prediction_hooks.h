@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,7 +78,8 @@ struct VisualizationHookOptions {
   bool draw = false;        // without it nothing happens
   int64_t interval = 50;    // >= 1: draws the 50th, 100th, ... batch of a pass; counts those of all ranks
   int64_t max_samples = 0;  // of such a batch; 0: all
-  bool show = false;        // windows: refused, there is none on a server
+  bool show = false;        // opens each file with the desktop's viewer
+  double wait_time = 0;     // seconds that the pass waits after each picture that is shown
   SamplePainterOptions paint{};
   Painter painter = nullptr;  // instead of the built-in one
 
@@ -85,9 +87,11 @@ struct VisualizationHookOptions {
 };
 
 // Draws predictions of validation and test, as mmsegmentation's SegVisualizationHook does, and of the predict loop:
-// into <work_dir>/vis_data/{val,test,predict}_<sample>_<step>.png, sample being its number within the pass, and to
-// whoever listens to images of TrainContext::log, as "val_<sample>". Only batches that are drawn are read from the
-// device.
+// into <work_dir>/vis_data/{val,test,predict}_<sample>_<step>.png, and to whoever listens to images of
+// TrainContext::log, as "val_<sample>". <sample> is what the data calls it (DataSource::sample_name) without its ending
+// and with - for the path's slashes, and its number within the pass where it has no name, or shares it with another one
+// ("cats-001.2"). Pictures have the values from before they were normalized (DataSource::shown). Only batches that are
+// drawn are read from the device. With `show` the files are opened by xdg-open too, where there is a display.
 //
 // Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in
 // which the interval comes round (every one if that is less than the ranks are). Numbers are those of the whole pass,
@@ -106,11 +110,15 @@ class VisualizationHook : public Hook {
 
  private:
   void after_iter(TrainContext& context, const std::string& mode);
+  std::string name_of(const TrainContext& context, int64_t row, int64_t number);
   void write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture);
+  void show_file(const std::string& path);
 
   VisualizationHookOptions options_;
-  int64_t samples_ = 0;  // of this pass and rank, before this batch
-  bool failed_ = false;  // a file could not be written
+  int64_t samples_ = 0;          // of this pass and rank, before this batch
+  std::set<std::string> names_;  // that this pass has given
+  bool failed_ = false;          // a file could not be written
+  bool shows_ = true;            // until no viewer could be opened
 };
 
 }  // namespace duet

@@ -217,7 +217,7 @@ bool ProfilerHook::ends_cycle(int64_t step) const {
   return phase_of(step) == Phase::kRecording && (step - options_.skip_first) % cycle == cycle - 1;
 }
 
-void ProfilerHook::go_on(const TrainContext& context) {
+void ProfilerHook::go_on(TrainContext& context) {
   const Phase next = phase_of(steps_);
   if (next == Phase::kOff) return;
   if (!trace_) trace_ = std::make_unique<Trace>(options_, context.task);
@@ -225,10 +225,12 @@ void ProfilerHook::go_on(const TrainContext& context) {
   const int64_t step = context.progress.step + 1;
   if (trace_->state == Trace::State::kWarmup) trace_->start(step);
   trace_->begin_step(step);
+  context.control.postpones_checks = true;
 }
 
 // Nothing is written if no step was recorded.
-void ProfilerHook::write_trace(const TrainContext& context) {
+void ProfilerHook::write_trace(TrainContext& context) {
+  context.control.postpones_checks = false;
   const std::unique_ptr<Trace> trace = std::move(trace_);
   const std::unique_ptr<ProfilerResult> result = trace ? trace->stop() : nullptr;
   if (!result) return;

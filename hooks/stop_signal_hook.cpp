@@ -10,17 +10,22 @@ namespace duet {
 
 namespace {
 
-constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGUSR1};
+constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-std::atomic<int> noted{0};
+std::atomic<int> noted{0};       // the first one
+std::atomic<int> interrupts{0};  // how often SIGINT has come
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
 
 std::mutex guard;  // of what follows
 int alive = 0;
 std::array<struct sigaction, kSignals.size()> before;
 
+// Batch systems send several before they kill (SIGUSR1, then SIGTERM): the save goes on. Who presses Ctrl-C again means
+// it.
 extern "C" void duet_on_stop_signal(int signal) {
-  if (noted.exchange(signal) != 0) _exit(128 + signal);
+  if (signal == SIGINT && interrupts.fetch_add(1) > 0) _exit(128 + signal);
+  int none = 0;
+  noted.compare_exchange_strong(none, signal);
 }
 
 }  // namespace
@@ -29,6 +34,7 @@ StopSignals::StopSignals() {
   const std::lock_guard<std::mutex> lock(guard);
   if (alive++ > 0) return;
   noted = 0;
+  interrupts = 0;
   struct sigaction action{};
   action.sa_handler = duet_on_stop_signal;
   action.sa_flags = SA_RESTART;
@@ -52,7 +58,10 @@ std::string StopSignals::name(int signal) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
-void StopSignalHook::before_run(TrainContext& /*context*/) { signals_ = std::make_unique<StopSignals>(); }
+// An evaluation on its own has no state to save: a signal ends it as if this hook were not there.
+void StopSignalHook::before_run(TrainContext& context) {
+  if (!context.control.only_evaluates()) signals_ = std::make_unique<StopSignals>();
+}
 
 void StopSignalHook::after_run(TrainContext& /*context*/) { signals_.reset(); }
 

@@ -6,9 +6,9 @@
 
 namespace duet {
 
-// While one lives, the first SIGINT, SIGTERM or SIGUSR1 only leaves a note, and a second one ends the process at once
-// with 128 + its number, as shells report it. The last one to go gives the handlers back that were there before.
-// Signals that were ignored before (nohup) stay ignored.
+// While one lives, SIGINT, SIGTERM, SIGUSR1 and SIGHUP only leave a note, however many come; but a second SIGINT ends
+// the process at once with 128 + its number, as shells report it. The last one to go gives the handlers back that were
+// there before. Signals that were ignored before (nohup) stay ignored.
 class StopSignals {
  public:
   StopSignals();

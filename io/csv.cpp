@@ -6,12 +6,15 @@
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
+#include "io/file_memory.h"
 
 namespace duet {
 
 namespace {
 
 constexpr uint64_t kMaxCsvFile = uint64_t{1} << 32;
+constexpr uint64_t kCsvTimes = 24, kFieldBytes = 40, kRowBytes = 64;  // of a field and of a row without its text
+constexpr std::size_t kMaxFields = 100'000, kMaxColumnName = 1000;
 
 std::string without_spaces(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
@@ -23,7 +26,7 @@ std::string without_spaces(std::string_view text) {
 class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& path, char separator)
-      : text_(text), path_(path), separator_(separator) {
+      : text_(text), path_(path), separator_(separator), left_(file_memory(text.size(), kCsvTimes)) {
     if (text_.rfind("\xEF\xBB\xBF", 0) == 0) text_.remove_prefix(3);  // a byte order mark
     if (text_.rfind("\xFF\xFE", 0) == 0 || text_.rfind("\xFE\xFF", 0) == 0) {
       throw DataError("[Csv] " + path + ": found UTF-16 text, expected UTF-8; save it again as UTF-8");
@@ -36,12 +39,16 @@ class CsvReader {
   // False at the end of the text. Empty lines are passed over.
   bool next(std::vector<std::string>& fields) {
     fields.clear();
+    charge(kRowBytes);
     while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) pass_line_end();
     if (at_ >= text_.size()) return false;
     record_line_ = line_;
     for (;;) {
       pass_blanks();
       fields.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
+      charge(kFieldBytes + fields.back().size());
+      if (fields.size() > kMaxFields)
+        fail(c10::str("found more than ", kMaxFields, " fields in a line, expected fewer"));
       if (at_ >= text_.size()) return true;
       if (text_[at_] != separator_) {
         pass_line_end();
@@ -56,6 +63,12 @@ class CsvReader {
   }
 
  private:
+  void charge(uint64_t bytes) {
+    if (bytes > left_)
+      fail(c10::str("up to here it unfolds to more than a file of its size may take; ", kFileMemoryWayOut));
+    left_ -= bytes;
+  }
+
   void pass_line_end() {
     if (text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') ++at_;
     ++at_;
@@ -93,19 +106,24 @@ class CsvReader {
   std::string_view text_;
   const std::string& path_;
   char separator_;
+  uint64_t left_;  // bytes that the table may still take
   std::size_t at_ = 0, line_ = 1, record_line_ = 1;
 };
 
 void check_columns(const CsvReader& reader, const std::vector<std::string>& columns, char separator) {
   const std::size_t other = columns.size() == 1 ? columns.front().find_first_of(";\t") : std::string::npos;
   if (other != std::string::npos && columns.front()[other] != separator) {
-    reader.fail("found one column, '" + columns.front() + "', expected several between '" + separator +
+    reader.fail("found one column, '" + one_line(columns.front()) + "', expected several between '" + separator +
                 "'; set separator: \"" + (columns.front()[other] == ';' ? ";" : "\\t") + "\"");
   }
   std::set<std::string> seen;
   for (const std::string& name : columns) {
     if (name.empty()) reader.fail("a column has no name; the first line holds the columns' names");
-    if (!seen.insert(name).second) reader.fail("two columns are called '" + name + "'; rename one");
+    if (name.size() > kMaxColumnName)
+      reader.fail("the name of a column has " + std::to_string(name.size()) +
+                  " bytes, expected at most 1000; is the first "
+                  "line that of the columns' names?");
+    if (!seen.insert(name).second) reader.fail("two columns are called '" + one_line(name) + "'; rename one");
   }
 }
 

@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <random>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <fcntl.h>
@@ -11,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/log.h"
 
 namespace duet::file_io {
 
@@ -69,12 +72,22 @@ FileWriter::FileWriter(std::string path, uint64_t bytes)
 
 void FileWriter::write(const void* data, size_t bytes) {
   const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = retry([&] { return ::write(file_.get(), next, std::min(bytes, kMaxTransfer)); });
-    if (written <= 0) throw IoError("cannot write", path_, written == 0 ? ENOSPC : errno);
+  for (size_t left = bytes; left > 0;) {
+    const ssize_t written = retry([&] { return ::write(file_.get(), next, std::min(left, kMaxTransfer)); });
+    if (written <= 0) {
+      const int error = written == 0 ? ENOSPC : errno;
+      take_back();
+      throw IoError("cannot write", path_, error);
+    }
     next += written;
-    bytes -= static_cast<size_t>(written);
+    left -= static_cast<size_t>(written);
   }
+  written_ += bytes;
+}
+
+void FileWriter::take_back() const {
+  const auto end = static_cast<off_t>(written_);
+  if (::ftruncate(file_.get(), end) == 0) static_cast<void>(::lseek(file_.get(), end, SEEK_SET));
 }
 
 void FileWriter::finish() {
@@ -105,11 +118,24 @@ void FileReader::read(uint64_t offset, void* data, uint64_t bytes) const {
   }
 }
 
+namespace {
+
+void warn_of_no_locks(const std::string& folder, int error) {
+  static std::mutex mutex;
+  static auto* const told = new std::set<std::string>();
+  const std::lock_guard lock(mutex);
+  if (!told->insert(folder).second) return;
+  log_warning("[FolderLock] the file system of '" + folder + "' cannot lock (" +
+              std::generic_category().message(error) +
+              "): nothing keeps a second process from saving there, so see to it that there is none");
+}
+
+}  // namespace
+
 FolderLock::FolderLock(const std::string& folder) : folder_(folder, O_RDONLY | O_DIRECTORY, "cannot open") {
-  const int result = retry([&] { return ::flock(folder_.get(), LOCK_EX | LOCK_NB); });
-  if (result != 0 && errno == EWOULDBLOCK) {
-    throw IoError("cannot lock (another process or thread is saving there)", folder, errno);
-  }
+  if (retry([&] { return ::flock(folder_.get(), LOCK_EX | LOCK_NB); }) == 0) return;
+  if (errno == EWOULDBLOCK) throw IoError("cannot lock (another process or thread is saving there)", folder, errno);
+  warn_of_no_locks(folder, errno);
 }
 
 // By hand: a forked child that holds a copy of the descriptor would keep the lock.
@@ -121,6 +147,11 @@ std::string read_text(const std::string& path, uint64_t max_bytes) {
   std::string text(file.size(), '\0');
   file.read(0, text.data(), text.size());
   return text;
+}
+
+void drop_from_cache(const std::string& path) {
+  const Descriptor file(path, O_RDONLY, "cannot open");
+  static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
 }
 
 void sync_folder(const std::string& folder) {
@@ -151,6 +182,10 @@ void rename(const std::string& from, const std::string& to) {
 void remove_tree(const std::string& path) {
   const auto remove_entry = [](const char* entry, const struct stat*, int, struct FTW*) { return ::remove(entry); };
   if (::nftw(path.c_str(), remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0) throw IoError("cannot remove", path, errno);
+}
+
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw IoError("cannot remove", path, errno);
 }
 
 std::string random_id() {

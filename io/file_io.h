@@ -54,13 +54,17 @@ class FileWriter {
  public:
   FileWriter(std::string path, uint64_t bytes);
 
+  // All of them, or IoError; the file then ends where it ended before.
   void write(const void* data, size_t bytes);
   // Bytes are on the disk, and the file is closed, once this returned.
   void finish();
 
  private:
+  void take_back() const;
+
   std::string path_;
   Descriptor file_;
+  uint64_t written_ = 0;
 };
 
 // A regular file to read from.
@@ -79,7 +83,7 @@ class FileReader {
 };
 
 // Held by the one who writes into a folder; the system lets go of it when a process dies. IoError if another
-// holds it. File systems without locks (some network ones) let everybody in.
+// holds it. A file system that cannot lock (some network ones) lets everybody in, and a warning says so once.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& folder);
@@ -90,6 +94,8 @@ class FolderLock {
 };
 
 std::string read_text(const std::string& path, uint64_t max_bytes);
+// So that the next read comes from the disk, where the system takes such advice. Of a file that is synced.
+void drop_from_cache(const std::string& path);
 // Makes what was created, renamed or deleted in `folder` last through a power failure.
 void sync_folder(const std::string& folder);
 // Creates the folder and those above it, lastingly. One that exists is fine.
@@ -99,6 +105,8 @@ void rename(const std::string& from, const std::string& to);
 void remove_tree(const std::string& path);
 // 32 hex digits that no other process or machine uses.
 std::string random_id();
+// Deletes a file, if it is there.
+void remove_file(const std::string& path);
 // Writes "path.tmp.<id>" with `fill` and renames it: `path` holds all of the new bytes or all of the old ones.
 void replace_file(const std::string& path, uint64_t bytes, const std::function<void(FileWriter&)>& fill);
 void replace_file(const std::string& path, const std::string& text);

@@ -11,6 +11,7 @@
 #include <c10/util/StringUtil.h>
 #include <zlib.h>
 #include "base/error.h"
+#include "io/file_memory.h"
 
 namespace duet {
 
@@ -19,6 +20,7 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 constexpr int kMaxDims = 16;
+constexpr uint64_t kUnpackedTimes = 64;  // gzip reaches 1000, with a file of zeros
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw DataError(c10::str("[read_idx] file '", path, "': ", what));
@@ -50,11 +52,12 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Up to `size` bytes: fewer at the end of the file. Memory grows with the bytes that really come: a damaged header
-  // cannot ask for more.
+  // Up to `size` bytes: fewer at the end of the file. Memory is touched as bytes really come: a damaged header takes
+  // none.
   Bytes read(uint64_t size) {
     constexpr uint64_t kStep = uint64_t{1} << 20, kMost = uint64_t{1} << 28;  // gzread counts in int
     Bytes bytes;
+    bytes.reserve(size);
     while (bytes.size() < size) {
       const size_t done = bytes.size();
       const uint64_t wanted = std::min({size - done, std::max<uint64_t>(kStep, done), kMost});
@@ -142,7 +145,7 @@ std::string expected_bytes(const Header& header) {
 }
 
 Bytes read_payload(const std::string& path, Source& source, const Header& header) {
-  Bytes payload = source.read(header.payload_bytes);
+  Bytes payload = source.read(header.payload_bytes);  // within the file's limit
   check(path, payload.size() == header.payload_bytes, "found ", header.bytes + payload.size(), " bytes, ",
         expected_bytes(header), "; the file is truncated, fetch or install it again");
   check(path, source.read(1).empty(), "found more bytes than its header tells, ", expected_bytes(header),
@@ -167,6 +170,8 @@ at::Tensor read_idx(const std::string& path) {
   const Header header = read_header(file, source);
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(file, error);
+  check(file, header.payload_bytes <= file_memory(error ? 0 : size, kUnpackedTimes), "found ", size, " bytes, ",
+        expected_bytes(header), ", which is more than a file of its size may unfold to; ", kFileMemoryWayOut);
   // A plain file tells its length beforehand; a gzip one tells it while it is read.
   check(file, error || !source.plain() || size == header.bytes + header.payload_bytes, "found ", size, " bytes, ",
         expected_bytes(header), "; the file is truncated or damaged, fetch or install it again");

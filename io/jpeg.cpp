@@ -1,17 +1,23 @@
 #include "io/jpeg.h"
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <limits>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 // After <cstdio>, which it needs.
 #include <jpeglib.h>
 #include "base/error.h"
+#include "io/picture_size.h"
 
 namespace duet {
 
 namespace {
 
 constexpr uint64_t kMaxPixels = uint64_t{1} << 28;
+// For each pixel: the picture, twice where it holds inks; the coefficients too of a progressive one.
+constexpr uint64_t kBaselineBytes = 7, kProgressiveBytes = 16;
+constexpr int kMaxScans = 500;  // of a progressive picture, each of which passes over all of it
 
 // libjpeg calls error_exit() where it can go no further, and that may not return.
 struct ErrorHandler : jpeg_error_mgr {
@@ -30,13 +36,22 @@ void refuse_warnings(j_common_ptr decoder, int level) {
   if (level < 0) leave(decoder);
 }
 
+void limit_scans(j_common_ptr decoder) {
+  if (reinterpret_cast<j_decompress_ptr>(decoder)->input_scan_number <= kMaxScans) return;
+  auto* handler = static_cast<ErrorHandler*>(decoder->err);
+  std::snprintf(handler->message, sizeof handler->message, "it has more than %d scans", kMaxScans);
+  std::longjmp(handler->escape, 1);
+}
+
 struct Decoder : jpeg_decompress_struct {
   ErrorHandler handler;
+  jpeg_progress_mgr watch{};
 
   Decoder() : jpeg_decompress_struct{} {
     err = jpeg_std_error(&handler);
     handler.error_exit = leave;
     handler.emit_message = refuse_warnings;
+    watch.progress_monitor = limit_scans;
   }
   ~Decoder() { jpeg_destroy_decompress(this); }
   Decoder(const Decoder&) = delete;
@@ -51,6 +66,9 @@ struct Decoder : jpeg_decompress_struct {
 bool read_header(Decoder& decoder, std::string_view bytes) {
   if (setjmp(decoder.handler.escape) != 0) return false;
   jpeg_create_decompress(&decoder);
+  decoder.progress = &decoder.watch;
+  decoder.mem->max_memory_to_use = static_cast<long>(std::min<uint64_t>(
+      file_memory(bytes.size(), kPictureTimes), static_cast<uint64_t>(std::numeric_limits<long>::max())));
   jpeg_mem_src(&decoder, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   jpeg_read_header(&decoder, TRUE);
   decoder.out_color_space =
@@ -87,6 +105,8 @@ at::Tensor rgb_of_cmyk(const at::Tensor& cmyk) {
 at::Tensor decode_jpeg(std::string_view bytes) {
   Decoder decoder;
   if (!read_header(decoder, bytes)) refuse_jpeg(decoder.handler.message);
+  const uint64_t bytes_per_pixel = decoder.progressive_mode != 0 ? kProgressiveBytes : kBaselineBytes;
+  check_picture("jpeg", {decoder.image_height, decoder.image_width, bytes_per_pixel}, bytes.size());
   if (uint64_t{decoder.image_height} * decoder.image_width > kMaxPixels) {
     throw DataError(c10::str("[jpeg] found a picture of ", decoder.image_height, " x ", decoder.image_width,
                              " pixels, expected at most ", kMaxPixels, "; make it smaller"));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -151,8 +152,12 @@ NpyHeader read_npy_header(const file_io::FileReader& file) {
 
 void check_npy_size(const NpyHeader& header, uint64_t file_size) {
   uint64_t bytes = c10::elementSize(header.type);
+  uint64_t extent = bytes;  // with 1 for each 0, which bounds the strides too
   for (const int64_t size : header.shape) {
-    const bool fits = size >= 0 && (size == 0 || bytes <= file_size / static_cast<uint64_t>(size) + 1);
+    const bool fits = size >= 0 &&
+                      !__builtin_mul_overflow(extent, static_cast<uint64_t>(std::max<int64_t>(size, 1)), &extent) &&
+                      extent <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) &&
+                      (size == 0 || bytes <= file_size / static_cast<uint64_t>(size) + 1);
     check_npy(fits, "found the shape ", c10::IntArrayRef(header.shape), ", which is more than the file holds");
     bytes *= static_cast<uint64_t>(size);
   }

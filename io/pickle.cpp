@@ -6,6 +6,7 @@
 #include <utility>
 #include <c10/util/StringUtil.h>
 #include "io/file_io.h"
+#include "io/file_memory.h"
 
 namespace duet::pickle {
 
@@ -13,11 +14,17 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) { throw MalformedFile{what}; }
 
+constexpr size_t kGrowth = 3;  // of a list that grows: the old and the new one, half empty
+
 // The values that a pickle has made so far, and the stack of those that it works on. Nothing is taken from below the
 // last mark.
 class Stack {
  public:
-  explicit Stack(size_t pickle_bytes) : budget_(4 * pickle_bytes + (size_t{1} << 20)) {}
+  explicit Stack(FileBudget& budget) : budget_(budget) {
+    for (int64_t i = 0; i < kSmallInts; ++i) tree_.values.push_back(Value{.kind = Kind::kInt, .integer = i});
+    for (int64_t i = 0; i < 2; ++i) tree_.values.push_back(Value{.kind = Kind::kBool, .integer = i});
+    tree_.values.emplace_back();
+  }
 
   Tree finish(Id root) {
     tree_.root = root;
@@ -25,21 +32,28 @@ class Stack {
   }
 
   // A pickle may copy a value that it keeps again and again: what comes of it must stay in proportion to its size.
-  void charge(size_t bytes) {
-    if (bytes > budget_) refuse("its pickle unfolds to far more than its size");
-    budget_ -= bytes;
-  }
+  void charge(size_t bytes) { budget_.charge(bytes, "its pickle"); }
 
   void push(Value value) {
     if (tree_.values.size() >= kMaxValues) refuse(c10::str("its pickle holds more than ", kMaxValues, " values"));
-    charge(value.text.size() + value.items.size() * sizeof(Id));
+    charge(sizeof(Value) + value.text.size() + value.items.size() * sizeof(Id));
     tree_.values.push_back(std::move(value));
-    stack_.push_back(static_cast<Id>(tree_.values.size() - 1));
+    push_again(static_cast<Id>(tree_.values.size() - 1));
   }
   void push(Kind kind, int64_t integer) { push(Value{.kind = kind, .integer = integer}); }
   void push(Kind kind, std::string_view text) { push(Value{.kind = kind, .text = std::string(text)}); }
   void push(Kind kind, std::vector<Id> items) { push(Value{.kind = kind, .items = std::move(items)}); }
-  void push_again(Id id) { stack_.push_back(id); }
+  void push_again(Id id) {
+    charge(kGrowth * sizeof(Id));
+    stack_.push_back(id);
+  }
+  // Values that never change are made once: in pickles of numbers they are the most, of one or two bytes each.
+  void push_none() { push_again(kSmallInts + 2); }
+  void push_bool(bool value) { push_again(static_cast<Id>(kSmallInts + (value ? 1 : 0))); }
+  void push_int(int64_t value) {
+    if (value < 0 || value >= kSmallInts) return push(Kind::kInt, value);
+    push_again(static_cast<Id>(value));
+  }
 
   Id pop() {
     if (stack_.size() <= floor()) refuse("its pickle takes more than it has");
@@ -51,7 +65,10 @@ class Stack {
     if (stack_.size() <= floor()) refuse("its pickle takes more than it has");
     return stack_.back();
   }
-  void mark() { marks_.push_back(stack_.size()); }
+  void mark() {
+    charge(kGrowth * sizeof(size_t));
+    marks_.push_back(stack_.size());
+  }
 
   std::vector<Id> pop_many(size_t count) {
     if (stack_.size() - floor() < count) refuse("its pickle takes more than it has");
@@ -67,14 +84,14 @@ class Stack {
   }
 
   Value& at(Id id) { return tree_.values[id]; }
-  size_t budget() const { return budget_; }
 
  private:
   static constexpr size_t kMaxValues = 10'000'000;
+  static constexpr int64_t kSmallInts = 256;
 
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
-  size_t budget_;  // bytes that values may still take
+  FileBudget& budget_;
   Tree tree_;
   std::vector<Id> stack_;
   std::vector<size_t> marks_;
@@ -96,7 +113,7 @@ class Stack {
 // values.
 class Machine : public Stack {
  public:
-  explicit Machine(std::string_view bytes) : Stack(bytes.size()), rest_(bytes) {}
+  Machine(std::string_view bytes, FileBudget& budget) : Stack(budget), rest_(bytes) {}
 
   Tree run();
 
@@ -122,8 +139,6 @@ class Machine : public Stack {
     return text;
   }
 
-  void push_int(int64_t value) { push(Kind::kInt, value); }
-
   void push_double() {
     uint64_t bits = 0;
     for (const char byte : take(8)) bits = bits << 8 | static_cast<unsigned char>(byte);
@@ -143,13 +158,16 @@ class Machine : public Stack {
     if (target.kind == Kind::kOpaque) return;
     if (target.kind != kind || (kind == Kind::kDict && items.size() % 2 != 0))
       refuse("its pickle fills what is no container");
-    charge(items.size() * sizeof(Id));
+    charge(kGrowth * items.size() * sizeof(Id));
     target.items.insert(target.items.end(), items.begin(), items.end());
     return;
   }
 
-  void keep(uint64_t index) { memo_[index] = top(); }
-  void keep_next() { memo_.emplace(memo_.size(), top()); }
+  void keep(uint64_t index) {
+    charge(kMemoBytes);
+    memo_[index] = top();
+  }
+  void keep_next() { keep(memo_.size()); }
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
     if (found == memo_.end()) refuse("its pickle asks for a value that it never made");
@@ -250,11 +268,13 @@ class Machine : public Stack {
       if ((value.kind != Kind::kTuple && value.kind != Kind::kList) || value.items.size() != 2) {
         refuse("its pickle makes a dictionary of what are no pairs");
       }
+      charge(kGrowth * value.items.size() * sizeof(Id));
       items.insert(items.end(), value.items.begin(), value.items.end());
-      if (items.size() * sizeof(Id) > budget()) charge(budget() + 1);
     }
     return items;
   }
+
+  static constexpr size_t kMemoBytes = 64;  // of an entry and its share of the table
 
   std::string_view rest_;
   std::unordered_map<uint64_t, Id> memo_;
@@ -269,9 +289,9 @@ using Ids = std::vector<Id>;
 
 // Those that torch.save, and the pickle module under it, write.
 constexpr Opcode kOpcodes[] = {
-    {'N', [](Machine& m) { m.push(Kind::kNone, 0); }},                         // NONE
-    {0x88, [](Machine& m) { m.push(Kind::kBool, 1); }},                        // NEWTRUE
-    {0x89, [](Machine& m) { m.push(Kind::kBool, 0); }},                        // NEWFALSE
+    {'N', [](Machine& m) { m.push_none(); }},                                  // NONE
+    {0x88, [](Machine& m) { m.push_bool(true); }},                             // NEWTRUE
+    {0x89, [](Machine& m) { m.push_bool(false); }},                            // NEWFALSE
     {'K', [](Machine& m) { m.push_int(static_cast<int64_t>(m.number(1))); }},  // BININT1
     {'M', [](Machine& m) { m.push_int(static_cast<int64_t>(m.number(2))); }},  // BININT2
     {'J', [](Machine& m) { m.push_int(static_cast<int32_t>(m.number(4))); }},  // BININT
@@ -335,6 +355,6 @@ Tree Machine::run() {
 
 }  // namespace
 
-Tree parse(std::string_view bytes) { return Machine(bytes).run(); }
+Tree parse(std::string_view bytes, FileBudget& budget) { return Machine(bytes, budget).run(); }
 
 }  // namespace duet::pickle

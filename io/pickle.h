@@ -1,9 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace duet {
+class FileBudget;
+}
 
 // Python pickles as torch.save writes them. Reading one runs no code: it builds plain data, and a class or function
 // that is not on the list in pickle_globals.cpp ends it.
@@ -38,7 +43,7 @@ struct Value {
 
 // Values refer to one another by index, so that one may occur in several places, or in itself.
 struct Tree {
-  std::vector<Value> values;
+  std::deque<Value> values;
   Id root = 0;
 
   const Value& operator[](Id id) const { return values[id]; }
@@ -60,7 +65,7 @@ enum class Role : uint8_t {
 };
 Role role_of(const std::string& global);
 
-// Throws MalformedFile.
-Tree parse(std::string_view bytes);
+// Throws MalformedFile; what it builds is charged to `budget`.
+Tree parse(std::string_view bytes, FileBudget& budget);
 
 }  // namespace duet::pickle

@@ -24,7 +24,7 @@ const FileType* file_type(at::ScalarType type) {
   return found == std::end(kFileTypes) ? nullptr : found;
 }
 
-at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor) {
+void check_plain(const char* format, const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& what) {
     throw DataError(c10::str("[", format, "] tensor '", name, "' ", what));
   };
@@ -37,6 +37,10 @@ at::Tensor plain_tensor(const char* format, const std::string& name, const at::T
                     ", expected a type the format has (F64 F32 F16 BF16 I64 I32 I16 I8 U8 "
                     "BOOL); convert it, e.g. complex numbers with view_as_real"));
   }
+}
+
+at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor) {
+  check_plain(format, name, tensor);
   return tensor.detach().to(at::kCPU).resolve_neg().contiguous();
 }
 

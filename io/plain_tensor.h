@@ -24,8 +24,10 @@ bool is_utf8(const std::string& text);
 // Null if files cannot hold it.
 const FileType* file_type(at::ScalarType type);
 
-// The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation. Throws DataError
-// "[format] tensor 'name' ..." for one that a file of weights cannot hold.
+// Throws DataError "[format] tensor 'name' ..." for one that a file of weights cannot hold.
+void check_plain(const char* format, const std::string& name, const at::Tensor& tensor);
+// The same values as a contiguous CPU tensor that only holds bytes: no gradient, no lazy negation. Throws as
+// check_plain() does.
 at::Tensor plain_tensor(const char* format, const std::string& name, const at::Tensor& tensor);
 
 // A CPU tensor into whose memory `read` puts the bytes of a file. Throws MalformedFile naming `what` if there is no

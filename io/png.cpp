@@ -8,6 +8,7 @@
 #include <png.h>
 #include "base/error.h"
 #include "io/file_io.h"
+#include "io/picture_size.h"
 
 namespace duet {
 
@@ -16,6 +17,8 @@ namespace {
 constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
 constexpr uint64_t kMaxPngPixels = uint64_t{1} << 28;
 constexpr uint64_t kMaxFile = uint64_t{1} << 30;
+constexpr png_alloc_size_t kMaxChunk = 8'000'000;  // of texts and profiles, which may be packed
+constexpr png_uint_32 kMaxChunks = 100;
 
 // libpng's description of a picture; png_image_free allows any state of it.
 struct Picture : png_image {
@@ -95,6 +98,8 @@ struct PngReader {
       : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, stop_reading, [](png_structp, png_const_charp) {})),
         info(png_create_info_struct(png)) {
     png_set_read_fn(png, &source, give_bytes);
+    png_set_chunk_malloc_max(png, kMaxChunk);
+    png_set_chunk_cache_max(png, kMaxChunks);
   }
   ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
   PngReader(const PngReader&) = delete;
@@ -147,9 +152,10 @@ void check_levels(const PngReader& reader) {
                      "convert it");
 }
 
-void check_png_size(const PngReader& reader) {
+void check_png_size(const PngReader& reader, uint64_t file_bytes, uint64_t bytes_per_pixel) {
   const auto height = png_get_image_height(reader.png, reader.info);
   const auto width = png_get_image_width(reader.png, reader.info);
+  check_picture("png", {height, width, bytes_per_pixel}, file_bytes);
   if (uint64_t{height} * width <= kMaxPngPixels) return;
   throw DataError(c10::str("[png] found a picture of ", height, " x ", width, " pixels, expected at most ",
                            kMaxPngPixels, "; make it smaller"));
@@ -167,7 +173,7 @@ at::Tensor decode_png(std::string_view bytes) {
   PngSource source{bytes};
   PngReader reader(source);
   if (!read_picture_header(reader)) refuse_png(source);
-  check_png_size(reader);
+  check_png_size(reader, bytes.size(), 3);
   const int64_t height = png_get_image_height(reader.png, reader.info);
   const int64_t width = png_get_image_width(reader.png, reader.info);
   if (png_get_rowbytes(reader.png, reader.info) != static_cast<std::size_t>(3 * width)) refuse_png(source);
@@ -182,7 +188,7 @@ at::Tensor decode_png_levels(std::string_view bytes) {
   PngReader reader(source);
   if (!read_level_header(reader)) refuse_png(source);
   check_levels(reader);
-  check_png_size(reader);
+  check_png_size(reader, bytes.size(), 10);  // 1 or 2 as they are in the file, 8 as int64
   const int64_t height = png_get_image_height(reader.png, reader.info);
   const int64_t width = png_get_image_width(reader.png, reader.info);
   const int64_t row_bytes = static_cast<int64_t>(png_get_rowbytes(reader.png, reader.info));

@@ -1,13 +1,17 @@
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
+#include "io/file_memory.h"
 #include "io/pickle.h"
 #include "io/plain_tensor.h"
 #include "io/pt_file.h"
@@ -27,8 +31,9 @@ using zip_archive::Reader;
 constexpr uint64_t kMaxPickle = 100'000'000;
 constexpr size_t kMaxDims = 64;
 constexpr int kMaxNesting = 64;
-constexpr size_t kMaxVisits = 4'000'000, kMaxTensors = 1'000'000;
-constexpr int64_t kMaxExpansion = int64_t{1} << 30;  // bytes of a tensor beyond those of its storage
+constexpr size_t kMaxVisits = 4'000'000, kFreeVisits = 100'000, kMaxTensors = 1'000'000;
+constexpr uint64_t kPickleTimes = 16, kTensorTimes = 4;
+constexpr uint64_t kStateValueBytes = 400, kStateTensorBytes = 640;  // of an entry of the state, which is copied twice
 
 [[noreturn]] void refuse(const std::string& what) { throw MalformedFile{what}; }
 
@@ -89,10 +94,9 @@ std::vector<int64_t> counts(const Tree& tree, Id tuple, const std::string& name)
   return numbers;
 }
 
-// Whether a view with these sizes and strides lies within `elements`, and takes not much more memory than they if it
-// is copied.
-bool fits(int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t elements,
-          int64_t element_size) {
+// Whether a view with these sizes and strides lies within `elements`, and could be copied at all.
+bool fits(int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+          const at::Tensor& storage) {
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;
   int64_t last = offset, count = 1, bytes = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -102,16 +106,14 @@ bool fits(int64_t offset, const std::vector<int64_t>& sizes, const std::vector<i
       return false;
     }
   }
-  return last < elements && !__builtin_mul_overflow(count, element_size, &bytes) &&
-         bytes <= elements * element_size + kMaxExpansion;
+  return last < storage.numel() && !__builtin_mul_overflow(count, static_cast<int64_t>(storage.element_size()), &bytes);
 }
 
 at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string& name, Storages& storages) {
   const at::Tensor storage = storages.get(tree, tree[value.items[0]]);
   const int64_t offset = tree[value.items[1]].integer;
   const std::vector<int64_t> sizes = counts(tree, value.items[2], name), strides = counts(tree, value.items[3], name);
-  if (offset < 0 || sizes.size() != strides.size() ||
-      !fits(offset, sizes, strides, storage.numel(), static_cast<int64_t>(storage.element_size()))) {
+  if (offset < 0 || sizes.size() != strides.size() || !fits(offset, sizes, strides, storage)) {
     refuse(c10::str("tensor '", name, "' ", sizes, " does not fit into its storage of ", storage.numel(), " elements"));
   }
   const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
@@ -125,7 +127,13 @@ at::Tensor build_tensor(const Tree& tree, const Value& value, const std::string&
 
 class Flattener {
  public:
-  Flattener(const Tree& tree, Storages& storages, PtFile& file) : tree_(tree), storages_(storages), file_(file) {}
+  struct Budgets {
+    FileBudget pickle, tensors;
+    size_t visits;
+  };
+
+  Flattener(const Tree& tree, Storages& storages, Budgets& budgets, PtFile& file)
+      : tree_(tree), storages_(storages), budgets_(budgets), file_(file) {}
 
   void run() {
     const Value& top = tree_[tree_.root];
@@ -150,7 +158,7 @@ class Flattener {
 
   void visit(Id id, const std::string& name, int depth) {
     if (depth > kMaxNesting) refuse("'" + name.substr(0, 100) + "' is nested too deeply, expected at most 64 levels");
-    if (++visits_ > kMaxVisits || (characters_ += name.size()) > kMaxPickle)
+    if (++visits_ > budgets_.visits || (characters_ += name.size()) > kMaxPickle)
       refuse("its pickle unfolds to far too many values");
     const Value& value = tree_[id];
     switch (value.kind) {
@@ -161,20 +169,21 @@ class Flattener {
           visit(value.items[i], below(name, std::to_string(i), depth), depth + 1);
         return;
       case Kind::kTensor:
-        check_new(name);
-        file_.state.set(name, build_tensor(tree_, value, name, storages_));
+        check_new(name, kStateTensorBytes);
+        file_.state.set(name, charged(build_tensor(tree_, value, name, storages_)));
         return;
       case Kind::kNone: return;
       case Kind::kBool: return set(name, value.integer != 0);
       case Kind::kInt: return set(name, value.integer);
       case Kind::kFloat: return set(name, value.number);
       case Kind::kText:
-      case Kind::kBytes: return set(name, value.text);
+      case Kind::kBytes: budgets_.pickle.charge(value.text.size(), "its pickle"); return set(name, value.text);
       case Kind::kGlobal:
         if (pickle::role_of(value.text) == pickle::Role::kDtype) return set(name, value.text);
         break;
       default: break;
     }
+    budgets_.pickle.charge(kStateValueBytes + name.size(), "its pickle");
     file_.passed_over.push_back(name);
   }
 
@@ -193,7 +202,17 @@ class Flattener {
     return depth == 0 ? key : name + "." + key;
   }
 
-  void check_new(const std::string& name) const {
+  // A view may repeat the elements of its storage: what a copy of it takes counts. Tensors that share all of their
+  // memory are copied once.
+  at::Tensor charged(at::Tensor tensor) {
+    const bool is_known = tensor.is_contiguous() &&
+                          !copied_.emplace(tensor.const_data_ptr(), tensor.numel(), tensor.scalar_type()).second;
+    if (!is_known) budgets_.tensors.charge(tensor.nbytes(), "what its tensors hold");
+    return tensor;
+  }
+
+  void check_new(const std::string& name, uint64_t bytes) {
+    budgets_.pickle.charge(bytes + 4 * name.size(), "its pickle");
     if (file_.state.tensors().size() >= kMaxTensors) refuse(c10::str("it holds more than ", kMaxTensors, " tensors"));
     if (file_.state.has(name))
       refuse("two of its values are called '" + name + "' once dictionaries are joined with dots");
@@ -201,13 +220,15 @@ class Flattener {
 
   template <class T>
   void set(const std::string& name, T value) {
-    check_new(name);
+    check_new(name, kStateValueBytes);
     file_.state.set(name, StateValue(std::move(value)));
   }
 
   const Tree& tree_;
   Storages& storages_;
+  Budgets& budgets_;
   PtFile& file_;
+  std::set<std::tuple<const void*, int64_t, at::ScalarType>> copied_;
   size_t visits_ = 0;
   size_t characters_ = 0;
 };
@@ -267,10 +288,12 @@ PtFile read_archive(const std::string& path) {
                         "load it in Python and save it again on a little-endian one"};
   }
   const std::string program = read_entry(archive, folder + "/data.pkl", kMaxPickle);
-  const Tree tree = pickle::parse(program);
+  Flattener::Budgets budgets{FileBudget(program.size(), kPickleTimes), FileBudget(archive.size(), kTensorTimes),
+                             std::min(kMaxVisits, kFreeVisits + program.size())};
+  const Tree tree = pickle::parse(program, budgets.pickle);
   Storages storages(archive, folder);
   PtFile file;
-  Flattener(tree, storages, file).run();
+  Flattener(tree, storages, budgets, file).run();
   return file;
 }
 
@@ -280,7 +303,7 @@ PtFile read_pt(const std::string& path) {
   try {
     return read_archive(path);
   } catch (const MalformedFile& error) {
-    throw DataError(c10::str("[pt] '", path, "' cannot be used: ", error.what, "; ", error.way_out));
+    throw DataError(c10::str("[pt] '", path, "' cannot be used: ", one_line(error.what), "; ", error.way_out));
   } catch (const file_io::IoError& error) {
     throw DataError(c10::str("[pt] ", error.what(), "; check the path"));
   }

@@ -8,8 +8,10 @@
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "io/file_io.h"
+#include "io/file_memory.h"
 #include "io/plain_tensor.h"
 
 namespace duet {
@@ -66,7 +68,8 @@ SafetensorsImage encode_safetensors(const NamedTensors& tensors, const std::map<
   std::vector<at::Tensor> given;
   for (const auto& [name, tensor] : tensors) {
     if (!names.insert(name).second) refuse(name, "has a name that is taken; every name may occur once");
-    given.push_back(plain_tensor("safetensors", name, tensor));
+    check_plain("safetensors", name, tensor);
+    given.push_back(tensor);
   }
 
   std::vector<size_t> order(given.size());
@@ -97,7 +100,10 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors,
   try {
     file_io::replace_file(path, image.bytes, [&](file_io::FileWriter& file) {
       file.write(image.header.data(), image.header.size());
-      for (const auto& [name, tensor] : image.payload) file.write(tensor.const_data_ptr(), tensor.nbytes());
+      for (const auto& [name, tensor] : image.payload) {
+        const at::Tensor plain = plain_tensor("safetensors", name, tensor);
+        file.write(plain.const_data_ptr(), plain.nbytes());
+      }
     });
   } catch (const file_io::IoError& error) {
     throw DataError(c10::str("[safetensors] ", error.what(), "; free space or name another place"));
@@ -108,6 +114,9 @@ namespace {
 
 constexpr size_t kMaxTensorDims = 64;
 constexpr int kMaxHeaderNesting = 8;  // the format needs 3
+constexpr uint64_t kHeaderTimes = 16;
+constexpr uint64_t kHeaderKeyBytes = 224, kEntryBytes = 640;  // of a key and its value; of a tensor without its numbers
+constexpr const char* kMetadata = "__metadata__";
 
 struct HeaderEntry {
   std::string name;
@@ -116,25 +125,39 @@ struct HeaderEntry {
   uint64_t begin = 0, end = 0;
 };
 
-// The JSON text as a document, and its outermost keys in the order they have in the file. A key that comes twice in
-// an object is refused: readers would differ in which of the two they take.
-json parse_json(const std::string& text, std::vector<std::string>& keys) {
+// Calls take(name, value) for each entry of the outermost object, in the order of the file, and drops it: a header
+// takes no more memory than its largest entry. A key that comes twice in an object is refused: readers would differ in
+// which of the two they take.
+void parse_header(const std::string& text, FileBudget& budget,
+                  const std::function<void(const std::string&, const json&)>& take) {
   std::vector<std::set<std::string>> open;
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+  std::string name;
+  size_t elements = 0;  // of the list at hand, or of the outermost one if lists are nested
+  const auto see_key = [&](const std::string& key) {
+    if (!open.back().insert(key).second) throw MalformedFile{"its header has the key '" + key + "' twice"};
+    budget.charge((open.size() == 1 ? kEntryBytes : kHeaderKeyBytes) + 4 * key.size(), "its header");
+    if (open.size() == 1) name = key;
+  };
+  const auto see = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxHeaderNesting) throw MalformedFile{"its header is nested too deep"};
+    const bool begins = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    if (event == json::parse_event_t::array_start && depth < 2)
+      throw MalformedFile{"tensor '" + name + "' has no dtype"};
+    if (event == json::parse_event_t::array_start && depth == 2) elements = 0;
+    if ((event == json::parse_event_t::value || begins) && depth > 2) {
+      expect_file(++elements <= kMaxTensorDims, "tensor '", name, "' has more than 64 dimensions");
+    }
     if (event == json::parse_event_t::object_start) open.emplace_back();
     if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!open.back().insert(key).second) throw MalformedFile{"its header has the key '" + key + "' twice"};
-      if (open.size() == 1) keys.push_back(key);
-    }
-    return true;
+    if (event == json::parse_event_t::key) see_key(value.get_ref<const std::string&>());
+    if (depth != 1 || begins || event == json::parse_event_t::key) return true;
+    take(name, value);
+    return false;
   };
   try {
-    return json::parse(text, check);
+    const json rest = json::parse(text, see);  // nothing
   } catch (const json::exception& error) {
-    throw MalformedFile{std::string("its header is not JSON: ") + error.what()};
+    throw MalformedFile{"its header is not JSON: " + one_line(error.what())};
   }
 }
 
@@ -224,7 +247,7 @@ void check_coverage(const std::vector<HeaderEntry>& entries, uint64_t data_bytes
 }
 
 // The checked header; `data_start` is where the data begins.
-std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& data_start) {
+std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& data_start, const BytesSeen& seen) {
   uint64_t length = 0;
   if (file.size() < sizeof length)
     throw MalformedFile{c10::str("it has ", file.size(), " bytes, expected at least 10")};
@@ -233,40 +256,51 @@ std::vector<HeaderEntry> read_header(const file_io::FileReader& file, uint64_t& 
               " bytes, more than ", length > kMaxHeader ? "the 100 MB that the format allows" : "the file holds");
   std::string text(length, '\0');
   file.read(sizeof length, text.data(), length);
+  if (seen) {
+    seen("", &length, sizeof length);
+    seen("", text.data(), text.size());
+  }
   if (text.empty() || text[0] != '{') throw MalformedFile{"its header does not start with '{'"};
 
-  std::vector<std::string> names;
-  const json header = parse_json(text, names);
   data_start = sizeof length + length;
   const uint64_t data_bytes = file.size() - data_start;
+  FileBudget budget(length, kHeaderTimes);
   std::vector<HeaderEntry> entries;
-  for (const std::string& name : names) {
-    if (name == "__metadata__") {
-      check_metadata(header[name]);
+  parse_header(text, budget, [&](const std::string& name, const json& value) {
+    if (name == kMetadata) {
+      check_metadata(value);
     } else {
-      entries.push_back(parse_entry(name, header[name], data_bytes));
+      entries.push_back(parse_entry(name, value, data_bytes));
     }
-  }
+  });
   check_coverage(entries, data_bytes);
   return entries;
 }
 
 }  // namespace
 
-NamedTensors read_safetensors(const std::string& path) {
+NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen) {
   try {
     const file_io::FileReader file(path);
     uint64_t data_start = 0;
-    NamedTensors tensors;
-    for (const HeaderEntry& entry : read_header(file, data_start)) {
-      tensors.emplace_back(entry.name,
-                           tensor_from_file(entry.shape, entry.dtype, "'" + entry.name + "'", [&](void* data) {
-                             file.read(data_start + entry.begin, data, entry.end - entry.begin);
-                           }));
+    const std::vector<HeaderEntry> entries = read_header(file, data_start, seen);
+    std::vector<size_t> order(entries.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::pair(entries[a].begin, entries[a].end) < std::pair(entries[b].begin, entries[b].end);
+    });
+    NamedTensors tensors(entries.size());
+    for (const size_t i : order) {
+      const HeaderEntry& entry = entries[i];
+      const auto read = [&](void* data) {
+        file.read(data_start + entry.begin, data, entry.end - entry.begin);
+        if (seen) seen(entry.name, data, entry.end - entry.begin);
+      };
+      tensors[i] = {entry.name, tensor_from_file(entry.shape, entry.dtype, "'" + entry.name + "'", read)};
     }
     return tensors;
   } catch (const MalformedFile& error) {
-    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", error.what, "; ", error.way_out));
+    throw DataError(c10::str("[safetensors] '", path, "' cannot be used: ", one_line(error.what), "; ", error.way_out));
   } catch (const file_io::IoError& error) {
     throw DataError(c10::str("[safetensors] ", error.what(), "; check the path"));
   }

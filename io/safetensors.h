@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include "base/batch.h"
@@ -15,18 +16,23 @@ namespace duet {
 // The header names the tensors in the order they were given. Their bytes lie by falling size of the element:
 // that keeps each aligned, which Python readers demand.
 struct SafetensorsImage {
-  std::string header;    // with its length prefix, padded to 8 bytes
-  NamedTensors payload;  // contiguous CPU tensors in file order; shared with the originals where those are that already
-  uint64_t bytes = 0;    // of the whole file
+  std::string header;  // with its length prefix, padded to 8 bytes
+  NamedTensors
+      payload;         // the given ones in file order; whoever writes them takes plain_tensor() of one after the other
+  uint64_t bytes = 0;  // of the whole file
 };
 
 // Tensors on any device, with any strides. Throws DataError naming the tensor that the format cannot hold.
 SafetensorsImage encode_safetensors(const NamedTensors& tensors,
                                     const std::map<std::string, std::string>& metadata = {});
 
-// Reads a whole file; tensors in the order of its header. Throws DataError naming the file and what is wrong with
+// Sees the bytes of a file as they are read, from its first to its last: the header's with an empty name, then those of
+// each tensor.
+using BytesSeen = std::function<void(const std::string& tensor, const void* data, uint64_t bytes)>;
+
+// Reads a whole file, once; tensors in the order of its header. Throws DataError naming the file and what is wrong with
 // it: every length and offset is checked against the file before memory is taken.
-NamedTensors read_safetensors(const std::string& path);
+NamedTensors read_safetensors(const std::string& path, const BytesSeen& seen = {});
 
 // Writes one file under a temporary name beside `path`, syncs and renames it. Throws DataError; `path` is then as
 // it was.

@@ -154,11 +154,8 @@ const Entry* Reader::find(const std::string& name) const {
   return found == by_name_.end() ? nullptr : &entries_[found->second];
 }
 
-void Reader::read(const Entry& entry, void* data) const {
-  if (entry.method != 0 || (entry.flags & kEncrypted) != 0 || entry.unpacked != entry.bytes) {
-    throw MalformedFile{"entry '" + entry.name + "' is compressed or encrypted, expected one that is stored as it is",
-                        "save it again with torch.save, or unpack it and pack it with zip -0"};
-  }
+// Where the bytes of an entry are, behind the header that says the same as the directory.
+uint64_t Reader::begin_of(const Entry& entry) const {
   const std::string header = read_range(file_, entry.header, kLocalBytes);
   Fields fields(header);
   const bool is_header = fields.u32() == kLocalHeader;
@@ -166,9 +163,18 @@ void Reader::read(const Entry& entry, void* data) const {
   const uint64_t name_bytes = fields.u16(), extra_bytes = fields.u16();
   expect_file(is_header && read_range(file_, entry.header + kLocalBytes, name_bytes) == entry.name, "entry '",
               entry.name, "' is not where the ZIP directory says");
-  uint64_t from = entry.header + kLocalBytes + name_bytes + extra_bytes;
+  const uint64_t from = entry.header + kLocalBytes + name_bytes + extra_bytes;
   expect_file(from <= file_.size() && entry.bytes <= file_.size() - from, "entry '", entry.name,
               "' reaches beyond the end of the file");
+  return from;
+}
+
+void Reader::read(const Entry& entry, void* data) const {
+  if (entry.method != 0 || (entry.flags & kEncrypted) != 0 || entry.unpacked != entry.bytes) {
+    throw MalformedFile{"entry '" + entry.name + "' is compressed or encrypted, expected one that is stored as it is",
+                        "save it again with torch.save, or unpack it and pack it with zip -0"};
+  }
+  uint64_t from = begin_of(entry);
   auto* next = static_cast<unsigned char*>(data);
   uLong crc = ::crc32(0, nullptr, 0);
   for (uint64_t left = entry.bytes; left > 0;) {

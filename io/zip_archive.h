@@ -26,10 +26,13 @@ class Reader {
  public:
   explicit Reader(const std::string& path);
 
+  uint64_t size() const { return file_.size(); }  // of the file
   const std::vector<Entry>& entries() const { return entries_; }
   const Entry* find(const std::string& name) const;
   // Reads the entry.bytes bytes of an entry and verifies its CRC.
   void read(const Entry& entry, void* data) const;
+  // Reads an entry, packed ones unpacked, and verifies size and CRC, without keeping it.
+  void verify(const Entry& entry) const;
 
  private:
   struct Directory {
@@ -38,11 +41,16 @@ class Reader {
   Directory find_directory() const;
   Directory read_zip64(uint64_t end_record) const;
   void read_entries(const Directory& directory);
+  uint64_t begin_of(const Entry& entry) const;
 
   file_io::FileReader file_;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> by_name_;
 };
+
+// Verifies all entries of an archive that something else is going to load: their sum unpacked stays within
+// file_memory(), and no CRC is wrong. Throws as Reader does.
+void verify_archive(const std::string& path);
 
 // An entry to be written; its bytes are lent.
 struct Part {

@@ -30,6 +30,14 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 // "known: a, b, c; did you mean 'b'?"
 std::string known_and_nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+// `text` from a file or a stranger as a part of one line: what a terminal would obey (control characters, those that
+// turn the direction of text) and what is no UTF-8 stands as \x1b or \u202e, and what follows the first `most` bytes is
+// left out.
+std::string one_line(std::string_view text, std::size_t most = 1000);
+
+// The same for a message of several lines: their ends and tabs stay, and nothing is left out.
+std::string harmless_text(std::string_view text);
+
 // All of `text` as a number, in digits as C++ writes them; nothing if it is none or has no room in the type.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {

@@ -7,6 +7,7 @@
 #include "base/detail/bits.h"
 #include "checkpoint/detail/checkpoint_format.h"
 #include "io/file_io.h"
+#include "io/plain_tensor.h"
 #include "io/safetensors.h"
 
 namespace duet::checkpoint_format {
@@ -56,7 +57,8 @@ void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) 
   whole.update(image.header.data(), image.header.size());
   out.write(image.header.data(), image.header.size());
   uint64_t offset = image.header.size();
-  for (const auto& [name, tensor] : image.payload) {
+  for (const auto& [name, given] : image.payload) {
+    const at::Tensor tensor = plain_tensor("safetensors", name, given);  // one at a time: those of a GPU may be large
     const auto* data = static_cast<const char*>(tensor.const_data_ptr());
     const size_t bytes = tensor.nbytes();
     Xxh3 own;
@@ -76,7 +78,7 @@ void write_tensors(const TensorFile& file, FileWriter& out, Manifest& manifest) 
 
 }  // namespace
 
-void write_folder(const std::string& folder, int64_t step, const StateDict& state) {
+void write_folder(const std::string& folder, int64_t step, const StateDict& state, const RunIdentity& run) {
   const std::vector<TensorFile> files = tensor_files(state);
   const std::string values = encode_values(state.values());
 
@@ -92,6 +94,7 @@ void write_folder(const std::string& folder, int64_t step, const StateDict& stat
   manifest.torch_version = TORCH_VERSION;
   manifest.duet_version = DUET_VERSION;
   manifest.created = utc_now();
+  manifest.run = run;
   for (std::size_t i = 0; i < files.size(); ++i) write_tensors(files[i], *writers[i], manifest);
   values_file.write(values.data(), values.size());
   values_file.finish();
@@ -171,44 +174,64 @@ Manifest verify_folder(const std::string& folder) {
   return manifest;
 }
 
+void read_back(const std::string& folder) {
+  for (const CheckpointFile& file : read_manifest(folder).files) file_io::drop_from_cache(folder + "/" + file.name);
+  verify_folder(folder);
+}
+
 namespace {
 
-// What was read must be what was verified: the file may have changed in between.
-void check_tensor(const std::string& path, const std::string& name, const at::Tensor& tensor,
-                  const std::map<std::string, const CheckpointTensor*>& listed) {
-  const auto found = listed.find(name);
-  check(path, found != listed.end(), "the manifest does not know tensor '", name, "'");
-  const CheckpointTensor& expected = *found->second;
-  const bool same = expected.dtype == safetensors_dtype(tensor.scalar_type()) &&
-                    expected.shape == tensor.sizes().vec() &&
-                    expected.xxh3 == xxh3_hex(tensor.const_data_ptr(), tensor.nbytes());
-  check(path, same, "tensor '", name, "' is not the one that the manifest lists");
+bool is_as_listed(const at::Tensor& tensor, const CheckpointTensor& listed) {
+  return listed.dtype == safetensors_dtype(tensor.scalar_type()) && listed.shape == tensor.sizes().vec();
+}
+
+// One reading of a file of tensors, which are verified as they come; then the file as a whole.
+void load_tensors(const std::string& folder, const CheckpointFile& file, const std::string& prefix,
+                  const std::map<std::string, const CheckpointTensor*>& listed, StateDict& state) {
+  const std::string path = folder + "/" + file.name;
+  Xxh3 whole;
+  const auto verify = [&](const std::string& name, const void* data, uint64_t bytes) {
+    Xxh3 own;
+    const auto* const begin = static_cast<const char*>(data);
+    for (uint64_t done = 0; done < bytes; done += kChunk) {
+      const size_t count = static_cast<size_t>(std::min<uint64_t>(kChunk, bytes - done));
+      whole.update(begin + done, count);
+      own.update(begin + done, count);
+    }
+    if (name.empty()) return;  // the header
+    const auto found = listed.find(prefix + name);
+    check(path, found != listed.end(), "the manifest does not know tensor '", prefix, name, "'");
+    const CheckpointTensor& expected = *found->second;
+    check(path, own.hex() == expected.xxh3 && bytes == expected.bytes, "tensor '", prefix, name,
+          "' changed after it was saved (bytes ", expected.offset, " to ", expected.offset + expected.bytes, ")");
+  };
+  for (const auto& [name, tensor] : read_safetensors(path, verify)) {
+    const auto found = listed.find(prefix + name);  // one without bytes has not been seen above
+    check(path, found != listed.end() && is_as_listed(tensor, *found->second), "tensor '", prefix, name,
+          "' is not one that the manifest lists");
+    state.set(prefix + name, tensor);
+  }
+  check(path, whole.hex() == file.xxh3, "the file changed after it was saved");
 }
 
 }  // namespace
 
-StateDict load_folder(const std::string& folder) {
-  const Manifest manifest = verify_folder(folder);
+LoadedCheckpoint load_folder(const std::string& folder) {
+  Manifest manifest = read_manifest(folder);
   std::map<std::string, const CheckpointTensor*> listed;
   for (const CheckpointTensor& tensor : manifest.tensors) listed[tensor.name] = &tensor;
 
-  StateDict state;
+  LoadedCheckpoint loaded{folder, {}, std::move(manifest.run)};
   for (const CheckpointFile& file : manifest.files) {
-    const auto prefix = prefix_of(file.name);
-    if (!prefix) continue;
-    const std::string path = folder + "/" + file.name;
-    for (const auto& [name, tensor] : read_safetensors(path)) {
-      check_tensor(path, *prefix + name, tensor, listed);
-      state.set(*prefix + name, tensor);
-    }
+    if (const auto prefix = prefix_of(file.name)) load_tensors(folder, file, *prefix, listed, loaded.state);
   }
-  check(folder, state.tensors().size() == manifest.tensors.size(), "tensors of the manifest are missing");
+  check(folder, loaded.state.tensors().size() == manifest.tensors.size(), "tensors of the manifest are missing");
 
   const std::string path = folder + "/" + kValuesFile;
   const std::string text = file_io::read_text(path, kMaxText);
-  check(path, xxh3_hex(text.data(), text.size()) == manifest.files.back().xxh3, "the file changed while it was read");
-  for (const auto& [name, value] : decode_values(text, path)) state.set(name, value);
-  return state;
+  check(path, xxh3_hex(text.data(), text.size()) == manifest.files.back().xxh3, "the file changed after it was saved");
+  for (const auto& [name, value] : decode_values(text, path)) loaded.state.set(name, value);
+  return loaded;
 }
 
 }  // namespace duet::checkpoint_format

@@ -12,6 +12,8 @@
 #include "base/detail/bits.h"
 #include "base/detail/text.h"
 #include "base/error.h"
+#include "io/bounded_json.h"
+#include "io/file_io.h"
 #include "io/plain_tensor.h"
 
 namespace duet::checkpoint_format {
@@ -53,6 +55,24 @@ CheckpointTensor to_tensor(const ordered_json& json) {
   return tensor;
 }
 
+ordered_json to_json(const RunIdentity& run) {
+  std::string lines;
+  for (const auto& [path, value] : run.config) lines += path + ": " + value + "\n";
+  return {{"world_size", run.world_size}, {"launch", run.launch},
+          {"parent", run.parent},         {"data", run.data},
+          {"config", run.config},         {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
+}
+
+RunIdentity to_identity(const ordered_json& json) {
+  RunIdentity run;
+  run.world_size = whole<int64_t>(json.at("world_size"));
+  run.launch = json.at("launch").get<std::string>();
+  run.parent = json.at("parent").get<std::string>();
+  run.data = json.at("data").get<std::string>();
+  run.config = json.at("config").get<std::map<std::string, std::string>>();
+  return run;
+}
+
 Manifest to_manifest(const ordered_json& json) {
   Manifest manifest;
   manifest.step =
@@ -60,6 +80,7 @@ Manifest to_manifest(const ordered_json& json) {
   manifest.created = json.at("created").get<std::string>();
   manifest.torch_version = json.at("torch_version").get<std::string>();
   manifest.duet_version = json.at("duet_version").get<std::string>();
+  if (json.contains("run")) manifest.run = to_identity(json.at("run"));
   for (const ordered_json& file : json.at("files")) {
     manifest.files.push_back(
         {file.at("name").get<std::string>(), whole<uint64_t>(file.at("bytes")), file.at("xxh3").get<std::string>()});
@@ -89,6 +110,25 @@ bool names_a_file(std::string_view hook) {
 std::string name_of(const std::string& path) {
   const std::filesystem::path folder(path);
   return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+}
+
+bool is_best_file(std::string_view name) {
+  const std::string_view best = kBest;
+  if (!name.starts_with(best) || name.find('.') != std::string_view::npos) return false;
+  return name.size() == best.size() || name[best.size()] == '_';
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw file_io::IoError("cannot list", folder, error.value());
+  }
+  return names;
 }
 
 TensorPlace place_of(const std::string& tensor) {
@@ -142,15 +182,19 @@ std::string encode_manifest(const Manifest& manifest) {
                        {"created", manifest.created},
                        {"torch_version", manifest.torch_version},
                        {"duet_version", manifest.duet_version},
+                       {"run", to_json(manifest.run)},
                        {"files", ordered_json::array()},
                        {"tensors", ordered_json::array()}};
   for (const CheckpointFile& file : manifest.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3", file.xxh3}});
   }
   for (const CheckpointTensor& tensor : manifest.tensors) json["tensors"].push_back(to_json(tensor));
-  std::string text = json.dump(2);
+  // Texts of a config, and paths, need not be UTF-8.
+  std::string text = json.dump(2, ' ', false, ordered_json::error_handler_t::replace);
   text.resize(text.size() - 2);  // "\n}": the hash comes before it
-  return c10::str(text, kHashKey, xxh3_hex(text.data(), text.size()), kEnd);
+  const std::string hash = xxh3_hex(text.data(), text.size());
+  // No stream: without memory those go on with what they have.
+  return text.append(kHashKey).append(hash).append(kEnd);
 }
 
 Manifest decode_manifest(const std::string& text, const std::string& path) {
@@ -159,13 +203,15 @@ Manifest decode_manifest(const std::string& text, const std::string& path) {
   const std::string tail = c10::str(kHashKey, xxh3_hex(text.data(), body), kEnd);
   check(path, body > 0 && text.compare(body, kTail, tail) == 0, "the manifest does not match its own hash");
   try {
-    const ordered_json json = ordered_json::parse(text);
+    const auto json = parse_json<ordered_json>(text, "the manifest");
     const auto format = whole<int64_t>(json.at("format"));
     check(path, format == kFormat, "found format ", format, ", expected ", kFormat,
           "; read it with the duet that wrote it");
     return to_manifest(json);
   } catch (const ordered_json::exception& error) {
-    refuse(path, c10::str("the manifest is not as expected: ", error.what()));
+    refuse(path, c10::str("the manifest is not as expected: ", one_line(error.what())));
+  } catch (const MalformedFile& error) {
+    refuse(path, one_line(error.what));
   }
 }
 
@@ -259,14 +305,16 @@ std::map<std::string, StateValue> decode_values(const std::string& text, const s
   std::map<std::string, StateValue> values;
   std::string at;
   try {
-    const json document = json::parse(text);
+    const auto document = parse_json<json>(text, "its text");
     for (const auto& [name, value] : document.items()) {
       at = " at '" + name + "'";
       values.emplace(present_name(name), to_value(value));
     }
   } catch (const json::exception& error) {
-    throw CheckpointError(c10::str("[CheckpointStore] '", path, "' is not as expected", at, ": ", error.what(),
-                                   "; use another checkpoint"));
+    throw CheckpointError(c10::str("[CheckpointStore] '", path, "' is not as expected", at, ": ",
+                                   one_line(error.what()), "; use another checkpoint"));
+  } catch (const MalformedFile& error) {
+    refuse(path, one_line(error.what));
   }
   return values;
 }

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 #include <c10/util/StringUtil.h>
+#include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "io/file_io.h"
 
 // What lies in a checkpoint folder, and the texts of its JSON files.
 namespace duet::checkpoint_format {
@@ -17,6 +19,24 @@ template <class... Parts>
 void check(const std::string& path, bool holds, const Parts&... what) {
   if (!holds) refuse(path, c10::str(what...));
 }
+
+// What the layers below throw, as an error of the checkpoint that is looked at.
+template <class Call>
+auto as_checkpoint_error(const Call& call) {
+  try {
+    return call();
+  } catch (const file_io::IoError& error) {
+    throw CheckpointError(c10::str("[CheckpointStore] ", error.what(), "; use another checkpoint"));
+  } catch (const DataError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+// In the root, for people and scripts.
+inline constexpr const char* kLatest = "latest";
+inline constexpr const char* kBest = CheckpointStore::kBestFile;
+// Whether a file of this name is one of CheckpointStore::set_best().
+bool is_best_file(std::string_view name);
 
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kStateFile = "state.safetensors";
@@ -47,6 +67,8 @@ struct FolderName {
 std::optional<FolderName> parse_folder_name(const std::string& name);
 // Of a path that may end with '/'.
 std::string name_of(const std::string& path);
+// What lies in the folder, by name; nothing if it does not exist. Throws IoError.
+std::vector<std::string> names_in(const std::string& folder);
 
 // The manifest's JSON. Its last entry is a hash of all text before it, so that no byte can change unseen.
 std::string encode_manifest(const Manifest& manifest);
@@ -60,9 +82,11 @@ std::map<std::string, StateValue> decode_values(const std::string& text, const s
 
 // The files of one folder (checkpoint_folder.cpp). The first makes and fills it: space for every file first, manifest
 // last, all of it synced. The others throw CheckpointError, and IoError or DataError of the layers below.
-void write_folder(const std::string& folder, int64_t step, const StateDict& state);
+void write_folder(const std::string& folder, int64_t step, const StateDict& state, const RunIdentity& run);
 Manifest read_manifest(const std::string& folder);
 Manifest verify_folder(const std::string& folder);
-StateDict load_folder(const std::string& folder);
+// The same with what is on the disk, not with what the system still has in memory.
+void read_back(const std::string& folder);
+LoadedCheckpoint load_folder(const std::string& folder);
 
 }  // namespace duet::checkpoint_format

@@ -6,6 +6,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_file.h"
 #include "cli/commands/commands.h"
@@ -77,16 +78,16 @@ int inspect_command(const Arguments& arguments) {
   const std::string path = CheckpointStore::find(arguments.checkpoint);
   const Manifest manifest = CheckpointStore::verify(path);
   write_json(arguments.json, to_json(path, manifest));
-  std::printf("%s: step %lld, saved %s by duet %s with LibTorch %s\n", path.c_str(),
-              static_cast<long long>(manifest.step), manifest.created.c_str(), manifest.duet_version.c_str(),
-              manifest.torch_version.c_str());
+  std::printf("%s: step %lld, saved %s by duet %s with LibTorch %s\n", one_line(path).c_str(),
+              static_cast<long long>(manifest.step), one_line(manifest.created).c_str(),
+              one_line(manifest.duet_version).c_str(), one_line(manifest.torch_version).c_str());
   for (const CheckpointFile& file : manifest.files) {
-    std::printf("  %-24s %12s  xxh3 %s\n", file.name.c_str(), readable_bytes(static_cast<int64_t>(file.bytes)).c_str(),
-                file.xxh3.c_str());
+    std::printf("  %-24s %12s  xxh3 %s\n", one_line(file.name).c_str(),
+                readable_bytes(static_cast<int64_t>(file.bytes)).c_str(), one_line(file.xxh3).c_str());
   }
   std::printf("tensors: %zu\n", manifest.tensors.size());
   for (const CheckpointTensor& tensor : manifest.tensors) {
-    std::printf("  %-44s %-5s %-20s %12s\n", tensor.name.c_str(), tensor.dtype.c_str(),
+    std::printf("  %-44s %-5s %-20s %12s\n", one_line(tensor.name).c_str(), one_line(tensor.dtype).c_str(),
                 c10::str(at::IntArrayRef(tensor.shape)).c_str(),
                 readable_bytes(static_cast<int64_t>(tensor.bytes)).c_str());
   }

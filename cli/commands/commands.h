@@ -24,9 +24,10 @@ struct Arguments {
   std::string mode;                    // empty: the config's
   std::string json;                    // file for the results; empty: none
   LaunchFlags launch;
-  std::string resume;      // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
-  std::string load_from;   // weights to start from; empty: the config's load_from
-  std::string dry_run;     // steps of a dry run; empty: as the config says
+  std::string resume;  // none, auto, or a checkpoint; empty: none, or auto if a launcher has started the run anew
+  std::string hyper_parameters;  // of a resume, whose hold where they differ: checkpoint, config; empty: checkpoint
+  std::string load_from;         // weights to start from; empty: the config's load_from
+  std::string dry_run;           // steps of a dry run; empty: as the config says
   std::string checkpoint;  // best, latest, a folder, or a file of weights; empty: best if there is one, else latest
   std::string output;      // predict: folder; empty: <work_dir>/predictions. report: file
   int64_t steps = 100;     // compare: of each mode

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <c10/util/StringUtil.h>
@@ -72,7 +74,6 @@ Run build_run(const RunConfig& config, const std::string& mode, const Run& data,
 // With all hooks, which write into a folder that is thrown away, and with validation at its intervals.
 Half run_mode(const RunConfig& original, const std::string& mode, const Run& data, const Arguments& arguments) {
   log_info("compare: " + mode);
-  if (mode == "eager") warn_of_machine_load(original.train->loader.num_workers);
   const int64_t steps = arguments.steps;
   const bool hashed = arguments.bisect || !arguments.record.empty() || !arguments.against.empty();
   const ScratchFolder folder;
@@ -89,7 +90,7 @@ Half run_mode(const RunConfig& original, const std::string& mode, const Run& dat
   if (hashed) run.trainer->add_hook(std::make_unique<StepHashHook>(half.hashes, steps));
 
   half.initial = snapshot(run.trainer->task());
-  run.trainer->train(*run.train, run.val.get());
+  train_on(*run.train, config, run);
   half.report = report_of(run, mode, half.measured);
   half.final = snapshot(run.trainer->task());
   const StateDict hooks = run.trainer->hooks().state_dict();
@@ -140,12 +141,57 @@ std::optional<Difference> compare(const Half& eager, const Half& graph) {
   return difference;
 }
 
-double speedup(const Half& eager, const Half& graph) {
-  const double median = spread(graph.measured.step_us).median;
-  return median > 0 ? spread(eager.measured.step_us).median / median : 0;
+double ratio(const std::vector<double>& eager, const std::vector<double>& graph) {
+  const double median = spread(graph).median;
+  return median > 0 ? spread(eager).median / median : 0;
 }
 
-Json to_json(const Half& eager, const Half& graph, const std::optional<Difference>& difference) {
+// How fast the modes are beside each other: they take turns (eager, graph, eager, graph, ...), so that what else the
+// machine does meets both.
+struct Times {
+  std::vector<double> rounds;  // how much less time graph takes, of each turn of both
+  double cpu = 0;              // the same of CPU time, of all turns
+  MachineLoad load;            // the most that was seen
+
+  bool is_busy() const { return load.running + static_cast<double>(load.threads) > load.cores; }
+  void see_load(int64_t workers) {
+    const MachineLoad now = read_machine_load(workers);
+    if (rounds.empty() || now.running > load.running) load = now;
+  }
+};
+
+void append_times(Measurements& all, const Measurements& more) {
+  for (auto times : {&Measurements::step_us, &Measurements::data_us, &Measurements::cpu_us}) {
+    (all.*times).insert((all.*times).end(), (more.*times).begin(), (more.*times).end());
+  }
+}
+
+// One turn of both modes. False if a signal ended it.
+bool run_turn(const RunConfig& config, const Run& data, const Arguments& arguments, std::array<Half, 2>& halves) {
+  for (std::size_t mode = 0; mode < 2; ++mode) {
+    halves[mode] = run_mode(config, mode == 0 ? "eager" : "graph", data, arguments);
+    if (StopSignals::received() != 0) return false;
+  }
+  return true;
+}
+
+// `measured`: the first turn, which is the comparison itself. `turn` runs a further one, which is short and measures
+// alone; false if a signal ended it.
+bool take_turns(std::array<Half, 2>& measured, Times& times, const std::function<bool(std::array<Half, 2>&)>& turn) {
+  constexpr int kTurns = 3;
+  times.rounds.push_back(ratio(measured[0].measured.step_us, measured[1].measured.step_us));
+  for (int n = 1; n < kTurns; ++n) {
+    std::array<Half, 2> halves;
+    if (!turn(halves)) return false;
+    times.rounds.push_back(ratio(halves[0].measured.step_us, halves[1].measured.step_us));
+    for (std::size_t mode = 0; mode < 2; ++mode) append_times(measured[mode].measured, halves[mode].measured);
+  }
+  times.cpu = ratio(measured[0].measured.cpu_us, measured[1].measured.cpu_us);
+  for (Half& half : measured) put_times(half.report, half.measured);
+  return true;
+}
+
+Json to_json(const Half& eager, const Half& graph, const Times& times, const std::optional<Difference>& difference) {
   Json json;
   json["bit_identical"] = !difference;
   json["first_difference"] = nullptr;
@@ -154,7 +200,13 @@ Json to_json(const Half& eager, const Half& graph, const std::optional<Differenc
     if (difference->eager_loss) json["first_difference"]["eager_loss"] = *difference->eager_loss;
     if (difference->graph_loss) json["first_difference"]["graph_loss"] = *difference->graph_loss;
   }
-  json["speedup"] = speedup(eager, graph);
+  json["speedup"] = ratio(eager.measured.step_us, graph.measured.step_us);
+  json["speedup_of_turns"] = times.rounds;
+  json["speedup_in_cpu_time"] = times.cpu;
+  json["machine"] = {{"cores", times.load.cores},
+                     {"threads", times.load.threads},
+                     {"others_running", times.load.running},
+                     {"busy", times.is_busy()}};
   json["eager"] = eager.report;
   json["graph"] = graph.report;
   return json;
@@ -177,6 +229,7 @@ void print_table(const Half& eager, const Half& graph) {
   std::printf("  %-24s %18s %18s\n", "", "eager", "graph");
   row("step, median", time("us_per_step", "median"));
   row("step, fastest", time("us_per_step", "min"));
+  row("step, CPU time, median", time("cpu_us_per_step", "median"));
   row("wait for data, median", time("data_us_per_step", "median"));
   row("peak memory", [](const Half& half) { return readable_bytes(half.report["peak_bytes"]); });
   row("steps replayed", [](const Half& half) { return half.report["replays"].dump(); });
@@ -190,9 +243,18 @@ void print_table(const Half& eager, const Half& graph) {
   }
 }
 
-void print_verdict(int64_t steps, double factor, const std::optional<Difference>& difference) {
+void print_verdict(int64_t steps, const Json& json, const Times& times, const std::optional<Difference>& difference) {
+  const double factor = json["speedup"];
+  const auto [slowest, fastest] = std::minmax_element(times.rounds.begin(), times.rounds.end());
+  if (times.is_busy()) {
+    std::printf(
+        "the machine is busy: other processes keep %g of %g cores, beside %lld threads of this one; trust CPU time "
+        "(%.2fx), or compare when it is calm\n",
+        times.load.running, times.load.cores, static_cast<long long>(times.load.threads), times.cpu);
+  }
   if (!difference) {
-    std::printf("bit-identical after %lld steps; graph is %.2fx as fast\n", static_cast<long long>(steps), factor);
+    std::printf("bit-identical after %lld steps; graph is %.2fx as fast (%.2fx to %.2fx in %zu turns)\n",
+                static_cast<long long>(steps), factor, *slowest, *fastest, times.rounds.size());
   } else if (difference->step == 0) {
     std::printf(
         "NOT comparable: the modes started from different weights, first in %s; let the model draw all of its "
@@ -254,18 +316,29 @@ int compare_command(const Arguments& arguments) {
   Run data;
   read_training_data(config, data);
   if (one_mode) return compare_builds(config, arguments, data);
-  const Half eager = run_mode(config, "eager", data, arguments);
-  if (StopSignals::received() != 0) return report_stop("compare");
-  const Half graph = run_mode(config, "graph", data, arguments);
-  if (StopSignals::received() != 0) return report_stop("compare");
+  warn_of_machine_load(config.train->loader.num_workers);
+  Times times;
+  times.see_load(config.train->loader.num_workers);
+  std::array<Half, 2> halves;
+  if (!run_turn(config, data, arguments, halves)) return report_stop("compare");
+  const auto& [eager, graph] = halves;
   const std::optional<Difference> difference = compare(eager, graph);
-  Json json = to_json(eager, graph, difference);
+  constexpr int64_t kFewSteps = 20;
+  Arguments brief = arguments;
+  brief.steps = std::min(arguments.steps, kFewSteps);
+  brief.bisect = false;
+  const auto turn = [&](std::array<Half, 2>& further) {
+    times.see_load(config.train->loader.num_workers);
+    return run_turn(config, data, brief, further);
+  };
+  if (!take_turns(halves, times, turn)) return report_stop("compare");
+  Json json = to_json(eager, graph, times, difference);
   const std::optional<HashDifference> parting = first_difference(eager.hashes, graph.hashes);
   if (arguments.bisect) json["first_differing_tensor"] = to_json(parting);
   write_json(arguments.json, json);
   print_table(eager, graph);
   if (arguments.bisect) print_bisection(parting, graph.hashes.size());
-  print_verdict(graph.report["steps"], speedup(eager, graph), difference);
+  print_verdict(graph.report["steps"], json, times, difference);
   return difference ? 1 : 0;
 }
 

@@ -1,5 +1,6 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"

@@ -33,6 +33,8 @@ class ShortEpoch : public DataSource {
   }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
+  Batch shown(const Batch& batch) const override { return data_.shown(batch); }
+  std::string sample_name(int64_t id) const override { return data_.sample_name(id); }
   void set_shard(int64_t rank, int64_t world_size) override { data_.set_shard(rank, world_size); }
   std::optional<DataShard> shard() const override { return data_.shard(); }
   StateDict state_dict() const override { return data_.state_dict(); }
@@ -57,19 +59,19 @@ RunConfig shortened(RunConfig config, const std::string& folder) {
 }
 
 void test(const RunConfig& config, BaseTrainer& trained) {
-  if (!config.test) return;
+  if (config.test.empty()) return;
   RunConfig testing = config;
   testing.metrics = config.test_metrics;
-  const Run run = build_evaluation(testing, *config.test);
+  Run run = build_evaluation(testing, config.test);
   run.trainer->load_weights(trained.weights());
-  run.trainer->test(*run.test);
+  test_on(config.test, run);
 }
 
 void predict(const RunConfig& config, BaseTrainer& trained) {
   if (!config.predict) return;
-  const Run run = build_evaluation(config, *config.predict, config.work_dir + "/predictions");
+  const Run run = build_evaluation(config, {*config.predict}, config.work_dir + "/predictions");
   run.trainer->load_weights(trained.weights());
-  run.trainer->predict(*run.test, nullptr);
+  run.trainer->predict(*run.test.front(), nullptr);
 }
 
 // Before the first step of a run in graph mode, when hooks are ready for it.
@@ -95,7 +97,7 @@ bool train(const RunConfig& config, const std::string& json, Run& run) {
   run.trainer->on(
       HookPoint::kAfterTrainEpoch, [](TrainContext& at) { at.control.request_stop("a dry run"); }, "dry_run", kLowest);
   ShortEpoch data(*run.train, config.dry_run * config.trainer.loop.accumulate);
-  run.trainer->train(data, run.val.get());
+  train_on(data, config, run);
   if (run.trainer->outcome() == RunOutcome::kInterrupted) return false;
   if (!json.empty() && config.is_main()) write_json(json, report_of(run, config.mode, measured));
   return true;

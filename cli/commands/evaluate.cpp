@@ -8,6 +8,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -17,6 +18,7 @@
 #include "cli/commands/evaluation.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "core/detail/run_state.h"
 #include "core/weights_report.h"
 #include "distributed/communicator.h"
 #include "hooks/ema_hook.h"
@@ -90,15 +92,17 @@ std::string earlier_ones(const std::string& root) {
 // What --checkpoint means: best, latest, a file of weights, a folder (see CheckpointStore::find), or (empty) the best
 // one if there is one. Throws CheckpointError if there is none.
 std::string find_checkpoint(const RunConfig& config, const std::string& wanted) {
-  if (!wanted.empty() && wanted != "best" && wanted != "latest") {
+  const bool is_best = wanted == "best" || wanted.starts_with("best_");
+  if (!wanted.empty() && !is_best && wanted != "latest") {
     return is_weights_file(wanted) ? wanted : CheckpointStore::find(wanted);
   }
   const std::string root = CheckpointStore::root_of(config.work_dir);
   const CheckpointStore store(root);
   if (wanted != "latest") {
-    if (const std::optional<std::string> best = store.find_best()) return *best;
-    if (wanted == "best") {
-      throw CheckpointError("[duet] there is no best checkpoint in '" + root +
+    const std::string file = is_best ? wanted : CheckpointStore::kBestFile;
+    if (const std::optional<std::string> best = store.find_best(file)) return *best;
+    if (is_best) {
+      throw CheckpointError("[duet] there is no " + file + " checkpoint in '" + root +
                             "'; train with save_best, or name another one");
     }
   }
@@ -109,17 +113,16 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
 
 }  // namespace
 
-Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, const std::string& checkpoint,
+Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& checkpoint,
                            const std::string& output) {
   Evaluation evaluation;
   evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
   const bool weights_alone = is_weights_file(evaluation.checkpoint);
   StateDict state;
-  run_on_all_ranks(config.communicator(), [&] {
-    if (weights_alone) return;
-    state = CheckpointStore::load(evaluation.checkpoint);
+  if (!weights_alone) {
+    state = read_on_main(config.communicator(), evaluation.checkpoint).state;
     evaluation.step = state.integer("trainer.step");
-  });
+  }
   evaluation.run = build_evaluation(config, data, output);
   BaseTrainer& trainer = *evaluation.run.trainer;
   run_on_all_ranks(config.communicator(), [&] {
@@ -143,31 +146,53 @@ nlohmann::ordered_json json_of(const Evaluation& evaluation) {
           {"step", evaluation.step ? nlohmann::ordered_json(*evaluation.step) : nlohmann::ordered_json()}};
 }
 
+// Of all processes together; nothing for a stream.
+std::optional<int64_t> samples_in(const Run& run) {
+  int64_t samples = 0;
+  for (const auto& data : run.test_data) {
+    if (data == nullptr) return std::nullopt;
+    samples += data->size();
+  }
+  return samples;
+}
+
+// "data.val.clean, data.val.noisy"
+std::string paths_of(const std::vector<DataConfig>& data) {
+  std::vector<std::string> paths;
+  for (const DataConfig& one : data) paths.push_back(one.node.path());
+  return join(paths);
+}
+
 int evaluate(const Arguments& arguments, RunConfig& config) {
   run_on_main(config.communicator(), [&] { check_writable(arguments.json); });
-  if (config.test) config.metrics = config.test_metrics;
-  const std::optional<DataConfig>& data = config.test ? config.test : config.val;
-  if (!data) config.root.child("data").fail("test", "and data.val are both missing; add one to evaluate on");
-  const Evaluation evaluation = open_evaluation(config, *data, arguments.checkpoint);
+  if (!config.test.empty()) config.metrics = config.test_metrics;
+  const std::vector<DataConfig>& data = config.test.empty() ? config.val : config.test;
+  if (data.empty()) config.root.child("data").fail("test", "and data.val are both missing; add one to evaluate on");
+  Evaluation evaluation = open_evaluation(config, data, arguments.checkpoint);
   int64_t samples = 0;
   const auto count = [&samples](TrainContext& at) { samples += at.evaluation.batch->size(); };
   evaluation.run.trainer->on(HookPoint::kAfterTestIter, count, "count", kLowest);
-  const MetricValues metrics = evaluation.run.trainer->test(*evaluation.run.test);
-  if (evaluation.run.test_data) samples = evaluation.run.test_data->size();
+  const MetricValues metrics = test_on(data, evaluation.run);
+  samples = samples_in(evaluation.run).value_or(samples);
   if (!config.is_main()) return 0;
 
   nlohmann::ordered_json json = json_of(evaluation);
   json["metrics"] = metrics;
   write_json(arguments.json, json);
-  std::cout << evaluation.checkpoint << " on " << samples << " samples of " << data->node.path() << '\n';
+  std::cout << evaluation.checkpoint << " on " << samples << " samples of " << paths_of(data) << '\n';
   for (const auto& [name, value] : metrics) std::cout << "  " << name << " " << value << '\n';
   std::cout.flush();
   return 0;
 }
 
 const DataConfig& data_to_predict(const RunConfig& config) {
-  for (const std::optional<DataConfig>* data : {&config.predict, &config.test, &config.val}) {
-    if (*data) return **data;
+  if (config.predict) return *config.predict;
+  for (const auto* data : {&config.test, &config.val}) {
+    if (data->size() == 1) return data->front();
+    if (data->size() > 1) {
+      config.root.child("data").fail(
+          "predict", "is missing, and there are several to choose from (" + paths_of(*data) + "); add it");
+    }
   }
   config.root.child("data").fail("predict", "and data.test and data.val are all missing; add one to predict on");
 }
@@ -235,11 +260,12 @@ int predict_command(const Arguments& arguments) {
   const std::string folder = wanted.empty() ? config.work_dir + "/predictions" : wanted;
   const std::string checkpoint = find_checkpoint(config, arguments.checkpoint);
   check_writable_folder(folder);  // makes it, so not before there is something to write
-  const Evaluation evaluation = open_evaluation(config, data, checkpoint, folder);
+  const Evaluation evaluation = open_evaluation(config, {data}, checkpoint, folder);
   BaseTrainer& trainer = *evaluation.run.trainer;
   const EarlierPredictions earlier(folder);
   int64_t samples = 0;
-  trainer.predict(*evaluation.run.test, [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
+  trainer.predict(*evaluation.run.test.front(),
+                  [&](const Batch& batch, const NamedTensors&) { samples += batch.size(); });
   earlier.remove(data.node.child("path").text());
 
   nlohmann::ordered_json json = json_of(evaluation);

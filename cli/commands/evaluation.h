@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 #include "cli/build.h"
 
 namespace duet {
@@ -17,7 +18,7 @@ struct Evaluation {
 // `checkpoint`: as --checkpoint says. With `output` predictions are written into that folder. All processes of the run
 // call it together. Throws CheckpointError if there is none, and for a file of weights that does not hold exactly those
 // of the model.
-Evaluation open_evaluation(const RunConfig& config, const DataConfig& data, const std::string& checkpoint,
+Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& checkpoint,
                            const std::string& output = "");
 
 }  // namespace duet

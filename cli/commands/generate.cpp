@@ -52,7 +52,7 @@ std::vector<double> next_logits(BaseTrainer& trainer, const std::vector<int64_t>
   const auto length = std::min<int64_t>(std::ssize(tokens), context);
   const at::Tensor input = at::zeros({1, context}, at::kLong);
   std::copy(tokens.end() - length, tokens.end(), input.mutable_data_ptr<int64_t>());
-  for (const auto& [name, output] : trainer.predict(Batch{{"input", input}})) {
+  for (const auto& [name, output] : trainer.predict(Batch{{"input", input}}).items()) {
     if (name != "prediction" || output.dim() != 3 || output.size(1) != context) continue;
     const at::Tensor last = output[0][length - 1].to(at::kCPU, at::kDouble).contiguous();
     return {last.const_data_ptr<double>(), last.const_data_ptr<double>() + last.numel()};
@@ -63,8 +63,8 @@ std::vector<double> next_logits(BaseTrainer& trainer, const std::vector<int64_t>
 }
 
 const TextDataset& text_of(const RunConfig& config, const Run& run) {
-  if (run.test_data != nullptr) {
-    if (const auto* text = dynamic_cast<const TextDataset*>(&run.test_data->source())) return *text;
+  if (const auto& data = run.test_data.front(); data != nullptr) {
+    if (const auto* text = dynamic_cast<const TextDataset*>(&data->source())) return *text;
   }
   config.root.child("data").fail("train", "is no text, expected type: Text, whose characters the model knows");
 }
@@ -83,7 +83,7 @@ int generate_command(const Arguments& arguments) {
   DataConfig data = *config.train;
   data.sampler = "default";
   data.infinite = false;
-  const Evaluation evaluation = open_evaluation(config, data, arguments.checkpoint);
+  const Evaluation evaluation = open_evaluation(config, {data}, arguments.checkpoint);
   const TextDataset& text = text_of(config, evaluation.run);
   std::vector<int64_t> tokens = text.encode(options.prompt);
   TokenSampler sampler(options);

@@ -45,7 +45,7 @@ class ClockHook : public Hook {
 
 RunConfig short_run(const RunConfig& config, const std::string& folder) {
   RunConfig cut = in_scratch(config, folder);
-  cut.val.reset();
+  cut.val.clear();
   return cut;
 }
 

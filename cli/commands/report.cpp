@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iostream>
 #include <system_error>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"

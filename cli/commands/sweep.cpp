@@ -18,6 +18,7 @@
 #include "cli/runs/text_columns.h"
 #include "cli/sweep/sweep_grid.h"
 #include "cli/sweep/sweep_run.h"
+#include "cli/work_dir.h"
 
 namespace duet {
 
@@ -190,6 +191,16 @@ void show(const std::vector<RunFolder>& runs, const std::string& root, const std
   std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*" << std::endl;
 }
 
+const std::string& made_folder(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (failed) {
+    throw ConfigError("[sweep] cannot make the folder '" + path + "' (" + failed.message() +
+                      "); choose another work_dir");
+  }
+  return path;
+}
+
 }  // namespace
 
 int sweep_command(const Arguments& arguments) {
@@ -203,10 +214,12 @@ int sweep_command(const Arguments& arguments) {
   }
   Arguments first = arguments;
   first.overrides = points.front().overrides;
-  Sweep sweep(arguments, points, load_run_config(first).work_dir + "/sweep");
+  const std::string root = load_run_config(first).work_dir + "/sweep";
+  const RunLock lock(made_folder(root), "sweep");  // another one would start the same runs
+  Sweep sweep(arguments, points, root);
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int number) { stop_signal = number; });
   const int code = sweep.run();
-  show(ranked(sweep, points), load_run_config(first).work_dir + "/sweep", arguments.json);
+  show(ranked(sweep, points), root, arguments.json);
   return code;
 }
 

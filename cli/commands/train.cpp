@@ -1,5 +1,4 @@
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
 #include <system_error>
@@ -14,6 +13,7 @@
 #include "cli/machine_load.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
+#include "cli/run_identity.h"
 #include "cli/runs/run_records.h"
 #include "cli/validation_record.h"
 #include "cli/work_dir.h"
@@ -21,6 +21,7 @@
 #include "graph/graph_trainer.h"
 #include "hooks/logger_hook.h"
 #include "hooks/stop_signal_hook.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -30,43 +31,45 @@ constexpr int kInterrupted = 75;  // EX_TEMPFAIL: the state is saved, call again
 
 std::string checkpoint_root(const RunConfig& config) { return CheckpointStore::root_of(config.work_dir); }
 
-[[noreturn]] void refuse_work_dir(const RunConfig& config) {
-  throw ConfigError("[duet] cannot write '" + config.work_dir +
-                    "/config.yaml', expected a writable folder; change work_dir");
+[[noreturn]] void refuse_work_dir(const RunConfig& config, const std::string& reason) {
+  throw ConfigError("[duet] cannot write '" + config.work_dir + "/config.yaml' (" + reason +
+                    "), expected a writable folder; change work_dir");
 }
 
 void make_work_dir(const RunConfig& config) {
   std::error_code failed;
   std::filesystem::create_directories(config.work_dir, failed);
-  if (failed) refuse_work_dir(config);
+  if (failed) refuse_work_dir(config, failed.message());
 }
 
-// Which start of a launcher a work_dir is of, as a line of its config.yaml.
-std::string launch_line(const RunConfig& config) {
-  return "# Launched as " + config.launch.from + " " + config.launch.run_id;
-}
-
-// Whether what is in the work_dir was begun by the launcher that has now started the run anew, not by one before.
+// Whether what is in the work_dir was begun by the launcher that has now started the run anew, not by one before: its
+// newest checkpoint says so.
 bool is_of_this_launch(const RunConfig& config) {
   const std::string& id = config.launch.run_id;
   // torchrun counts no restart when machines come or go; names that the user has not given are used again.
   const bool is_own_name = config.launch.from == "torchrun" && !id.starts_with("none.");
   if (id.empty() || (config.launch.restarts == 0 && !is_own_name)) return false;
-  std::ifstream file(config.work_dir + "/config.yaml");
-  for (std::string line; std::getline(file, line) && line.starts_with("#");) {
-    if (line == launch_line(config)) return true;
+  for (const std::string& path : CheckpointStore(checkpoint_root(config)).list()) {
+    try {
+      return CheckpointStore::read_manifest(path).run.launch == launch_name(config.launch);
+    } catch (const CheckpointError&) {  // a damaged one, of which the load will tell
+    }
   }
   return false;
 }
 
 // Saved before the first step, so that even a run that fails says what it was, and not before the run is known to fit
-// what is there.
-void save_resolved_config(const RunConfig& config) {
-  std::ofstream file(config.work_dir + "/config.yaml");
-  file << "# The config of this run as it was resolved; comments say where each value came from.\n"
-       << (config.launch.run_id.empty() ? "" : launch_line(config) + "\n") << config.root.dump();
-  file.close();
-  if (!file) refuse_work_dir(config);
+// what is there. A full disk leaves the one before, which is good enough for a run that goes on: its checkpoints hold
+// the config as well.
+void save_resolved_config(const RunConfig& config, bool resumed) {
+  const std::string text =
+      "# The config of this run as it was resolved; comments say where each value came from.\n" + config.root.dump();
+  try {
+    file_io::replace_file(config.work_dir + "/config.yaml", text);
+  } catch (const file_io::IoError& error) {
+    if (!resumed) refuse_work_dir(config, error.what());
+    log_warning(c10::str("[duet] '", config.work_dir, "/config.yaml' stays as it was: ", error.what()));
+  }
 }
 
 // Known now that every part has read its keys.
@@ -75,27 +78,17 @@ void give_config_to_logger(const RunConfig& config, BaseTrainer& trainer) {
   if (logger != nullptr) logger->set_config(config_json(config.root));
 }
 
-void move(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::error_code failed;
-  std::filesystem::rename(from, to, failed);
-  if (!failed) return;
-  throw CheckpointError("[duet] cannot move the checkpoints of an earlier run from '" + from.string() + "' to '" +
-                        to.string() + "': " + failed.message() + "; choose another work_dir");
-}
-
-// Where checkpoints go that are no longer of this run: <root>.1, <root>.2, ...
-std::string free_place(const std::string& root) {
-  std::error_code ignored;
-  int64_t number = 1;
-  while (std::filesystem::exists(c10::str(root, ".", number), ignored)) ++number;
-  return c10::str(root, ".", number);
-}
-
 // Among this run's checkpoints, those of an earlier and longer one would be taken for the newest.
 // Returns where they are then.
 std::string set_aside(const std::string& root) {
-  const std::string aside = free_place(root);
-  move(root, aside);
+  const std::string aside = CheckpointStore::place_aside(root);
+  try {
+    file_io::rename(root, aside);
+    file_io::sync_folder(std::filesystem::path(aside).parent_path().string());
+  } catch (const file_io::IoError& error) {
+    throw CheckpointError(c10::str("[duet] the checkpoints of an earlier run stay where they are: ", error.what(),
+                                   "; choose another work_dir"));
+  }
   log_warning("the checkpoints of an earlier run are now in '" + aside + "'; pass --resume " + aside +
               " to go on from them");
   return aside;
@@ -113,20 +106,9 @@ void put_back(const RunConfig& config, const std::string& aside, const std::stri
 
 // A run that goes on from an earlier checkpoint leaves those that came after it, and the best one if it is among them.
 void set_later_ones_aside(const std::string& root, int64_t step) {
-  const CheckpointStore store(root);
-  const std::string aside = free_place(root);
-  const std::optional<std::string> best = store.find_best();
-  int64_t moved = 0;
-  for (const std::string& path : store.list()) {
-    const std::filesystem::path folder(path);
-    if (std::stoll(folder.filename().string().substr(5)) <= step) continue;  // step-<step>
-    std::filesystem::create_directories(aside);
-    if (best && folder.filename() == std::filesystem::path(*best).filename()) move(root + "/best", aside + "/best");
-    move(folder, std::filesystem::path(aside) / folder.filename());
-    ++moved;
-  }
-  if (moved == 0) return;
-  log_warning(c10::str(moved, " checkpoints of steps after ", step, " are now in '", aside, "'; pass --resume ", aside,
+  const std::string aside = CheckpointStore(root).set_aside_after(step);
+  if (aside.empty()) return;
+  log_warning(c10::str("the checkpoints of steps after ", step, " are now in '", aside, "'; pass --resume ", aside,
                        " to go on from them"));
 }
 
@@ -134,20 +116,20 @@ void set_later_ones_aside(const std::string& root, int64_t step) {
 std::string resume_wish(const RunConfig& config, const std::string& resume) {
   const std::string wish = resume.empty() ? "none" : resume;
   if (resume == "none" || wish == "auto" || !is_of_this_launch(config)) return wish;
-  if (wish != "none" && !CheckpointStore(checkpoint_root(config)).find_latest()) return wish;
   log_info(c10::str("run '", config.launch.run_id, "' of ", config.launch.from, " is started anew (restart ",
                     config.launch.restarts, "): --resume auto"));
   return "auto";
 }
 
-// The checkpoint to go on from; empty: none.
+// The checkpoint to go on from, or a folder of them; empty: none.
 std::string checkpoint_to_resume(const RunConfig& config, const std::string& from) {
   if (from == "none") return "";
-  if (from != "auto") return CheckpointStore::find(from);
-  if (const std::optional<std::string> latest = CheckpointStore(checkpoint_root(config)).find_latest()) return *latest;
-  log_info("no checkpoint in '" + checkpoint_root(config) + "' yet: starting from the beginning");
+  if (from != "auto") return from;
+  const std::string root = checkpoint_root(config);
+  if (!CheckpointStore(root).list().empty()) return root;
+  log_info("no checkpoint in '" + root + "' yet: starting from the beginning");
   std::error_code ignored;
-  const std::string aside = checkpoint_root(config) + ".1";
+  const std::string aside = root + ".1";
   if (std::filesystem::exists(aside, ignored)) {
     log_warning("there are checkpoints of earlier runs in '" + aside + "'; pass --resume " + aside +
                 " to go on from them");
@@ -173,18 +155,49 @@ void settle_resumed(const RunConfig& config, const std::string& from, const std:
   }
 }
 
+// Says in what this run is not the one that saved the checkpoint; the config then has what is used.
+void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom numbers, const BaseTrainer& trainer) {
+  const RunIdentity saved = CheckpointStore::read_manifest(path).run;
+  const RunIdentity& now = trainer.identity();
+  const bool takes_numbers = numbers == NumbersFrom::kCheckpoint;
+  const auto differences = resume_differences(saved.config, now.config,
+                                              takes_numbers ? numbers_in(trainer.state_dict()) : OptimizerNumbers());
+  if (!differences.empty()) log_warning(differences_text(differences, path));
+  if (!saved.data.empty() && !now.data.empty() && saved.data != now.data) {
+    log_warning(c10::str("the training data is not what '", path, "' was trained on: ", now.data, " here, ", saved.data,
+                         " there"));
+  }
+  if (saved.world_size > 0 && saved.world_size != now.world_size) {
+    log_info(c10::str("'", path, "' was saved by ", saved.world_size, " processes, this run has ", now.world_size));
+  }
+  adopt_saved_values(differences, path, config.root);
+}
+
 // Rank 0 chooses, all load. Whether a checkpoint was there to go on from.
-bool resume(const RunConfig& config, const std::string& wanted, BaseTrainer& trainer) {
-  check_same_option(config.communicator(), "--resume", wanted);
+bool resume(RunConfig& config, const Arguments& arguments, BaseTrainer& trainer) {
+  Communicator& ranks = config.communicator();
+  check_same_option(ranks, "--resume", arguments.resume);
+  check_same_option(ranks, "--hyper-parameters", arguments.hyper_parameters);
   std::string from;
-  const std::string path = from_main(config.communicator(), [&] {
-    from = resume_wish(config, wanted);
+  const std::string wanted = from_main(ranks, [&] {
+    from = resume_wish(config, arguments.resume);
     return checkpoint_to_resume(config, from);
   });
-  if (path.empty()) return false;
-  trainer.load(path);
-  run_on_main(config.communicator(), [&] { settle_resumed(config, from, path, trainer); });
+  if (wanted.empty()) return false;
+  const NumbersFrom numbers = arguments.hyper_parameters == "config" ? NumbersFrom::kThisRun : NumbersFrom::kCheckpoint;
+  const std::string path = trainer.load(wanted, numbers);
+  run_on_main(ranks, [&] {
+    compare_with_saved(config, path, numbers, trainer);
+    settle_resumed(config, from, path, trainer);
+  });
   return true;
+}
+
+void introduce(const RunConfig& config, Run& run) {
+  RunIdentity& identity = run.trainer->identity();
+  identity.config = flat_config(config.root);
+  identity.launch = launch_name(config.launch);
+  if (config.is_main()) identity.data = data_fingerprint(config, run);
 }
 
 // Returns where the checkpoints of an earlier run are now, on rank 0; empty if there were none.
@@ -262,9 +275,12 @@ int train(const Arguments& arguments, RunConfig& config) {
   });
   run_on_main(ranks, [&] { lock_now(config, lock); });
   std::string aside;
-  if (!resume(config, arguments.resume, *run.trainer)) aside = start_anew(config, *run.trainer);
+  introduce(config, run);
+  const bool resumed = resume(config, arguments, *run.trainer);
+  if (!resumed) aside = start_anew(config, *run.trainer);
+  run.trainer->identity().config = flat_config(config.root);  // with what the checkpoint has decided
   run_on_main(ranks, [&] {
-    save_resolved_config(config);
+    save_resolved_config(config, resumed);
     write_run_environment(config.work_dir);
   });
   give_config_to_logger(config, *run.trainer);
@@ -275,7 +291,7 @@ int train(const Arguments& arguments, RunConfig& config) {
   }
   if (config.is_main()) warn_of_machine_load(config.train->loader.num_workers);
   show_warnings_of_all_ranks();
-  if (const std::exception_ptr error = caught([&] { run.trainer->train(*run.train, run.val.get()); })) {
+  if (const std::exception_ptr error = caught([&] { train_on(*run.train, config, run); })) {
     if (config.is_main()) put_back(config, aside, checkpoint_root(config));
     std::rethrow_exception(error);
   }

@@ -109,6 +109,7 @@ class ConfigNode {
   [[noreturn]] void fail_value(const std::string& key, const std::string& expected) const;
 
   // Everything as YAML, defaults that were read included, with a comment that says where each value came from.
+  // Variables of the environment stand by name: their values may be secrets.
   std::string dump() const;
 
   struct Data;
@@ -122,7 +123,9 @@ class ConfigNode {
 };
 
 // What dump() says as one JSON object, for programs that read no YAML. A plain scalar that is a number, true or false
-// is one there too; infinities and NaN are texts.
-std::string config_json(const ConfigNode& root);
+// is one there too; infinities and NaN are texts. Variables of the environment stand by name in what is kept, by value
+// in what is only compared.
+enum class Variables { kNamed, kFilledIn };
+std::string config_json(const ConfigNode& root, Variables variables = Variables::kNamed);
 
 }  // namespace duet

@@ -12,7 +12,10 @@ namespace duet {
 // The tree behind ConfigNode; shared by the sources config*.cpp only.
 struct ConfigNode::Data {
   Kind kind = Kind::kAbsent;
-  std::string text;     // kValue: the scalar without quotes, environment variables filled in
+  std::string text;  // kValue: the scalar without quotes, environment variables filled in
+  // What is written in its place: the text with the names of environment variables, whose values may be secrets. Empty
+  // without any.
+  std::string written;
   bool quoted = false;  // it was quoted, so it is a string whatever it looks like
   std::string origin;   // of the key for what a map holds
   std::string path;     // empty at the top
@@ -58,7 +61,7 @@ bool is_null_word(const std::string& text);
 // True or false, or throws.
 bool yes_or_no(const ConfigNode::Data& data);
 
-// Fills environment variables into a value; notes in its origin which.
+// Fills environment variables into a value; notes in its origin which, and keeps their names for what is written.
 void expand_environment(ConfigNode::Data& data);
 
 // The tree of a whole text; `source` is the file's path. Bases are not looked at: `_base_` is an entry like any other.

@@ -42,6 +42,7 @@ std::string in_quotes(const std::string& text) {
 }
 
 std::string flow(const Data& data) {
+  if (!data.written.empty()) return in_quotes(data.written);
   if (data.kind == Kind::kValue) return yaml_scalar(data.text, data.quoted);
   if (data.kind == Kind::kNull || data.kind == Kind::kAbsent) return data.fallback.empty() ? "null" : data.fallback;
   const bool map = data.kind == Kind::kMap;
@@ -110,7 +111,8 @@ void write_map(const Data& data, const std::string& indent, std::string& out) {
   }
 }
 
-Json scalar(const Data& data) {
+Json scalar(const Data& data, Variables variables) {
+  if (variables == Variables::kNamed && !data.written.empty()) return data.written;
   const std::string& text = data.text;
   if (data.quoted) return text;
   if (is_null_word(text)) return nullptr;
@@ -122,16 +124,16 @@ Json scalar(const Data& data) {
   return text;
 }
 
-Json json_of(const Data& data) {
-  if (data.kind == Kind::kValue) return scalar(data);
+Json json_of(const Data& data, Variables variables) {
+  if (data.kind == Kind::kValue) return scalar(data, variables);
   if (data.kind == Kind::kMap) {
     Json map = Json::object();
-    for (const auto& [key, item] : data.items) map[key] = json_of(*item);
+    for (const auto& [key, item] : data.items) map[key] = json_of(*item, variables);
     return map;
   }
   if (data.kind != Kind::kList) return nullptr;
   Json list = Json::array();
-  for (const auto& entry : data.items) list.push_back(json_of(*entry.second));
+  for (const auto& entry : data.items) list.push_back(json_of(*entry.second, variables));
   return list;
 }
 
@@ -156,8 +158,9 @@ std::string ConfigNode::dump() const {
 }
 
 // By way of the text: the defaults that were read are in it, as text, and nowhere else.
-std::string config_json(const ConfigNode& root) {
-  return json_of(*parse_yaml(root.dump(), "the resolved config")).dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string config_json(const ConfigNode& root, Variables variables) {
+  const Json json = json_of(*parse_yaml(root.dump(), "the resolved config"), variables);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace duet

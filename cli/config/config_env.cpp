@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 #include <regex>
 #include <string_view>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
 
@@ -20,6 +23,7 @@ struct Filled {
   std::string text;
   bool quoted = false;      // a default in quotes: text, whatever it looks like
   std::string environment;  // ", env A, env B unset"
+  bool has_value = false;   // of a variable that is set
 };
 
 // One pass over a value, from left to right.
@@ -39,6 +43,7 @@ class Filler {
         filled.text += part.text;
         filled.quoted = part.quoted && at == 0 && end + 1 == text.size();
         filled.environment += part.environment;
+        filled.has_value = filled.has_value || part.has_value;
         at = end + 1;
       } else {
         filled.text += text[at++];
@@ -72,7 +77,7 @@ class Filler {
     const std::size_t comma = inside.find(',', colon);
     const std::string name(inside.substr(colon + 1, comma - std::min(comma, colon + 1)));
     check_name(name, inside);
-    if (const char* value = std::getenv(name.c_str())) return {value, false, ", env " + name};
+    if (const char* value = std::getenv(name.c_str())) return {value, false, ", env " + name, true};
     if (comma == std::string_view::npos) {
       fail_at(data_, c10::str("asks for the environment variable ", name,
                               ", which is not set; set it, or give a default as in ${env:", name, ",value}"));
@@ -128,6 +133,13 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+// What is no secret: a number, true or false, null. A rerun of the saved config has them without the environment.
+bool is_number_or_word(const std::string& text) {
+  static constexpr std::string_view kWords[] = {"true", "True", "false", "False", "on", "off", "yes", "no"};
+  return is_null_word(text) || parse_number<double>(text).has_value() ||
+         std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+}
+
 }  // namespace
 
 bool is_null_word(const std::string& text) { return text == "null" || text == "Null" || text == "NULL" || text == "~"; }
@@ -140,8 +152,10 @@ void expand_environment(Data& data) {
   const bool whole = filler.is_reference(data.text);
   const Filled filled = filler.fill(data.text);
   data.origin += filled.environment;
+  const std::string written = data.text;
   data.text = whole && !filled.quoted ? trimmed(filled.text) : filled.text;
   data.quoted = !whole || filled.quoted || data.text.empty();
+  if (filled.has_value && (data.quoted || !is_number_or_word(data.text))) data.written = written;
   if (data.quoted || !is_null_word(data.text)) return;
   data.kind = Kind::kNull;
   data.text.clear();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <c10/util/StringUtil.h>
 #include "base/detail/text.h"
+#include "base/error.h"
 #include "cli/config/config_data.h"
 
 namespace duet {
@@ -69,6 +70,55 @@ std::string key_in(const ConfigNode& node, const OptionField& field) {
   return field.other_key;
 }
 
+// As YAML, so that it can be copied.
+std::string default_text(const OptionField& field, const void* options) {
+  if (field.by_hand || field.required || options == nullptr) return field.fallback;
+  const OptionValue value = field.get(options);
+  if (const auto* word = std::get_if<std::string>(&value)) return word->empty() ? "" : yaml_scalar(*word, false);
+  return value.index() == 0 ? "" : text_of(value);
+}
+
+// A number that the field takes.
+std::string example_number(const OptionField& field) {
+  const Range& range = field.range;
+  for (const double number :
+       is_integer(field) ? std::vector{1.0, range.low, range.high} : std::vector{0.1, range.low}) {
+    if (range.holds(number)) return number_text(number);
+  }
+  return number_text((range.low + range.high) / 2);
+}
+
+// A value that a config may have: the default, or one of the field's type.
+std::string example_of(const OptionField& field, const void* options) {
+  const std::string text = default_text(field, options);
+  if (!text.empty() && text != "[]") return text;
+  const std::vector<std::string> words = words_of(field);
+  const std::string word = words.empty() ? "name" : words.front();
+  switch (field.kind) {
+    case FieldKind::kBool: return "true";
+    case FieldKind::kInteger:
+    case FieldKind::kNumber: return example_number(field);
+    case FieldKind::kText: return word;
+    case FieldKind::kTexts: return "[" + word + "]";
+    default: break;
+  }
+  std::string list;
+  for (std::size_t i = 0; i < std::max<std::size_t>(field.count, 1); ++i) {
+    list += (i == 0 ? "[" : ", ") + example_number(field);
+  }
+  return list + "]";
+}
+
+// What the config has for the field. An error over its type ends with an example.
+OptionValue given_value(const ConfigNode& node, const std::string& key, const OptionField& field, const void* options) {
+  static_cast<void>(node.child(key));  // throws where the node is no map
+  try {
+    return node.value(key, field.kind, field.or_one);
+  } catch (const ConfigError& error) {
+    throw ConfigError(std::string(error.what()) + ", e.g. " + key + ": " + example_of(field, options));
+  }
+}
+
 void read_field(const ConfigNode& beside, const OptionField& field, void* options, Ranges ranges) {
   if (field.by_hand || field.kind == FieldKind::kOther) return;
   const ConfigNode section = field.section.empty() ? beside : beside.child(field.section);
@@ -77,7 +127,7 @@ void read_field(const ConfigNode& beside, const OptionField& field, void* option
   if (field.type == "bytes") {
     return field.set(options, node.read_bytes(key, std::get<int64_t>(field.get(options))));
   }
-  const OptionValue given = node.value(key, field.kind, field.or_one);
+  const OptionValue given = given_value(node, key, field, options);
   if (given.index() != 0) {
     check_given(node, key, field, given);
     if (ranges == Ranges::kChecked) check_bounds(node, key, field, given);
@@ -115,14 +165,6 @@ std::string range_text(const OptionField& field) {
   }
   if (bounded) return number_text(range.low) + " to " + number_text(range.high);
   return (range.above_low ? "above " : "at least ") + number_text(range.low);
-}
-
-// As YAML, so that it can be copied.
-std::string default_text(const OptionField& field, const void* options) {
-  if (field.by_hand || field.required || options == nullptr) return field.fallback;
-  const OptionValue value = field.get(options);
-  if (const auto* word = std::get_if<std::string>(&value)) return word->empty() ? "" : yaml_scalar(*word, false);
-  return value.index() == 0 ? "" : text_of(value);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include <sstream>
 #include <vector>
 #include <c10/util/StringUtil.h>
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 #include "base/error.h"
+#include "cli/config/bounded_yaml.h"
 #include "cli/config/config_data.h"
 
 namespace duet {
@@ -151,33 +151,17 @@ std::string hint_at_reference(const std::string& text, int line) {
   return found.find("${") == std::string::npos ? "" : R"(; inside [ ] and { } write "${...}" in quotes)";
 }
 
-// Notes where documents begin.
-class DocumentMarks : public YAML::EventHandler {
- public:
-  std::vector<YAML::Mark> marks;
-  void OnDocumentStart(const YAML::Mark& mark) override { marks.push_back(mark); }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                const std::string& /*value*/) override {}
-  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                       YAML::EmitterStyle::value /*style*/) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                  YAML::EmitterStyle::value /*style*/) override {}
-  void OnMapEnd() override {}
-};
-
 // The one document of `text`. Not LoadAll(): on some texts that are no YAML it finds documents without end.
 YAML::Node load(const std::string& text, const TreeBuilder& place) {
-  std::istringstream stream(text);
-  YAML::Parser parser(stream);
-  DocumentMarks documents;
-  while (documents.marks.size() < 2 && parser.HandleNextDocument(documents)) {
+  std::vector<YAML::Mark> documents;
+  try {
+    documents = inspect_yaml(text);
+  } catch (const YamlTooLarge& error) {
+    throw ConfigError(
+        c10::str("[Config] ", place.at(error.mark), ": the config ", error.what, "; write the values out"));
   }
-  if (documents.marks.size() > 1) {
-    throw ConfigError(c10::str("[Config] ", place.at(documents.marks[1]),
+  if (documents.size() > 1) {
+    throw ConfigError(c10::str("[Config] ", place.at(documents[1]),
                                ": found at least 2 YAML documents, expected one; remove the ",
                                "'---' lines between them, or a comma at the start of a line", hint_at_braces(text)));
   }

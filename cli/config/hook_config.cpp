@@ -15,9 +15,9 @@ namespace duet {
 
 const std::string& default_hook_type(const std::string& key) {
   static const std::map<std::string, std::string> kTypes = {
-      {"runtime_info", "RuntimeInfoHook"},    {"timer", "IterTimerHook"}, {"sampler_seed", "DistSamplerSeedHook"},
-      {"visualization", "VisualizationHook"}, {"logger", "LoggerHook"},   {"param_scheduler", "ParamSchedulerHook"},
-      {"checkpoint", "CheckpointHook"}};
+      {"runtime_info", "RuntimeInfoHook"},       {"nan_guard", "NaNGuardHook"},          {"timer", "IterTimerHook"},
+      {"sampler_seed", "DistSamplerSeedHook"},   {"visualization", "VisualizationHook"}, {"logger", "LoggerHook"},
+      {"param_scheduler", "ParamSchedulerHook"}, {"checkpoint", "CheckpointHook"}};
   static const std::string kNone;
   const auto found = kTypes.find(key);
   return found != kTypes.end() ? found->second : kNone;
@@ -61,6 +61,11 @@ void check_schedules_have_a_hook(const ConfigNode& root, const std::vector<HookC
                      "ParamSchedulerHook"));
 }
 
+// One among the custom hooks takes the place of the default one, unless that has settings of its own.
+void drop_default_guard(std::vector<HookConfig>& hooks) {
+  std::erase_if(hooks, [](const HookConfig& hook) { return hook.key == "nan_guard" && hook.node.is_empty(); });
+}
+
 }  // namespace
 
 std::vector<HookConfig> read_hooks(const ConfigNode& root) {
@@ -78,7 +83,7 @@ std::vector<HookConfig> read_hooks(const ConfigNode& root) {
   }
   for (const ConfigNode& hook : root.list("custom_hooks")) {
     if (hook.is_null()) continue;
-    hook.need<std::string>("type");
+    if (hook.need<std::string>("type") == "NaNGuardHook") drop_default_guard(hooks);
     hook.check_later();
     hooks.push_back({hook, ""});
   }

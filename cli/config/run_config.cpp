@@ -1,5 +1,6 @@
 #include "cli/config/run_config.h"
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -145,6 +146,38 @@ std::optional<DataConfig> read_data(const ConfigNode& node, bool train) {
   return data;
 }
 
+// Whether the map holds datasets under names of their own, and no dataset.
+bool holds_named(const ConfigNode& node) {
+  if (node.kind() != ConfigNode::Kind::kMap || node.has("type")) return false;
+  const std::vector<std::string> keys = node.keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
+    return key != "sampler" && node.child(key).kind() == ConfigNode::Kind::kMap && node.child(key).has("type");
+  });
+}
+
+// One dataset, or a map of them by name.
+std::vector<DataConfig> read_datasets(const ConfigNode& node) {
+  if (!node.is_set()) return {};
+  if (!holds_named(node)) {
+    if (!node.has("type")) node.fail_missing("type", "name a dataset, or give datasets by name: {clean: {type: ...}}");
+    return {*read_data(node, false)};
+  }
+  std::vector<DataConfig> datasets;
+  for (const std::string& name : node.keys()) {
+    const ConfigNode one = node.child(name);
+    if (one.is_null()) continue;  // of a base
+    if (one.kind() != ConfigNode::Kind::kMap)
+      node.fail(name, "stands beside datasets that have names, expected a map: one of them");
+    datasets.push_back(*read_data(one, false));
+    datasets.back().name = name;
+    const bool is_word = std::all_of(name.begin(), name.end(), [](unsigned char letter) {
+      return std::isalnum(letter) != 0 || letter == '_' || letter == '-';
+    });
+    if (!is_word || name.empty()) node.fail(name, "names a dataset, expected letters, digits, _ and -; rename it");
+  }
+  return datasets;
+}
+
 // A path, or a map {path, strict, which, prefix, revise_keys}, the last being a map of regular expressions and what
 // each becomes: {'^backbone\.': ''}.
 std::optional<LoadFromConfig> read_load_from(const ConfigNode& root) {
@@ -282,8 +315,8 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
 
   const ConfigNode data = root.child("data");
   config.train = read_data(data.child("train"), true);
-  config.val = read_data(data.child("val"), false);
-  config.test = read_data(data.child("test"), false);
+  config.val = read_datasets(data.child("val"));
+  config.test = read_datasets(data.child("test"));
   config.predict = read_data(data.child("predict"), false);
 
   read_loop(root.child("trainer"), config);
@@ -296,10 +329,20 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.graph = read_options<GraphOptions>(root.child("graph"));
   root.child("graph").located([&] { check_options(config.graph); });
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
-  check_monitors(config.schedules, metric_names(config.metrics));
-  check_builtin_hooks(config.hooks, metric_names(config.metrics));
+  check_monitors(config.schedules, val_metric_names(config));
+  check_builtin_hooks(config.hooks, val_metric_names(config));
   root.reject_unknown();
   return config;
+}
+
+std::vector<std::string> val_metric_names(const RunConfig& config) {
+  const std::vector<std::string> own = metric_names(config.metrics);
+  if (config.val.empty() || config.val.front().name.empty()) return own;
+  std::vector<std::string> names;
+  for (const DataConfig& data : config.val) {
+    for (const std::string& name : own) names.push_back(data.name + "/" + name);
+  }
+  return names;
 }
 
 RunConfig in_scratch(RunConfig config, const std::string& folder) {

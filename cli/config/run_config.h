@@ -44,9 +44,10 @@ struct BatchLimits {
   BatchLimit train, val, test, predict;
 };
 
-// One of data.train, data.val, data.test, data.predict.
+// One of data.train, data.val, data.test, data.predict, or a named dataset of data.val or data.test.
 struct DataConfig {
-  ConfigNode node;  // type and the dataset's own keys, checked when the dataset is built
+  std::string name;  // empty: the only one there
+  ConfigNode node;   // type and the dataset's own keys, checked when the dataset is built
   DataLoaderOptions loader;
   bool shuffle = false;
   std::string sampler = "default";    // one of builtin_samplers(), or registered
@@ -67,8 +68,9 @@ struct RunConfig {
   uint64_t seed = 0;
   ConfigNode model;  // checked when the model is built
   std::optional<LoadFromConfig> load_from;
-  std::optional<DataConfig> train, val, test, predict;
-  TrainerOptions trainer;  // work_dir and device included, loop's limits on batches not
+  std::optional<DataConfig> train, predict;
+  std::vector<DataConfig> val, test;  // several have names
+  TrainerOptions trainer;             // work_dir and device included, loop's limits on batches not
   BatchLimits limits;
   int64_t dry_run = 0;  // steps of a run that only tries everything out; 0: a real one
   GraphOptions graph;
@@ -89,6 +91,9 @@ struct RunConfig {
 // Throws ConfigError naming place, path and expectation for the first thing that is wrong. `name` is what the
 // work_dir is called if the config names none: runs/<name>.
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name);
+
+// What a validation of the config reports: "loss", or "clean/loss" of a dataset that has a name.
+std::vector<std::string> val_metric_names(const RunConfig& config);
 
 // The same run with `folder` for all that it writes.
 RunConfig in_scratch(RunConfig config, const std::string& folder);

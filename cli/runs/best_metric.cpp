@@ -14,15 +14,21 @@ bool is_candidate(const Curve& curve) {
   return curve.kind != "train" && !curve.points.empty() && curve.name.find("confusion_") == std::string::npos;
 }
 
+// The first one of a list.
+std::string metric_of_best(const RunFolder& run) {
+  const std::string text = run.config.text("default_hooks.checkpoint.save_best");
+  return text.starts_with("[") ? text.substr(1, text.find_first_of(",]") - 1) : text;
+}
+
 const Curve* chosen_curve(const RunFolder& run) {
-  const std::string wanted = run.config.text("default_hooks.checkpoint.save_best");
+  const std::string wanted = metric_of_best(run);
   for (const char* kind : {"val", "test"}) {
     if (const Curve* found = run.log.curve(kind, wanted); found != nullptr && is_candidate(*found)) return found;
     const Curve* loss = nullptr;
     for (const Curve& curve : run.log.curves) {
       if (curve.kind != kind || !is_candidate(curve)) continue;
-      if (curve.name != "loss") return &curve;
-      loss = &curve;
+      if (curve.name != "loss" && !curve.name.ends_with("/loss")) return &curve;
+      if (loss == nullptr) loss = &curve;
     }
     if (loss != nullptr) return loss;
   }

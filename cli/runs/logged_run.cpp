@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <nlohmann/json.hpp>
+#include "io/bounded_json.h"
 
 namespace duet {
 
@@ -84,6 +85,7 @@ class LogReader {
  private:
   void add_record(const Json& record);
   void start(const Json& record, double time);
+  void forget_after(double step);
   void add_training(const Json& record, const std::string& kind);
   void add_text(const std::string& name, const std::string& text);
   void add_value(const std::string& kind, const std::string& name, const CurvePoint& point);
@@ -97,7 +99,7 @@ class LogReader {
 void LogReader::add_line(const std::string& line) {
   if (line.find_first_not_of(" \t\r") == std::string::npos) return;
   ++run_.lines;
-  const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto record = parse_json_or_discard<Json>(line);
   if (record.is_object()) {
     add_record(record);
   } else {
@@ -109,6 +111,10 @@ void LogReader::add_record(const Json& record) {
   const std::string kind = string_at(record, "kind");
   const double time = seconds_of_time(string_at(record, "wall_time"));
   if (kind == "start") start(record, time);
+  if (kind == "void") {
+    forget_after(number_at(record, "step", 0));
+    run_.step = count_at(record, "step");
+  }
   if (time > 0) {
     if (last_ > 0) run_.seconds += std::max(0.0, time - last_);
     last_ = time;
@@ -116,8 +122,10 @@ void LogReader::add_record(const Json& record) {
     if (run_.began.empty()) run_.began = run_.last_time;
   }
   if (const std::string mode = string_at(record, "mode"); !mode.empty()) run_.mode = mode;
-  if (kind == "train" || kind == "val" || kind == "test") {
+  if (kind == "train" || kind == "val" || kind == "test" || kind == "histogram") {
     add_training(record, kind);
+  } else if (kind == "epoch") {
+    add_value("train", "epoch_time", {number_at(record, "step", 0), run_.seconds, number_at(record, "epoch_time", 0)});
   } else if (kind == "stop") {
     run_.end_reason = string_at(record, "reason");
     run_.end = run_.end_reason == "done" ? RunEnd::kFinished : RunEnd::kStopped;
@@ -147,9 +155,15 @@ void LogReader::start(const Json& record, double time) {
   run_.end_reason.clear();
   run_.run_id = string_at(record, "run_id");
   run_.planned_steps = count_at(record, "steps");
+  forget_after(step);
+}
+
+// A run that goes back undoes what it had logged since.
+void LogReader::forget_after(double step) {
   for (Curve& curve : run_.curves) {
     std::erase_if(curve.points, [&](const CurvePoint& point) { return point.step > step; });
   }
+  std::erase_if(run_.histograms, [&](const LoggedHistogram& histogram) { return histogram.step > step; });
 }
 
 // Results of evaluations may lie at their epoch, by the logger's options: the curves have one axis of steps.

@@ -5,12 +5,14 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <system_error>
+#include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "cli/runs/run_pictures.h"
 #include "cli/runs/thinned_curve.h"
+#include "io/bounded_json.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -126,11 +128,12 @@ Json pictures_json(const std::string& folder, std::size_t bytes) {
 Json graph_reports(const std::string& folder) {
   Json reports = Json::array();
   for (const char* name : {"graph.json", "explain.json"}) {
-    std::ifstream file(folder + "/" + name);
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || text.size() > kLargestGraphFile) continue;
-    reports.push_back({name, json.contains("graph") ? json["graph"] : json});
+    try {
+      const auto json = parse_json_or_discard<Json>(file_io::read_text(c10::str(folder, "/", name), kLargestGraphFile));
+      if (json.is_object()) reports.push_back({name, json.contains("graph") ? json["graph"] : json});
+    } catch (const file_io::IoError&) {
+      continue;  // it is not there, or too large
+    }
   }
   return reports;
 }

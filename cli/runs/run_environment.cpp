@@ -1,9 +1,10 @@
 #include "cli/runs/run_environment.h"
 #include <algorithm>
 #include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include "checkpoint/checkpoint.h"
+#include "io/bounded_json.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -21,9 +22,19 @@ void add_flat(const std::string& path, const Json& value, NamedTexts& out) {
                    is_text ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+// Empty if it cannot be read, or is beyond what a run writes there.
+std::string small_text(const std::string& path) {
+  constexpr uint64_t kMost = uint64_t{16} << 20;
+  try {
+    return file_io::read_text(path, kMost);
+  } catch (const file_io::IoError&) {
+    return "";
+  }
+}
+
 // "name: value" lines as entries, other texts as one.
 void add_text_of_environment(const std::string& name, const std::string& text, NamedTexts& out) {
-  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto parsed = parse_json_or_discard<Json>(text);
   if (parsed.is_object()) {
     add_flat("", parsed, out);
   } else {
@@ -48,11 +59,8 @@ void add_manifest(const std::string& folder, NamedTexts& out) {
 
 NamedTexts read_environment(const std::string& folder, const LoggedRun& log) {
   NamedTexts environment;
-  std::ifstream file(folder + "/environment.json");
-  if (file) {
-    const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object()) add_flat("", json, environment);
-  }
+  const auto json = parse_json_or_discard<Json>(small_text(folder + "/environment.json"));
+  if (json.is_object()) add_flat("", json, environment);
   for (const auto& [name, text] : log.texts) {
     if (name == "runtime_info" || name == "environment") add_text_of_environment(name, text, environment);
   }

@@ -22,11 +22,17 @@ struct PictureFile {
 };
 
 std::optional<PictureFile> named(const std::filesystem::path& path) {
-  static const std::regex kName("(val|test|predict)_([0-9]{1,18})_([0-9]{1,18})\\.png");
+  static const std::regex kName("(val|test|predict)_(.+)_([0-9]{1,18})\\.png");
   std::smatch parts;
   const std::string name = path.filename().string();
   if (!std::regex_match(name, parts, kName)) return std::nullopt;
-  return PictureFile{{parts[1], std::stoll(parts[2]), std::stoll(parts[3]), ""}, path};
+  return PictureFile{{parts[1], parts[2], std::stoll(parts[3]), ""}, path};
+}
+
+// Samples in their order: numbers by their value.
+std::tuple<std::string, bool, std::size_t, std::string> place_of(const RunPicture& picture) {
+  const bool is_number = picture.sample.find_first_not_of("0123456789") == std::string::npos;
+  return {picture.pass, !is_number, is_number ? picture.sample.size() : 0, picture.sample};
 }
 
 std::vector<PictureFile> picture_files(const std::string& folder) {
@@ -41,12 +47,12 @@ std::vector<PictureFile> picture_files(const std::string& folder) {
 
 // The newest of each sample first, then the one before, ...
 std::vector<PictureFile> by_worth(std::vector<PictureFile> files) {
-  std::map<std::pair<std::string, int64_t>, std::vector<PictureFile>> samples;
-  for (PictureFile& file : files) samples[{file.picture.pass, file.picture.sample}].push_back(std::move(file));
+  std::map<decltype(place_of({})), std::vector<PictureFile>> samples;
+  for (PictureFile& file : files) samples[place_of(file.picture)].push_back(std::move(file));
   std::map<std::string, std::vector<std::vector<PictureFile>>> passes;
   for (auto& [key, list] : samples) {
     std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.picture.step > b.picture.step; });
-    passes[key.first].push_back(std::move(list));
+    passes[std::get<0>(key)].push_back(std::move(list));
   }
   std::vector<std::pair<std::size_t, PictureFile>> ranked;
   for (auto& [pass, lists] : passes) {
@@ -86,7 +92,7 @@ RunPictures read_run_pictures(const std::string& folder, std::size_t bytes) {
     pictures.shown.push_back(std::move(file.picture));
   }
   std::sort(pictures.shown.begin(), pictures.shown.end(), [](const RunPicture& a, const RunPicture& b) {
-    return std::tie(a.pass, a.sample, a.step) < std::tie(b.pass, b.sample, b.step);
+    return std::pair(place_of(a), a.step) < std::pair(place_of(b), b.step);
   });
   return pictures;
 }

@@ -9,13 +9,14 @@ namespace duet {
 
 // A picture of a prediction that a run has written: vis_data/<pass>_<sample>_<step>.png.
 struct RunPicture {
-  std::string pass;  // val, test, predict
-  int64_t sample = 0, step = 0;
+  std::string pass;    // val, test, predict
+  std::string sample;  // its number within the pass, or its name
+  int64_t step = 0;
   std::string png;  // the file's bytes
 };
 
 struct RunPictures {
-  std::vector<RunPicture> shown;  // by pass and sample, then by step
+  std::vector<RunPicture> shown;  // by pass and sample (numbers before names), then by step
   std::size_t found = 0;
 };
 

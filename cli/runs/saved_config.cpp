@@ -5,6 +5,7 @@
 #include <sstream>
 #include <c10/util/StringUtil.h>
 #include <yaml-cpp/yaml.h>
+#include "cli/config/bounded_yaml.h"
 
 namespace duet {
 
@@ -93,8 +94,10 @@ SavedConfig read_saved_config(const std::string& path) {
   text << file.rdbuf();
   try {
     ValueCollector collector(origins_of(text.str()));
-    collector.add(YAML::Load(text.str()), "");
+    collector.add(load_yaml(text.str()), "");
     config = std::move(collector.config);
+  } catch (const YamlTooLarge& error) {
+    config.problem = c10::str("config.yaml:", error.mark.line + 1, " ", error.what);
   } catch (const YAML::Exception& error) {
     config.problem = c10::str("config.yaml:", error.mark.line + 1, " is not readable: ", error.msg);
   }

@@ -1,5 +1,6 @@
 #include "cli/runs/text_columns.h"
 #include <algorithm>
+#include "base/detail/text.h"
 
 namespace duet {
 
@@ -13,22 +14,22 @@ std::size_t width_of(const std::string& text) {
 
 }  // namespace
 
-std::string one_line(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
-}
-
 std::string text_columns(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::vector<std::string>> cells;
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
+    cells.emplace_back();
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      cells.back().push_back(one_line(row[i]));
+      widths[i] = std::max(widths[i], width_of(cells.back()[i]));
+    }
   }
   std::string text;
-  for (const auto& row : rows) {
+  for (const auto& row : cells) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line += (i == 0 ? "" : "  ") + one_line(row[i]) + std::string(widths[i] - width_of(row[i]), ' ');
+      line += (i == 0 ? "" : "  ") + row[i] + std::string(widths[i] - width_of(row[i]), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

@@ -5,11 +5,8 @@
 
 namespace duet {
 
-// Rows of cells as lines with aligned columns, two spaces apart. Names may come from anywhere: control characters,
-// which a terminal would obey, are shown as '?'.
+// Rows of cells as lines with aligned columns, two spaces apart. Names may come from anywhere: each cell is shown as
+// one_line() has it.
 std::string text_columns(const std::vector<std::vector<std::string>>& rows);
-
-// `text` as one line of a terminal: control characters are '?'.
-std::string one_line(std::string text);
 
 }  // namespace duet

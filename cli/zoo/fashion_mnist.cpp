@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "data/transform.h"
 #include "io/idx.h"
 
 namespace duet {
@@ -91,6 +92,12 @@ void FashionMnist::read_labels(const std::string& path) {
 }
 
 int64_t FashionMnist::max_label() const { return *std::max_element(targets_.begin(), targets_.end()); }
+
+Batch FashionMnist::shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
+  Batch undone = batch;
+  if (options_.normalize) make_normalize({.mean = {options_.mean}, .std = {options_.std}})->undo_for_show(undone);
+  return undone;
+}
 
 Batch FashionMnist::get(const std::vector<int64_t>& indices) const {
   check_indices("FashionMnist", indices, size());

@@ -7,6 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "data/dataset.h"
+#include "data/transform.h"
 
 namespace duet {
 
@@ -223,6 +224,12 @@ void FashionScenes::draw_scene(int64_t index, const Canvas& canvas) const {
     canvas.paste(sprite, top, left, threshold, labels[i] + 1);
   }
   canvas.add_noise(draws, static_cast<float>(options_.noise));
+}
+
+Batch FashionScenes::shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const {
+  Batch undone = batch;
+  if (options_.normalize) make_normalize({.mean = {options_.mean}, .std = {options_.std}})->undo_for_show(undone);
+  return undone;
 }
 
 Batch FashionScenes::get(const std::vector<int64_t>& indices) const {

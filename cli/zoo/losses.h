@@ -51,7 +51,9 @@ inline constexpr int64_t kNoLabel = 255;
 at::Tensor label_count(const at::Tensor& target);
 
 // Of logits [N, classes, H, W] and labels int64 [N, H, W]: the mean cross entropy or focal loss (Lin et al. 2017) over
-// the labels that count, or 1 - the mean Dice coefficient of the classes over the batch (Milletari et al. 2016).
+// the labels that count, or 1 - the mean Dice coefficient of the classes in each image (Milletari et al. 2016), where
+// an image counts as much as it has labels that count. All are means over these labels, so micro-batches that are
+// weighted by their number give what the whole batch gives.
 at::Tensor label_loss(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target);
 
 // The mean over the batch. Targets of regression and bce are float and have as many values as the prediction; those of

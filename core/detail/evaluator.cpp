@@ -1,8 +1,13 @@
 #include "core/detail/evaluator.h"
+#include <algorithm>
+#include <cctype>
+#include <exception>
 #include <optional>
+#include <set>
 #include <utility>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/combined_metrics.h"
@@ -10,6 +15,7 @@
 #include "core/detail/forward_pass.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
+#include "core/detail/step_place.h"
 #include "core/hook.h"
 
 namespace duet {
@@ -45,67 +51,143 @@ void publish_table(const std::string& prefix, const Metric& metric, const RunLog
 
 }  // namespace
 
-// What a pass calls: `visit` for every batch, on the device and as it came, and `finish` when all were seen.
+// What a pass calls: `visit` for every batch, on the device and as it came.
 struct Evaluator::Pass {
-  const char* name;
+  RunKind run;             // that it is on its own
+  const char* batch_name;  // in errors
+  CodeKind kind;
   HookPoint before;  // its first point
-  int64_t limit;     // batches; 0: all
+  int64_t limit;     // batches of each dataset; 0: all
   bool all_ranks_take_part;
   std::function<NamedTensors(const Batch& batch, const Batch& host)> visit;
-  std::function<void()> finish = [] {};
+  std::function<void()> begin = [] {};                                  // a dataset
+  std::function<void(const std::string& dataset)> end = [](auto&&) {};  // that all of its batches were seen
+  std::function<void()> finish = [] {};                                 // all of its datasets
+
+  HookPoint point(Place place) const { return point_of(before, place); }
 };
+
+void check_names(const NamedSources& data) {
+  require<ConfigError>(!data.empty(), "[BaseTrainer] found no dataset to evaluate on, expected at least one; name one");
+  if (data.size() == 1 && data.front().name.empty()) return;
+  std::set<std::string> names;
+  for (const NamedSource& source : data) {
+    const bool is_word = std::all_of(source.name.begin(), source.name.end(), [](char letter) {
+      return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '-';
+    });
+    require<ConfigError>(is_word && !source.name.empty(),
+                         "[BaseTrainer] found a dataset called '" + source.name +
+                             "', expected letters, digits, _ and -: its results are called <name>/<metric>; rename it");
+    require<ConfigError>(names.insert(source.name).second, "[BaseTrainer] found two datasets called '" + source.name +
+                                                               "', expected different names; rename one of them");
+  }
+}
 
 void Evaluator::add_metric(std::unique_ptr<Metric> metric, std::string prefix) {
   require<ConfigError>(metric != nullptr, "[BaseTrainer] the metric is null; give one");
   metrics_.push_back({std::move(prefix), std::move(metric)});
 }
 
-void Evaluator::run(const Pass& pass, DataSource& data) {
-  auto& [hooks, context, reader, ranks, epochs, forward] = parts_;
+void Evaluator::run(const Pass& pass, const NamedSources& data) {
   const at::NoGradGuard no_grad;
-  const auto tell = [&](Place place) { parts_.hooks.call(point_of(pass.before, place), parts_.context); };
+  const EvaluationMode::Scope evaluates(parts_.forward.evaluation_mode());
+  if (parts_.context.control.kind == RunKind::kNone) return run_alone(pass, data);
+  pass_over(pass, data);
+  parts_.hooks.call(pass.point(kAfter), parts_.context);
+}
+
+// As BaseTrainer does with training, whose outcome stays known.
+void Evaluator::run_alone(const Pass& pass, const NamedSources& data) {
+  RunControl& control = parts_.context.control;
+  control.kind = pass.run;
+  const auto closed = c10::make_scope_exit([&control, error = std::exchange(control.error, "")] {
+    control.kind = RunKind::kNone;
+    control.error = error;
+  });
+  std::exception_ptr error;
+  const auto attempt = [&](const auto& body) {
+    const std::exception_ptr found = caught(body);
+    if (!found || error) return;
+    error = found;
+    control.error = text_of(found);
+  };
+  const auto tell = [&](HookPoint point) { attempt([&] { parts_.hooks.call(point, parts_.context); }); };
+  attempt([&] {
+    parts_.hooks.call(HookPoint::kBeforeRun, parts_.context);
+    pass_over(pass, data);
+  });
+  if (error) tell(HookPoint::kOnException);
+  tell(pass.point(kAfter));
+  tell(HookPoint::kAfterRun);
+  if (error) std::rethrow_exception(error);
+}
+
+void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
+  auto& [hooks, context, reader, ranks, epochs, forward] = parts_;
+  const auto taken_back = c10::make_scope_exit([&evaluation = context.evaluation] {
+    evaluation.data = nullptr;
+    evaluation.batch = nullptr;
+    evaluation.outputs = nullptr;
+    evaluation.dataset.clear();
+  });
+  context.evaluation.batch_index = 0;
+  context.evaluation.data = &data.front().source;
+  hooks.call(pass.point(kBefore), context);
+  hooks.call(pass.point(kBeforeEpoch), context);
+  for (const NamedSource& source : data) {
+    pass_over(pass, source);
+    if (interrupted(context.control)) return;
+  }
+  pass.finish();
+  hooks.call(pass.point(kAfterEpoch), context);
+}
+
+void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
+  auto& [hooks, context, reader, ranks, epochs, forward] = parts_;
+  DataSource& data = source.source;
+  context.evaluation.dataset = source.name;
+  context.evaluation.data = &data;
   int64_t& index = context.evaluation.batch_index;
   index = 0;
-  const EvaluationMode::Scope evaluates(forward.evaluation_mode());
-  const auto taken_back = c10::make_scope_exit([&context = context] {
-    context.evaluation.batch = nullptr;
-    context.evaluation.outputs = nullptr;
-  });
+  pass.begin();
   // A prediction may be one rank's own affair, over all of its data.
   if (pass.all_ranks_take_part) data.set_shard(context.communicator->rank(), context.communicator->world_size());
-  tell(kBefore);
-  tell(kBeforeEpoch);
   data.start_epoch(0);
-  if (pass.all_ranks_take_part) ranks.check_data(data, pass.name);
+  if (pass.all_ranks_take_part) {
+    ranks.check_data(data, to_string(pass.run) + (source.name.empty() ? "" : " '" + source.name + "'"));
+  }
   for (; !interrupted(context.control) && (pass.limit == 0 || index < pass.limit); ++index) {
     const std::optional<Batch> host = data.next();
     if (!host) break;
     const Batch batch = reader.to_device(*host);
     context.evaluation.batch = &batch;
-    tell(kBeforeIter);
+    hooks.call(pass.point(kBeforeIter), context);
     const NamedTensors outputs =
-        with_checked_indices("evaluation batch", index, [&] { return pass.visit(batch, *host); });
+        with_place({pass.batch_name, index, context.task, forward.code(pass.kind), {&batch, 1}},
+                   [&] { return pass.visit(batch, *host); });
     context.evaluation.outputs = &outputs;
-    tell(kAfterIter);
+    hooks.call(pass.point(kAfterIter), context);
     context.evaluation.outputs = nullptr;
     context.evaluation.batch = nullptr;
   }
   if (pass.all_ranks_take_part && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
   forward.settle();
-  if (!interrupted(context.control)) {
-    pass.finish();
-    tell(kAfterEpoch);
-  }
-  tell(kAfter);
+  if (!interrupted(context.control)) pass.end(source.name);
 }
 
-void Evaluator::collect(MeanLoss& mean_loss) {
+void Evaluator::reset_metrics() {
+  mean_loss_.reset();
+  for (const NamedMetric& entry : metrics_) entry.metric->reset();
+}
+
+void Evaluator::collect(const std::string& dataset, MetricValues& all) {
   CurrentEvaluation& evaluation = parts_.context.evaluation;
-  std::vector<Metric*> all_metrics{&mean_loss};
+  std::vector<Metric*> all_metrics{&mean_loss_};
   for (const NamedMetric& entry : metrics_) all_metrics.push_back(entry.metric.get());
   combine_over_ranks(all_metrics, *parts_.context.communicator, parts_.reader.device());
-  MetricValues all = mean_loss.compute();
-  for (const auto& [prefix, metric] : metrics_) {
+  for (const auto& [name, value] : mean_loss_.compute()) all.emplace(full_name(dataset, name), value);
+  for (const auto& [own_prefix, metric] : metrics_) {
+    const std::string prefix = own_prefix.empty() ? dataset : full_name(dataset, own_prefix);
     const MetricValues part = metric->compute();
     for (const std::string& name : metric->names()) {
       if (evaluation.first_metric.empty() && part.count(name) != 0) evaluation.first_metric = full_name(prefix, name);
@@ -117,37 +199,40 @@ void Evaluator::collect(MeanLoss& mean_loss) {
     }
     publish_table(prefix, *metric, parts_.context.log);
   }
-  evaluation.metrics = std::move(all);
 }
 
-void Evaluator::evaluate(DataSource& data, Kind kind, const std::function<void()>& on_results) {
+void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::function<void()>& on_results) {
   TrainContext& context = parts_.context;
-  MeanLoss mean_loss;
-  for (const NamedMetric& entry : metrics_) entry.metric->reset();
+  MetricValues all;
   context.evaluation.metrics.clear();
   context.evaluation.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
     parts_.epochs.check_time();
     NamedTensors outputs = parts_.forward.run(CodeKind::kValidation, batch);
     const double weight = context.task.weight(host);  // without a wait for the device
-    mean_loss.add(batch, outputs, weight);
+    mean_loss_.add(batch, outputs, weight);
     for (const NamedMetric& entry : metrics_) entry.metric->add(batch, outputs, weight);
     return outputs;
   };
-  const bool test = kind == Kind::kTest;
-  const Pass pass{.name = test ? "test" : "validation",
+  const bool test = kind == RunKind::kTest;
+  const Pass pass{.run = kind,
+                  .batch_name = test ? "test batch" : "validation batch",
+                  .kind = CodeKind::kValidation,
                   .before = test ? HookPoint::kBeforeTest : HookPoint::kBeforeVal,
                   .limit = test ? options_.limit_test_batches : options_.limit_val_batches,
                   .all_ranks_take_part = true,
                   .visit = visit,
-                  .finish = [&] {
-                    collect(mean_loss);
-                    if (on_results) on_results();
-                  }};
-  parts_.ranks.report(pass.name);
+                  .begin = [this] { reset_metrics(); },
+                  .end = [&](const std::string& dataset) { collect(dataset, all); },
+                  .finish =
+                      [&] {
+                        context.evaluation.metrics = std::move(all);
+                        if (on_results) on_results();
+                      }};
+  parts_.ranks.report(to_string(kind));
   context.communicator->set_patient(true);  // ranks come to the end of their shards at different times
+  const auto impatient = c10::make_scope_exit([&context] { context.communicator->set_patient(false); });
   run(pass, data);
-  context.communicator->set_patient(false);
 }
 
 void Evaluator::predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink) {
@@ -156,17 +241,26 @@ void Evaluator::predict(DataSource& data, const std::function<void(const Batch&,
     if (sink) sink(batch, outputs);
     return outputs;
   };
-  run({.name = "predict",
+  run({.run = RunKind::kPrediction,
+       .batch_name = "prediction batch",
+       .kind = CodeKind::kPrediction,
        .before = HookPoint::kBeforePredict,
        .limit = options_.limit_predict_batches,
        .all_ranks_take_part = false,
        .visit = visit},
-      data);
+      {{"", data}});
 }
 
-NamedTensors Evaluator::predict(const Batch& batch) {
-  return with_checked_indices(
-      "predict(), batch", 0, [&] { return parts_.forward.run(CodeKind::kPrediction, parts_.reader.to_device(batch)); });
+Batch Evaluator::predict(const Batch& batch) {
+  const EvaluationMode::Scope evaluates(parts_.forward.evaluation_mode());
+  const Batch moved = parts_.reader.to_device(batch);
+  NamedTensors outputs =
+      with_place({"prediction batch", 0, parts_.context.task, parts_.forward.code(CodeKind::kPrediction), {&moved, 1}},
+                 [&] { return parts_.forward.run(CodeKind::kPrediction, moved); });
+  Batch predicted;
+  for (auto& [name, tensor] : outputs) predicted.set(name, std::move(tensor));
+  predicted.set_sample_ids(batch.sample_ids());
+  return predicted;
 }
 
 }  // namespace duet

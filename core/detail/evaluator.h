@@ -18,10 +18,10 @@ class MicroBatchReader;
 class RankSync;
 
 // Passes over data that change no weight: validation, test, prediction. Each calls its hooks, leaves out what a limit
-// cuts off, and stops in the middle where the run is interrupted.
+// cuts off, and stops in the middle where the run is interrupted. Where no run is open it is one of its own, with an
+// end in every exit. Several datasets are one pass, in turn; their limits count in each.
 class Evaluator {
  public:
-  enum class Kind { kValidation, kTest };
   // What it works with; all must outlive it.
   struct Parts {
     HookList& hooks;
@@ -37,12 +37,13 @@ class Evaluator {
   // Its results are called "<prefix>/<name>", or "<name>" without a prefix.
   void add_metric(std::unique_ptr<Metric> metric, std::string prefix);
 
-  // Fills in context.evaluation.metrics; then calls `on_results`, before any hook sees them. A pass that was cut short
-  // has no results. Throws ConfigError if two metrics give results of one name.
-  void evaluate(DataSource& data, Kind kind, const std::function<void()>& on_results = {});
+  // kValidation or kTest. Fills in context.evaluation.metrics; then calls `on_results`, before any hook sees them. A
+  // pass that was cut short has no results. A source without a name, if it is the only one, gives results without one.
+  // Throws ConfigError if two metrics give results of one name.
+  void evaluate(const NamedSources& data, RunKind kind, const std::function<void()>& on_results = {});
   void predict(DataSource& data, const std::function<void(const Batch&, const NamedTensors&)>& sink);
   // One batch, without hooks.
-  NamedTensors predict(const Batch& batch);
+  Batch predict(const Batch& batch);
 
  private:
   struct NamedMetric {
@@ -51,12 +52,22 @@ class Evaluator {
   };
   struct Pass;
 
-  void run(const Pass& pass, DataSource& data);
-  void collect(MeanLoss& mean_loss);
+  void run(const Pass& pass, const NamedSources& data);
+  void run_alone(const Pass& pass, const NamedSources& data);
+  void pass_over(const Pass& pass, const NamedSources& data);
+  void pass_over(const Pass& pass, const NamedSource& data);
+  void reset_metrics();
+  // Results of one dataset, added to `all`.
+  void collect(const std::string& dataset, MetricValues& all);
 
   Parts parts_;
   const LoopOptions& options_;
+  MeanLoss mean_loss_;
   std::vector<NamedMetric> metrics_;
 };
+
+// Throws ConfigError unless there is data, with names that differ and can stand in front of a metric's. A single source
+// may have none.
+void check_names(const NamedSources& data);
 
 }  // namespace duet

@@ -43,6 +43,7 @@ class ForwardPass : public StepCode {
 
   StepResult run(const MicroBatches& micro_batches, StepObserver& observer) override;
   CodeKind kind() const override { return kind_; }
+  void retrace(std::span<const Batch> batches, std::size_t& index) override;
   void append_key(std::vector<int64_t>& key) const override;
   // It exchanges nothing with others.
   Communicator& communicator() const override { return *one_process(); }
@@ -72,6 +73,8 @@ class ForwardPasses {
   void set_mode(Mode mode);
   // What the task gives for a batch on its device, in tensors that nobody changes later.
   NamedTensors run(CodeKind kind, const Batch& batch);
+  // What it runs.
+  StepCode& code(CodeKind kind) { return (kind == CodeKind::kValidation ? validation_ : prediction_).code; }
   // Throws GraphError if what replays gave so far may not be trusted.
   void settle();
 

@@ -13,7 +13,9 @@ class HookObserver : public StepObserver {
   bool splits() const override {
     return hooks_.uses(HookPoint::kAfterBackward) || hooks_.uses(HookPoint::kBeforeOptimizerStep);
   }
-  int64_t version() const override { return static_cast<int64_t>(hooks_.size()); }
+  int64_t version() const override { return 2 * static_cast<int64_t>(hooks_.size()) + (wants_outputs() ? 1 : 0); }
+  bool wants_outputs() const override { return hooks_.wants_outputs(); }
+  bool postpones_checks() const override { return context_.control.postpones_checks; }
   void after_backward(const StepView& view) override { call(HookPoint::kAfterBackward, view); }
   void before_optimizer_step(const StepView& view) override { call(HookPoint::kBeforeOptimizerStep, view); }
   void in_step(StepView& view) override {

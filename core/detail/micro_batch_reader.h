@@ -4,27 +4,12 @@
 #include <optional>
 #include <vector>
 #include <c10/core/Stream.h>
-#include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 #include "base/batch.h"
-#include "base/error.h"
 #include "core/detail/train_step.h"
 #include "core/task.h"
 #include "data/data_source.h"
 
 namespace duet {
-
-// Runs the model. On the CPU LibTorch finds labels and tokens out of range; the same op may not look in another mode.
-template <class Call>
-auto with_checked_indices(const char* what, int64_t number, Call call) {
-  try {
-    return call();
-  } catch (const c10::IndexError& error) {
-    throw DataError(c10::str("[BaseTrainer] in ", what, " ", number, ": ", error.what_without_backtrace(),
-                             " Expected labels and tokens that the model has a place for; correct the data, or the "
-                             "model's num_classes or vocab_size"));
-  }
-}
 
 // Moves batches to one device. Where the device has streams, host tensors are copied on a stream of their own, so that
 // the copies of the next step run beside the kernels of this one; the stream that is current waits for them, the host

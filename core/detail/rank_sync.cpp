@@ -127,7 +127,7 @@ constexpr const char* kNotShared = "not shared";
 std::string part(int64_t rank, int64_t world_size) { return c10::str("that of rank ", rank, " of ", world_size); }
 
 // Every part once; which rank takes which does not matter.
-void check_parts(const std::vector<std::string>& parts, const char* what) {
+void check_parts(const std::vector<std::string>& parts, const std::string& what) {
   const auto count = static_cast<int64_t>(parts.size());
   std::map<std::string, int64_t> readers;  // -1: nobody so far
   for (int64_t rank = 0; rank < count; ++rank) readers[part(rank, count)] = -1;
@@ -147,7 +147,7 @@ void check_parts(const std::vector<std::string>& parts, const char* what) {
 
 }  // namespace
 
-void RankSync::check_data(const DataSource& data, const char* what) {
+void RankSync::check_data(const DataSource& data, const std::string& what) {
   if (is_alone()) return;
   exchange(report_at(SyncPlace::kBeforeData));
   const std::optional<DataShard> own = data.shard();

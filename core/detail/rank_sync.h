@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 #include <c10/util/ArrayRef.h>
 #include "core/detail/train_step.h"
@@ -69,7 +70,7 @@ class RankSync {
   // That what the ranks are about to read are parts of the same data, each rank its own: with other seeds, batch sizes
   // or ranks some samples would come twice and others never. `what` it is: "training". Throws ConfigError on all ranks.
   // Where no rank's source has a share each may hold what it likes.
-  void check_data(const DataSource& data, const char* what);
+  void check_data(const DataSource& data, const std::string& what);
   // Steps leave the same weights on all ranks. What else writes to them may not, and then no checkpoint is right: it
   // holds those of rank 0, and gradients are means over different models. Told once.
   void warn_of_drift();

@@ -221,25 +221,61 @@ StateDict own_rank_state(const StateDict& saved, const Communicator& ranks) {
   return own;
 }
 
-std::string find_rollback(const TrainContext& context, const std::string& reason) {
+StateDict with_numbers_of(StateDict state, const StateDict& own) {
+  const std::string configured = "optimizer.configured.";
+  for (const auto& [name, value] : own.values()) {
+    if (!name.starts_with(configured) || !state.has(name)) continue;
+    if (state.number(name) == std::get<double>(value)) continue;
+    const std::string rest = name.substr(configured.size());  // "0.lr"
+    const std::size_t dot = rest.find('.');
+    state.set(name, value);
+    state.set("optimizer.param_groups." + rest, value);
+    const std::string initial =
+        c10::str("hooks.param_scheduler.initial.", rest.substr(dot + 1), ".", rest.substr(0, dot));
+    if (state.has(initial)) state.set(initial, value);
+  }
+  return state;
+}
+
+StateDict host_copy(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [name, tensor] : state.tensors()) {
+    copy.set(name, tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+  }
+  for (const auto& [name, value] : state.values()) copy.set(name, value);
+  return copy;
+}
+
+LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path) {
+  LoadedCheckpoint found;
+  run_on_main(ranks, [&] { found = CheckpointStore::read(path); });
+  found.path = ranks.broadcast(found.path);
+  found.state = broadcast_state(ranks, found.state);
+  return found;
+}
+
+LoadedCheckpoint read_rollback(const TrainContext& context, const std::string& reason) {
+  try {
+    return read_on_main(*context.communicator, CheckpointStore::root_of(context.work_dir));
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(c10::str("[BaseTrainer] cannot go back from step ", context.progress.step, " (", reason,
+                                   ") to a checkpoint: ", error.what(), "; save more often, or before training"));
+  }
+}
+
+std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const SaveWishes& wishes) {
+  const StateDict state = context.checkpoint_state();
   std::string path;
   run_on_main(*context.communicator, [&] {
-    try {
-      path = CheckpointStore::find(CheckpointStore::root_of(context.work_dir));
-    } catch (const CheckpointError& error) {
-      throw CheckpointError(c10::str("[BaseTrainer] cannot go back from step ", context.progress.step, " (", reason,
-                                     ") to a checkpoint: ", error.what(), "; save more often, or before training"));
-    }
+    store.set_identity(context.identity);
+    const auto save = wishes.in_background ? &CheckpointStore::save_in_background : &CheckpointStore::save;
+    path = (store.*save)(context.progress.step, state, wishes.keep, wishes.best);
   });
   return context.communicator->broadcast(path);
 }
 
-std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const std::vector<std::string>& keep,
-                            CheckpointRank rank) {
-  const StateDict state = context.checkpoint_state();
-  std::string path;
-  run_on_main(*context.communicator, [&] { path = store.save(context.progress.step, state, keep, rank); });
-  return context.communicator->broadcast(path);
+void finish_save(CheckpointStore& store, const TrainContext& context) {
+  run_on_main(*context.communicator, [&] { store.finish_save(); });
 }
 
 }  // namespace duet

@@ -63,13 +63,31 @@ void add_rank_state(StateDict& state, Task& task, Communicator& ranks);
 // and the generators of all ranks but 0 are seeded from rank 0's seed, the step and the rank.
 StateDict own_rank_state(const StateDict& saved, const Communicator& ranks);
 
+// The state with this run's numbers of the optimizer where `own`, the state of a trainer that has loaded nothing, was
+// configured with others.
+StateDict with_numbers_of(StateDict state, const StateDict& own);
+
+// Its tensors copied to the host.
+StateDict host_copy(const StateDict& state);
+
+// What CheckpointStore::read() gives on rank 0, on all ranks. All of them call it.
+LoadedCheckpoint read_on_main(Communicator& ranks, const std::string& path);
+
 // The newest good checkpoint of the work dir, for a run that has `reason` to go back. All ranks call it. Throws
 // CheckpointError if there is none.
-std::string find_rollback(const TrainContext& context, const std::string& reason);
+LoadedCheckpoint read_rollback(const TrainContext& context, const std::string& reason);
+
+// How a checkpoint is to be saved, see CheckpointStore.
+struct SaveWishes {
+  std::vector<std::string> keep{};
+  std::vector<std::string> best{};
+  bool in_background = false;
+};
 
 // Saves the trainer's state as the checkpoint of its step and returns the path. All ranks take part, rank 0 writes;
 // an error of one, CheckpointError or SaveRefused, is thrown on all.
-std::string save_checkpoint(CheckpointStore& store, const TrainContext& context,
-                            const std::vector<std::string>& keep = {}, CheckpointRank rank = CheckpointRank::kAny);
+std::string save_checkpoint(CheckpointStore& store, const TrainContext& context, const SaveWishes& wishes = {});
+// Waits for a save in the background on rank 0, whose error is thrown on all. All ranks call it.
+void finish_save(CheckpointStore& store, const TrainContext& context);
 
 }  // namespace duet

@@ -18,7 +18,7 @@ class ScriptForward {
   // `who` runs it, and `path` is the module's file: for errors.
   ScriptForward(const torch::jit::Module& module, std::string who, std::string path);
 
-  // The tensor it returns, or the first of a tuple. Throws ConfigError with the script's own lines if it fails.
+  // The tensor it returns, or the first of a tuple. Throws StepError with the script's own line if it fails.
   at::Tensor operator()(std::vector<c10::IValue> inputs) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,10 @@ class StepObserver {
   virtual bool splits() const { return false; }
   // Changes when the set of those who act inside steps changes.
   virtual int64_t version() const { return 0; }
+  // Whether anybody looks at the model's outputs: the step then gives copies of them.
+  virtual bool wants_outputs() const { return false; }
+  // Whether checks that can wait shall wait (RunControl::postpones_checks).
+  virtual bool postpones_checks() const { return false; }
   virtual void after_backward(const StepView&) {}
   virtual void before_optimizer_step(const StepView&) {}
   virtual void in_step(StepView&) {}
@@ -50,6 +55,10 @@ class StepCode {
   virtual int64_t plan_version() const { return 0; }
   // Why run() cannot be captured at all, in words for the user; empty: it can.
   virtual std::string why_not_captured() const { return {}; }
+
+  // Runs what failed once more, to find out where: forward and backward of each batch, whose number `index` is. Changes
+  // no weight and no gradient.
+  virtual void retrace(std::span<const Batch> batches, std::size_t& index) = 0;
 
   // The ranks that run it together.
   virtual Communicator& communicator() const = 0;
@@ -79,6 +88,9 @@ class StepExecutor {
   virtual StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) = 0;
   // `path` is what choose() said for this step, kReplayAndCompare instead of kReplay, or kEager, which always works.
   virtual StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) = 0;
+  // Runs `work` where its steps run, in the order of the caller's work: on a device that may be a stream of its own,
+  // and autograd's nodes belong to the stream that they are made on.
+  virtual void on_stream(const std::function<void()>& work) { work(); }
   // Whether ranks must all take the same path, since collectives are part of what is captured.
   virtual bool ranks_need_same_path() const { return false; }
   // Before the state is saved and at the end of training: throws if steps may have been wrong.

@@ -7,6 +7,7 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -142,6 +143,13 @@ void add_share(const StepOutput& step, const at::Tensor& factor, std::size_t ind
   }
 }
 
+// Copies: what a hook keeps of them must not hold the step's graph, or change with the next step.
+void keep_outputs(StepOutput& step, StepResult& output) {
+  const at::NoGradGuard no_grad;
+  NamedTensors& kept = output.outputs.emplace_back();
+  for (const auto& [name, tensor] : step.outputs) kept.emplace_back(name, tensor.detach().clone());
+}
+
 }  // namespace
 
 // Of a task whose other parameters are not to be trained, only those that are get a gradient.
@@ -157,7 +165,16 @@ void TrainStep::backward(const at::Tensor& loss) {
   loss.backward(/*gradient=*/{}, /*retain_graph=*/std::nullopt, /*create_graph=*/false, at::TensorList(trained));
 }
 
-void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& output) {
+// What training_step adds to the gradients would be in them twice.
+void TrainStep::check_no_gradients() const {
+  for (const auto& [name, value] : parameters_) {
+    if (!value.grad().defined()) continue;
+    throw ConfigError("[Task] training_step has called backward(): '" + name +
+                      "' has a gradient before the trainer's own; return the loss and leave backward() to the trainer");
+  }
+}
+
+void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs) {
   const bool weighted = micro_batches.batches.size() > 1 || distributed_;
   if (distributed_) distributed_->begin();  // one step may run several times
   for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
@@ -167,7 +184,10 @@ void TrainStep::forward_backward(const MicroBatches& micro_batches, StepResult& 
       const AutocastGuard autocast(device_, options_.amp);
       step = task_->training_step(micro_batches.batches[i]);
     }
+    if (keeps_outputs) keep_outputs(step, output);
+    step.outputs.clear();  // not held through backward
     check_loss(step.loss);
+    if (i == 0) check_no_gradients();
     if (step.loss.dim() > 0) step.loss = step.loss.reshape({});
     at::Tensor target = weighted ? step.loss * factor : step.loss;
     if (scaler_) target = target * scaler_->scale().reshape({});
@@ -221,14 +241,14 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
     require<ConfigError>(!observer.splits(),
                          "[TrainStep] a hook acts between backward and optimizer, where " + options_.optimizer.type() +
                              " evaluates the loss several times; remove the hook or use another optimizer");
-    step_with_closure(micro_batches, output);
+    step_with_closure(micro_batches, output, observer.wants_outputs());
     const at::NoGradGuard no_grad;
     if (distributed_) distributed_->after_step();
     StepView context{parameters_, output, optimizer_->applied_steps().add(1), {}};  // counted when the step ends
     observer.in_step(context);
     return output;
   }
-  forward_backward(micro_batches, output);
+  forward_backward(micro_batches, output, observer.wants_outputs());
 
   const at::NoGradGuard no_grad;
   StepView context{parameters_, output};
@@ -247,34 +267,51 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
   return output;
 }
 
-NonFiniteOp TrainStep::trace_non_finite(const MicroBatches& micro_batches) {
+// Runs `passes` for its errors: the gradients are then as they were.
+void TrainStep::without_step(const std::function<void()>& passes) {
   const at::AutoGradMode with_gradients(true);
   std::vector<at::Tensor> before;
   for (const auto& parameter : parameters_) before.push_back(parameter.second.grad());
+  const auto put_back = c10::make_scope_exit([&] {
+    for (std::size_t i = 0; i < before.size(); ++i) parameters_[i].second.mutable_grad() = before[i];
+  });
   zero_grad();
-  NonFiniteTracer tracer(*task_);
-  for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
-    const Batch& batch = micro_batches.batches[i];
-    tracer.watch(batch, static_cast<int64_t>(i), [&] {
-      StepOutput output;
-      {
-        const AutocastGuard autocast(device_, options_.amp);
-        output = task_->training_step(batch);
-      }
-      check_loss(output.loss);
-      backward(output.loss.reshape({}));
-    });
+  passes();
+}
+
+void TrainStep::forward_backward_alone(const Batch& batch) {
+  StepOutput output;
+  {
+    const AutocastGuard autocast(device_, options_.amp);
+    output = task_->training_step(batch);
   }
-  for (std::size_t i = 0; i < before.size(); ++i) parameters_[i].second.mutable_grad() = before[i];
+  check_loss(output.loss);
+  backward(output.loss.reshape({}));
+}
+
+NonFiniteOp TrainStep::trace_non_finite(const MicroBatches& micro_batches) {
+  NonFiniteTracer tracer(*task_);
+  without_step([&] {
+    for (std::size_t i = 0; i < micro_batches.batches.size(); ++i) {
+      const Batch& batch = micro_batches.batches[i];
+      tracer.watch(batch, static_cast<int64_t>(i), [&] { forward_backward_alone(batch); });
+    }
+  });
   return tracer.result();
 }
 
-void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output) {
+void TrainStep::retrace(std::span<const Batch> batches, std::size_t& index) {
+  without_step([&] {
+    for (index = 0; index < batches.size(); ++index) forward_backward_alone(batches[index]);
+  });
+}
+
+void TrainStep::step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs) {
   bool first = true;
   optimizer_->step_with([&] {
     zero_grad();
     StepResult evaluated;
-    forward_backward(micro_batches, evaluated);
+    forward_backward(micro_batches, evaluated, keeps_outputs && first);
     if (std::exchange(first, false)) output = evaluated;
     return evaluated.loss;
   });
@@ -316,27 +353,6 @@ void TrainStep::settle() {
   if (options_.non_finite == NonFinite::kRaise) raise_if_non_finite();
 }
 
-std::size_t TrainStep::group_count() const { return optimizer_->group_count(); }
-std::vector<std::string> TrainStep::names() const { return optimizer_->names(); }
-bool TrainStep::has(std::size_t group, const std::string& name) const { return optimizer_->has(group, name); }
-double TrainStep::get(std::size_t group, const std::string& name) const { return optimizer_->get(group, name); }
-int64_t TrainStep::applied() const { return optimizer_->applied(); }
-
-void TrainStep::set(std::size_t group, const std::string& name, double value) {
-  optimizer_->set(group, name, value);
-  if (distributed_) distributed_->settings().note(group, name, value);
-}
-
-void TrainStep::set_schedule(const std::string& name, Curve curve) {
-  optimizer_->set_schedule(name, curve);
-  if (distributed_) distributed_->settings().note(name, curve, *this);
-}
-
-void TrainStep::clear_schedule(const std::string& name) {
-  optimizer_->clear_schedule(name);
-  if (distributed_) distributed_->settings().forget(name);
-}
-
 uint64_t TrainStep::fingerprint() const { return distributed_ ? distributed_->fingerprint() : 0; }
 
 void TrainStep::recheck_ranks() {
@@ -353,35 +369,6 @@ void TrainStep::append_key(std::vector<int64_t>& key) const {
   task_->append_key(key);
   const std::string task_key = task_->graph_key();
   if (!task_key.empty()) key.push_back(static_cast<int64_t>(std::hash<std::string>{}(task_key)));
-}
-
-NamedTensors TrainStep::mutable_state() const {
-  NamedTensors tensors = task_->named_buffers();
-  for (auto& [name, tensor] : optimizer_->mutable_state()) tensors.emplace_back("optimizer." + name, tensor);
-  if (scaler_) {
-    for (auto& [name, tensor] : scaler_->mutable_state()) tensors.emplace_back("scaler." + name, tensor);
-  }
-  if (options_.non_finite == NonFinite::kRaise) tensors.emplace_back("failed", failed_);
-  return tensors;
-}
-
-StateDict TrainStep::state_dict() const {
-  StateDict state = optimizer_->state_dict();
-  if (scaler_) state.put("scaler", scaler_->state_dict());
-  return state;
-}
-
-void TrainStep::load_state_dict(const StateDict& state) {
-  const StateDict scaler = state.part("scaler");
-  const bool saved = scaler.has("scale");
-  if (scaler_ && saved)
-    GradScaler(*options_.loss_scale, device_).load_state_dict(scaler);  // throws before anything changes
-  optimizer_->load_state_dict(state.without("scaler"));
-  if (scaler_ && saved) scaler_->load_state_dict(scaler);
-  if (saved != (scaler_ != nullptr)) {
-    log_warning(saved ? "[TrainStep] the state has a loss scale, this run scales no loss; it is left out"
-                      : "[TrainStep] the state has no loss scale, this run starts with the configured one");
-  }
 }
 
 }  // namespace duet

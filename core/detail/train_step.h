@@ -43,6 +43,7 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
 
   // Forward and backward, op by op and without loss scale: see TrainContext::trace_non_finite.
   NonFiniteOp trace_non_finite(const MicroBatches& micro_batches);
+  void retrace(std::span<const Batch> batches, std::size_t& index) override;
 
   // Lets go of all gradients, so that backward makes new ones.
   void zero_grad() override;
@@ -81,11 +82,14 @@ class TrainStep : public StepCode, public HyperParameters, public Stateful {
 
  private:
   void check_frozen() const;
-  void forward_backward(const MicroBatches& micro_batches, StepResult& output);
+  void check_no_gradients() const;
+  void forward_backward(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void backward(const at::Tensor& loss);
+  void without_step(const std::function<void()>& passes);
+  void forward_backward_alone(const Batch& batch);
   std::vector<at::Tensor> gradients() const;
   GradientCheck judge(StepResult& output);
-  void step_with_closure(const MicroBatches& micro_batches, StepResult& output);
+  void step_with_closure(const MicroBatches& micro_batches, StepResult& output, bool keeps_outputs);
   void raise_if_non_finite();
 
   std::unique_ptr<Task> task_;

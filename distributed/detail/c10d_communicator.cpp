@@ -1,10 +1,12 @@
 #include "distributed/detail/c10d_communicator.h"
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <future>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -125,17 +127,33 @@ auto C10dCommunicator::guarded(Call call) -> decltype(call()) {
   throw PeerError(failure_);
 }
 
-// Looks up every now and then: the rank that this one waits for may itself wait for the one that is lost.
+// Looks up every now and then: the rank that this one waits for may itself wait for the one that is lost. What rank 0
+// takes for its work does not count.
 void C10dCommunicator::wait(const c10::intrusive_ptr<c10d::Work>& work) {
   if (!work) return;
+  if (watch_) watch_->set_working(false);
+  std::chrono::steady_clock::duration waited{0};
+  auto looked = std::chrono::steady_clock::now();
   while (watch_ && !work->isCompleted()) {
     try {
       work->wait(kLookUp);
     } catch (const std::exception&) {  // not in that time, or failed
     }
-    if (!work->isCompleted() && watch_->over()) throw GroupIsOver();
+    if (work->isCompleted()) break;
+    if (watch_->over()) throw GroupIsOver();
+    const auto now = std::chrono::steady_clock::now();
+    if (!watch_->main_works()) waited += now - looked;
+    looked = now;
+    if (patient_ && waited > limit()) {
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit()).count();
+      throw std::runtime_error(c10::str("some rank did not come within ", seconds, " s"));
+    }
   }
   work->wait();
+}
+
+void C10dCommunicator::main_works() {
+  if (watch_ && rank() == 0) watch_->set_working(true);
 }
 
 // Rank after rank. The tensors belong to the call, which may go on after this rank has given up.
@@ -182,23 +200,38 @@ std::vector<std::vector<double>> C10dCommunicator::gather_call(double kind, cons
   return rows;
 }
 
+namespace {
+
+// The size of a text that a rank announces: what it says is memory here. No text of ours comes near.
+constexpr double kMaxText = double{1 << 30} * 2;
+
+std::size_t checked_size(double announced, std::size_t rank) {
+  if (announced >= 0 && announced <= kMaxText && announced == std::floor(announced)) {
+    return static_cast<std::size_t>(announced);
+  }
+  throw PeerError(c10::str("[Communicator] rank ", rank, " announces a text of ", announced,
+                           " bytes, expected a whole number from 0 to ", kMaxText,
+                           "; start the same program on all ranks"));
+}
+
+}  // namespace
+
 std::vector<std::vector<double>> C10dCommunicator::all_gather(const std::vector<double>& numbers) {
   return gather_call(kNumbers, numbers);
 }
 
 std::vector<std::string> C10dCommunicator::all_gather(const std::string& bytes) {
-  const auto sizes = gather_call(kTexts, {static_cast<double>(bytes.size())});
-  std::size_t longest = 0;
-  for (const auto& size : sizes) longest = std::max(longest, static_cast<std::size_t>(size.front()));
+  const auto rows = gather_call(kTexts, {static_cast<double>(bytes.size())});
+  std::vector<std::size_t> sizes;
+  for (const auto& row : rows) sizes.push_back(checked_size(row.front(), sizes.size()));
+  const std::size_t longest = *std::max_element(sizes.begin(), sizes.end());
   std::vector<std::string> texts(sizes.size());
   if (longest == 0) return texts;
   std::string padded = bytes;
   padded.resize(longest);
   const at::Tensor all = gather_bytes(padded.data(), longest);
   const auto* begin = static_cast<const char*>(all.const_data_ptr());
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    texts[rank].assign(begin + rank * longest, static_cast<std::size_t>(sizes[rank].front()));
-  }
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank].assign(begin + rank * longest, sizes[rank]);
   return texts;
 }
 
@@ -207,7 +240,8 @@ std::string C10dCommunicator::broadcast(const std::string& bytes, int64_t root) 
                                                                   ", expected a rank from 0 to ", world_size() - 1));
   const double own = rank() == root ? static_cast<double>(bytes.size()) : 0;
   const auto sizes = gather_call(kBroadcast, {own, static_cast<double>(root)});
-  const auto size = static_cast<int64_t>(sizes[static_cast<std::size_t>(root)].front());
+  const auto from = static_cast<std::size_t>(root);
+  const auto size = static_cast<int64_t>(checked_size(sizes[from].front(), from));
   if (size == 0) return {};
   return guarded([&] {
     const at::Tensor text = at::empty({size}, at::kByte);

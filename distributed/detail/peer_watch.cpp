@@ -32,6 +32,7 @@ constexpr const char* kFailure = "failure";
 // What a heartbeat begins with, before or instead of its count.
 constexpr const char* kKnows = "!";  // the rank knows of the failure
 constexpr const char* kLeft = "-";   // the rank has left the group
+constexpr char kWorks = '*';         // behind its count: the others shall wait
 
 std::string lost_text(int64_t rank) { return c10::str("rank ", rank, " is dead or stopped"); }
 
@@ -47,6 +48,10 @@ struct PeerWatch::Shared {
 
     bool left() const { return heartbeat.starts_with(kLeft); }
     bool knows() const { return heartbeat.starts_with(kKnows); }
+    bool works() const {
+      const std::size_t space = heartbeat.find(' ');
+      return space != std::string::npos && space > 0 && heartbeat[space - 1] == kWorks;
+    }
     std::string place() const {
       const std::size_t space = heartbeat.find(' ');
       return space == std::string::npos ? "step 0 (start)" : heartbeat.substr(space + 1);
@@ -60,6 +65,7 @@ struct PeerWatch::Shared {
   int64_t rank = 0, world_size = 1, holder = 0;
   std::atomic<int64_t> step{0};
   std::atomic<const char*> phase{"start"};
+  std::atomic<bool> working{false};
   std::atomic<bool> over{false};
   std::atomic<int64_t> answers{0};  // rounds that the store has answered
 
@@ -131,15 +137,18 @@ struct PeerWatch::Shared {
     if (wishes.waits && said.empty()) look_at_next();
   }
 
-  void say_progress() { set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, " ", place())); }
+  void say_progress() {
+    const std::string works(working ? 1 : 0, kWorks);
+    set_text(*store, progress_key(rank), c10::str(over ? kKnows : "", ++count, works, " ", place()));
+  }
 
   // All messages to the store are sent without the mutex, which the training's thread must not wait for.
   Wishes wishes_now() {
     const std::lock_guard lock(mutex);
     Wishes wishes{proposal, {}, looking, end_waits != nullptr};
     for (int64_t peer = 0; peer < world_size; ++peer) {
-      // The holder is read every time: once the store is gone, nobody can.
-      const bool wanted = wishes.all || peer == holder || (wishes.waits && peer == next());
+      // The holder is read every time: once the store is gone, nobody can. Rank 0 may be at work.
+      const bool wanted = wishes.all || peer == holder || (wishes.waits && (peer == next() || peer == 0));
       if (peer != rank && wanted) wishes.peers.push_back(peer);
     }
     return wishes;
@@ -259,6 +268,14 @@ void PeerWatch::report(int64_t step, const char* phase) {
 }
 
 void PeerWatch::report(const char* phase) { shared_->phase = phase; }
+
+void PeerWatch::set_working(bool working) { shared_->working = working; }
+
+bool PeerWatch::main_works() const {
+  const std::lock_guard lock(shared_->mutex);
+  const auto main = shared_->peers.find(0);
+  return !shared_->done && !shared_->stuck && main != shared_->peers.end() && main->second.works();
+}
 
 bool PeerWatch::over() const { return shared_->over || shared_->stuck; }
 

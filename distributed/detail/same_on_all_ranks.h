@@ -34,7 +34,9 @@ inline uint64_t hash_with(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-// Every rank's small state, by rank: tensors on the host (states of generators, buffers), nothing else.
+// Every rank's small state, by rank: tensors on the host (states of generators, buffers).
 std::vector<StateDict> gather_state(Communicator& communicator, const StateDict& own);
+// Rank 0's state on all ranks, of any size: contiguous tensors on the host, sent in pieces. The others give nothing.
+StateDict broadcast_state(Communicator& ranks, const StateDict& own);
 
 }  // namespace duet

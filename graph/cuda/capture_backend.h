@@ -3,20 +3,26 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
 namespace duet {
 
-// The graphs of one captured step on a device that can capture what is launched on it. Whatever fails throws; then the
-// capture in progress is over and nothing of it has run.
+// The graphs of one captured step on a device that can capture what is launched on it. Whatever fails throws; then
+// abort() ends the capture in progress, and nothing of it has run.
 class CaptureBackend {
  public:
   virtual ~CaptureBackend() = default;
-  // Between the two, work is written down instead of run; each pair makes one graph.
-  virtual void begin() = 0;
+  // Between the two, work is written down instead of run; each pair makes one graph. `generators` are those that it
+  // draws from beside the device's own.
+  virtual void begin(const std::vector<at::Generator>& generators) = 0;
   virtual void end() = 0;
-  // Ends a capture that failed midway. The device can be used again afterwards.
+  // Ends a capture that failed midway, if there is one, and forgets its graphs. Allocator, generators and streams are
+  // as they were before.
   virtual void abort() noexcept = 0;
+  // Gives memory that nobody uses back to the device. False if there is none to give.
+  virtual bool free_memory() { return false; }
   virtual void replay(std::size_t graph) = 0;
   // Device memory that the graphs hold.
   virtual int64_t bytes() const = 0;
@@ -28,8 +34,11 @@ class CaptureDevice {
  public:
   virtual ~CaptureDevice() = default;
   virtual std::unique_ptr<CaptureBackend> new_backend() = 0;
-  // Runs `work` on the capture stream, ordered after and before the caller's own stream.
-  virtual void run(const std::function<void()>& work) = 0;
+  // Runs one step on the capture stream, ordered after and before the caller's own stream. No other trainer of the
+  // process captures meanwhile, or runs a step while this one captures.
+  virtual void run(const std::function<void()>& step) = 0;
+  // The same for what is no step and never captures.
+  virtual void on_stream(const std::function<void()>& work) = 0;
 };
 
 // CUDA graphs on `device`. Throws ConfigError if duet was built without CUDA. (cuda_graph.cpp or no_cuda_graph.cpp)

@@ -3,6 +3,8 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
+#include <c10/util/Exception.h>
 #include "base/detail/text.h"
 #include "graph/cuda/capture_backend.h"
 #include "graph/detail/captured_step.h"
@@ -18,18 +20,11 @@ class CudaStep : public CapturedStep {
 
   bool prepare(StepCode& step, StepObserver& observer) override {
     if (prepared_) return true;
-    step.zero_grad();  // backward allocates gradients in the pool
-    try {
-      backend_->begin();
-      CapturingObserver capturing(observer, *backend_);
-      output_ = step.run(inputs_.micro_batches(), capturing);
-      backend_->end();
-    } catch (const std::exception& error) {
-      backend_->abort();
-      failure_ = "the device refused the capture (" + first_line(error) + ")";
-      step.zero_grad();
-      return false;
-    }
+    bool short_of_memory = false;
+    bool captured = capture(step, observer, short_of_memory);
+    if (short_of_memory && backend_->free_memory()) captured = capture(step, observer, short_of_memory);
+    if (!captured) return false;
+    failure_.clear();
     for (const auto& parameter : step.parameters()) gradients_.push_back(parameter.second.grad());
     prepared_ = true;
     return true;
@@ -48,22 +43,43 @@ class CudaStep : public CapturedStep {
   // At a split point one graph ends and the next begins; hooks are not called, since nothing has run yet.
   class CapturingObserver : public StepObserver {
    public:
-    CapturingObserver(StepObserver& inner, CaptureBackend& backend) : inner_(inner), backend_(backend) {}
+    CapturingObserver(StepObserver& inner, CaptureBackend& backend, const std::vector<at::Generator>& generators)
+        : inner_(inner), backend_(backend), generators_(generators) {}
 
     void after_backward(const StepView&) override { split(); }
     void before_optimizer_step(const StepView&) override { split(); }
     void in_step(StepView& view) override { inner_.in_step(view); }
+    bool wants_outputs() const override { return inner_.wants_outputs(); }
 
    private:
     void split() {
       if (!inner_.splits()) return;
       backend_.end();
-      backend_.begin();
+      backend_.begin(generators_);
     }
 
     StepObserver& inner_;
     CaptureBackend& backend_;
+    const std::vector<at::Generator>& generators_;
   };
+
+  bool capture(StepCode& step, StepObserver& observer, bool& short_of_memory) {
+    step.zero_grad();  // backward allocates gradients in the pool
+    try {
+      backend_->begin(generators());
+      CapturingObserver capturing(observer, *backend_, generators());
+      output_ = step.run(inputs_.micro_batches(), capturing);
+      backend_->end();
+      return true;
+    } catch (const std::exception& error) {
+      short_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+      failure_ = "the device refused the capture (" + first_line(error) + ")";
+    }
+    step.zero_grad();
+    output_ = {};  // memory of the pool
+    backend_->abort();
+    return false;
+  }
 
   void compile(const std::shared_ptr<const StepProgram>& recording, StepCode&, const StepResult&) override {
     op_count_ = recording->ops.size();

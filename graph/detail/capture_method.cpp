@@ -20,10 +20,7 @@ class CpuStep : public CapturedStep {
     for (const Batch& batch : inputs_.micro_batches().batches) {
       for (const auto& item : batch.items()) all.push_back(item);
     }
-    if (output_.loss.defined()) all.emplace_back("loss", output_.loss);
-    for (const auto& item : output_.log) {
-      if (item.second.defined()) all.push_back(item);
-    }
+    for (auto& item : output_.all()) all.push_back(std::move(item));
     return program_->text(all);
   }
   CpuProgram* cpu_program() override { return program_.get(); }
@@ -32,15 +29,8 @@ class CpuStep : public CapturedStep {
  private:
   void compile(const std::shared_ptr<const StepProgram>& recording, StepCode& step,
                const StepResult& recorded) override {
-    std::vector<at::Tensor> results;
-    const auto add = [&results](const at::Tensor& tensor) {
-      if (tensor.defined()) results.push_back(tensor);
-    };
-    add(recorded.loss);
-    add(recorded.grad_norm);
-    for (const auto& item : recorded.log) add(item.second);
-    for (const auto& parameter : step.parameters()) add(parameter.second.grad());
-    program_ = std::make_unique<CpuProgram>(compile_program(recording, results, passes_));
+    program_ =
+        std::make_unique<CpuProgram>(compile_program(recording, results_of(recorded, step.parameters()), passes_));
 
     output_ = mapped(recorded, [this](const at::Tensor& tensor) { return program_->tensor(tensor); });
     for (const auto& parameter : step.parameters()) {

@@ -29,6 +29,7 @@ class RecordingObserver : public StepObserver {
     split(SplitPoint::kBeforeOptimizerStep, view, [&] { inner_.before_optimizer_step(view); });
   }
   void in_step(StepView& view) override { inner_.in_step(view); }
+  bool wants_outputs() const override { return inner_.wants_outputs(); }
 
  private:
   template <class Call>
@@ -82,19 +83,6 @@ std::string replaced_tensor(const NamedTensors& before, const NamedTensors& afte
   return {};
 }
 
-// Every tensor that a step gives: its results and the gradients.
-std::vector<at::Tensor> results_of(const StepResult& output, const NamedTensors& parameters) {
-  std::vector<at::Tensor> results;
-  const auto add = [&results](const at::Tensor& tensor) {
-    if (tensor.defined()) results.push_back(tensor);
-  };
-  add(output.loss);
-  add(output.grad_norm);
-  for (const auto& item : output.log) add(item.second);
-  for (const auto& parameter : parameters) add(parameter.second.grad());
-  return results;
-}
-
 // Stands for the hooks while host code is checked.
 class CheckingObserver : public StepObserver {
  public:
@@ -107,6 +95,7 @@ class CheckingObserver : public StepObserver {
     split(SplitPoint::kBeforeOptimizerStep, view, [this, &view] { inner_.before_optimizer_step(view); });
   }
   void in_step(StepView& view) override { inner_.in_step(view); }
+  bool wants_outputs() const override { return inner_.wants_outputs(); }
 
  private:
   void split(SplitPoint point, const StepView& view, std::function<void()> hooks) {
@@ -118,6 +107,15 @@ class CheckingObserver : public StepObserver {
 };
 
 }  // namespace
+
+std::vector<at::Tensor> results_of(const StepResult& output, const NamedTensors& parameters) {
+  std::vector<at::Tensor> results;
+  for (const auto& item : output.all()) results.push_back(item.second);
+  for (const auto& parameter : parameters) {
+    if (parameter.second.grad().defined()) results.push_back(parameter.second.grad());
+  }
+  return results;
+}
 
 NamedTensors all_tensors_of(const StepCode& step) {
   NamedTensors tensors = step.weights();
@@ -210,9 +208,10 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
     lent = {};
     keeps_batch_ = keeps_batch_ || unused.is_kept();
     check_->bring_inputs_by([this, &micro_batches] { inputs_.fill(micro_batches); });
-    for (std::size_t i = 0; i < output.log.size(); ++i) {
-      const bool same = i < output_.log.size() && output.log[i].first == output_.log[i].first;
-      if (!same) check_->rename(output.log[i].first);
+    const NamedTensors given = output.all(), captured = output_.all();
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const bool same = i < captured.size() && given[i].first == captured[i].first;
+      if (!same) check_->rename(given[i].first);
     }
     return results_of(output, step.parameters());
   };
@@ -283,7 +282,7 @@ StepResult CapturedStep::run_segments(StepCode& step, StepObserver& observer, bo
     if (fills_kept) fill_kept(segment);
     hand_out_gradients(step);
     if (split_points_[segment] == SplitPoint::kAfterBackward) {
-      const StepResult so_far{output_.loss, output_.log, {}};  // the norm is still that of the last step
+      const StepResult so_far{output_.loss, output_.log, {}, output_.outputs};  // the norm is still of the last step
       observer.after_backward({step.parameters(), so_far});
     } else {
       observer.before_optimizer_step({step.parameters(), output_});

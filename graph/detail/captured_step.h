@@ -22,8 +22,15 @@ StepResult mapped(const StepResult& result, Map map) {
   const auto of = [&map](const at::Tensor& tensor) { return tensor.defined() ? map(tensor) : tensor; };
   StepResult made{of(result.loss), {}, of(result.grad_norm)};
   for (const auto& [name, tensor] : result.log) made.log.emplace_back(name, of(tensor));
+  for (const NamedTensors& outputs : result.outputs) {
+    NamedTensors& mapped_outputs = made.outputs.emplace_back();
+    for (const auto& [name, tensor] : outputs) mapped_outputs.emplace_back(name, of(tensor));
+  }
   return made;
 }
+
+// Every tensor that a step gives: its results and the gradients.
+std::vector<at::Tensor> results_of(const StepResult& output, const NamedTensors& parameters);
 
 // The tensors that the code reads and changes, those from outside left out.
 NamedTensors all_tensors_of(const StepCode& step);

@@ -47,8 +47,11 @@ StepPath GraphExecutor::choose(const MicroBatches& micro_batches, const StepObse
   if (entry.state == State::kCaptured && !entry.step->fits(observer)) entry.drop();  // hooks in the step came or went
   if (entry.state == State::kCaptured) {
     if (entry.step->lost_references()) cache_.must_check();
-    if (entry.verify.due() && entry.step->can_be_compared()) return StepPath::kReplayAndCompare;
-    return entry.check.due() ? StepPath::kCheckAndReplay : StepPath::kReplay;
+    // The first check shows whether replays need their host code.
+    const bool waits = observer.postpones_checks() && (entry.step->was_checked() || !entry.check.due());
+    const auto due = [waits](const auto& schedule) { return waits ? schedule.cannot_wait() : schedule.due(); };
+    if (due(entry.verify) && entry.step->can_be_compared()) return StepPath::kReplayAndCompare;
+    return due(entry.check) ? StepPath::kCheckAndReplay : StepPath::kReplay;
   }
   const bool may_record = entry.state == State::kSeen && fallback_ != Fallback::kEager;
   return may_record && entry.eager_steps >= method_.eager_steps ? StepPath::kRecord : StepPath::kEager;
@@ -301,6 +304,12 @@ void GraphExecutor::settle(StepObserver& observer) {
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
                                              StepObserver& observer) {
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
+  if (result.short_of_memory) {
+    count(entry.report.replays, replays_);
+    entry.verify.put_off();
+    ledger_.refresh_references();
+    return result.output;
+  }
   if (!result.same_host_code) {
     count(entry.report.eager_steps, eager_steps_);
     if (entry.step->somebody_drew()) {

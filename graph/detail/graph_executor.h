@@ -26,6 +26,9 @@ class GraphExecutor : public StepExecutor {
 
   StepPath choose(const MicroBatches& micro_batches, const StepObserver& observer) override;
   StepResult run(StepPath path, const MicroBatches& micro_batches, StepObserver& observer) override;
+  void on_stream(const std::function<void()>& work) override {
+    method_.device == nullptr ? work() : method_.device->on_stream(work);
+  }
   // Device graphs hold collectives. On the CPU every path calls the same.
   bool ranks_need_same_path() const override { return method_.device != nullptr; }
   void settle(StepObserver& observer) override;

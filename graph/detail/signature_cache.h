@@ -32,10 +32,17 @@ class VerifySchedule {
 
   // Whether the next replay is to be compared.
   bool due() const { return must_verify_ || unverified_ + 1 >= next_; }
+  // Whether it is even where comparisons that can wait are put off.
+  bool cannot_wait() const { return must_verify_; }
   // Replays that counted since the last comparison and may have been wrong already.
   int64_t doubtful() const { return must_verify_ ? 0 : unverified_; }
 
   void replayed() { ++unverified_; }
+  // A replay whose comparison could not be made.
+  void put_off() {
+    next_ = ++unverified_ + next();
+    must_verify_ = false;
+  }
   void verified() {
     next_ = interval_ > 0 ? next() : kNever;
     unverified_ = 0;

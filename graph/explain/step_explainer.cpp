@@ -24,6 +24,7 @@ class InStepAlone : public StepObserver {
 
   bool splits() const override { return inner_.splits(); }
   int64_t version() const override { return inner_.version(); }
+  bool wants_outputs() const override { return inner_.wants_outputs(); }
   void in_step(StepView& view) override {
     if (!left_out_.empty()) return;
     if (!trying_) return inner_.in_step(view);

@@ -23,16 +23,19 @@ class CheckSchedule {
   void restart(bool always) {
     always_ = always;
     in_a_row_ = unchecked_ = 0;
+    must_check_ = false;
     check_seconds_ = replay_seconds_ = 0;
     pause_ = 0;
     timed_alone_ = false;
   }
   // From here on every replay is checked.
   void check_always() { always_ = true; }
-  // The next one is.
-  void must_check() { pause_ = 0; }
+  // The next one is: something was noticed.
+  void must_check() { must_check_ = true; }
 
-  bool due() const { return always_ || (check_ != Check::kOff && pause_ == 0); }
+  bool due() const { return cannot_wait() || (check_ != Check::kOff && pause_ == 0); }
+  // Whether it is due even where checks that can wait are put off.
+  bool cannot_wait() const { return always_ || check_ == Check::kEvery || (must_check_ && check_ != Check::kOff); }
   // Replays since the last check.
   int64_t unchecked() const { return unchecked_; }
 
@@ -48,6 +51,7 @@ class CheckSchedule {
   // Seconds of the whole step, and of the replay in it.
   void checked(double step_seconds, double replay_seconds) {
     unchecked_ = 0;
+    must_check_ = false;
     // A check leaves cold caches behind: what it costs is what such a step takes longer than a replay alone, which in
     // turn takes no longer than one after a check.
     if (!timed_alone_ || replay_seconds < replay_seconds_) learn(replay_seconds_, replay_seconds);
@@ -74,6 +78,7 @@ class CheckSchedule {
   Check check_;
   double budget_;
   bool always_ = false;
+  bool must_check_ = false;
   int64_t in_a_row_ = 0;
   int64_t unchecked_ = 0;
   int64_t pause_ = 0;  // replays until the next check

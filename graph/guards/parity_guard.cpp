@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <ATen/core/grad_mode.h>
@@ -27,6 +28,7 @@ class FirstSplit : public StepObserver {
       : inner_(inner), hooks_(hooks), at_first_(std::move(at_first)) {}
 
   bool splits() const override { return inner_.splits(); }
+  bool wants_outputs() const override { return inner_.wants_outputs(); }
   void after_backward(const StepView& view) override {
     reach(view);
     if (hooks_ == Hooks::kCalled) inner_.after_backward(view);
@@ -172,7 +174,14 @@ class Comparison {
     });
     begin_again();
     step_.zero_grad();
-    result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
+    try {
+      result.same_host_code = captured_.run_followed(step_, micro_batches_, with_hooks, result.output);
+    } catch (const c10::OutOfMemoryError&) {
+      if (!result.difference.empty() || observer.splits() || ranks_ != nullptr) throw;
+      keep_replay(result);
+      return result;
+    }
+    gradients_.clear();  // a replay would copy them for whoever keeps them
     const bool gives_the_same = ranks_ == nullptr || ranks_->repeated_exactly();
     if (result.difference.empty() && !gives_the_same) result.difference = "what it gives to the other ranks";
     if (result.difference.empty() && !observer.splits()) {
@@ -257,7 +266,10 @@ class Comparison {
   // Leaves the state as it was and its own in saved_.
   void run_replay(StepObserver& observer, std::string& difference) {
     try {
-      replayed_ = beside_state(captured_.replay(step_, micro_batches_, observer));
+      replay_ = captured_.replay(step_, micro_batches_, observer);
+      replayed_ = beside_state(replay_);
+      random_after_.emplace(captured_);
+      for (const auto& parameter : step_.parameters()) gradients_.push_back(parameter.second.grad());
       swap_values(saved_, live_);
     } catch (const PeerError&) {
       throw;
@@ -267,19 +279,29 @@ class Comparison {
     }
   }
 
+  // The step is the replay, as if nothing had been compared.
+  void keep_replay(ParityResult& result) {
+    restore(saved_, live_);
+    random_after_->restore(captured_);
+    for (std::size_t i = 0; i < gradients_.size(); ++i) step_.parameters()[i].second.mutable_grad() = gradients_[i];
+    result.output = replay_;
+    result.short_of_memory = true;
+    static std::once_flag warned;
+    std::call_once(warned, [] {
+      log_warning(
+          "[GraphTrainer] too little memory to run a replayed step op by op as well: it is not compared. "
+          "graph.verify_interval 0 switches comparisons off");
+    });
+  }
+
   void begin_again() {
     random_before_.restore(captured_);
     if (ranks_ != nullptr) ranks_->repeat();
   }
 
   NamedTensors beside_state(const StepResult& output) {
-    NamedTensors tensors;
-    const auto add = [&tensors](const std::string& name, const at::Tensor& tensor) {
-      if (tensor.defined()) tensors.emplace_back(name, tensor.detach().clone());
-    };
-    add("loss", output.loss);
-    add("grad_norm", output.grad_norm);
-    for (const auto& [name, tensor] : output.log) add(name, tensor);
+    NamedTensors tensors = output.all();
+    for (auto& item : tensors) item.second = item.second.detach().clone();
     RandomStates(captured_).append_to(tensors);
     return tensors;
   }
@@ -292,6 +314,9 @@ class Comparison {
   NamedTensors replayed_;
   NamedTensors before_, expected_;  // for blame_kernels(): the state as it was, and what the eager run gave
   RandomStates random_before_;
+  StepResult replay_;  // and what it left beside the state
+  std::optional<RandomStates> random_after_;
+  std::vector<at::Tensor> gradients_;
   Communicator* ranks_;
 };
 

@@ -9,9 +9,10 @@
 namespace duet {
 
 struct ParityResult {
-  StepResult output;           // of the step that counts
-  bool same_host_code = true;  // as recorded; if not, CapturedStep::difference() says what was different
-  std::string difference;      // name of the first tensor that differs; empty if none does
+  StepResult output;             // of the step that counts
+  bool short_of_memory = false;  // for the eager run: then it is the replay's, and nothing was compared
+  bool same_host_code = true;    // as recorded; if not, CapturedStep::difference() says what was different
+  std::string difference;        // name of the first tensor that differs; empty if none does
   // The first kernel of duet's own that is at fault, and what found it. Empty: LibTorch's kernels differ too, or the
   // difference did not come again.
   std::string kernel;

@@ -1,4 +1,7 @@
 #include "graph/record/op_recorder.h"
+#include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 #include <c10/util/ScopeExit.h>
 #include "base/detail/op_rules.h"
@@ -35,6 +38,7 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
     return op.redispatchBoxed(below, stack);
   }
   note_addresses();
+  note_host_work(op, *stack);
   Call call = before(op, *stack);
   std::vector<at::Tensor> used;
   append_tensors(*stack, op.schema().arguments().size(), used);
@@ -48,6 +52,50 @@ void OpRecorder::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet belo
   for (const at::Tensor& tensor : used) {
     if (is_left_to_ops(tensor)) addresses_.guard(tensor);
   }
+}
+
+// Not made by the step out of numbers, which are the same at each step (TraceCheck).
+bool OpRecorder::is_from_outside(const at::Tensor& tensor) const {
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
+  const ValueTable& table = program().table;
+  const int index = table.find_storage(tensor);
+  if (index < 0) return true;
+  const ValueTable::Storage& storage = table.storages()[index];
+  return storage.external && !storage.contents;
+}
+
+// A graph of a device holds what runs there alone: what the host computes or sends meanwhile would stay as it was at
+// the capture.
+void OpRecorder::note_host_work(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (!on_device_) return;
+  const auto& arguments = op.schema().arguments();
+  std::vector<at::Tensor> used;
+  append_tensors(stack, arguments.size(), used);
+  std::erase_if(used, [](const at::Tensor& tensor) { return !tensor.defined(); });
+  const bool on_device =
+      std::any_of(used.begin(), used.end(), [](const at::Tensor& tensor) { return !tensor.is_cpu(); });
+  const bool from_host = std::any_of(used.begin(), used.end(), [this](const at::Tensor& tensor) {
+    return tensor.is_cpu() && is_from_outside(tensor);
+  });
+
+  std::optional<c10::Device> target;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[stack.size() - arguments.size() + i];
+    if (arguments[i].name() == "device" && value.isDevice()) target = value.toDevice();
+  }
+  const bool to_host = target ? target->is_cpu() : !on_device;
+  std::string what;
+  if (from_host) {
+    what = on_device ? " uses a tensor of the host" : " computes on the host";
+  } else if (is_random(op) && to_host) {
+    what = " draws on the host";
+  } else if (!used.empty() && to_host == on_device) {
+    what = on_device ? " copies to the host" : " copies from the host to the device";
+  } else {
+    return;
+  }
+  fail_here(full_name(op) + what,
+            "keep it on the device: a buffer of the model, or a tensor made there (on the device of the weights)");
 }
 
 void OpRecorder::watch_addresses(const NamedTensors& tensors) {

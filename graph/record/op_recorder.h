@@ -17,6 +17,7 @@ class OpRecorder : public ProgramWriter, private OpListener {
   // With `strict`, what cannot be recorded throws GraphError at once: before the weights change, unless it lies in the
   // code of in_step.
   explicit OpRecorder(const NamedTensors& parameters, bool strict = false) : ProgramWriter(parameters, strict) {
+    for (const auto& item : parameters) on_device_ = on_device_ || !item.second.is_cpu();
     tap_.emplace(static_cast<OpListener&>(*this));
   }
 
@@ -35,8 +36,11 @@ class OpRecorder : public ProgramWriter, private OpListener {
   void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) override;
 
   void note_addresses();
+  bool is_from_outside(const at::Tensor& tensor) const;
+  void note_host_work(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack);
 
+  bool on_device_ = false;
   bool paused_ = false;
   AddressWatch addresses_;
   std::optional<OpTap> tap_;  // goes first

@@ -54,7 +54,7 @@ void publish_rate(TrainContext& context) {
 
 // The first line of a run: before LoggerHook's own, which listens to texts from then on.
 void RuntimeInfoHook::before_run(TrainContext& context) {
-  if (context.is_main) log_info(run_line(context));
+  if (context.is_main && !context.control.only_evaluates()) log_info(run_line(context));
 }
 
 void RuntimeInfoHook::publish_momentum(TrainContext& context) {
@@ -107,6 +107,7 @@ double IterTimerHook::eta_seconds(const TrainContext& context) const {
 
 void IterTimerHook::before_train(TrainContext& context) {
   mark_ = train_start_ = now_();
+  epoch_start_.reset();
   start_step_ = context.progress.step;
   // Removed before this hook or the context can go.
   context.log.gauge("eta", [this, &context] { return eta_seconds(context); });
@@ -114,7 +115,12 @@ void IterTimerHook::before_train(TrainContext& context) {
 
 void IterTimerHook::after_train(TrainContext& context) { context.log.remove_gauge("eta"); }
 
-void IterTimerHook::before_train_epoch(TrainContext& /*context*/) { mark_ = now_(); }
+void IterTimerHook::before_train_epoch(TrainContext& /*context*/) { mark_ = epoch_start_ = now_(); }
+
+void IterTimerHook::after_train_epoch(TrainContext& context) {
+  context.progress.epoch_seconds = epoch_start_ ? now_() - *epoch_start_ : 0;
+  epoch_start_.reset();
+}
 
 void IterTimerHook::before_train_iter(TrainContext& context) {
   // A loop of the user's own calls neither of the points above.
@@ -130,7 +136,9 @@ void IterTimerHook::after_train_iter(TrainContext& context) {
 void IterTimerHook::before_val(TrainContext& /*context*/) { val_start_ = now_(); }
 
 void IterTimerHook::after_val(TrainContext& /*context*/) {
-  if (mark_) *mark_ += now_() - val_start_;
+  const double seconds = now_() - val_start_;
+  if (mark_) *mark_ += seconds;
+  if (epoch_start_) *epoch_start_ += seconds;
 }
 
 void DistSamplerSeedHook::before_train(TrainContext& context) {

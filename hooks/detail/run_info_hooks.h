@@ -45,8 +45,9 @@ class RuntimeInfoHook : public Hook {
 };
 
 // Measures each step from the end of the one before it, so that a wait for the device at a log line counts too;
-// validation and the turn of an epoch do not. Puts the time into TrainContext::step.seconds, and the time that the
-// rest of the run will take into the gauge "eta". Never syncs.
+// validation and the turn of an epoch do not. Puts the time into TrainContext::step.seconds, that of each epoch that
+// was run from its beginning into Progress::epoch_seconds, and the time that the rest of the run will take into the
+// gauge "eta". Never syncs.
 class IterTimerHook : public Hook {
  public:
   // `now` gives seconds; default: the steady clock.
@@ -61,6 +62,7 @@ class IterTimerHook : public Hook {
 
   void before_train(TrainContext& context) override;
   void before_train_epoch(TrainContext& context) override;
+  void after_train_epoch(TrainContext& context) override;
   void before_train_iter(TrainContext& context) override;
   void after_train_iter(TrainContext& context) override;
   void before_val(TrainContext& context) override;
@@ -69,7 +71,8 @@ class IterTimerHook : public Hook {
 
  private:
   std::function<double()> now_;
-  std::optional<double> mark_;  // end of the last step; none: the next step starts the clock itself
+  std::optional<double> mark_;         // end of the last step; none: the next step starts the clock itself
+  std::optional<double> epoch_start_;  // moved on by validations; none: the epoch began before this training
   double val_start_ = 0;
   double train_start_ = 0;
   int64_t start_step_ = 0;

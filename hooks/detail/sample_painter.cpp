@@ -74,8 +74,11 @@ at::Tensor to_rgb(const at::Tensor& image) {
   at::Tensor levels = image.detach().to(at::kCPU);
   if (levels.scalar_type() != at::kByte) {
     levels = levels.to(at::kFloat).nan_to_num(0, 0, 0);
-    const at::Tensor low = levels.min(), range = (levels.max() - low).clamp_min(1e-12);
-    levels = ((levels - low) / range * 255).round().to(at::kByte);
+    const auto low = levels.min().item<float>(), high = levels.max().item<float>();
+    constexpr float kRounding = 1e-3F;  // of an image that was normalized and is not any more
+    const bool is_shown_as_it_is = low >= -kRounding && high <= 1 + kRounding;
+    if (!is_shown_as_it_is) levels = (levels - low) / std::max(high - low, 1e-12F);
+    levels = (levels * 255).round().clamp(0, 255).to(at::kByte);
   }
   if (levels.size(0) != 1 && levels.size(0) != 3)
     levels = levels.to(at::kFloat).mean(0, /*keepdim=*/true).to(at::kByte);

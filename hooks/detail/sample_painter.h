@@ -8,8 +8,8 @@ namespace duet {
 // "#ff8000"
 bool is_colour(const std::string& text);
 
-// Makes a picture of one sample, uint8 [height, width, 3] RGB on the CPU. Grey levels run from the image's smallest
-// value to its largest.
+// Makes a picture of one sample, uint8 [height, width, 3] RGB on the CPU. Values in [0, 1] are shown as they are; where
+// an image has others, its smallest is black and its largest white.
 //   regions: predictions [N, C, H, W] or class numbers [N, H, W]. Image, ground truth, prediction side by side, classes
 //   in their colours.
 //   classes: predictions [N, C] or class numbers [N]. The image in a green frame if the class is right and a red one if

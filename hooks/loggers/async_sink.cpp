@@ -1,8 +1,6 @@
 #include "hooks/loggers/async_sink.h"
 #include <condition_variable>
 #include <cstdlib>
-#include <deque>
-#include <exception>
 #include <mutex>
 #include <set>
 #include <string>
@@ -11,50 +9,17 @@
 #include <utility>
 #include <unistd.h>
 #include "base/log.h"
+#include "hooks/loggers/guarded_sink.h"
+#include "hooks/loggers/record_queue.h"
 
 namespace duet {
-
-// A sink until it fails.
-class AsyncSink::GuardedSink {
- public:
-  explicit GuardedSink(std::unique_ptr<LogSink> sink) : sink_(std::move(sink)) {}
-
-  void write(const LogRecord& record) {
-    if (!record.images.empty() && !sink_->takes_images()) return;
-    if (record.kind == "progress" && !sink_->shows_progress()) return;
-    guarded([&] { sink_->write(record); });
-  }
-  void flush() {
-    guarded([&] { sink_->flush(); });
-  }
-  // Its destructor is not run.
-  void abandon() { static_cast<void>(sink_.release()); }
-
- private:
-  template <class Call>
-  void guarded(const Call& call) {
-    if (given_up_) return;
-    try {
-      call();
-      return;
-    } catch (const std::exception& error) {
-      log_error(std::string("[LoggerHook] what is logged from here on is missing in one place, training goes on: ") +
-                error.what());
-    } catch (...) {
-      log_error("[LoggerHook] what is logged from here on is missing in one place, training goes on: unknown error");
-    }
-    given_up_ = true;
-  }
-
-  std::unique_ptr<LogSink> sink_;
-  bool given_up_ = false;
-};
 
 // What a process that forks cannot take over: threads are not copied, and a lock may be held for ever.
 struct AsyncSink::Shared {
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<LogRecord> queue;
+  RecordQueue queue;
+  LostRecords lost;  // that the queue had no room for
   std::thread thread;
   bool flushing = false;
   bool closing = false;
@@ -134,8 +99,9 @@ bool AsyncSink::enqueue(LogRecord& record) {
       shared.closing = true;  // no thread to be had
     }
   }
-  if (!shared.closing) shared.queue.push_back(std::move(record));
-  return !shared.closing;
+  if (shared.closing) return false;
+  if (!shared.queue.push(std::move(record))) shared.lost.add(record);
+  return true;
 }
 
 void AsyncSink::write_now(const LogRecord& record) {
@@ -172,16 +138,19 @@ void AsyncSink::run(Shared& shared) {
   while (true) {
     shared.changed.wait(lock, [&] { return !shared.queue.empty() || shared.flushing || shared.closing; });
     if (!shared.queue.empty()) {
-      const LogRecord record = std::move(shared.queue.front());
-      shared.queue.pop_front();
+      const LogRecord record = shared.queue.pop();
       lock.unlock();
       write_now(record);
       lock.lock();
       continue;
     }
     const bool ends = shared.closing;
+    const LostRecords lost = std::exchange(shared.lost, {});
     lock.unlock();
-    for (GuardedSink& sink : others_) sink.flush();
+    if (lost.count > 0) {
+      log_warning("[LoggerHook] lines came faster than they could be written; lost are " + lost.text());
+    }
+    for (GuardedSink& sink : others_) ends ? sink.finish() : sink.flush();
     lock.lock();
     if (!shared.queue.empty()) continue;
     shared.flushing = false;

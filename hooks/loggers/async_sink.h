@@ -7,10 +7,12 @@
 
 namespace duet {
 
-// Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. Nothing is
-// ever dropped: what waits is bounded by memory alone. A sink that throws is given up with one error in the log; the
-// others go on. The destructor and exit() wait until all is written. A process that forks gets a thread of its own with
-// its first record.
+class GuardedSink;
+
+// Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. What waits is
+// bounded by RecordQueue::kMaxBytes, so that a disk that hangs costs lines, which the log counts, and no memory. A sink
+// that throws is tried again, as GuardedSink says; the others go on. The destructor and exit() wait until all is
+// written. A process that forks gets a thread of its own with its first record.
 class AsyncSink {
  public:
   explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks);
@@ -27,7 +29,6 @@ class AsyncSink {
   bool shows_progress() const { return shows_progress_; }
 
  private:
-  class GuardedSink;
   struct Shared;
 
   bool is_mine() const;

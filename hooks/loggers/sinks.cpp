@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <c10/util/StringUtil.h>
@@ -72,12 +73,31 @@ std::string iso_time(double seconds) {
   return text;
 }
 
-// A run that was killed may have left half a line.
-bool ends_in_half_a_line(const std::string& path) {
+// The end of the file at `path`, whole lines of it, and what a crash left of the last one.
+std::string tail_of(const std::string& path) {
+  constexpr std::streamoff kTail = 1 << 20;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || file.tellg() <= 0) return false;
-  file.seekg(-1, std::ios::end);
-  return file.get() != '\n';
+  if (!file || file.tellg() <= 0) return "";
+  const std::streamoff size = file.tellg(), bytes = std::min(size, kTail);
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  file.seekg(size - bytes);
+  if (!file.read(text.data(), bytes)) return "";
+  return bytes == size ? text : text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
+}
+
+// The last step of training that its lines tell of; 0: of none.
+int64_t last_step_in(const std::string& tail) {
+  int64_t last = 0;
+  std::istringstream lines(tail);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"train\"") == std::string::npos && line.find("\"void\"") == std::string::npos) continue;
+    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;
+    const Json kind = record.value("kind", Json());
+    const auto step = record.find("step");
+    if ((kind == "train" || kind == "void") && step != record.end() && step->is_number_integer()) last = *step;
+  }
+  return last;
 }
 
 class JsonlSink : public LogSink {
@@ -86,35 +106,60 @@ class JsonlSink : public LogSink {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
     std::error_code failed;
     if (!folder.empty()) std::filesystem::create_directories(folder, failed);
-    const bool half_a_line = ends_in_half_a_line(path_);
-    errno = 0;
-    file_.open(path_, std::ios::app);
-    if (!file_) {
+    const std::string tail = tail_of(path_);
+    last_step_ = last_step_in(tail);
+    if (!open()) {
       throw ConfigError(c10::str("[JsonlSink] found log file '", path_, "' that cannot be written (",
                                  failed ? failed.message() : std::strerror(errno),
                                  "), expected a writable place; change work_dir or the file of the logger"));
     }
-    if (half_a_line) file_ << '\n';
+    // A run that was killed may have left half a line.
+    if (!tail.empty() && tail.back() != '\n') file_ << '\n';
   }
 
   // Error if the file cannot be written: a full disk.
   void write(const LogRecord& record) override {
-    Json line = {{"kind", record.kind}};
-    for (const auto& [name, value] : record.values) line[name] = json_of(value);
-    line["step"] = record.step;
-    line["wall_time"] = iso_time(record.wall_time);
-    if (!run_id_.empty()) line["run_id"] = run_id_;
-    file_ << json_text(line) << '\n' << std::flush;
-    if (!file_) {
-      throw Error("[JsonlSink] '" + path_ + "' cannot be written any more (is the disk full?); its lines end here", 1);
+    if (is_first_ && goes_on(record) && record.step < last_step_) {
+      append(
+          {.kind = "void", .step = record.step, .wall_time = record.wall_time, .values = {{"last_step", last_step_}}});
     }
+    is_first_ = false;
+    append(record);
   }
   bool takes_images() const override { return false; }
 
  private:
+  bool open() {
+    errno = 0;
+    file_.open(path_, std::ios::app);
+    return file_.is_open();
+  }
+
+  // The whole line, or none of it.
+  void append(const LogRecord& record) {
+    Json line = {{"kind", record.kind}};
+    for (const auto& [name, value] : record.values) line[name] = json_of(value);
+    for (const auto& [name, made] : record.histograms) line[name] = {{"counts", made.counts}, {"edges", made.edges}};
+    line["step"] = record.step;
+    line["wall_time"] = iso_time(record.wall_time);
+    if (!run_id_.empty()) line["run_id"] = run_id_;
+    std::error_code ignored;
+    if (!file_.is_open()) open();
+    const auto size = std::filesystem::file_size(path_, ignored);
+    file_ << json_text(line) << '\n' << std::flush;
+    if (file_) return;
+    const int error = errno;
+    file_.close();
+    file_.clear();
+    if (!ignored) std::filesystem::resize_file(path_, size, ignored);
+    throw Error(c10::str("[JsonlSink] '", path_, "' cannot be written (", std::strerror(error), ")"), 1);
+  }
+
   std::string path_;
   std::string run_id_;
   std::ofstream file_;
+  int64_t last_step_ = 0;  // that the file tells of training before this run
+  bool is_first_ = true;
 };
 
 std::string place(const std::string& wanted, const std::string& work_dir, const std::string& name) {

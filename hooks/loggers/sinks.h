@@ -22,14 +22,16 @@ std::unique_ptr<LogSink> terminal_sink(bool progress = true);
 
 // Records as one JSON object per line, appended to a file: kind, the values, step, wall_time (ISO 8601, UTC) and, if
 // there is one, run_id. NaN and infinities are the strings "nan", "inf" and "-inf". Creates the file and its folder;
-// ConfigError if that fails. A file that ends in half a line, after a crash, goes on with a new one.
+// ConfigError if that fails. A file that ends in half a line, after a crash, goes on with a new one. Where training
+// goes on from before the file's last step, a line of kind "void" says so: what stands above it of steps after its
+// `step`, up to its `last_step`, was undone.
 std::unique_ptr<LogSink> jsonl_sink(const std::string& file, const std::string& run_id = "");
 
 // Records as a TensorBoard event file. Numbers of train, val and test become charts under "kind/name" (float32, as
-// TensorBoard stores them), pictures and the values of a text record go under their own names, and start, stop and
-// error become texts. A run that goes on writes a new file that makes TensorBoard forget what the older ones say
-// about steps from there on; an evaluation on its own leaves them as they are. Every record is in the file when write()
-// returns. Creates the folder; ConfigError if that fails. The file comes with the first record.
+// TensorBoard stores them), pictures, histograms and the values of a text record go under their own names, and start,
+// stop and error become texts. A run that goes on writes a new file that makes TensorBoard forget what the older ones
+// say about steps from there on; an evaluation on its own leaves them as they are. Every record is in the file when
+// write() returns. Creates the folder; ConfigError if that fails. The file comes with the first record.
 std::unique_ptr<LogSink> tensorboard_sink(const std::string& folder);
 
 // Records as a run that `wandb sync FOLDER/offline-run-*` uploads, in offline-run-<time>-<id>/run-<id>.wandb. Values of

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -20,8 +21,10 @@ constexpr const char* kSink = "TensorBoardSink";
 // Fields and constants of tensorboard/compat/proto/*.proto, by message.
 enum { kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7 };
 enum { kSessionStatus = 1, kSessionStart = 1 };
-enum { kValueTag = 1, kValueNumber = 2, kValueImage = 4, kValueTensor = 8, kValueMetadata = 9 };
+enum { kValueTag = 1, kValueNumber = 2, kValueImage = 4, kValueHistogram = 5, kValueTensor = 8, kValueMetadata = 9 };
 enum { kImageHeight = 1, kImageWidth = 2, kImageColorspace = 3, kImageEncoded = 4, kImageRgb = 3 };
+enum { kHistogramMin = 1, kHistogramMax, kHistogramCount, kHistogramSum, kHistogramSquares, kHistogramLimits };
+enum { kHistogramBuckets = 7 };
 enum { kTensorDtype = 1, kTensorShape = 2, kTensorStrings = 8, kTensorIsString = 7 };
 enum { kMetadataPlugin = 1, kPluginName = 1, kMetadataDataClass = 4, kMetadataIsTensor = 2 };
 
@@ -76,6 +79,23 @@ class Summary {
     picture.integer(kImageColorspace, kImageRgb).bytes(kImageEncoded, encode_png(shown.pixels));
     put(ProtobufWriter().text(kValueTag, shown.name).message(kValueImage, picture));
   }
+  // Each bucket by its upper end.
+  void add(const std::string& tag, const Histogram& made) {
+    std::string limits, buckets;
+    double count = 0;
+    for (std::size_t i = 0; i < made.counts.size(); ++i) {
+      const auto in_bucket = static_cast<double>(made.counts[i]);
+      count += in_bucket;
+      limits += little_endian(std::bit_cast<uint64_t>(made.edges[i + 1]), 8);
+      buckets += little_endian(std::bit_cast<uint64_t>(in_bucket), 8);
+    }
+    ProtobufWriter histogram;
+    histogram.float64(kHistogramMin, made.edges.front()).float64(kHistogramMax, made.edges.back());
+    histogram.float64(kHistogramCount, count).float64(kHistogramSum, made.sum);
+    histogram.float64(kHistogramSquares, made.sum_of_squares);
+    histogram.bytes(kHistogramLimits, limits).bytes(kHistogramBuckets, buckets);
+    put(ProtobufWriter().text(kValueTag, tag).message(kValueHistogram, histogram));
+  }
 
  private:
   void put(const ProtobufWriter& value) { message_.message(1, value); }
@@ -84,7 +104,7 @@ class Summary {
 };
 
 bool is_charted(const LogRecord& record) {
-  for (const char* event : {"start", "stop", "error", "text", "image"}) {
+  for (const char* event : {"start", "stop", "error", "void", "text", "image"}) {
     if (record.kind == event) return false;
   }
   return true;
@@ -107,7 +127,7 @@ std::string text_of(const LogValue& value) {
   return digits.data();
 }
 
-// Texts under their own names; start, stop and error as one text with a list of what they say.
+// Texts under their own names; start, stop, error and void as one text with a list of what they say.
 void add_texts(const LogRecord& record, Summary& summary) {
   if (record.kind == "text") {
     for (const auto& [name, value] : record.values) summary.add(name, text_of(value));
@@ -126,7 +146,11 @@ class TensorBoardSink : public LogSink {
 
   void write(const LogRecord& record) override {
     if (!file_) open();
-    if (!session_started_ && (record.kind == "start" || record.kind == "text")) start_session(record);
+    if (!session_started_ && (record.kind == "start" || record.kind == "text")) {
+      start_session(record, goes_on(record));
+    } else if (record.kind == "void") {
+      start_session(record, true);
+    }
     Summary summary;
     if (is_charted(record)) {
       add_charts(record, summary);
@@ -134,6 +158,7 @@ class TensorBoardSink : public LogSink {
       add_texts(record, summary);
     }
     for (const LogImage& shown : record.images) summary.add(shown);
+    for (const auto& [name, made] : record.histograms) summary.add(name, made);
     if (!summary.empty()) append(record, record.step, kEventSummary, summary.message());
   }
 
@@ -147,9 +172,9 @@ class TensorBoardSink : public LogSink {
 
   // TensorBoard forgets all events whose step is not below the one given. What was logged at the step that a run goes
   // on from is still true, and results of an evaluation on its own take nothing back.
-  void start_session(const LogRecord& first) {
+  void start_session(const LogRecord& first, bool goes_on) {
     const ProtobufWriter start = ProtobufWriter().integer(kSessionStatus, kSessionStart);
-    append(first, goes_on(first) ? first.step + 1 : first.step, kEventSessionLog, start);
+    append(first, goes_on ? first.step + 1 : first.step, kEventSessionLog, start);
     session_started_ = true;
   }
 

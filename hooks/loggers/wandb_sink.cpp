@@ -31,7 +31,8 @@ class WandbFile {
   // A Record whose field `kind` is `message`.
   void append(int kind, const ProtobufWriter& message) {
     constexpr int kNumber = 1;
-    file_.write(framed(ProtobufWriter().integer(kNumber, ++records_).message(kind, message).data()));
+    file_.write(framed(ProtobufWriter().integer(kNumber, records_ + 1).message(kind, message).data()));
+    ++records_;
   }
 
  private:
@@ -188,12 +189,13 @@ class Run {
   // The row so far; values of the same step that come later make another one.
   void write_row() {
     if (row_.empty()) return;
-    Items items = std::exchange(row_, {});
+    Items items = row_;
     items.emplace_back("_timestamp", wandb_json(row_time_));
     items.emplace_back("_runtime", wandb_json(row_time_ - start_time_));
     items.emplace_back("_step", std::to_string(step_));
     ProtobufWriter message = encoded(items);
     file_.append(kHistory, message.message(kHistoryStep, ProtobufWriter().integer(1, step_)));
+    row_.clear();  // now it is in the file, whatever comes of the rest
     file_.append(kSummary, encoded(items));
   }
 
@@ -213,6 +215,9 @@ class Run {
     for (const auto& [name, value] : log.values) {
       // Strings beside numbers (an estimated time of arrival, say) are for the terminal.
       if (log.kind == "text" || !std::holds_alternative<std::string>(value)) set(prefix + name, wandb_json(value));
+    }
+    for (const auto& [name, made] : log.histograms) {
+      set(name, Json{{"_type", "histogram"}, {"values", made.counts}, {"bins", made.edges}}.dump());
     }
     if (earlier && !log.values.empty()) set(log.kind + "/step", std::to_string(log.step));
   }

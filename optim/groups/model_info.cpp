@@ -3,6 +3,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/normalization.h>
+#include "optim/groups/detail/described_layer.h"
 #include "optim/groups/param_group.h"
 
 namespace duet {
@@ -31,6 +32,11 @@ ModuleKind kind_of(const torch::nn::Module& module, const std::string& type) {
 }
 
 ModuleInfo info_of(const std::string& path, const torch::nn::Module& module) {
+  if (const auto* layer = dynamic_cast<const DescribedLayer*>(&module)) {
+    ModuleInfo info = layer->info();
+    info.path = path;
+    return info;
+  }
   const std::string& name = module.name();
   std::string type = name.substr(0, name.find('<'));
   type.erase(0, type.rfind(':') + 1);

@@ -23,6 +23,14 @@ py::list batches_of(const Run& run) {
   return batches;
 }
 
+py::list step_outputs_of(const Run& run) {
+  py::list outputs;
+  const StepResult* result = run.get().step.result;
+  if (result == nullptr) return outputs;
+  for (const NamedTensors& of_one : result->outputs) outputs.append(to_dict(of_one));
+  return outputs;
+}
+
 void bind_progress(py::module_& module) {
   py::class_<Progress>(module, "Progress", "Where a run stands and how far it shall go. Counts finished steps.")
       .def_readonly("step", &Progress::step, "of the whole run")
@@ -31,6 +39,7 @@ void bind_progress(py::module_& module) {
       .def_readonly("max_epochs", &Progress::max_epochs, "0: no limit by epochs")
       .def_readonly("steps_per_epoch", &Progress::steps_per_epoch, "0: unknown")
       .def_readonly("step_in_epoch", &Progress::step_in_epoch)
+      .def_readonly("epoch_seconds", &Progress::epoch_seconds, "that the last epoch took, by the timer; 0: unknown")
       .def("__repr__", [](const Progress& p) {
         return "Progress(step=" + std::to_string(p.step) + ", epoch=" + std::to_string(p.epoch) + ")";
       });
@@ -95,6 +104,12 @@ void bind_run(py::module_& module) {
           },
           "that the step trains, by name")
       .def_property_readonly("batches", batches_of, "the micro-batches of this step")
+      .def_property_readonly(
+          "step_outputs", step_outputs_of,
+          "what the model gave for each micro-batch of this step, for a hook with wants_outputs = True")
+      .def_property_readonly(
+          "kind", [](const Run& run) { return to_string(run.get().control.kind); },
+          "what the run is: 'training', or 'validation', 'test' or 'prediction' on its own")
       .def_property_readonly("batch", batch_of, "of an evaluation; None elsewhere")
       .def_property_readonly(
           "outputs",
@@ -103,6 +118,9 @@ void bind_run(py::module_& module) {
             return outputs == nullptr ? py::dict() : to_dict(*outputs);
           },
           "of an evaluation's batch")
+      .def_property_readonly(
+          "dataset", [](const Run& run) { return run.get().evaluation.dataset; },
+          "that an evaluation's batch is of; empty if it has no name")
       .def_property_readonly("metrics", [](const Run& run) { return run.get().evaluation.metrics; })
       .def_property_readonly("stop_reason", [](const Run& run) { return run.get().control.stop_reason; })
       .def_property_readonly("error", [](const Run& run) { return run.get().control.error; });

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 #include "base/error.h"
-#include "make_trainer.h"
+#include "graph/graph_trainer.h"
 #include "python/binding/batch_tree.h"
 #include "python/binding/task.h"
 #include "python/binding/torch_optimizer.h"
@@ -42,9 +42,9 @@ struct Loop {
   py::object before_step;  // called between backward and the optimizer's step, or None
 };
 
-class GraphStep {
+class LoopStep {
  public:
-  GraphStep(Loop loop, const std::string& mode, const py::kwargs& arguments)
+  LoopStep(Loop loop, const std::string& mode, const py::kwargs& arguments)
       : optimizer_(std::make_shared<TorchOptimizer>(loop.model, loop.optimizer, loop.before_step)) {
     TrainerArguments sorted = read_arguments(arguments);
     sorted.functions.loss = share(std::move(loop.loss));
@@ -56,10 +56,11 @@ class GraphStep {
     sorted.options.device = optimizer_->device().str();
     std::unique_ptr<Task> task = std::make_unique<LoopTask>(std::move(loop.model), sorted.functions, optimizer_);
     const py::gil_scoped_release no_gil;
-    trainer_ = make_trainer(parse_mode(mode), std::move(task), sorted.options, sorted.graph);
-    optimizer_->attach(*trainer_);
+    step_ = std::make_unique<GraphStep>(std::move(task), sorted.options, sorted.graph);
+    step_->set_mode(parse_mode(mode));
+    optimizer_->attach(*step_);
   }
-  ~GraphStep() { let_go(); }
+  ~LoopStep() { let_go(); }
 
   at::Tensor step(const py::object& object) {
     const Busy busy(busy_);
@@ -68,7 +69,7 @@ class GraphStep {
     at::Tensor loss;
     {
       const py::gil_scoped_release no_gil;
-      loss = trainer().step(batch).loss;
+      loss = get()(batch).loss;
     }
     optimizer_->show_state();
     return loss;
@@ -79,57 +80,57 @@ class GraphStep {
     const Batch batch = to_batch(object);
     optimizer_->bring_numbers();
     const py::gil_scoped_release no_gil;
-    return trainer().explain(batch);
+    return get().explain(batch);
   }
 
-  BaseTrainer& trainer() {
-    require<ConfigError>(trainer_ != nullptr, "[GraphStep] found a step that the garbage collector has taken apart");
-    return *trainer_;
+  GraphStep& get() {
+    require<ConfigError>(step_ != nullptr, "[GraphStep] found a step that the garbage collector has taken apart");
+    return *step_;
   }
 
   void visit_kept(const VisitKept& visit) const {
-    if (trainer_) dynamic_cast<const LoopTask&>(trainer_->task()).visit_kept(visit);
+    if (step_) dynamic_cast<const LoopTask&>(step_->task()).visit_kept(visit);
     if (optimizer_) optimizer_->visit_kept(visit);
   }
   void let_go() {
     {
       const py::gil_scoped_release no_gil;
-      trainer_.reset();
+      step_.reset();
     }
     optimizer_.reset();
   }
 
  private:
   std::shared_ptr<TorchOptimizer> optimizer_;
-  std::unique_ptr<BaseTrainer> trainer_;
+  std::unique_ptr<GraphStep> step_;
   bool busy_ = false;
 };
 
-py::dict log_of(GraphStep& step) {
+py::dict log_of(LoopStep& step) {
   py::dict log;
-  for (const auto& [name, tensor] : step.trainer().result().log) log[py::str(name)] = py::cast(tensor);
+  for (const auto& [name, tensor] : step.get().result().log) log[py::str(name)] = py::cast(tensor);
   return log;
 }
 
 }  // namespace
 
 void bind_graph_step(py::module_& module) {
-  py::class_<GraphStep>(module, "GraphStep", collected<GraphStep>(),
-                        "The step of an existing loop: call it with a batch.")
+  py::class_<LoopStep>(module, "GraphStep", collected<LoopStep>(),
+                       "The step of an existing loop: call it with a batch.")
       .def(py::init([](py::object model, py::object loss, py::object optimizer, py::object before_step,
                        const std::string& mode, const py::kwargs& arguments) {
              Loop loop{std::move(model), std::move(loss), std::move(optimizer), std::move(before_step)};
-             return std::make_unique<GraphStep>(std::move(loop), mode, arguments);
+             return std::make_unique<LoopStep>(std::move(loop), mode, arguments);
            }),
            py::arg("model"), py::arg("loss"), py::arg("optimizer"), py::arg("before_step"), py::arg("mode"))
-      .def("__call__", &GraphStep::step, py::arg("batch"), "One step; returns the loss, a 0-dim tensor that is yours.")
-      .def("explain", &GraphStep::explain, py::arg("batch"), "What graph mode makes of a step; nothing is trained.")
+      .def("__call__", &LoopStep::step, py::arg("batch"), "One step; returns the loss, a 0-dim tensor that is yours.")
+      .def("explain", &LoopStep::explain, py::arg("batch"), "What graph mode makes of a step; nothing is trained.")
       .def(
-          "report", [](GraphStep& step) { return to_list(step.trainer()); }, "One dict per signature of the step.")
+          "report", [](LoopStep& step) { return to_list(step.get().report()); }, "One dict per signature of the step.")
       .def(
-          "set_mode", [](GraphStep& step, const std::string& mode) { step.trainer().set_mode(parse_mode(mode)); },
+          "set_mode", [](LoopStep& step, const std::string& mode) { step.get().set_mode(parse_mode(mode)); },
           py::call_guard<py::gil_scoped_release>(), py::arg("mode"), "'eager' or 'graph': the same bits either way.")
-      .def_property_readonly("mode", [](GraphStep& step) { return step.trainer().mode(); })
+      .def_property_readonly("mode", [](LoopStep& step) { return to_string(step.get().mode()); })
       .def_property_readonly("log", log_of, "what the loss function gave beside the loss, at the latest step");
 }
 

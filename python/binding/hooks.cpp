@@ -8,6 +8,7 @@
 #include "hooks/early_stopping_hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/empty_cache_hook.h"
+#include "hooks/histogram_hook.h"
 #include "hooks/logger_hook.h"
 #include "hooks/nan_guard_hook.h"
 #include "hooks/prediction_hooks.h"
@@ -29,6 +30,7 @@ class PythonHook : public Hook {
     name_ =
         given ? py::cast<std::string>(py::str(given)) : py::cast<std::string>(py::type::of(object).attr("__name__"));
     priority_ = py::cast<int>(py::getattr(object, "priority", py::int_(static_cast<int>(kNormal))));
+    wants_outputs_ = py::cast<bool>(py::getattr(object, "wants_outputs", py::bool_(false)));
     if (py::hasattr(object, "after")) after_ = py::cast<std::vector<std::string>>(object.attr("after"));
 #define DUET_LOOK(point, member) set_used(HookPoint::point, py::hasattr(object, #member));
     DUET_HOOK_POINTS(DUET_LOOK)
@@ -39,6 +41,7 @@ class PythonHook : public Hook {
   std::string name() const override { return name_; }
   int priority() const override { return priority_; }
   std::vector<std::string> after() const override { return after_; }
+  bool wants_outputs() const override { return wants_outputs_; }
 
 #define DUET_CALL(point, member) \
   void member(TrainContext& context) override { call<Run>(HookPoint::point, #member, context); }
@@ -72,6 +75,7 @@ class PythonHook : public Hook {
   std::string name_;
   int priority_ = kNormal;
   std::vector<std::string> after_;
+  bool wants_outputs_ = false;
 };
 
 // Makes a hook of an object if that holds a built-in one's options.
@@ -136,6 +140,8 @@ void bind_hooks(py::module_& module) {
                                                          "Ends training when a metric no longer improves.");
   bind_hook<EMAHook, EMAHookOptions>(module, "EMAHook", "Keeps an average of the weights, updated inside the step.");
   bind_hook<EmptyCacheHook, EmptyCacheHookOptions>(module, "EmptyCacheHook", "Gives cached memory back to the device.");
+  bind_hook<HistogramHook, HistogramHookOptions>(module, "HistogramHook",
+                                                 "Logs how values of parameters and gradients are spread.");
   bind_hook<LoggerHook, LoggerHookOptions>(module, "LoggerHook", "Lines on the terminal and in JSONL.");
   bind_hook<NaNGuardHook, NaNGuardHookOptions>(module, "NaNGuardHook",
                                                "Watches that loss and gradient norm stay finite.");

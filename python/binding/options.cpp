@@ -78,15 +78,25 @@ OptionValue to_option(const std::string& struct_name, const OptionField& field, 
   if (object.is_none() && field.optional) return {};
   const bool is_list = PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
   const bool fits = !is_list || field.count == 0 || py::len(object) == field.count;
-  if (auto value = value_of(field.kind, object); value && fits) return *std::move(value);
+  const auto given = py::reinterpret_borrow<py::object>(object);
+  const py::object one_or_all = field.or_one && !is_list ? py::make_tuple(given) : given;
+  if (auto value = value_of(field.kind, one_or_all); value && fits) return *std::move(value);
   throw ConfigError("[" + struct_name + "] " + field.name + " is " + py::cast<std::string>(py::repr(object)) +
                     ", expected " + expected_of(field));
+}
+
+std::string python_name(const std::string& option) {
+  const bool is_word = py::cast<bool>(py::module_::import("keyword").attr("iskeyword")(option));
+  return is_word ? option + "_" : option;
 }
 
 void set_fields(const OptionFields& fields, void* options, const py::dict& arguments) {
   for (const auto& [key, object] : arguments) {
     const auto name = py::cast<std::string>(key);
     const OptionField* field = fields.find(name);
+    if (field == nullptr && name.ends_with('_') && python_name(name.substr(0, name.size() - 1)) == name) {
+      field = fields.find(name.substr(0, name.size() - 1));
+    }
     if (field == nullptr || !field->set) {
       std::vector<std::string> names;
       for (const OptionField& known : fields) {
@@ -104,7 +114,8 @@ std::string repr_of(const OptionFields& fields, const void* options, const std::
   bool first = true;
   for (const OptionField& field : fields) {
     if (!field.get) continue;
-    text += (first ? "" : ", ") + field.name + "=" + py::cast<std::string>(py::repr(to_python(field.get(options))));
+    text += (first ? "" : ", ") + python_name(field.name) + "=" +
+            py::cast<std::string>(py::repr(to_python(field.get(options))));
     first = false;
   }
   return text + ")";
@@ -113,8 +124,9 @@ std::string repr_of(const OptionFields& fields, const void* options, const std::
 std::string doc_of(const OptionFields& fields, const void* defaults, const std::string& name, const char* summary) {
   std::string text = std::string(summary) + "\n\n" + repr_of(fields, defaults, name) + "\n\n";
   for (const OptionField& field : fields) {
+    if (!field.get) continue;
     const std::string expected = field.kind == Kind::kBool ? "True or False" : expected_of(field);
-    if (field.get) text += field.name + ": " + field.meaning + " (" + expected + ")\n";
+    text += python_name(field.name) + ": " + field.meaning + " (" + expected + ")\n";
   }
   return text;
 }

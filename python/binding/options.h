@@ -11,6 +11,9 @@ py::object to_python(const OptionValue& value);
 // Throws ConfigError "[<name>] <field> is ..., expected ..." for an object of another kind.
 OptionValue to_option(const std::string& struct_name, const OptionField& field, const py::handle& object);
 
+// The name of an option in Python: "async_" for one whose name is a word of the language.
+std::string python_name(const std::string& option);
+
 // Sets every field that `arguments` names, then checks them. Throws ConfigError for a name that is no field, with the
 // near ones.
 void set_fields(const OptionFields& fields, void* options, const py::dict& arguments);
@@ -33,11 +36,12 @@ py::class_<Options> bind_options(py::module_& module, const char* name, const ch
   py::dict fallbacks;  // for those who read the class: some options have no default that would be valid
   for (const OptionField& field : fields) {
     if (!field.get) continue;
-    fallbacks[field.name.c_str()] = to_python(field.get(&defaults));
+    const std::string attribute = python_name(field.name);
+    fallbacks[attribute.c_str()] = to_python(field.get(&defaults));
     bound.def_property(
-        field.name.c_str(), [&field](const Options& options) { return to_python(field.get(&options)); },
+        attribute.c_str(), [&field](const Options& options) { return to_python(field.get(&options)); },
         [&field](Options& options, const py::object& object) {
-          set_fields(Options::fields(), &options, py::dict(py::arg(field.name.c_str()) = object));
+          set_fields(Options::fields(), &options, py::dict(py::arg(python_name(field.name).c_str()) = object));
         });
   }
   bound.attr("_defaults") = fallbacks;

@@ -138,4 +138,25 @@ void PythonSource::load_state_dict(const StateDict& state) {
   loaded_ = state;
 }
 
+PythonSources::PythonSources(const py::object& loaders) {
+  const auto add = [this](std::string name, py::object loader) {
+    names_.push_back(std::move(name));
+    sources_.push_back(std::make_unique<PythonSource>(std::move(loader)));
+  };
+  if (!py::isinstance<py::dict>(loaders)) {
+    add("", loaders);
+    return;
+  }
+  for (const auto& [name, loader] : py::cast<py::dict>(loaders)) {
+    add(py::cast<std::string>(py::str(name)), py::reinterpret_borrow<py::object>(loader));
+    require<ConfigError>(!names_.back().empty(), "[Trainer] found a loader called '', expected a name; give it one");
+  }
+}
+
+NamedSources PythonSources::named() {
+  NamedSources named;
+  for (std::size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], *sources_[i]});
+  return named;
+}
+
 }  // namespace duet::python

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 #include "data/data_source.h"
 #include "python/binding/py.h"
 
@@ -35,6 +38,17 @@ class PythonSource : public DataSource {
   int64_t samples_ = 0;  // in them
   at::Tensor at_start_;  // random state of the CPU when the epoch began
   std::optional<StateDict> loaded_;
+};
+
+// What an evaluation reads: one loader, or a dict of them by name.
+class PythonSources {
+ public:
+  explicit PythonSources(const py::object& loaders);
+  NamedSources named();
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<PythonSource>> sources_;
 };
 
 }  // namespace duet::python

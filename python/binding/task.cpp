@@ -96,6 +96,31 @@ ModuleKind kind_of(const py::handle& module, const py::module_& nn) {
   return depthwise ? ModuleKind::kDepthwiseConv2d : ModuleKind::kConv2d;
 }
 
+// Whether PyTorch has thrown it, not a `raise` of Python code.
+bool is_of_op(const py::error_already_set& error) {
+  const PyObject* type = error.type().ptr();
+  const bool fits = type == PyExc_RuntimeError || type == PyExc_IndexError || type == PyExc_ValueError ||
+                    type == PyExc_NotImplementedError;
+  py::object place = error.trace();
+  if (!fits || !place || place.is_none()) return false;
+  while (!place.attr("tb_next").is_none()) place = place.attr("tb_next");
+  const py::object code = place.attr("tb_frame").attr("f_code").attr("co_code")[place.attr("tb_lasti")];
+  const auto name = py::cast<std::string>(py::module_::import("opcode").attr("opname")[code]);
+  return name != "RAISE_VARARGS" && name != "RERAISE";
+}
+
+// Calls Python code of a step; an op's error in it becomes one that can be told where it came.
+template <class Call>
+auto in_step(const Call& call) {
+  try {
+    return call();
+  } catch (const py::error_already_set& error) {
+    if (!is_of_op(error)) throw;
+    const auto text = py::cast<std::string>(py::str(error.value()));
+    std::throw_with_nested(StepError(text.substr(0, text.find('\n'))));
+  }
+}
+
 SharedObject list_of_modules(const py::object& model) {
   require<ConfigError>(py::isinstance(model, py::module_::import("torch.nn").attr("Module")),
                        "[Task] the model is a " + type_name(model) + ", expected a torch.nn.Module");
@@ -194,7 +219,12 @@ StepOutput PythonTask::training_step(const Batch& batch) {
   const py::object given = to_python(batch);
   const uint64_t attributes = moves_attributes_ ? 0 : host_state_.attributes();
   const uint64_t random_numbers = moves_random_numbers_ ? 0 : HostState::random_numbers();
-  StepOutput output = to_step_output(loss(forward(given), given));
+  py::object prediction;
+  StepOutput output = in_step([&] {
+    prediction = forward(given);
+    return to_step_output(loss(prediction, given));
+  });
+  if (prediction && (is_tensor(prediction) || is_mapping(prediction))) output.outputs = to_outputs(prediction);
   moves_attributes_ = moves_attributes_ || host_state_.attributes() != attributes;
   moves_random_numbers_ = moves_random_numbers_ || HostState::random_numbers() != random_numbers;
   if (moves_attributes_ || moves_random_numbers_) kept_ = output.loss.detach();
@@ -211,9 +241,12 @@ double PythonTask::weight(const Batch& batch) const {
 NamedTensors PythonTask::validation_step(const Batch& batch) {
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  if (functions_.validation) return to_outputs((*functions_.validation)(*model_, given));
-  const py::object prediction = forward(given);
-  const py::object result = loss(prediction, given);
+  if (functions_.validation) return in_step([&] { return to_outputs((*functions_.validation)(*model_, given)); });
+  py::object prediction, result;
+  in_step([&] {
+    prediction = forward(given);
+    result = loss(prediction, given);
+  });
   StepOutput output = to_step_output(result);
   NamedTensors outputs = std::move(output.log);
   outputs.emplace_back("loss", output.loss);
@@ -226,7 +259,8 @@ NamedTensors PythonTask::predict(const Batch& batch) {
   if (!functions_.predict && !functions_.forward) return Task::predict(batch);
   const py::gil_scoped_acquire gil;
   const py::object given = to_python(batch);
-  return to_outputs(functions_.predict ? (*functions_.predict)(*model_, given) : forward(given));
+  return in_step(
+      [&] { return to_outputs(functions_.predict ? (*functions_.predict)(*model_, given) : forward(given)); });
 }
 
 void PythonTask::visit_kept(const VisitKept& visit) const {

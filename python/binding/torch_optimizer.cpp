@@ -253,7 +253,7 @@ void TorchOptimizer::bring_numbers() {
       const bool needs_buffers = numbers_[i] == "momentum" && now != 0 && !has_momentum_[group];
       require<ConfigError>(!needs_buffers, "[graph_step] momentum was 0 when this graph_step was made; make a new one");
       if (std::bit_cast<int64_t>(now) == std::bit_cast<int64_t>(last_[group][i])) continue;
-      trainer_->hyper_parameters().set(group, numbers_[i], now);
+      step_->hyper_parameters().set(group, numbers_[i], now);
       last_[group][i] = now;
     }
   }
@@ -280,13 +280,13 @@ std::string TorchOptimizer::graph_key() const {
   return key;
 }
 
-void TorchOptimizer::attach(BaseTrainer& trainer) {
+void TorchOptimizer::attach(GraphStep& step) {
   const py::gil_scoped_acquire gil;
-  trainer_ = &trainer;
+  step_ = &step;
   append_what_decides(made_with_);
   optimizer_->attr("_opt_called") = true;  // schedulers warn where step() was never called
   if (!known_) return;
-  const StateDict state = trainer.state_dict();
+  const StateDict state = step.state_dict();
   for (const Parameter& parameter : parameters_) {
     auto& tensors = tensors_.emplace_back();
     for (const StateSlot& slot : slots_)

@@ -4,13 +4,13 @@
 #include <string>
 #include <unordered_set>
 #include <vector>
-#include "core/trainer.h"
+#include "graph/graph_trainer.h"
 #include "python/binding/collected.h"
 #include "python/binding/torch_kernels.h"
 
 namespace duet::python {
 
-// An optimizer of torch.optim inside a trainer's step: its groups are followed, its state is the trainer's, so that
+// An optimizer of torch.optim inside a captured step: its groups are followed, its state is the step's, so that
 // optimizer.state_dict() is what PyTorch's own loop would have. SGD, Adam, AdamW, RMSprop and Adagrad run as
 // torch_kind(); of any other optimizer step() itself is recorded.
 class TorchOptimizer {
@@ -23,8 +23,8 @@ class TorchOptimizer {
   ParamGroups groups() const;
   at::Device device() const { return parameters_.front().value.device(); }
 
-  // The state that torch has becomes the trainer's.
-  void attach(BaseTrainer& trainer);
+  // The state that torch has becomes the step's.
+  void attach(GraphStep& step);
   // Before a step: what param_groups say now, and a state that was loaded meanwhile.
   void bring_numbers();
   // After it: the state of parameters that were stepped for the first time.
@@ -75,7 +75,7 @@ class TorchOptimizer {
   // All else of the optimizer that decides what its step does, and the same now.
   std::vector<int64_t> made_with_, now_;
   std::size_t shown_ = 0;  // parameters
-  BaseTrainer* trainer_ = nullptr;
+  GraphStep* step_ = nullptr;
   std::vector<std::vector<at::Tensor>> tensors_;  // by parameter and slot
   bool expected_ = false;
 };

@@ -59,16 +59,16 @@ class Trainer {
   void fit(const py::object& data, const py::object& validation) {
     const Busy busy(busy_);
     PythonSource source(data);
-    std::optional<PythonSource> other;
-    if (!validation.is_none()) other.emplace(validation);
+    std::optional<PythonSources> others;
+    if (!validation.is_none()) others.emplace(validation);
     const py::gil_scoped_release no_gil;
-    get().train(source, other ? &*other : nullptr);
+    others ? get().train(source, others->named()) : get().train(source);
   }
 
-  MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(DataSource&)) {
-    PythonSource source(data);
+  MetricValues evaluate(const py::object& data, MetricValues (BaseTrainer::*pass)(const NamedSources&)) {
+    PythonSources sources(data);
     const py::gil_scoped_release no_gil;
-    return (get().*pass)(source);
+    return (get().*pass)(sources.named());
   }
 
   at::Tensor step(const py::object& batch) {
@@ -86,15 +86,14 @@ class Trainer {
     return get().step(std::move(batches)).loss;
   }
 
-  py::object predict(const py::object& batch) {
+  py::dict predict(const py::object& batch) {
     const Batch given = to_batch(batch);
-    NamedTensors outputs;
+    Batch outputs;
     {
       const py::gil_scoped_release no_gil;
       outputs = get().predict(given);
     }
-    if (outputs.size() == 1 && outputs.front().first == "prediction") return py::cast(outputs.front().second);
-    return to_dict(outputs);
+    return to_dict(outputs.items());
   }
 
   py::list predict_all(const py::object& data) {
@@ -188,8 +187,8 @@ void bind_loop(py::class_<Trainer>& bound) {
   bound
       .def("fit", &Trainer::fit, py::arg("train_loader"), py::arg("val_loader") = py::none(),
            "Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be "
-           "iterated "
-           "over once per epoch.")
+           "iterated over once per epoch. val_loader may be a dict of loaders: one validation in turn, with results "
+           "'<name>/<metric>'.")
       .def("step", &Trainer::step, py::arg("batch"),
            "One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours.")
       .def("step_accumulated", &Trainer::step_accumulated, py::arg("micro_batches"),
@@ -230,12 +229,13 @@ void bind_evaluation(py::class_<Trainer>& bound) {
   bound
       .def(
           "validate", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::validate); },
-          py::arg("loader"), "The metrics over the loader's batches.")
+          py::arg("loader"), "The metrics over the loader's batches, or over each of a dict of loaders.")
       .def(
           "test", [](Trainer& t, const py::object& data) { return t.evaluate(data, &BaseTrainer::test); },
-          py::arg("loader"), "The metrics over the loader's batches.")
+          py::arg("loader"), "The metrics over the loader's batches, or over each of a dict of loaders.")
       .def("predict", &Trainer::predict, py::arg("batch"),
-           "The model's outputs for one batch, without gradients, by the weights as they are now.")
+           "The model's outputs for one batch by name, predict(batch)['prediction'], without gradients, by the weights "
+           "as they are now.")
       .def("predict_all", &Trainer::predict_all, py::arg("loader"), "The outputs of every batch, as dicts.")
       .def("explain", &Trainer::explain, py::arg("batch"),
            "What graph mode would make of a step with this batch; nothing is trained.")
@@ -284,11 +284,14 @@ void bind_state(py::class_<Trainer>& bound) {
 }  // namespace
 
 py::list to_list(const BaseTrainer& trainer) {
-  py::list reports;
-  if (const auto* graph = dynamic_cast<const GraphTrainer*>(&trainer)) {
-    for (const SignatureReport& report : graph->report()) reports.append(dict_of(report));
-  }
-  return reports;
+  const auto* graph = dynamic_cast<const GraphTrainer*>(&trainer);
+  return to_list(graph == nullptr ? std::vector<SignatureReport>() : graph->report());
+}
+
+py::list to_list(const std::vector<SignatureReport>& reports) {
+  py::list dicts;
+  for (const SignatureReport& report : reports) dicts.append(dict_of(report));
+  return dicts;
 }
 
 void bind_trainer(py::module_& module) {

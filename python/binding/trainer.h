@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 #include "core/trainer.h"
+#include "graph/graph_options.h"
 #include "python/binding/py.h"
 
 namespace duet::python {
@@ -12,5 +14,6 @@ void bind_trainer(py::module_& module);
 
 // StepExplanation and the reports of graph mode as Python objects.
 py::list to_list(const BaseTrainer& trainer);
+py::list to_list(const std::vector<SignatureReport>& reports);
 
 }  // namespace duet::python

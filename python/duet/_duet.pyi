@@ -15,6 +15,10 @@ class ConfigError(Error, ValueError):
     """An option or a call that cannot work: change the set-up."""
     ...
 
+class StepError(ConfigError, RuntimeError):
+    """The model or its loss failed on a batch: shapes, dtypes or values that do not fit each other."""
+    ...
+
 class DataError(Error, ValueError):
     """A file or a batch that cannot be used: change the data."""
     ...
@@ -348,7 +352,7 @@ class Constant:
 
 Constant(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, factor=1.0)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -367,7 +371,7 @@ class Linear:
 
 Linear(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, start_factor=0.001, end_factor=1.0)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -388,7 +392,7 @@ class Polynomial:
 
 Polynomial(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, power=1.0, eta_min_ratio=None, eta_min=0.0)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -411,7 +415,7 @@ class Step:
 
 Step(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, step_size=0, gamma=0.1)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -432,7 +436,7 @@ class MultiStep:
 
 MultiStep(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, milestones=[], gamma=0.1)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -453,7 +457,7 @@ class Exponential:
 
 Exponential(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, gamma=0.1)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -472,7 +476,7 @@ class Cosine:
 
 Cosine(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, T_max=0, eta_min_ratio=None, eta_min=0.0)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -495,7 +499,7 @@ class CosineRestart:
 
 CosineRestart(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, periods=[], restart_weights=[], eta_min_ratio=None, eta_min=0.0)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -520,7 +524,7 @@ class OneCycle:
 
 OneCycle(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, eta_max=0.0, total_steps=0, pct_start=0.3, anneal_strategy='cos', div_factor=25.0, final_div_factor=10000.0, three_phase=False, cycle_momentum=False, base_momentum=0.85, max_momentum=0.95)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -557,7 +561,7 @@ class WSD:
 
 WSD(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, warmup_steps=0, warmup_ratio=0.0, decay_steps=0, decay_ratio=0.0, decay_type='linear', eta_min_ratio=None, eta_min=0.0)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
@@ -588,12 +592,12 @@ class ReduceOnPlateau:
 
 ReduceOnPlateau(param_name='lr', begin=0, end=-1, by_epoch=False, convert_to_iter_based=False, monitor='loss', rule='less', factor=0.1, patience=10, threshold=0.0001, threshold_rule='rel', cooldown=0, min_value=0.0, eps=1e-08)
 
-param_name: the number that it drives (a number)
+param_name: the number that it drives (a text)
 begin: first step that it governs (an integer >= 0)
 end: one past its last step; -1: the end of the run (an integer >= -1)
 by_epoch: counts epochs, not steps (True or False)
 convert_to_iter_based: epochs become steps, so that the value changes within them (True or False)
-monitor: the metric that is watched (a number)
+monitor: the metric that is watched (a text)
 rule: what is better (less, greater)
 factor: factor of one reduction (a number in (0, 1))
 patience: validations without improvement that are let pass (an integer >= 0)
@@ -680,6 +684,8 @@ class Progress:
     def steps_per_epoch(self) -> int: ...
     @property
     def step_in_epoch(self) -> int: ...
+    @property
+    def epoch_seconds(self) -> float: ...
 
 class Run:
     """What a hook sees of a run, lent to it for one call."""
@@ -699,9 +705,15 @@ class Run:
     @property
     def batches(self) -> list: ...
     @property
+    def step_outputs(self) -> list: ...
+    @property
+    def kind(self) -> str: ...
+    @property
     def batch(self) -> object: ...
     @property
     def outputs(self) -> dict: ...
+    @property
+    def dataset(self) -> str: ...
     @property
     def metrics(self) -> dict[str, float]: ...
     @property
@@ -737,28 +749,34 @@ class StepView:
 class CheckpointHook:
     """Saves the whole state under <work_dir>/checkpoints.
 
-CheckpointHook(interval=500, save_begin=0, max_keep=-1, save_last=True, rule='', save_best='')
+CheckpointHook(interval=500, save_begin=0, max_keep=-1, save_last=True, rule='', save_best=[], async_=True, verify_interval=0, published_keys=[])
 
 interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
 save_begin: step before which nothing is saved, and from which the interval counts (a step >= 0)
 max_keep: checkpoints that are kept, the best one apart; -1: all (at least 1, or -1 to keep all)
 save_last: saves when training ends or is stopped (True or False)
 rule: what is better; by default the metric's name says it (greater, less)
-save_best: metric to keep the best of (a number)"""
+save_best: metric to keep the best of (a list of texts)
+async_: writes while training goes on; takes the memory of a copy on the host (True or False)
+verify_interval: saves up to the next one that is read back from the disk and compared; 0: none is (saves >= 0; set 0 to read none back)
+published_keys: what of the state goes to files of its own when the run ends (a list of texts)"""
     interval: int
     save_begin: int
     max_keep: int
     save_last: bool
     rule: str
-    save_best: str
-    def __init__(self, *, interval: int = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: str = ...) -> None: ...
+    save_best: list[typing.Any]
+    async_: bool
+    verify_interval: int
+    published_keys: list[typing.Any]
+    def __init__(self, *, interval: int = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: list[typing.Any] = ..., async_: bool = ..., verify_interval: int = ..., published_keys: list[typing.Any] = ...) -> None: ...
 
 class EarlyStoppingHook:
     """Ends training when a metric no longer improves.
 
 EarlyStoppingHook(monitor='', rule='', min_delta=0.0, patience=5, strict=True, check_finite=True, stopping_threshold=None, divergence_threshold=None)
 
-monitor: metric that is watched (a number)
+monitor: metric that is watched (a text)
 rule: what is better; by default the metric's name says it (greater, less)
 min_delta: least improvement that counts (a finite number >= 0, whichever is better)
 patience: validations without improvement that end training (an integer >= 1)
@@ -781,7 +799,7 @@ class EMAHook:
 
 EMAHook(ema_type='ExponentialMovingAverage', momentum=0.0002, gamma=100, interval=1, update_buffers=False, evaluate_on_ema=True, begin_iter=0, begin_epoch=0, name='ema')
 
-ema_type: how weights are averaged (a number)
+ema_type: how weights are averaged (a text)
 momentum: how much the new value counts, in (0, 1] (a number)
 gamma: of MomentumAnnealingEMA: momentum is at least gamma / (gamma + steps) (an integer)
 interval: steps between averagings (an integer)
@@ -789,7 +807,7 @@ update_buffers: averages floating-point buffers too (True or False)
 evaluate_on_ema: validation, test and prediction use the average (True or False)
 begin_iter: applied step that averaging begins with (an integer >= 0)
 begin_epoch: epoch that averaging begins with, the first being 1 (an integer >= 0)
-name: name of the state in a checkpoint; default ema, further ones ema_2, ... (a number)"""
+name: name of the state in a checkpoint; default ema, further ones ema_2, ... (a text)"""
     ema_type: str
     momentum: float
     gamma: int
@@ -814,6 +832,23 @@ after_iter: after each step and batch, which costs a wait for the device (True o
     after_iter: bool
     def __init__(self, *, before_epoch: bool = ..., after_epoch: bool = ..., after_iter: bool = ...) -> None: ...
 
+class HistogramHook:
+    """Logs how values of parameters and gradients are spread.
+
+HistogramHook(interval=500, patterns=[], weights=True, gradients=True, bins=30)
+
+interval: steps from one to the next; each waits for the device (an integer >= 1)
+patterns: names of parameters or modules, * stands for any text; empty: all (a list of texts)
+weights: of the parameters after the step (True or False)
+gradients: of the gradients before clipping (True or False)
+bins: of a histogram (an integer from 1 to 1000)"""
+    interval: int
+    patterns: list[typing.Any]
+    weights: bool
+    gradients: bool
+    bins: int
+    def __init__(self, *, interval: int = ..., patterns: list[typing.Any] = ..., weights: bool = ..., gradients: bool = ..., bins: int = ...) -> None: ...
+
 class LoggerHook:
     """Lines on the terminal and in JSONL.
 
@@ -824,8 +859,8 @@ by_epoch: the interval counts from the beginning of each epoch (True or False)
 ignore_last: by_epoch: no line for the rest of an epoch that has had one (True or False)
 log_metric_by_epoch: results of evaluations lie at their epoch, not at their step (True or False)
 window_size: steps that smoothed numbers are the mean of (an integer >= 1)
-mean_pattern: regular expression of the names that are smoothed (a number)
-file: file of the sink jsonl; default <work_dir>/log.jsonl (a number)
+mean_pattern: regular expression of the names that are smoothed (a text)
+file: file of the sink jsonl; default <work_dir>/log.jsonl (a text)
 progress: a progress bar between lines (True or False)
 model_summary: the model's parts and sizes when training starts (True or False)"""
     interval: int
@@ -842,29 +877,39 @@ model_summary: the model's parts and sizes when training starts (True or False)"
 class NaNGuardHook:
     """Watches that loss and gradient norm stay finite.
 
-NaNGuardHook(interval=50, action='raise', max_rollbacks=3, trace=False)
+NaNGuardHook(interval=50, action='raise', max_rollbacks=3, trace=False, max_consecutive_skips=100, min_loss_scale=0.0001, spike_threshold=0.0, spike_window=100, spike_action='warn')
 
 interval: steps between two looks (an integer >= 1)
 action: what a loss that is not finite leads to (raise, stop, warn, rollback)
 max_rollbacks: rollbacks of a run; the next one raises (an integer >= 1)
-trace: look at every step, run one that is not finite again and name op, module and samples (True or False)"""
+trace: look at every step, run one that is not finite again and name op, module and samples (True or False)
+max_consecutive_skips: steps in a row that may be skipped before `action`; 0: any number (an integer >= 0)
+min_loss_scale: the least loss scale; below it `action`; 0: any (a number >= 0)
+spike_threshold: the highest modified z-score of a loss against those before it; 0: any (a number >= 0)
+spike_window: losses that a loss is compared with (an integer from 10 to 1e+05)
+spike_action: what a loss above spike_threshold leads to (raise, stop, warn, rollback)"""
     interval: int
     action: str
     max_rollbacks: int
     trace: bool
-    def __init__(self, *, interval: int = ..., action: str = ..., max_rollbacks: int = ..., trace: bool = ...) -> None: ...
+    max_consecutive_skips: int
+    min_loss_scale: float
+    spike_threshold: float
+    spike_window: int
+    spike_action: str
+    def __init__(self, *, interval: int = ..., action: str = ..., max_rollbacks: int = ..., trace: bool = ..., max_consecutive_skips: int = ..., min_loss_scale: float = ..., spike_threshold: float = ..., spike_window: int = ..., spike_action: str = ...) -> None: ...
 
 class PredictionWriterHook:
     """Writes what the model predicts.
 
 PredictionWriterHook(folder='', format='safetensors', per_batch=False, keys=[], with_inputs=False, class_key='prediction')
 
-folder: where files go; default <work_dir>/predictions (a number)
+folder: where files go; default <work_dir>/predictions (a text)
 format: tensors, arg-max classes, or both (safetensors, jsonl, both)
 per_batch: a file for each batch, not one for the pass (True or False)
-keys: outputs to write; empty: all (a number)
+keys: outputs to write; empty: all (a list of texts)
 with_inputs: the tensors of the batch too (True or False)
-class_key: the output whose largest element is the class (a number)"""
+class_key: the output whose largest element is the class (a text)"""
     folder: str
     format: str
     per_batch: bool
@@ -889,7 +934,7 @@ with_stack: TorchScript's source lines (True or False)
 with_flops: operations of matrix products and convolutions (True or False)
 cuda: kernels and copies, if training runs on a GPU (True or False)
 nvtx: ranges for Nsight, in the whole run (True or False)
-folder: where traces go; default <work_dir>/trace (a number)"""
+folder: where traces go; default <work_dir>/trace (a text)"""
     skip_first: int
     wait: int
     warmup: int
@@ -907,23 +952,25 @@ folder: where traces go; default <work_dir>/trace (a number)"""
 class VisualizationHook:
     """Draws predictions.
 
-VisualizationHook(draw=False, interval=50, max_samples=0, show=False, alpha=0.6, palette=[], ignore_index=255, zoom=0, image='image', target='target', prediction='prediction')
+VisualizationHook(draw=False, interval=50, max_samples=0, show=False, wait_time=0.0, alpha=0.6, palette=[], ignore_index=255, zoom=0, image='image', target='target', prediction='prediction')
 
 draw: without it nothing happens (True or False)
 interval: batches of a pass from one that is drawn to the next (an integer >= 1)
 max_samples: samples of such a batch; 0: all (0 (all) or a number of samples)
-show: windows: refused (True or False)
+show: opens each picture with the desktop's viewer (xdg-open) (True or False)
+wait_time: seconds that the pass waits after each picture that is shown (a number >= 0)
 alpha: weight of the colours over the image (a number in [0, 1])
-palette: "#rrggbb" of class 0, 1, ... (a number)
+palette: "#rrggbb" of class 0, 1, ... (a list of texts)
 ignore_index: class that is painted white (an integer)
 zoom: pixels for one of the image; 0: by its size (0 (chosen by size) to 64)
-image: tensor of the batch (a number)
-target: tensor of the batch (a number)
-prediction: tensor of the outputs (a number)"""
+image: tensor of the batch (a text)
+target: tensor of the batch (a text)
+prediction: tensor of the outputs (a text)"""
     draw: bool
     interval: int
     max_samples: int
     show: bool
+    wait_time: float
     alpha: float
     palette: list[typing.Any]
     ignore_index: int
@@ -931,7 +978,7 @@ prediction: tensor of the outputs (a number)"""
     image: str
     target: str
     prediction: str
-    def __init__(self, *, draw: bool = ..., interval: int = ..., max_samples: int = ..., show: bool = ..., alpha: float = ..., palette: list[typing.Any] = ..., ignore_index: int = ..., zoom: int = ..., image: str = ..., target: str = ..., prediction: str = ...) -> None: ...
+    def __init__(self, *, draw: bool = ..., interval: int = ..., max_samples: int = ..., show: bool = ..., wait_time: float = ..., alpha: float = ..., palette: list[typing.Any] = ..., ignore_index: int = ..., zoom: int = ..., image: str = ..., target: str = ..., prediction: str = ...) -> None: ...
 
 class StopSignalHook:
     """Interrupts training when SIGINT, SIGTERM or SIGUSR1 asks for it."""
@@ -948,8 +995,8 @@ Accuracy(topk=[1], ignore_index=-100, target='target', prediction='prediction')
 
 topk: right if the target is among the k largest scores (an integer >= 1)
 ignore_index: targets of this number do not count (an integer)
-target: tensor of the batch: class numbers (a number)
-prediction: tensor of the outputs: scores (a number)"""
+target: tensor of the batch: class numbers (a text)
+prediction: tensor of the outputs: scores (a text)"""
     topk: list[int]
     ignore_index: int
     target: str
@@ -962,10 +1009,10 @@ class ConfusionMatrix:
 ConfusionMatrix(num_classes=0, class_names=[], ignore_index=-100, target='target', prediction='prediction', normalize='none', flatten=False)
 
 num_classes: how many classes there are (an integer)
-class_names: for tables and results per class; empty: 0, 1, ... (a number)
+class_names: for tables and results per class; empty: 0, 1, ... (a list of texts)
 ignore_index: targets of this number do not count (an integer)
-target: tensor of the batch: class numbers (a number)
-prediction: tensor of the outputs: scores (a number)
+target: tensor of the batch: class numbers (a text)
+prediction: tensor of the outputs: scores (a text)
 normalize: shares of each target, of each prediction, or of all; none: counts (none, true, pred, all)
 flatten: also reports each cell (True or False)"""
     num_classes: int
@@ -983,10 +1030,10 @@ class F1:
 F1(num_classes=0, class_names=[], ignore_index=-100, target='target', prediction='prediction', average=['macro'])
 
 num_classes: how many classes there are (an integer)
-class_names: for tables and results per class; empty: 0, 1, ... (a number)
+class_names: for tables and results per class; empty: 0, 1, ... (a list of texts)
 ignore_index: targets of this number do not count (an integer)
-target: tensor of the batch: class numbers (a number)
-prediction: tensor of the outputs: scores (a number)
+target: tensor of the batch: class numbers (a text)
+prediction: tensor of the outputs: scores (a text)
 average: over the classes; none: one value per class (macro, micro, weighted, none)"""
     num_classes: int
     class_names: list[typing.Any]
@@ -1002,10 +1049,10 @@ class IoUMetric:
 IoUMetric(num_classes=0, class_names=[], ignore_index=255, target='target', prediction='prediction', iou_metrics=['mIoU'], nan_to_num=None, beta=1.0, per_class=False)
 
 num_classes: how many classes there are (an integer)
-class_names: for tables and results per class; empty: 0, 1, ... (a number)
+class_names: for tables and results per class; empty: 0, 1, ... (a list of texts)
 ignore_index: targets of this number do not count (an integer)
-target: tensor of the batch: class numbers (a number)
-prediction: tensor of the outputs: scores (a number)
+target: tensor of the batch: class numbers (a text)
+prediction: tensor of the outputs: scores (a text)
 iou_metrics: what is reported (mIoU, mDice, mFscore)
 nan_to_num: takes the place of NaN; nothing: means leave NaN out (a number or inf)
 beta: weight of the recall in mFscore (a number > 0)
@@ -1068,7 +1115,7 @@ class BaseTrainer:
     """The loop around the steps, the same in both modes."""
     def __init__(self, mode: str, model: object, **kwargs) -> None: ...
     def fit(self, train_loader: object, val_loader: object = None) -> None:
-        """Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated over once per epoch."""
+        """Trains to max_steps or max_epochs, from where this trainer stands. A loader is anything that can be iterated over once per epoch. val_loader may be a dict of loaders: one validation in turn, with results '<name>/<metric>'."""
     def step(self, batch: object) -> torch.Tensor:
         """One step in a loop of your own. Returns the loss, a 0-dim tensor that is yours."""
     def step_accumulated(self, micro_batches: list) -> torch.Tensor:
@@ -1086,11 +1133,11 @@ class BaseTrainer:
     def hooks(self) -> list[str]:
         """Names of the hooks, in calling order."""
     def validate(self, loader: object) -> dict[str, float]:
-        """The metrics over the loader's batches."""
+        """The metrics over the loader's batches, or over each of a dict of loaders."""
     def test(self, loader: object) -> dict[str, float]:
-        """The metrics over the loader's batches."""
-    def predict(self, batch: object) -> object:
-        """The model's outputs for one batch, without gradients, by the weights as they are now."""
+        """The metrics over the loader's batches, or over each of a dict of loaders."""
+    def predict(self, batch: object) -> dict:
+        """The model's outputs for one batch by name, predict(batch)['prediction'], without gradients, by the weights as they are now."""
     def predict_all(self, loader: object) -> list:
         """The outputs of every batch, as dicts."""
     def explain(self, batch: object) -> StepExplanation:

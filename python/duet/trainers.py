@@ -10,12 +10,14 @@ class Hook:
     after_train_iter, before_val, after_val, before_val_epoch, after_val_epoch, before_val_iter, after_val_iter (the same
     with test and predict), before_save_checkpoint, after_load_checkpoint, after_backward, before_optimizer_step,
     after_optimizer_step and on_exception take a Run; in_step takes a StepView and is captured with the step.
-    state_dict() and load_state_dict() keep what the hook needs in checkpoints.
+    state_dict() and load_state_dict() keep what the hook needs in checkpoints. With wants_outputs, run.step_outputs holds
+    what the model gave in a step.
     """
 
     name: str | None = None  # of its state in a checkpoint; None: that of the class
     priority: int = 50  # low runs first, 0 to 100
     after: list[str] = []  # names of hooks that must run before this one
+    wants_outputs: bool = False  # whether the step keeps the model's outputs for it
 
 
 class Metric:

@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <functional>
 #include <random>
+#include <string>
+#include <vector>
+#include <c10/util/StringUtil.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -15,81 +18,16 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "tests/checkpoint/system_calls.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
-
-namespace {
-
-constexpr int kKill = -1;
-int calls_before_fault = -1;  // -1: no fault is planned
-int fault_kind = 0;           // an errno, or kKill
-
-bool fault_now() {
-  if (calls_before_fault < 0 || calls_before_fault-- > 0) return false;
-  if (fault_kind == kKill) ::kill(::getpid(), SIGKILL);
-  errno = fault_kind;
-  return true;
-}
-
-}  // namespace
-
-// These stand before the C library's own in the test program, so that a save can be stopped at each of its calls.
-extern "C" {
-
-ssize_t write(int fd, const void* data, size_t bytes) {
-  return fault_now() ? -1 : ::syscall(SYS_write, fd, data, bytes);
-}
-int fsync(int fd) { return fault_now() ? -1 : static_cast<int>(::syscall(SYS_fsync, fd)); }
-int mkdir(const char* path, mode_t mode) noexcept {
-  return fault_now() ? -1 : static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
-}
-int rename(const char* from, const char* to) noexcept {
-  return fault_now() ? -1 : static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
-}
-int remove(const char* path) noexcept {
-  if (fault_now()) return -1;
-  const bool removed = ::unlink(path) == 0 || (errno == EISDIR && ::rmdir(path) == 0);
-  return removed ? 0 : -1;
-}
-int posix_fallocate(int fd, off_t offset, off_t bytes) {
-  if (fault_now()) return errno;
-  return ::syscall(SYS_fallocate, fd, 0, offset, bytes) == 0 ? 0 : errno;
-}
-}
 
 namespace duet {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Fails the n-th call from here on; the destructor tells the plan to stop.
-class PlannedFault {
- public:
-  PlannedFault(int calls, int kind) {
-    fault_kind = kind;
-    calls_before_fault = calls;
-  }
-  ~PlannedFault() { calls_before_fault = -1; }
-  bool happened() const { return calls_before_fault < 0; }
-};
-
-// Runs `body` in a child process and returns what waitpid() tells of its end.
-int in_child(const std::function<int()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    int code = 1;
-    try {
-      code = body();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "child: %s\n", error.what());
-    }
-    ::_exit(code);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  return status;
-}
+using testing::in_child, testing::kKill, testing::PlannedFault;
 
 int temporaries_in(const std::string& root) {
   int count = 0;
@@ -106,9 +44,19 @@ void fill(const std::string& root) {
   for (int64_t step = 1; step <= 3; ++step) store.save(step, sample_state(step));
 }
 
+using Save = void (*)(CheckpointStore& store, int64_t step, const StateDict& state);
+
+void save_at_once(CheckpointStore& store, int64_t step, const StateDict& state) { store.save(step, state); }
+
+// The calls are those of the thread that writes.
+void save_in_background(CheckpointStore& store, int64_t step, const StateDict& state) {
+  store.save_in_background(step, state);
+  store.finish_save();
+}
+
 // Saves `step` with the n-th call failing, for every n. Whatever happens, the newest checkpoint is the one before
 // or the one of this save, and the next save works and cleans up.
-void fail_at_every_call(int64_t step, int kind) {
+void fail_at_every_call(int64_t step, int kind, Save save = save_at_once) {
   bool more = true;
   int failed = 0, n = 0;
   for (; more; ++n) {
@@ -120,7 +68,7 @@ void fail_at_every_call(int64_t step, int kind) {
     try {
       const PlannedFault fault(n, kind);
       try {
-        store.save(step, next);
+        save(store, step, next);
         saved = true;
       } catch (const CheckpointError& error) {
         EXPECT_NE(std::string(error.what()).find("training state in memory is intact"), std::string::npos);
@@ -148,8 +96,11 @@ TEST(CheckpointCrash, SurvivesAnErrorAtEveryCallOfANewStep) { fail_at_every_call
 TEST(CheckpointCrash, SurvivesAFullDiskAtEveryCallOfANewStep) { fail_at_every_call(4, ENOSPC); }
 TEST(CheckpointCrash, SurvivesAnInterruptAtEveryCallOfANewStep) { fail_at_every_call(4, EINTR); }
 TEST(CheckpointCrash, SurvivesAnErrorAtEveryCallOfAReplacedStep) { fail_at_every_call(3, EIO); }
+TEST(CheckpointCrash, SurvivesAFullDiskAtEveryCallOfASaveInTheBackground) {
+  fail_at_every_call(4, ENOSPC, save_in_background);
+}
 
-void die_at_every_call(int64_t step) {
+void die_at_every_call(int64_t step, Save save = save_at_once) {
   int n = 0;
   for (bool more = true; more; ++n) {
     const TempDir folder;
@@ -158,7 +109,7 @@ void die_at_every_call(int64_t step) {
     const int status = in_child([&] {
       CheckpointStore store(folder / "c", {.max_keep = 3});
       const PlannedFault fault(n, kKill);
-      store.save(step, next);
+      save(store, step, next);
       return 0;
     });
     more = WIFSIGNALED(status);
@@ -177,6 +128,56 @@ void die_at_every_call(int64_t step) {
 
 TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfANewStep) { die_at_every_call(4); }
 TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfAReplacedStep) { die_at_every_call(3); }
+TEST(CheckpointCrash, SurvivesDeathAtEveryCallOfASaveInTheBackground) {
+  die_at_every_call(4, save_in_background);
+  die_at_every_call(3, save_in_background);
+}
+
+std::vector<std::string> step_names(const CheckpointStore& store) {
+  std::vector<std::string> names;
+  for (const std::string& path : store.list()) names.push_back(fs::path(path).filename());
+  return names;
+}
+
+// All later ones are there or none, at whatever call it dies; the next one that writes there moves what is left.
+void die_while_setting_aside(const std::function<void(CheckpointStore&)>& call) {
+  using Names = std::vector<std::string>;
+  int before = 0, after = 0;
+  for (bool more = true; more;) {
+    const TempDir folder;
+    const std::string root = folder / "c";
+    fill(root);
+    CheckpointStore(root).set_best("step-3");
+    const int status = in_child([&] {
+      CheckpointStore store(root, {.max_keep = -1});
+      const PlannedFault fault(before + after, kKill);
+      call(store);
+      return 0;
+    });
+    more = WIFSIGNALED(status);
+    ASSERT_TRUE(more || status == 0);
+    CheckpointStore store(root, {.max_keep = -1});
+    const Names left = step_names(store);
+    ASSERT_TRUE(left == Names({"step-3", "step-2", "step-1"}) || left == Names({"step-1"})) << c10::str(left);
+    const bool is_aside = left.size() == 1;
+    ++(is_aside ? after : before);
+    EXPECT_EQ(*store.find_latest(), root + "/" + left.front());
+    EXPECT_EQ(store.find_best().has_value(), !is_aside);
+    store.save(9, sample_state(9));
+    EXPECT_EQ(temporaries_in(root), 0);
+    EXPECT_EQ(fs::exists(root + ".1/step-3"), is_aside);
+    EXPECT_EQ(fs::exists(root + ".1/step-2"), is_aside);
+    EXPECT_EQ(fs::exists(root + ".1/best"), is_aside);
+    EXPECT_EQ(step_names(store).size(), left.size() + 1);
+    for (const std::string& path : store.list()) EXPECT_NO_THROW(CheckpointStore::verify(path));
+  }
+  EXPECT_GT(before, 2);
+  EXPECT_GT(after, 5);
+}
+
+TEST(CheckpointCrash, SetsLaterStepsAsideAsOneAtWhateverCallItDies) {
+  die_while_setting_aside([](CheckpointStore& store) { store.set_aside_after(1); });
+}
 
 // The save of a new best checkpoint deletes the one that was the best.
 TEST(CheckpointCrash, LeavesABestCheckpointAfterDeathAtEveryCall) {
@@ -189,7 +190,7 @@ TEST(CheckpointCrash, LeavesABestCheckpointAfterDeathAtEveryCall) {
     const int status = in_child([&] {
       CheckpointStore store(root, {.max_keep = 3});
       const PlannedFault fault(n, kKill);
-      store.save(4, sample_state(4), {"step-4"}, CheckpointRank::kBest);
+      store.save(4, sample_state(4), {"step-4"}, {"best"});
       return 0;
     });
     more = WIFSIGNALED(status);

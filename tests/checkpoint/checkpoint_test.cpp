@@ -265,14 +265,6 @@ TEST(CheckpointStore, KeepsOldOnesUntilTwoNewerVerify) {
   EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-5", "step-6"}));
 }
 
-TEST(CheckpointStore, KeepsWhatItJustSavedEvenIfOthersHaveHigherNumbers) {
-  const TempDir folder;
-  CheckpointStore store(folder / "c", {.max_keep = 2});
-  for (const int64_t step : {10, 20, 5}) store.save(step, sample_state(step));
-  EXPECT_EQ(names_in(folder / "c"), (Names{"latest", "step-10", "step-20", "step-5"}));
-  EXPECT_EQ(read_bytes(folder / "c/latest"), "step-5\n");
-}
-
 TEST(CheckpointStore, ReplacesAStepThatExists) {
   const TempDir folder;
   CheckpointStore store(folder / "c");

@@ -74,7 +74,6 @@ OVERRIDES = [
     ("default_hooks.checkpoint.max_keep=-2", CONFIG, r"checkpoint\.max_keep is -2"),
     ("default_hooks.checkpoint={max_keep: 2, max_keep_ckpts: 2}", CONFIG, r"max_keep_ckpts is set beside max_keep"),
     ("default_hooks.checkpoint.save_best=accurac", CONFIG, r"save_best is 'accurac', .*did you mean 'accuracy'"),
-    ("default_hooks.checkpoint.save_best=[accuracy]", CONFIG, r"save_best is a list of 1, expected text"),
     ("default_hooks.checkpoint={save_best: loss, rule: smaller}", CONFIG, r"checkpoint\.rule is 'smaller', expected one of greater, less"),
     ("default_hooks.checkpoint={save_best: loss, rule: max}", CONFIG, r"rule is 'max', expected one of greater, less$"),
     ("default_hooks.checkpoint.by_epoch=2", CONFIG, r"checkpoint\.by_epoch is 2, expected true or false"),
@@ -85,6 +84,11 @@ OVERRIDES = [
     ("default_hooks.visualization.show=true", CONFIG, r"default_hooks\.visualization: .*show is true"),
     ("default_hooks.visualization.alpha=2", CONFIG, r"default_hooks\.visualization: .*alpha is 2"),
     ("default_hooks.visualization.palette=[red]", CONFIG, r"default_hooks\.visualization: .*red"),
+    ("default_hooks.visualization={draw: true, wait_time: -1}", CONFIG, r"default_hooks\.visualization: .*wait_time is -1"),
+    # HistogramHook
+    custom("HistogramHook, interval: 0", r"custom_hooks\.0\.interval is 0"),
+    custom("HistogramHook, bins: many", r"custom_hooks\.0\.bins is 'many', expected an integer, e\.g\. bins: 30"),
+    custom("HistogramHook, patterns: [nowhere]", r"\[HistogramHook\] found the pattern 'nowhere', which fits no parameter"),
     # EMAHook
     custom("EMAHook, momentum: 2", r"custom_hooks\.0: .*momentum is 2"),
     custom("EMAHook, start_iter: 5", r"unknown key 'start_iter' in custom_hooks\.0; .*did you mean 'start_iters'"),

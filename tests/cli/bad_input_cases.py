@@ -170,9 +170,9 @@ OVERRIDES = [
     ("model={type: torchscript, path: data}", CONFIG, r"model: .*no TorchScript file 'data'"),
     ("model={type: torchscript, path: data/images}", CONFIG, r"'data/images' is not a TorchScript archive"),
     # Places that cannot be written
-    ("work_dir=data/images/run", CONFIG, r"cannot write 'data/images/run/config\.yaml', .*change work_dir"),
-    ("work_dir=data/images", CONFIG, r"cannot write 'data/images/config\.yaml', .*change work_dir"),
-    ("work_dir=/proc/run", CONFIG, r"cannot write '/proc/run/config\.yaml', .*change work_dir"),
+    ("work_dir=data/images/run", CONFIG, r"cannot write 'data/images/run/config\.yaml' .*change work_dir"),
+    ("work_dir=data/images", CONFIG, r"cannot write 'data/images/config\.yaml' .*change work_dir"),
+    ("work_dir=/proc/run", CONFIG, r"cannot write '/proc/run/config\.yaml' .*change work_dir"),
 ]
 # Edits of the config file: what is replaced by what, and what the message must say at that line.
 EDITS = [

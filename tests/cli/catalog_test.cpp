@@ -112,7 +112,7 @@ TEST(Catalog, TextsAreSaidByWhatTheyMayBe) {
   EXPECT_EQ(type_of(keys, "load_from"), "path");
   EXPECT_EQ(type_of(keys, "data.train.batch_size"), "integer, per process");
   const std::vector<ConfigKey> checkpoint = keys_of_type(kind_called(type_kinds(), "hook"), "CheckpointHook");
-  EXPECT_EQ(type_of(checkpoint, "save_best"), "auto, or the name of a metric");
+  EXPECT_EQ(type_of(checkpoint, "save_best"), "auto, or the name of a metric; or a list of such");
   EXPECT_EQ(type_of(checkpoint, "rule"), "greater, less");
 }
 

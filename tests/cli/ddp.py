@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+from program import Program
+
 CONFIG = """
 model: {type: SmallCnn, channels: [4], dropout: 0.1}
 data:
@@ -80,9 +82,12 @@ def plain_environment():
     return {name: value for name, value in os.environ.items() if not name.startswith(names)}
 
 
-class Program:
+class RankProgram(Program):
+    """The program under launchers, which start several processes of it."""
+
     def __init__(self, path, folder):
-        self.path, self.folder, self.environment = os.path.abspath(path), folder, plain_environment()
+        super().__init__(path, folder)
+        self.environment = plain_environment()
         self.torchrun = self.find_torchrun()
         self.mpirun = shutil.which("mpirun")
 
@@ -368,7 +373,7 @@ def main():
     parser.add_argument("program")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(options.program, pathlib.Path(folder))
+        program = RankProgram(options.program, pathlib.Path(folder))
         (program.folder / "run.yaml").write_text(CONFIG)
         for name in ("torchrun", "mpirun"):
             if not getattr(program, name):

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 
-from ddp import CONFIG, NO_END, SECONDS, Program, end, expect, free_port
+from ddp import CONFIG, NO_END, SECONDS, RankProgram, end, expect, free_port
 
 # The launcher asks once a second who is there, and takes a machine for lost after 15 seconds.
 RENDEZVOUS = "last_call_timeout=5,join_timeout=300,keep_alive_interval=3,keep_alive_max_attempt=5"
@@ -87,7 +87,7 @@ def main():
     parser.add_argument("program")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(arguments.program, pathlib.Path(folder))
+        program = RankProgram(arguments.program, pathlib.Path(folder))
         if not program.torchrun:
             return print("left out: no torchrun")
         (program.folder / "run.yaml").write_text(CONFIG)

@@ -17,7 +17,7 @@ import signal
 import tempfile
 import time
 
-from ddp import CONFIG, Program, expect, free_port, kill, words, workers_of
+from ddp import CONFIG, RankProgram, expect, free_port, kill, words, workers_of
 
 EPOCHS, STEPS = 60, 780
 TIMEOUT = 3  # seconds that a process waits for a stopped one
@@ -113,7 +113,7 @@ def main():
     options = parser.parse_args()
     draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(options.program, pathlib.Path(folder))
+        program = RankProgram(options.program, pathlib.Path(folder))
         if not program.torchrun:
             print("no torchrun here: left out")
             return

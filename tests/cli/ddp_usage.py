@@ -8,7 +8,7 @@ import argparse
 import pathlib
 import tempfile
 
-from ddp import CONFIG, Program, expect, free_port
+from ddp import CONFIG, RankProgram, expect, free_port
 
 # What is wrong with the words of one process, and what it says of them.
 MISTAKES = {
@@ -89,7 +89,7 @@ def main():
     parser.add_argument("program")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(options.program, pathlib.Path(folder))
+        program = RankProgram(options.program, pathlib.Path(folder))
         (program.folder / "run.yaml").write_text(CONFIG)
         for check in (by_flags, by_variables, under_torchrun, nobody_to_tell):
             check(program)

@@ -6,11 +6,12 @@ usage: dry_run.py PROGRAM
 import json
 import os
 import pathlib
-import subprocess
+import re
 import sys
 import tempfile
 
 import bad_input_cases as cases
+from program import Program
 
 # All hooks, with files wherever one may be named.
 HOOKS = """
@@ -31,18 +32,15 @@ test_evaluator: [{type: Accuracy}, {type: F1, num_classes: 10}]
 """
 
 
-class Program:
+class CleanProgram(Program):
     def __init__(self, path, folder):
-        self.path, self.folder = os.path.abspath(path), folder
+        super().__init__(path, folder, TMPDIR=str(folder / "tmp"))
         self.scratch = folder / "tmp"
         self.scratch.mkdir()
 
     def run(self, *arguments, code=0):
         before = {path for path in self.folder.rglob("*")}
-        done = subprocess.run([self.path, *arguments], cwd=self.folder, capture_output=True, text=True, check=False,
-                              env={**os.environ, "TMPDIR": str(self.scratch)})
-        text = done.stdout + done.stderr
-        assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{text}"
+        text = super().run(*arguments, code=code)
         left = {path for path in self.folder.rglob("*")} - before
         assert {path.name for path in left} <= {"result.json"}, f"{arguments} left {left}"
         return text
@@ -107,8 +105,16 @@ def check_compare(program):
     assert result["graph"]["fallbacks"] == [], result["graph"]["fallbacks"]
     for half in (result["eager"], result["graph"]):
         assert len(half["losses"]) == 7 and half["us_per_step"]["median"] > 0, half
-    assert text.count("val  step 3/20") == text.count("val  step 6/20") == 2, text
-    assert text.count("best checkpoint so far") >= 2 and text.count("trace written") == 2, text
+    # The modes take turns three times.
+    assert [half for half in re.findall("compare: (eager|graph)", text)] == ["eager", "graph"] * 3, text
+    assert text.count("val  step 3/20") == text.count("val  step 6/20") == 6, text
+    assert text.count("best checkpoint so far") >= 6 and text.count("trace written") == 6, text
+    assert len(result["speedup_of_turns"]) == 3 and min(result["speedup_of_turns"]) > 0, result["speedup_of_turns"]
+    assert result["speedup_in_cpu_time"] > 0 and result["eager"]["cpu_us_per_step"]["median"] > 0, result
+    machine = result["machine"]
+    assert machine["cores"] >= 1 and machine["others_running"] >= 0, machine
+    assert machine["busy"] == ("the machine is busy" in text), (machine, text)
+    assert "x in 3 turns)" in text and "step, CPU time, median" in text, text
 
 
 def main():
@@ -119,7 +125,7 @@ def main():
         base = cases.BASE.replace("default_hooks: {checkpoint: {interval: 2}}\n", "")
         (folder / "base.yaml").write_text(base, encoding="utf-8")
         (folder / "all.yaml").write_text("_base_: base.yaml\n" + HOOKS, encoding="utf-8")
-        program = Program(sys.argv[1], folder)
+        program = CleanProgram(sys.argv[1], folder)
         check_dry_run(program)
         check_small_parts(program)
         check_mistakes(program)

@@ -69,18 +69,18 @@ def check_hooks(program, folder):
     done, result = explain(program, folder, "hooks.yaml")
     assert done.returncode == 0, done.stderr
     assert PLACES in done.stdout, done.stdout
-    assert "captured with the step: ema\n" in done.stdout and "splits" not in done.stdout, done.stdout
+    assert "captured with the step: nan_guard, ema\n" in done.stdout and "splits" not in done.stdout, done.stdout
     assert done.stderr.count("the default hook 'logger'") == 1, done.stderr
     order, reasons = result["hook_order"], result["hook_reasons"]
     assert len(order) == 33 and list(order) == list(reasons), order
     assert order["after_val_epoch"] == ["ema", "empty_cache", "logger", "param_scheduler", "early_stopping"], order
-    assert order["after_train_iter"] == ["stop_signal", "logger", "checkpoint"], order
-    assert order["in_step"] == ["ema"] and order["after_backward"] == [] == order["before_optimizer_step"], order
+    assert order["after_train_iter"] == ["stop_signal", "nan_guard", "logger", "checkpoint"], order
+    assert order["in_step"] == ["nan_guard", "ema"] and order["after_backward"] == [] == order["before_optimizer_step"], order
     assert reasons["after_val_epoch"]["empty_cache"] == "priority NORMAL (50); added after ema", reasons
     assert reasons["after_val_epoch"]["early_stopping"] == "priority LOWEST (100)", reasons
     for point, names in order.items():
         assert names == list(reasons[point]), (point, names, reasons[point])
-    assert result["graph"]["captured_hooks"] == ["ema"] and result["graph"]["split_by"] == [], result["graph"]
+    assert result["graph"]["captured_hooks"] == ["nan_guard", "ema"] and result["graph"]["split_by"] == [], result["graph"]
     # Its place follows the priority of the config.
     _, result = explain(program, folder, "hooks.yaml", "default_hooks.logger.priority=HIGHEST", "custom_hooks.0.priority=95")
     assert result["hook_order"]["after_val_epoch"] == ["logger", "empty_cache", "param_scheduler", "ema", "early_stopping"], result

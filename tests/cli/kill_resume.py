@@ -54,6 +54,8 @@ def fail(message):
 class Chain:
     """The processes that train one run."""
 
+    popen = staticmethod(subprocess.Popen)
+
     def __init__(self, program, folder, config):
         self.program, self.config = program, config
         self.work_dir = pathlib.Path(folder)
@@ -64,11 +66,11 @@ class Chain:
         return [self.program, "train", str(self.config), f"work_dir={self.work_dir}", "--mode", mode, "--resume",
                 str(resume), "--json", f"{self.work_dir}.json"]
 
-    def start(self, mode, resume):
+    def start(self, mode, resume, **more):
         self.log = ""
         self.left_behind = self.temporary()
         self.newest = self.newest_checkpoint()
-        self.process = subprocess.Popen(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.process = self.popen(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **more)
         os.set_blocking(self.process.stderr.fileno(), False)
 
     def read(self, seconds):
@@ -123,14 +125,19 @@ class Chain:
             pass
         return self.signal(signal.SIGKILL)
 
+    def said(self, words):
+        """Exit code and what the program writes to stderr."""
+        process = self.popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        text = process.stderr.read()
+        process.stderr.close()
+        return process.wait(), text.decode()
+
     def finish(self, mode, resume):
         """Runs to the end; the hash of the final weights and the last loss, which --json tells of a finished run too."""
         self.newest = self.newest_checkpoint()
-        done = subprocess.run(self.arguments(mode, resume), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                              text=True, check=False)
-        self.log = done.stderr
-        if done.returncode != 0:
-            fail(f"--resume {resume} in mode {mode} returned {done.returncode}:\n{done.stderr}")
+        code, self.log = self.said(self.arguments(mode, resume))
+        if code != 0:
+            fail(f"--resume {resume} in mode {mode} returned {code}:\n{self.log}")
         with open(f"{self.work_dir}.json", encoding="utf-8") as file:
             report = json.load(file)
         return report["weights_hash"], report["final_loss"]
@@ -148,10 +155,9 @@ def expect_clean(chain):
     if set(names) - set(steps) - {"latest", "best"} or not 2 <= len(steps) <= 3:
         fail(f"{chain.checkpoints} holds {names}, expected two checkpoints (and the best), 'latest' and 'best'")
     for name in steps:
-        done = subprocess.run([chain.program, "inspect", str(chain.checkpoints / name)], capture_output=True, text=True,
-                              check=False)
-        if done.returncode != 0:
-            fail(f"{name} does not verify: {done.stderr}")
+        code, text = chain.said([chain.program, "inspect", str(chain.checkpoints / name)])
+        if code != 0:
+            fail(f"{name} does not verify: {text}")
 
 
 def make_chain(program, folder, config, name):

@@ -155,7 +155,7 @@ int64_t steps_of(const std::string& data, const std::string& more = "") {
       "c");
   Run built = build_training(in_scratch(run, ::testing::TempDir() + "own_types"));
   add_hooks(run, built);
-  built.trainer->train(*built.train, built.val.get());
+  train_on(*built.train, run, built);
   return built.trainer->progress().step;
 }
 

@@ -7,12 +7,12 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
 import run_folders
+from program import Program
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 FASHION = ["trainer.max_epochs=null", "trainer.max_steps=8", "trainer.val_interval=4", "default_hooks.logger.interval=2",
@@ -23,16 +23,7 @@ SCENES = ["trainer.max_steps=2", "trainer.val_interval=2", "default_hooks.logger
           "default_hooks.visualization.interval=1", "custom_hooks=[]", "model.channels=[8, 8, 8, 8]"]
 
 
-class Program:
-    def __init__(self, path, folder):
-        self.path, self.folder = os.path.abspath(path), folder
-
-    def run(self, *arguments, code=0):
-        done = subprocess.run([self.path, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, errors="replace",
-                              timeout=600, check=False)
-        assert done.returncode == code, f"{arguments}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
+class ReportProgram(Program):
     def train(self, example, work_dir, *overrides, code=0):
         return self.run("train", EXAMPLES / example, f"work_dir={work_dir}", *overrides, code=code)
 
@@ -106,7 +97,7 @@ def check_diff(program):
 
 def check_failed(program):
     program.train("fashion_mnist.yaml", "ends/failed", *FASHION, "optim_wrapper.optimizer.lr=1.0e+30",
-                  "custom_hooks=[{type: NaNGuardHook, interval: 1}]", code=1)
+                  "custom_hooks=[{type: NaNGuardHook, interval: 1}]", code=5)
     (run,) = program.page("ends/failed")["runs"]
     assert run["state"] == "failed" and run["reason"], run["state"]
 
@@ -124,6 +115,11 @@ def check_broken_logs(program):
     resumed = [line for line in lines if '"stop"' not in line] + list(run_folders.log_lines(40, seed=3, begin=20))
     (run,) = program.page(run_folders.write_run(program.folder / "ends/resumed", resumed))["runs"]
     assert curve(run, "train", "loss")["x"] == list(range(1, 41)) and run["earlier_runs"] == 0, run
+    # Gone back to step 25 within a run, which then ended: nothing shows what was undone.
+    undone = [line for line in lines if '"stop"' not in line]
+    undone.append('{"kind": "void", "step": 25, "last_step": 40, "wall_time": "2026-11-20T00:00:00.000Z"}')
+    (run,) = program.page(run_folders.write_run(program.folder / "ends/undone", undone))["runs"]
+    assert curve(run, "train", "loss")["x"] == list(range(1, 26)) and run["step"] == 25, run
     # Begun again in the same file: the first run is left out, and said to be.
     (run,) = program.page(run_folders.write_run(program.folder / "ends/again", [*lines, *run_folders.log_lines(7)]))["runs"]
     assert curve(run, "train", "loss")["x"] == list(range(1, 8)) and run["earlier_runs"] == 1, run
@@ -140,7 +136,7 @@ def check_broken_logs(program):
     (binary / "log.jsonl").write_bytes(bytes(range(256)) * 50 + b'\n[1]\n{"kind":7,"step":"x"}\n{"kind":"train","step":1e300,"loss":[]}\n')
     program.page(binary)
     rows = program.run("list", "ends", "--json", "ends.json")
-    assert len(json.loads((program.folder / "ends.json").read_text())) == 6, rows
+    assert len(json.loads((program.folder / "ends.json").read_text())) == 7, rows
 
 
 def check_long_log(program):
@@ -182,7 +178,7 @@ def check_no_runs(program):
 def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
-        program = Program(sys.argv[1], pathlib.Path(name))
+        program = ReportProgram(sys.argv[1], pathlib.Path(name))
         for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_broken_logs, check_long_log,
                       check_hostile_names, check_no_runs):
             check(program)

@@ -5,7 +5,7 @@ usage: rerun_config.py PROGRAM
 
 Each case trains from files with bases, environment variables and overrides, then from <work_dir>/config.yaml alone,
 without any of these, and expects the same losses and weights. The comments of the resolved config name where each
-value came from.
+value came from. Texts of the environment alone, which may be secrets, stand in it by name.
 """
 
 import json
@@ -65,7 +65,7 @@ CASES = [
     ("cnn.yaml", [], [r"max_steps: 6  # bases/run\.yaml:2, env DUET_TEST_STEPS\n", r"seed: 5  # cnn\.yaml:4\n",
                       r"batch_size: 32  # bases/data\.yaml:3, env DUET_TEST_BATCH unset\n",
                       r"betas:  # bases/run\.yaml:8\n +- 0\.9  # bases/run\.yaml:9\n +- 0\.95  # bases/run\.yaml:10\n",
-                      r"weight_decay: 0\.01  # default\n"]),
+                      r"weight_decay: 0\.01  # default\n", r'work_dir: "runs/cnn_\$\{env:DUET_TEST_NAME\}"  # cnn\.yaml']),
     ("cnn.yaml", ["optim_wrapper.optimizer.betas.1=0.99", "model.channels.1=8", "~optim_wrapper.clip_grad", "mode=graph",
                   "work_dir=runs/graph", "param_scheduler.1={type: Cosine, begin: 2}", "optim_wrapper.amp=bf16"],
      [r"- 0\.99  # command line\n", r"channels:  # cnn\.yaml:3\n +- 4  # cnn\.yaml:3\n +- 8  # command line\n",
@@ -103,7 +103,8 @@ def check(program, folder, case):
     resolved = folder / work_dir / "config.yaml"
     text = resolved.read_text()
     problems = [f"no match for {part} in\n{text}" for part in parts if not re.search(part, text)]
-    again, problem = train(program, folder, "again.json", [str(resolved.relative_to(folder))], dict(os.environ))
+    again, problem = train(program, folder, "again.json", [str(resolved.relative_to(folder))],
+                           {**os.environ, "DUET_TEST_NAME": "a b"})
     if problem:
         return problems + [problem]
     if first != again:

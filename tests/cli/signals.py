@@ -3,10 +3,10 @@
 
 usage: signals.py PROGRAM [--seed N] [--moments N]
 
-SIGTERM, SIGINT and SIGUSR1 arrive at random moments: while a checkpoint is loaded, in steps, captures, saves and
+SIGTERM, SIGINT, SIGUSR1 and SIGHUP arrive at random moments: while a checkpoint is loaded, in steps, captures, saves and
 validations. Each process must end with exit code 75 within seconds; the next one goes on with --resume auto in the
-other mode. A second signal ends the process at once. A work_dir has one run at a time. A compare or a dry run that is stopped
-leaves no files.
+other mode. Several signals, as batch systems send them, save too; a second SIGINT alone ends the process at once. A work_dir
+has one run at a time. A compare or a dry run that is stopped leaves no files.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import time
 
 from kill_resume import CONFIG, IMAGES, STOPPED, Chain, expect_end, fail
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 SECONDS = 60  # for the step in progress and the save, on a slow machine that is busy with other things
 # Most of the time goes into validations, the rest into steps with a save every third.
 RUN = CONFIG % (IMAGES % (1200, 16, "true", 1, ""), IMAGES % (1500, 32, "false", 0, ""), "max_epochs: 4, val_interval: 4",
@@ -88,22 +88,42 @@ def stop_again_and_again(program, root, rng, moments):
     return taken, run
 
 
-def stop_at_once(program, root, mode):
-    """True if the second of two signals ended the process, False if the first was done with before."""
+def in_slow_validation(program, root, name, mode):
+    """A process in a validation that takes seconds."""
     config = root / "slow.yaml"
     config.write_text(SLOW, encoding="utf-8")
-    chain = Chain(program, root / f"twice_{mode}", config)
+    chain = Chain(program, root / f"{name}_{mode}", config)
     chain.start(mode, "none")
-    wait_for(chain, "info step 2/")  # a validation begins
-    chain.process.send_signal(signal.SIGTERM)
-    wait_until_noticed(chain.process, signal.SIGTERM)
+    wait_for(chain, "info step 2/")
+    return chain
+
+
+def stop_at_once(program, root, mode):
+    """True if the second of two SIGINTs ended the process, False if the first was done with before."""
+    chain = in_slow_validation(program, root, "twice", mode)
+    chain.process.send_signal(signal.SIGINT)
+    wait_until_noticed(chain.process, signal.SIGINT)
     begun = time.monotonic()
-    code = chain.signal(signal.SIGTERM)
-    if code not in (128 + signal.SIGTERM, STOPPED):
-        fail(f"expected exit code {128 + signal.SIGTERM} after a second SIGTERM, found {code}:\n{chain.log}")
+    code = chain.signal(signal.SIGINT)
+    if code not in (128 + signal.SIGINT, STOPPED):
+        fail(f"expected exit code {128 + signal.SIGINT} after a second SIGINT, found {code}:\n{chain.log}")
     if time.monotonic() - begun > SECONDS:
-        fail("the second SIGTERM did not end the process at once")
-    return code == 128 + signal.SIGTERM
+        fail("the second SIGINT did not end the process at once")
+    return code == 128 + signal.SIGINT
+
+
+def stop_by_several(program, root, mode, numbers):
+    """As batch systems do it: a warning, then more."""
+    chain = in_slow_validation(program, root, "_".join(number.name for number in numbers), mode)
+    for number in numbers[:-1]:
+        chain.process.send_signal(number)
+        wait_until_noticed(chain.process, number)
+    code = chain.signal(numbers[-1])
+    if code != STOPPED or chain.newest_checkpoint() < 2:
+        fail(f"expected exit code {STOPPED} and a checkpoint after {numbers}, found {code} and step "
+             f"{chain.newest_checkpoint()}:\n{chain.log}")
+    if numbers[0].name not in chain.log:
+        fail(f"the log does not name the first of {numbers}:\n{chain.log}")
 
 
 def refuse_second_run(program, root):
@@ -112,7 +132,7 @@ def refuse_second_run(program, root):
     config.write_text(RUN.replace("max_epochs: 4", "max_steps: 100000"), encoding="utf-8")
     chain = Chain(program, root / "shared", config)
     chain.start("eager", "none")
-    if not wait_for(chain, "info step 4/"):
+    if not wait_for(chain, "info step 7/"):  # its save of step 3 is through, since that of step 6 has begun
         fail(f"the first run ended early:\n{chain.log}")
     # Still at work, but not so fast that a checkpoint is gone before an eval has read it.
     chain.process.send_signal(signal.SIGSTOP)
@@ -172,6 +192,8 @@ def main():
         at_once = sum(stop_at_once(options.program, root, mode) for mode in ("eager", "graph") for _ in range(2))
         if at_once == 0:
             fail("no second signal came in time to end a process at once")
+        for numbers in ((signal.SIGUSR1, signal.SIGTERM), (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM, signal.SIGINT)):
+            stop_by_several(options.program, root, "eager", numbers)
         begun = time.monotonic()
         taken, runs = stop_again_and_again(options.program, root, rng, options.moments)
         print(f"{len(taken)} signals ended with exit code {STOPPED}, {max(taken):.2f} s after them at most, "

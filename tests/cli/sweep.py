@@ -65,16 +65,17 @@ def check_mistakes(program):
 
 
 def check_stop_bad(program):
-    # The last run learns nothing: it is stopped while it still has steps to do.
-    text, runs = program.sweep(f"{LR}=0.03,0.02,0.01,1e-7", "work_dir=runs/s", "trainer={max_steps: 30000, val_interval: 50}",
-                               "--stop-bad")
-    assert "lr=1e-7: stopped early" in text, text
-    assert runs[-1]["run"] == "lr=1e-7" and runs[-1]["steps"] < 30000, runs
-    assert "median of 3 runs" in (program.folder / "runs/s/sweep/lr=1e-7/stopped_early.txt").read_text()
+    # Runs end when they have learnt something. The last one never does: the sweep ends because it is stopped.
+    text, runs = program.sweep(
+        f"{LR}=0.03,0.02,0.01,1e-9", "work_dir=runs/s", "trainer={max_steps: 1000000000, val_interval: 50}", "--stop-bad",
+        "custom_hooks=[{type: EarlyStoppingHook, monitor: r2, rule: greater, patience: 1000000000, stopping_threshold: 0.5}]")
+    assert "lr=1e-9: stopped early" in text and text.count(": done") == 3, text
+    assert runs[-1]["run"] == "lr=1e-9", runs
+    assert "median of 3 runs" in (program.folder / "runs/s/sweep/lr=1e-9/stopped_early.txt").read_text()
 
 
 def check_stop(program):
-    # A signal ends the runs with their state saved; the same call goes on with them.
+    # A signal ends the runs with their state saved; the same call goes on with them. Meanwhile no other one may.
     words = [program.path, "sweep", "t.yaml", f"{LR}=0.1,0.2", "work_dir=runs/i", "--jobs", "2",
              "default_hooks.checkpoint={interval: 200, max_keep: 2}", "trainer={max_steps: 40000, val_interval: 200}"]
     process = subprocess.Popen(words, cwd=program.folder, stdout=subprocess.PIPE, text=True)
@@ -82,6 +83,8 @@ def check_stop(program):
     while not all((folder / "checkpoints" / "latest").exists() for folder in folders):
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.05)
+    other = program.run(*words[1:], code=2)
+    assert f"found a sweep (process {process.pid}) that is at work in 'runs/i/sweep'" in other, other
     process.send_signal(signal.SIGTERM)
     text = process.communicate()[0]
     assert process.returncode == 75 and text.count(": stopped") == 2, (process.returncode, text)

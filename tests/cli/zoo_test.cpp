@@ -81,7 +81,7 @@ TEST_P(Zoo, TrainsAlikeInBothModesAndPredicts) {
     const auto trainer = make_trainer(mode, GetParam().make(), {.optimizer = AdamW{.lr = 0.01}});
     const Batch batch = GetParam().batch();
     for (int step = 0; step < 8; ++step) losses.push_back(trainer->step(batch).loss.item<double>());
-    for (const auto& [name, tensor] : trainer->predict(batch)) {
+    for (const auto& [name, tensor] : trainer->predict(batch).items()) {
       EXPECT_EQ(name, "prediction");
       EXPECT_EQ(tensor.sizes(), GetParam().prediction);
     }
@@ -170,6 +170,24 @@ TEST(LabelLoss, EqualsItsClosedForms) {
   EXPECT_NEAR(loss("focal", half), 0.0625 * first, 1e-12);
   EXPECT_NEAR(loss("dice", half), 1 - (2.5 / 2.75 + 1 / 1.25) / 2, 1e-12);
   EXPECT_EQ(loss("cross_entropy", at::full({1, 1, 2}, 255, at::kLong)), 0);
+}
+
+// As accumulation and ranks add them up, whose micro-batches have other numbers of labels that count.
+TEST(LabelLoss, OfABatchIsThatOfItsMicroBatchesByTheirLabels) {
+  at::manual_seed(2);
+  const at::Tensor logits = at::randn({5, 3, 4, 6}, at::kDouble), target = at::randint(3, {5, 4, 6}, at::kLong);
+  target[0].narrow(0, 0, 3).fill_(kNoLabel);
+  target[3].fill_(kNoLabel);
+  for (const char* name : {"cross_entropy", "focal", "dice"}) {
+    double sum = 0, labels = 0;
+    for (const auto& [from, to] : {std::pair{0, 2}, {2, 3}, {3, 5}}) {
+      const at::Tensor part = target.slice(0, from, to);
+      const auto count = part.ne(kNoLabel).sum().item<double>();
+      sum += count * label_loss({.loss = name}, logits.slice(0, from, to), part).item<double>();
+      labels += count;
+    }
+    EXPECT_NEAR(label_loss({.loss = name}, logits, target).item<double>(), sum / labels, 1e-12) << name;
+  }
 }
 
 }  // namespace

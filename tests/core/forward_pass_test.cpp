@@ -58,7 +58,7 @@ TEST_P(ForwardPassTest, PredictsBetweenStepsWithTheWeightsOfNow) {
   for (int64_t n = 0; n < 40; ++n) {
     trainer->step(batch_at(n));
     const Batch batch = batch_at(100 + n, /*size=*/1);
-    const NamedTensors outputs = trainer->predict(batch);
+    const NamedTensors outputs = trainer->predict(batch).items();
     EXPECT_TRUE(net->is_training() && net->dropout->is_training());
     ASSERT_EQ(outputs.size(), 1U);
     EXPECT_EQ(outputs[0].first, "prediction");
@@ -120,7 +120,7 @@ TEST_P(ForwardPassTest, OutputsStayWhatTheyAre) {
   std::vector<NamedTensors> kept, copies;
   for (int64_t n = 0; n < 12; ++n) {
     Batch batch = batch_at(n);
-    kept.push_back(trainer->predict(batch));
+    kept.push_back(trainer->predict(batch).items());
     EXPECT_TRUE(same_bits(kept.back()[2].second, batch["input"]));
     copies.emplace_back();
     for (const auto& [name, tensor] : kept.back()) copies.back().emplace_back(name, tensor.detach().clone());
@@ -149,7 +149,7 @@ TEST_P(ForwardPassTest, AutocastIsThatOfTrainingUnlessSaidOtherwise) {
       }
     });
     for (int64_t n = 0; n < 4; ++n) {
-      EXPECT_EQ(trainer->predict(batch_at(n))[0].second.scalar_type(), expected);
+      EXPECT_EQ(trainer->predict(batch_at(n))["prediction"].scalar_type(), expected);
       trainer->validate(*testing::loader(4));
       EXPECT_EQ(seen, expected);
     }

@@ -48,7 +48,8 @@ std::unique_ptr<Hook> probe(std::string name, int priority = kNormal, std::vecto
 }
 
 bool reaches_all(HookPoint point) {
-  return point == HookPoint::kAfterTrain || point == HookPoint::kAfterRun || point == HookPoint::kOnException;
+  return point == HookPoint::kAfterTrain || point == HookPoint::kAfterTest || point == HookPoint::kAfterPredict ||
+         point == HookPoint::kAfterRun || point == HookPoint::kOnException || point == HookPoint::kAfterLoadCheckpoint;
 }
 
 TEST(HookList, OrdersByPriorityThenRegistration) {
@@ -229,7 +230,7 @@ TEST(HookList, KeepsTheKindOfAnError) {
   expect_kind(CheckpointError("why"), 4);
   expect_kind(GraphError("why"), 1);
   expect_kind(Error("why", 75), 75);
-  expect_kind(NonFiniteError("why"), 1);
+  expect_kind(NonFiniteError("why"), 5);
   expect_kind(std::runtime_error("why"), 0);
   // LibTorch's without their stack trace.
   expect_kind<c10::Error, std::runtime_error>(c10::Error("why", nullptr, nullptr), 0);

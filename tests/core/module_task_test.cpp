@@ -41,6 +41,33 @@ TEST_P(ModuleTaskWeight, MakesMicroBatchesOfUnequalCountsOneMean) {
   }
 }
 
+// What make_task takes and what not; tests/core/wrong_make_task.cpp holds what the compiler then says.
+TEST(MakeTask, TakesLossesAndForwardsOfTheModule) {
+  using Net = torch::nn::LinearImpl;
+  using torch::nn::Linear;
+  const auto loss = [](Net& net, const Batch& batch) { return net.forward(batch["x"]).sum(); };
+  const auto with_log = [](Net&, const Batch&) { return StepOutput(); };
+  const auto forward = [](Net& net, const Batch& batch) { return net.forward(batch["x"]); };
+  const auto of_prediction = [](const at::Tensor& prediction, const Batch&) { return prediction.sum(); };
+  const auto generic = [](auto& net, const auto& batch) { return net.forward(batch["x"]).sum(); };
+  const auto weight = [](const Batch& batch) { return static_cast<double>(batch.size()); };
+  const auto number = [](Net&, const Batch&) { return 1.0; };
+  using Loss = decltype(loss);
+  using OfPrediction = decltype(of_prediction);
+  using Weight = decltype(weight);
+  static_assert(MakesTask<Linear, Loss> && MakesTask<std::shared_ptr<Net>, Loss>);
+  static_assert(MakesTask<Linear, decltype(with_log)> && MakesTask<Linear, decltype(generic)>);
+  static_assert(MakesTask<Linear, Loss, Weight> && MakesTask<Linear, Loss, std::nullptr_t>);
+  static_assert(MakesTask<Linear, decltype(forward), OfPrediction>);
+  static_assert(MakesTask<Linear, decltype(forward), OfPrediction, Weight>);
+  static_assert(!MakesTask<Net, Loss>);
+  static_assert(!MakesTask<Linear, Weight> && !MakesTask<Linear, decltype(number)>);
+  static_assert(!MakesTask<Linear, OfPrediction> && !MakesTask<Linear, OfPrediction, decltype(forward)>);
+  static_assert(!MakesTask<Linear, Loss, Weight, Weight>);
+  const auto task = make_task(Linear(2, 1), generic);
+  EXPECT_EQ(task->training_step({{"x", at::ones({3, 2})}}).loss.dim(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, ModuleTaskWeight, ::testing::Values("eager", "graph"),
                          [](const auto& info) { return info.param; });
 

@@ -221,7 +221,7 @@ TEST_P(TrainerEnd, MetricsAreToldApartByPrefixes) {
 TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
   struct sigaction before{};
   sigaction(SIGTERM, nullptr, &before);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     const auto trainer = trainer_for(mode(), {.max_steps = 10});
     trainer->add_hook(std::make_unique<StopSignalHook>());
     add_hook(*trainer, [&](const std::string& point, TrainContext& c) {
@@ -239,13 +239,20 @@ TEST_P(TrainerEnd, ASignalInterruptsAndTheHandlersComeBack) {
   EXPECT_EQ(before.sa_handler, after.sa_handler);
 }
 
-TEST(StopSignalsDeathTest, ASecondSignalEndsTheProcessAtOnce) {
+// As a batch system sends them.
+TEST(StopSignals, TheFirstOfSeveralCounts) {
+  const StopSignals signals;
+  EXPECT_EQ(StopSignals::received(), 0);
+  for (const int signal : {SIGUSR1, SIGTERM, SIGTERM, SIGHUP, SIGINT}) std::raise(signal);
+  EXPECT_EQ(StopSignals::received(), SIGUSR1);
+}
+
+TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcessAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         const StopSignals signals;
-        std::raise(SIGTERM);
-        std::raise(SIGINT);
+        for (const int signal : {SIGINT, SIGTERM, SIGINT}) std::raise(signal);
       },
       ::testing::ExitedWithCode(128 + SIGINT), "");
 }

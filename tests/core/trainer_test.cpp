@@ -88,7 +88,7 @@ TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
   Names calls;
   trainer->add_hook(recorder(calls));
   EXPECT_EQ(trainer->test(*loader(6)).count("loss"), 1U);
-  EXPECT_EQ(calls, pass_of("test", 3));
+  EXPECT_EQ(calls, Names{"before_run"} + pass_of("test", 3) + Names{"after_run"});
   calls.clear();
   int64_t samples = 0;
   trainer->predict(*loader(6), [&samples](const Batch& batch, const NamedTensors& outputs) {
@@ -97,7 +97,7 @@ TEST_P(Trainer, TestPredictAndStepHaveTheirOwnPoints) {
     EXPECT_EQ(outputs.at(0).second.size(0), batch.size());
   });
   EXPECT_EQ(samples, 6);
-  EXPECT_EQ(calls, pass_of("predict", 3));
+  EXPECT_EQ(calls, Names{"before_run"} + pass_of("predict", 3) + Names{"after_run"});
   calls.clear();
   for (uint64_t n = 0; n < 5; ++n) trainer->step(testing::mlp_task().batch(4, n));
   trainer->step(std::vector<Batch>{testing::mlp_task().batch(4, 5), testing::mlp_task().batch(2, 6)});

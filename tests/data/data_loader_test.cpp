@@ -57,8 +57,8 @@ std::unique_ptr<DataLoader> make_loader(int workers, bool shuffle = true, int64_
       DataLoaderOptions{.batch_size = 4, .num_workers = workers, .prefetch = 2, .drop_last = drop_last});
 }
 
-class AnyWorkers : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(DataLoader, AnyWorkers, testing::Values(0, 1, 3));
+class AnyWorkers : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(DataLoader, AnyWorkers, ::testing::Values(0, 1, 3));
 
 TEST_P(AnyWorkers, GiveTheSamplersOrder) {
   const auto loader = make_loader(GetParam());

@@ -38,6 +38,7 @@ TEST_F(ImageFolderTest, GivesPicturesAndTheNumbersOfTheirFolders) {
   EXPECT_EQ(batch["image"].scalar_type(), at::kFloat);
   EXPECT_TRUE(at::equal(batch["target"], at::tensor({1, 0, 0}, at::kLong)));
   EXPECT_NEAR(batch["image"][0][0][0][0].item<double>() * 255, 120, 1e-3);
+  EXPECT_EQ(data.sample_name(4), "bees/120.png");
   EXPECT_NEAR(ImageFolder({.root = dir_ / "set", .channels = 1}).get({1})["image"].mean().item<double>() * 255, 20,
               1e-3);
 }

@@ -103,6 +103,34 @@ TEST(Transforms, NormalizeIsByChannelAndTakesBytes) {
   EXPECT_TRUE(at::allclose(bytes.get({0})["image"], at::full({1, 1, 2, 2}, 0.2F)));
 }
 
+// Of what was moved and normalized people see what was moved.
+TEST(Transforms, ShowPicturesAsTheyWereBeforeNormalize) {
+  const auto normalize = [] { return make_normalize({{0.5, 0.25, 0}, {1, 2, 4}}); };
+  const TransformedDataset data = through(make_resize({{12, 4}}), normalize());
+  const at::Tensor resized = through(make_resize({{12, 4}})).get({1, 3})["image"];
+  const Batch batch = data.get({1, 3}), shown = data.shown(batch, {1, 3});
+  EXPECT_FALSE(at::allclose(batch["image"], resized));
+  EXPECT_TRUE(at::allclose(shown["image"], resized, 1e-5, 1e-6));
+  EXPECT_TRUE(at::equal(shown["mask"], batch["mask"]));
+  EXPECT_EQ(shown["target"].data_ptr(), batch["target"].data_ptr());
+  const Batch half = data.shown(
+      batch.mapped([](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(at::kHalf) : tensor; }),
+      {1, 3});
+  EXPECT_TRUE(at::allclose(half["image"], resized, 1e-2, 1e-2));
+
+  const auto plain = pictures(4);
+  std::vector<std::unique_ptr<const Transform>> list;
+  list.push_back(normalize());
+  const auto normalized = std::make_shared<TransformedDataset>(plain, std::move(list));
+  const auto expect_plain = [&](const Dataset& view, const std::vector<int64_t>& indices) {
+    const at::Tensor image = view.shown(view.get(indices), indices)["image"];
+    EXPECT_TRUE(at::allclose(image, plain->get({0})["image"].expand_as(image), 1e-5, 1e-6));
+  };
+  expect_plain(SubsetDataset(normalized, {2, 0}), {1, 0});
+  expect_plain(RepeatDataset(normalized, 3), {11, 0});
+  expect_plain(ConcatDataset({plain, normalized, plain}), {0, 5, 11});
+}
+
 TEST(Transforms, CutoutJitterAndCropsStayInRange) {
   const TransformedDataset data =
       through(make_random_resized_crop({{6, 6}}), make_color_jitter({0.5, 0.5, 0.5}), make_cutout({3, 1.0}));

@@ -158,7 +158,7 @@ TEST_P(DistributedHooks, NaNGuardEndsAllRanksForANaNOnOne) {
     return NamedTensors{};
   });
   for (const RankResult& rank : results) {
-    EXPECT_EQ(rank.exit_code, 1);
+    EXPECT_EQ(rank.exit_code, 5);
     EXPECT_NE(rank.error.find("not finite at step 3"), std::string::npos) << rank.error;
   }
 }

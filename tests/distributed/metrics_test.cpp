@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <ATen/ops/scalar_tensor.h>
 #include <gtest/gtest.h>
@@ -77,6 +78,40 @@ TEST_P(DistributedMetrics, AreThoseOfOneProcess) {
 // 3 samples on 4 ranks: one of them gets none.
 INSTANTIATE_TEST_SUITE_P(Worlds, DistributedMetrics,
                          ::testing::Values(std::pair(2, 7), std::pair(4, 3), std::pair(4, 1), std::pair(3, 12)));
+
+// Of several datasets, whose ends come at other batches on each rank.
+TEST(DistributedNamedMetrics, AreThoseOfOneProcess) {
+  const auto body = [](const std::shared_ptr<Communicator>& ranks) {
+    seed_all(5);
+    const testing::ToyTask task = testing::mlp_task();
+    TrainerOptions options;
+    options.distributed.communicator = ranks;
+    const auto trainer = testing::make_trainer("eager", task.make(), options);
+    add_metrics(*trainer);
+    const auto part = [&](int64_t samples) {
+      return testing::share_of(testing::numbered_samples(task, samples), ranks->world_size(), ranks.get(), false);
+    };
+    const auto large = part(7), small = part(2);
+    NamedTensors values;
+    for (const auto& [name, value] : trainer->validate({{"large", *large}, {"small", *small}})) {
+      values.emplace_back(name, at::scalar_tensor(value, at::kDouble));
+    }
+    return values;
+  };
+  const auto one = run_ranks(1, body);
+  testing::expect_no_error(one);
+  const auto many = run_ranks(3, body);
+  testing::expect_same_on_all(many);
+  for (const RankResult& rank : many) {
+    ASSERT_EQ(rank.tensors.size(), one.front().tensors.size());
+    for (const auto& [name, value] : rank.tensors) {
+      const at::Tensor& expected = one.front().at(name);  // NaN where a class has no sample
+      const double here = value.item<double>(), there = expected.item<double>();
+      const bool is_near = std::abs(here - there) <= 1e-9 * std::max(1.0, std::abs(there));
+      EXPECT_TRUE(is_near || testing::same_bits(value, expected)) << here << ", expected " << there << " of " << name;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace duet

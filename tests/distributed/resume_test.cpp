@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "core/hook.h"
 #include "hooks/ema_hook.h"
 #include "hooks/sync_buffers_hook.h"
 #include "tests/support/rank_data.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sample_state.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/trainer_runs.h"
 
@@ -103,6 +105,51 @@ void expect_bits_of_the_unbroken_run(const ToyTask& task, const Part& part) {
 
 TEST(DistributedResume, GivesTheBitsOfTheUnbrokenRunInEitherMode) {
   expect_bits_of_the_unbroken_run(testing::attention_task(), {});  // with dropout
+}
+
+// Rank 1 refuses what rank 0 has taken by then.
+TEST(DistributedResume, ALoadThatOneRankRefusesChangesNoRank) {
+  const ToyTask task = testing::mlp_task();
+  const TempDir folder;
+  testing::expect_no_error(run(2, task, {.save = folder / "c", .until = 4}));
+  for (const std::string mode : {"eager", "graph"}) {
+    const auto results = run_ranks(2, [&](const auto& ranks) {
+      seed_all(1);
+      TrainerOptions options;
+      options.loop.max_steps = 2;
+      options.optimizer = SGD{.lr = 0.05, .momentum = 0.9};
+      options.distributed.communicator = ranks;
+      const auto trainer = testing::make_trainer(mode, task.make(), options);
+      trainer->add_hook(std::make_unique<EMAHook>(EMAHookOptions{.average = {.momentum = 0.1}}));
+      auto hook = std::make_unique<CallbackHook>("refusing");
+      hook->on(HookPoint::kAfterLoadCheckpoint, [&](TrainContext& context) {
+        if (context.progress.step == 4 && ranks->rank() == 1) throw CheckpointError("not that one");
+      });
+      trainer->add_hook(std::move(hook));
+      const auto data = testing::share_of(testing::numbered_samples(task, kSamples), kGlobalBatch, ranks.get());
+      trainer->train(*data);
+      const StateDict before = copy_of(trainer->state_dict());
+      std::string error;
+      try {
+        trainer->load(folder / "c");
+      } catch (const CheckpointError& refused) {
+        error = refused.what();
+      }
+      if (error.find("not that one") == std::string::npos) throw std::runtime_error("no error, but '" + error + "'");
+      NamedTensors changed;
+      const StateDict after = trainer->state_dict();
+      for (const auto& [name, tensor] : after.tensors()) {
+        if (!testing::same_bits(tensor, before.tensor(name))) changed.emplace_back(name, tensor);
+      }
+      changed.emplace_back("step", at::scalar_tensor(trainer->progress().step, at::kLong));
+      return changed;
+    });
+    testing::expect_no_error(results);
+    for (const RankResult& result : results) {
+      ASSERT_EQ(result.tensors.size(), 1U) << result.tensors.front().first << " has changed";
+      EXPECT_EQ(result.at("step").item<int64_t>(), 2);
+    }
+  }
 }
 
 // Names of the ranks' own buffers in the checkpoint below a folder.

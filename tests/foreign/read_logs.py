@@ -65,7 +65,7 @@ def expected_in(folder):
 
 
 def accumulated(folder):
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0, "images": 0, "histograms": 0})
     return accumulator.Reload()
 
 
@@ -96,6 +96,15 @@ def check_image(accumulator, expected):
     check("pixels of the image", pixels.tolist(), numpy.reshape(expected["pixels"], expected["shape"]).tolist())
 
 
+def check_histograms(accumulator, expected):
+    check("tags of histograms", set(accumulator.Tags()["histograms"]), set(expected))
+    for tag, values in expected.items():
+        (event,) = accumulator.Histograms(tag)
+        made = event.histogram_value
+        found = [event.step, made.min, made.max, made.num, made.sum, made.sum_squares, list(made.bucket_limit), list(made.bucket)]
+        check(tag, found, values)
+
+
 def event_files(folder):
     return sorted(folder.glob("events.out.tfevents.*"))
 
@@ -109,6 +118,7 @@ def check_tensorboard(root):
     check_scalars(accumulator, expected["scalars"])
     check_texts(accumulator, expected["texts"])
     check_image(accumulator, expected["image"])
+    check_histograms(accumulator, expected["histograms"])
     check_scalars(accumulated(root / "tensorboard_random"), expected_in(root / "tensorboard_random")["scalars"])
 
 

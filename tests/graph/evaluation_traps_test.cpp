@@ -199,7 +199,7 @@ Outcome run_trap(const Trap& trap, const std::string& mode) {
   Outcome outcome;
   for (int64_t n = 0; n < 50; ++n) {
     if (trap.between) trap.between(*net, n);
-    outcome.outputs.push_back(trainer->predict(batch_at(n)));
+    outcome.outputs.push_back(trainer->predict(batch_at(n)).items());
     if (n % 7 == 3) trainer->step(batch_at(n));
   }
   trainer->finish();
@@ -298,7 +298,7 @@ TEST(EvaluationTrust, MayBeAskedForWhereHooksActInAStep) {
     };
     const auto trainer = make_trainer(mode, make_task(std::make_shared<TwoLayers>(), forward, loss));
     trainer->on(HookPoint::kAfterBackward, [&](TrainContext& context) {
-      seen.back().push_back(trainer->predict(batch_at(context.progress.step))[0].second);
+      seen.back().push_back(trainer->predict(batch_at(context.progress.step))["prediction"]);
     });
     for (int64_t n = 0; n < 12; ++n) trainer->step(batch_at(n));
     trainer->finish();

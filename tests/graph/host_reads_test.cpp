@@ -271,7 +271,7 @@ TEST(HostReads, PredictionsAreGuardedLikewise) {
     const auto trainer = testing::make_trainer(mode, make_task(std::make_shared<TwoLayers>(), forward, loss));
     outputs.emplace_back();
     for (int64_t n = 0; n < 30; ++n) {
-      outputs.back().push_back(trainer->predict(batch_of(n, n / 3 % 3))[0].second);
+      outputs.back().push_back(trainer->predict(batch_of(n, n / 3 % 3))["prediction"]);
       if (n % 10 == 9) outputs.back().push_back(trainer->step(batch_of(n, n % 3)).loss);
     }
     trainer->finish();

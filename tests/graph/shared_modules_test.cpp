@@ -53,7 +53,7 @@ struct Adversaries {
     for (int64_t n = 0; n < steps; ++n) {
       judges->step({{"noise", torch::randn({8, 4})}, {"point", torch::randn({8, 6})}});
       generates->step({{"noise", torch::randn({8, 4})}});
-      if (n % 5 == 2) outputs.push_back(generates->predict({{"noise", torch::randn({n % 3 + 1, 4})}})[0].second);
+      if (n % 5 == 2) outputs.push_back(generates->predict({{"noise", torch::randn({n % 3 + 1, 4})}})["prediction"]);
     }
     judges->finish();
     generates->finish();

@@ -15,8 +15,8 @@ using Names = std::vector<std::string>;
 
 LoopOptions limit(int64_t steps) { return {.max_steps = steps}; }
 
-const Names kAll = {"runtime_info", "timer",           "sampler_seed", "visualization",
-                    "logger",       "param_scheduler", "checkpoint"};
+const Names kAll = {"runtime_info",  "nan_guard", "timer",           "sampler_seed",
+                    "visualization", "logger",    "param_scheduler", "checkpoint"};
 
 // A user's hook.
 class Own : public Hook {
@@ -31,7 +31,7 @@ TEST(DefaultHooks, AreAddedInTheOrderThatTheyRunIn) {
   register_default_hooks(trainer);
   EXPECT_EQ(trainer.hooks().order(), kAll);
   EXPECT_EQ(default_hook_keys(), kAll);
-  const std::vector<int> priorities = {10, 50, 50, 50, 60, 70, 90};
+  const std::vector<int> priorities = {10, 40, 50, 50, 50, 60, 70, 90};
   for (std::size_t i = 0; i < kAll.size(); ++i)
     EXPECT_EQ(trainer.hooks().priority_of(kAll[i]), priorities[i]) << kAll[i];
 
@@ -44,7 +44,8 @@ TEST(DefaultHooks, AreOverriddenByKey) {
   HookOverrides changes;
   changes.remove("logger").set("visualization", std::unique_ptr<Own>()).set("timer", std::make_unique<Own>(), kLowest);
   register_default_hooks(trainer, {}, std::move(changes));
-  EXPECT_EQ(trainer.hooks().order(), (Names{"runtime_info", "sampler_seed", "param_scheduler", "checkpoint", "own"}));
+  EXPECT_EQ(trainer.hooks().order(),
+            (Names{"runtime_info", "nan_guard", "sampler_seed", "param_scheduler", "checkpoint", "own"}));
   EXPECT_EQ(trainer.hooks().priority_of("own"), kLowest);
 
   // A key of one's own adds a hook; of two hooks under one key the last one counts.
@@ -62,6 +63,17 @@ TEST(DefaultHooks, AreOverriddenByKey) {
   FakeTrainer typo(limit(1));
   expect_error<ConfigError>([&] { register_default_hooks(typo, {}, std::move(HookOverrides().remove("loger"))); },
                             {"'loger'", "did you mean 'logger'"});
+}
+
+TEST(DefaultHooks, AGuardOfOnesOwnTakesThePlaceOfTheBuiltInOne) {
+  FakeTrainer trainer(limit(1));
+  register_default_hooks(trainer);
+  const Hook* const built_in = trainer.hooks().find("nan_guard");
+  trainer.add_hook(std::make_unique<NaNGuardHook>(NaNGuardHookOptions{.interval = 3}));
+  EXPECT_NE(trainer.hooks().find("nan_guard"), built_in);
+  EXPECT_EQ(trainer.hooks().size(), kAll.size());
+  expect_error<ConfigError>([&] { trainer.add_hook(std::make_unique<NaNGuardHook>()); }, {"second hook 'nan_guard'"});
+  expect_error<ConfigError>([&] { trainer.add_hook(std::make_unique<LoggerHook>()); }, {"second hook 'logger'"});
 }
 
 TEST(DefaultHooks, CustomHooksSkipNull) {

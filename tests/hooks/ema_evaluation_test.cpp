@@ -154,8 +154,8 @@ TEST_P(EMAEvaluation, TheBestCheckpointHoldsWeightsAndAverage) {
   setup.options.loop = {.max_steps = 6, .val_interval = 3};
   setup.options.work_dir = folder.path().string();
   const auto trainer = make(mode(), setup);
-  trainer->add_hook(
-      std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_best = "loss", .save_last = false}));
+  trainer->add_hook(std::make_unique<CheckpointHook>(
+      CheckpointHookOptions{.interval = 0, .save_best = {"loss"}, .save_last = false}));
   std::map<int64_t, StateDict> weights;
   trainer->add_hook(std::make_unique<EveryPointHook>("before", [&](const std::string& point, TrainContext& context) {
     if (point == "before_val") weights[context.progress.step] = copy_of(trainer->weights());

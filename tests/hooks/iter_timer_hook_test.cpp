@@ -44,6 +44,24 @@ TEST_F(IterTimer, LeavesOutValidationAndTheTurnOfAnEpoch) {
   EXPECT_DOUBLE_EQ(run.context.step.seconds, 3);
 }
 
+TEST_F(IterTimer, MeasuresEpochsWithoutTheirValidations) {
+  hook.before_train(run.context);
+  step(1, 2);  // of an epoch that began in another process
+  hook.after_train_epoch(run.context);
+  EXPECT_EQ(run.context.progress.epoch_seconds, 0);
+  for (const double work : {2.0, 5.0}) {
+    now += 100;
+    hook.before_train_epoch(run.context);
+    step(1, work);
+    hook.before_val(run.context);
+    now += 1000;
+    hook.after_val(run.context);
+    step(1, work);
+    hook.after_train_epoch(run.context);
+    EXPECT_DOUBLE_EQ(run.context.progress.epoch_seconds, 2 * (1 + work));
+  }
+}
+
 TEST_F(IterTimer, PublishesWhenTheRunWillEnd) {
   const auto eta = [&] { return run.context.log.gauges().at("eta")(); };
   run.context.progress.max_steps = 10;

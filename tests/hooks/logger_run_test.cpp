@@ -74,6 +74,36 @@ TEST_P(LoggerRun, LogsTheMeanOfTheLastTenLosses) {
   }
 }
 
+TEST_P(LoggerRun, WritesTheTimeOfEachEpoch) {
+  auto run = trainer_for(mode, {.max_epochs = 3}, "AdamW", folder / "run");
+  run->add_hook(std::make_unique<IterTimerHook>());
+  run->add_hook(std::make_unique<LoggerHook>());
+  run->train(*loader(8));
+  const std::vector<Json> lines = kind_of(lines_of(folder / "run/log.jsonl"), "epoch");
+  ASSERT_EQ(lines.size(), 3U);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(lasting(lines[i]), Json({{"kind", "epoch"}, {"mode", mode}, {"step", 4 * (i + 1)}, {"epoch", i + 1}}));
+    EXPECT_GT(lines[i].at("epoch_time").get<double>(), 0);
+  }
+}
+
+// The lines before stay those of the training.
+TEST_P(LoggerRun, AnEvaluationOnItsOwnBeginsAndEndsNoRun) {
+  const auto run = trainer(mode, 4);
+  run->add_hook(std::make_unique<LoggerHook>());
+  run->train(*loader(8));
+  const std::size_t trained = lines_of(folder / "run/log.jsonl").size();
+  run->test(*loader(4));
+  run->on(HookPoint::kAfterTestIter, [](TrainContext&) { throw DataError("[Planted] boom"); });
+  EXPECT_THROW(run->test(*loader(4)), DataError);
+  std::vector<Json> lines = lines_of(folder / "run/log.jsonl");  // written when the run ends
+  lines.erase(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(trained));
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].at("kind"), "test");
+  EXPECT_EQ(lines[1].at("kind"), "text");
+  EXPECT_NE(lines[1].at("test_error").get<std::string>().find("boom"), std::string::npos);
+}
+
 // Whoever writes to the log beside it.
 TEST_P(LoggerRun, WritesItsLinesInTheOrderOfWhatHappens) {
   const std::string text = testing::stderr_of([this] {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <ATen/TensorOperators.h>
 #include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include "checkpoint/checkpoint.h"
@@ -234,6 +235,79 @@ TEST_P(NaNGuard, RollsBackAndGoesOnWithTheDataThatComesThen) {
 TEST_P(NaNGuard, RaisesWhereThereIsNothingToRollBackTo) {
   const auto trainer = make({.interval = 1, .action = "rollback"});
   expect_error<NonFiniteError>([&] { steps(*trainer, 20); }, {"at step 6"});  // no source to go on with
+}
+
+TEST_P(NaNGuard, EndsARunWhoseStepsAreAllSkipped) {
+  TrainerOptions options;
+  options.non_finite = NonFinite::kSkip;
+  const auto bad_step = [](BaseTrainer& trainer) {
+    Batch batch = mlp_task().batch(8, 1);
+    batch["input"][3][2] = kInf;
+    trainer.step(batch);
+  };
+  const auto trainer = make({.interval = 4, .max_consecutive_skips = 6}, options);
+  trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 2}));
+  while (trainer->progress().step < 3) step(*trainer, 1.0);
+  expect_error<NonFiniteError>(
+      [&] {
+        while (trainer->progress().step < 50) bad_step(*trainer);
+      },
+      {"none of the last 8 steps up to step 12", "max_consecutive_skips 6", "the last checkpoint", "step-10"});
+
+  const auto any = make({.interval = 4, .max_consecutive_skips = 0}, options);
+  for (int i = 0; i < 30; ++i) bad_step(*any);
+  expect_error<NonFiniteError>([&] { any->finish(); }, {"none of the 30 steps of this run changed a weight"});
+
+  // With one good step among them the run is one that trains.
+  const auto few = make({.interval = 4, .max_consecutive_skips = 6}, options);
+  for (int i = 0; i < 40; ++i) i % 4 == 0 ? step(*few, 1.0) : bad_step(*few);
+  few->finish();
+  EXPECT_EQ(few->outcome(), RunOutcome::kFinished);
+}
+
+TEST_P(NaNGuard, EndsARunWhoseLossScaleFalls) {
+  TrainerOptions options;
+  options.loss_scale = LossScaleOptions{.init_scale = 16.0};
+  const auto trainer = make({.interval = 5, .max_consecutive_skips = 0, .min_loss_scale = 0.01}, options);
+  Batch batch = mlp_task().batch(8, 1);
+  batch["input"][3][2] = kInf;
+  expect_error<NonFiniteError>(
+      [&] {
+        while (trainer->progress().step < 50) trainer->step(batch);
+      },
+      {"the loss scale at", "after step 15", "min_loss_scale 0.01"});
+}
+
+TEST_P(NaNGuard, TellsHowManyStepsWereSkipped) {
+  TrainerOptions options;
+  options.non_finite = NonFinite::kSkip;
+  const auto trainer = make({}, options), plain = make({});
+  double skipped = -1, of_plain = -1;
+  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) { skipped = run.log.gauges().at("skipped_steps")(); });
+  plain->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) { of_plain = run.log.gauges().at("skipped_steps")(); });
+  steps(*trainer, 5);
+  EXPECT_EQ(skipped, 0);
+  steps(*trainer, 9);
+  EXPECT_EQ(skipped, 1);
+  steps(*plain, 5);
+  EXPECT_TRUE(std::isnan(of_plain)) << "nothing to say";
+}
+
+TEST_P(NaNGuard, FindsALossThatIsASpike) {
+  const auto run = [&](const std::string& action) {
+    auto trainer = make({.interval = 5, .spike_threshold = 8, .spike_window = 20, .spike_action = action});
+    for (int64_t i = 0; i < 30; ++i) {
+      Batch batch = mlp_task().batch(64, static_cast<uint64_t>(i));
+      if (i == 27) batch.set("input", batch["input"] * 1000);
+      trainer->step(batch);
+    }
+    return trainer;
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run("warn")->stop_reason(), "");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("at step 28, looked at after step 30"));
+  EXPECT_EQ(run("stop")->stop_reason(), "the loss of step 28 was a spike");
+  expect_error<NonFiniteError>([&] { run("raise"); }, {"at step 28", "spike_threshold 8"});
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, NaNGuard, ::testing::Values("eager", "graph"));

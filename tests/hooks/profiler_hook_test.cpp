@@ -11,6 +11,7 @@
 #include <torch/csrc/profiler/stubs/base.h>
 #include "base/device.h"
 #include "core/hook.h"
+#include "graph/graph_trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fakes.h"
 #include "tests/support/loop_runs.h"
@@ -36,9 +37,7 @@ class Profiler : public ::testing::TestWithParam<const char*> {
     TrainerOptions trainer_options;
     trainer_options.work_dir = folder_.path().string();
     seed_all(3);
-    GraphOptions graph;
-    graph.verify_interval = 0;  // a check runs the step's operators once more
-    auto trainer = testing::make_trainer(GetParam(), mlp_task().make(), trainer_options, graph);
+    auto trainer = testing::make_trainer(GetParam(), mlp_task().make(), trainer_options);
     trainer->add_hook(std::make_unique<ProfilerHook>(options));
     auto watch = std::make_unique<CallbackHook>("watch");
     watch->on(HookPoint::kBeforeTrainIter, [](TrainContext&) {}).on(HookPoint::kAfterTrainIter, [](TrainContext&) {});
@@ -85,6 +84,35 @@ TEST_P(Profiler, TracesTheStepsOfItsSchedule) {
     EXPECT_EQ(counts["ProfilerStep#" + std::to_string(first + 2)], 0);
     EXPECT_EQ(counts["aten::addmm"], 4) << "two layers in two steps";
   }
+}
+
+// Steps 5 to 8 are due for a comparison with an eager run (after 1, 2, 4, ... replays) and for checks.
+TEST_P(Profiler, TracesReplaysWithoutTheChecksBesideThem) {
+  const auto trainer = make({.wait = 4, .warmup = 0, .active = 4});
+  const auto checked = [&] {
+    const auto* graph = dynamic_cast<const GraphTrainer*>(trainer.get());
+    return graph == nullptr ? 0 : graph->report().front().checked;
+  };
+  steps(*trainer, 4);
+  const int64_t before = checked();
+  steps(*trainer, 4);
+  EXPECT_EQ(checked(), before);
+  EXPECT_EQ(spans("step-5-8.json")["aten::addmm"], 8) << "two layers in four steps";
+  steps(*trainer, 4);
+  if (GetParam() == std::string("graph")) {
+    EXPECT_GT(checked(), before) << "what was put off comes afterwards";
+  }
+  trainer->finish();
+}
+
+// What the trainer's first replay cannot do without, whoever measures.
+TEST_P(Profiler, DoesNotPutOffTheFirstCheck) {
+  const auto trainer = make({.wait = 0, .warmup = 0, .active = 20});
+  steps(*trainer, 6);
+  if (const auto* graph = dynamic_cast<const GraphTrainer*>(trainer.get())) {
+    EXPECT_EQ(graph->report().front().checked, 1);
+  }
+  trainer->finish();
 }
 
 // Readers stack the spans of a thread; one that lies across another's end is cut or dropped.

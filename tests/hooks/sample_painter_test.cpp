@@ -52,6 +52,15 @@ TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
   EXPECT_EQ(colour_at(paint(scene(), scores(), 1), 0, 13), (Colour{0, 128, 0}));
 }
 
+TEST(SamplePainter, ShowsValuesFromZeroToOneAsTheyAre) {
+  const auto paint = sample_painter({.zoom = 1});
+  const Batch batch = {{"image", at::tensor({0.2, 0.4, 0.6, 1.0005}).view({1, 1, 2, 2})}};
+  const at::Tensor picture = paint(batch, {{"prediction", at::zeros({1, 2, 2, 2})}}, 0);
+  EXPECT_EQ(colour_at(picture, 0, 0), (Colour{51, 51, 51}));
+  EXPECT_EQ(colour_at(picture, 1, 0), (Colour{153, 153, 153}));
+  EXPECT_EQ(colour_at(picture, 1, 1), kWhite);
+}
+
 TEST(SamplePainter, MixesImageAndColours) {
   const auto paint =
       sample_painter({.alpha = 0.25, .palette = {"#000000", "#0000ff", "#ffffff", "#ff8000"}, .zoom = 2});

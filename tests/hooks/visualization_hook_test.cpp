@@ -1,13 +1,21 @@
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 #include "base/error.h"
+#include "data/data_loader.h"
+#include "data/file_dataset.h"
+#include "data/transform.h"
 #include "hooks/prediction_hooks.h"
 #include "io/png.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_communicator.h"
 #include "tests/support/fakes.h"
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -130,8 +138,74 @@ TEST_F(VisualizationHookTest, TakesAPainterOfTheUser) {
   EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_3_700.png"), at::full({5, 6, 3}, 41, at::kByte)));
 }
 
+// Class folders as a config reads and normalizes them. Two of the files differ in their ending alone.
+TEST_F(VisualizationHookTest, DrawsPicturesAsTheirFilesAreAndNamesThemAfterThese) {
+  const at::Tensor pixels = at::randint(0, 256, {6, 8, 3}, at::kByte);
+  for (const char* folder : {"set/cats", "set/dogs"}) std::filesystem::create_directories(dir_ / folder);
+  for (const char* name : {"set/cats/1.png", "set/cats/tom.png", "set/dogs/1.PNG", "set/dogs/1.png"}) {
+    write_png(dir_ / name, pixels);
+  }
+  std::vector<std::unique_ptr<const Transform>> transforms;
+  transforms.push_back(make_normalize({.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}}));
+  const auto folder = std::make_shared<ImageFolder>(ImageFolderOptions{.root = dir_ / "set"});
+  DataLoader data(std::make_shared<TransformedDataset>(folder, std::move(transforms)), {.batch_size = 4});
+  run_.context.evaluation.data = &data;
+  data.start_epoch(0);
+  const Batch batch = data.next().value();
+  const NamedTensors outputs = {{"prediction", at::rand({4, 2})}};
+  run_.context.evaluation.batch = &batch;
+  run_.context.evaluation.outputs = &outputs;
+  VisualizationHook hook({.draw = true, .interval = 1, .paint = {.zoom = 1}});
+  hook.after_val_iter(run_.context);
+  EXPECT_EQ(files(), (std::vector<std::string>{"val_cats-1_700.png", "val_cats-tom_700.png", "val_dogs-1.3_700.png",
+                                               "val_dogs-1_700.png"}));
+  constexpr int64_t kFrame = 4;
+  for (const std::string& name : files()) {
+    const at::Tensor panel = read_png(dir_ / ("vis_data/" + name)).narrow(0, kFrame, 6).narrow(1, kFrame, 8);
+    EXPECT_TRUE(at::equal(panel, pixels)) << name;
+  }
+  run_.context.evaluation = {};
+}
+
+TEST_F(VisualizationHookTest, OpensEachFileWithTheViewerOfTheDesktop) {
+  std::filesystem::create_directories(dir_ / "bin");
+  dir_.write("bin/xdg-open", "#!/bin/sh\necho \"$1\" >>\"" + (dir_ / "opened") + "\"\n");
+  std::filesystem::permissions(dir_ / "bin/xdg-open", std::filesystem::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  const ScopedVariable search("PATH", (dir_ / "bin") + ":" + path);
+  const ScopedVariable display("DISPLAY", ":99");
+  VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1, .show = true, .wait_time = 0.001});
+  pass(hook, 2);
+  std::set<std::string> opened;
+  while (opened.size() < 2) {  // the viewers run on their own
+    std::ifstream file(dir_ / "opened");
+    for (std::string line; std::getline(file, line);) opened.insert(line);
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(opened, (std::set<std::string>{dir_ / "vis_data/val_0_700.png", dir_ / "vis_data/val_2_700.png"}));
+}
+
+TEST_F(VisualizationHookTest, SaysOnceWhyNothingIsShown) {
+  const ScopedVariable display("DISPLAY", ""), wayland("WAYLAND_DISPLAY", "");
+  ::testing::internal::CaptureStderr();
+  VisualizationHook hook({.draw = true, .interval = 1, .show = true, .wait_time = 3600});
+  pass(hook, 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("there is no display"), std::string::npos) << said;
+  EXPECT_EQ(said.find("there is no display"), said.rfind("there is no display")) << said;
+  EXPECT_EQ(files().size(), 4U);
+
+  std::filesystem::create_directories(dir_ / "empty");
+  const ScopedVariable search("PATH", dir_ / "empty"), screen("DISPLAY", ":99");
+  ::testing::internal::CaptureStderr();
+  VisualizationHook without_viewer({.draw = true, .interval = 1, .show = true, .wait_time = 3600});
+  pass(without_viewer, 1);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("there is no xdg-open"), std::string::npos);
+}
+
 TEST_F(VisualizationHookTest, RefusesOptionsWithoutAMeaning) {
   expect_error<ConfigError>([] { VisualizationHook({.show = true}); }, {"show is true", "draw: true"});
+  expect_error<ConfigError>([] { VisualizationHook({.draw = true, .wait_time = -1}); }, {"wait_time is -1"});
   expect_error<ConfigError>([] { VisualizationHook({.interval = 0}); }, {"interval is 0"});
   expect_error<ConfigError>([] { VisualizationHook({.max_samples = -1}); }, {"max_samples is -1"});
   expect_error<ConfigError>([] { VisualizationHook({.paint = {.alpha = -1}}); }, {"alpha is -1"});

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "io/png.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/scoped_variable.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -77,6 +78,14 @@ TEST(Image, ReadsJpegInColoursAndGrey) {
   const at::Tensor read_grey = read_image(dir.write("b.JPG", jpeg_bytes(grey)));
   ASSERT_EQ(read_grey.sizes(), pixels.sizes());
   EXPECT_TRUE(at::equal(read_grey.select(2, 0), read_grey.select(2, 2)));
+}
+
+TEST(Image, RefusesAPictureFarLargerThanItsFile) {
+  const TempDir dir;
+  const std::string path = dir.write("a.jpg", jpeg_bytes(at::zeros({2000, 2000, 3}, at::kByte)));
+  EXPECT_EQ(read_image(path).size(0), 2000);
+  const ScopedVariable floor("DUET_FILE_MEMORY", "1MiB");
+  expect_error<DataError>([&] { read_image(path); }, {"a.jpg", "2000 x 2000", "DUET_FILE_MEMORY"});
 }
 
 TEST(Image, TellsFilesApartByTheirBytes) {

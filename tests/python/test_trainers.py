@@ -124,8 +124,58 @@ def test_metrics_and_predictions(mode):
     right = sum(int((p.argmax(1) == b["y"]).sum()) for p, b in zip(predictions, data))
     assert values["accuracy"] == pytest.approx(right / 60)
     assert values["zeros"] == sum(int((p.argmax(1) == 0).sum()) for p in predictions)
-    assert torch.equal(trainer.predict(data[0]), predictions[0])
+    assert torch.equal(trainer.predict(data[0])["prediction"], predictions[0])
     assert all(torch.equal(o["prediction"], p) for o, p in zip(trainer.predict_all(data), predictions))
+
+
+def test_named_loaders_are_one_validation_with_results_of_each(mode):
+    class Watch(duet.Hook):
+        def __init__(self):
+            self.datasets, self.kinds = [], []
+
+        def after_val_iter(self, run):
+            self.datasets.append(run.dataset)
+
+        def before_run(self, run):
+            self.kinds.append(run.kind)
+
+    watch = Watch()
+    loaders = {"clean": toy.batches(3), "noisy": toy.batches(2, seed=2)}
+    stop = duet.EarlyStoppingHook(monitor="noisy/loss", rule="greater", stopping_threshold=0.0)
+    trainer = make(mode, max_steps=6, val_interval=2, hooks=[watch, stop])
+    trainer.fit(toy.batches(6), loaders)
+    assert trainer.progress.step == 2 and "noisy/loss" in trainer.stop_reason
+    assert watch.datasets == ["clean"] * 3 + ["noisy"] * 2
+    values = trainer.validate(loaders)
+    assert values == {f"{name}/loss": trainer.validate(loader)["loss"] for name, loader in loaders.items()}
+    assert trainer.test(loaders) == values
+    assert watch.kinds == ["training"] + ["validation"] * 3 + ["test"]
+    for bad, message in (({}, "no dataset"), ({"a b": loaders["clean"]}, "'a b'"), ({"": loaders["clean"]}, "called ''")):
+        with pytest.raises(duet.ConfigError, match=message):
+            trainer.validate(bad)
+
+
+def test_a_hook_that_wants_the_outputs_of_a_step_gets_them(mode):
+    class Watch(duet.Hook):
+        wants_outputs = True
+
+        def __init__(self):
+            self.seen = []
+
+        def after_train_iter(self, run):
+            (outputs,) = run.step_outputs
+            self.seen.append(outputs["prediction"])
+
+    watch = Watch()
+    data = toy.batches(8)
+    trainer = duet.make_trainer(mode, toy.model(), loss_of, forward=forward, hooks=[watch], default_hooks=False, max_steps=8)
+    torch.manual_seed(1)
+    trainer.fit(data)
+    assert [tuple(p.shape) for p in watch.seen] == [(12, 3)] * 8 and not watch.seen[0].requires_grad
+    silent = duet.make_trainer(mode, toy.model(), loss_of, forward=forward, default_hooks=False, max_steps=8)
+    torch.manual_seed(1)
+    silent.fit(data)
+    toy.assert_same_bits(silent.weights(), trainer.weights())
 
 
 def test_hooks_in_python_see_the_run_and_change_it(mode):

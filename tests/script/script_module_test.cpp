@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <ATen/Functions.h>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "core/script_task.h"
 #include "io/safetensors.h"
+#include "optim/groups/param_group.h"
 #include "tests/script/script_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/torch_reference.h"
@@ -92,6 +94,28 @@ TEST_F(ScriptBackbone, IsHeldInEvaluationModeWhileItIsFrozen) {
     EXPECT_TRUE(same_bits(before, net_->backbone.forward(input_)));
     if (mode == "eager") weights = run->weights();
     if (mode == "graph") expect_same_bits(weights, run->weights());
+  }
+}
+
+// As the rules for parameter groups find them in a model of C++ layers.
+TEST_F(ScriptBackbone, ShowsItsNormsToTheRulesForParameterGroups) {
+  const auto run = trainer("eager", adamw());
+  ParamwiseOptions options;
+  options.norm_decay_mult = 0;
+  const ParamGroups groups = paramwise_groups(run->task(), AdamW{.weight_decay = 0.1}, options);
+  ASSERT_EQ(groups.size(), 2U);
+  std::map<std::string, bool> decayed;
+  for (const ParamGroup& group : groups) {
+    const auto decay = group.numbers.find("weight_decay");
+    for (const auto& [name, tensor] : group.parameters)
+      decayed[name] = decay == group.numbers.end() || decay->second > 0;
+  }
+  EXPECT_EQ(decayed.size(), run->task().named_parameters().size());
+  for (const char* norm : {"backbone.bn1.weight", "backbone.bn1.bias", "backbone.layer1.0.bn2.weight"}) {
+    EXPECT_FALSE(decayed.at(norm)) << norm;
+  }
+  for (const char* other : {"backbone.conv1.weight", "backbone.layer1.0.conv2.weight", "head.weight", "head.bias"}) {
+    EXPECT_TRUE(decayed.at(other)) << other;
   }
 }
 

@@ -154,8 +154,9 @@ TEST_F(ScriptTask, NamesTheFileWhenForwardTakesOtherInputs) {
   more.set("mask", at::ones({5}));
   expect_step_error<ConfigError>({.path = linear()}, more, {"forward"});
   expect_step_error<ConfigError>({.path = linear()}, {{"target", at::zeros({5}, at::kLong)}}, {"forward"});
-  expect_step_error<ConfigError>({.path = linear()}, {{"x", at::ones({5, 7})}, {"target", at::zeros({5}, at::kLong)}},
-                                 {"forward"});
+  expect_step_error<StepError>({.path = linear()}, {{"x", at::ones({5, 7})}, {"target", at::zeros({5}, at::kLong)}},
+                               {"[Task] train step 0: ", "mat1 and mat2 shapes cannot be multiplied (5x7 and 4x3), at ",
+                                "Batch: x float32 [5, 7], target int64 [5]"});
 }
 
 TEST_F(ScriptTask, NamesTheFileWhenABatchLacksATensor) {
@@ -182,7 +183,8 @@ TEST_F(ScriptTask, NamesTheFileWhenOutputAndTargetDoNotFit) {
 
 TEST_F(ScriptTask, NamesTheFileWhenTheScriptRaises) {
   const std::string path = file_of("def forward(self, x):\n  assert x.size(0) == 6, \"six rows\"\n  return x\n");
-  expect_step_error<ConfigError>({.path = path}, batch(), {"six rows"});
+  expect_step_error<StepError>({.path = path}, batch(),
+                               {"[Task] train step 0: ", "AssertionError: six rows, at ", " line 2: assert x.size(0)"});
 }
 
 TEST_F(ScriptTask, TakesTheFirstOfATupleAsOutput) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -45,7 +46,7 @@ class FakeBackend : public CaptureBackend {
   explicit FakeBackend(std::shared_ptr<FakeLog> log) : log_(std::move(log)) {}
   ~FakeBackend() override { log_->calls.push_back("destroy backend"); }
 
-  void begin() override {
+  void begin(const std::vector<at::Generator>& /*generators*/) override {
     log_->add("begin");
     EXPECT_FALSE(log_->capturing) << "a capture within a capture";
     log_->fail_if_due("begin");
@@ -120,12 +121,12 @@ class FakeDevice : public CaptureDevice {
   explicit FakeDevice(std::shared_ptr<FakeLog> log) : log_(std::move(log)) {}
   ~FakeDevice() override { log_->calls.push_back("destroy device"); }
   std::unique_ptr<CaptureBackend> new_backend() override { return std::make_unique<FakeBackend>(log_); }
-  void run(const std::function<void()>& work) override {
-    EXPECT_FALSE(log_->on_stream);
-    log_->on_stream = true;
+  void on_stream(const std::function<void()>& work) override {
+    const bool was = std::exchange(log_->on_stream, true);
     work();
-    log_->on_stream = false;
+    log_->on_stream = was;
   }
+  void run(const std::function<void()>& step) override { on_stream(step); }
 
  private:
   std::shared_ptr<FakeLog> log_;

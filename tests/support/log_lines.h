@@ -32,7 +32,7 @@ inline std::vector<Json> kind_of(const std::vector<Json>& lines, const std::stri
 // Without what differs from run to run: times, memory, the run's name.
 inline Json lasting(Json line) {
   for (const char* key :
-       {"time", "data_time", "samples_per_second", "memory", "eta", "wall_time", "run_id", "seconds"}) {
+       {"time", "data_time", "epoch_time", "samples_per_second", "memory", "eta", "wall_time", "run_id", "seconds"}) {
     line.erase(key);
   }
   return line;

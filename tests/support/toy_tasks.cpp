@@ -57,7 +57,7 @@ struct Attention : torch::nn::Module {
   }
   Tensor forward(const Tensor& ids) {
     const int64_t n = ids.size(0), t = ids.size(1);
-    Tensor x = tokens(ids) + positions(torch::arange(t));
+    Tensor x = tokens(ids) + positions(torch::arange(t, ids.options()));
     const std::vector<Tensor> parts = qkv(norm(x)).view({n, t, 3, 2, 8}).permute({2, 0, 3, 1, 4}).unbind(0);
     const Tensor y = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
     x = x + torch::dropout(project(y.transpose(1, 2).reshape({n, t, 16})), 0.1, is_training());

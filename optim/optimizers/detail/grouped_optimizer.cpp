@@ -320,11 +320,11 @@ void GroupedOptimizer::run(KernelCall& call, const at::Tensor& grad_scale, const
   std::fill(call.gradients.begin(), call.gradients.end(), at::Tensor());
 }
 
-// Kernels over tensors know neither scale nor skipping: gradients are divided before, and in a skipped step everything
-// is put back after.
+// Kernels over tensors know neither scale nor skipping: gradients are divided before, where they are, as the fused
+// kernels do, and in a skipped step everything is put back after.
 void GroupedOptimizer::run_unfused(KernelCall& call, const at::Tensor& grad_scale, const at::Tensor& found_inf) {
   if (grad_scale.defined()) {
-    for (at::Tensor& gradient : call.gradients) gradient = gradient / grad_scale.reshape({});
+    for (at::Tensor& gradient : call.gradients) gradient.div_(grad_scale.reshape({}));
   }
   if (!found_inf.defined()) return run_kernel(kind_, call, options_);
   std::vector<at::Tensor> targets = call.parameters;

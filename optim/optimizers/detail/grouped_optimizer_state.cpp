@@ -86,7 +86,7 @@ void GroupedOptimizer::warn_of_other_numbers(const StateDict& state) const {
     const std::string where = group_count() == 1 ? "" : c10::str(" of group ", group, " ", group_names_[group]);
     log_warning(c10::str("[Optimizer] the state was trained with ", name, where, " = ", saved,
                          ", this run is configured with ", value,
-                         "; that of the state is used. Load the weights alone to start with other numbers"));
+                         "; that of the state is used. BaseTrainer::load can take this run's"));
   });
 }
 
@@ -116,6 +116,10 @@ void GroupedOptimizer::load_state_dict(const StateDict& state) {
     copy_state("optimizer." + name, state.tensor(name), tensor);
   });
   load_counters(state);
+  // As if it had been made with them: what is saved next says what is used.
+  for (std::size_t group = 0; group < group_count(); ++group) {
+    for (auto& [name, value] : configured_[group]) value = state.number(number_key("configured", group, name));
+  }
   for_each_number([&](std::size_t group, const std::string& name, double) {
     set(group, name, state.number(number_key("param_groups", group, name)));
   });

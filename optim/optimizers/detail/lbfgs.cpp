@@ -349,9 +349,9 @@ void Lbfgs::load_state_dict(const StateDict& state) {
   memory_ = loaded_memory(state);
   if (saved != configured_lr_) {
     log_warning(c10::str("[LBFGS] the state was trained with lr = ", saved, ", this run is configured with ",
-                         configured_lr_,
-                         "; that of the state is used. Load the weights alone to start with other numbers"));
+                         configured_lr_, "; that of the state is used. BaseTrainer::load can take this run's"));
   }
+  configured_lr_ = saved;  // as if it had been made with it: what is saved next says what is used
   applied_ = applied;
   applied_steps_.fill_(applied);
   lr_ = lr;

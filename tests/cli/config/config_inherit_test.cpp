@@ -212,6 +212,27 @@ TEST(ConfigEnvironment, AWholeValueIsReadAsAScalar) {
                   {"lr: 1e-2  # c.yaml:1, env DUET_LR", "- 1e-2  # c.yaml:6, env DUET_LR\n  - 2  # c.yaml:6"});
 }
 
+// A saved config and what loggers get go to places where a token has no business. A number is none, nor is a default.
+TEST(ConfigEnvironment, ValuesOfVariablesAreNotWritten) {
+  const EnvironmentVariable token("DUET_TOKEN", "s3cr3t"), none("DUET_NONE", "null");
+  ConfigNode c = ConfigNode::parse_text(
+      "whole: ${env:DUET_TOKEN}\npart: 'https://u:${env:DUET_TOKEN}@host/$${x}'\nlist: [\"${env:DUET_TOKEN,x}\"]\n"
+      "other: ${env:DUET_UNSET,${env:DUET_TOKEN}}\nnone: ${env:DUET_NONE}\nset: ${env:DUET_UNSET,text}\n",
+      "c.yaml");
+  c.override_with("map={key: \"${env:DUET_TOKEN}\"}");
+  const std::string text = c.dump(), json = config_json(c);
+  EXPECT_EQ(text.find("s3cr3t"), std::string::npos) << text;
+  EXPECT_EQ(json.find("s3cr3t"), std::string::npos) << json;
+  expect_contains(text, {"part: \"https://u:${env:DUET_TOKEN}@host/$${x}\"  # c.yaml:2, env DUET_TOKEN"});
+  expect_contains(text, {"none: null  # c.yaml:5, env DUET_NONE", "set: text  # c.yaml:6, env DUET_UNSET unset"});
+  expect_contains(json, {R"("other":"${env:DUET_UNSET,${env:DUET_TOKEN}}")"});
+  expect_contains(config_json(c, Variables::kFilledIn), {R"("whole":"s3cr3t")"});
+  const ConfigNode again = ConfigNode::parse_text(text, "again.yaml");
+  for (const char* key : {"whole", "part", "other"})
+    EXPECT_EQ(again.read<std::string>(key, ""), c.read<std::string>(key, "")) << text;
+  EXPECT_TRUE(again.child("none").is_null());
+}
+
 TEST(ConfigEnvironment, InsideOtherTextItIsText) {
   const EnvironmentVariable rank("DUET_RANK", "3"), home("DUET_HOME", "/h");
   const ConfigNode c =

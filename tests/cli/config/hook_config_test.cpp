@@ -32,13 +32,13 @@ Names order(const std::string& hooks) { return build(hooks).trainer->hooks().ord
 // The order of a run with these custom_hooks, without the hooks that only watch.
 Names hooks_with(const std::string& custom_hooks) {
   return order(
-      "default_hooks: {runtime_info: null, timer: null, sampler_seed: null, visualization: null, "
+      "default_hooks: {runtime_info: null, nan_guard: null, timer: null, sampler_seed: null, visualization: null, "
       "param_scheduler: null}\ncustom_hooks: " +
       custom_hooks);
 }
 
-const Names kDefault = {"runtime_info", "timer",           "sampler_seed", "visualization",
-                        "logger",       "param_scheduler", "checkpoint"};
+const Names kDefault = {"runtime_info",  "nan_guard", "timer",           "sampler_seed",
+                        "visualization", "logger",    "param_scheduler", "checkpoint"};
 
 // A user's hook. Its points and the text it was configured with are looked at from outside.
 class OwnHook : public Hook {
@@ -71,9 +71,10 @@ TEST(HookConfig, DefaultHooksAreThoseOfTheLibrary) {
 TEST(HookConfig, NullRemovesAndTypeReplaces) {
   register_own_hook();
   EXPECT_EQ(order("default_hooks: {timer: null, visualization: null, checkpoint: null}"),
-            (Names{"runtime_info", "sampler_seed", "logger", "param_scheduler"}));
+            (Names{"runtime_info", "nan_guard", "sampler_seed", "logger", "param_scheduler"}));
   EXPECT_EQ(order("default_hooks: {timer: {type: OwnHook}}"),
-            (Names{"runtime_info", "own", "sampler_seed", "visualization", "logger", "param_scheduler", "checkpoint"}));
+            (Names{"runtime_info", "own", "nan_guard", "sampler_seed", "visualization", "logger", "param_scheduler",
+                   "checkpoint"}));
   EXPECT_EQ(order("default_hooks: {visualization: {type: SegVisualizationHook}}"), kDefault);
   EXPECT_EQ(order("custom_hooks: [null, {type: OwnHook}, null]").size(), kDefault.size() + 1);
 }
@@ -81,8 +82,17 @@ TEST(HookConfig, NullRemovesAndTypeReplaces) {
 TEST(HookConfig, AFurtherKeyWithATypeAddsAHook) {
   register_own_hook();
   EXPECT_EQ(order("default_hooks: {early: {type: OwnHook}, mean: {type: EMAHook, priority: 95}}"),
-            (Names{"runtime_info", "own", "timer", "sampler_seed", "visualization", "logger", "param_scheduler",
-                   "checkpoint", "ema"}));
+            (Names{"runtime_info", "own", "nan_guard", "timer", "sampler_seed", "visualization", "logger",
+                   "param_scheduler", "checkpoint", "ema"}));
+}
+
+TEST(HookConfig, ACustomGuardTakesThePlaceOfTheDefaultOne) {
+  EXPECT_EQ(order("custom_hooks: [{type: NaNGuardHook, interval: 5}]"), kDefault);
+  EXPECT_EQ(order("default_hooks: {nan_guard: {action: stop}}"), kDefault);
+  EXPECT_EQ(order("default_hooks: {nan_guard: null}\ncustom_hooks: [{type: NaNGuardHook}]"), kDefault);
+  expect_error<ConfigError>(
+      [] { order("default_hooks: {nan_guard: {action: stop}}\ncustom_hooks: [{type: NaNGuardHook}]"); },
+      {"custom_hooks.0", "second hook 'nan_guard'"});
 }
 
 TEST(HookConfig, NullRemovesAHookUnderAKeyOfItsOwn) {
@@ -154,7 +164,7 @@ TEST(HookConfig, ATypeKeepsItsPoints) {
     for (const HookPlace& place : hooks.places(point)) found.push_back(place.name);
     return found;
   };
-  EXPECT_EQ(names(HookPoint::kInStep), Names{"ema"});
+  EXPECT_EQ(names(HookPoint::kInStep), (Names{"nan_guard", "ema"}));
   EXPECT_TRUE(names(HookPoint::kAfterBackward).empty());
   const Names after_iter = names(HookPoint::kAfterTrainIter);
   EXPECT_EQ(std::count(after_iter.begin(), after_iter.end(), "own"), 1);

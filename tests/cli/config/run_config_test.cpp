@@ -50,8 +50,9 @@ TEST(RunConfig, ReadsEveryPart) {
   EXPECT_EQ(c.train->loader.batch_size, 64);
   EXPECT_EQ(c.train->loader.num_workers, 2);
   EXPECT_TRUE(c.train->shuffle);
-  EXPECT_FALSE(c.val->shuffle);
-  EXPECT_FALSE(c.test.has_value());
+  ASSERT_EQ(c.val.size(), 1U);
+  EXPECT_FALSE(c.val.front().shuffle);
+  EXPECT_TRUE(c.test.empty());
   EXPECT_EQ(c.trainer.loop.max_epochs, 2);
   EXPECT_EQ(c.trainer.loop.val_interval, 938);
   EXPECT_EQ(c.trainer.optimizer.type(), "AdamW");
@@ -61,7 +62,7 @@ TEST(RunConfig, ReadsEveryPart) {
   EXPECT_FALSE(c.trainer.amp.has_value());
   ASSERT_EQ(c.schedules.size(), 2U);
   EXPECT_EQ(std::get<Linear>(c.schedules[0].options).start_factor, 0.001);
-  ASSERT_EQ(c.hooks.size(), 7U);  // the default ones alone
+  ASSERT_EQ(c.hooks.size(), 8U);  // the default ones alone
   EXPECT_EQ(c.hooks.back().key, "checkpoint");
   EXPECT_EQ(c.hooks.back().node.need<int64_t>("interval"), 500);
   EXPECT_EQ(c.metrics.size(), 1U);
@@ -82,7 +83,7 @@ TEST(RunConfig, SmallestConfigHasDefaults) {
   EXPECT_EQ(c.mode, "eager");
   EXPECT_FALSE(c.train.has_value());
   EXPECT_FALSE(c.trainer.clip_grad.has_value());
-  EXPECT_EQ(c.hooks.size(), 7U);
+  EXPECT_EQ(c.hooks.size(), 8U);
 }
 
 TEST(RunConfig, ReadsTimesAndLimitsOfTheLoop) {
@@ -147,7 +148,7 @@ TEST(RunConfig, OffAndNullWords) {
   EXPECT_TRUE(full_config({"optim_wrapper.amp=bf16"}).trainer.amp_eval);
   EXPECT_FALSE(full_config({"optim_wrapper.amp_eval=false"}).trainer.amp_eval);
   EXPECT_FALSE(full_config({"optim_wrapper.clip_grad=null"}).trainer.clip_grad.has_value());
-  EXPECT_EQ(full_config({"default_hooks.checkpoint=null"}).hooks.size(), 6U);
+  EXPECT_EQ(full_config({"default_hooks.checkpoint=null"}).hooks.size(), 7U);
   EXPECT_EQ(std::get<ClipNorm>(*full_config({"optim_wrapper.clip_grad.norm_type=.inf"}).trainer.clip_grad).norm_type,
             std::numeric_limits<double>::infinity());
 }

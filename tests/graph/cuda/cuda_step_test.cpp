@@ -287,6 +287,57 @@ TEST(CudaStep, GraphsGoBeforeTheirDevice) {
               ElementsAre("destroy backend", "destroy backend", "destroy device"));
 }
 
+// The eager run of a comparison needs memory for activations, which a replay has already.
+TEST(CudaStep, AComparisonThatIsShortOfMemoryIsPutOff) {
+  bool is_short = false;
+  Setting setting;
+  setting.task.make = [&is_short] {
+    struct Hungry : Task {
+      std::shared_ptr<Task> task = testing::mlp_task().make();
+      bool* is_short = nullptr;
+      NamedTensors named_parameters() const override { return task->named_parameters(); }
+      NamedTensors named_buffers() const override { return task->named_buffers(); }
+      void train(bool on) override { task->train(on); }
+      void to(at::Device device) override { task->to(device); }
+      StepOutput training_step(const Batch& batch) override {
+        TORCH_CHECK_WITH(OutOfMemoryError, !*is_short, "no memory");
+        return task->training_step(batch);
+      }
+    };
+    auto task = std::make_unique<Hungry>();
+    task->is_short = &is_short;
+    return task;
+  };
+  const Outcome eager = run(setting, false);
+  const auto log = std::make_shared<FakeLog>();
+  seed_all(11);
+  TrainStep step(setting.task.make(), at::kCPU, options_of(setting));
+  step.task().train(true);
+  TestObserver observer;
+  log->step = &step;
+  log->outside = &observer.mean;
+  GraphExecutor executor(step, fake_method(log), GraphOptions());
+  int comparisons = 0;
+  for (int64_t n = 0; n < setting.steps; ++n) {
+    const MicroBatches micro_batches = window_at(setting, n);
+    step.begin(micro_batches);
+    const StepPath path = executor.choose(micro_batches, observer);
+    is_short = path == StepPath::kReplayAndCompare;
+    comparisons += is_short ? 1 : 0;
+    const StepResult output = executor.run(path, micro_batches, observer);
+    is_short = false;
+    step.end();
+    EXPECT_EQ(output.loss.item<double>(), eager.losses[2 * n]) << n;
+    EXPECT_TRUE(step.parameters().front().second.grad().defined());
+  }
+  EXPECT_GE(comparisons, 2);
+  EXPECT_EQ(executor.report().at(0).state, "captured") << executor.report().at(0).reason;
+  for (std::size_t i = 0; i < step.parameters().size(); ++i) {
+    EXPECT_TRUE(same_bits(eager.state[i].second, step.parameters()[i].second)) << eager.state[i].first;
+  }
+  EXPECT_TRUE(same_bits(eager.state.back().second, random_state().tensor("cpu")));
+}
+
 TEST(CudaStep, AStepThatCannotBeCapturedIsNeverPrepared) {
   Setting setting;
   setting.task.make = [] {

@@ -97,6 +97,10 @@ TEST_F(ForeignLogs, TensorBoardRun) {
                  .values = {{"mIoU", 0.5}},
                  .images = {{"val/0007", picture}}});
     sink->write({.kind = "text", .step = 100, .values = {{"notes", "**bold**\n\n| a | b |"}}});
+    sink->write({.kind = "histogram",
+                 .step = 100,
+                 .histograms = {{"weights/a.bias", {{-1.5, 0.1, 1.7}, {3, 1}, 0.25, 7.5}},
+                                {"gradients/a.bias", {{0, 1}, {int64_t{1} << 40}, 2, 3}}}});
     sink->write({.kind = "error", .step = 151, .line = "killed"});
   }
   const auto sink = tensorboard_sink(folder);
@@ -115,6 +119,8 @@ TEST_F(ForeignLogs, TensorBoardRun) {
                                 Json{100, "goes on\n\n- checkpoint: step-100\n- lr: 0.1\n"}};
   expected["texts"]["notes"] = Json::array({Json{100, "**bold**\n\n| a | b |"}});
   expected["texts"]["error"] = Json::array({Json{151, "killed"}});
+  expected["histograms"]["weights/a.bias"] = {100, -1.5, 1.7, 4, 0.25, 7.5, {0.1, 1.7}, {3, 1}};
+  expected["histograms"]["gradients/a.bias"] = {100, 0, 1, int64_t{1} << 40, 2, 3, {1}, {int64_t{1} << 40}};
   expected["image"]["name"] = "val/0007";
   expected["image"]["step"] = 100;
   expected["image"]["shape"] = {5, 7, 3};

@@ -89,6 +89,24 @@ TEST(TensorBoardSink, StartsASessionForARunButNotForAnEvaluationOnItsOwn) {
   }
 }
 
+TEST(TensorBoardSink, StartsASessionWhereARunGoesBack) {
+  const std::string start = {0x3a, 2, 8, 1};
+  const TempDir dir;
+  const auto sink = tensorboard_sink(dir.path().string());
+  const auto sessions = [&] {
+    std::ifstream file(dir.path() / files_in(dir.path())[0], std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    int count = 0;
+    for (size_t at = bytes.find(start); at != std::string::npos; at = bytes.find(start, at + 1)) ++count;
+    return count;
+  };
+  sink->write({.kind = "start"});
+  sink->write({.kind = "train", .step = 6, .values = {{"loss", 1.0}}});
+  EXPECT_EQ(sessions(), 1);
+  sink->write({.kind = "void", .step = 3, .values = {{"last_step", int64_t{6}}}});
+  EXPECT_EQ(sessions(), 2);
+}
+
 TEST(TensorBoardSink, StartsASessionForARunAfterAnEvaluation) {
   const std::string start = {0x3a, 2, 8, 1};
   const TempDir dir;

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string_view>
+
+namespace duet {
+
+// Whether `pattern`, in which * stands for any text, is all of `name`.
+bool fits_whole(std::string_view pattern, std::string_view name);
+
+// Or its beginning up to a dot: a parameter's name fits the pattern of its module.
+bool fits_pattern(std::string_view pattern, std::string_view name);
+
+}  // namespace duet

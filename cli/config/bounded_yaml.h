@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+#include <yaml-cpp/yaml.h>
+
+namespace duet {
+
+// Why a YAML text is not loaded, and where.
+struct YamlTooLarge {
+  YAML::Mark mark;
+  std::string what;  // "is nested too deeply or ...", without the way out
+};
+
+// Looks at a text before memory is taken for it, aliases followed: throws YamlTooLarge if it is more than 16 MiB, 64
+// levels deep, 100 000 values or 16 MiB of texts, or if a value is part of itself; YAML::Exception if it is no YAML.
+// Returns where its documents begin, at most two of them.
+std::vector<YAML::Mark> inspect_yaml(const std::string& text);
+
+// The first document of a text, inspected.
+YAML::Node load_yaml(const std::string& text);
+
+}  // namespace duet

@@ -1,0 +1,113 @@
+// What of BaseTrainer is about its state: saved, loaded as one, gone back to.
+#include <utility>
+#include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "core/detail/epoch_plan.h"
+#include "core/detail/evaluator.h"
+#include "core/detail/forward_pass.h"
+#include "core/detail/hook_observer.h"
+#include "core/detail/micro_batch_reader.h"
+#include "core/detail/rank_sync.h"
+#include "core/detail/run_state.h"
+#include "core/detail/train_step.h"
+#include "core/trainer.h"
+
+namespace duet {
+
+StateDict BaseTrainer::weights() const { return state_->weights(); }
+
+void BaseTrainer::load_weights(const StateDict& weights, std::optional<int64_t> step) {
+  state_->load_weights(weights);
+  if (step) context_.progress.step = *step;
+}
+
+StateDict BaseTrainer::state_dict() const { return state_->state_dict(); }
+
+void BaseTrainer::load_state_dict(const StateDict& state) {
+  all_or_nothing([&] { adopt(state); });
+}
+
+void BaseTrainer::adopt(const StateDict& state) {
+  state_->load_state_dict(own_rank_state(state, step_->communicator()));
+  result_ = {state_->loss, {}, {}};
+  executors_->state_replaced();
+  hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);
+}
+
+// Other ranks, or hooks at after_load_checkpoint, may refuse what this rank's parts have taken by then.
+template <class Load>
+void BaseTrainer::all_or_nothing(const Load& load) {
+  const StateDict before = host_copy(state_->state_dict());
+  try {
+    load();
+  } catch (const PeerError&) {
+    throw;
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    const std::exception_ptr another = caught([&] {
+      state_->load_state_dict(before);
+      result_ = {state_->loss, {}, {}};
+      executors_->state_replaced();
+      hooks_.call(HookPoint::kAfterLoadCheckpoint, context_);  // the one that threw may do so again
+    });
+    if (another) log_warning("[BaseTrainer] a load was taken back, which a hook refuses too: " + text_of(another));
+    std::rethrow_exception(error);
+  }
+}
+
+// The state that a checkpoint holds, of all ranks: hooks may prepare theirs first.
+StateDict BaseTrainer::checkpoint_state() {
+  ranks_->report("checkpoint");
+  StateDict state;
+  run_on_all_ranks(step_->communicator(), [&] {
+    settle();
+    hooks_.call(HookPoint::kBeforeSaveCheckpoint, context_);
+    state = state_->state_dict();
+  });
+  ranks_->warn_of_drift();
+  add_rank_state(state, task(), step_->communicator());
+  return state;
+}
+
+// The epoch goes on where its data stands: it has fewer steps of the run than the others.
+void BaseTrainer::roll_back(DataSource& data) {
+  const std::string reason = std::exchange(context_.control.rollback_reason, "");
+  Progress& progress = context_.progress;
+  const Progress now = progress;
+  Communicator& ranks = step_->communicator();
+  const LoadedCheckpoint checkpoint = read_rollback(context_, reason);
+  all_or_nothing([&] {
+    run_on_all_ranks(ranks, [&] {
+      StateDict state = checkpoint.state.without("data");
+      state.put("data", data.state_dict());
+      adopt(state);
+    });
+  });
+  progress.epoch = now.epoch;
+  progress.step_in_epoch = now.step_in_epoch;
+  progress.epoch_offset += progress.step - now.step;
+  data.start_epoch(progress.epoch);
+  if (context_.is_main) {
+    log_warning(c10::str("[BaseTrainer] back from step ", now.step, " to ", checkpoint.path,
+                         ", and on with the data that comes now: ", reason));
+  }
+}
+
+std::string BaseTrainer::save(const std::string& folder) {
+  CheckpointStore store(folder, {.max_keep = -1});
+  return save_checkpoint(store, context_);
+}
+
+std::string BaseTrainer::load(const std::string& path, NumbersFrom numbers) {
+  Communicator& ranks = step_->communicator();
+  LoadedCheckpoint checkpoint = read_on_main(ranks, path);
+  if (numbers == NumbersFrom::kThisRun) checkpoint.state = with_numbers_of(checkpoint.state, state_dict());
+  all_or_nothing([&] { run_on_all_ranks(ranks, [&] { adopt(checkpoint.state); }); });
+  context_.identity.parent = checkpoint.path;
+  return checkpoint.path;
+}
+
+}  // namespace duet

@@ -1,0 +1,49 @@
+#include "hooks/detail/loss_spikes.h"
+#include <algorithm>
+#include <cmath>
+
+namespace duet {
+
+namespace {
+
+// Of at least one value; the mean of the two in the middle where their number is even.
+double median_of(std::vector<double> values) {
+  const std::size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle), values.end());
+  const double upper = values[middle];
+  if (values.size() % 2 == 1) return upper;
+  return 0.5 * (upper + *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle)));
+}
+
+}  // namespace
+
+std::optional<LossSpike> LossSpikes::judge(double loss) const {
+  if (known_.size() < window_) return std::nullopt;
+  const std::vector<double> known(known_.begin(), known_.end());
+  const double median = median_of(known);
+  if (loss <= median) return std::nullopt;
+  std::vector<double> distances;
+  for (const double value : known) distances.push_back(std::abs(value - median));
+  constexpr double kStandardDeviations = 1.4826;
+  // Losses that are all the same have no spread to measure by: anything above is as far as can be.
+  const double score = (loss - median) / (kStandardDeviations * median_of(std::move(distances)));
+  if (!(score > threshold_)) return std::nullopt;
+  return LossSpike{0, loss, median, score};
+}
+
+std::optional<LossSpike> LossSpikes::find(const std::vector<double>& losses) {
+  std::optional<LossSpike> first;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (!std::isfinite(losses[i])) continue;
+    if (auto spike = judge(losses[i])) {
+      spike->at = i;
+      if (!first) first = spike;
+      continue;
+    }
+    known_.push_back(losses[i]);
+    if (known_.size() > window_) known_.pop_front();
+  }
+  return first;
+}
+
+}  // namespace duet

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <c10/util/StringUtil.h>
+#include "base/error.h"
+#include "io/file_memory.h"
+
+namespace duet {
+
+// Of a picture, as the head of its file has it: `bytes` is what reading takes for each pixel.
+struct PictureSize {
+  uint64_t height = 0, width = 0, bytes = 0;
+};
+
+// A picture of one colour takes little room in a file: 1000 pixels to a byte in PNG.
+inline constexpr uint64_t kPictureTimes = 64;
+
+// DataError if a file of `file_bytes` may not ask for that much.
+inline void check_picture(const char* format, const PictureSize& size, uint64_t file_bytes) {
+  const uint64_t limit = file_memory(file_bytes, kPictureTimes);
+  if (size.width == 0 || size.height <= limit / size.bytes / size.width) return;
+  throw DataError(c10::str("[", format, "] found a picture of ", size.height, " x ", size.width, " pixels in ",
+                           file_bytes, " bytes, expected at most ", limit / size.bytes, " pixels in as many; ",
+                           kFileMemoryWayOut));
+}
+
+}  // namespace duet

@@ -1,0 +1,34 @@
+#include "base/detail/text.h"
+#include <gtest/gtest.h>
+
+namespace duet {
+namespace {
+
+TEST(OneLine, ShowsWhatATerminalWouldObey) {
+  EXPECT_EQ(one_line("conv1.weight, größe 漢字 🙂"), "conv1.weight, größe 漢字 🙂");
+  EXPECT_EQ(one_line("a\nb\tc\r\x1b[31m\x7f"), R"(a\x0ab\x09c\x0d\x1b[31m\x7f)");
+  EXPECT_EQ(one_line(std::string("\0", 1)), R"(\x00)");
+  EXPECT_EQ(one_line("\xc2\x9b"
+                     "31m"),
+            R"(\x9b31m)")
+      << "C1, which some terminals obey";
+  EXPECT_EQ(one_line("\xe2\x80\xae"
+                     "txt.exe"),
+            R"(\u202etxt.exe)")
+      << "turns what follows around";
+  EXPECT_EQ(one_line("\xff\xc3(\xe2\x82"), R"(\xff\xc3(\xe2\x82)") << "no UTF-8";
+  EXPECT_EQ(one_line("\xc0\x80\xed\xa0\x80"), R"(\xc0\x80\xed\xa0\x80)") << "too long, and a surrogate";
+}
+
+TEST(OneLine, LeavesOutWhatIsTooLong) {
+  EXPECT_EQ(one_line(std::string(2000, 'x')), std::string(1000, 'x') + "...");
+  EXPECT_EQ(one_line("12345", 5), "12345");
+}
+
+TEST(HarmlessText, KeepsLinesOfAMessage) {
+  EXPECT_EQ(harmless_text("a\n\tb\x1b[2J"), "a\n\tb\\x1b[2J");
+  EXPECT_EQ(harmless_text(std::string(2000, 'x')).size(), 2000U);
+}
+
+}  // namespace
+}  // namespace duet

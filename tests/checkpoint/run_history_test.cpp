@@ -1,0 +1,138 @@
+// What checkpoints say of the run that saved them, and those of a run that went back.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include "base/detail/bits.h"
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
+#include "tests/support/sample_state.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::stderr_of;
+
+RunIdentity sample_identity() {
+  return {.config = {{"model.dropout", "0.1"}, {"train.'a.b'", "\"ü \\\"q\\\"\""}},
+          .data = "Csv, 100 samples, 0123",
+          .launch = "torchrun 1234",
+          .parent = "runs/a/checkpoints/step-7",
+          .world_size = 4};
+}
+
+void expect_same_identity(const RunIdentity& a, const RunIdentity& b) {
+  EXPECT_EQ(a.config, b.config);
+  EXPECT_EQ(a.data, b.data);
+  EXPECT_EQ(a.launch, b.launch);
+  EXPECT_EQ(a.parent, b.parent);
+  EXPECT_EQ(a.world_size, b.world_size);
+}
+
+TEST(RunIdentity, IsInTheManifestOfEverySave) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c");
+  store.set_identity(sample_identity());
+  const std::string path = store.save(1, sample_state(1));
+  store.save_in_background(2, sample_state(2));
+  store.set_identity({.launch = "another"});  // not of the one under way
+  expect_same_identity(CheckpointStore::read_manifest(path).run, sample_identity());
+  expect_same_identity(CheckpointStore::read_manifest(folder / "c/step-2").run, sample_identity());
+  expect_same_identity(CheckpointStore::read(folder / "c/step-2").run, sample_identity());
+  EXPECT_EQ(CheckpointStore::read_manifest(store.save(3, sample_state(3))).run.launch, "another");
+}
+
+// Puts another text in the place of a manifest, with the hash that it needs.
+void rewrite_manifest(const std::string& path, const std::function<void(nlohmann::ordered_json&)>& change) {
+  auto json = nlohmann::ordered_json::parse(read_bytes(path));
+  json.erase("manifest_xxh3");
+  change(json);
+  std::string text = json.dump(2);
+  text.resize(text.size() - 2);
+  std::ofstream(path, std::ios::binary) << text << ",\n  \"manifest_xxh3\": \"" << xxh3_hex(text.data(), text.size())
+                                        << "\"\n}\n";
+}
+
+TEST(RunIdentity, IsUnknownInCheckpointsFromBeforeIt) {
+  const TempDir folder;
+  const std::string path = CheckpointStore(folder / "c").save(1, sample_state(1));
+  rewrite_manifest(path + "/manifest.json", [](auto& json) { EXPECT_EQ(json.erase("run"), 1U); });
+  const LoadedCheckpoint loaded = CheckpointStore::read(folder / "c");
+  expect_same_state(sample_state(1), loaded.state);
+  expect_same_identity(loaded.run, {});
+}
+
+TEST(RunIdentity, IsRefusedWhereItIsNoneInWords) {
+  const TempDir folder;
+  const std::string path = CheckpointStore(folder / "c").save(1, sample_state(1));
+  rewrite_manifest(path + "/manifest.json", [](auto& json) { json["run"]["world_size"] = "four"; });
+  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"manifest.json", "whole number"});
+}
+
+TEST(RunIdentity, ManifestsThatLeaveTensorsOutAreRefused) {
+  const TempDir folder;
+  StateDict state = sample_state(1);
+  state.set("model.nothing", at::empty({0, 2}));
+  const std::string path = CheckpointStore(folder / "c").save(1, state);
+  rewrite_manifest(path + "/manifest.json", [](auto& json) {
+    auto& tensors = json["tensors"];
+    for (auto it = tensors.begin(); it != tensors.end(); ++it) {
+      if ((*it)["name"] == "model.nothing") return static_cast<void>(tensors.erase(it));
+    }
+  });
+  expect_error<CheckpointError>([&] { CheckpointStore::load(path); }, {"model.nothing"});
+}
+
+std::string latest_of(const CheckpointStore& store) { return fs::path(*store.find_latest()).filename(); }
+
+TEST(RunThatWentBack, LeavesTheLaterStepsBesideTheRoot) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = -1});
+  for (const int64_t step : {100, 200, 300}) store.save(step, sample_state(step));
+  store.set_best("step-300");
+  store.set_best("step-200", CheckpointStore::best_file("val/loss"));
+  store.set_best("step-300", CheckpointStore::best_file("acc"));
+  std::string log = stderr_of([&] { store.save(250, sample_state(250)); });
+  expect_contains(log, {"steps after 250", folder / "c.1"});
+  EXPECT_EQ(latest_of(store), "step-250");
+  EXPECT_EQ(store.list().size(), 3U);
+  EXPECT_EQ(read_bytes(folder / "c/latest"), "step-250\n");
+  EXPECT_FALSE(store.find_best());
+  EXPECT_FALSE(store.find_best("best_acc"));
+  EXPECT_EQ(store.find_best("best_val_loss"), folder / "c/step-200");
+  CheckpointStore left(folder / "c.1");
+  EXPECT_EQ(latest_of(left), "step-300");
+  EXPECT_EQ(left.find_best(), folder / "c.1/step-300");
+
+  EXPECT_EQ(store.set_aside_after(100), folder / "c.2");  // a number of its own
+  EXPECT_EQ(latest_of(store), "step-100");
+  EXPECT_EQ(read_bytes(folder / "c/latest"), "step-100\n");
+  EXPECT_EQ(CheckpointStore(folder / "c.2").list().size(), 2U);
+  EXPECT_EQ(store.set_aside_after(100), "");
+  EXPECT_EQ(store.set_aside_after(-1), folder / "c.3");
+  EXPECT_FALSE(store.find_latest());
+  EXPECT_FALSE(fs::exists(folder / "c/latest"));
+}
+
+TEST(RunThatWentBack, FollowsNoNoteThatLeadsElsewhere) {
+  const TempDir folder;
+  CheckpointStore store(folder / "c", {.max_keep = -1});
+  for (const int64_t step : {1, 2}) store.save(step, sample_state(step));
+  for (const char* text : {"", "1\n", "1\n../elsewhere\n", "1\nc.x\n", "1\nc.1/../..\n", "x\nc.1\n", "1\nd.1\n"}) {
+    folder.write("c/abandoned", text);
+    EXPECT_EQ(latest_of(store), "step-2") << text;
+    store.save(3, sample_state(3));
+    EXPECT_EQ(store.list().size(), 3U) << text;
+    fs::remove_all(folder / "c/step-3");
+  }
+  EXPECT_FALSE(fs::exists(folder / "c.1"));
+  EXPECT_FALSE(fs::exists(folder / "elsewhere"));
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,133 @@
+"""Checks a config whose data.val holds several datasets by name.
+
+usage: named_validation.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+
+from program import Program
+
+CONFIG = """
+model: {type: Mlp, in_features: 2, hidden: [8], num_classes: 2}
+data:
+  train: {type: Csv, path: clean.csv, target: kind, features: [a, b], batch_size: 16, shuffle: true}
+  val:
+    clean: {type: Csv, path: clean.csv, target: kind, features: [a, b], batch_size: 32}
+    noisy: {type: Csv, path: noisy.csv, fit_on: clean.csv, target: kind, features: [a, b], batch_size: 8}
+trainer: {max_steps: 24, val_interval: 8}
+optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
+default_hooks: {checkpoint: {interval: 0, save_best: noisy/accuracy}}
+custom_hooks: [{type: EarlyStoppingHook, monitor: noisy/loss, patience: 9}]
+evaluator: [{type: Accuracy}]
+"""
+NAMES = {f"{data}/{metric}" for data in ("clean", "noisy") for metric in ("accuracy", "loss")}
+
+
+def write_tables(folder):
+    numbers = random.Random(2)
+    for name, count, noise in (("clean", 96, 0.0), ("noisy", 40, 0.8)):
+        rows = []
+        for _ in range(count):
+            a, b = numbers.gauss(0, 1), numbers.gauss(0, 1)
+            kind = "right" if a + b + numbers.gauss(0, noise) > 0 else "left"
+            rows.append(f"{a:.5f},{b:.5f},{kind}\n")
+        (folder / f"{name}.csv").write_text("a,b,kind\n" + "".join(rows), encoding="utf-8")
+
+
+class NamedProgram(Program):
+    def lines(self, work_dir, kind):
+        records = (self.folder / work_dir / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return [record for record in map(json.loads, records) if record["kind"] == kind]
+
+    def json(self, *arguments):
+        self.run(*arguments, "--json", "result.json")
+        return json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
+
+
+def check_training(program):
+    results = []
+    for mode in ("eager", "graph"):
+        metrics = program.json("train", "named.yaml", f"mode={mode}", f"work_dir=runs/{mode}")["metrics"]
+        assert set(metrics["final"]) == NAMES == set(metrics["best"]), metrics
+        lines = program.lines(f"runs/{mode}", "val")
+        assert [line["step"] for line in lines] == [8, 16, 24], lines
+        results.append([{name: line[name] for name in NAMES} for line in lines])
+    assert results[0] == results[1], results
+    assert results[0][-1]["clean/accuracy"] > results[0][-1]["noisy/accuracy"], results[0][-1]
+    program.run("compare", "named.yaml", "--steps", "10")
+    return results[0]
+
+
+def check_evaluation(program, validations):
+    best = max(validations, key=lambda metrics: metrics["noisy/accuracy"])
+    result = program.json("eval", "named.yaml", "work_dir=runs/eager")
+    assert result["metrics"] == best, (result, best)
+    text = program.run("eval", "named.yaml", "work_dir=runs/eager", "--checkpoint", "latest")
+    assert "on 136 samples of data.val.clean, data.val.noisy" in text, text
+    one = program.json("eval", "named.yaml", "work_dir=runs/eager",
+                       "data.test={type: Csv, path: noisy.csv, fit_on: clean.csv, target: kind, features: [a, b], batch_size: 8}")
+    assert one["metrics"] == {name: best[f"noisy/{name}"] for name in ("accuracy", "loss")}, one
+    text = program.run("predict", "named.yaml", "work_dir=runs/eager", code=2)
+    assert "data.val.clean, data.val.noisy" in text and "predict" in text, text
+
+
+def check_reports(program):
+    text = program.run("list", "runs")
+    assert "noisy/accuracy" in text, text
+    program.run("report", "runs/eager", "--output", "page.html")
+    page = (program.folder / "page.html").read_text(encoding="utf-8")
+    assert all(name in page for name in NAMES), "a curve is missing"
+
+
+def check_base_and_limits(program):
+    (program.folder / "less.yaml").write_text(
+        "_base_: named.yaml\ndata: {val: {noisy: null, rare: {type: Csv, path: noisy.csv, fit_on: clean.csv, target: kind, features: [a, b]}}}\n"
+        "default_hooks: {checkpoint: {save_best: rare/loss}}\ncustom_hooks: []\n", encoding="utf-8")
+    final = program.json("train", "less.yaml", "work_dir=runs/less", "trainer.limit_val_batches=1")["metrics"]["final"]
+    assert {name.split("/")[0] for name in final} == {"clean", "rare"}, final
+    program.run("train", "named.yaml", "work_dir=runs/dry", "--dry-run")
+
+
+def check_mistakes(program):
+    for expected, *overrides in (
+            ("clean/accuracy", "default_hooks.checkpoint.save_best=accuracy"),
+            ("noisy/loss", "custom_hooks=[{type: EarlyStoppingHook, monitor: noise/loss}]"),
+            ("data.val.type", "~data.val.clean", "~data.val.noisy"),
+            ("letters, digits", "data.val={'a b': {type: Csv, path: clean.csv, target: kind, features: [a, b]}}"),
+            ("beside datasets that have names", "data.val.batch_size=4"),
+            ("data.val.noisy.type", "~data.val.noisy.type"),
+            ("a count, which holds for each", "trainer.limit_val_batches=0.5")):
+        text = program.run("train", "named.yaml", "work_dir=runs/wrong", *overrides, code=2)
+        assert expected in text, (overrides, text)
+
+
+def check_ranks(program):
+    text = program.run("launch", "-n", "2", "train", "named.yaml", "work_dir=runs/ranks", "data.train.batch_size=8")
+    assert "finished after 24 steps" in text, text
+    for line in program.lines("runs/ranks", "val"):
+        assert NAMES <= set(line), line
+
+
+def main():
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_tables(folder)
+        (folder / "named.yaml").write_text(CONFIG, encoding="utf-8")
+        program = NamedProgram(sys.argv[1], folder)
+        validations = check_training(program)
+        check_evaluation(program, validations)
+        check_reports(program)
+        check_base_and_limits(program)
+        check_mistakes(program)
+        check_ranks(program)
+    print("named_validation: all checks passed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "graph/graph_trainer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+
+// What a hook sees of the model's outputs in a step, in both modes.
+
+namespace duet {
+namespace {
+
+using testing::loader;
+using testing::mlp_batch;
+using testing::trainer_for;
+
+// Looks at the outputs at one point, and keeps them as they are.
+std::unique_ptr<Hook> watcher(HookPoint point, std::vector<at::Tensor>& seen) {
+  auto hook = std::make_unique<CallbackHook>("watcher");
+  hook->want_outputs().on(point, [&seen](TrainContext& run) {
+    for (std::size_t i = 0; i < run.step.micro_batches->batches.size(); ++i) {
+      seen.push_back(run.step.output("prediction", i));
+      EXPECT_EQ(seen.back().size(0), run.step.micro_batches->batches[i].size());
+      EXPECT_FALSE(seen.back().requires_grad());
+    }
+  });
+  return hook;
+}
+
+class StepOutputs : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string mode() const { return GetParam(); }
+};
+
+TEST_P(StepOutputs, AreKeptForAHookThatWantsThem) {
+  const auto trainer = trainer_for(mode(), {.max_epochs = 3, .accumulate = 2});
+  std::vector<at::Tensor> seen;
+  std::vector<at::Tensor> copies;
+  trainer->add_hook(watcher(HookPoint::kAfterTrainIter, seen));
+  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext&) { copies.push_back(seen.back().clone()); }, "copy", kLow);
+  trainer->train(*loader(10));
+  EXPECT_EQ(seen.size(), 15U);
+  ASSERT_EQ(copies.size(), 9U);
+  EXPECT_TRUE(testing::same_bits(seen.back(), copies.back()));
+  EXPECT_TRUE(testing::same_bits(seen[1], copies[0])) << "later steps have changed it";
+  if (const auto* graph = dynamic_cast<GraphTrainer*>(trainer.get())) {
+    EXPECT_GT(graph->replays(), 3);
+  }
+}
+
+TEST_P(StepOutputs, AreNotKeptOtherwise) {
+  const auto trainer = trainer_for(mode(), {.max_steps = 5});
+  int64_t steps = 0;
+  trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
+    ++steps;
+    EXPECT_TRUE(run.step.result->outputs.empty());
+    expect_error<ConfigError>([&] { run.step.output("prediction"); }, {"no outputs", "wants_outputs()"});
+  });
+  trainer->train(*loader(10));
+  EXPECT_EQ(steps, 5);
+}
+
+TEST_P(StepOutputs, OfAnotherNameAreRefusedWithThoseThereAre) {
+  const auto trainer = trainer_for(mode(), {});
+  auto hook = std::make_unique<CallbackHook>("look");
+  hook->want_outputs().on(HookPoint::kAfterTrainIter, [](TrainContext& run) {
+    expect_error<ConfigError>([&] { run.step.output("logits"); }, {"'logits'", "prediction", "StepOutput::outputs"});
+    expect_error<ConfigError>([&] { run.step.output("prediction", 1); }, {"1 micro-batches"});
+  });
+  trainer->add_hook(std::move(hook));
+  for (uint64_t n = 0; n < 5; ++n) trainer->step(mlp_batch(n));
+}
+
+TEST_P(StepOutputs, AHookThatComesLaterGetsThemToo) {
+  const auto trainer = trainer_for(mode(), {});
+  for (uint64_t n = 0; n < 6; ++n) trainer->step(mlp_batch(n));
+  std::vector<at::Tensor> seen;
+  trainer->add_hook(watcher(HookPoint::kAfterTrainIter, seen));
+  for (uint64_t n = 6; n < 12; ++n) trainer->step(mlp_batch(n));
+  EXPECT_EQ(seen.size(), 6U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, StepOutputs, ::testing::Values("eager", "graph"));
+
+TEST(StepOutputsOfModes, HaveTheSameBitsAtEveryPointAndChangeNothing) {
+  for (const HookPoint point :
+       {HookPoint::kAfterBackward, HookPoint::kBeforeOptimizerStep, HookPoint::kAfterTrainIter}) {
+    SCOPED_TRACE(to_string(point));
+    std::vector<at::Tensor> seen[2];
+    std::vector<StateDict> states;
+    for (const int mode : {0, 1}) {
+      const auto trainer = trainer_for(mode == 0 ? "eager" : "graph", {.max_epochs = 4, .accumulate = 2});
+      auto hook = std::make_unique<CallbackHook>("watcher");
+      hook->want_outputs().on(point, [&, mode](TrainContext& run) {
+        for (std::size_t i = 0; i < run.step.micro_batches->batches.size(); ++i) {
+          seen[mode].push_back(run.step.output("prediction", i).clone());
+        }
+      });
+      trainer->add_hook(std::move(hook));
+      trainer->train(*loader(10));
+      states.push_back(trainer->state_dict());
+    }
+    ASSERT_EQ(seen[0].size(), 20U);
+    ASSERT_EQ(seen[1].size(), 20U);
+    for (std::size_t i = 0; i < 20; ++i) EXPECT_TRUE(testing::same_bits(seen[0][i], seen[1][i])) << i;
+    testing::expect_same_bits(states[0], states[1]);
+    const auto silent = trainer_for("graph", {.max_epochs = 4, .accumulate = 2});
+    silent->train(*loader(10));
+    testing::expect_same_bits(states[1].part("model"), silent->state_dict().part("model"));
+  }
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,196 @@
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <torch/torch.h>
+#include "data/data_source.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/trainer_runs.h"
+#include "tests/support/two_layers.h"
+
+namespace duet {
+namespace {
+
+using testing::batch_at;
+using testing::make_trainer;
+using testing::plain_loss;
+using testing::TwoLayers;
+using Net = TwoLayers;
+using Loss = std::function<at::Tensor(Net&, const Batch&)>;
+
+// Some good batches, and then one of another kind.
+class ListSource : public DataSource {
+ public:
+  explicit ListSource(std::vector<Batch> batches) : batches_(std::move(batches)) {}
+  void start_epoch(int64_t) override { next_ = 0; }
+  std::optional<Batch> next() override {
+    return next_ < batches_.size() ? std::optional(batches_[next_++]) : std::nullopt;
+  }
+  int64_t batches_per_epoch() const override { return static_cast<int64_t>(batches_.size()); }
+
+ private:
+  std::vector<Batch> batches_;
+  std::size_t next_ = 0;
+};
+
+Batch with(const std::string& name, const at::Tensor& tensor) {
+  Batch batch = batch_at(0);
+  batch.set(name, tensor);
+  return batch;
+}
+
+Batch too_narrow() { return with("input", at::ones({8, 12})); }
+
+class StepPlaces : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<BaseTrainer> trainer(const Loss& loss = plain_loss) {
+    seed_all(1);
+    TrainerOptions options;
+    options.optimizer = SGD{.lr = 0.1};
+    return make_trainer(GetParam(), make_task(net_ = std::make_shared<Net>(), loss), options);
+  }
+  // The text of what a step on `bad` throws, the sixth of its trainer; the others are good.
+  template <class E>
+  std::string error_of(const Batch& bad, const Loss& loss = plain_loss) {
+    const auto made = trainer(loss);
+    for (int64_t n = 0; n < 5; ++n) made->step(batch_at(n));
+    return text_of_error<E>([&] { made->step(bad); });
+  }
+  template <class E, class Call>
+  static std::string text_of_error(const Call& call) {
+    try {
+      call();
+    } catch (const E& error) {
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return {};
+  }
+
+  std::shared_ptr<Net> net_;
+};
+
+TEST_P(StepPlaces, AreNamedWithOpLayerAndBatch) {
+  EXPECT_EQ(error_of<StepError>(too_narrow()),
+            "[Task] train step 5: addmm failed in 'a' (Linear): mat1 and mat2 shapes cannot be multiplied (8x12 and "
+            "16x8). Batch: input float32 [8, 12], target int64 [8]. Expected tensors that fit the model; compare them "
+            "with what it reads, correct the data or the model's sizes, or stop at the op with a debugger in mode "
+            "eager");
+}
+
+TEST_P(StepPlaces, OfALossAreNamedAfterTheLastLayer) {
+  EXPECT_EQ(error_of<DataError>(with("target", at::full({8}, 99, at::kLong))),
+            "[Task] train step 5: cross_entropy_loss failed after 'b' (Linear): Target 99 is out of bounds. Batch: "
+            "input float32 [8, 16], target int64 [8]. Expected labels and tokens that the model has a place for; "
+            "correct the data, or the model's num_classes or vocab_size");
+}
+
+TEST_P(StepPlaces, OfAnotherDtypeSayToCast) {
+  expect_contains(error_of<StepError>(with("input", at::ones({8, 16}, at::kDouble))),
+                  {"addmm failed in 'a' (Linear): ", "dtype", "input float64 [8, 16]", "cast"});
+}
+
+// The text is LibTorch's own, without the place in its sources.
+TEST_P(StepPlaces, ShowNoStackTrace) {
+  const std::string text = error_of<StepError>(too_narrow());
+  for (const char* part : {"Exception raised", ".cpp", "frame #", "\n"}) {
+    EXPECT_EQ(text.find(part), std::string::npos) << text;
+  }
+}
+
+TEST_P(StepPlaces, InTheBackwardPassAreNamed) {
+  struct Broken : torch::autograd::Function<Broken> {
+    static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                   const torch::autograd::variable_list& gradients) {
+      return {gradients[0].mm(at::ones({3, 3}))};
+    }
+  };
+  const auto made = trainer([](Net& net, const Batch& batch) {
+    return torch::nn::functional::cross_entropy(Broken::apply(net.forward(batch["input"])), batch["target"]);
+  });
+  expect_error<StepError>([&] { made->step(batch_at(0)); }, {"train step 0: mm failed in the backward pass: mat1"});
+}
+
+TEST_P(StepPlaces, OfAMicroBatchSayWhich) {
+  const auto made = trainer();
+  expect_error<StepError>([&] { made->step({batch_at(0), too_narrow(), batch_at(1)}); },
+                          {"train step 0, micro-batch 1 of 3: addmm failed in 'a'", "input float32 [8, 12]"});
+}
+
+TEST_P(StepPlaces, OfAnEvaluationCountItsBatches) {
+  const auto made = trainer();
+  ListSource data({batch_at(0), batch_at(1), batch_at(2), too_narrow()});
+  expect_error<StepError>([&] { made->validate(data); }, {"[Task] validation batch 3: addmm failed in 'a' (Linear)"});
+  expect_error<StepError>([&] { made->test(data); }, {"[Task] test batch 3: addmm failed in 'a' (Linear)"});
+}
+
+TEST_P(StepPlaces, OfAPredictionAreNamed) {
+  const auto forward = [](Net& net, const Batch& batch) { return net.forward(batch["input"]); };
+  const auto loss = [](const at::Tensor& logits, const Batch&) { return logits.mean(); };
+  const auto made = make_trainer(GetParam(), make_task(std::make_shared<Net>(), forward, loss));
+  for (int64_t n = 0; n < 4; ++n) made->predict(batch_at(n));
+  expect_error<StepError>([&] { made->predict(too_narrow()); },
+                          {"[Task] prediction batch 0: addmm failed in 'a' (Linear)", "input float32 [8, 12]"});
+}
+
+TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAre) {
+  const auto made = trainer([](Net&, const Batch&) -> at::Tensor { throw std::runtime_error("my own"); });
+  expect_error<std::runtime_error>([&] { made->step(batch_at(0)); }, {"my own"});
+  EXPECT_EQ(text_of_error<std::runtime_error>([&] { made->step(batch_at(0)); }), "my own");
+}
+
+// The code runs once more to find the op; who goes on after the error must not notice.
+TEST_P(StepPlaces, AreFoundWithoutATrace) {
+  int64_t runs = 0;
+  at::Tensor seen = at::zeros({1});
+  const auto made = trainer([&runs](Net& net, const Batch& batch) {
+    ++runs;
+    net.named_buffers()["seen"].add_(1);
+    const at::Tensor noise = at::rand({1});
+    return plain_loss(net, batch) + 0 * noise.sum();
+  });
+  net_->register_buffer("seen", seen);
+  made->step(batch_at(0));
+  const StateDict before = made->weights();
+  const at::Tensor weight = before.tensor("a.weight").clone();
+  seed_all(5);
+  expect_error<StepError>([&] { made->step(too_narrow()); });
+  EXPECT_EQ(runs, 3);  // the step, the one that fails, and this once more
+  EXPECT_EQ(seen.item<float>(), 2);
+  EXPECT_TRUE(testing::same_bits(made->weights().tensor("a.weight"), weight));
+  const at::Tensor next = at::rand({1});
+  seed_all(5);
+  at::rand({1});  // of the step that failed
+  EXPECT_TRUE(testing::same_bits(next, at::rand({1})));
+}
+
+TEST_P(StepPlaces, SayThatBackwardIsTheTrainers) {
+  const auto made = trainer([](Net& net, const Batch& batch) {
+    const at::Tensor loss = plain_loss(net, batch);
+    loss.backward({}, /*retain_graph=*/true);
+    return loss;
+  });
+  EXPECT_EQ(text_of_error<ConfigError>([&] { made->step(batch_at(0)); }),
+            "[Task] training_step has called backward(): 'a.weight' has a gradient before the trainer's own; return "
+            "the loss and leave backward() to the trainer");
+}
+
+// As a whole loop of one's own in training_step would do it.
+TEST_P(StepPlaces, SayThatTheGraphIsGone) {
+  const auto made = trainer([](Net& net, const Batch& batch) {
+    const at::Tensor loss = plain_loss(net, batch);
+    loss.backward();
+    net.zero_grad();
+    return loss;
+  });
+  EXPECT_EQ(
+      text_of_error<StepError>([&] { made->step(batch_at(0)); }),
+      "[Task] train step 0: the graph of the loss was gone before the trainer's backward(). Expected a loss whose "
+      "graph is whole; leave backward() to the trainer, and detach() what is kept from one step to the next");
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, StepPlaces, ::testing::Values("eager", "graph"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace duet

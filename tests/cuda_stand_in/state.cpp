@@ -1,0 +1,175 @@
+#include "tests/cuda_stand_in/state.h"
+#include <algorithm>
+#include <utility>
+#include "tests/cuda_stand_in/stand_in.h"
+
+namespace duet::testing::cuda {
+
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+}  // namespace
+
+// Never destroyed: libraries call the runtime while the process ends.
+State& State::get() {
+  static State* state = new State;
+  return *state;
+}
+
+cudaError_t State::error(cudaError_t code) {
+  if (code != cudaSuccess) last_error = code;
+  return code;
+}
+
+cudaError_t State::violation(cudaError_t code, const std::string& what) {
+  violations.push_back(what);
+  return error(code);
+}
+
+cudaError_t State::enter(const char* name) {
+  ++counts[name];
+  if (writes_log) log.emplace_back(name);
+  ++failable;
+  if (fail_in_capture && captures.empty()) return cudaSuccess;
+  if (fail_in == 0 || (fail_name != "*" && fail_name != name) || --fail_in > 0) return cudaSuccess;
+  failed = name;
+  for (const auto& capture : captures) invalidate(*capture);
+  return error(static_cast<cudaError_t>(fail_error));
+}
+
+cudaError_t State::enter_unsafe(const char* name) {
+  if (const cudaError_t refused = enter(name); refused != cudaSuccess) return refused;
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  for (const auto& capture : captures) {
+    const bool own = capture->thread == std::this_thread::get_id() && capture->mode != cudaStreamCaptureModeRelaxed;
+    const bool all = capture->mode == cudaStreamCaptureModeGlobal && thread_mode == cudaStreamCaptureModeGlobal;
+    if (!own && !all) continue;
+    invalidate(*capture);
+    return violation(cudaErrorStreamCaptureUnsupported, std::string(name) + " during a capture");
+  }
+  return cudaSuccess;
+}
+
+cudaError_t State::launch(cudaStream_t handle, Node node) {
+  Stream& to = stream(handle);
+  ++counts["launch"];
+  if (writes_log) log.push_back("launch " + node.name);
+  if (to.capture == nullptr) {
+    if (!captures.empty()) ++outside_launches;
+    if (node.run) node.run();
+    return cudaSuccess;
+  }
+  if (to.capture->invalid) return error(cudaErrorStreamCaptureInvalidated);
+  ++to.clock[&to];
+  to.capture->graph->nodes.push_back(std::move(node));
+  return cudaSuccess;
+}
+
+void State::end(Capture& capture) {
+  for (Stream* member : capture.streams) {
+    member->capture = nullptr;
+    member->clock.clear();
+  }
+  std::erase_if(captures, [&capture](const auto& item) { return item.get() == &capture; });
+}
+
+bool State::lies_in(const std::map<uintptr_t, std::size_t>& blocks, const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto after = blocks.upper_bound(address);
+  if (after == blocks.begin()) return false;
+  --after;
+  return address < after->first + after->second;
+}
+
+int64_t count(const std::string& name) {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  const auto found = state.counts.find(name);
+  return found == state.counts.end() ? 0 : found->second;
+}
+
+std::vector<std::pair<std::string, int64_t>> counts() {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  return {state.counts.begin(), state.counts.end()};
+}
+
+std::vector<std::pair<std::string, int64_t>> calls_since(const std::vector<std::pair<std::string, int64_t>>& before) {
+  std::vector<std::pair<std::string, int64_t>> since;
+  for (auto& [name, now] : counts()) {
+    const auto was = std::find_if(before.begin(), before.end(), [&](const auto& item) { return item.first == name; });
+    const int64_t made = now - (was == before.end() ? 0 : was->second);
+    if (made > 0) since.emplace_back(name, made);
+  }
+  return since;
+}
+
+std::vector<std::string> take_violations() {
+  const Lock lock(State::get().mutex);
+  return std::exchange(State::get().violations, {});
+}
+
+int64_t outside_launches() { return State::get().outside_launches; }
+
+bool is_capturing() {
+  const Lock lock(State::get().mutex);
+  return !State::get().captures.empty();
+}
+
+void write_log(bool on) {
+  const Lock lock(State::get().mutex);
+  State::get().writes_log = on;
+  State::get().log.clear();
+}
+
+std::vector<std::string> take_log() {
+  const Lock lock(State::get().mutex);
+  return std::exchange(State::get().log, {});
+}
+
+void fail(const std::string& name, int64_t nth, int error, Calls calls) {
+  State& state = State::get();
+  const Lock lock(state.mutex);
+  state.fail_name = name;
+  state.fail_in = nth;
+  state.fail_error = error;
+  state.fail_in_capture = calls == Calls::kWithinCaptures;
+  state.failed.clear();
+}
+
+std::string failed_call() {
+  const Lock lock(State::get().mutex);
+  return State::get().failed;
+}
+
+int64_t calls_that_can_fail() {
+  const Lock lock(State::get().mutex);
+  return State::get().failable;
+}
+
+void set_memory(int64_t bytes) {
+  const Lock lock(State::get().mutex);
+  State::get().total_memory = bytes;
+}
+
+int64_t used_memory() {
+  const Lock lock(State::get().mutex);
+  return State::get().used_memory;
+}
+
+}  // namespace duet::testing::cuda
+
+using namespace duet::testing::cuda;
+
+extern "C" {
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  *mode = std::exchange(thread_mode, *mode);
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+#include <cuda_runtime_api.h>
+
+namespace duet::testing::cuda {
+
+struct Node {
+  std::string name;
+  std::function<void()> run;  // null: a kernel, which does nothing
+};
+struct Graph {
+  std::vector<Node> nodes;
+};
+
+struct Stream;
+// How far the work of each stream has come that somebody waits for.
+using Clock = std::map<const Stream*, int64_t>;
+
+struct Capture {
+  uint64_t id = 0;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::thread::id thread;
+  Stream* origin = nullptr;
+  bool invalid = false;
+  Graph* graph = nullptr;
+  std::set<Stream*> streams;
+};
+
+struct Stream {
+  int number = 0;
+  std::shared_ptr<Capture> capture;
+  Clock clock;
+};
+
+struct Event {
+  std::shared_ptr<Capture> capture;  // that it was last recorded in
+  bool recorded = false;
+  Clock clock;
+};
+
+struct State {
+  std::recursive_mutex mutex;
+  std::map<std::string, int64_t> counts;
+  std::vector<std::string> violations;
+  std::vector<std::string> log;
+  bool writes_log = false;
+  int64_t outside_launches = 0;
+
+  std::string fail_name;
+  int64_t fail_in = 0;
+  int fail_error = 0;
+  bool fail_in_capture = false;
+  std::string failed;
+  int64_t failable = 0;
+
+  std::vector<std::shared_ptr<Capture>> captures;  // going on
+  uint64_t last_capture = 0;
+  int last_stream = 0;
+  Stream legacy;
+
+  std::map<uintptr_t, std::size_t> device_memory, host_memory;
+  int64_t total_memory = int64_t{4} << 30;
+  int64_t used_memory = 0;
+
+  std::unordered_map<const void*, std::string> kernels;
+
+  static State& get();
+
+  // Counts a call; an error if it is the one to fail.
+  cudaError_t enter(const char* name);
+  // The same for a call that a capturing thread may not make, since it waits or could.
+  cudaError_t enter_unsafe(const char* name);
+  cudaError_t error(cudaError_t code);
+  cudaError_t violation(cudaError_t code, const std::string& what);
+  Stream& stream(cudaStream_t handle) {
+    return handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread
+               ? legacy
+               : *reinterpret_cast<Stream*>(handle);
+  }
+  // Runs a node, or writes it into the graph that the stream captures.
+  cudaError_t launch(cudaStream_t handle, Node node);
+  void invalidate(Capture& capture) { capture.invalid = true; }
+  void end(Capture& capture);
+  bool is_device(const void* pointer) { return lies_in(device_memory, pointer); }
+  bool is_pinned(const void* pointer) { return lies_in(host_memory, pointer); }
+
+ private:
+  static bool lies_in(const std::map<uintptr_t, std::size_t>& blocks, const void* pointer);
+};
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// The first words of a call of the runtime.
+#define DUET_ENTER(name)        \
+  State& state = State::get();  \
+  const Lock lock(state.mutex); \
+  if (const cudaError_t refused = state.enter(name); refused != cudaSuccess) return refused
+#define DUET_ENTER_UNSAFE(name) \
+  State& state = State::get();  \
+  const Lock lock(state.mutex); \
+  if (const cudaError_t refused = state.enter_unsafe(name); refused != cudaSuccess) return refused
+
+}  // namespace duet::testing::cuda

@@ -1,0 +1,108 @@
+#include "distributed/detail/packed_state.h"
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "base/error.h"
+#include "distributed/detail/same_on_all_ranks.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sample_state.h"
+
+namespace duet {
+namespace {
+
+using testing::expect_no_error;
+using testing::RankResult;
+using testing::run_ranks;
+
+StateDict contiguous(const StateDict& state) {
+  StateDict plain;
+  for (const auto& [name, tensor] : state.tensors()) plain.set(name, tensor.contiguous());
+  for (const auto& [name, value] : state.values()) plain.set(name, value);
+  return plain;
+}
+
+TEST(PackedState, GivesBackEveryBit) {
+  const StateDict state = contiguous(odd_state());
+  expect_same_state(state, unpack_state(pack_state(odd_state())));
+  expect_same_state({}, unpack_state(pack_state({})));
+}
+
+// A peer that sends nonsense ends with a PeerError, not with a crash or the machine's memory.
+TEST(PackedState, RefusesWhatCannotBeAStateInWords) {
+  const std::string good = pack_state(sample_state(3));
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    expect_error<PeerError>([&] { unpack_state(good.substr(0, size)); }, {"another rank sent"});
+  }
+  expect_error<PeerError>([&] { unpack_state(good + "x"); }, {"behind its tensors"});
+  std::mt19937 random(3);
+  for (int round = 0; round < 3000; ++round) {
+    std::string bad = good;
+    for (int i = 0; i < 3; ++i) bad[random() % bad.size()] = static_cast<char>(random());
+    try {
+      unpack_state(bad);
+    } catch (const PeerError&) {
+    }
+  }
+  expect_error<PeerError>([&] { unpack_outline(pack_outline(sample_state(3)), 8); }, {"fc.", "at most 8"});
+}
+
+// In one process alone: the ranks below are forked from here.
+TEST(BroadcastState, GivesAllRanksThatOfTheFirst) {
+  const auto results = run_ranks(3, [](const std::shared_ptr<Communicator>& ranks) {
+    StateDict own;
+    if (ranks->is_main()) {
+      own = contiguous(odd_state());
+      own.set("model.large", at::arange(int64_t{5} << 20, at::kLong));  // of several pieces
+    }
+    const StateDict found = broadcast_state(*ranks, own);
+    if (found.tensors().size() < 10) throw std::runtime_error("tensors are missing");
+    NamedTensors all;
+    for (const auto& [name, tensor] : found.tensors()) all.emplace_back(name, tensor);
+    for (const auto& [name, value] : found.values()) {
+      if (const auto* number = std::get_if<double>(&value))
+        all.emplace_back(name, at::scalar_tensor(*number, at::kDouble));
+      if (const auto* text = std::get_if<std::string>(&value)) {
+        all.emplace_back(name, at::full({1}, static_cast<int64_t>(text->size())));
+      }
+    }
+    return all;
+  });
+  expect_no_error(results);
+  testing::expect_same_on_all(results);
+}
+
+void sleep_on(const Communicator& ranks, int64_t rank, int seconds) {
+  if (ranks.rank() == rank) std::this_thread::sleep_for(std::chrono::seconds(seconds));
+}
+
+constexpr int kLimit = 4, kLonger = 10;
+
+TEST(MainAtWork, IsWaitedForHoweverLongItTakes) {
+  const auto results = run_ranks(3,
+                                 [](const std::shared_ptr<Communicator>& ranks) {
+                                   run_on_main(*ranks, [&] { sleep_on(*ranks, 0, kLonger); });
+                                   ranks->barrier();
+                                   return NamedTensors();
+                                 },
+                                 {.start_timeout = kLimit, .timeout = kLimit});
+  expect_no_error(results);
+}
+
+TEST(MainAtWork, AnotherRankThatDoesNotComeIsStillMissed) {
+  const auto results = run_ranks(2,
+                                 [](const std::shared_ptr<Communicator>& ranks) {
+                                   sleep_on(*ranks, 1, kLonger);
+                                   run_on_main(*ranks, [] {});
+                                   return NamedTensors();
+                                 },
+                                 {.start_timeout = kLimit, .timeout = kLimit});
+  EXPECT_EQ(results[0].exit_code, 6) << results[0].error;
+  EXPECT_LT(results[0].seconds, kLonger);
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,163 @@
+#include "tests/fuzz/foreign_readers.h"
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <ATen/core/Tensor.h>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
+#include <zlib.h>
+#include "base/detail/bits.h"
+#include "base/detail/text.h"
+#include "base/error.h"
+#include "base/state_dict.h"
+#include "checkpoint/detail/checkpoint_format.h"
+#include "cli/config/bounded_yaml.h"
+#include "cli/config/config.h"
+#include "cli/runs/saved_config.h"
+#include "io/bounded_json.h"
+#include "io/csv.h"
+#include "io/file_io.h"
+#include "io/idx.h"
+#include "io/image.h"
+#include "io/npy.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
+#include "io/zip_archive.h"
+
+namespace duet {
+
+namespace {
+
+constexpr uint64_t kMostText = uint64_t{1} << 30;
+
+std::string read_bytes_of(const std::string& path) { return file_io::read_text(path, kMostText); }
+
+std::string shown(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.contiguous();
+  const std::string hash = plain.numel() == 0 ? "" : xxh3_hex(plain.const_data_ptr(), plain.nbytes());
+  return c10::str(tensor.scalar_type(), tensor.sizes(), hash);
+}
+
+std::string read_pt_file(const std::string& path) {
+  const PtFile file = read_pt(path);
+  std::string text;
+  for (const auto& [name, tensor] : file.state.tensors()) text += name + "=" + shown(tensor) + ";";
+  for (const auto& [name, value] : file.state.values()) {
+    text += name + "=" + std::to_string(value.index()) + ":";
+    std::visit([&](const auto& content) { text += c10::str(content, ";"); }, value);
+  }
+  return text;
+}
+
+std::string read_tensors(const std::string& path) {
+  std::string text;
+  for (const auto& [name, tensor] : read_safetensors(path)) text += name + "=" + shown(tensor) + ";";
+  return text;
+}
+
+std::string read_table(const std::string& path) {
+  const CsvTable table = read_csv(path);
+  std::string text = join(table.columns);
+  for (const auto& row : table.rows) text += "\n" + join(row);
+  return text;
+}
+
+std::string read_manifest(const std::string& path) {
+  return checkpoint_format::encode_manifest(checkpoint_format::decode_manifest(read_bytes_of(path), path));
+}
+
+std::string read_values(const std::string& path) {
+  return checkpoint_format::encode_values(checkpoint_format::decode_values(read_bytes_of(path), path));
+}
+
+std::string read_json(const std::string& path) try {
+  return parse_json<nlohmann::ordered_json>(read_bytes_of(path), "it").dump();
+} catch (const MalformedFile& error) {
+  throw DataError(error.what);
+}
+
+std::string read_archive(const std::string& path) try {
+  zip_archive::verify_archive(path);
+  return {};
+} catch (const MalformedFile& error) {
+  throw DataError(error.what);
+}
+
+std::string read_config(const std::string& path) {
+  const ConfigNode config = ConfigNode::parse_text(read_bytes_of(path), "config.yaml");
+  return config.dump() + config_json(config);
+}
+
+std::string read_old_config(const std::string& path) {
+  std::string text;
+  const SavedConfig config = read_saved_config(path);
+  for (const auto& [name, value] : config.values) text += name + "=" + value.text + "\n";
+  return text + config.problem;
+}
+
+std::string as_it_is(std::string_view bytes) { return std::string(bytes); }
+
+// The bytes as the pickle of an archive with one storage, every CRC right.
+std::string around_pickle(std::string_view bytes) {
+  const auto field = [](uint64_t value, size_t count) {
+    return std::string(reinterpret_cast<const char*>(&value), count);
+  };
+  std::string file, directory;
+  const auto add = [&](const std::string& name, std::string_view content) {
+    const auto crc = ::crc32_z(0, reinterpret_cast<const unsigned char*>(content.data()), content.size());
+    const std::string common = std::string(8, '\0') + field(crc, 4) + field(content.size(), 4) +
+                               field(content.size(), 4) + field(name.size(), 2) + field(0, 2);
+    directory += "PK\1\2" + field(20, 2) + field(20, 2) + common + std::string(10, '\0') + field(file.size(), 4) + name;
+    file += "PK\3\4" + field(20, 2) + common + name;
+    file += content;
+  };
+  add("a/data.pkl", bytes);
+  add("a/data/0", std::string(64, '\1'));
+  const uint64_t begin = file.size();
+  return file + directory + "PK\5\6" + field(0, 4) + field(2, 2) + field(2, 2) + field(directory.size(), 4) +
+         field(begin, 4) + field(0, 2);
+}
+
+// The bytes as a header, before 256 bytes of data.
+std::string around_header(std::string_view bytes) {
+  const uint64_t length = bytes.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + std::string(bytes) +
+         std::string(256, '\1');
+}
+
+// The bytes as a manifest with the right hash of itself.
+std::string around_manifest(std::string_view bytes) {
+  return c10::str(bytes, ",\n  \"manifest_xxh3\": \"", xxh3_hex(bytes.data(), bytes.size()), "\"\n}\n");
+}
+
+}  // namespace
+
+const std::vector<ForeignReader>& foreign_readers() {
+  static const std::vector<ForeignReader> readers = {
+      {"pt", read_pt_file, as_it_is},
+      {"pickle", read_pt_file, around_pickle},
+      {"zip", read_archive, as_it_is},
+      {"safetensors", read_tensors, as_it_is},
+      {"safetensors_header", read_tensors, around_header},
+      {"manifest", read_manifest, around_manifest},
+      {"values", read_values, as_it_is},
+      {"json", read_json, as_it_is},
+      {"yaml", read_config, as_it_is},
+      {"saved_config", read_old_config, as_it_is},
+      {"idx", [](const std::string& path) { return shown(read_idx(path)); }, as_it_is},
+      {"npy", [](const std::string& path) { return shown(read_npy(path)); }, as_it_is},
+      {"csv", read_table, as_it_is},
+      {"image", [](const std::string& path) { return shown(read_image(path)); }, as_it_is},
+      {"mask", [](const std::string& path) { return shown(read_mask(path)); }, as_it_is},
+  };
+  return readers;
+}
+
+const ForeignReader& foreign_reader(const std::string& kind) {
+  for (const ForeignReader& reader : foreign_readers()) {
+    if (kind == reader.kind) return reader;
+  }
+  throw std::out_of_range("there is no reader of '" + kind + "'");
+}
+
+}  // namespace duet

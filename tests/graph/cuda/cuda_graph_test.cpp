@@ -1,0 +1,373 @@
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+#include <ATen/Functions.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include "base/device.h"
+#include "base/error.h"
+#include "core/detail/train_step.h"
+#include "graph/detail/graph_executor.h"
+#include "tests/cuda_stand_in/stand_in.h"
+#include "tests/support/fake_communicator.h"
+#include "tests/support/toy_tasks.h"
+
+// Steps captured by LibTorch's own CUDAGraph, allocator, generators and streams, over a stand-in for the CUDA runtime.
+// Kernels do nothing there: what is tested is the order of calls, the rules of captures and what is left after errors.
+
+namespace duet {
+namespace {
+
+namespace cuda = testing::cuda;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kUnknownError = 999;  // cudaErrorUnknown
+constexpr int64_t kEagerSteps = 3;  // before the one that is recorded
+
+const at::Device kDevice(at::kCUDA, 0);
+
+// Hooks at both split points, which cut the captured step into three graphs.
+class SplittingObserver : public StepObserver {
+ public:
+  bool splits() const override { return true; }
+};
+
+// A step to capture.
+struct Kind {
+  std::string name = "plain";
+  testing::ToyTask task = testing::mlp_task();
+  bool splits = false;
+  std::shared_ptr<Communicator> ranks = one_process();
+};
+
+std::vector<Kind> kinds() {
+  const auto doubles = [](const at::Tensor& sum) { sum.mul_(2); };
+  return {{},
+          {.name = "with splits", .splits = true},
+          {.name = "with collectives", .ranks = std::make_shared<testing::FakeCommunicator>(0, 2, doubles)}};
+}
+
+// A trainer's step and its executor, without the loop around them.
+class DeviceRun {
+ public:
+  explicit DeviceRun(const Kind& kind = {})
+      : task_(kind.task),
+        step_(task_.make(), kDevice, options(kind)),
+        observer_(kind.splits ? std::make_unique<SplittingObserver>() : std::make_unique<StepObserver>()),
+        executor_(step_, kDevice, without_checks()) {
+    step_.task().train(true);
+    step_at(8);  // the first step of an optimizer has a signature of its own
+  }
+
+  // One step on `samples`, whose number tells signatures apart.
+  void step_at(int64_t samples) {
+    const Batch batch = task_.batch(samples, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
+    step_on({{batch}, {static_cast<double>(samples)}, static_cast<double>(samples)});
+  }
+  void step_on(const MicroBatches& micro_batches) {
+    executor_.on_stream([&] {
+      step_.begin(micro_batches);
+      const StepPath path = executor_.choose(micro_batches, *observer_);
+      executor_.run(path, micro_batches, *observer_);
+      step_.end();
+    });
+  }
+  void steps(int64_t count, int64_t samples = 8) {
+    for (int64_t n = 0; n < count; ++n) step_at(samples);
+  }
+  // Up to the step that captures.
+  void warm_up(int64_t samples = 8) { steps(kEagerSteps + 1, samples); }
+
+  SignatureReport latest() const { return executor_.report().back(); }
+  GraphExecutor& executor() { return executor_; }
+  TrainStep& step() { return step_; }
+
+ private:
+  static TrainerOptions options(const Kind& kind) {
+    TrainerOptions options;
+    options.optimizer = OptimizerOptions::of_type("AdamW");
+    options.clip_grad = ClipNorm{1, 2.0};
+    options.distributed.communicator = kind.ranks;
+    return options;
+  }
+  static GraphOptions without_checks() {
+    GraphOptions graph;
+    graph.verify_interval = 0;
+    graph.check = Check::kOff;
+    return graph;
+  }
+
+  testing::ToyTask task_;
+  TrainStep step_;
+  std::unique_ptr<StepObserver> observer_;
+  GraphExecutor executor_;
+};
+
+// The MLP with something done to its loss.
+Kind mlp_with(std::function<at::Tensor(const at::Tensor& loss)> change) {
+  struct Changed : Task {
+    std::unique_ptr<Task> task = testing::mlp_task().make();
+    std::function<at::Tensor(const at::Tensor&)> change;
+    NamedTensors named_parameters() const override { return task->named_parameters(); }
+    NamedTensors named_buffers() const override { return task->named_buffers(); }
+    void train(bool on) override { task->train(on); }
+    void to(at::Device device) override { task->to(device); }
+    StepOutput training_step(const Batch& batch) override {
+      StepOutput output = task->training_step(batch);
+      output.loss = change(output.loss);
+      return output;
+    }
+  };
+  testing::ToyTask toy = testing::mlp_task();
+  toy.make = [change = std::move(change)] {
+    auto task = std::make_unique<Changed>();
+    task->change = change;
+    return task;
+  };
+  return {.task = toy};
+}
+
+class CudaGraph : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    seed_all(1);
+    cuda::take_violations();
+  }
+  void TearDown() override {
+    cuda::fail("", 0, 0);
+    EXPECT_FALSE(cuda::is_capturing());
+  }
+};
+
+// What an eager step and the next capture of the process need.
+void expect_all_works() {
+  cuda::take_violations();
+  EXPECT_NO_THROW(at::dropout(at::ones({4}, kDevice), 0.5, true)) << "outside a capture";
+  DeviceRun other;
+  other.steps(kEagerSteps + 3);
+  EXPECT_EQ(other.latest().state, "captured") << other.latest().reason;
+  EXPECT_EQ(other.latest().replays, 2);
+  EXPECT_THAT(cuda::take_violations(), IsEmpty());
+}
+
+TEST_F(CudaGraph, CapturesAStepAndReplaysIt) {
+  std::vector<Kind> all = kinds();
+  all.push_back({.name = "partial", .task = testing::partial_task()});
+  for (const Kind& kind : all) {
+    SCOPED_TRACE(kind.name);
+    const int64_t outside = cuda::outside_launches();
+    const int64_t graphs = kind.splits ? 3 : 1;
+    DeviceRun run(kind);
+    run.warm_up();
+    const int64_t captures = cuda::count("cudaStreamBeginCapture");
+    const int64_t launches = cuda::count("cudaGraphLaunch");
+    run.steps(5);
+    EXPECT_EQ(cuda::count("cudaGraphLaunch"), launches + 5 * graphs);
+    EXPECT_EQ(cuda::count("cudaStreamBeginCapture"), captures + graphs);
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+    EXPECT_EQ(run.latest().replays, 5);
+    EXPECT_GT(run.latest().bytes, 0);
+    EXPECT_THAT(cuda::take_violations(), IsEmpty());
+    EXPECT_EQ(cuda::outside_launches(), outside) << "work of the step that its graph lacks";
+  }
+}
+
+TEST_F(CudaGraph, ARefusedCaptureLeavesEverythingAsItWas) {
+  const std::vector<std::pair<std::string, cuda::Calls>> calls = {{"cudaLaunchKernel", cuda::Calls::kWithinCaptures},
+                                                                  {"cudaStreamEndCapture", cuda::Calls::kAll},
+                                                                  {"cudaStreamBeginCapture", cuda::Calls::kAll},
+                                                                  {"cudaGraphGetNodes", cuda::Calls::kAll},
+                                                                  {"cudaGraphInstantiate", cuda::Calls::kAll}};
+  for (const auto& [call, which] : calls) {
+    SCOPED_TRACE(call);
+    DeviceRun run;
+    run.warm_up();
+    cuda::fail(call, 1, kUnknownError, which);
+    run.step_at(8);
+    EXPECT_EQ(cuda::failed_call(), call);
+    EXPECT_EQ(run.latest().state, "eager");
+    EXPECT_THAT(run.latest().reason, HasSubstr("the device refused the capture"));
+    run.steps(2);
+    run.warm_up(5);
+    run.steps(2, 5);
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+    EXPECT_EQ(run.latest().replays, 2);
+    expect_all_works();
+  }
+}
+
+// Training goes on, or ends with an error of CUDA's; the next trainer captures either way.
+TEST_F(CudaGraph, EveryCallOfACaptureMayFailOnce) {
+  for (const Kind& kind : kinds()) {
+    int64_t calls = 0;
+    {
+      DeviceRun run(kind);
+      run.warm_up();
+      const int64_t before = cuda::calls_that_can_fail();
+      run.step_at(8);
+      calls = cuda::calls_that_can_fail() - before;
+    }
+    ASSERT_GT(calls, 30);
+    int64_t went_on = 0;
+    for (int64_t n = 1; n <= calls; ++n) {
+      DeviceRun run(kind);
+      run.warm_up();
+      cuda::fail("*", n, kUnknownError);
+      try {
+        run.step_at(8);
+        run.steps(2);
+        ++went_on;
+      } catch (const std::exception& error) {
+        EXPECT_THAT(error.what(), AnyOf(HasSubstr("CUDA error"), HasSubstr("[GraphTrainer]")));
+      }
+      SCOPED_TRACE(kind.name + ", call " + std::to_string(n) + " of " + std::to_string(calls) + ", " +
+                   cuda::failed_call());
+      EXPECT_NE(cuda::failed_call(), "");
+      EXPECT_FALSE(cuda::is_capturing());
+      cuda::fail("", 0, 0);
+      if (n % 7 == 0) expect_all_works();
+    }
+    EXPECT_GT(went_on, calls / 3) << kind.name;
+    expect_all_works();
+  }
+}
+
+TEST_F(CudaGraph, DrawsFromGeneratorsOfTheTasksOwn) {
+  at::Generator own = at::make_generator<at::CUDAGeneratorImpl>(kDevice.index());
+  DeviceRun run(mlp_with(
+      [own](const at::Tensor& loss) { return at::mul(loss, at::rand({1}, own, at::TensorOptions(kDevice))).sum(); }));
+  run.steps(kEagerSteps + 2);
+  EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+  const auto offset = [&own] { return own.get_offset(); };
+  const uint64_t before = offset();
+  run.steps(2);
+  EXPECT_EQ(offset(), before + 8) << "four numbers a draw";
+}
+
+TEST_F(CudaGraph, NamesWhatTheHostDoesInTheStep) {
+  at::Tensor counter = at::zeros({});
+  const std::vector<std::pair<std::string, std::function<at::Tensor(const at::Tensor&)>>> cases = {
+      {"aten::_to_copy copies to the host",
+       [](const at::Tensor& loss) { return at::add(loss, loss.cpu().to(kDevice)); }},
+      {"aten::_to_copy copies from the host to the device",
+       [](const at::Tensor& loss) { return at::mul(loss, at::full({}, 2.0).to(kDevice)); }},
+      {"aten::add_.Scalar computes on the host",
+       [counter](const at::Tensor& loss) { return at::mul(loss, counter.add_(1)); }},
+      {"aten::rand draws on the host", [](const at::Tensor& loss) { return at::mul(loss, at::rand({})); }},
+      {"aten::mul.Tensor uses a tensor of the host",
+       [counter](const at::Tensor& loss) { return at::mul(loss, counter); }},
+  };
+  for (const auto& [reason, change] : cases) {
+    const int64_t captures = cuda::count("cudaStreamBeginCapture");
+    DeviceRun run(mlp_with(change));
+    run.steps(kEagerSteps + 2);
+    EXPECT_EQ(run.latest().state, "eager");
+    EXPECT_THAT(run.latest().reason, HasSubstr(reason + ", after"));
+    EXPECT_EQ(cuda::count("cudaStreamBeginCapture"), captures);
+  }
+  DeviceRun constant(mlp_with([](const at::Tensor& loss) { return at::mul(loss, at::full({}, 2.0)); }));
+  constant.steps(kEagerSteps + 2);
+  EXPECT_EQ(constant.latest().state, "captured") << constant.latest().reason;
+}
+
+TEST_F(CudaGraph, ThePoolOutlivesItsSteps) {
+  DeviceRun run;
+  run.steps(kEagerSteps + 2);
+  EXPECT_EQ(run.latest().state, "captured");
+  for (int round = 0; round < 3; ++round) {
+    // Another weight in its place: all captured steps are dropped.
+    const at::Tensor& weight = run.step().parameters().front().second;
+    weight.unsafeGetTensorImpl()->set_storage_keep_dtype(weight.detach().clone().storage());
+    run.steps(kEagerSteps + 3);
+    EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+  }
+  EXPECT_THAT(run.latest().reason, IsEmpty());
+}
+
+TEST_F(CudaGraph, GivesBackItsMemory) {
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  const int64_t before = cuda::used_memory();
+  {
+    DeviceRun run;
+    run.steps(kEagerSteps + 3);
+    EXPECT_GT(cuda::used_memory(), before);
+  }
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  EXPECT_EQ(cuda::used_memory(), before);
+}
+
+// Between steps of a loop, which runs on the capture stream as a whole.
+TEST_F(CudaGraph, AReplayIsOneLaunchAndCopiesOfInputsAndResults) {
+  DeviceRun run;
+  run.steps(kEagerSteps + 4);
+  ASSERT_EQ(run.latest().state, "captured");
+  const Batch batch =
+      testing::mlp_task().batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
+  const MicroBatches micro_batches{{batch}, {8}, 8};
+  const int64_t replays = run.latest().replays;
+  std::map<std::string, int64_t> calls;
+  run.executor().on_stream([&] {
+    const auto before = cuda::counts();
+    run.step_on(micro_batches);
+    for (const auto& [name, count] : cuda::calls_since(before)) calls[name] = count;
+  });
+  EXPECT_EQ(run.latest().replays, replays + 1);
+  EXPECT_EQ(calls.at("cudaGraphLaunch"), 1);
+  EXPECT_EQ(calls.at("cudaMemcpyAsync"), 2 + 3) << "input, target; loss, gradient norm, what the task logs";
+  EXPECT_LE(calls.at("cudaLaunchKernel"), 3) << "seed and offset of the generator; the step's number";
+  for (const char* none : {"cudaEventRecord", "cudaStreamWaitEvent", "cudaStreamSynchronize", "cudaMalloc"}) {
+    EXPECT_EQ(calls.count(none), 0U) << none;
+  }
+}
+
+// A trainer per thread; all draw from the device's one generator.
+TEST_F(CudaGraph, TrainersOfSeveralThreadsDoNotSpoilEachOthersCaptures) {
+  constexpr int64_t kSignatures = 6;
+  struct Outcome {
+    std::vector<SignatureReport> report;
+    std::string error;
+  } outcomes[2];
+  std::vector<std::thread> threads;
+  for (Outcome& outcome : outcomes) {
+    threads.emplace_back([&outcome] {
+      try {
+        DeviceRun run;
+        for (int64_t n = 0; n < kSignatures; ++n) run.steps(kEagerSteps + 3, 10 + n);
+        outcome.report = run.executor().report();
+      } catch (const std::exception& error) {
+        outcome.error = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.report.size(), kSignatures + 1);
+    for (std::size_t i = 1; i < outcome.report.size(); ++i) {
+      EXPECT_EQ(outcome.report[i].state, "captured") << outcome.report[i].reason;
+    }
+  }
+}
+
+TEST_F(CudaGraph, ShortOfMemoryItGivesBackWhatNobodyUsesAndTriesAgain) {
+  DeviceRun run;
+  run.warm_up();
+  at::empty({64 << 20}, at::TensorOptions(kDevice).dtype(at::kByte));  // cached from here on, used by nobody
+  const int64_t limit = cuda::used_memory();
+  cuda::set_memory(limit);
+  run.steps(3);
+  cuda::set_memory(int64_t{4} << 30);
+  EXPECT_EQ(run.latest().state, "captured") << run.latest().reason;
+  EXPECT_EQ(run.latest().replays, 3);
+  EXPECT_LT(cuda::used_memory(), limit);
+}
+
+}  // namespace
+}  // namespace duet

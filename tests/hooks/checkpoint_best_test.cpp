@@ -1,0 +1,216 @@
+// The best checkpoints, and what is published.
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+#include "io/safetensors.h"
+#include "tests/hooks/checkpoint_runs.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/log_lines.h"
+
+namespace duet {
+namespace {
+
+TEST_F(Checkpoint, KeepsTheBestByTheFirstMetric) {
+  CheckpointHook hook({.interval = 1, .max_keep = 2, .save_best = {"auto"}});
+  run.state.hook = &hook;
+  hook.before_train(run.context);
+  const std::vector<double> accuracies = {0.5, 0.7, 0.7, std::nan(""), std::numeric_limits<double>::infinity(), 0.6};
+  for (const double accuracy : accuracies) {
+    train(hook, 1);
+    run.validation(hook, {{"accuracy", accuracy}, {"loss", -accuracy}});
+  }
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-5", "step-6"}));  // ties are no improvement
+  EXPECT_EQ(best(), "step-2");
+  EXPECT_EQ(CheckpointStore(root()).find_best(), root() + "/step-2");
+  const StateDict state = CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint");
+  EXPECT_EQ(state.text("best_folder"), "step-2");
+  EXPECT_EQ(state.text("best_metric"), "accuracy");
+  EXPECT_EQ(state.number("best_score"), 0.7);
+}
+
+TEST_F(Checkpoint, KeepsTheBestByTheLossOnlyIfThereIsNoOther) {
+  for (const auto& [other, expected] : {std::pair{"mIoU", "step-2"}, {"loss", "step-1"}}) {
+    run.context.progress.step = 0;
+    CheckpointHook hook({.interval = 0, .save_best = {"auto"}});
+    hook.before_train(run.context);
+    for (const double score : {0.1, 0.2}) {
+      train(hook, 1);
+      run.validation(hook, {{"loss", score}, {other, score}});
+    }
+    EXPECT_EQ(best(), expected) << other;
+  }
+}
+
+TEST_F(Checkpoint, TakesTheFirstResultOfTheFirstMetricForTheBestAndSaysSo) {
+  CheckpointHook hook({.interval = 0, .save_best = {"auto"}});
+  hook.before_train(run.context);
+  run.context.evaluation.first_metric = "mIoU";
+  const auto validate = [&](double score) {
+    train(hook, 1);
+    return testing::stderr_of([&] { run.validation(hook, {{"aAcc", -score}, {"loss", -score}, {"mIoU", score}}); });
+  };
+  EXPECT_NE(validate(0.1).find("auto goes by mIoU"), std::string::npos);
+  EXPECT_EQ(validate(0.2).find("auto goes by"), std::string::npos);
+  EXPECT_EQ(best(), "step-2");
+}
+
+// Dies when the best checkpoint is there and the file that names it is not.
+TEST_F(Checkpoint, NamesTheBestAfterAResumeThatTheProcessCouldNot) {
+  CheckpointHook first({.interval = 1, .max_keep = 10, .save_best = {"accuracy"}});
+  run.state.hook = &first;
+  first.before_train(run.context);
+  for (const double accuracy : {0.5, 0.7}) {
+    train(first, 1);
+    run.validation(first, {{"accuracy", accuracy}});
+  }
+  for (const std::string left : {"step-1\n", ""}) {
+    std::ofstream(root() + "/best") << left;
+    CheckpointHook second({.interval = 1, .max_keep = 10, .save_best = {"accuracy"}});
+    second.load_state_dict(CheckpointStore::load(root() + "/step-2").part("hooks.checkpoint"));
+    second.before_train(run.context);
+    EXPECT_EQ(best(), "step-2");
+  }
+}
+
+TEST_F(Checkpoint, SavesTheBestBetweenIntervals) {
+  CheckpointHook hook({.interval = 0, .save_best = {"val_LOSS"}, .save_last = false});
+  hook.before_train(run.context);
+  for (const double loss : {2.0, 3.0, 1.0}) {
+    train(hook, 1);
+    run.validation(hook, {{"accuracy", loss}, {"val_LOSS", loss}});
+  }
+  EXPECT_EQ(best(), "step-3");
+  EXPECT_EQ(saved(), (FileNames{"step-1", "step-3"}));
+  hook.after_train(run.context);
+  run.validation(hook, {{"val_LOSS", 0.0}});  // an evaluation outside training
+  EXPECT_EQ(best(), "step-3");
+}
+
+TEST_F(Checkpoint, ComparesByNameOrByRule) {
+  const auto best_of = [&](const std::string& metric, const std::string& rule) {
+    run.context.progress.step = 0;
+    CheckpointHook hook({.interval = 0, .save_best = {metric}, .rule = rule});
+    hook.before_train(run.context);
+    for (const double score : {2.0, 3.0, 1.0}) {
+      train(hook, 1);
+      run.validation(hook, {{metric, score}});
+    }
+    return best();
+  };
+  EXPECT_EQ(best_of("mIoU", ""), "step-2");
+  EXPECT_EQ(best_of("word_error_rate", ""), "step-3");
+  EXPECT_EQ(best_of("Perplexity", ""), "step-3");
+  EXPECT_EQ(best_of("mIoU", "less"), "step-3");
+  EXPECT_EQ(best_of("loss", "greater"), "step-2");
+}
+
+TEST_F(Checkpoint, RemembersTheBestAfterAResume) {
+  CheckpointHook first({.interval = 1, .save_best = {"accuracy"}});
+  first.before_train(run.context);
+  train(first, 1);
+  run.validation(first, {{"accuracy", 0.9}});
+
+  CheckpointHook second({.interval = 1, .max_keep = 2, .save_best = {"accuracy"}});
+  second.load_state_dict(first.state_dict());
+  second.before_train(run.context);
+  for (int i = 0; i < 4; ++i) {
+    train(second, 1);
+    run.validation(second, {{"accuracy", 0.8}});
+  }
+  EXPECT_EQ(best(), "step-1");
+  EXPECT_EQ(saved(), (FileNames{"step-1", "step-4", "step-5"}));
+  EXPECT_TRUE(CheckpointHook().state_dict().values().empty());
+}
+
+TEST_F(Checkpoint, ABestOneThatWasNotWrittenIsNone) {
+  CheckpointHook hook({.interval = 0, .save_best = {"accuracy"}});
+  run.state.hook = &hook;
+  hook.before_train(run.context);
+  const auto validate = [&](double accuracy) {
+    train(hook, 1);
+    run.validation(hook, {{"accuracy", accuracy}});
+  };
+  validate(0.5);
+  fill_disk();
+  validate(0.9);
+  free_disk();
+  validate(0.7);  // better than what there is
+  EXPECT_EQ(best(), "step-3");
+  EXPECT_EQ(CheckpointStore::load(root() + "/step-3").part("hooks.checkpoint").number("best_score"), 0.7);
+}
+
+TEST_F(Checkpoint, KeepsTheBestOfEachOfSeveralMetrics) {
+  const auto pointer = [&](const std::string& name) {
+    wait_for_saves();
+    return read_bytes(root() + "/" + name);
+  };
+  const CheckpointHookOptions options{.interval = 1, .max_keep = 2, .save_best = {"accuracy", "val/loss"}};
+  CheckpointHook hook(options);
+  run.state.hook = &hook;
+  hook.before_train(run.context);
+  const std::vector<std::pair<double, double>> results = {{0.5, 3}, {0.9, 2}, {0.7, 1}, {0.8, 4}, {0.6, 5}, {0.1, 6}};
+  for (const auto& [accuracy, loss] : results) {
+    train(hook, 1);
+    run.validation(hook, {{"accuracy", accuracy}, {"val/loss", loss}});
+  }
+  EXPECT_EQ(pointer("best"), "step-2\n");
+  EXPECT_EQ(pointer("best_accuracy"), "step-2\n");
+  EXPECT_EQ(pointer("best_val_loss"), "step-3\n");
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-3", "step-5", "step-6"}));
+  EXPECT_EQ(CheckpointStore(root()).find_best("best_val_loss"), root() + "/step-3");
+
+  CheckpointHook resumed(options);  // the process died before it could name them
+  resumed.load_state_dict(CheckpointStore::load(root() + "/step-6").part("hooks.checkpoint"));
+  for (const char* name : {"best", "best_accuracy", "best_val_loss"}) fs::remove(root() + "/" + name);
+  resumed.before_train(run.context);
+  EXPECT_EQ(pointer("best") + pointer("best_accuracy") + pointer("best_val_loss"), "step-2\nstep-2\nstep-3\n");
+  run.state.hook = &resumed;
+  train(resumed, 1);
+  run.validation(resumed, {{"accuracy", 0.85}, {"val/loss", 0.5}});
+  EXPECT_EQ(pointer("best") + pointer("best_val_loss"), "step-2\nstep-7\n");
+  EXPECT_EQ(saved(), (FileNames{"step-2", "step-6", "step-7"}));
+}
+
+TEST_F(Checkpoint, PublishesWhatItIsAskedFor) {
+  CheckpointHook hook({.interval = 0, .save_best = {"accuracy"}, .published_keys = {"model"}});
+  hook.before_train(run.context);
+  train(hook, 1);
+  run.validation(hook, {{"accuracy", 1}});
+  train(hook, 1);
+  hook.after_train(run.context);
+  std::map<std::string, std::string> published;  // by what comes before the hash
+  for (const auto& entry : fs::directory_iterator(folder / "run/published")) {
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(name.ends_with(".safetensors")) << name;
+    published[name.substr(0, name.find('-'))] = entry.path();
+  }
+  ASSERT_EQ(published.size(), 2U);
+  for (const auto& [name, step] : {std::pair{"best", 1.0}, {"last", 2.0}}) {
+    const NamedTensors tensors = read_safetensors(published.at(name));
+    ASSERT_EQ(tensors.size(), 1U);
+    EXPECT_EQ(tensors[0].first, "weight");
+    EXPECT_EQ(tensors[0].second.min().item<double>(), step) << name;
+  }
+  // Not what was stopped on the way, and nothing under a name that is none.
+  fs::remove_all(folder / "run/published");
+  hook.before_train(run.context);
+  train(hook, 1);
+  run.context.control.outcome = RunOutcome::kInterrupted;
+  hook.after_train(run.context);
+  EXPECT_FALSE(fs::exists(folder / "run/published"));
+  run.context.control.outcome = RunOutcome::kFinished;
+  CheckpointHook other({.interval = 1, .published_keys = {"modell", "hooks.ema.weights"}});
+  other.before_train(run.context);
+  train(other, 1);
+  expect_contains(testing::stderr_of([&] { other.after_train(run.context); }),
+                  {"nothing below", "modell, hooks.ema.weights"});
+}
+
+}  // namespace
+}  // namespace duet

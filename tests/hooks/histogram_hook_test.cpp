@@ -1,0 +1,185 @@
+#include "hooks/histogram_hook.h"
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <set>
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include "base/device.h"
+#include "base/error.h"
+#include "core/task.h"
+#include "hooks/detail/histogram.h"
+#include "hooks/logger_hook.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/loop_runs.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::loader;
+using testing::trainer_for;
+
+TEST(HistogramOf, CountsAsNumpyDoes) {
+  // numpy.histogram([0, 0.5, 1, 1, 2, 4], 4)
+  const Histogram made = histogram_of(at::tensor({0.0, 0.5, 1.0, 1.0, 2.0, 4.0}), 4).value();
+  EXPECT_THAT(made.counts, ElementsAre(2, 2, 1, 1));
+  EXPECT_THAT(made.edges, ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(made.sum, 8.5);
+  EXPECT_EQ(made.sum_of_squares, 22.25);
+  const Histogram equal = histogram_of(at::full({3, 2}, 7), 2).value();
+  EXPECT_THAT(equal.counts, ElementsAre(0, 6));
+  EXPECT_THAT(equal.edges, ElementsAre(6.5, 7, 7.5));
+}
+
+TEST(HistogramOf, TakesTensorsOfAllKindsAndFiniteValuesAlone) {
+  const double inf = INFINITY;
+  const Histogram made = histogram_of(at::tensor({1.0, NAN, 3.0, inf, -inf}), 2).value();
+  EXPECT_THAT(made.counts, ElementsAre(1, 1));
+  EXPECT_FALSE(histogram_of(at::tensor({inf, NAN}), 2).has_value());
+  EXPECT_FALSE(histogram_of(at::empty({0}), 2).has_value());
+  const at::Tensor indices = at::tensor({1, 1, 4}, at::kLong).view({1, 3});
+  const at::Tensor sparse = at::sparse_coo_tensor(indices, at::tensor({1.0, 2.0, 5.0}), {6});
+  EXPECT_THAT(histogram_of(sparse, 2).value().edges, ElementsAre(3, 4, 5)) << "1 + 2 and 5";
+  EXPECT_THAT(histogram_of(at::complex(at::tensor({1.0}), at::tensor({-1.0})), 2).value().edges, ElementsAre(-1, 0, 1));
+  EXPECT_THAT(histogram_of(at::tensor({8.0, 16.0}).to(at::kHalf), 1).value().edges, ElementsAre(8, 16));
+}
+
+class HistogramHookTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Seven steps. What was logged, by step, and the weights in the end.
+  struct Seen {
+    std::map<int64_t, NamedHistograms> made;
+    std::vector<at::Tensor> weights;
+    NamedTensors last_gradients;
+  };
+  static Seen run(const char* mode, std::optional<HistogramHookOptions> options, bool listens = true) {
+    Seen seen;
+    LoopOptions loop;
+    loop.max_steps = 7;
+    seed_all(3);
+    const auto trainer = trainer_for(mode, loop);
+    if (options) trainer->add_hook(std::make_unique<HistogramHook>(*options));
+    RunLog::Listening listening;
+    trainer->on(HookPoint::kBeforeRun, [&](TrainContext& run) {
+      if (!listens) return;
+      listening = run.log.listen(nullptr, nullptr, [&](const NamedHistograms& made) {
+        EXPECT_TRUE(seen.made.emplace(run.progress.step, made).second);
+      });
+    });
+    trainer->on(HookPoint::kAfterTrainIter, [&](TrainContext& run) {
+      seen.last_gradients.clear();
+      for (const auto& [name, parameter] : *run.step.parameters) {
+        seen.last_gradients.emplace_back(name, parameter.grad().clone());
+      }
+    });
+    trainer->train(*loader(6));
+    for (const auto& [name, parameter] : trainer->task().named_parameters()) {
+      seen.weights.push_back(parameter.detach().clone());
+    }
+    return seen;
+  }
+  static void expect_same(const Seen& a, const Seen& b) {
+    ASSERT_EQ(a.weights.size(), b.weights.size());
+    for (std::size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(at::equal(a.weights[i], b.weights[i]));
+  }
+};
+
+TEST_P(HistogramHookTest, LogsWeightsAndGradientsAtItsIntervalAndChangesNothing) {
+  const Seen seen = run(GetParam(), HistogramHookOptions{.interval = 7, .bins = 8});
+  ASSERT_EQ(seen.made.size(), 1U);
+  const NamedHistograms& made = seen.made.at(7);
+  ASSERT_EQ(made.size(), 2 * seen.weights.size());
+  for (std::size_t i = 0; i < seen.weights.size(); ++i) {
+    const auto& [name, gradient] = seen.last_gradients[i];
+    EXPECT_EQ(made[2 * i].first, "weights/" + name);
+    EXPECT_EQ(made[2 * i + 1].first, "gradients/" + name);
+    EXPECT_EQ(made[2 * i].second.counts, histogram_of(seen.weights[i], 8)->counts);
+    EXPECT_EQ(made[2 * i].second.edges, histogram_of(seen.weights[i], 8)->edges);
+    EXPECT_EQ(made[2 * i + 1].second.edges, histogram_of(gradient, 8)->edges);
+    const std::vector<int64_t>& counts = made[2 * i].second.counts;
+    EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), seen.weights[i].numel());
+  }
+  expect_same(seen, run(GetParam(), std::nullopt));
+  expect_same(seen, run("eager", HistogramHookOptions{.interval = 1}));
+  EXPECT_EQ(run(GetParam(), HistogramHookOptions{.interval = 2}).made.size(), 3U);
+}
+
+// The optimizers of one kind divide by the scale in their kernel, those of the other before.
+TEST_P(HistogramHookTest, GradientsAreThoseThatTheOptimizerWasGiven) {
+  for (const OptimizerOptions& optimizer : {OptimizerOptions(AdamW{.lr = 1e-3}), OptimizerOptions(Adadelta{})}) {
+    for (const bool scaled : {false, true}) {
+      TrainerOptions options;
+      options.optimizer = optimizer;
+      options.clip_grad = ClipNorm{.max_norm = 0.05};
+      if (scaled) options.loss_scale = LossScaleOptions{.init_scale = 1024};
+      seed_all(3);
+      const auto trainer = testing::make_trainer(GetParam(), testing::mlp_task().make(), options, {});
+      trainer->add_hook(std::make_unique<HistogramHook>(HistogramHookOptions{.interval = 1, .weights = false}));
+      double squares = 0, norm = 0;
+      RunLog::Listening listening;
+      trainer->on(HookPoint::kBeforeRun, [&](TrainContext& run) {
+        listening = run.log.listen(nullptr, nullptr, [&](const NamedHistograms& made) {
+          squares = 0;
+          for (const auto& [name, histogram] : made) squares += histogram.sum_of_squares;
+        });
+      });
+      trainer->on(HookPoint::kAfterTrainIter,
+                  [&](TrainContext& run) { norm = run.step.result->grad_norm.item<double>(); });
+      for (uint64_t i = 0; i < 4; ++i) trainer->step(testing::mlp_task().batch(8, i));
+      EXPECT_GT(norm, 0.05);
+      EXPECT_NEAR(std::sqrt(squares), 0.05, 1e-4) << optimizer.type() << (scaled ? ", scaled" : "");
+    }
+  }
+}
+
+TEST_P(HistogramHookTest, KeepsToItsPatterns) {
+  const Seen seen = run(GetParam(), HistogramHookOptions{.interval = 7, .patterns = {"*.bias"}, .gradients = false});
+  std::set<std::string> names;
+  for (const auto& [name, made] : seen.made.at(7)) names.insert(name);
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names) EXPECT_THAT(name, ::testing::MatchesRegex("weights/.*\\.bias"));
+  EXPECT_LT(names.size(), seen.weights.size());
+  expect_error<ConfigError>([] { run(GetParam(), HistogramHookOptions{.patterns = {"nowhere.*"}}); },
+                            {"[HistogramHook]", "'nowhere.*'", "known:"});
+}
+
+// Nobody who listens, no wait for the device.
+TEST_P(HistogramHookTest, MakesNoneThatNobodyWants) {
+  EXPECT_TRUE(run(GetParam(), HistogramHookOptions{.interval = 1}, /*listens=*/false).made.empty());
+}
+
+TEST_P(HistogramHookTest, IsInTheJsonLogForTheReport) {
+  const TempDir dir;
+  LoopOptions loop;
+  loop.max_steps = 4;
+  const auto trainer = trainer_for(GetParam(), loop, "AdamW", dir.path().string());
+  trainer->add_hook(std::make_unique<HistogramHook>(HistogramHookOptions{.interval = 2, .bins = 5}));
+  trainer->add_hook(std::make_unique<LoggerHook>(LoggerHookOptions{.progress = false}));
+  trainer->train(*loader(6));
+  std::ifstream file(dir / "log.jsonl");
+  std::vector<int64_t> steps;
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text);
+    if (line["kind"] != "histogram") continue;
+    steps.push_back(line["step"]);
+    const std::string name = "gradients/" + trainer->task().named_parameters().front().first;
+    EXPECT_EQ(line[name]["counts"].size(), 5U) << text;
+    EXPECT_EQ(line[name]["edges"].size(), 6U);
+  }
+  EXPECT_THAT(steps, ElementsAre(2, 4));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, HistogramHookTest, ::testing::Values("eager", "graph"));
+
+TEST(HistogramHook, RefusesOptionsWithoutAMeaning) {
+  expect_error<ConfigError>([] { HistogramHook({.interval = 0}); }, {"[HistogramHook] interval is 0"});
+  expect_error<ConfigError>([] { HistogramHook({.bins = 0}); }, {"bins is 0"});
+  expect_error<ConfigError>([] { HistogramHook({.weights = false, .gradients = false}); }, {"weights and gradients"});
+}
+
+}  // namespace
+}  // namespace duet

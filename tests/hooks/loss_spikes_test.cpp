@@ -1,0 +1,77 @@
+#include "hooks/detail/loss_spikes.h"
+#include <cmath>
+#include <limits>
+#include <random>
+#include <gtest/gtest.h>
+
+namespace duet {
+namespace {
+
+std::vector<double> counted(std::size_t from, std::size_t to) {
+  std::vector<double> losses;
+  for (std::size_t i = from; i <= to; ++i) losses.push_back(static_cast<double>(i));
+  return losses;
+}
+
+// 1 to 9: the median is 5, the distances 0 1 1 2 2 3 3 4 4 have the median 2.
+TEST(LossSpikes, ScoreIsTheDistanceInDeviations) {
+  LossSpikes spikes(9, 3.0);
+  EXPECT_FALSE(spikes.find(counted(1, 9)));
+  const auto found = spikes.find({5.0, 20.0});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->at, 1U);
+  EXPECT_EQ(found->loss, 20.0);
+  EXPECT_EQ(found->median, 5.0);  // of 2 to 9 and 5
+  EXPECT_NEAR(found->score, 15.0 / (1.4826 * 1.0 * 2.0), 1e-12);
+}
+
+TEST(LossSpikes, OfAnEvenNumberTheMedianLiesBetween) {
+  LossSpikes spikes(10, 1.0);
+  EXPECT_FALSE(spikes.find(counted(1, 10)));
+  const auto found = spikes.find({100.0});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->median, 5.5);
+  EXPECT_NEAR(found->score, 94.5 / (1.4826 * 2.5), 1e-12);
+}
+
+TEST(LossSpikes, SaysNothingBeforeItKnowsEnough) {
+  LossSpikes spikes(10, 3.0);
+  std::vector<double> losses = counted(1, 9);
+  losses.push_back(1e6);  // the tenth
+  EXPECT_FALSE(spikes.find(losses));
+  EXPECT_TRUE(spikes.find({1e9}));
+  spikes.forget();
+  EXPECT_FALSE(spikes.find({1e12}));
+}
+
+TEST(LossSpikes, NeitherSpikesNorInfinitiesAreAMeasure) {
+  LossSpikes spikes(10, 3.0);
+  spikes.find(counted(1, 10));
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_TRUE(spikes.find({1000.0})) << i;
+    EXPECT_FALSE(spikes.find({std::numeric_limits<double>::quiet_NaN()}));
+    EXPECT_FALSE(spikes.find({std::numeric_limits<double>::infinity()}));
+  }
+}
+
+TEST(LossSpikes, ALossBelowTheMedianIsNone) {
+  LossSpikes spikes(10, 3.0);
+  spikes.find(counted(1, 10));
+  EXPECT_FALSE(spikes.find({-1e6}));
+}
+
+TEST(LossSpikes, OfNormalLossesHardlyAnyIsOne) {
+  std::mt19937_64 generator(7);
+  std::normal_distribution<double> normal(2.0, 0.3);
+  std::vector<double> losses;
+  for (int i = 0; i < 5000; ++i) losses.push_back(normal(generator));
+  EXPECT_FALSE(LossSpikes(100, 7.0).find(losses));
+  losses.push_back(2.0 + 20 * 0.3);
+  const auto found = LossSpikes(100, 7.0).find(losses);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->at, 5000U);
+  EXPECT_NEAR(found->score, 20, 6);  // MAD estimates the standard deviation
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,268 @@
+#include <cstring>
+#include <ATen/Functions.h>
+#include <c10/util/StringUtil.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <zlib.h>
+#include "base/detail/bits.h"
+#include "base/error.h"
+#include "checkpoint/detail/checkpoint_format.h"
+#include "io/bounded_json.h"
+#include "io/csv.h"
+#include "io/file_memory.h"
+#include "io/idx.h"
+#include "io/npy.h"
+#include "io/png.h"
+#include "io/pt_file.h"
+#include "io/safetensors.h"
+#include "io/zip_archive.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/idx_file.h"
+#include "tests/support/memory_limit.h"
+#include "tests/support/pt_files.h"
+#include "tests/support/scoped_variable.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+constexpr const char* kFileMemory = "DUET_FILE_MEMORY";
+
+std::string repeated(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// What MalformedFile says; empty: nothing is wrong.
+template <class Call>
+std::string malformed(const Call& call) {
+  try {
+    call();
+    return "";
+  } catch (const MalformedFile& error) {
+    return error.what + "; " + error.way_out;
+  }
+}
+
+TEST(FileMemory, GrowsWithTheFileAndIsRaisedByTheEnvironment) {
+  EXPECT_EQ(file_memory(1000, 16), (uint64_t{256} << 20) + 16'000);
+  EXPECT_EQ(file_memory(UINT64_MAX / 2, 16), UINT64_MAX);
+  for (const auto& [text, bytes] : {std::pair("4KiB", 4096), {"0", 0}, {"12", 12}, {"2MiB", 2 << 20}}) {
+    const ScopedVariable given(kFileMemory, text);
+    EXPECT_EQ(file_memory(0, 16), static_cast<uint64_t>(bytes)) << text;
+  }
+  for (const char* text : {"", "much", "-1", "8GB", "1.5GiB", "9999999999TiB"}) {
+    const ScopedVariable given(kFileMemory, text);
+    expect_error<ConfigError>([] { file_memory(0, 16); }, {kFileMemory, "8GiB"});
+  }
+}
+
+using Json = nlohmann::ordered_json;
+
+TEST(BoundedJson, RefusesWhatIsDeepOrLargeOrTwice) {
+  const auto parse = [](const std::string& text) {
+    return malformed([&] { static_cast<void>(parse_json<Json>(text, "the manifest")); });
+  };
+  EXPECT_EQ(parse(R"({"a": [1, 2.5, "x", null, true], "b": {"a": {}}})"), "");
+  expect_contains(parse(repeated("[", 65) + repeated("]", 65)), {"the manifest is nested too deep", "64 levels"});
+  expect_contains(parse(repeated("[", 1'000'000)), {"nested too deep"});
+  expect_contains(parse(repeated("{\"a\":", 1'000'000)), {"nested too deep"});
+  expect_contains(parse(R"({"a": {"k\u0065y": 1, "key": 2}})"), {"the key 'key' twice"});
+  const ScopedVariable floor(kFileMemory, "0");
+  for (const char* item : {"0,", "\"\",", "[],", "{},"}) {
+    expect_contains(parse("[" + repeated(item, 10'000) + "0]"), {"the manifest unfolds to more", kFileMemory});
+  }
+  std::string keys = "{";
+  for (int i = 0; i < 20'001; ++i) keys += c10::str("\"k", i, "\":\"", std::string(32, 'v'), "\",");
+  expect_contains(parse(keys + "\"z\":0}"), {"more than 20000 keys"});
+}
+
+// nlohmann's messages show what they read last, all of it.
+TEST(BoundedJson, KeepsItsMessagesShortAndHarmless) {
+  const std::string error = malformed([] { parse_json<Json>("[\"\x1b[31m" + std::string(1'000'000, 'x'), "it"); });
+  EXPECT_LT(error.size(), 2000U);
+  EXPECT_EQ(error.find('\x1b'), std::string::npos) << error;
+  EXPECT_TRUE(parse_json_or_discard<Json>("[").is_discarded());
+}
+
+// A manifest may carry the right hash of itself and be hostile all the same.
+std::string with_hash(const std::string& body) {
+  return body + ",\n  \"manifest_xxh3\": \"" + xxh3_hex(body.data(), body.size()) + "\"\n}\n";
+}
+
+TEST(CheckpointFormat, RefusesDeepManifestsAndValues) {
+  const std::string deep = repeated("[", 200'000) + repeated("]", 200'000);
+  const auto decode = [](const std::string& text) { checkpoint_format::decode_manifest(text, "step-1"); };
+  expect_error<CheckpointError>([&] { decode(with_hash("{\n  \"format\": 1,\n  \"x\": " + deep)); },
+                                {"step-1", "the manifest is nested too deep"});
+  expect_error<CheckpointError>([&] { decode(with_hash("{\n  \"format\": " + deep)); }, {"nested too deep"});
+  expect_error<CheckpointError>([&] { checkpoint_format::decode_values("{\"a\": " + deep + "}", "state.json"); },
+                                {"state.json", "nested too deep"});
+}
+
+std::string safetensors_bytes(const std::string& header) {
+  const uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header;
+}
+
+TEST(Safetensors, TakesMemoryInProportionToItsHeader) {
+  const TempDir folder;
+  const auto read = [&](const std::string& header) {
+    const std::string path = folder.write("a.safetensors", safetensors_bytes(header));
+    const MemoryLimit limit(uint64_t{160} << 20);
+    return read_safetensors(path).size();
+  };
+  const std::string begin = R"({"a":{"dtype":"F32","shape":[)", end = R"(],"data_offsets":[0,0]}})";
+  expect_error<DataError>([&] { read(begin + repeated("0,", 10'000'000) + "0" + end); }, {"more than 64 dimensions"});
+  expect_error<DataError>([&] { read(begin + repeated("[0],", 5'000'000) + "0" + end); }, {"more than 64 dimensions"});
+  expect_error<DataError>([&] { read("{\"a\":[" + repeated("0,", 10'000'000) + "0]}"); }, {"'a' has no dtype"});
+  const ScopedVariable floor(kFileMemory, "1MiB");
+  std::string keys = R"({"__metadata__":{)", tensors = "{";
+  for (int i = 0; i < 50'000; ++i) {
+    keys += c10::str("\"", i, "\":\"\",");
+    tensors += c10::str("\"", i, R"(":{},)");
+  }
+  expect_error<DataError>([&] { read(keys + "\"z\":\"\"}}"); }, {"unfolds to more", kFileMemory});
+  expect_error<DataError>([&] { read(tensors + "\"z\":{}}"); }, {"'0' has no dtype"});
+}
+
+// Time was the square of their number.
+TEST(Safetensors, ReadsAHundredThousandEmptyTensors) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i)
+    header += c10::str(i > 0 ? "," : "", "\"", i, R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})");
+  const TempDir folder;
+  EXPECT_EQ(read_safetensors(folder.write("a.safetensors", safetensors_bytes(header + "}"))).size(), 100'000U);
+}
+
+// The opcodes of a pickled text.
+std::string pickled(const std::string& text) {
+  const auto size = static_cast<uint32_t>(text.size());
+  return "X" + std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
+}
+
+// Of one float in storage 0, `count` views of `extent` elements, all of them the same one.
+std::string pickle_of_views(int count, int extent) {
+  std::string storage = "(" + pickled("storage") + "ctorch\nFloatStorage\n" + pickled("0") + pickled("cpu") + "K\x01tQ";
+  std::string program = "\x80\x02}(";
+  for (int i = 0; i < count; ++i) {
+    const std::string size = "J" + std::string(reinterpret_cast<const char*>(&extent), sizeof extent);
+    program += pickled(c10::str("t", i)) + "ctorch._utils\n_rebuild_tensor_v2\n(" + storage;
+    program += std::string("K\0", 2) + size + "\x85" + std::string("K\0\x85", 3) + "\x89}tR";
+  }
+  return program + "u.";
+}
+
+PtFile read_program(const TempDir& folder, const std::string& program) {
+  const float one = 1;
+  zip_archive::write(folder / "a.pt", {{"a/data.pkl", program.data(), program.size()}, {"a/data/0", &one, sizeof one}});
+  return read_pt(folder / "a.pt");
+}
+
+TEST(PtFile, HasOneBudgetForAllViewsOfAFile) {
+  const TempDir folder;
+  const std::string program = pickle_of_views(6, 1 << 28);  // 1 GiB each
+  expect_error<DataError>([&] { read_program(folder, program); },
+                          {"what its tensors hold unfolds to more", kFileMemory});
+  const ScopedVariable raised(kFileMemory, "7GiB");
+  EXPECT_EQ(read_program(folder, program).state.tensors().size(), 6U);
+  EXPECT_EQ(read_program(folder, pickle_of_views(2, 1000)).state.tensor("t1").numel(), 1000);
+}
+
+TEST(Pickle, ChargesValuesMarksAndItsMemo) {
+  const TempDir folder;
+  const ScopedVariable floor(kFileMemory, "1MiB");
+  const std::string start = "\x80\x04}";
+  constexpr size_t kTimes = 1'000'000;
+  for (const std::string& opcode : {std::string("("), std::string("\x94"), std::string(")"), std::string("]")}) {
+    expect_error<DataError>([&] { read_program(folder, start + repeated(opcode, kTimes) + "."); },
+                            {"its pickle unfolds to more", kFileMemory});
+  }
+  // An honest list of small numbers is no bomb.
+  std::string numbers = start + pickled("n") + "](";
+  for (int i = 0; i < 1000; ++i) numbers += std::string("K") + static_cast<char>(i % 256);
+  EXPECT_EQ(read_program(folder, numbers + "es.").state.integer("n.255"), 255);
+}
+
+TEST(ReadIdx, RefusesAFileThatUnpacksToFarMoreThanItsSize) {
+  const TempDir dir;
+  const ScopedVariable floor(kFileMemory, "1MiB");
+  write_gz(dir / "bomb.gz", idx_bytes(0x08, {20'000'000}, std::string(20'000'000, '\0')));
+  expect_error<DataError>([&] { read_idx(dir / "bomb.gz"); }, {"bomb.gz", "may unfold to", kFileMemory});
+  const ScopedVariable raised(kFileMemory, "20MiB");
+  EXPECT_EQ(read_idx(dir / "bomb.gz").numel(), 20'000'000);
+}
+
+TEST(Png, RefusesAPictureFarLargerThanItsFile) {
+  const std::string bytes = encode_png(at::zeros({2000, 2000, 3}, at::kByte));
+  EXPECT_EQ(decode_png(bytes).size(0), 2000);
+  const ScopedVariable floor(kFileMemory, "1MiB");
+  expect_error<DataError>([&] { decode_png(bytes); }, {"2000 x 2000", kFileMemory});
+}
+
+TEST(Csv, TakesMemoryInProportionToItsText) {
+  const ScopedVariable floor(kFileMemory, "0");
+  const auto parse = [](const std::string& text) { parse_csv(text, "a.csv"); };
+  expect_error<DataError>([&] { parse("a,b,c\n" + repeated(",,\n", 10'000)); }, {"a.csv:", "unfolds", kFileMemory});
+  expect_error<DataError>([&] { parse(repeated("column_of_numbers,", 100'001) + "z\n"); }, {"more than 100000 fields"});
+  expect_error<DataError>([&] { parse(std::string(1001, 'x') + "\n1\n"); }, {"1001 bytes", "columns' names"});
+  const std::string row = repeated("0.125,", 20) + "7\n";
+  std::string header;
+  for (int i = 0; i < 20; ++i) header += c10::str("column", i, ",");
+  EXPECT_EQ(parse_csv(header + "y\n" + repeated(row, 100), "a.csv").rows.size(), 100U);
+}
+
+TEST(Npy, RefusesShapesThatNoStridesCanHave) {
+  const TempDir dir;
+  std::string header =
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4611686018427387904, 4611686018427387904), }\n";
+  header.resize(118, ' ');
+  const std::string bytes = std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header;
+  expect_error<DataError>([&] { read_npy(dir.write("a.npy", bytes)); }, {"more than the file holds"});
+}
+
+// A ZIP archive of one entry, packed.
+std::string packed_zip(const std::string& content, uint32_t claimed) {
+  std::string packed(content.size() + 1000, '\0');
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY);
+  stream.next_in = reinterpret_cast<unsigned char*>(const_cast<char*>(content.data()));
+  stream.avail_in = static_cast<uInt>(content.size());
+  stream.next_out = reinterpret_cast<unsigned char*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  deflate(&stream, Z_FINISH);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  const auto field = [](uint64_t value, size_t bytes) {
+    return std::string(reinterpret_cast<const char*>(&value), bytes);
+  };
+  const auto crc = crc32(0, reinterpret_cast<const unsigned char*>(content.data()), static_cast<uInt>(content.size()));
+  const std::string common = field(0, 2) + field(8, 2) + field(0, 4) + field(crc, 4) + field(packed.size(), 4) +
+                             field(claimed, 4) + field(3, 2) + field(0, 2);
+  const std::string local = "PK\3\4" + field(20, 2) + common + "a/x" + packed;
+  const std::string directory = "PK\1\2" + field(20, 2) + field(20, 2) + common + std::string(14, '\0') + "a/x";
+  return local + directory + "PK\5\6" + field(0, 4) + field(1, 2) + field(1, 2) + field(directory.size(), 4) +
+         field(local.size(), 4) + field(0, 2);
+}
+
+TEST(ZipArchive, VerifiesWhatLibTorchIsGoingToLoad) {
+  const TempDir folder;
+  const auto verify = [&](const std::string& bytes) {
+    const std::string path = folder.write("a.pt", bytes);
+    return malformed([&] { zip_archive::verify_archive(path); });
+  };
+  const std::string content(1'000'000, 'x');
+  EXPECT_EQ(verify(packed_zip(content, 1'000'000)), "");
+  for (const char* name : {"script.pt", "compressed.pt"}) EXPECT_EQ(verify(read_bytes(python_file(name))), "") << name;
+  expect_contains(verify(packed_zip(content, 999'999)), {"'a/x' unpacks to more than the 999999 bytes"});
+  expect_contains(verify(packed_zip(content, 1'000'001)), {"'a/x' changed"});
+  std::string flipped = packed_zip(std::string(200, 'y') + "z", 201);
+  flipped[36] = static_cast<char>(flipped[36] ^ 1);
+  EXPECT_NE(verify(flipped), "");
+  const ScopedVariable floor(kFileMemory, "1KiB");
+  expect_contains(verify(packed_zip(content, 1'000'000)), {"its ZIP archive unfolds to more", kFileMemory});
+}
+
+}  // namespace
+}  // namespace duet

@@ -1,0 +1,135 @@
+"""Files that somebody made to do harm: deep, endless, or far larger inside than outside."""
+
+import gzip
+import io
+import json
+import struct
+import zipfile
+import zlib
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def archive(entries, method=zipfile.ZIP_STORED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as zipped:
+        for name, content in entries:
+            zipped.writestr(zipfile.ZipInfo(name), content, method)
+    return file.getvalue()
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def view(sizes, strides, storage="0", elements=4):
+    def numbers(values):
+        return b"(" + b"".join(b"\x8a\x08" + struct.pack("<q", value) for value in values) + b"t"
+    key = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(storage) + text("cpu") + b"J" + struct.pack("<i", elements) + b"tQ"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + key + b"K\0" + numbers(sizes) + numbers(strides) + b"\x89}tR"
+
+
+def pt(pickle, storage=bytes(16)):
+    return archive([("a/data.pkl", b"\x80\x02" + pickle + b"."), ("a/data/0", storage)])
+
+
+def nested(random, begin, end, most=300_000):
+    depth = random.choice([65, 100, 1000, 10_000, most])
+    return begin * depth + end * depth
+
+
+def png(width, height, rows, depth=8, colors=0):
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    head = struct.pack(">IIBBBBB", width, height, depth, colors, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")
+
+
+def laughs(random):
+    count, lines = random.randint(6, 40), ["a0: &a0 [x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 8)}]" for i in range(1, count)]
+    return "\n".join(lines).encode()
+
+
+def pickles(random):
+    times = random.choice([10_000, 300_000, 2_000_000])
+    yield b"}" + random.choice([b"(", b")", b"]", b"N", b"N\x94", b"}", b"K\1", b"\x88", b"]q\0"]) * times
+    yield b"}" + text("a") + b"]" * times + b"a" * (times - 1) + b"s"
+    yield b"}q\0" + text("a") + b"h\0s"
+    lists = b"}" + text("0") + b"]q\0s"
+    for i in range(1, random.randint(5, 40)):
+        lists += text(str(i)) + b"](" + (b"h" + bytes([i - 1])) * 10 + b"eq" + bytes([i]) + b"s"
+    yield lists
+    yield b"}(" + b"".join(text(f"t{i}") + view([1 << random.randint(20, 40)], [0]) for i in range(random.randint(1, 20))) + b"u"
+    yield b"}" + text("t") + view([1 << 62, 4, 0], [0, 0, 0]) + b"s"
+    yield b"}" + text("t") + view([2, 2], [1 << 62, -1]) + b"s"
+    yield b"c_codecs\nencode\nq\0" + text("x" * 65536) + b"\x85q\1" + b"h\0h\1R" * random.choice([100, 100_000])
+    yield b"\x8e" + struct.pack("<Q", 1 << random.randint(30, 63)) + b"x"
+    yield b"cposix\nsystem\n" + text("true") + b"\x85R"
+
+
+def headers(random):
+    four = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+    many = random.choice([1000, 100_000, 2_000_000])
+    yield nested(random, b'{"a":', b"}")
+    yield b'{"a":' + nested(random, b"[", b"]") + b"}"
+    yield b'{"a":{"dtype":"F32","shape":[' + b"0," * many + b'0],"data_offsets":[0,0]}}'
+    yield b'{"a":[' + b"[]," * many + b"0]}"
+    yield b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(many // 10)) + b"}}"
+    yield b"{" + b",".join(b'"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}' % i for i in range(many // 20)) + b',"0":{}}'
+    yield json.dumps({"a": {**four, "shape": [1 << random.randint(20, 62)] * random.randint(1, 4)}}).encode()
+    yield b'{"\\u001b[2J' + b"x" * many + b'":1}'
+
+
+def csv(random):
+    many = random.choice([10_000, 1_000_000])
+    yield b"a,b\n" + b",\n" * many
+    yield b"," * many
+    yield b"a\n\"" + b"x" * many
+    yield b"a\n" + b"\n1" * many
+    yield b"x" * many + b"\n1\n"
+
+
+def one(random):
+    """A kind, the file of that kind, and whether it must be refused."""
+    what = random.randrange(12)
+    if what == 0:
+        return "pt", pt(random.choice(list(pickles(random))))
+    if what == 1:
+        return "safetensors", safetensors(random.choice(list(headers(random))))
+    if what == 2:
+        body = b'{\n  "format": 1,\n  "x": ' + random.choice([nested(random, b"[", b"]"), nested(random, b'{"a":', b"}"),
+                                                              b"[" + b"0," * 1_000_000 + b"0]"])
+        return "body_of_manifest", body
+    if what == 3:
+        return random.choice(["json", "values"]), random.choice([nested(random, b"[", b"]"), nested(random, b'{"a":', b"}"),
+                                                                b"[" + b"{}," * 500_000 + b"0]", b'["' + b"x" * 1_000_000])
+    if what == 4:
+        return random.choice(["yaml", "saved_config"]), random.choice(
+            [laughs(random), b"a: &a [*a]\n", b"a: " + nested(random, b"[", b"]", 20_000), b"a: " + nested(random, b"{b: ", b"}", 20_000),
+             b"- " * random.choice([100, 10_000]) + b"a\n", b"a: [" + b"0," * 200_000 + b"0]\n",
+             b"a: &a " + b"x" * 1_000_000 + b"\nb: [" + b"*a," * 10_000 + b"*a]\n"])
+    if what == 5:
+        shape = [random.choice([0, 1, 28, 1 << 16, 1 << 31, (1 << 32) - 1]) for _ in range(random.randint(1, 16))]
+        head = bytes([0, 0, random.choice([8, 9, 11, 12, 13, 14]), len(shape)]) + b"".join(struct.pack(">I", n) for n in shape)
+        return "idx", gzip.compress(head + bytes(random.choice([0, 100, 10_000_000])), 9, mtime=0)
+    if what == 6:
+        size = 30_000_000 + random.randrange(1000)
+        return "idx", gzip.compress(b"\0\0\x08\1" + struct.pack(">I", size) + bytes(size), 9, mtime=0)
+    if what == 7:
+        side = random.choice([5000, 100_000, 1_000_000, (1 << 31) - 1])
+        return random.choice(["image", "mask"]), png(side, random.choice([1, side]), bytes(1000), random.choice([1, 8, 16]))
+    if what == 8:
+        side = 9000
+        return random.choice(["image", "mask"]), png(side, side, bytes((side // 8 + 1) * side), 1)
+    if what == 9:
+        shape = ", ".join(str(random.choice([0, 1, 3, 1 << 20, 1 << 62])) for _ in range(random.randint(1, 40)))
+        head = f"{{'descr': '<f4', 'fortran_order': {random.choice(['True', 'False'])}, 'shape': ({shape},), }}".encode()
+        return "npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + bytes(16)
+    if what == 10:
+        return "csv", random.choice(list(csv(random)))
+    packed = archive([("a/data.pkl", bytes(random.choice([1000, 30_000_000])))] * random.choice([1, 2]), zipfile.ZIP_DEFLATED)
+    return random.choice(["zip", "pt"]), packed

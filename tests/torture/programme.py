@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Runs the programme of docs/reliability.md: one line for each test, and exit code 1 if one failed.
+
+usage: programme.py BUILD-FOLDER [--only R4[,R6...]] [--long] [--seed N]
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+import traceback
+
+from torture import HERE, Failed, Torture
+
+
+def tests():
+    """Name -> module, in order."""
+    found = {}
+    for path in sorted(HERE.glob("r[0-9]*_*.py"), key=lambda path: int(re.match(r"r(\d+)", path.name).group(1))):
+        found["R" + re.match(r"r0*(\d+)", path.name).group(1)] = path.stem
+    return found
+
+
+def run_one(name, module, options):
+    """Its line, or nothing if it failed."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="torture_", ignore_cleanup_errors=True) as folder:
+        torture = Torture(name, options, folder)
+        try:
+            line = importlib.import_module(module).run(torture)
+        except (Exception, SystemExit) as error:  # of a script that fails in its own way too: the others are still run
+            what = error if isinstance(error, (Failed, SystemExit)) else traceback.format_exc()
+            again = f"scripts/torture --only {name}{' --long' if options.long else ''} --seed {options.seed}"
+            print(f"{name} FAILED at {torture.case}: {what}\nagain: {again}", flush=True)
+            return False
+        finally:
+            torture.close()
+    print(f"{name} {line}, {time.monotonic() - begun:.0f} s", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--only", default="", help="names of tests, with commas")
+    parser.add_argument("--long", action="store_true", help="with the counts of docs/reliability.md: hours")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    known = tests()
+    names = options.only.split(",") if options.only else list(known)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"found no test {', '.join(unknown)}; known: {', '.join(known)}")
+    print(f"{'long' if options.long else 'short'} form, --seed {options.seed}", flush=True)
+    failed = [name for name in names if not run_one(name, known[name], options)]
+    if failed:
+        sys.exit(f"{len(failed)} of {len(names)} failed: {', '.join(failed)}")
+    print(f"{len(names)} of {len(names)} passed")
+
+
+if __name__ == "__main__":
+    main()
