@@ -19,6 +19,12 @@ namespace {
 
 bool holds(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
+// Says where it came from: of the step of a trainer within this one.
+class PlacedError : public StepError {
+ public:
+  using StepError::StepError;
+};
+
 // An error of an op, in words.
 struct OpError {
   std::string message;         // one line
@@ -37,6 +43,7 @@ std::optional<OpError> op_error(const std::exception_ptr& error) {
     const std::string line = first_line(torch_error);
     if (holds(line, "allocate memory") || holds(line, "CUDA error")) return std::nullopt;
     return OpError{line, dynamic_cast<const c10::IndexError*>(&torch_error) != nullptr};
+  } catch (const PlacedError&) {
   } catch (const StepError& step_error) {
     const std::string line = step_error.what();
     const std::size_t name_ends = line.starts_with('[') ? line.find("] ") : std::string::npos;
@@ -193,7 +200,7 @@ void rethrow_at(const StepPlace& place, const std::exception_ptr& error) {
   const std::string text =
       c10::str("[Task] ", place.what, " ", place.number, one_of, what_failed(*known, trace, place));
   if (is_about_index(*known)) throw_with_cause<DataError>(text, known->cause);
-  throw_with_cause<StepError>(text, known->cause);
+  throw_with_cause<PlacedError>(text, known->cause);
 }
 
 }  // namespace duet

@@ -48,6 +48,11 @@ class StepPlaces : public ::testing::TestWithParam<std::string> {
     options.optimizer = SGD{.lr = 0.1};
     return make_trainer(GetParam(), make_task(net_ = std::make_shared<Net>(), loss), options);
   }
+  std::unique_ptr<BaseTrainer> predictor() const {
+    const auto forward = [](Net& net, const Batch& batch) { return net.forward(batch["input"]); };
+    const auto loss = [](const at::Tensor& logits, const Batch&) { return logits.mean(); };
+    return make_trainer(GetParam(), make_task(std::make_shared<Net>(), forward, loss));
+  }
   // The text of what a step on `bad` throws, the sixth of its trainer; the others are good.
   template <class E>
   std::string error_of(const Batch& bad, const Loss& loss = plain_loss) {
@@ -125,12 +130,33 @@ TEST_P(StepPlaces, OfAnEvaluationCountItsBatches) {
 }
 
 TEST_P(StepPlaces, OfAPredictionAreNamed) {
-  const auto forward = [](Net& net, const Batch& batch) { return net.forward(batch["input"]); };
-  const auto loss = [](const at::Tensor& logits, const Batch&) { return logits.mean(); };
-  const auto made = make_trainer(GetParam(), make_task(std::make_shared<Net>(), forward, loss));
+  const auto made = predictor();
   for (int64_t n = 0; n < 4; ++n) made->predict(batch_at(n));
   expect_error<StepError>([&] { made->predict(too_narrow()); },
                           {"[Task] prediction batch 0: addmm failed in 'a' (Linear)", "input float32 [8, 12]"});
+}
+
+TEST_P(StepPlaces, OfATrainerWithinTheStepAreItsOwn) {
+  const auto inner = predictor();
+  const auto made = trainer([&inner](Net& net, const Batch& batch) {
+    if (batch["input"].size(1) != 16) inner->predict(batch);
+    return plain_loss(net, batch);
+  });
+  made->step(batch_at(0));
+  expect_error<StepError>([&] { made->step(too_narrow()); },
+                          {"[Task] prediction batch 0: addmm failed in 'a' (Linear)", "input float32 [8, 12]"});
+}
+
+// While one looks for its op by running its code once more, another does not.
+TEST_P(StepPlaces, AreFoundThoughATrainerWithinTheStepFailsThen) {
+  int64_t runs = 0;
+  const auto inner = predictor();
+  const auto made = trainer([&](Net& net, const Batch& batch) {
+    if (batch["input"].size(1) != 16 && ++runs > 1) inner->predict(batch);
+    return plain_loss(net, batch);
+  });
+  made->step(batch_at(0));
+  expect_error<StepError>([&] { made->step(too_narrow()); }, {"[Task] train step 1: addmm failed"});
 }
 
 TEST_P(StepPlaces, ThatAreNoOpsAreThrownAsTheyAre) {
