@@ -840,7 +840,7 @@ HistogramHook(interval=500, patterns=[], weights=True, gradients=True, bins=30)
 interval: steps from one to the next; each waits for the device (an integer >= 1)
 patterns: names of parameters or modules, * stands for any text; empty: all (a list of texts)
 weights: of the parameters after the step (True or False)
-gradients: of the gradients before clipping (True or False)
+gradients: of the gradients as the optimizer was given them, clipped (True or False)
 bins: of a histogram (an integer from 1 to 1000)"""
     interval: int
     patterns: list[typing.Any]
