@@ -228,6 +228,16 @@ void CheckpointStore::clean_up() const {
   for (const std::string& path : stale) try_to_remove(path);
 }
 
+void CheckpointStore::remove_leftovers() const {
+  BackgroundSave::wait_for(root_);
+  try {
+    const file_io::FolderLock lock(root_);
+    clean_up();
+  } catch (const IoError& error) {
+    log_warning(c10::str("[CheckpointStore] what an earlier save has left in '", root_, "' stays: ", error.what()));
+  }
+}
+
 // Names a checkpoint for people and scripts. find_latest() does not rely on it, so that failing here is no failed save.
 void CheckpointStore::write_pointer(const std::string& file, const std::string& name) const {
   try {

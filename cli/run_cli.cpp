@@ -1,5 +1,7 @@
 #include "cli/run_cli.h"
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -294,8 +296,13 @@ int run_safely(const std::function<int()>& command) {
   try {
     return command();
   } catch (...) {
-    const Failure failure = failure_of(std::current_exception());
-    return report_error(failure.text, failure.exit_code);
+    try {
+      const Failure failure = failure_of(std::current_exception());
+      return report_error(failure.text, failure.exit_code);
+    } catch (...) {  // not even for that
+      std::fputs("error: there was no memory left\n", stderr);
+      return 1;
+    }
   }
 }
 
@@ -334,12 +341,10 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
     }
     return code;
   }
-  return run_safely([&]() -> int { refuse_call(*launch, std::string("[duet] ") + error.what()); });
+  refuse_call(*launch, std::string("[duet] ") + error.what());
 }
 
-}  // namespace
-
-int run_cli(int argc, char** argv) {
+int run_call(int argc, char** argv) {
   Program program;
   CLI::App& app = program.app;
   app.set_version_flag("--version", std::string("duet ") + DUET_VERSION);
@@ -357,16 +362,22 @@ int run_cli(int argc, char** argv) {
   add_profile(program);
   add_run_tools(program);
   add_tools(program);
-  if (argc >= 2 && std::string(argv[1]) == "launch") {
-    return run_safely([&] { return launch_command({argv + 2, argv + argc}, argv[0]); });
-  }
+  if (argc >= 2 && std::string(argv[1]) == "launch") return launch_command({argv + 2, argv + argc}, argv[0]);
   try {
     check_command(app, argc, argv);
     app.parse(words_of(argc, argv));
   } catch (const CLI::ParseError& error) {
     return refuse_usage(app, error, argc, argv);
   }
-  return run_safely(program.chosen);
+  return program.chosen();
+}
+
+}  // namespace
+
+int run_cli(int argc, char** argv) {
+  // A file that may become no longer (ulimit -f) is an error that a save reports, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return run_safely([&] { return run_call(argc, argv); });
 }
 
 }  // namespace duet

@@ -96,7 +96,9 @@ void CheckpointHook::before_train(TrainContext& context) {
   const std::string root = CheckpointStore::root_of(context.work_dir);
   run_on_main(*context.communicator, [&] { make_folder(root, context.work_dir); });
   store_.emplace(root, CheckpointOptions{.max_keep = options_.max_keep, .verify_interval = options_.verify_interval});
-  if (context.is_main) restore_pointers(root);
+  if (!context.is_main) return;
+  store_->remove_leftovers();  // a run that has nothing left to do saves nothing
+  restore_pointers(root);
 }
 
 // A process may have died between the best checkpoint and the file that names it. What was loaded knows.

@@ -37,6 +37,14 @@ TEST_F(Checkpoint, SavesWhenAHookAsksForIt) {
   EXPECT_FALSE(run.context.control.save_requested);
 }
 
+TEST_F(Checkpoint, RemovesWhatADeadSaveHasLeftThoughThereIsNothingToSave) {
+  fs::create_directories(root() + "/step-3.tmp." + std::string(32, 'a'));
+  CheckpointHook hook({.interval = 4});
+  hook.before_train(run.context);
+  hook.after_train(run.context);
+  EXPECT_EQ(saved(), FileNames{});
+}
+
 TEST_F(Checkpoint, KeepsTheNewest) {
   CheckpointHook hook({.interval = 1, .max_keep = 3});
   hook.before_train(run.context);
