@@ -98,7 +98,7 @@ class CheckpointStore {
   void finish_save();
   // Of the run that saves here from now on.
   void set_identity(RunIdentity run) { run_ = std::move(run); }
-  // Removes what saves that died have left here, as each save does, unless somebody saves here now; if it cannot, it logs.
+  // Removes what dead saves have left here, as each save does, unless somebody saves here now; if it cannot, it logs.
   void remove_leftovers() const;
 
   // Moves the checkpoints of later steps to <root>.1, or the next number that is free: all of them or, if the process
