@@ -246,11 +246,24 @@ void VisualizationHook::after_iter(TrainContext& context, const std::string& mod
   const DataSource* data = context.evaluation.data;
   const Batch batch = data == nullptr ? *context.evaluation.batch : data->shown(*context.evaluation.batch);
   for (int64_t i = 0; i < count; ++i) {
-    const at::Tensor picture = options_.painter(batch, *context.evaluation.outputs, i);
+    const std::optional<Painting> painting = painting_of(batch, *context.evaluation.outputs, i);
+    if (!painting) continue;
     const std::string& dataset = context.evaluation.dataset;
     const std::string name = mode + (dataset.empty() ? "_" : "_" + dataset + "_") + name_of(context, i, first + i);
-    if (!context.work_dir.empty() && !failed_) write_file(context, name, picture);
-    if (listened) context.log.image(name, picture);
+    if (!context.work_dir.empty() && !failed_) write_file(context, name, *painting);
+    if (listened) context.log.image(name, painting->pixels);
+  }
+}
+
+// A picture is not worth a run: a failure is told once, here and below.
+std::optional<Painting> VisualizationHook::painting_of(const Batch& batch, const NamedTensors& outputs, int64_t row) {
+  try {
+    return options_.painter(batch, outputs, row);
+  } catch (const std::exception& error) {
+    if (!std::exchange(warned_, true)) {
+      log_warning(c10::str(error.what(), ". The run goes on; samples like this one get no picture"));
+    }
+    return std::nullopt;
   }
 }
 
@@ -269,13 +282,12 @@ std::string VisualizationHook::name_of(const TrainContext& context, int64_t row,
   return name;
 }
 
-// A picture is not worth a run: a failure is told once.
-void VisualizationHook::write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture) {
+void VisualizationHook::write_file(const TrainContext& context, const std::string& name, const Painting& painting) {
   const std::filesystem::path folder = std::filesystem::path(context.work_dir) / "vis_data";
   const std::string path = (folder / c10::str(name, "_", context.progress.step, ".png")).string();
   try {
     std::filesystem::create_directories(folder);
-    write_png(path, picture);
+    write_png(path, painting.pixels, painting.legend);
     if (options_.show && shows_) show_file(path);
   } catch (const std::exception& error) {
     failed_ = true;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -71,9 +72,17 @@ struct SamplePainterOptions {
   std::string image = "image", target = "target", prediction = "prediction";
 };
 
+// A picture of a prediction. A painter may give its pixels alone.
+struct Painting {
+  Painting(at::Tensor pixels, std::string legend = "") : pixels(std::move(pixels)), legend(std::move(legend)) {}
+
+  at::Tensor pixels;   // uint8 [height, width, 3] RGB on the CPU
+  std::string legend;  // what is where in it: its file's Description, and a line of `duet report`
+};
+
 struct VisualizationHookOptions {
-  // A picture of one sample of a batch, uint8 [height, width, 3] RGB on the CPU. Batch and outputs are on their device.
-  using Painter = std::function<at::Tensor(const Batch& batch, const NamedTensors& outputs, int64_t sample)>;
+  // A picture of one sample of a batch. Batch and outputs are on their device.
+  using Painter = std::function<Painting(const Batch& batch, const NamedTensors& outputs, int64_t sample)>;
 
   bool draw = false;        // without it nothing happens
   int64_t interval = 50;    // >= 1: draws the 50th, 100th, ... batch of a pass; counts those of all ranks
@@ -91,7 +100,8 @@ struct VisualizationHookOptions {
 // TrainContext::log, as "val_<sample>". <sample> is what the data calls it (DataSource::sample_name) without its ending
 // and with - for the path's slashes, and its number within the pass where it has no name, or shares it with another one
 // ("cats-001.2"). Pictures have the values from before they were normalized (DataSource::shown). Only batches that are
-// drawn are read from the device. With `show` the files are opened by xdg-open too, where there is a display.
+// drawn are read from the device. With `show` the files are opened by xdg-open too, where there is a display. A sample
+// that the painter throws at gets no picture; the first one is warned of.
 //
 // Of several ranks rank 0 draws, as often as a single process with the same options would: its own batch of those in
 // which the interval comes round (every one if that is less than the ranks are). Numbers are those of the whole pass,
@@ -111,13 +121,15 @@ class VisualizationHook : public Hook {
  private:
   void after_iter(TrainContext& context, const std::string& mode);
   std::string name_of(const TrainContext& context, int64_t row, int64_t number);
-  void write_file(const TrainContext& context, const std::string& name, const at::Tensor& picture);
+  std::optional<Painting> painting_of(const Batch& batch, const NamedTensors& outputs, int64_t row);
+  void write_file(const TrainContext& context, const std::string& name, const Painting& painting);
   void show_file(const std::string& path);
 
   VisualizationHookOptions options_;
   int64_t samples_ = 0;          // of this pass and rank, before this batch
   std::set<std::string> names_;  // that this pass has given
   bool failed_ = false;          // a file could not be written
+  bool warned_ = false;          // of a sample that could not be painted
   bool shows_ = true;            // until no viewer could be opened
 };
 

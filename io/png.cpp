@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 #include <png.h>
+#include <zlib.h>
 #include "base/error.h"
 #include "io/file_io.h"
 #include "io/picture_size.h"
@@ -45,9 +46,25 @@ at::Tensor checked(const at::Tensor& pixels) {
   return pixels.contiguous();
 }
 
+constexpr char kDescription[] = "Description";  // a keyword of the PNG specification
+
+std::string big_endian(uint32_t number) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift & 0xFF);
+  return bytes;
+}
+
+// libpng's short way of writing knows no texts.
+std::string text_chunk(const std::string& text) {
+  constexpr char kPlain[] = {0, 0, 0, 0, 0};  // the keyword's end, not packed, no language, no other keyword
+  const std::string chunk = "iTXt" + (kDescription + std::string(kPlain, sizeof kPlain)) + text;
+  const auto sum = crc32(0, reinterpret_cast<const Bytef*>(chunk.data()), static_cast<uInt>(chunk.size()));
+  return big_endian(static_cast<uint32_t>(chunk.size() - 4)) + chunk + big_endian(static_cast<uint32_t>(sum));
+}
+
 }  // namespace
 
-std::string encode_png(const at::Tensor& pixels) {
+std::string encode_png(const at::Tensor& pixels, const std::string& description) {
   const at::Tensor rows = checked(pixels);
   Picture picture;
   picture.height = static_cast<png_uint_32>(rows.size(0));
@@ -59,11 +76,13 @@ std::string encode_png(const at::Tensor& pixels) {
     throw DataError(c10::str("[png] encoding a picture failed: ", picture.message));
   }
   bytes.resize(size);
+  constexpr std::size_t kHeader = 33;  // signature and IHDR
+  if (!description.empty()) bytes.insert(kHeader, text_chunk(description));
   return bytes;
 }
 
-void write_png(const std::string& path, const at::Tensor& pixels) {
-  const std::string bytes = encode_png(pixels);
+void write_png(const std::string& path, const at::Tensor& pixels, const std::string& description) {
+  const std::string bytes = encode_png(pixels, description);
   try {
     file_io::replace_file(path, bytes);
   } catch (const file_io::IoError& error) {
@@ -203,6 +222,21 @@ at::Tensor decode_png_levels(std::string_view bytes) {
     for (int64_t x = 0; x < width; ++x) *out++ = wide ? 256 * row[2 * x] + row[2 * x + 1] : row[x];
   }
   return levels;
+}
+
+std::string png_description(std::string_view bytes) {
+  PngSource source{bytes};
+  PngReader reader(source);
+  constexpr png_uint_32 kMostTexts = 10;  // a packed one may have 8 MB, libpng's own limit
+  png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_AS_DEFAULT, reinterpret_cast<png_const_bytep>("iTXt"), 1);
+  png_set_chunk_cache_max(reader.png, kMostTexts);
+  if (!read_level_header(reader)) refuse_png(source);
+  png_textp texts = nullptr;
+  const int count = png_get_text(reader.png, reader.info, &texts, nullptr);
+  for (int i = 0; i < count; ++i) {
+    if (std::strcmp(texts[i].key, kDescription) == 0) return texts[i].text;
+  }
+  return {};
 }
 
 at::Tensor read_png(const std::string& path) try {

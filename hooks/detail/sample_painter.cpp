@@ -54,7 +54,8 @@ Colour voc_colour(int number) {
 }
 
 at::Tensor palette_tensor(const std::vector<std::string>& names) {
-  const int64_t count = names.empty() ? 256 : static_cast<int64_t>(names.size());
+  constexpr int64_t kOfVoc = int64_t{1} << 16;
+  const int64_t count = names.empty() ? kOfVoc : static_cast<int64_t>(names.size());
   at::Tensor palette = at::empty({count, 3}, at::TensorOptions(at::kByte));
   uint8_t* out = palette.mutable_data_ptr<uint8_t>();
   for (int64_t i = 0; i < count; ++i, out += 3) {
@@ -99,17 +100,30 @@ at::Tensor to_classes(const at::Tensor& scores, bool regions) {
   return classes.to(at::kCPU, at::kLong);
 }
 
+// Class numbers, a distribution over the classes, or 0 and 1 of a single one. Other numbers are those of a regression:
+// their largest is no class.
+at::Tensor target_classes(const at::Tensor& target, bool regions) {
+  if (target.is_floating_point() && target.dim() == (regions ? 3 : 1)) {
+    const at::Tensor sums = target.size(0) == 1 ? target.eq(0).logical_or(target.eq(1)).to(at::kFloat) : target.sum(0);
+    constexpr double kRounding = 1e-3;
+    if (!target.ge(0).all().item<bool>() || !sums.sub(1).abs().le(kRounding).all().item<bool>()) {
+      fail("found a target of numbers that name no class, as a regression has, expected classes");
+    }
+  }
+  return to_classes(target, regions);
+}
+
 class SamplePainter {
  public:
   explicit SamplePainter(const SamplePainterOptions& options)
       : options_(options), palette_(palette_tensor(options.palette)) {}
 
-  at::Tensor operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const;
+  Painting operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const;
 
  private:
   at::Tensor colours_of(const at::Tensor& classes) const;
-  at::Tensor paint_regions(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
-  at::Tensor paint_class(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
+  Painting paint_regions(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
+  Painting paint_class(const at::Tensor& image, const at::Tensor& truth, const at::Tensor& predicted) const;
   at::Tensor zoomed(const at::Tensor& picture) const;
 
   SamplePainterOptions options_;
@@ -136,8 +150,8 @@ at::Tensor SamplePainter::zoomed(const at::Tensor& picture) const {
   return picture.repeat_interleave(factor, 0).repeat_interleave(factor, 1);
 }
 
-at::Tensor SamplePainter::paint_regions(const at::Tensor& image, const at::Tensor& truth,
-                                        const at::Tensor& predicted) const {
+Painting SamplePainter::paint_regions(const at::Tensor& image, const at::Tensor& truth,
+                                      const at::Tensor& predicted) const {
   std::vector<at::Tensor> panels = {zoomed(image)};
   for (const at::Tensor& classes : {truth, predicted}) {
     if (!classes.defined()) continue;
@@ -150,11 +164,12 @@ at::Tensor SamplePainter::paint_regions(const at::Tensor& image, const at::Tenso
     panels.push_back(filled(panels[0].size(0), kGap, kWhite));
     panels.push_back(zoomed(mixed.round().to(at::kByte)));
   }
-  return at::cat(panels, 1).contiguous();
+  return {at::cat(panels, 1).contiguous(),
+          truth.defined() ? "Left to right: image, target, prediction." : "Left to right: image, prediction."};
 }
 
-at::Tensor SamplePainter::paint_class(const at::Tensor& image, const at::Tensor& truth,
-                                      const at::Tensor& predicted) const {
+Painting SamplePainter::paint_class(const at::Tensor& image, const at::Tensor& truth,
+                                    const at::Tensor& predicted) const {
   const at::Tensor panel = zoomed(image);
   const int64_t height = panel.size(0), width = panel.size(1);
   const bool known = truth.defined();
@@ -164,10 +179,12 @@ at::Tensor SamplePainter::paint_class(const at::Tensor& image, const at::Tensor&
   const at::Tensor strip = picture.narrow(0, kGap + height, kSwatch).narrow(1, kGap, width);
   if (known) strip.narrow(1, 0, width / 2).copy_(colours_of(truth));
   strip.narrow(1, width / 2, width - width / 2).copy_(colours_of(predicted));
-  return picture;
+  return {picture, known ? "Frame: green if the class is right, red if not. Below the image: the colour of the target "
+                           "on the left, that of the prediction on the right."
+                         : "Below the image, on the right: the colour of the predicted class."};
 }
 
-at::Tensor SamplePainter::operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const {
+Painting SamplePainter::operator()(const Batch& batch, const NamedTensors& outputs, int64_t sample) const {
   const at::Tensor* prediction = find(outputs, options_.prediction);
   if (prediction == nullptr || prediction->dim() < 1) {
     fail("found no '" + options_.prediction + "' among the outputs of validation, expected scores of classes");
@@ -179,7 +196,7 @@ at::Tensor SamplePainter::operator()(const Batch& batch, const NamedTensors& out
   const bool regions = prediction->dim() >= 3;
   const at::Tensor predicted = to_classes(prediction->select(0, sample), regions);
   at::Tensor truth;
-  if (batch.contains(options_.target)) truth = to_classes(batch[options_.target].select(0, sample), regions);
+  if (batch.contains(options_.target)) truth = target_classes(batch[options_.target].select(0, sample), regions);
   return regions ? paint_regions(image, truth, predicted) : paint_class(image, truth, predicted);
 }
 

@@ -29,7 +29,7 @@ NamedTensors scores() {
 
 TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
   const auto paint = sample_painter({.alpha = 1, .zoom = 1});
-  const at::Tensor picture = paint(scene(), scores(), 0);
+  const at::Tensor picture = paint(scene(), scores(), 0).pixels;
   ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{2, 3 * 2 + 2 * 4, 3}));
   EXPECT_TRUE(picture.is_contiguous());
   EXPECT_EQ(picture.scalar_type(), at::kByte);
@@ -49,13 +49,13 @@ TEST(SamplePainter, PutsImageTruthAndPredictionSideBySide) {
   EXPECT_EQ(colour_at(picture, 1, 12), (Colour{0, 128, 0}));
   EXPECT_EQ(colour_at(picture, 1, 13), (Colour{128, 128, 0}));
   // The other sample: one grey level.
-  EXPECT_EQ(colour_at(paint(scene(), scores(), 1), 0, 13), (Colour{0, 128, 0}));
+  EXPECT_EQ(colour_at(paint(scene(), scores(), 1).pixels, 0, 13), (Colour{0, 128, 0}));
 }
 
 TEST(SamplePainter, ShowsValuesFromZeroToOneAsTheyAre) {
   const auto paint = sample_painter({.zoom = 1});
   const Batch batch = {{"image", at::tensor({0.2, 0.4, 0.6, 1.0005}).view({1, 1, 2, 2})}};
-  const at::Tensor picture = paint(batch, {{"prediction", at::zeros({1, 2, 2, 2})}}, 0);
+  const at::Tensor picture = paint(batch, {{"prediction", at::zeros({1, 2, 2, 2})}}, 0).pixels;
   EXPECT_EQ(colour_at(picture, 0, 0), (Colour{51, 51, 51}));
   EXPECT_EQ(colour_at(picture, 1, 0), (Colour{153, 153, 153}));
   EXPECT_EQ(colour_at(picture, 1, 1), kWhite);
@@ -64,7 +64,7 @@ TEST(SamplePainter, ShowsValuesFromZeroToOneAsTheyAre) {
 TEST(SamplePainter, MixesImageAndColours) {
   const auto paint =
       sample_painter({.alpha = 0.25, .palette = {"#000000", "#0000ff", "#ffffff", "#ff8000"}, .zoom = 2});
-  const at::Tensor picture = paint(scene(), scores(), 0);
+  const at::Tensor picture = paint(scene(), scores(), 0).pixels;
   ASSERT_EQ(picture.sizes(), (std::vector<int64_t>{4, 3 * 4 + 2 * 4, 3}));
   EXPECT_EQ(colour_at(picture, 0, 18), (Colour{48, 48, 112}));  // 0.75 * 64 + 0.25 * (0, 0, 255)
   EXPECT_EQ(colour_at(picture, 3, 19), (Colour{255, 223, 191}));
@@ -72,18 +72,18 @@ TEST(SamplePainter, MixesImageAndColours) {
 }
 
 TEST(SamplePainter, SmallImagesAreEnlarged) {
-  EXPECT_EQ(sample_painter()(scene(), scores(), 0).size(0), 128);
+  EXPECT_EQ(sample_painter()(scene(), scores(), 0).pixels.size(0), 128);
   const Batch large = {{"image", at::rand({1, 3, 200, 150})}};
-  const at::Tensor picture = sample_painter()(large, {{"prediction", at::rand({1, 5, 200, 150})}}, 0);
+  const at::Tensor picture = sample_painter()(large, {{"prediction", at::rand({1, 5, 200, 150})}}, 0).pixels;
   EXPECT_EQ(picture.sizes(), (std::vector<int64_t>{200, 304, 3}));  // without a target: image and prediction
 }
 
 TEST(SamplePainter, TakesClassNumbersAndTwoClassScores) {
   const auto paint = sample_painter({.alpha = 1, .zoom = 1});
   const at::Tensor numbers = at::tensor({0, 1, 2, 3}, at::kLong).view({1, 2, 2});
-  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", numbers}}, 0), 1, 13), (Colour{128, 128, 0}));
+  EXPECT_EQ(colour_at(paint(scene(), {{"prediction", numbers}}, 0).pixels, 1, 13), (Colour{128, 128, 0}));
   const at::Tensor binary = at::tensor({-1.0, 1.0, -2.0, 2.0}).view({1, 1, 2, 2});
-  const at::Tensor picture = paint(scene(), {{"prediction", binary}}, 0);
+  const at::Tensor picture = paint(scene(), {{"prediction", binary}}, 0).pixels;
   EXPECT_EQ(colour_at(picture, 0, 12), kBlack);
   EXPECT_EQ(colour_at(picture, 0, 13), (Colour{128, 0, 0}));
 }
@@ -92,7 +92,7 @@ TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
   const auto paint = sample_painter({.zoom = 4});
   const Batch batch = {{"image", at::rand({3, 1, 2, 2})}, {"target", at::tensor({1, 2, 0}, at::kLong)}};
   const NamedTensors outputs = {{"prediction", at::tensor({0.0, 9.0, 1.0, 5.0, 1.0, 2.0, 7.0, 1.0, 1.0}).view({3, 3})}};
-  const at::Tensor right = paint(batch, outputs, 0), wrong = paint(batch, outputs, 1);
+  const at::Tensor right = paint(batch, outputs, 0).pixels, wrong = paint(batch, outputs, 1).pixels;
   ASSERT_EQ(right.sizes(), (std::vector<int64_t>{8 + 16 + 2 * 4, 8 + 2 * 4, 3}));
   EXPECT_GT(colour_at(right, 0, 0)[1], 100);
   EXPECT_LT(colour_at(right, 0, 0)[0], 50);
@@ -100,6 +100,40 @@ TEST(SamplePainter, FramesAnImageByWhetherItsClassIsRight) {
   EXPECT_LT(colour_at(wrong, 0, 0)[1], 50);
   EXPECT_EQ(colour_at(wrong, 4 + 8, 4), (Colour{0, 128, 0}));  // the truth, 2
   EXPECT_EQ(colour_at(wrong, 4 + 8, 4 + 7), kBlack);           // the prediction, 0
+}
+
+TEST(SamplePainter, SaysWhatIsWhere) {
+  const auto paint = sample_painter();
+  EXPECT_EQ(paint(scene(), scores(), 0).legend, "Left to right: image, target, prediction.");
+  const Batch alone = {{"image", at::rand({1, 3, 2, 2})}};
+  EXPECT_EQ(paint(alone, scores(), 0).legend, "Left to right: image, prediction.");
+  const NamedTensors classes = {{"prediction", at::rand({1, 3})}};
+  const Batch known = {{"image", at::rand({1, 3, 2, 2})}, {"target", at::zeros({1}, at::kLong)}};
+  EXPECT_NE(paint(known, classes, 0).legend.find("green if the class is right"), std::string::npos);
+  EXPECT_EQ(paint(alone, classes, 0).legend.find("green"), std::string::npos);
+}
+
+// Of Pascal VOC's colours a thousand classes have one each.
+TEST(SamplePainter, PaintsMoreClassesThanFitAByte) {
+  const Batch batch = {{"image", at::rand({1, 3, 8, 8})}, {"target", at::tensor({999}, at::kLong)}};
+  const NamedTensors outputs = {{"prediction", at::one_hot(at::tensor({743}, at::kLong), 1000).to(at::kFloat)}};
+  const at::Tensor picture = sample_painter({.zoom = 1})(batch, outputs, 0).pixels;
+  EXPECT_EQ(colour_at(picture, 4 + 8, 4), (Colour{176, 160, 224}));
+  EXPECT_NE(colour_at(picture, 4 + 8, 4), colour_at(picture, 4 + 8, 4 + 7));
+}
+
+// The largest of several measures is no class, and whether one is above zero says nothing.
+TEST(SamplePainter, RefusesTheTargetsOfARegression) {
+  const auto paint = sample_painter();
+  const at::Tensor image = at::rand({1, 3, 2, 2});
+  for (const at::Tensor& target : {at::tensor({37.5F}), at::tensor({37.5F}).view({1, 1}), at::rand({1, 3}).add(0.5)}) {
+    const at::Tensor prediction = at::rand({1, target.dim() == 2 ? target.size(1) : 1});
+    expect_error<ConfigError>([&] { paint({{"image", image}, {"target", target}}, {{"prediction", prediction}}, 0); },
+                              {"target", "expected", "class"});
+  }
+  for (const at::Tensor& target : {at::ones({1, 1}), at::tensor({0.25F, 0.75F, 0.0F}).view({1, 3})}) {
+    paint({{"image", image}, {"target", target}}, {{"prediction", at::rand(target.sizes())}}, 0);
+  }
 }
 
 TEST(SamplePainter, RefusesWhatItCannotPaint) {

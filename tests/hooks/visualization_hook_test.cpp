@@ -11,6 +11,7 @@
 #include "data/file_dataset.h"
 #include "data/transform.h"
 #include "hooks/prediction_hooks.h"
+#include "io/file_io.h"
 #include "io/png.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/fake_communicator.h"
@@ -136,6 +137,28 @@ TEST_F(VisualizationHookTest, TakesAPainterOfTheUser) {
        }});
   pass(hook, 2);
   EXPECT_TRUE(at::equal(read_png(dir_ / "vis_data/val_3_700.png"), at::full({5, 6, 3}, 41, at::kByte)));
+}
+
+TEST_F(VisualizationHookTest, FilesSayWhatIsWhere) {
+  VisualizationHook hook({.draw = true, .interval = 1, .max_samples = 1});
+  pass(hook, 1);
+  const std::string bytes = file_io::read_text(dir_ / "vis_data/val_0_700.png", 1 << 20);
+  EXPECT_EQ(png_description(bytes), "Left to right: image, target, prediction.");
+}
+
+// A picture is not worth a run, nor are those of other samples lost with it.
+TEST_F(VisualizationHookTest, GoesOnWhereASampleCannotBePainted) {
+  VisualizationHook hook(
+      {.draw = true, .interval = 1, .painter = [](const Batch&, const NamedTensors&, int64_t sample) {
+         if (sample == 0) throw DataError("[Painter] found a bad sample, expected a good one");
+         return at::zeros({1, 1, 3}, at::kByte);
+       }});
+  ::testing::internal::CaptureStderr();
+  pass(hook, 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("bad sample"), std::string::npos) << said;
+  EXPECT_EQ(said.find("bad sample"), said.rfind("bad sample")) << said;
+  EXPECT_EQ(files(), (std::vector<std::string>{"val_1_700.png", "val_3_700.png"}));
 }
 
 // Class folders as a config reads and normalizes them. Two of the files differ in their ending alone.

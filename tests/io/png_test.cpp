@@ -33,6 +33,15 @@ TEST(Png, RefusesWhatIsNoPicture) {
   expect_error<DataError>([] { encode_png({}); }, {"no tensor"});
 }
 
+TEST(Png, HoldsADescription) {
+  const at::Tensor pixels = noise(9, 4);
+  const std::string text = "left: picture, right: Vorhersage für Anna", bytes = encode_png(pixels, text);
+  EXPECT_EQ(png_description(bytes), text);
+  EXPECT_TRUE(decode_png(bytes).equal(pixels));
+  EXPECT_EQ(png_description(encode_png(pixels)), "");
+  expect_error<DataError>([&] { png_description(bytes.substr(0, 40)); }, {"no usable PNG"});
+}
+
 TEST(Png, WritesAndReadsFiles) {
   const TempDir dir;
   const at::Tensor pixels = noise(9, 4);
