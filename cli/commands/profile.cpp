@@ -71,8 +71,16 @@ double mean_of(const std::vector<double>& values) {
 // Microseconds per step without a clock, and of waiting for data.
 struct Measured {
   double step_us = 0, data_us = 0;
-  std::string captures;  // of graph mode
+  // Of graph mode:
+  double checks_us = 0;  // in step_us
+  std::string captures;
 };
+
+double check_seconds(const GraphTrainer& trainer) {
+  double seconds = 0;
+  for (const SignatureReport& signature : trainer.report()) seconds += signature.check_seconds;
+  return seconds;
+}
 
 Measured measure(const RunConfig& original, const std::string& mode, int64_t steps) {
   const ScratchFolder folder;
@@ -80,9 +88,17 @@ Measured measure(const RunConfig& original, const std::string& mode, int64_t ste
   Run run = build_short(config, mode, steps + kWarmUp);
   Measurements measured;
   run.trainer->add_hook(std::make_unique<MeasureHook>(measured));
+  double checked_before = 0;
+  if (run.graph != nullptr) {
+    const auto note_checks = [&](TrainContext&) {
+      if (std::ssize(measured.step_us) == kWarmUp) checked_before = check_seconds(*run.graph);
+    };
+    run.trainer->on(HookPoint::kAfterTrainIter, note_checks, "checks_of_warm_up", kLowest);
+  }
   run.trainer->train(*run.train);
-  Measured result{mean_of(measured.step_us), mean_of(measured.data_us), ""};
+  Measured result{mean_of(measured.step_us), mean_of(measured.data_us), 0, ""};
   if (run.graph == nullptr) return result;
+  result.checks_us = (check_seconds(*run.graph) - checked_before) * 1e6 / static_cast<double>(steps);
   for (const SignatureReport& signature : run.graph->report()) {
     if (signature.kind != "step") continue;
     result.captures += c10::str("  ", signature.signature, ": ", signature.state,
@@ -144,6 +160,19 @@ std::string text_of(double value, const char* format = "%.3f") {
   return text;
 }
 
+void print_graph(const Measured& graph, double eager_us) {
+  const auto row = [&](const char* name, double us) {
+    return std::vector{std::string(name), text_of(us / 1e3), text_of(100 * us / graph.step_us, "%.1f")};
+  };
+  std::vector<std::vector<std::string>> rows = {{"graph mode", "ms per step", "%"}};
+  rows.push_back({"data", text_of(graph.data_us / 1e3), ""});
+  rows.push_back(row("replay and hooks", graph.step_us - graph.checks_us));
+  rows.push_back(row("checks", graph.checks_us));
+  rows.push_back({"step", text_of(graph.step_us / 1e3), ""});
+  std::cout << text_columns(rows) << text_of(eager_us / graph.step_us, "%.2f") << " times as fast as eager mode\n"
+            << graph.captures << "\n";
+}
+
 void print(const Profile& profile, int64_t shown) {
   const auto& [forward, backward, optimizer, hooks] = profile.phases;
   const double all = forward + backward + optimizer + hooks;
@@ -157,11 +186,7 @@ void print(const Profile& profile, int64_t shown) {
   }
   rows.push_back({"step", text_of(step_ms), ""});
   std::cout << text_columns(rows) << "\n";
-  if (profile.graph.step_us > 0) {
-    std::cout << "graph mode: " << text_of(profile.graph.step_us / 1e3) << " ms per step, "
-              << text_of(profile.eager.step_us / profile.graph.step_us, "%.2f") << " times as fast\n"
-              << profile.graph.captures << "\n";
-  }
+  if (profile.graph.step_us > 0) print_graph(profile.graph, profile.eager.step_us);
   rows = {{"memory", ""}};
   for (const auto& [name, bytes] : profile.memory) rows.push_back({name, readable_bytes(bytes)});
   std::cout << text_columns(rows) << "\n";
@@ -185,7 +210,9 @@ Json json_of(const Profile& profile) {
                {"backward_us", phases.backward * 1e6 / steps},
                {"optimizer_us", phases.optimizer * 1e6 / steps},
                {"hooks_us", phases.hooks * 1e6 / steps}};
-  json["graph_us"] = profile.graph.step_us > 0 ? Json(profile.graph.step_us) : Json();
+  const bool has_graph = profile.graph.step_us > 0;
+  json["graph_us"] = has_graph ? Json(profile.graph.step_us) : Json();
+  json["checks_us"] = has_graph ? Json(profile.graph.checks_us) : Json();
   for (const auto& [name, bytes] : profile.memory) json["memory"][name] = bytes;
   for (const OpTime& op : profile.ops) {
     json["ops"].push_back({{"op", op.op},

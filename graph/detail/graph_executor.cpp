@@ -176,6 +176,7 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
   switch (checked.outcome) {
     case TraceCheck::Outcome::kSame:
       entry.verify.replayed();
+      entry.report.check_seconds += time.seconds() - checked.replay_seconds;
       entry.check.checked(time.seconds(), checked.replay_seconds);
       if (entry.step->needs_host_code()) entry.check.check_always();
       entry.differing_in_a_row = 0;
@@ -303,7 +304,9 @@ void GraphExecutor::settle(StepObserver& observer) {
 
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
                                              StepObserver& observer) {
+  const Stopwatch time;
   ParityResult result = run_both_ways(*entry.step, step_, micro_batches, observer);
+  entry.report.check_seconds += std::max(0.0, time.seconds() - entry.check.replay_seconds());
   if (result.short_of_memory) {
     count(entry.report.replays, replays_);
     entry.verify.put_off();

@@ -128,6 +128,7 @@ void SignatureCache::forget_variant(SignatureEntry& variant, SignatureEntry& hei
   heir.report.eager_steps += variant.report.eager_steps;
   heir.report.replays += variant.report.replays;
   heir.report.checked += variant.report.checked;
+  heir.report.check_seconds += variant.report.check_seconds;
   heir.report.differing += variant.report.differing;
   forget(&variant);
 }

@@ -48,6 +48,8 @@ class CheckSchedule {
     if (!std::exchange(timed_alone_, true)) replay_seconds_ = 0;
     learn(replay_seconds_, seconds);
   }
+  // Of a replay alone, as far as it is known.
+  double replay_seconds() const { return replay_seconds_; }
   // Seconds of the whole step, and of the replay in it.
   void checked(double step_seconds, double replay_seconds) {
     unchecked_ = 0;

@@ -42,6 +42,8 @@ def main():
                 assert result[f"{phase}_us"] > 0, result
                 assert phase in text, text
             assert result["eager_us"] > 0 and result["graph_us"] > 0 and "captured" in text, text
+            # Its first replays are all checked.
+            assert 0 < result["checks_us"] < result["graph_us"] and "\nchecks " in text, text
             calls = {(op["op"], op["module"]): op["calls"] for op in result["ops"]}
             for layer in ("hidden1", "hidden2", "head"):
                 assert calls[("aten::addmm", layer)] == batches, calls
@@ -54,7 +56,7 @@ def main():
             # The inputs of the two ReLUs' successors, at least.
             assert memory["activations"] >= 4 * 16 * (64 + 32), memory
         text, result = profile("--mode", "eager")
-        assert result["graph_us"] is None and "graph mode" not in text, text
+        assert result["graph_us"] is None and result["checks_us"] is None and "graph mode" not in text, text
         assert not (folder / "runs").exists()
     print("profiles say where time and memory go")
 
