@@ -21,7 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string figure(double value) {
-  if (std::isnan(value)) return "-";
   char text[32];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;
@@ -72,7 +71,7 @@ std::vector<std::string> row_text(const RunFolder& run) {
           steps,
           std::to_string(log.epoch),
           best.name.empty() ? "-" : best.name + " " + figure(best.best),
-          figure(last_loss_of(run)),
+          log.curve("train", "loss") == nullptr ? "-" : figure(last_loss_of(run)),
           local_time(log.last_time)};
 }
 

@@ -47,7 +47,9 @@ int report_command(const Arguments& arguments) {
   for (const RunFolder& run : runs) {
     std::cout << one_line(run.path) << ": " << to_string(run.state) << ", " << run.log.step << " steps";
     if (run.log.lines == 0) std::cout << ", nothing logged yet";
-    if (run.log.unreadable_lines > 0) std::cout << ", " << run.log.unreadable_lines << " lines are not readable";
+    if (const int64_t lines = run.log.unreadable_lines; lines > 0) {
+      std::cout << ", " << lines << (lines == 1 ? " line is" : " lines are") << " not readable";
+    }
     std::cout << "\n";
   }
   std::cout << "wrote " << one_line(path) << " (" << readable_bytes(static_cast<int64_t>(page.size())) << ")"

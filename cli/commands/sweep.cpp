@@ -19,6 +19,7 @@
 #include "cli/sweep/sweep_grid.h"
 #include "cli/sweep/sweep_run.h"
 #include "cli/work_dir.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -32,6 +33,11 @@ std::atomic<int> stop_signal{0};
 
 // What ended a run that could not become the best any more; a later sweep leaves it as it is.
 constexpr const char* kStoppedFile = "/stopped_early.txt";
+
+bool is_stopped(const std::string& folder) {
+  std::error_code failed;
+  return std::filesystem::is_regular_file(folder + kStoppedFile, failed);
+}
 
 // Comments say where values came from: an edit elsewhere in the file moves their lines.
 std::string without_comments(const std::string& yaml) {
@@ -47,6 +53,17 @@ RunFolder progress_of(const std::string& folder) {
   run.config = read_saved_config(folder + "/config.yaml");
   run.log = read_logged_run(folder + "/log.jsonl");
   return run;
+}
+
+std::string state_of(const RunFolder& run) {
+  if (is_stopped(run.path)) return "stopped early";
+  switch (run.log.end) {
+    case RunEnd::kFinished: return "finished";
+    case RunEnd::kStopped: return "stopped";
+    case RunEnd::kFailed: return "failed";
+    case RunEnd::kNone: break;
+  }
+  return std::filesystem::exists(run.path + "/output.txt") ? "failed" : "not begun";  // without a line that says so
 }
 
 class Sweep {
@@ -79,7 +96,13 @@ class Sweep {
 
   bool is_done(const SweepPoint& point) const {
     const std::string folder = folder_of(point);
-    return std::ifstream(folder + kStoppedFile).good() || progress_of(folder).log.end == RunEnd::kFinished;
+    return is_stopped(folder) || progress_of(folder).log.end == RunEnd::kFinished;
+  }
+
+  static bool holds(const std::string& path, const std::string& text) try {
+    return file_io::read_text(path, text.size()) == text;
+  } catch (const file_io::IoError&) {
+    return false;  // longer, or no regular file
   }
 
   // A folder belongs to one config: results of another are no results of this sweep.
@@ -88,14 +111,12 @@ class Sweep {
     one.overrides = point.overrides;
     const std::string config = without_comments(load_run_config(one).root.dump()), folder = folder_of(point);
     const std::string path = folder + "/sweep.yaml";
-    if (std::ifstream before(path); before) {
-      std::ostringstream text;
-      text << before.rdbuf();
-      if (text.str() == config) return;
+    std::error_code failed;
+    if (std::filesystem::exists(path, failed)) {
+      if (holds(path, config)) return;
       throw ConfigError("[sweep] '" + folder + "' holds a run of another config (" + path +
                         "), expected one of this; choose another work_dir, or remove the folder");
     }
-    std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (!(std::ofstream(path) << config))
       throw ConfigError("[sweep] cannot write '" + path + "'; choose another work_dir");
@@ -131,7 +152,7 @@ class Sweep {
     std::vector<RunFolder> all;
     for (const SweepPoint& point : points_) all.push_back(progress_of(folder_of(point)));
     for (const SweepRun& run : running_) {
-      if (std::ifstream(run.folder() + kStoppedFile).good()) continue;
+      if (is_stopped(run.folder())) continue;
       std::vector<RunFolder> others = all;
       std::erase_if(others, [&](const RunFolder& other) { return other.path == run.folder(); });
       const std::string reason = reason_to_stop(progress_of(run.folder()), others);
@@ -143,7 +164,7 @@ class Sweep {
 
   void end(const SweepRun& run) {
     const std::string name = run.folder().substr(root_.size() + 1);
-    const bool stopped_early = std::ifstream(run.folder() + kStoppedFile).good();
+    const bool stopped_early = is_stopped(run.folder());
     if (run.exit_code() == 0 || (stopped_early && run.exit_code() == kStopped)) {
       return say(name + (stopped_early ? ": stopped early" : ": done"));
     }
@@ -160,6 +181,9 @@ class Sweep {
   int64_t turns_ = 0;
 };
 
+// Of a run that never gave a number there is none: its best is NaN.
+bool has_result(const BestMetric& best) { return !best.name.empty() && !std::isnan(best.best); }
+
 // The best first; runs without a result last.
 std::vector<RunFolder> ranked(const Sweep& sweep, const std::vector<SweepPoint>& points) {
   std::vector<RunFolder> runs;
@@ -169,7 +193,8 @@ std::vector<RunFolder> ranked(const Sweep& sweep, const std::vector<SweepPoint>&
   }
   std::stable_sort(runs.begin(), runs.end(), [](const RunFolder& a, const RunFolder& b) {
     const BestMetric of_a = best_metric_of(a), of_b = best_metric_of(b);
-    if (of_a.name.empty() || of_b.name.empty()) return !of_a.name.empty() && of_b.name.empty();
+    const bool has_a = has_result(of_a), has_b = has_result(of_b);
+    if (!has_a || !has_b) return has_a && !has_b;
     return of_a.is_less_better ? of_a.best < of_b.best : of_a.best > of_b.best;
   });
   return runs;
@@ -177,18 +202,23 @@ std::vector<RunFolder> ranked(const Sweep& sweep, const std::vector<SweepPoint>&
 
 void show(const std::vector<RunFolder>& runs, const std::string& root, const std::string& json_file) {
   Json json = Json::array();
-  std::vector<std::vector<std::string>> rows = {{"", "run", "best", "at step", "last", "steps", "seconds"}};
+  std::vector<std::vector<std::string>> rows = {{"", "run", "state", "best", "at step", "last", "steps", "seconds"}};
   for (const RunFolder& run : runs) {
     const BestMetric best = best_metric_of(run);
-    const bool none = best.name.empty();
-    rows.push_back({std::to_string(rows.size()), run.name, none ? "-" : c10::str(best.name, " ", best.best),
-                    none ? "-" : c10::str(best.best_step), none ? "-" : c10::str(best.last),
-                    std::to_string(run.log.step), c10::str(std::round(run.log.seconds * 10) / 10)});
-    json.push_back({{"run", run.name}, {"folder", run.path}, {"steps", run.log.step}, {"seconds", run.log.seconds}});
+    const bool none = !has_result(best);
+    rows.push_back({std::to_string(rows.size()), run.name, state_of(run),
+                    none ? "-" : c10::str(best.name, " ", best.best), none ? "-" : c10::str(best.best_step),
+                    none ? "-" : c10::str(best.last), std::to_string(run.log.step),
+                    c10::str(std::round(run.log.seconds * 10) / 10)});
+    json.push_back({{"run", run.name},
+                    {"folder", run.path},
+                    {"state", state_of(run)},
+                    {"steps", run.log.step},
+                    {"seconds", run.log.seconds}});
     if (!none) json.back()["best"] = {{"metric", best.name}, {"value", best.best}, {"step", best.best_step}};
   }
   write_json(json_file, json);
-  std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*" << std::endl;
+  std::cout << "\n" << text_columns(rows) << "\nto look at them: duet report " << root << "/*/" << std::endl;
 }
 
 const std::string& made_folder(const std::string& path) {

@@ -61,6 +61,9 @@ std::vector<RunDifference> result_rows(const RunFolder& left, const RunFolder& r
       {"state", to_string(left.state), to_string(right.state), "", ""},
       {"steps", std::to_string(left.log.step), std::to_string(right.log.step), "", ""},
       {"seconds", shown_number(std::round(left.log.seconds)), shown_number(std::round(right.log.seconds)), "", ""}};
+  if (left.log.end_reason != right.log.end_reason) {
+    rows.insert(rows.begin() + 1, {"ended by", left.log.end_reason, right.log.end_reason, "", ""});
+  }
   const BestMetric a = best_metric_of(left), b = best_metric_of(right);
   if (!a.name.empty()) rows.push_back({a.name + ", best", best_text(a), a.name == b.name ? best_text(b) : "", "", ""});
   if (!b.name.empty() && b.name != a.name) rows.push_back({b.name + ", best", "", best_text(b), "", ""});

@@ -43,7 +43,11 @@ def check_ranking(program):
     last = [json.loads(line) for line in (alone / "log.jsonl").read_text().splitlines() if '"val"' in line]
     swept = next(run for run in runs if run["run"] == "lr=0.1,batch_size=8")
     assert swept["best"]["value"] == max(line["r2"] for line in last), (swept, last)
-    assert "\n1  lr=0.1" in text and "duet report" in text, text
+    assert "\n1  lr=0.1" in text and {run["state"] for run in runs} == {"finished"}, text
+    # What it says shows all of them, though the folder holds more than runs.
+    command = text.split("to look at them: duet ")[1].strip()
+    subprocess.run(f"{program.path} {command} --output runs.html", cwd=program.folder, shell=True, check=True, capture_output=True)
+    assert (program.folder / "runs.html").exists()
     again, same = program.sweep(f"{LR}=0.1,1e-6,0.01", "data.train.batch_size=8,32", "seed=3")
     assert again.count("done before") == 6 and same == runs, again
 
@@ -53,6 +57,10 @@ def check_failure(program):
     assert "in_features=3: failed with exit code 2" in text and len(runs) == 2, text
     assert "in_features to 2" in (program.folder / "runs/f/sweep/in_features=3/output.txt").read_text()
     assert runs[0]["run"] == "in_features=2" and "best" not in runs[1], runs
+    assert [run["state"] for run in runs] == ["finished", "failed"], runs
+    # One that diverges before its first result has none to be ranked by, and is said to have failed.
+    text, runs = program.sweep(f"{LR}=1e30,0.02", "work_dir=runs/d", code=1)
+    assert [(run["run"], run["state"]) for run in runs] == [("lr=0.02", "finished"), ("lr=1e30", "failed")], text
 
 
 def check_mistakes(program):
@@ -70,7 +78,7 @@ def check_stop_bad(program):
         f"{LR}=0.03,0.02,0.01,1e-9", "work_dir=runs/s", "trainer={max_steps: 1000000000, val_interval: 50}", "--stop-bad",
         "custom_hooks=[{type: EarlyStoppingHook, monitor: r2, rule: greater, patience: 1000000000, stopping_threshold: 0.5}]")
     assert "lr=1e-9: stopped early" in text and text.count(": done") == 3, text
-    assert runs[-1]["run"] == "lr=1e-9", runs
+    assert (runs[-1]["run"], runs[-1]["state"]) == ("lr=1e-9", "stopped early"), runs
     assert "median of 3 runs" in (program.folder / "runs/s/sweep/lr=1e-9/stopped_early.txt").read_text()
 
 
