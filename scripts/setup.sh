@@ -31,29 +31,46 @@ lock() {
 }
 unlock() { exec 9>&-; }
 
+# Of these Debian packages those that are not installed, one a line.
+missing_of() {
+  local installed package
+  installed=" $(dpkg-query -W -f='${Package}=${db:Status-Status} ' "$@" 2>/dev/null || true)"
+  for package in "$@"; do
+    [[ $installed == *" $package=installed "* ]] || printf '%s\n' "$package"
+  done
+}
+
+# apt_install PACKAGE...: as root. What it says is in build/packages.log.
+apt_install() {
+  say "installing packages: $*"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -qq update >&2 || say "apt-get update failed; trying with the lists there are"
+  apt-get -qq install --yes --no-install-recommends "$@" >"$root/build/packages.log" 2>&1 || {
+    tail -n 20 "$root/build/packages.log" >&2
+    return 1
+  }
+}
+
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
     command -v cmake >/dev/null && command -v ninja >/dev/null && return 0
     fail 2 "this is not a Debian system; install what these Debian packages hold, then call again: ${packages[*]}"
   fi
-  local installed package missing=()
-  installed=" $(dpkg-query -W -f='${Package}=${db:Status-Status} ' "${packages[@]}" 2>/dev/null || true)"
-  for package in "${packages[@]}"; do
-    [[ $installed == *" $package=installed "* ]] || missing+=("$package")
-  done
+  local missing
+  mapfile -t missing < <(missing_of "${packages[@]}")
   ((${#missing[@]})) || return 0
   if ((EUID != 0)); then
     say "these packages are missing; install them, then call again:"
     echo "sudo apt-get install --yes --no-install-recommends ${missing[*]}" >&2
     exit 2
   fi
-  say "installing packages: ${missing[*]}"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get -qq update >&2 || say "apt-get update failed; trying with the lists there are"
-  apt-get -qq install --yes --no-install-recommends "${missing[@]}" >"$root/build/packages.log" 2>&1 || {
-    tail -n 20 "$root/build/packages.log" >&2
-    fail 1 "installing packages failed; the whole output is in build/packages.log"
-  }
+  apt_install "${missing[@]}" || fail 1 "installing packages failed; the whole output is in build/packages.log"
+}
+
+# What the page of `duet report` is opened in. Without one, and where it cannot be installed, that test is skipped.
+install_browser() {
+  ((EUID == 0)) && command -v dpkg-query >/dev/null && [[ -n $(missing_of chromium) ]] || return 0
+  apt_install chromium || say "there is no chromium; the test that opens reports in it is skipped"
 }
 
 # Sets `torch` to the LibTorch that the user named, or to nothing.
@@ -117,9 +134,10 @@ prepare() {
   fi
 }
 
-# The foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests
+# A browser, and the foreign readers of duet's files. With a LibTorch of the user's own there is no .venv to put them into: the tests
 # on them are then skipped.
 prepare_tests() {
+  install_browser
   if [[ -z $torch ]]; then
     install_venv "$root/.venv" "$root/tests/requirements.txt" "what the tests read duet's files with, clang-format (39 MB)" -tests
   fi

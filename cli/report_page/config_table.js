@@ -10,13 +10,18 @@ function sideBySide(lists) {
   });
 }
 
+// A long key breaks after its dots.
+function keyText(name) {
+  return node("code", {}, ...name.split(/(?<=\.)/).flatMap((part) => [node("wbr"), part]));
+}
+
 // Of several runs the origins stand below the values, of one beside them.
 function comparisonRow({ name, entries, differs }) {
   const isOther = (entry) => differs && entry?.[1] !== entries[0]?.[1];
   const cells = entries.map((entry) => node("td", { class: isOther(entry) ? "other" : undefined }, node("code", {}, entry ? entry[1] : "–"),
     entries.length > 1 && entry?.[2] ? node("div", { class: "origin" }, entry[2]) : null));
   if (entries.length === 1 && entries[0].length > 2) cells.push(node("td", { class: "origin" }, entries[0][2]));
-  return node("tr", { class: differs ? "differs" : undefined }, node("td", {}, node("code", {}, name)), ...cells);
+  return node("tr", { class: differs ? "differs" : undefined }, node("td", {}, keyText(name)), ...cells);
 }
 
 function comparisonTable(runs, lists, what) {

@@ -21,34 +21,33 @@ function classLegend(run) {
   const count = Math.min(Number(configValue(run, "model.num_classes")) || 0, 256);
   if (count === 0) return null;
   const palette = listOf(configValue(run, "default_hooks.visualization.palette"));
-  const names = run.config.filter(([key]) => key.endsWith(".class_names")).map(([, value]) => listOf(value)).find((list) => list.length) ?? [];
+  const named = run.config.filter(([key]) => /\.class_names$|^data\.train\.(.*\.)?classes$/.test(key));
+  const names = named.map(([, value]) => listOf(value)).find((list) => list.length === count) ?? [];
   const color = (i) => (/^#[0-9a-f]{6}$/i.test(palette[i] ?? "") ? palette[i] : vocColor(i));
   const ignored = configValue(run, "default_hooks.visualization.ignore_index");
   return node("div", { class: "classes" }, "classes:",
     ...Array.from({ length: count }, (_, i) => node("span", {}, swatch(color(i)), names[i] ?? String(i))),
-    ignored ? node("span", {}, node("span", { class: "swatch", style: "background:#fff;border:1px solid #888" }), `ignored (${ignored})`) : null);
+    ignored ? node("span", {}, node("span", { class: "swatch", style: "background:#fff" }), `ignored (${ignored})`) : null);
 }
 
 // Whole multiples of the picture's own pixels, at least 256 on its shorter side.
-function enlarge(event) {
-  const image = event.target;
+function enlarge({ target: image }) {
   const factor = Math.max(1, Math.ceil(256 / Math.min(image.naturalWidth, image.naturalHeight)));
   image.style.width = `${image.naturalWidth * factor}px`;
   image.style.height = `${image.naturalHeight * factor}px`;
-  const panels = Math.round(image.naturalWidth / image.naturalHeight);
-  const legends = { 3: "Left to right: image, target, prediction.", 2: "Left to right: image, prediction.",
-    1: "Frame: green if the class is right, red if not. Below the image: colour of the target on the left, of the prediction on the right." };
-  image.closest(".run-pictures").querySelector(".panels").textContent = legends[panels] ?? "";
 }
 
 // Shows the picture of a step, or the last one before it.
-function pictureFigure(list) {
+function pictureFigure(list, ownLegend) {
   const image = node("img", { onload: enlarge, alt: "" });
   const caption = node("figcaption");
   const show = (wanted) => {
-    const { pass, sample, step, png } = list.findLast((picture) => picture.step <= wanted) ?? list[0];
-    caption.textContent = `${pass}, sample ${sample}, step ${step}`;
-    image.alt = `prediction of ${caption.textContent}`;
+    const { pass, sample, step, shrink, legend, png } = list.findLast((picture) => picture.step <= wanted) ?? list[0];
+    const name = `${pass}, sample ${sample}, step ${step}`;
+    caption.replaceChildren(name, shrink > 1 ? `, at 1/${shrink} of its size` : "",
+      ownLegend && legend ? node("div", { class: "note" }, legend) : "");
+    image.alt = `prediction of ${name}`;
+    image.classList.toggle("shrunk", shrink > 1);
     image.src = `data:image/png;base64,${png}`;
   };
   return { element: node("figure", {}, node("div", { class: "wide" }, image), caption), show };
@@ -65,25 +64,37 @@ function stepSlider(steps, show) {
   return node("label", { class: "steps" }, "training ", slider, shown);
 }
 
+// What of a run's pictures is not shown as it is, and where it lies.
+function pictureNotes(run) {
+  const { shown, found, unreadable } = run.pictures;
+  const shrunk = shown.filter((picture) => picture.shrink > 1).length;
+  const notes = [];
+  if (found > shown.length) notes.push(`${shown.length || "None"} of ${found} pictures ${shown.length === 1 ? "is" : "are"} shown.`);
+  if (shrunk) notes.push(`${shrunk} ${shrunk === 1 ? "is" : "are"} scaled down to keep the page small.`);
+  if (unreadable) notes.push(`${unreadable} ${unreadable === 1 ? "is no whole PNG file" : "are no whole PNG files"}.`);
+  return notes.length ? node("p", { class: "note" }, [...notes, `All are in ${run.path}/vis_data.`].join(" ")) : null;
+}
+
 function runPictures(run, title) {
-  const { shown, found } = run.pictures;
+  const { shown } = run.pictures;
+  if (!shown.length) return node("div", {}, title, pictureNotes(run));
   const samples = new Map();
   for (const picture of shown) {
     const key = `${picture.pass} ${picture.sample}`;
     samples.set(key, [...(samples.get(key) ?? []), picture]);
   }
   const steps = [...new Set(shown.map((picture) => picture.step))].sort((a, b) => a - b);
-  const figures = [...samples.values()].map(pictureFigure);
+  const legends = [...new Set(shown.map((picture) => picture.legend).filter(Boolean))];
+  const figures = [...samples.values()].map((list) => pictureFigure(list, legends.length > 1));
   const show = (step) => figures.forEach((figure) => figure.show(step));
   show(steps.at(-1));
-  return node("div", { class: "run-pictures" }, title,
-    found > shown.length ? node("p", { class: "note" }, `${shown.length} of ${found} pictures; all are in ${run.path}/vis_data.`) : null,
-    node("p", { class: "panels note" }), classLegend(run), steps.length > 1 ? stepSlider(steps, show) : null,
+  return node("div", {}, title, pictureNotes(run), legends.length === 1 ? node("p", { class: "note panels" }, legends[0]) : null,
+    legends.length ? classLegend(run) : null, steps.length > 1 ? stepSlider(steps, show) : null,
     node("div", { class: "pictures" }, ...figures.map((figure) => figure.element)));
 }
 
 function pictureSection(runs) {
   const parts = runs.flatMap((run, index) =>
-    (run.pictures.shown.length ? [runPictures(run, runs.length > 1 ? node("h3", {}, runTitle(run, index, runs)) : null)] : []));
+    (run.pictures.found ? [runPictures(run, runs.length > 1 ? node("h3", {}, runTitle(run, index, runs)) : null)] : []));
   return parts.length ? node("div", {}, ...parts) : null;
 }

@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of the whole page: some 0.9 MB of curves and 0.8 MB of pictures.
-constexpr std::size_t kPoints = 24'000, kPictureBytes = 600'000;
+// Of the whole page: some 0.9 MB of curves. Pictures get what the rest leaves of `kPage`, at least 0.6 MB.
+constexpr std::size_t kPoints = 24'000, kPage = 1'800'000, kFewestPictureBytes = 600'000;
 constexpr std::size_t kMostPoints = 1000, kFewestPoints = 50;  // of a curve
 constexpr std::size_t kMostCurves = 300;                       // of a run
 constexpr std::size_t kMostHistograms = 400;                   // of a run
@@ -118,10 +118,14 @@ Json pictures_json(const std::string& folder, std::size_t bytes) {
   const RunPictures pictures = read_run_pictures(folder, bytes);
   Json shown = Json::array();
   for (const RunPicture& picture : pictures.shown) {
-    shown.push_back(
-        {{"pass", picture.pass}, {"sample", picture.sample}, {"step", picture.step}, {"png", base64(picture.png)}});
+    shown.push_back({{"pass", picture.pass},
+                     {"sample", picture.sample},
+                     {"step", picture.step},
+                     {"shrink", picture.shrink},
+                     {"legend", short_text(picture.legend, kLongestValue)},
+                     {"png", base64(picture.png)}});
   }
-  return {{"found", pictures.found}, {"shown", shown}};
+  return {{"found", pictures.found}, {"unreadable", pictures.unreadable}, {"shown", shown}};
 }
 
 // What graph mode made of the run's steps: what the run has left, and what `duet explain` has put beside it.
@@ -148,7 +152,7 @@ Json best_json(const RunFolder& run) {
           {"last", short_number(best.last)}};
 }
 
-Json run_json(const RunFolder& run, std::size_t most, std::size_t picture_bytes) {
+Json run_json(const RunFolder& run, std::size_t most) {
   const LoggedRun& log = run.log;
   Json json = {{"name", run.name},
                {"path", run.path},
@@ -165,7 +169,9 @@ Json run_json(const RunFolder& run, std::size_t most, std::size_t picture_bytes)
                {"unreadable_lines", log.unreadable_lines},
                {"earlier_runs", log.earlier_runs},
                {"curves_in_log", log.curves.size()}};
-  json["last_loss"] = short_number(last_loss_of(run));
+  const double loss = last_loss_of(run);
+  const bool was_logged = log.curve("train", "loss") != nullptr;
+  json["last_loss"] = was_logged && !std::isfinite(loss) ? Json(name_of_non_finite(loss)) : short_number(loss);
   json["best"] = best_json(run);
   json["curves"] = curves_json(log, most);
   json["histograms"] = histograms_json(log);
@@ -174,7 +180,6 @@ Json run_json(const RunFolder& run, std::size_t most, std::size_t picture_bytes)
   json["config_problem"] = run.config.problem;
   json["environment"] = pairs_json(run.environment, kLongestText);
   json["graph"] = graph_reports(run.path);
-  json["pictures"] = pictures_json(run.path, picture_bytes);
   return json;
 }
 
@@ -204,8 +209,11 @@ Json page_data(const std::vector<RunFolder>& runs) {
     std::error_code ignored;
     return std::filesystem::is_directory(run.path + "/vis_data", ignored);
   });
-  const std::size_t bytes = kPictureBytes / static_cast<std::size_t>(std::max<std::ptrdiff_t>(with_pictures, 1));
-  for (const RunFolder& run : runs) json["runs"].push_back(run_json(run, most, bytes));
+  for (const RunFolder& run : runs) json["runs"].push_back(run_json(run, most));
+  const std::size_t rest = json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace).size();
+  const std::size_t room = std::max(kFewestPictureBytes, (kPage - std::min(kPage, rest)) / 4 * 3);  // as base64
+  const std::size_t bytes = room / static_cast<std::size_t>(std::max<std::ptrdiff_t>(with_pictures, 1));
+  for (std::size_t i = 0; i < runs.size(); ++i) json["runs"][i]["pictures"] = pictures_json(runs[i].path, bytes);
   return json;
 }
 

@@ -1,24 +1,30 @@
 #include "cli/runs/run_pictures.h"
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
-#include <sstream>
 #include <system_error>
 #include <tuple>
 #include <utility>
+#include <ATen/core/Tensor.h>
+#include "base/error.h"
+#include "io/file_io.h"
+#include "io/png.h"
 
 namespace duet {
 
 namespace {
 
-constexpr std::size_t kSamples = 8;  // of a pass
+constexpr std::size_t kSamples = 8;                   // of a pass
+constexpr int64_t kSmallestSide = 128;                // that a picture is scaled down to
+constexpr uint64_t kLargestFile = uint64_t{1} << 28;  // bytes
 
 struct PictureFile {
   RunPicture picture;
   std::filesystem::path path;
+  std::size_t age = 0;  // 0: the newest of its sample
 };
 
 std::optional<PictureFile> named(const std::filesystem::path& path) {
@@ -26,7 +32,7 @@ std::optional<PictureFile> named(const std::filesystem::path& path) {
   std::smatch parts;
   const std::string name = path.filename().string();
   if (!std::regex_match(name, parts, kName)) return std::nullopt;
-  return PictureFile{{parts[1], parts[2], std::stoll(parts[3]), ""}, path};
+  return PictureFile{{.pass = parts[1], .sample = parts[2], .step = std::stoll(parts[3])}, path};
 }
 
 // Samples in their order: numbers by their value.
@@ -54,25 +60,52 @@ std::vector<PictureFile> by_worth(std::vector<PictureFile> files) {
     std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.picture.step > b.picture.step; });
     passes[std::get<0>(key)].push_back(std::move(list));
   }
-  std::vector<std::pair<std::size_t, PictureFile>> ranked;
+  std::vector<PictureFile> ranked;
   for (auto& [pass, lists] : passes) {
     const std::size_t count = std::min(kSamples, lists.size());
     for (std::size_t i = 0; i < count; ++i) {
       auto& list = lists[i * lists.size() / count];
-      for (std::size_t age = 0; age < list.size(); ++age) ranked.emplace_back(age, std::move(list[age]));
+      for (std::size_t age = 0; age < list.size(); ++age) {
+        list[age].age = age;
+        ranked.push_back(std::move(list[age]));
+      }
     }
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<PictureFile> sorted;
-  for (auto& [age, file] : ranked) sorted.push_back(std::move(file));
-  return sorted;
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.age < b.age; });
+  return ranked;
 }
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
+// Each pixel the mean of `factor` x `factor`; what is over at the right and below is left out.
+at::Tensor shrunk(const at::Tensor& pixels, int64_t factor) {
+  const int64_t height = pixels.size(0) / factor, width = pixels.size(1) / factor;
+  const at::Tensor whole = pixels.narrow(0, 0, height * factor).narrow(1, 0, width * factor);
+  const at::Tensor sums = whole.reshape({height, factor, width, factor, 3}).sum({1, 3}, /*keepdim=*/false, at::kInt);
+  return sums.div(static_cast<double>(factor * factor)).round().to(at::kByte);
+}
+
+// The largest form of the picture that takes at most `bytes`; if there is none, the smallest one.
+void fit(RunPicture& picture, std::size_t bytes) {
+  if (picture.png.size() <= bytes) return;
+  const at::Tensor pixels = decode_png(picture.png);
+  const int64_t side = std::min(pixels.size(0), pixels.size(1));
+  const double ratio = static_cast<double>(picture.png.size()) / static_cast<double>(std::max<std::size_t>(bytes, 1));
+  const int64_t last = side / kSmallestSide, first = std::min(last, static_cast<int64_t>(std::sqrt(ratio)));
+  for (int64_t factor = std::max<int64_t>(2, first); factor <= last && picture.png.size() > bytes; ++factor) {
+    picture.png = encode_png(shrunk(pixels, factor));
+    picture.shrink = factor;
+  }
+}
+
+// False for a file that cannot be shown.
+bool read_picture(PictureFile& file, std::size_t bytes) try {
+  file.picture.png = file_io::read_text(file.path.string(), kLargestFile);
+  file.picture.legend = png_description(file.picture.png);
+  fit(file.picture, bytes);
+  return true;
+} catch (const file_io::IoError&) {
+  return false;
+} catch (const DataError&) {
+  return false;
 }
 
 }  // namespace
@@ -81,15 +114,21 @@ RunPictures read_run_pictures(const std::string& folder, std::size_t bytes) {
   RunPictures pictures;
   std::vector<PictureFile> files = picture_files(folder);
   pictures.found = files.size();
-  std::size_t used = 0;
-  for (PictureFile& file : by_worth(std::move(files))) {
-    std::error_code failed;
-    const std::uintmax_t size = std::filesystem::file_size(file.path, failed);
-    if (failed || size > bytes - used) continue;
-    file.picture.png = bytes_of(file.path);
-    if (!file.picture.png.starts_with("\x89PNG\r\n")) continue;
-    used += std::min(bytes - used, file.picture.png.size());
-    pictures.shown.push_back(std::move(file.picture));
+  files = by_worth(std::move(files));
+  const auto is_newest = [](const PictureFile& file) { return file.age == 0; };
+  auto newest = static_cast<std::size_t>(std::count_if(files.begin(), files.end(), is_newest));
+  const std::size_t usual = bytes / std::max<std::size_t>(newest, 1);
+  std::size_t left = bytes;
+  for (PictureFile& file : files) {
+    const std::size_t room = is_newest(file) ? left / newest-- : usual;
+    if (!read_picture(file, room)) {
+      ++pictures.unreadable;
+    } else if (file.picture.png.size() <= left) {
+      left -= file.picture.png.size();
+      pictures.shown.push_back(std::move(file.picture));
+    } else if (!is_newest(file)) {
+      break;
+    }
   }
   std::sort(pictures.shown.begin(), pictures.shown.end(), [](const RunPicture& a, const RunPicture& b) {
     return std::pair(place_of(a), a.step) < std::pair(place_of(b), b.step);

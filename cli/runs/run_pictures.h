@@ -12,16 +12,19 @@ struct RunPicture {
   std::string pass;    // val, test, predict
   std::string sample;  // its number within the pass, or its name
   int64_t step = 0;
-  std::string png;  // the file's bytes
+  int64_t shrink = 1;    // pixels of the file, to each side, for one of `png`
+  std::string legend{};  // what is where in it, as its painter says
+  std::string png{};     // the bytes of a PNG file
 };
 
 struct RunPictures {
   std::vector<RunPicture> shown;  // by pass and sample (numbers before names), then by step
   std::size_t found = 0;
+  std::size_t unreadable = 0;  // of those that were tried
 };
 
 // Of the samples spread over those of each pass the newest pictures, then earlier ones of the same samples, as many as
-// `bytes` have room for. Files that are no PNG are passed over.
+// `bytes` have room for. All of the newest get the same room, and a picture that is larger is scaled down.
 RunPictures read_run_pictures(const std::string& folder, std::size_t bytes);
 
 // Base64 of RFC 4648.

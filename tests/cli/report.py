@@ -3,14 +3,17 @@
 usage: report.py PROGRAM
 """
 
+import base64
 import json
 import os
 import pathlib
+import random
 import re
 import sys
 import tempfile
 import time
 
+import own_data
 import run_folders
 from program import Program
 
@@ -67,6 +70,8 @@ def check_segmentation(program):
     pictures = run["pictures"]
     assert pictures["found"] >= 4 and {picture["pass"] for picture in pictures["shown"]} == {"val"}, pictures["found"]
     assert all(picture["png"].startswith("iVBORw0KGgo") for picture in pictures["shown"])
+    assert {picture["legend"] for picture in pictures["shown"]} == {"Left to right: image, target, prediction."}, pictures
+    assert {picture["shrink"] for picture in pictures["shown"]} == {1} and pictures["unreadable"] == 0, pictures
     assert run["best"]["name"] == "mIoU", run["best"]
 
 
@@ -102,6 +107,49 @@ def check_failed(program):
     assert run["state"] == "failed" and run["reason"], run["state"]
 
 
+def size_of_png(text):
+    header = base64.b64decode(text[:64])
+    return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
+
+
+def check_large_pictures(program):
+    """Photographs, as noise is: none of them fits into the page, all of the newest are shown smaller, none is lost silently."""
+    run = run_folders.write_run(program.folder / "photos", run_folders.log_lines(20))
+    (run / "vis_data").mkdir()
+    draw = random.Random(1)
+    for sample in range(3):
+        for step in (10, 20):
+            (run / "vis_data" / f"val_{sample}_{step}.png").write_bytes(own_data.png(900, 1200, draw.randbytes(900 * 1200 * 3)))
+    (run / "vis_data" / "val_3_20.png").write_bytes(b"no picture")
+    (data,) = program.page(run)["runs"]
+    pictures = data["pictures"]
+    assert (program.folder / "page.html").stat().st_size < 2_000_000
+    newest = [picture for picture in pictures["shown"] if picture["step"] == 20]
+    assert [picture["sample"] for picture in newest] == ["0", "1", "2"], pictures
+    for picture in newest:
+        width, height = size_of_png(picture["png"])
+        assert width >= 256 and (width, height) == (900 // picture["shrink"], 1200 // picture["shrink"]), (width, height)
+    assert (pictures["found"], pictures["unreadable"]) == (7, 1), pictures
+    # Nothing but a file that is no picture: the page says so.
+    for file in (run / "vis_data").glob("val_[012]_*.png"):
+        file.unlink()
+    (data,) = program.page(run)["runs"]
+    assert data["pictures"] == {"found": 1, "unreadable": 1, "shown": []}, data["pictures"]
+
+
+def check_diverged(program):
+    lines = [line for line in run_folders.log_lines(20) if '"stop"' not in line]
+    lines += ['{"kind": "train", "step": 21, "loss": "nan"}',
+              '{"kind": "stop", "step": 21, "reason": "the loss is beyond hope", "outcome": "diverged"}']
+    run = run_folders.write_run(program.folder / "diverged/one", lines)
+    (data,) = program.page(run)["runs"]
+    assert (data["state"], data["reason"], data["last_loss"]) == ("failed", "the loss is beyond hope", "NaN"), data["state"]
+    assert re.search(r"one +eager +failed .* nan ", program.run("list", "diverged"))
+    other = run_folders.write_run(program.folder / "diverged/other", run_folders.log_lines(20))
+    text = program.run("diff", run, other)
+    assert re.search(r"state +failed +finished\n +ended by +the loss is beyond hope +done\n", text), text
+
+
 def check_broken_logs(program):
     lines = list(run_folders.log_lines(40))
     broken = run_folders.write_run(program.folder / "ends/killed", lines[:30])
@@ -131,6 +179,9 @@ def check_broken_logs(program):
     (empty / "config.yaml").write_text("# The config of this run as it was resolved\na: [\n")
     (run,) = program.page(empty)["runs"]
     assert "config.yaml:" in run["config_problem"], run
+    (empty / "config.yaml").write_text("# The config of this run as it was resolved\n")
+    (run,) = program.page(empty)["runs"]
+    assert (run["config"], run["config_problem"]) == ([], "config.yaml holds no keys"), run
     binary = program.folder / "ends/binary"
     binary.mkdir()
     (binary / "log.jsonl").write_bytes(bytes(range(256)) * 50 + b'\n[1]\n{"kind":7,"step":"x"}\n{"kind":"train","step":1e300,"loss":[]}\n')
@@ -179,8 +230,8 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name:
         program = ReportProgram(sys.argv[1], pathlib.Path(name))
-        for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_broken_logs, check_long_log,
-                      check_hostile_names, check_no_runs):
+        for check in (check_fashion, check_segmentation, check_list, check_diff, check_failed, check_diverged,
+                      check_large_pictures, check_broken_logs, check_long_log, check_hostile_names, check_no_runs):
             check(program)
             print(f"{check.__name__}: passed", flush=True)
 
