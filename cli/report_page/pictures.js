@@ -18,7 +18,7 @@ function listOf(text) {
 }
 
 function classLegend(run) {
-  const count = Math.min(Number(configValue(run, "model.num_classes")) || 0, 256);
+  const all = Number(configValue(run, "model.num_classes")) || 0, count = Math.min(all, 256);
   if (count === 0) return null;
   const palette = listOf(configValue(run, "default_hooks.visualization.palette"));
   const named = run.config.filter(([key]) => /\.class_names$|^data\.train\.(.*\.)?classes$/.test(key));
@@ -27,6 +27,7 @@ function classLegend(run) {
   const ignored = configValue(run, "default_hooks.visualization.ignore_index");
   return node("div", { class: "classes" }, "classes:",
     ...Array.from({ length: count }, (_, i) => node("span", {}, swatch(color(i)), names[i] ?? String(i))),
+    all > count ? node("span", {}, `and ${all - count} more`) : null,
     ignored ? node("span", {}, node("span", { class: "swatch", style: "background:#fff" }), `ignored (${ignored})`) : null);
 }
 
