@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <c10/util/StringUtil.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "hooks/loggers/guarded_sink.h"
@@ -16,13 +17,25 @@ namespace duet {
 
 // What a process that forks cannot take over: threads are not copied, and a lock may be held for ever.
 struct AsyncSink::Shared {
+  explicit Shared(std::vector<GuardedSink> places) : sinks(std::move(places)) {}
+
+  void run();
+  void write(const LogRecord& record) {
+    for (GuardedSink& sink : sinks) sink.write(record);
+  }
+
+  std::vector<GuardedSink> sinks;  // the thread's, while there is one
   std::mutex mutex;
   std::condition_variable changed;
   RecordQueue queue;
   LostRecords lost;  // that the queue had no room for
   std::thread thread;
+  int64_t written = 0;
   bool flushing = false;
   bool closing = false;
+  bool ended = false;
+  bool left_behind = false;
+  bool hangs = false;  // nobody waits for it again before something is written
 };
 
 namespace {
@@ -45,16 +58,24 @@ OpenSinks& open_sinks() {
   return *kOpen;
 }
 
+// For ever, with its thread and its sinks.
+template <class Shared>
+void leave(std::shared_ptr<Shared> shared) {
+  static_cast<void>(new std::shared_ptr<Shared>(std::move(shared)));
+}
+
 }  // namespace
 
-AsyncSink::AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks)
-    : shared_(std::make_unique<Shared>()), process_(getpid()) {
+AsyncSink::AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks, std::chrono::milliseconds patience)
+    : patience_(patience), process_(getpid()) {
+  std::vector<GuardedSink> others;
   for (auto& sink : sinks) {
     takes_images_ = takes_images_ || sink->takes_images();
     shows_progress_ = shows_progress_ || sink->shows_progress();
-    auto& place = sink->keeps_log_order() ? in_log_order_ : others_;
+    auto& place = sink->keeps_log_order() ? in_log_order_ : others;
     place.emplace_back(std::move(sink));
   }
+  shared_ = std::make_shared<Shared>(std::move(others));
   const std::lock_guard lock(open_sinks().mutex);
   open_sinks().sinks.insert(this);
 }
@@ -65,26 +86,23 @@ AsyncSink::~AsyncSink() {
     open_sinks().sinks.erase(this);
   }
   close();
-  if (is_mine()) return;
-  // A copy in another process that wrote nothing: files and threads are the parent's.
-  for (GuardedSink& sink : others_) sink.abandon();
-  static_cast<void>(shared_.release());
+  if (!is_mine()) leave(std::move(shared_));  // a copy that wrote nothing: files and threads are the parent's
 }
 
 bool AsyncSink::is_mine() const { return process_ == getpid(); }
 
 void AsyncSink::put(LogRecord record) {
   for (GuardedSink& sink : in_log_order_) sink.write(record);
-  if (others_.empty()) return;
   if (!is_mine()) {
-    static_cast<void>(shared_.release());
-    shared_ = std::make_unique<Shared>();
+    const auto parents = std::exchange(shared_, std::make_shared<Shared>(std::move(shared_->sinks)));
+    leave(parents);
     process_ = getpid();
   }
+  if (shared_->sinks.empty()) return;
   if (enqueue(record)) {
     shared_->changed.notify_all();
   } else {
-    write_now(record);
+    shared_->write(record);
   }
 }
 
@@ -92,9 +110,10 @@ void AsyncSink::put(LogRecord record) {
 bool AsyncSink::enqueue(LogRecord& record) {
   Shared& shared = *shared_;
   const std::lock_guard lock(shared.mutex);
+  if (shared.left_behind) return true;  // lost, as close() has said
   if (!shared.closing && !shared.thread.joinable()) {
     try {
-      shared.thread = std::thread([this, &shared] { run(shared); });
+      shared.thread = std::thread([shared = shared_] { shared->run(); });
     } catch (const std::system_error&) {
       shared.closing = true;  // no thread to be had
     }
@@ -104,8 +123,16 @@ bool AsyncSink::enqueue(LogRecord& record) {
   return true;
 }
 
-void AsyncSink::write_now(const LogRecord& record) {
-  for (GuardedSink& sink : others_) sink.write(record);
+// False if nothing was written for `patience_`. A disk that is slow is waited for, however much there is to write.
+template <class Condition>
+bool AsyncSink::wait(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+  Shared& shared = *shared_;
+  while (!shared.hangs) {
+    const int64_t before = shared.written;
+    if (shared.changed.wait_for(lock, patience_, condition)) return true;
+    shared.hangs = shared.written == before;
+  }
+  return condition();
 }
 
 void AsyncSink::flush() {
@@ -113,48 +140,65 @@ void AsyncSink::flush() {
   if (!is_mine()) return;
   Shared& shared = *shared_;
   std::unique_lock lock(shared.mutex);
+  if (shared.left_behind) return;
   if (!shared.thread.joinable()) {
-    for (GuardedSink& sink : others_) sink.flush();
+    for (GuardedSink& sink : shared.sinks) sink.flush();
     return;
   }
   shared.flushing = true;
   shared.changed.notify_all();
-  shared.changed.wait(lock, [&] { return !shared.flushing; });
+  const bool hung = shared.hangs;
+  if (wait(lock, [&] { return !shared.flushing; }) || hung) return;
+  log_warning(
+      "[LoggerHook] the places for lines take none at the moment (a disk or network that hangs?), and nobody "
+      "waits for them any more");
 }
 
 void AsyncSink::close() {
   if (!is_mine()) return;
   Shared& shared = *shared_;
-  {
-    const std::lock_guard lock(shared.mutex);
-    shared.closing = true;
-  }
+  std::unique_lock lock(shared.mutex);
+  shared.closing = true;
   shared.changed.notify_all();
-  if (shared.thread.joinable() && shared.thread.get_id() != std::this_thread::get_id()) shared.thread.join();
+  if (!shared.thread.joinable() || shared.thread.get_id() == std::this_thread::get_id()) return;
+  if (wait(lock, [&] { return shared.ended; })) {
+    lock.unlock();
+    return shared.thread.join();
+  }
+  shared.left_behind = true;
+  shared.thread.detach();
+  log_error(
+      "[LoggerHook] a place for lines hangs (a disk or network?) and is left behind; the last lines may be lost, " +
+      c10::str(shared.queue.size()) + " of them were not begun");
 }
 
-void AsyncSink::run(Shared& shared) {
-  std::unique_lock lock(shared.mutex);
+void AsyncSink::Shared::run() {
+  std::unique_lock lock(mutex);
   while (true) {
-    shared.changed.wait(lock, [&] { return !shared.queue.empty() || shared.flushing || shared.closing; });
-    if (!shared.queue.empty()) {
-      const LogRecord record = shared.queue.pop();
+    changed.wait(lock, [this] { return !queue.empty() || flushing || closing; });
+    if (!queue.empty()) {
+      const LogRecord record = queue.pop();
       lock.unlock();
-      write_now(record);
+      write(record);
       lock.lock();
+      ++written;
+      hangs = false;
       continue;
     }
-    const bool ends = shared.closing;
-    const LostRecords lost = std::exchange(shared.lost, {});
+    const bool ends = closing;
+    const LostRecords what = std::exchange(lost, {});
     lock.unlock();
-    if (lost.count > 0) {
-      log_warning("[LoggerHook] lines came faster than they could be written; lost are " + lost.text());
+    if (what.count > 0) {
+      log_warning("[LoggerHook] lines came faster than they could be written; lost are " + what.text());
     }
-    for (GuardedSink& sink : others_) ends ? sink.finish() : sink.flush();
+    for (GuardedSink& sink : sinks) ends ? sink.finish() : sink.flush();
     lock.lock();
-    if (!shared.queue.empty()) continue;
-    shared.flushing = false;
-    shared.changed.notify_all();
+    ++written;
+    hangs = false;
+    if (!queue.empty()) continue;
+    flushing = false;
+    ended = ends;
+    changed.notify_all();
     if (ends) return;
   }
 }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <vector>
 #include <sys/types.h>
 #include "hooks/logger_hook.h"
@@ -12,17 +14,19 @@ class GuardedSink;
 // Hands records to sinks on a thread of its own, in order; to those that keep the log's order at once. What waits is
 // bounded by RecordQueue::kMaxBytes, so that a disk that hangs costs lines, which the log counts, and no memory. A sink
 // that throws is tried again, as GuardedSink says; the others go on. The destructor and exit() wait until all is
-// written. A process that forks gets a thread of its own with its first record.
+// written, and leave the thread behind if for `patience` nothing is. A process that forks gets a thread of its own with
+// its first record.
 class AsyncSink {
  public:
-  explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks);
+  explicit AsyncSink(std::vector<std::unique_ptr<LogSink>> sinks,
+                     std::chrono::milliseconds patience = std::chrono::seconds(10));
   ~AsyncSink();
 
   // From one thread. Waits for no sink but those that keep the log's order, and never throws what one throws.
   void put(LogRecord record);
-  // Waits until every record so far is written and flushed.
+  // Waits until every record so far is written and flushed, or nothing was for `patience`.
   void flush();
-  // Writes what is left and ends the thread; later records are written by who puts them.
+  // Writes what is left and ends the thread; later records are written by who puts them, or lost if it hangs.
   void close();
 
   bool takes_images() const { return takes_images_; }
@@ -33,11 +37,12 @@ class AsyncSink {
 
   bool is_mine() const;
   bool enqueue(LogRecord& record);
-  void run(Shared& shared);
-  void write_now(const LogRecord& record);
+  template <class Condition>
+  bool wait(std::unique_lock<std::mutex>& lock, const Condition& condition);
 
-  std::vector<GuardedSink> in_log_order_, others_;
-  std::unique_ptr<Shared> shared_;
+  std::vector<GuardedSink> in_log_order_;
+  std::shared_ptr<Shared> shared_;  // with the thread
+  std::chrono::milliseconds patience_;
   pid_t process_;
   bool takes_images_ = false;
   bool shows_progress_ = false;

@@ -18,8 +18,6 @@ class GuardedSink {
   void flush();
   // No more records will come.
   void finish();
-  // Its destructor is not run.
-  void abandon() { static_cast<void>(sink_.release()); }
 
  private:
   bool takes(const LogRecord& record) const;

@@ -47,11 +47,32 @@ class GatedSink : public LogSink {
     gate_.changed.wait(lock, [&] { return gate_.open; });
     gate_.steps.push_back(record.step);
     gate_.thread = std::this_thread::get_id();
+    gate_.changed.notify_all();
   }
 
  private:
   Gate& gate_;
 };
+
+// Waits before each line, so that exit() comes first.
+class SlowSink : public LogSink {
+ public:
+  explicit SlowSink(std::unique_ptr<LogSink> sink) : sink_(std::move(sink)) {}
+  void write(const LogRecord& record) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    sink_->write(record);
+  }
+
+ private:
+  std::unique_ptr<LogSink> sink_;
+};
+
+int lines_with(const std::string& text, const std::string& part) {
+  std::istringstream lines(text);
+  int count = 0;
+  for (std::string line; std::getline(lines, line);) count += line.find(part) != std::string::npos ? 1 : 0;
+  return count;
+}
 
 TEST(AsyncSink, NeverWaitsForItsSinksAndDropsNothing) {
   GatedSink::Gate gate;
@@ -89,6 +110,38 @@ TEST(AsyncSink, LosesWhatNoMemoryIsLeftForAndSaysSo) {
   EXPECT_EQ(gate.steps.back(), 100);
   EXPECT_NE(text.find("lines came faster than they could be written; lost are"), std::string::npos) << text;
   EXPECT_NE(text.find("to 99)"), std::string::npos) << text;
+}
+
+// A disk that hangs. Each line begun before the gate opens is written in the end by the thread that was left behind.
+TEST(AsyncSink, WaitsForNothingThatHangs) {
+  static GatedSink::Gate gate;
+  const std::string text = stderr_of([&] {
+    AsyncSink sink(one(std::make_unique<GatedSink>(gate)), std::chrono::milliseconds(20));
+    sink.put(record(1));
+    sink.put(record(2));
+    sink.flush();
+    sink.flush();  // said once
+    sink.close();
+    sink.put(record(3));
+    sink.flush();
+  });
+  EXPECT_EQ(lines_with(text, "take none at the moment"), 1) << text;
+  EXPECT_EQ(lines_with(text, "is left behind; the last lines may be lost"), 1) << text;
+  std::unique_lock lock(gate.mutex);
+  EXPECT_TRUE(gate.steps.empty());
+  gate.open = true;
+  gate.changed.notify_all();
+  gate.changed.wait(lock, [] { return gate.steps.size() == 2; });
+}
+
+// As long as something is written, it is waited for.
+TEST(AsyncSink, WaitsForWhatIsSlow) {
+  const auto records = std::make_shared<Records>();
+  AsyncSink sink(one(std::make_unique<SlowSink>(std::make_unique<MemorySink>(records))),
+                 std::chrono::milliseconds(1500));
+  for (int64_t step = 0; step < 100; ++step) sink.put(record(step));
+  sink.flush();
+  EXPECT_EQ(records->size(), 100U);
 }
 
 TEST(AsyncSink, WritesAllBeforeItGoes) {
@@ -178,19 +231,6 @@ TEST(AsyncSink, LinesOfTheLogStandInTheOrderOfWhatHappens) {
   }
   EXPECT_EQ(count, 400);
 }
-
-// Waits before each line, so that exit() comes first.
-class SlowSink : public LogSink {
- public:
-  explicit SlowSink(std::unique_ptr<LogSink> sink) : sink_(std::move(sink)) {}
-  void write(const LogRecord& record) override {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    sink_->write(record);
-  }
-
- private:
-  std::unique_ptr<LogSink> sink_;
-};
 
 // The exit status of a child process that runs `body`.
 template <class Body>
