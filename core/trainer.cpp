@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/machine_load.h"
 #include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
@@ -84,6 +85,7 @@ void BaseTrainer::train_on(DataSource& data, const NamedSources& validation) {
   require<ConfigError>(options_.max_steps > 0 || options_.max_epochs > 0,
                        "[LoopOptions] neither max_steps nor max_epochs is set; train() needs one, or call step()");
   finish();
+  if (ranks_->is_main()) warn_of_threads();
   state_->attach(data);
   std::exception_ptr error = caught([&] {
     epochs_->make(data, *ranks_);

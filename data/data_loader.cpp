@@ -11,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
+#include "base/detail/machine_load.h"
 #include "base/error.h"
 
 namespace duet {
@@ -118,6 +119,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<S
                        DataLoaderOptions options)
     : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
   check_options(options_);
+  warn_of_workers(options_.num_workers);
   require<ConfigError>(dataset_ != nullptr, "[DataLoader] found no dataset, expected one; pass a Dataset");
   require<ConfigError>(sampler_ != nullptr, "[DataLoader] found no sampler, expected one; pass an EpochSampler");
   require<ConfigError>(!options_.shuffle,

@@ -8,12 +8,12 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
+#include "base/detail/machine_load.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/machine_load.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/step_hashes.h"
@@ -154,8 +154,8 @@ struct Times {
   MachineLoad load;            // the most that was seen
 
   bool is_busy() const { return load.running + static_cast<double>(load.threads) > load.cores; }
-  void see_load(int64_t workers) {
-    const MachineLoad now = read_machine_load(workers);
+  void see_load() {
+    const MachineLoad now = read_machine_load();
     if (rounds.empty() || now.running > load.running) load = now;
   }
 };
@@ -316,9 +316,9 @@ int compare_command(const Arguments& arguments) {
   Run data;
   read_training_data(config, data);
   if (one_mode) return compare_builds(config, arguments, data);
-  warn_of_machine_load(config.train->loader.num_workers);
+  warn_of_threads();
   Times times;
-  times.see_load(config.train->loader.num_workers);
+  times.see_load();
   std::array<Half, 2> halves;
   if (!run_turn(config, data, arguments, halves)) return report_stop("compare");
   const auto& [eager, graph] = halves;
@@ -328,7 +328,7 @@ int compare_command(const Arguments& arguments) {
   brief.steps = std::min(arguments.steps, kFewSteps);
   brief.bisect = false;
   const auto turn = [&](std::array<Half, 2>& further) {
-    times.see_load(config.train->loader.num_workers);
+    times.see_load();
     return run_turn(config, data, brief, further);
   };
   if (!take_turns(halves, times, turn)) return report_stop("compare");

@@ -10,7 +10,6 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/build.h"
 #include "cli/commands/commands.h"
-#include "cli/machine_load.h"
 #include "cli/ranks.h"
 #include "cli/report.h"
 #include "cli/run_identity.h"
@@ -289,7 +288,6 @@ int train(const Arguments& arguments, RunConfig& config) {
     log_info(c10::str("this run has finished its ", run.trainer->progress().step,
                       " steps; raise trainer.max_steps or trainer.max_epochs to go on"));
   }
-  if (config.is_main()) warn_of_machine_load(config.train->loader.num_workers);
   show_warnings_of_all_ranks();
   if (const std::exception_ptr error = caught([&] { train_on(*run.train, config, run); })) {
     if (config.is_main()) put_back(config, aside, checkpoint_root(config));

@@ -1,8 +1,11 @@
+#include <cstdlib>
 #include <limits>
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include "base/detail/machine_load.h"
 #include "base/error.h"
 #include "data/data_loader.h"
 #include "data/dataset.h"
@@ -41,6 +44,21 @@ class Trainer : public ::testing::TestWithParam<std::string> {
  protected:
   std::string mode() const { return GetParam(); }
 };
+
+// In a process of its own: it is said once in the life of one.
+TEST_P(Trainer, SaysOnceThatOpsUseMoreThreadsThanCores) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto train_twice = [this] {
+    at::set_num_threads(static_cast<int>(read_machine_load().cores) + 1);
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 2; ++i) trainer_for(mode(), {.max_steps = 2})->train(*loader(4));
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const std::size_t first = said.find("OMP_NUM_THREADS=");
+    const bool once = first != std::string::npos && said.find("OMP_NUM_THREADS=", first + 1) == std::string::npos;
+    std::_Exit(once ? 0 : 1);
+  };
+  EXPECT_EXIT(train_twice(), ::testing::ExitedWithCode(0), "");
+}
 
 TEST_P(Trainer, HooksRunInOneOrder) {
   for (const int64_t accumulate : {1, 3}) {

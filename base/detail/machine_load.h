@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace duet {
+
+// What decides how fast threads get on.
+struct MachineLoad {
+  double cores = 1;     // that this process may use: its affinity and the quota of its cgroup
+  double running = 0;   // other threads of the whole machine that want to run
+  int64_t threads = 1;  // that ops use
+  bool threads_spin = true;
+};
+
+MachineLoad read_machine_load();
+
+// The quota of the cgroups that the file `memberships` (/proc/self/cgroup) names and of those above them, in cores;
+// infinity without one. Both versions, mounted below `mount` (/sys/fs/cgroup).
+double cgroup_cores(const std::filesystem::path& memberships, const std::filesystem::path& mount);
+
+// What slows threads of ops down, or so many threads that read data, with the way out. Empty where nothing does.
+std::string thread_warning(const MachineLoad& load);
+std::string worker_warning(double cores, int64_t workers);
+
+// Log it, each once in the life of the process.
+void warn_of_threads();
+void warn_of_workers(int64_t workers);
+
+}  // namespace duet

@@ -1,0 +1,96 @@
+#include "base/detail/machine_load.h"
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include "data/data_loader.h"
+#include "data/dataset.h"
+#include "tests/support/temp_dir.h"
+
+namespace duet {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(MachineLoad, IsSilentWhereNothingIsInTheWay) {
+  EXPECT_EQ(thread_warning({.cores = 8, .running = 0.3, .threads = 8}), "");
+  EXPECT_EQ(thread_warning({.cores = 8, .running = 7, .threads = 1}), "");
+  EXPECT_EQ(thread_warning({.cores = 2, .running = 2, .threads = 2, .threads_spin = false}), "");
+  EXPECT_EQ(worker_warning(8, 16), "");
+}
+
+TEST(MachineLoad, NamesTheSettingThatHelps) {
+  EXPECT_NE(thread_warning({.cores = 2.5, .threads = 16}).find("OMP_NUM_THREADS=2"), std::string::npos);
+  const MachineLoad busy{.cores = 2, .running = 2.1, .threads = 2};
+  EXPECT_NE(thread_warning(busy).find("OMP_WAIT_POLICY=passive"), std::string::npos);
+  EXPECT_NE(worker_warning(2, 5).find("num_workers is 5"), std::string::npos);
+}
+
+TEST(MachineLoad, IsReadOfThisMachine) {
+  const MachineLoad load = read_machine_load();
+  EXPECT_GE(load.cores, 1);
+  EXPECT_GE(load.threads, 1);
+  EXPECT_GE(load.running, 0);
+}
+
+// A machine's files of cgroups, in a folder.
+class Cgroups : public ::testing::Test {
+ protected:
+  double cores(const std::string& memberships) const {
+    return cgroup_cores(folder_.write("cgroup", memberships), folder_.path());
+  }
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder_.path() / name).parent_path());
+    folder_.write(name, text);
+  }
+  TempDir folder_;
+};
+
+TEST_F(Cgroups, TheSmallestQuotaOfAllGroupsAboveCounts) {
+  EXPECT_TRUE(std::isinf(cores("0::/\n")));
+  write("cpu.max", "max 100000\n");
+  write("user.slice/cpu.max", "150000 100000\n");
+  write("user.slice/job/cpu.max", "400000 100000\n");
+  EXPECT_TRUE(std::isinf(cores("0::/\n")));
+  EXPECT_EQ(cores("0::/user.slice/job\n"), 1.5);
+  write("user.slice/job/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cores("0::/user.slice/job\n"), 0.5);
+}
+
+TEST_F(Cgroups, AContainerMountsItsOwnGroup) {
+  write("cpu.max", "300000 100000\n");
+  EXPECT_EQ(cores("0::/\n"), 3);
+  EXPECT_EQ(cores("0::/docker/4f0c\n"), 3) << "a path that is outside of the container";
+  EXPECT_EQ(cores("no such file"), 3);
+}
+
+TEST_F(Cgroups, TheFirstVersionHasAFileForEachNumber) {
+  write("cpu/job/cpu.cfs_quota_us", "-1\n");
+  write("cpu/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_TRUE(std::isinf(cores("5:memory:/job\n4:cpu,cpuacct:/job\n")));
+  write("cpu/job/cpu.cfs_quota_us", "250000\n");
+  EXPECT_EQ(cores("5:memory:/\n4:cpu,cpuacct:/job\n"), 2.5);
+  EXPECT_EQ(cores("4:cpu:/job/step\n"), 2.5);
+  EXPECT_TRUE(std::isinf(cores("4:cpuset:/job\n")));
+}
+
+// In a process of its own: it is said once in the life of one.
+TEST(MachineLoadDeathTest, ALoaderWithTooManyReadersSaysSoOnce) {
+  if (read_machine_load().cores >= 128) GTEST_SKIP() << "as many readers as there may be are not too many here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto load_twice = [] {
+    ::testing::internal::CaptureStderr();
+    const auto data = std::make_shared<TensorDataset>(NamedTensors{{"x", at::zeros({4, 1})}});
+    for (int i = 0; i < 2; ++i) DataLoader(data, DataLoaderOptions{.batch_size = 1, .num_workers = 256});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const std::size_t first = said.find("num_workers is 256");
+    const bool once = first != std::string::npos && said.find("num_workers", first + 1) == std::string::npos;
+    std::_Exit(once ? 0 : 1);
+  };
+  EXPECT_EXIT(load_twice(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace duet
