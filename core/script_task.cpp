@@ -4,9 +4,6 @@
 #include <map>
 #include <utility>
 #include <vector>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/mse_loss.h>
-#include <c10/util/StringUtil.h>
 #include <torch/csrc/jit/api/module.h>
 #include "base/error.h"
 #include "core/detail/script_forward.h"
@@ -53,11 +50,17 @@ const OptionFields& ScriptTaskOptions::fields() {
   using O = ScriptTaskOptions;
   return described<O>("ScriptTask", [](const auto& add) {
     add.about(
-        "A module saved by torch.jit.save: its forward() gets the tensors that inputs names, as the data gives them.");
+        "A module saved by torch.jit.save: its forward() gets the tensors that inputs names, as the data gives them; "
+        "with loss: none also the target, last, and returns the loss.");
     add("path", &O::path, "file written by torch.jit.save; loading it runs code from that file").needed();
     add("inputs", &O::inputs, "batch tensors passed to forward(), in order; empty: all but target");
     add("target", &O::target, "batch tensor that the loss compares with");
-    add("loss", &O::loss, "none: forward() returns it").one_of({"cross_entropy", "mse", "none"});
+    add("ignore_index", &O::ignore_index, "class in the target that does not count");
+    add_loss_options(add,
+                     [](auto member) {
+                       return [member](O & o) -> auto& { return o.loss.*member; };
+                     },
+                     {"cross_entropy", "focal", "dice", "mse", "l1", "huber", "bce", "none"});
   });
 }
 
@@ -69,8 +72,7 @@ class ScriptTask : public Task {
       : options_(std::move(options)),
         module_(load_script(options_.path, "ScriptTask")),
         forward_(module_, "ScriptTask", options_.path) {
-    require<ConfigError>(options_.loss == "cross_entropy" || options_.loss == "mse" || options_.loss == "none",
-                         "[ScriptTask] loss is '" + options_.loss + "', expected cross_entropy, mse or none");
+    check_options(options_);
   }
 
   NamedTensors named_parameters() const override { return each_once(items_of(module_.named_parameters())); }
@@ -93,17 +95,15 @@ class ScriptTask : public Task {
 
   std::vector<ModuleInfo> modules() const override { return modules_of(module_); }
 
-  // Both losses are means over the target's elements: samples, tokens or pixels, of which cross entropy ignores some.
   double weight(const Batch& batch) const override {
-    if (options_.loss == "none" || !batch.contains(options_.target)) return Task::weight(batch);
-    const at::Tensor& target = batch[options_.target];
-    return static_cast<double>(options_.loss == "cross_entropy" ? counted_targets(target) : target.numel());
+    if (returns_loss() || !batch.contains(options_.target)) return Task::weight(batch);
+    return loss_weight(options_.loss, batch[options_.target], options_.ignore_index);
   }
 
   StepOutput training_step(const Batch& batch) override {
     const at::Tensor output = forward(batch);
     StepOutput step{loss(output, batch), {}};
-    if (options_.loss != "none") step.outputs.emplace_back("prediction", output);
+    if (!returns_loss()) step.outputs.emplace_back("prediction", output);
     return step;
   }
 
@@ -117,6 +117,8 @@ class ScriptTask : public Task {
     return items;
   }
 
+  bool returns_loss() const { return options_.loss.loss == "none"; }
+
   at::Tensor forward(const Batch& batch) {
     std::vector<c10::IValue> inputs;
     if (options_.inputs.empty()) {
@@ -125,7 +127,7 @@ class ScriptTask : public Task {
       }
     }
     for (const std::string& name : options_.inputs) inputs.emplace_back(item(batch, name));
-    if (options_.loss == "none" && batch.contains(options_.target)) inputs.emplace_back(batch[options_.target]);
+    if (returns_loss() && batch.contains(options_.target)) inputs.emplace_back(batch[options_.target]);
     return forward_(std::move(inputs));
   }
 
@@ -138,26 +140,17 @@ class ScriptTask : public Task {
   }
 
   at::Tensor loss(const at::Tensor& output, const Batch& batch) const {
-    if (options_.loss == "none") return output;
+    if (returns_loss()) return output;
     const at::Tensor& target = item(batch, options_.target);
-    if (options_.loss == "mse") {
-      check_shape(output.sizes() == target.sizes(), output, target, "equal shapes");
-      return at::mse_loss(output, target);
+    const bool is_tokens = output.dim() == 3 && !target.is_floating_point() &&
+                           target.sizes() == output.sizes().slice(0, 2);  // [N, T, C]: language models
+    try {
+      return is_tokens ? loss_of(options_.loss, output.flatten(0, 1), target.flatten(), options_.ignore_index)
+                       : loss_of(options_.loss, output, target, options_.ignore_index);
+    } catch (const ConfigError& error) {
+      throw ConfigError(error.what() + std::string(" (model.loss, model.inputs and model.target of '") + options_.path +
+                        "')");
     }
-    if (output.dim() == 3 && target.dim() == 2 && output.size(0) == target.size(0) &&
-        output.size(1) == target.size(1)) {
-      return at::cross_entropy_loss(output.flatten(0, 1), target.flatten());  // [N, T, C]: language models
-    }
-    check_shape(output.dim() >= 2 && output.dim() == target.dim() + 1 && output.size(0) == target.size(0), output,
-                target, "logits [N, C, ...] and classes [N, ...]");
-    return at::cross_entropy_loss(output, target);
-  }
-
-  void check_shape(bool good, const at::Tensor& output, const at::Tensor& target, const char* expected) const {
-    if (good) return;
-    throw ConfigError(c10::str("[ScriptTask] '", options_.path, "' gave an output of shape ", output.sizes(), " for a ",
-                               "'", options_.target, "' of shape ", target.sizes(), ", expected ", expected,
-                               " for loss ", options_.loss, "; set model.loss, model.inputs or model.target"));
   }
 
   ScriptTaskOptions options_;

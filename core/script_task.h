@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 #include "../base/options.h"
+#include "losses.h"
 #include "task.h"
 
 namespace torch::nn {
@@ -16,9 +17,10 @@ struct ScriptTaskOptions {
   std::string path{};                 // file written by torch.jit.save; loading it runs code from that file
   std::vector<std::string> inputs{};  // batch tensors passed to forward(), in order; empty: all but `target`
   std::string target = "target";
-  // "cross_entropy" (logits [N, C, ...] or [N, T, C] against int64 classes), "mse", or "none": forward() takes the
-  // target as its last argument and returns the loss itself.
-  std::string loss = "cross_entropy";
+  // Any of loss_of(), with classes [N, T] for logits [N, T, C] too; or "none": forward() takes the target as its last
+  // argument and returns the loss itself.
+  LossOptions loss{};
+  int64_t ignore_index = -100;  // the class that does not count
   static const OptionFields& fields();
 };
 

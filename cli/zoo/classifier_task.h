@@ -3,7 +3,8 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "cli/zoo/losses.h"
+#include "cli/zoo/model_input.h"
+#include "core/losses.h"
 #include "core/task.h"
 
 // What the classifiers share. Private to zoo/.
@@ -26,7 +27,7 @@ std::unique_ptr<Task> make_classifier(std::shared_ptr<Module> module, const Loss
   const auto loss = [options](const at::Tensor& logits, const Batch& batch) {
     return loss_of(options, logits, batch["target"]);
   };
-  const auto weight = [options](const Batch& batch) { return loss_weight(options, batch); };
+  const auto weight = [options](const Batch& batch) { return loss_weight(options, batch["target"]); };
   return make_task(module, forward, loss, weight);
 }
 

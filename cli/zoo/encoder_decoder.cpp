@@ -26,7 +26,8 @@ const OptionFields& EncoderDecoderOptions::fields() {
   using O = EncoderDecoderOptions;
   return described<O>("EncoderDecoder", [](const auto& add) {
     add.about(
-        "Segmentation: reads image float32 [N, C, H, W], target int64 [N, H, W]; predicts logits [N, classes, H, W].");
+        "Segmentation: reads image float32 or uint8 [N, C, H, W], target int64 [N, H, W]; predicts logits [N, classes, "
+        "H, W].");
     add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("patch_size", &O::patch_size, "pixels in each direction that the stem makes one of; even").in(kSizes);
@@ -35,7 +36,12 @@ const OptionFields& EncoderDecoderOptions::fields() {
     add("decoder_channels", &O::decoder_channels, "channels of the decoder").in(kSizes);
     add("drop_path", &O::drop_path, "chance that a sample skips the last block").in(up_to_below(0, 1));
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
-    add_label_losses(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
+    add_loss_options(
+        add,
+        [](auto member) {
+          return [member](O & o) -> auto& { return o.loss.*member; };
+        },
+        losses_of_pixels());
     add.rule([](const O& o) {
       require<ConfigError>(o.patch_size % 2 == 0,
                            c10::str("[EncoderDecoder] patch_size is ", o.patch_size, ", expected an even number"));
@@ -203,7 +209,7 @@ class EncoderDecoder : public torch::nn::Module {
     if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) % multiple_ != 0 || x.size(3) % multiple_ != 0) {
       throw ConfigError(c10::str("[EncoderDecoder] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
                                  ", H, W] with H and W multiples of ", multiple_,
-                                 "; set model.in_channels, or the size of the images"));
+                                 image_way_out(x, "model.in_channels, or the size of the images")));
     }
     return decode_head_->forward(backbone_->forward(x));
   }

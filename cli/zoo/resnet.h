@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 #include "../../base/options.h"
-#include "losses.h"
+#include "../../core/losses.h"
 
 namespace duet {
 

@@ -1,15 +1,23 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/logical_and.h>
-#include "cli/zoo/losses.h"
+#include "cli/zoo/model_input.h"
+#include "core/losses.h"
 #include "core/task.h"
 
 // What the models for segmentation share. Private to zoo/.
 namespace duet {
+
+// In a mask: not to be learned and not counted.
+inline constexpr int64_t kNoLabel = 255;
+
+inline std::vector<std::string> losses_of_pixels() { return {"cross_entropy", "focal", "dice"}; }
 
 // A Task over a torch::nn::Module whose forward(image) gives logits [N, classes, H, W] for "target" int64 [N, H, W],
 // of which kNoLabel does not count. Logs acc_seg.
@@ -22,25 +30,23 @@ class SegmentationTask : public ModuleTask<Module> {
             [options](Module&, const at::Tensor& logits, const Batch& batch) {
               return loss_and_accuracy(options, logits, batch["target"]);
             },
-            pixels_in),
+            [options](const Batch& batch) { return loss_weight(options, batch["target"], kNoLabel); }),
         options_(options) {}
 
   // Without the accuracy, which metrics say better.
   NamedTensors validation_step(const Batch& batch) override {
     const at::Tensor logits = logits_of(this->module(), batch);
-    return {{"loss", label_loss(options_, logits, batch["target"])}, {"prediction", logits}};
+    return {{"loss", loss_of(options_, logits, batch["target"], kNoLabel)}, {"prediction", logits}};
   }
 
  private:
   static at::Tensor logits_of(Module& model, const Batch& batch) { return model.forward(model_input(batch, "image")); }
 
   static StepOutput loss_and_accuracy(const LossOptions& options, const at::Tensor& logits, const at::Tensor& target) {
-    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), target.ne(kNoLabel));
-    return {label_loss(options, logits, target), {{"acc_seg", right.sum() / label_count(target)}}};
-  }
-
-  static double pixels_in(const Batch& batch) {
-    return static_cast<double>(counted_targets(batch["target"], kNoLabel));
+    const at::Tensor loss = loss_of(options, logits, target, kNoLabel);
+    const at::Tensor counts = target.ne(kNoLabel);
+    const at::Tensor right = at::logical_and(at::argmax(logits.detach(), 1).eq(target), counts);
+    return {loss, {{"acc_seg", right.sum() / counts.sum().clamp_min(1)}}};
   }
 
   LossOptions options_;

@@ -18,7 +18,12 @@ const OptionFields& UNetOptions::fields() {
     add("num_classes", &O::num_classes, "classes, background included").in(kSizes);
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("channels", &O::channels, "channels of the levels; each after the first halves the resolution").in(kSizes);
-    add_label_losses(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; });
+    add_loss_options(
+        add,
+        [](auto member) {
+          return [member](O & o) -> auto& { return o.loss.*member; };
+        },
+        losses_of_pixels());
     add.rule([](const O& o) {
       if (!o.channels.empty() && o.channels.size() <= 8) return;
       throw ConfigError(c10::str("[UNet] channels has ", o.channels.size(), " levels, expected 1 to 8"));
@@ -74,7 +79,7 @@ class UNet : public torch::nn::Module {
     if (x.dim() != 4 || x.size(1) != in_channels_ || x.size(2) % multiple_ != 0 || x.size(3) % multiple_ != 0) {
       throw ConfigError(c10::str("[UNet] found 'image' of shape ", x.sizes(), ", expected [N, ", in_channels_,
                                  ", H, W] with H and W multiples of ", multiple_,
-                                 "; set model.in_channels, or the size of the images"));
+                                 image_way_out(x, "model.in_channels, or the size of the images")));
     }
     std::vector<at::Tensor> levels;
     for (const auto& down : down_) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 #include "../../base/options.h"
-#include "losses.h"
+#include "../../core/losses.h"
 
 namespace duet {
 

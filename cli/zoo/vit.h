@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include "../../base/options.h"
-#include "losses.h"
+#include "../../core/losses.h"
 
 namespace duet {
 

@@ -84,7 +84,9 @@ TEST(Catalog, TypesListTheirOwnKeys) {
   const auto keys = [&](const char* kind, const char* type) {
     return paths_of(keys_of_type(kind_called(kinds, kind), type));
   };
-  EXPECT_EQ(keys("model", "torchscript"), (std::vector<std::string>{"path", "inputs", "target", "loss"}));
+  EXPECT_EQ(keys("model", "torchscript"),
+            (std::vector<std::string>{"path", "inputs", "target", "ignore_index", "loss", "label_smoothing",
+                                      "focal_gamma", "class_weights"}));
   EXPECT_EQ(keys("dataset", "Safetensors"), std::vector<std::string>{"path"});
   EXPECT_EQ(keys("optimizer", "Adagrad"), (std::vector<std::string>{"lr", "weight_decay", "eps", "maximize", "lr_decay",
                                                                     "initial_accumulator_value"}));

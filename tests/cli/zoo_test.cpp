@@ -1,4 +1,3 @@
-#include <cmath>
 #include <functional>
 #include <set>
 #include <ATen/Functions.h>
@@ -6,7 +5,6 @@
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
-#include "cli/zoo/losses.h"
 #include "cli/zoo/lstm.h"
 #include "cli/zoo/resnet.h"
 #include "cli/zoo/unet.h"
@@ -38,9 +36,16 @@ Batch tokens() { return {{"input", at::randint(7, {3, 9}, at::kLong)}, {"target"
 
 const std::vector<ZooModel>& models() {
   static const std::vector<ZooModel> kModels = {
-      {"ResNet", [] { return make_resnet({.num_classes = 5, .depths = {1, 2}, .width = 8}); }, pictures, {4, 5}},
+      {"ResNet",
+       [] {
+         return make_resnet({.num_classes = 5, .depths = {1, 2}, .width = 8});
+       },
+       pictures,
+       {4, 5}},
       {"ResNetImagenetStem",
-       [] { return make_resnet({.num_classes = 5, .depths = {1, 1}, .width = 8, .stem = "imagenet"}); },
+       [] {
+         return make_resnet({.num_classes = 5, .depths = {1, 1}, .width = 8, .stem = "imagenet"});
+       },
        pictures,
        {4, 5}},
       {"ViT",
@@ -57,11 +62,24 @@ const std::vector<ZooModel>& models() {
        pictures,
        {4, 5}},
       {"UNet",
-       [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 8}}); },
+       [] {
+         return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 8}});
+       },
        masked,
        {2, 3, 16, 16}},
       {"DiceUNet",
-       [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 6, 8}, .loss = {.loss = "dice"}}); },
+       [] {
+         return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 6, 8}, .loss = {.loss = "dice"}});
+       },
+       masked,
+       {2, 3, 16, 16}},
+      {"WeightedUNet",
+       [] {
+         return make_unet({.num_classes = 3,
+                           .in_channels = 1,
+                           .channels = {4, 6},
+                           .loss = {.label_smoothing = 0.1, .class_weights = {1, 2, 3}}});
+       },
        masked,
        {2, 3, 16, 16}},
       {"Lstm",
@@ -124,70 +142,17 @@ TEST(Zoo, NamesWhatDoesNotFit) {
   expect_error<ConfigError>([] { make_lstm({}); }, {"vocab_size"});
 }
 
-TEST(Loss, WeighsABatchByItsClasses) {
-  const Batch batch = {{"target", at::tensor({0, 1, 1, -100}, at::kLong)}};
-  EXPECT_EQ(loss_weight({}, batch), 3);
-  EXPECT_EQ(loss_weight({.class_weights = {1, 50}}, batch), 101);
-  EXPECT_EQ(loss_weight({.loss = "focal"}, batch), 3);
-  EXPECT_EQ(loss_weight({.loss = "mse"}, batch), 4);
-}
-
-TEST(Loss, FocalCountsWhatIsNotIgnored) {
-  const at::Tensor logits = at::tensor({0.0, 0.0, 5.0, 1.0}, at::kDouble).view({2, 2});
-  const at::Tensor both = at::tensor({0, -100}, at::kLong);
-  EXPECT_NEAR(loss_of({.loss = "focal"}, logits, both).item<double>(), 0.25 * std::log(2.0), 1e-12);
-}
-
-TEST(Loss, NamesWhatItCannotTake) {
-  const at::Tensor logits = at::zeros({2, 3});
-  const auto error = [](const std::function<void()>& call, const std::vector<std::string>& parts) {
-    expect_error<ConfigError>(call, parts);
-  };
-  error([&] { loss_of({}, logits, at::zeros({2}, at::kInt)); }, {"'target'", "Int", "cast: {target: int64}"});
-  error([&] { loss_of({.loss = "focal"}, logits, at::zeros({2})); }, {"focal", "Float", "mse"});
-  error([&] { loss_weight({.loss = "bce"}, {{"target", at::tensor({0.0, 10.0})}}); }, {"bce", "0 to 10", "mse"});
-  error([] { make_resnet({.loss = {.loss = "focal", .class_weights = {1, 2}}}); }, {"class_weights", "focal"});
-  error([] { make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}}); },
-        {"'image'", "Double", "cast: {image: float32}"});
-}
-
-// One pixel per class and image: probabilities by hand.
-TEST(LabelLoss, EqualsItsClosedForms) {
-  const double high = std::log(3.0);  // softmax of (log 3, 0): 0.75, 0.25
-  const at::Tensor logits = at::tensor({high, 0.0, 0.0, high}, at::kDouble).view({1, 2, 1, 2});
-  const at::Tensor target = at::tensor({0, 0}, at::kLong).view({1, 1, 2});
-  const auto loss = [&](const char* name, const at::Tensor& wanted, double gamma = 2) {
-    return label_loss({.loss = name, .focal_gamma = gamma}, logits, wanted).item<double>();
-  };
-  const double first = -std::log(0.75), second = -std::log(0.25);
-  EXPECT_NEAR(loss("cross_entropy", target), (first + second) / 2, 1e-12);
-  EXPECT_NEAR(loss("focal", target), (0.0625 * first + 0.5625 * second) / 2, 1e-12);
-  EXPECT_NEAR(loss("focal", target, 0), (first + second) / 2, 1e-12);
-  // Class 0: 2 * 1 + 1 over 1 + 2 + 1; class 1: 1 over 1 + 0 + 1.
-  EXPECT_NEAR(loss("dice", target), 1 - (3.0 / 4 + 1.0 / 2) / 2, 1e-12);
-  const at::Tensor half = at::tensor({0, 255}, at::kLong).view({1, 1, 2});
-  EXPECT_NEAR(loss("cross_entropy", half), first, 1e-12);
-  EXPECT_NEAR(loss("focal", half), 0.0625 * first, 1e-12);
-  EXPECT_NEAR(loss("dice", half), 1 - (2.5 / 2.75 + 1 / 1.25) / 2, 1e-12);
-  EXPECT_EQ(loss("cross_entropy", at::full({1, 1, 2}, 255, at::kLong)), 0);
-}
-
-// As accumulation and ranks add them up, whose micro-batches have other numbers of labels that count.
-TEST(LabelLoss, OfABatchIsThatOfItsMicroBatchesByTheirLabels) {
-  at::manual_seed(2);
-  const at::Tensor logits = at::randn({5, 3, 4, 6}, at::kDouble), target = at::randint(3, {5, 4, 6}, at::kLong);
-  target[0].narrow(0, 0, 3).fill_(kNoLabel);
-  target[3].fill_(kNoLabel);
-  for (const char* name : {"cross_entropy", "focal", "dice"}) {
-    double sum = 0, labels = 0;
-    for (const auto& [from, to] : {std::pair{0, 2}, {2, 3}, {3, 5}}) {
-      const at::Tensor part = target.slice(0, from, to);
-      const auto count = part.ne(kNoLabel).sum().item<double>();
-      sum += count * label_loss({.loss = name}, logits.slice(0, from, to), part).item<double>();
-      labels += count;
-    }
-    EXPECT_NEAR(label_loss({.loss = name}, logits, target).item<double>(), sum / labels, 1e-12) << name;
-  }
+TEST(Zoo, NamesWhatALossOrAnInputCannotBe) {
+  expect_error<ConfigError>(
+      [] {
+        make_resnet({.loss = {.loss = "focal", .class_weights = {1, 2}}});
+      },
+      {"class_weights", "focal"});
+  expect_error<ConfigError>(
+      [] {
+        make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}});
+      },
+      {"'image'", "Double", "cast: {image: float32}"});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -146,7 +147,8 @@ TEST_F(ScriptTask, RefusesAModuleWithoutForward) {
 }
 
 TEST_F(ScriptTask, RefusesAnUnknownLoss) {
-  expect_error<ConfigError>([&] { make_script_task({.path = linear(), .loss = "hinge"}); }, {"hinge", "cross_entropy"});
+  expect_error<ConfigError>([&] { make_script_task({.path = linear(), .loss = {.loss = "hinge"}}); },
+                            {"hinge", "cross_entropy"});
 }
 
 TEST_F(ScriptTask, NamesTheFileWhenForwardTakesOtherInputs) {
@@ -175,10 +177,57 @@ TEST_F(ScriptTask, NamesTheFileWhenTheOutputIsNoTensor) {
 
 TEST_F(ScriptTask, NamesTheFileWhenOutputAndTargetDoNotFit) {
   const std::string path = linear();
-  expect_step_error<ConfigError>({.path = path, .loss = "mse"}, batch(), {"[5, 3]", "[5]", "mse"});
+  expect_step_error<ConfigError>({.path = path, .loss = {.loss = "mse"}}, batch(), {"[5, 3]", "[5]", "mse"});
   Batch short_target = batch();
   short_target.set("target", at::zeros({4}, at::kLong));
   expect_step_error<ConfigError>({.path = path}, short_target, {"[5, 3]", "[4]", "cross_entropy"});
+}
+
+TEST_F(ScriptTask, TakesTheLossesOfTheModels) {
+  const std::string path = linear();
+  const at::Tensor logits = batch()["x"].matmul(at::linspace(-1, 1, 12).view({3, 4}).t());
+  Batch numbers = batch();
+  numbers.set("target", (logits + 0.5).sigmoid());
+  std::vector<std::pair<LossOptions, Batch>> cases = {{{.label_smoothing = 0.1, .class_weights = {1, 2, 3}}, batch()},
+                                                      {{.label_smoothing = 0.1}, batch()},
+                                                      {{.loss = "focal"}, batch()}};
+  for (const char* name : {"mse", "l1", "huber", "bce"}) cases.push_back({{.loss = name}, numbers});
+  for (const auto& [loss, data] : cases) {
+    SCOPED_TRACE(loss.loss);
+    const double wanted = loss_of(loss, logits, data["target"]).item<double>();
+    std::vector<StateDict> weights;
+    for (const std::string& mode : modes()) {
+      const auto trainer = make_trainer(mode, make_script_task({.path = path, .loss = loss}), adamw(), strict());
+      EXPECT_NEAR(trainer->step(data).loss.item<double>(), wanted, 1e-6) << mode;
+      for (int step = 0; step < 8; ++step) trainer->step(data);
+      weights.push_back(trainer->weights());
+    }
+    expect_same_bits(weights[0], weights[1]);
+  }
+}
+
+// Of a language model [N, T, C] and of pixels [N, C, H, W], some of which do not count.
+TEST_F(ScriptTask, LeavesOutTheClassThatDoesNotCount) {
+  const std::string tokens = file_of("def forward(self, x):\n  return x.matmul(self.weight.t())\n");
+  const at::Tensor x = (at::arange(24, at::kFloat) * 0.37).sin().view({2, 3, 4});
+  const at::Tensor target = at::tensor({0, 1, 255, 2, 255, 1}, at::kLong).view({2, 3});
+  const at::Tensor logits = x.matmul(at::linspace(-1, 1, 12).view({3, 4}).t());
+  const double wanted = loss_of({}, logits.flatten(0, 1), target.flatten(), 255).item<double>();
+  const auto trainer = make_trainer("eager", make_script_task({.path = tokens, .ignore_index = 255}), adamw());
+  EXPECT_NEAR(trainer->step({{"x", x}, {"target", target}}).loss.item<double>(), wanted, 1e-6);
+
+  const std::string pixels = file_of("def forward(self, x):\n  return x.matmul(self.weight.t()).permute(0, 3, 1, 2)\n");
+  const Batch images = {{"x", x.view({2, 1, 3, 4})}, {"target", target.view({2, 1, 3})}};
+  for (const char* name : {"cross_entropy", "focal", "dice"}) {
+    const LossOptions loss{.loss = name};
+    const double of_pixels =
+        loss_of(loss, logits.view({2, 1, 3, 3}).permute({0, 3, 1, 2}), images["target"], 255).item<double>();
+    for (const std::string& mode : modes()) {
+      const auto task_trainer =
+          make_trainer(mode, make_script_task({.path = pixels, .loss = loss, .ignore_index = 255}), adamw());
+      EXPECT_NEAR(task_trainer->step(images).loss.item<double>(), of_pixels, 1e-6) << name << " " << mode;
+    }
+  }
 }
 
 TEST_F(ScriptTask, NamesTheFileWhenTheScriptRaises) {
@@ -196,7 +245,7 @@ TEST_F(ScriptTask, ForwardMayReturnTheLoss) {
   const std::string path = file_of(
       "def forward(self, x, target):\n  return -torch.log_softmax(x.matmul(self.weight.t()), 1)"
       ".gather(1, target.unsqueeze(1)).mean()\n");
-  const auto trainer = expect_parity({.path = path, .loss = "none"}, strict());
+  const auto trainer = expect_parity({.path = path, .loss = {.loss = "none"}}, strict());
   expect_replayed(*trainer, 9);
   const at::Tensor weight = trainer->weights().tensor("weight");
   const auto plain = expect_parity({.path = linear()}, strict());
