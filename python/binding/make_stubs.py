@@ -67,7 +67,8 @@ def whole(name, cls):
     for key, value in vars(cls).items():
         if isinstance(value, property):
             kind = plain(((value.fget.__doc__ or "-> typing.Any").splitlines()[0]).rpartition("-> ")[2])
-            members += f"    @property\n    def {key}(self) -> {kind}: ...\n"
+            body = f'\n        """{value.__doc__}"""\n' if value.__doc__ and "->" not in value.__doc__ else " ...\n"
+            members += f"    @property\n    def {key}(self) -> {kind}:{body}"
         elif inspect.isroutine(value) and (not key.startswith("_") or key in ("__init__", "__call__")):
             members += function(key, value.__doc__, "    ")
     return text + (members or "    ...\n")

@@ -673,19 +673,25 @@ class Progress:
     """Where a run stands and how far it shall go. Counts finished steps."""
     def __init__(*args, **kwargs) -> typing.Any: ...
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """of the whole run"""
     @property
-    def max_steps(self) -> int: ...
+    def max_steps(self) -> int:
+        """0: no limit by steps"""
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """that runs now, from 0"""
     @property
-    def max_epochs(self) -> int: ...
+    def max_epochs(self) -> int:
+        """0: no limit by epochs"""
     @property
-    def steps_per_epoch(self) -> int: ...
+    def steps_per_epoch(self) -> int:
+        """0: unknown"""
     @property
     def step_in_epoch(self) -> int: ...
     @property
-    def epoch_seconds(self) -> float: ...
+    def epoch_seconds(self) -> float:
+        """that the last epoch took, by the timer; 0: unknown"""
 
 class Run:
     """What a hook sees of a run, lent to it for one call."""
@@ -693,31 +699,45 @@ class Run:
     @property
     def progress(self) -> Progress: ...
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> str:
+        """'eager' or 'graph'"""
     @property
-    def work_dir(self) -> str: ...
+    def work_dir(self) -> str:
+        """empty: nothing is written"""
     @property
-    def is_main(self) -> bool: ...
+    def is_main(self) -> bool:
+        """whether this is rank 0"""
     @property
-    def loss(self) -> torch.Tensor: ...
+    def loss(self) -> torch.Tensor:
+        """0-dim tensor of this step"""
     @property
-    def parameters(self) -> dict: ...
+    def parameters(self) -> dict:
+        """that the step trains, by name"""
     @property
-    def batches(self) -> list: ...
+    def batches(self) -> list:
+        """the micro-batches of this step"""
     @property
-    def step_outputs(self) -> list: ...
+    def step_outputs(self) -> list:
+        """what the model gave for each micro-batch of this step, for a hook with wants_outputs = True"""
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """what the run is: 'training', or 'validation', 'test' or 'prediction' on its own"""
     @property
-    def batch(self) -> object: ...
+    def batch(self) -> object:
+        """of an evaluation; None elsewhere"""
     @property
-    def outputs(self) -> dict: ...
+    def outputs(self) -> dict:
+        """of an evaluation's batch"""
     @property
-    def dataset(self) -> str: ...
+    def dataset(self) -> str:
+        """that an evaluation's batch is of; empty if it has no name"""
     @property
     def metrics(self) -> dict[str, float]: ...
     @property
     def stop_reason(self) -> str: ...
+    @property
+    def outcome(self) -> str:
+        """'running', or how the run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'"""
     @property
     def error(self) -> str: ...
     def log(self, name: str, value: typing.SupportsFloat | torch.Tensor) -> None:
@@ -727,6 +747,8 @@ class Run:
         """uint8 [height, width, 3] RGB on the CPU."""
     def request_stop(self, reason: str) -> None:
         """Ends training after this step."""
+    def stop_diverged(self, reason: str) -> None:
+        """As request_stop(), for a run that has diverged: no success."""
     def interrupt(self, reason: str) -> None:
         """Ends training after this step; it shall go on later."""
     def get(self, name: str, group: typing.SupportsInt = 0) -> float:
@@ -744,14 +766,16 @@ class StepView:
     @property
     def loss(self) -> torch.Tensor: ...
     @property
-    def applied(self) -> torch.Tensor: ...
+    def applied(self) -> torch.Tensor:
+        """steps applied so far, int64 [1] on the device"""
 
 class CheckpointHook:
     """Saves the whole state under <work_dir>/checkpoints.
 
-CheckpointHook(interval=500, save_begin=0, max_keep=-1, save_last=True, rule='', save_best=[], async_=True, verify_interval=0, published_keys=[])
+CheckpointHook(interval=500, interval_time=0.0, save_begin=0, max_keep=-1, save_last=True, rule='', save_best=[], async_=True, verify_interval=0, published_keys=[], out_dir='')
 
 interval: steps between saves; 0: only at the end (steps >= 0; set 0 to save only at the end)
+interval_time: time between saves, counted from the last one; 0: they go by steps alone (seconds >= 0; set 0 to save by steps alone)
 save_begin: step before which nothing is saved, and from which the interval counts (a step >= 0)
 max_keep: checkpoints that are kept, the best one apart; -1: all (at least 1, or -1 to keep all)
 save_last: saves when training ends or is stopped (True or False)
@@ -759,8 +783,10 @@ rule: what is better; by default the metric's name says it (greater, less)
 save_best: metric to keep the best of (a list of texts)
 async_: writes while training goes on; takes the memory of a copy on the host (True or False)
 verify_interval: saves up to the next one that is read back from the disk and compared; 0: none is (saves >= 0; set 0 to read none back)
-published_keys: what of the state goes to files of its own when the run ends (a list of texts)"""
+published_keys: what of the state goes to files of its own when the run ends (a list of texts)
+out_dir: folder for the checkpoints, in one named as work_dir; empty: they lie in work_dir (a text)"""
     interval: int
+    interval_time: float
     save_begin: int
     max_keep: int
     save_last: bool
@@ -769,7 +795,8 @@ published_keys: what of the state goes to files of its own when the run ends (a 
     async_: bool
     verify_interval: int
     published_keys: list[typing.Any]
-    def __init__(self, *, interval: int = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: list[typing.Any] = ..., async_: bool = ..., verify_interval: int = ..., published_keys: list[typing.Any] = ...) -> None: ...
+    out_dir: str
+    def __init__(self, *, interval: int = ..., interval_time: float = ..., save_begin: int = ..., max_keep: int = ..., save_last: bool = ..., rule: str = ..., save_best: list[typing.Any] = ..., async_: bool = ..., verify_interval: int = ..., published_keys: list[typing.Any] = ..., out_dir: str = ...) -> None: ...
 
 class EarlyStoppingHook:
     """Ends training when a metric no longer improves.
@@ -909,7 +936,7 @@ format: tensors, arg-max classes, or both (safetensors, jsonl, both)
 per_batch: a file for each batch, not one for the pass (True or False)
 keys: outputs to write; empty: all (a list of texts)
 with_inputs: the tensors of the batch too (True or False)
-class_key: the output whose largest element is the class (a text)"""
+class_key: jsonl: the output whose largest element is the class, [samples, classes] (a text)"""
     folder: str
     format: str
     per_batch: bool
@@ -1068,6 +1095,78 @@ per_class: also the values of each class (True or False)"""
     per_class: bool
     def __init__(self, *, num_classes: int = ..., class_names: list[typing.Any] = ..., ignore_index: int = ..., target: str = ..., prediction: str = ..., iou_metrics: list[str] = ..., nan_to_num: typing.Any = ..., beta: float = ..., per_class: bool = ...) -> None: ...
 
+class MeanSquaredError:
+    """Mean of the squared errors: 'mse'.
+
+MeanSquaredError(target='target', prediction='prediction')
+
+target: tensor of the batch that holds the true numbers (a text)
+prediction: output that holds the predicted numbers (a text)"""
+    target: str
+    prediction: str
+    def __init__(self, *, target: str = ..., prediction: str = ...) -> None: ...
+
+class MeanAbsoluteError:
+    """Mean of the absolute errors: 'mae'.
+
+MeanAbsoluteError(target='target', prediction='prediction')
+
+target: tensor of the batch that holds the true numbers (a text)
+prediction: output that holds the predicted numbers (a text)"""
+    target: str
+    prediction: str
+    def __init__(self, *, target: str = ..., prediction: str = ...) -> None: ...
+
+class R2Score:
+    """The share of the targets' variance explained: 'r2'.
+
+R2Score(target='target', prediction='prediction')
+
+target: tensor of the batch that holds the true numbers (a text)
+prediction: output that holds the predicted numbers (a text)"""
+    target: str
+    prediction: str
+    def __init__(self, *, target: str = ..., prediction: str = ...) -> None: ...
+
+class Auroc:
+    """Area under the ROC curve: 'auroc'.
+
+Auroc(num_classes=1, target='target', prediction='prediction')
+
+num_classes: classes of the scores; 1: one score, of class 1 against 0 (an integer >= 1)
+target: tensor of the batch: class numbers [N] (a text)
+prediction: output that holds the scores [N, classes] (a text)"""
+    num_classes: int
+    target: str
+    prediction: str
+    def __init__(self, *, num_classes: int = ..., target: str = ..., prediction: str = ...) -> None: ...
+
+class AveragePrecision:
+    """Average precision, of several classes the mean: 'map'.
+
+AveragePrecision(num_classes=1, target='target', prediction='prediction')
+
+num_classes: classes of the scores; 1: one score, of class 1 against 0 (an integer >= 1)
+target: tensor of the batch: class numbers [N] (a text)
+prediction: output that holds the scores [N, classes] (a text)"""
+    num_classes: int
+    target: str
+    prediction: str
+    def __init__(self, *, num_classes: int = ..., target: str = ..., prediction: str = ...) -> None: ...
+
+class CalibrationError:
+    """Expected calibration error: 'calibration_error'.
+
+CalibrationError(bins=15, target='target', prediction='prediction')
+
+bins: bins of confidence, of equal width (an integer from 1 to 10000)
+target: tensor of the batch: class numbers [N] (a text)
+prediction: output that holds the scores [N, classes] (a text)"""
+    bins: int
+    target: str
+    prediction: str
+    def __init__(self, *, bins: int = ..., target: str = ..., prediction: str = ...) -> None: ...
+
 class MeanLoss:
     """Mean of 'loss', weighted by the batches' weights."""
     def __init__(self) -> None: ...
@@ -1158,7 +1257,8 @@ class BaseTrainer:
     @property
     def model(self) -> object: ...
     @property
-    def result(self) -> dict: ...
+    def result(self) -> dict:
+        """loss and logged values of the latest step, 0-dim tensors"""
     @property
     def mode(self) -> str: ...
     @property
@@ -1167,6 +1267,9 @@ class BaseTrainer:
     def finished(self) -> bool: ...
     @property
     def stop_reason(self) -> str: ...
+    @property
+    def outcome(self) -> str:
+        """how the last run ended: 'finished', 'stopped', 'interrupted', 'diverged' or 'failed'; 'none' before one"""
 
 class GraphStep:
     """The step of an existing loop: call it with a batch."""
@@ -1182,7 +1285,8 @@ class GraphStep:
     @property
     def mode(self) -> str: ...
     @property
-    def log(self) -> dict: ...
+    def log(self) -> dict:
+        """what the loss function gave beside the loss, at the latest step"""
 
 def seed_all(seed: typing.SupportsInt) -> None:
     """Seeds the default generators, as torch.manual_seed does."""

@@ -21,7 +21,12 @@ class Hook:
 
 
 class Metric:
-    """A figure over a whole evaluation. add() must not read back from the device; compute() is called once."""
+    """A figure over a whole evaluation. add() must not read back from the device; compute() is called once.
+
+    Where several ranks evaluate, it also has sums(device), the tensors that are summed over them in place, or, for a
+    figure that is no function of sums, rows(), tensors on the CPU, and set_rows(rows), which gets those of all ranks
+    one after the other before compute().
+    """
 
     def names(self) -> list[str]:
         raise NotImplementedError

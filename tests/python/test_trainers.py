@@ -93,41 +93,6 @@ def test_a_resume_goes_on_bit_by_bit(mode, tmp_path):
     toy.assert_same_bits(whole.model.state_dict(), second.model.state_dict())
 
 
-def test_metrics_and_predictions(mode):
-    class Zeros(duet.Metric):
-        def names(self):
-            return ["zeros"]
-
-        def reset(self):
-            self.count = torch.zeros(())
-
-        def add(self, batch, outputs, weight):
-            assert weight == len(batch["y"])
-            self.count += (outputs["prediction"].argmax(1) == 0).sum()
-
-        def compute(self):
-            return {"zeros": float(self.count)}
-
-    trainer = duet.make_trainer(
-        mode,
-        toy.model(),
-        loss_of,
-        forward=forward,
-        metrics=[duet.Accuracy(target="y"), Zeros()],
-        default_hooks=False,
-    )
-    data = toy.batches(5)
-    values = trainer.validate(data)
-    module = trainer.model.eval()
-    with torch.no_grad():
-        predictions = [module(batch["x"]) for batch in data]
-    right = sum(int((p.argmax(1) == b["y"]).sum()) for p, b in zip(predictions, data))
-    assert values["accuracy"] == pytest.approx(right / 60)
-    assert values["zeros"] == sum(int((p.argmax(1) == 0).sum()) for p in predictions)
-    assert torch.equal(trainer.predict(data[0])["prediction"], predictions[0])
-    assert all(torch.equal(o["prediction"], p) for o, p in zip(trainer.predict_all(data), predictions))
-
-
 def test_named_loaders_are_one_validation_with_results_of_each(mode):
     class Watch(duet.Hook):
         def __init__(self):

@@ -1,0 +1,158 @@
+"""Metrics of the library and of one's own, against figures computed here."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import duet
+import toy
+
+
+def evaluated(mode, metrics, outputs=1):
+    """The results of a linear model over toy data, its predictions and targets (numbers, or classes 0 and 1)."""
+    torch.manual_seed(1)
+    trainer = duet.make_trainer(
+        mode,
+        torch.nn.Linear(8, outputs),
+        lambda prediction, batch: prediction.square().mean(),
+        forward=lambda model, batch: model(batch["x"]),
+        metrics=metrics,
+        default_hooks=False,
+    )
+    data = toy.batches(5, classes=2)
+    values = trainer.validate(data)
+    with torch.no_grad():
+        predictions = torch.cat([trainer.model(batch["x"]) for batch in data]).double()
+    return values, predictions, torch.cat([batch["y"] for batch in data])
+
+
+def test_metrics_and_predictions(mode):
+    class Zeros(duet.Metric):
+        def names(self):
+            return ["zeros"]
+
+        def reset(self):
+            self.count = torch.zeros(())
+
+        def add(self, batch, outputs, weight):
+            assert weight == len(batch["y"])
+            self.count += (outputs["prediction"].argmax(1) == 0).sum()
+
+        def compute(self):
+            return {"zeros": float(self.count)}
+
+    trainer = duet.make_trainer(
+        mode,
+        toy.model(),
+        lambda prediction, batch: torch.nn.functional.cross_entropy(prediction, batch["y"]),
+        forward=lambda model, batch: model(batch["x"]),
+        metrics=[duet.Accuracy(target="y"), Zeros()],
+        default_hooks=False,
+    )
+    data = toy.batches(5)
+    values = trainer.validate(data)
+    module = trainer.model.eval()
+    with torch.no_grad():
+        predictions = [module(batch["x"]) for batch in data]
+    right = sum(int((p.argmax(1) == b["y"]).sum()) for p, b in zip(predictions, data))
+    assert values["accuracy"] == pytest.approx(right / 60)
+    assert values["zeros"] == sum(int((p.argmax(1) == 0).sum()) for p in predictions)
+    assert torch.equal(trainer.predict(data[0])["prediction"], predictions[0])
+    assert all(torch.equal(o["prediction"], p) for o, p in zip(trainer.predict_all(data), predictions))
+
+
+def test_metrics_over_numbers(mode):
+    metrics = [cls(target="y") for cls in (duet.MeanSquaredError, duet.MeanAbsoluteError, duet.R2Score)]
+    values, predictions, targets = evaluated(mode, metrics)
+    error, targets = predictions.flatten() - targets, targets.double()
+    assert values["mse"] == pytest.approx(float(error.square().mean()))
+    assert values["mae"] == pytest.approx(float(error.abs().mean()))
+    spread = (targets - targets.mean()).square().sum()
+    assert values["r2"] == pytest.approx(float(1 - error.square().sum() / spread))
+
+
+def area(scores, targets):
+    """Of all pairs of a positive and a negative, the share in which the positive scores higher."""
+    return float((scores[targets == 1][:, None] > scores[targets == 0]).double().mean())
+
+
+def test_metrics_over_scores(mode):
+    metrics = [duet.Auroc(target="y"), duet.AveragePrecision(target="y"), duet.CalibrationError(target="y", bins=4)]
+    values, scores, targets = evaluated(mode, metrics)
+    scores = scores.flatten()
+    assert values["auroc"] == pytest.approx(area(scores, targets))
+    hits = targets[scores.argsort(descending=True)].double()
+    precision = hits.cumsum(0) / torch.arange(1, len(hits) + 1)
+    assert values["map"] == pytest.approx(float((precision * hits).sum() / hits.sum()))
+    assert 0 <= values["calibration_error"] <= 1
+
+
+class Area(duet.Metric):
+    """No function of sums: it needs the scores of all ranks."""
+
+    def names(self):
+        return ["area"]
+
+    def reset(self):
+        self.scores, self.targets = torch.empty(0), torch.empty(0, dtype=torch.int64)
+
+    def add(self, batch, outputs, weight):
+        self.scores = torch.cat([self.scores, outputs["prediction"].flatten()])
+        self.targets = torch.cat([self.targets, batch["y"]])
+
+    def rows(self):
+        return [self.scores, self.targets]
+
+    def set_rows(self, rows):
+        self.scores, self.targets = rows
+
+    def compute(self):
+        return {"area": area(self.scores, self.targets)}
+
+
+RANKS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+import duet, toy
+from test_metrics import Area
+
+torch.set_num_threads(1)
+duet.set_log_level("error")
+ranks = duet.init_distributed(device="cpu")
+torch.manual_seed(1)
+trainer = duet.EagerTrainer(
+    torch.nn.Linear(8, 1), lambda prediction, batch: prediction.square().mean(),
+    forward=lambda model, batch: model(batch["x"]), metrics=[duet.Auroc(target="y"), Area()], default_hooks=False)
+values = trainer.validate(toy.batches(5, classes=2)[ranks.rank :: 2])
+ranks.barrier()
+sys.stdout.write(f"rank {ranks.rank}: {values['auroc']:.9f} {values['area']:.9f}\\n")
+del trainer
+"""
+
+
+def test_rows_of_all_ranks_are_one_evaluation(tmp_path):
+    script = tmp_path / "evaluate.py"
+    script.write_text(RANKS)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script,
+         pathlib.Path(__file__).parent],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "RES_OPTIONS": "timeout:1 attempts:1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    alone, scores, targets = evaluated("eager", [duet.Auroc(target="y"), Area()])
+    wanted = f"{area(scores.flatten(), targets):.9f}"
+    assert [f"{alone[name]:.9f}" for name in ("auroc", "area")] == [wanted, wanted]
+    assert sorted(done.stdout.split("\n")[:2]) == [f"rank {rank}: {wanted} {wanted}" for rank in range(2)]
+
+
+def test_rows_that_nobody_takes_are_refused():
+    class Half(Area):
+        set_rows = property()
+
+    with pytest.raises(duet.ConfigError, match="set_rows"):
+        duet.EagerTrainer(torch.nn.Linear(8, 1), toy.loss, metrics=[Half()], default_hooks=False)
