@@ -1,5 +1,5 @@
 """Puts what the site is made of into one folder: the pages as they lie in the repository, so that their links hold, the
-reference that the program prints, and pages about the headers.
+reference that the program prints, and pages about the headers and the Python package.
 
 usage: assemble.py ROOT FOLDER PROGRAM
 """
@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import headers
+import python_api
 
 BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 LINK = re.compile(r"\]\(([^)#\s]+\.md)(?:#[^)]*)?\)")
@@ -60,6 +61,8 @@ def main():
     printed = subprocess.run([program, "help", "--markdown"], check=True, capture_output=True, text=True).stdout
     write_reference(printed, folder / "docs" / "reference")
     headers.write_pages(root, folder / "docs" / "api")
+    (folder / "docs" / "python_api").mkdir()
+    python_api.write_page(root, folder / "docs" / "python_api" / "index.md")
     add_navigation(folder / "docs" / "index.md")
 
 

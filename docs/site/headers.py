@@ -8,6 +8,8 @@ PROGRAM = ("program: the `duet` program with types of your own (duet::cli)",
             ("cli/registry.h", "register_model and its like: a name for a type in configs"),
             ("cli/config/config.h", "ConfigNode: a part of a config"),
             ("cli/config/config_options.h", "read_options: a described struct from it")])
+# The built-in models and example datasets, which are installed with it.
+ZOO = re.compile(r"\bzoo/\w+\.h\b")
 INCLUDE = re.compile(r'^#include "([^"]+)"\s*(?://\s*(.*))?$')
 
 
@@ -91,13 +93,21 @@ def page_of(header, meaning, text):
     return "\n".join(out) + "\n"
 
 
+def zoo(root):
+    """A section of the headers of models and example datasets that are installed."""
+    names = [f"cli/{name}" for name in ZOO.findall((root / "cli" / "CMakeLists.txt").read_text(encoding="utf-8"))]
+    makers = {name: re.findall(r"\bmake_\w+(?=\()", (root / name).read_text(encoding="utf-8")) for name in names}
+    return ("program: the built-in models and example datasets (duet::cli)",
+            [(name, ", ".join(makers[name]) or "a dataset") for name in names])
+
+
 def write_pages(root, folder):
-    """A page for each header that duet.h names, and index.md over them."""
+    """A page for each header that duet.h names or that is installed with the program, and index.md over them."""
     folder.mkdir(parents=True, exist_ok=True)
     index = ["# The headers", "", "`#include <duet/duet.h>` brings all of them but the program's. What is in namespace `duet::detail`, and in",
              "folders called `detail`, may change at any time.", ""]
     pages = []
-    for section, headers in [*table_of_contents((root / "duet.h").read_text(encoding="utf-8")), PROGRAM]:
+    for section, headers in [*table_of_contents((root / "duet.h").read_text(encoding="utf-8")), PROGRAM, zoo(root)]:
         index += [f"## {section}", ""]
         for header, meaning in headers:
             name = header.removesuffix(".h").replace("/", "_") + ".md"

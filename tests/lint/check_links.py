@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Every relative link of a page leads to a file, and its anchor to a heading there; every page of docs/ is in
-docs/index.md. What scripts/docs makes (docs/reference, docs/api) is known by its index alone.
+docs/index.md. What scripts/docs makes (docs/reference, docs/api, docs/python_api) is known by its index alone.
 
 usage: check_links.py [ROOT]
 """
@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-MADE = ("docs/reference/", "docs/api/")
+MADE = ("docs/reference/", "docs/api/", "docs/python_api/")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
