@@ -77,6 +77,10 @@ def check_command_line(checks):
     checks.later(CONFIG, r"CONFIG is required", "train")
     checks.later(CONFIG, r"CHECKPOINT is required", "inspect")
     checks.later(CONFIG, r"not expected: --fast", "train", "base.yaml", "--fast")
+    checks.later(CONFIG, r"--lr: a value of the config is set by optim_wrapper\.optimizer\.lr=VALUE",
+                 "train", "base.yaml", "--lr", "0.1")
+    checks.later(CONFIG, r"'lr' is no key at the top of a config; write optim_wrapper\.optimizer\.lr=0\.1",
+                 "train", "base.yaml", "lr=0.1")
     checks.later(CONFIG, r"--mode: fast not in", "train", "base.yaml", "--mode", "fast")
     for steps in ("0", "-5", "many", "99999999999999999999"):
         checks.later(CONFIG, r"--steps: ", "compare", "base.yaml", "--steps", steps)

@@ -106,5 +106,92 @@ TEST(SharedModules, GradientsThatNobodyAskedForChangeNothingAndAreNamed) {
   }
 }
 
+// Features under a head, which is what its trainer adds to them.
+struct HeadNet : torch::nn::Module {
+  HeadNet(std::shared_ptr<Network> shared, int64_t outputs)
+      : features(register_module("features", std::move(shared))),
+        head(register_module("head", torch::nn::Linear(8, outputs))) {}
+  at::Tensor forward(const at::Tensor& state) { return head->forward(features->forward(state)); }
+
+  std::shared_ptr<Network> features;
+  torch::nn::Linear head{nullptr};
+};
+
+// An actor and a critic over the same features, which both train. The actor acts between its steps, and its loss asks
+// the critic how much better an action was than expected: without gradient, unless `through_critic`.
+struct ActorCritic {
+  ActorCritic(const std::string& mode, bool through_critic) {
+    seed_all(5);
+    const auto features = std::make_shared<Network>(torch::nn::Linear(4, 8), torch::nn::Tanh());
+    const auto policy = std::make_shared<HeadNet>(features, 3), value = std::make_shared<HeadNet>(features, 1);
+    const auto act = [](HeadNet& net, const Batch& batch) { return net.forward(batch["state"]); };
+    const auto improve = [value, through_critic](const at::Tensor& logits, const Batch& batch) {
+      const at::AutoGradMode grad_mode(through_critic);
+      const at::Tensor advantage = (returns(*value, batch) - value->forward(batch["state"])).squeeze(1);
+      const at::AutoGradMode on(true);
+      return -(at::log_softmax(logits, 1).gather(1, batch["action"].unsqueeze(1)).squeeze(1) * advantage).mean();
+    };
+    const auto judge = [](HeadNet& net, const Batch& batch) {
+      return at::mse_loss(net.forward(batch["state"]), returns(net, batch).detach());
+    };
+    TrainerOptions options;
+    options.optimizer = Adam{.lr = 1e-2};
+    acts = make_trainer(mode, make_task(policy, act, improve), options);
+    judges = make_trainer(mode, make_task(value, judge), options);
+  }
+
+  static at::Tensor returns(HeadNet& value, const Batch& batch) {
+    return batch["reward"].unsqueeze(1) + 0.9 * value.forward(batch["next"]);
+  }
+
+  // An episode is eight states, of which the next depends on what was done in the last.
+  void train(int64_t episodes) {
+    for (int64_t n = 0; n < episodes; ++n) {
+      std::vector<at::Tensor> states = {torch::randn({1, 4})}, actions;
+      for (int64_t step = 0; step < 8; ++step) {
+        actions.push_back(acts->predict({{"state", states.back()}})["prediction"].argmax(1));
+        states.push_back((states.back() + 0.1 * actions.back().unsqueeze(1)).sin());
+      }
+      const at::Tensor all = at::cat(states);
+      const Batch batch = {{"state", all.slice(0, 0, 8).clone()},
+                           {"next", all.slice(0, 1).clone()},
+                           {"action", at::cat(actions)},
+                           {"reward", all.slice(0, 1).sum(1)}};
+      acts->step(batch);
+      judges->step(batch);
+    }
+    acts->finish();
+    judges->finish();
+  }
+
+  std::unique_ptr<BaseTrainer> acts, judges;
+};
+
+TEST(SharedModules, AnActorAndACriticOverSharedFeaturesAreCapturedWithTheBitsOfEager) {
+  ActorCritic eager("eager", false), graph("graph", false);
+  for (ActorCritic* run : {&eager, &graph}) {
+    seed_all(9);
+    EXPECT_THAT(stderr_of([&] { run->train(40); }), Not(HasSubstr("allow_untrained")));
+  }
+  expect_same_bits(eager.acts->weights(), graph.acts->weights());
+  expect_same_bits(eager.judges->weights(), graph.judges->weights());
+  const at::Tensor features = graph.acts->weights().tensor("features.0.weight");
+  EXPECT_TRUE(same_bits(features, graph.judges->weights().tensor("features.0.weight"))) << "both train them";
+  expect_captured(*graph.acts);
+  expect_captured(*graph.judges);
+}
+
+TEST(SharedModules, AnActorWhoseLossReachesTheCriticIsToldWhatToFreeze) {
+  ActorCritic eager("eager", true), graph("graph", true);
+  for (ActorCritic* run : {&eager, &graph}) {
+    seed_all(9);
+    const std::string said = stderr_of([&] { run->train(40); });
+    EXPECT_THAT(said, HasSubstr("2 tensors that are no parameters of the task (the first is "));
+    EXPECT_THAT(said, HasSubstr("Set TrainerOptions::allow_untrained = true"));
+  }
+  expect_same_bits(eager.acts->weights(), graph.acts->weights());
+  expect_same_bits(eager.judges->weights(), graph.judges->weights());
+}
+
 }  // namespace
 }  // namespace duet
