@@ -85,7 +85,7 @@ const OptionFields& RandomRotationOptions::fields() {
 const OptionFields& ColorJitterOptions::fields() {
   using O = ColorJitterOptions;
   return described<O>("ColorJitter", [](const auto& add) {
-    add.about("Draws brightness, contrast and saturation of pictures float32 in [0, 1].");
+    add.about("Draws brightness, contrast and saturation of pictures, uint8 or float32 in [0, 1].");
     add("brightness", &O::brightness, "factors of the brightness are drawn from 1 - x to 1 + x").in(at_least(0));
     add("contrast", &O::contrast, "factors of the contrast are drawn from 1 - x to 1 + x").in(at_least(0));
     add("saturation", &O::saturation, "factors of the saturation are drawn from 1 - x to 1 + x").in(at_least(0));
@@ -104,7 +104,7 @@ const OptionFields& NormalizeOptions::fields() {
 const OptionFields& CutoutOptions::fields() {
   using O = CutoutOptions;
   return described<O>("Cutout", [](const auto& add) {
-    add.about("Blackens a square of the picture.");
+    add.about("Sets a square of the picture to 0: black, or the mean after Normalize.");
     add("size", &O::size, "side of the square that becomes 0, in pixels").in(kPixels);
     add("chance", &O::chance, "chance that a sample has one").in(between(0, 1));
   });
