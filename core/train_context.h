@@ -224,6 +224,13 @@ struct RunControl {
   // same step.
   void request_save() { save_requested = true; }
 
+  // Who may interrupt the run from outside, for a signal or a time limit: `look` is called after each step, between the
+  // batches of an evaluation, and ten times a second while the run waits for data. For this run alone.
+  void watch(std::function<void()> look) { watchers.push_back(std::move(look)); }
+  void look() const;
+  // Whether the run breaks off what it does now. Of several ranks each may know of it before they agree.
+  bool is_interrupted() const { return outcome == RunOutcome::kRunning && stop_outcome == RunOutcome::kInterrupted; }
+
   // While it is set, graph mode puts off what it does now and then beside a replay (checks of the host code,
   // comparisons with an eager run), but for what cannot wait: for whoever measures steps.
   bool postpones_checks = false;
@@ -239,6 +246,7 @@ struct RunControl {
   RunOutcome outcome = RunOutcome::kNone;
   std::string rollback_reason{};  // of a rollback that is due; empty: none
   std::string error{};            // on_exception and the points after it, of a run that failed
+  std::vector<std::function<void()>> watchers{};
 
  private:
   void stop(const std::string& reason, RunOutcome how);

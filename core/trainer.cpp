@@ -38,8 +38,8 @@ BaseTrainer::BaseTrainer(std::unique_ptr<Task> task, const TrainerOptions& optio
           step_->task(), ForwardPasses::Settings{.device = step_->device(),
                                                  .autocast = options.amp_eval ? options.amp : std::nullopt,
                                                  .make_graph = make_graph})),
-      evaluator_(std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *epochs_, *forward_},
-                                             options_)),
+      evaluator_(
+          std::make_unique<Evaluator>(Evaluator::Parts{hooks_, context_, *reader_, *ranks_, *forward_}, options_)),
       observer_(std::make_unique<HookObserver>(hooks_, context_)),
       executors_(std::make_unique<StepExecutors>(*step_, step_->device(), std::move(make_graph))) {
   set_mode(mode);
@@ -146,14 +146,20 @@ void BaseTrainer::end_epoch(const NamedSources& validation) {
 }
 
 // Reads the next micro-batches, unless training stops. Of several ranks only all together know whether it does: one
-// that has read already goes back.
+// that has read already goes back, as one that has read some and is interrupted while it waits for more.
 BaseTrainer::Turn BaseTrainer::next_step(DataSource& data, MicroBatches& micro_batches) {
   ranks_->report("data");
   micro_batches = {};
-  const bool stops = !context_.control.stop_reason.empty();
-  const StateDict before = ranks_->is_alone() ? StateDict() : data.state_dict();
+  RunControl& control = context_.control;
+  control.look();
+  bool stops = !control.stop_reason.empty();
+  const int64_t count = epochs_->next_micro_batches();
+  const bool may_go_back = !ranks_->is_alone() || (count > 1 && !control.watchers.empty());
+  const StateDict before = may_go_back ? data.state_dict() : StateDict();
   if (!stops) {
-    micro_batches = reader_->read(data, epochs_->next_micro_batches(), context_.progress.step);
+    std::optional<MicroBatches> all = reader_->read(data, count, context_.progress.step, control);
+    stops = !all;
+    if (all) micro_batches = std::move(*all);
     context_.step.data_seconds = reader_->seconds();
   }
   // Alone, what was read before a stop came is still trained on.
@@ -191,7 +197,7 @@ void BaseTrainer::run_step(const MicroBatches& micro_batches) {
   hooks_.call(HookPoint::kAfterOptimizerStep, context_);
   ++progress.step;
   ++progress.step_in_epoch;
-  epochs_->check_time();
+  context_.control.look();
   ranks_->report("hooks");
   hooks_.call(HookPoint::kAfterTrainIter, context_);
   ranks_->step_done();
@@ -218,11 +224,11 @@ void BaseTrainer::validate_if_due(const NamedSources& validation, bool epoch_end
 
 void BaseTrainer::open_run() {
   run_ = Run::kOpen;
-  epochs_->start_clock();
   ranks_->start_run();
   context_.control = {};
   context_.control.outcome = RunOutcome::kRunning;
   context_.control.kind = RunKind::kTraining;
+  epochs_->watch_time();
   hooks_.call(HookPoint::kBeforeRun, context_);
   hooks_.call(HookPoint::kBeforeTrain, context_);
 }
@@ -231,9 +237,9 @@ void BaseTrainer::open_run() {
 std::exception_ptr BaseTrainer::close_run(std::exception_ptr error) {
   if (run_ == Run::kClosed) return error;
   run_ = Run::kClosed;
-  epochs_->stop_clock();
   RunControl& control = context_.control;
   control.outcome = !control.stop_reason.empty() ? control.stop_outcome : RunOutcome::kFinished;
+  control.watchers.clear();
   const auto fail = [&](const std::exception_ptr& found) {
     error = found;
     control.outcome = RunOutcome::kFailed;

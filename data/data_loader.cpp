@@ -1,11 +1,5 @@
 #include "data/data_loader.h"
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <future>
-#include <mutex>
-#include <stop_token>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <ATen/Context.h>
@@ -13,6 +7,7 @@
 #include <c10/util/StringUtil.h>
 #include "base/detail/machine_load.h"
 #include "base/error.h"
+#include "data/detail/batch_workers.h"
 
 namespace duet {
 
@@ -28,71 +23,6 @@ const OptionFields& DataLoaderOptions::fields() {
     add("pin_memory", &O::pin_memory, "page-locked memory, for copies to a GPU");
   });
 }
-
-// Threads that read batches in any order; take() gives them in the order of submit(). Only the consumer
-// calls the public functions.
-class DataLoader::Workers {
- public:
-  using Read = std::function<Batch(const std::vector<int64_t>& indices, int64_t pass)>;
-
-  Workers(int count, size_t capacity, Read read) : capacity_(capacity), read_(std::move(read)) {
-    for (int i = 0; i < count; ++i) threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
-  }
-
-  ~Workers() { clear(); }  // no thread begins with another batch
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
-
-  bool empty() const { return submitted_.empty(); }
-  int64_t count() const { return static_cast<int64_t>(submitted_.size()); }
-  bool full() const { return submitted_.size() >= capacity_; }
-
-  void submit(std::vector<int64_t> indices, int64_t pass, StateDict position) {
-    Job job([this, indices = std::move(indices), pass] { return read_(indices, pass); });
-    submitted_.emplace_back(job.get_future(), std::move(position));
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      waiting_.push_back(std::move(job));
-    }
-    job_added_.notify_one();
-  }
-
-  // The batch submitted first and the sampler's state after it. Rethrows what reading it threw.
-  std::pair<Batch, StateDict> take() {
-    auto [batch, position] = std::move(submitted_.front());
-    submitted_.pop_front();
-    return {batch.get(), std::move(position)};
-  }
-
-  // Forgets what was submitted. A batch being read now ends in its job, which nobody takes.
-  void clear() {
-    submitted_.clear();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting_.clear();
-  }
-
- private:
-  using Job = std::packaged_task<Batch()>;
-
-  void run(const std::stop_token& stop) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (job_added_.wait(lock, stop, [this] { return !waiting_.empty(); }) && !stop.stop_requested()) {
-      Job job = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      job();
-      lock.lock();
-    }
-  }
-
-  const size_t capacity_;
-  const Read read_;
-  std::deque<std::pair<std::future<Batch>, StateDict>> submitted_;  // the consumer's, in its order
-  std::mutex mutex_;                                                // guards waiting_
-  std::condition_variable_any job_added_;
-  std::deque<Job> waiting_;
-  std::vector<std::jthread> threads_;  // last: they end before what they use
-};
 
 namespace {
 
@@ -136,8 +66,7 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::unique_ptr<S
   if (options_.num_workers > 0) {
     // One more than the workers' share: the batch that next() is about to give out.
     const size_t capacity = static_cast<size_t>(options_.num_workers) * static_cast<size_t>(options_.prefetch) + 1;
-    workers_ = std::make_unique<Workers>(options_.num_workers, capacity,
-                                         [this](const auto& indices, int64_t pass) { return read(indices, pass); });
+    workers_ = std::make_unique<BatchWorkers>(options_.num_workers, capacity);
   }
 }
 
@@ -153,7 +82,22 @@ void DataLoader::start_epoch(int64_t epoch) {
   position_ = sampler_->state_dict();
 }
 
+std::function<Batch()> DataLoader::reading(std::vector<int64_t> indices, int64_t pass) const {
+  return [dataset = dataset_, indices = std::move(indices), draw = SampleDraw{options_.seed, pass},
+          pin_memory = options_.pin_memory] {
+    const at::NoGradGuard no_grad;
+    Batch batch = dataset->draw(indices, draw);
+    batch.set_sample_ids(indices);
+    if (!pin_memory) return batch;
+    Batch pinned;
+    pinned.set_sample_ids(indices);
+    for (const auto& [name, tensor] : batch.items()) pinned.set(name, tensor.pin_memory());
+    return pinned;
+  };
+}
+
 std::optional<Batch> DataLoader::next() {
+  if (!workers_ && should_stop_ && !dataset_->in_memory()) workers_ = std::make_unique<BatchWorkers>(1, 1);
   const auto next_indices = [this] {
     std::vector<int64_t> indices = sampler_->next(options_.batch_size);
     const bool tail = static_cast<int64_t>(indices.size()) < options_.batch_size;
@@ -162,10 +106,10 @@ std::optional<Batch> DataLoader::next() {
   };
   if (!workers_) {
     const int64_t pass = sampler_->pass();
-    const std::vector<int64_t> indices = next_indices();
+    std::vector<int64_t> indices = next_indices();
     if (indices.empty()) return std::nullopt;
     StateDict position = sampler_->state_dict();
-    Batch batch = read(indices, pass);
+    Batch batch = reading(std::move(indices), pass)();
     position_ = std::move(position);
     return batch;
   }
@@ -173,9 +117,9 @@ std::optional<Batch> DataLoader::next() {
     const int64_t pass = sampler_->pass();
     std::vector<int64_t> indices = next_indices();
     if (indices.empty()) break;
-    workers_->submit(std::move(indices), pass, sampler_->state_dict());
+    workers_->submit(reading(std::move(indices), pass), sampler_->state_dict());
   }
-  if (workers_->empty()) return std::nullopt;
+  if (workers_->empty() || !workers_->wait(should_stop_)) return std::nullopt;
   auto [batch, position] = workers_->take();
   position_ = std::move(position);
   return std::move(batch);
@@ -224,17 +168,6 @@ void DataLoader::load_state_dict(const StateDict& state) {
   sampler_->load_state_dict(state);  // throws before it changes anything: what was read ahead stays then
   if (workers_) workers_->clear();
   position_ = sampler_->state_dict();
-}
-
-Batch DataLoader::read(const std::vector<int64_t>& indices, int64_t pass) const {
-  const at::NoGradGuard no_grad;
-  Batch batch = dataset_->draw(indices, {options_.seed, pass});
-  batch.set_sample_ids(indices);
-  if (!options_.pin_memory) return batch;
-  Batch pinned;
-  pinned.set_sample_ids(indices);
-  for (const auto& [name, tensor] : batch.items()) pinned.set(name, tensor.pin_memory());
-  return pinned;
 }
 
 }  // namespace duet

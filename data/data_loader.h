@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include "../base/options.h"
 #include "data_source.h"
 #include "dataset.h"
@@ -8,11 +10,13 @@
 
 namespace duet {
 
+class BatchWorkers;
+
 struct DataLoaderOptions {
   int64_t batch_size = 1;   // of one rank
   bool shuffle = false;     // an order of its own for each epoch, drawn from `seed`
   uint64_t seed = 0;        // also of random transforms
-  int num_workers = 0;      // threads that read ahead; 0: read in next()
+  int num_workers = 0;      // threads that read ahead; 0: read when next() is called
   int prefetch = 2;         // batches ahead per worker
   bool drop_last = false;   // leave out a last batch that is not full
   bool pin_memory = false;  // page-locked host memory, for copies to a CUDA device
@@ -23,7 +27,9 @@ struct DataLoaderOptions {
 // A DataSource over a dataset and a sampler, its own EpochSampler unless it is given one. Where several ranks train,
 // each reads its part of the order of its own sampler, as DistributedSampler cuts it; one that is given decides itself.
 // Workers may finish in any order; batches come in the sampler's, whatever their number. An exception of a worker is
-// rethrown by the next() that would have given its batch.
+// rethrown by the next() that would have given its batch. A loader that may be told to stop reads in a thread without
+// workers too, always the same, unless the dataset is in memory. A read that hangs is left behind at the end, with the
+// dataset.
 class DataLoader : public DataSource {
  public:
   DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options = {});
@@ -32,6 +38,7 @@ class DataLoader : public DataSource {
 
   void start_epoch(int64_t epoch) override;
   std::optional<Batch> next() override;
+  void set_should_stop(ShouldStop should_stop) override { should_stop_ = std::move(should_stop); }
   int64_t batches_per_epoch() const override;
   int64_t batches_left() const override;
   std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
@@ -43,8 +50,7 @@ class DataLoader : public DataSource {
   void load_state_dict(const StateDict& state) override;
 
  private:
-  class Workers;
-  Batch read(const std::vector<int64_t>& indices, int64_t pass) const;
+  std::function<Batch()> reading(std::vector<int64_t> indices, int64_t pass) const;
   int64_t batches_of(int64_t samples) const;
 
   std::shared_ptr<const Dataset> dataset_;
@@ -52,7 +58,8 @@ class DataLoader : public DataSource {
   DistributedSampler* own_sampler_ = nullptr;  // sampler_, unless it was given
   DataLoaderOptions options_;
   StateDict position_;  // the sampler's state after the last batch given out
-  std::unique_ptr<Workers> workers_;
+  ShouldStop should_stop_;
+  std::unique_ptr<BatchWorkers> workers_;
 };
 
 }  // namespace duet

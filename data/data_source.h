@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ struct DataShard {
   std::string order{};  // what must be alike on all ranks, a line for each thing: "batch_size: 16\n"
 };
 
+// Asked by who waits, ten times a second.
+using ShouldStop = std::function<bool()>;
+
 // Micro-batches for a trainer. state_dict() is the position after the last batch that next() gave out:
 // a source that loads it goes on with the very next batch.
 class DataSource : public Stateful {
@@ -24,6 +28,9 @@ class DataSource : public Stateful {
   virtual void start_epoch(int64_t epoch) = 0;
   // The next micro-batch, or nothing at the end of the epoch. Throws DataError for data it cannot read.
   virtual std::optional<Batch> next() = 0;
+  // From here on a next() that waits asks `should_stop`, gives nothing once it says so, and leaves the position where
+  // it was; empty: it waits as long as it takes. Trainers call it around each next(), so that a run can be interrupted.
+  virtual void set_should_stop(ShouldStop /*should_stop*/) {}
   // Micro-batches of a whole epoch; 0 if unknown or endless.
   virtual int64_t batches_per_epoch() const = 0;
   // Those left of the epoch that state_dict() tells of; -1 if unknown or endless.

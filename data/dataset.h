@@ -26,6 +26,9 @@ class Dataset {
   // Likewise, for a dataset whose samples are drawn anew in each pass (random crops and the like). Loaders call this.
   virtual Batch draw(const std::vector<int64_t>& indices, const SampleDraw& /*of*/) const { return get(indices); }
 
+  // Whether reading waits for nothing but the processor: a loader without workers then reads where next() is called, as
+  // there is no wait to break off.
+  virtual bool in_memory() const { return false; }
   // The class of each sample, where samples have one as "target"; empty if not. By default read from all samples.
   virtual std::vector<int64_t> labels() const;
   // The largest label that a sample may have; -1 if that is not known.
@@ -59,6 +62,7 @@ class TensorDataset : public Dataset {
 
   int64_t size() const override { return tensors_.front().second.size(0); }
   Batch get(const std::vector<int64_t>& indices) const override;
+  bool in_memory() const override { return true; }
 
  private:
   NamedTensors tensors_;
@@ -84,6 +88,7 @@ class TextDataset : public Dataset {
 
   int64_t size() const override { return size_; }
   Batch get(const std::vector<int64_t>& indices) const override;
+  bool in_memory() const override { return true; }
   void check_fits(const Dataset& training) const override;
 
   int64_t context() const { return options_.context; }  // characters per sample

@@ -136,6 +136,10 @@ std::vector<int64_t> ConcatDataset::labels() const {
   return labels;
 }
 
+bool ConcatDataset::in_memory() const {
+  return std::all_of(datasets_.begin(), datasets_.end(), [](const auto& dataset) { return dataset->in_memory(); });
+}
+
 int64_t ConcatDataset::max_label() const {
   int64_t most = -1;
   for (const auto& dataset : datasets_) most = std::max(most, dataset->max_label());

@@ -20,6 +20,7 @@ class DatasetView : public Dataset {
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override {
     return dataset_->draw(indices, of);
   }
+  bool in_memory() const override { return dataset_->in_memory(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
   int64_t max_label() const override { return dataset_->max_label(); }
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override {
@@ -80,6 +81,7 @@ class ConcatDataset : public Dataset {
   int64_t size() const override { return ends_.back(); }
   Batch get(const std::vector<int64_t>& indices) const override { return draw(indices, {}); }
   Batch draw(const std::vector<int64_t>& indices, const SampleDraw& of) const override;
+  bool in_memory() const override;
   std::vector<int64_t> labels() const override;
   int64_t max_label() const override;
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;

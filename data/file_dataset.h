@@ -86,6 +86,7 @@ class CsvDataset : public Dataset {
 
   int64_t size() const override { return input_.size(0); }
   Batch get(const std::vector<int64_t>& indices) const override;
+  bool in_memory() const override { return true; }
   int64_t max_label() const override { return encoding_.is_class ? encoding_.class_count - 1 : -1; }
   void check_fits(const Dataset& training) const override;
 

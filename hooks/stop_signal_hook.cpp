@@ -60,14 +60,14 @@ std::string StopSignals::name(int signal) {
 
 // An evaluation on its own has no state to save: a signal ends it as if this hook were not there.
 void StopSignalHook::before_run(TrainContext& context) {
-  if (!context.control.only_evaluates()) signals_ = std::make_unique<StopSignals>();
+  if (context.control.only_evaluates()) return;
+  signals_ = std::make_unique<StopSignals>();
+  context.control.watch([&control = context.control] {
+    const int signal = StopSignals::received();
+    if (signal != 0) control.interrupt(StopSignals::name(signal) + " asked to stop");
+  });
 }
 
 void StopSignalHook::after_run(TrainContext& /*context*/) { signals_.reset(); }
-
-void StopSignalHook::poll(TrainContext& context) {
-  const int signal = StopSignals::received();
-  if (signal != 0) context.control.interrupt(StopSignals::name(signal) + " asked to stop");
-}
 
 }  // namespace duet

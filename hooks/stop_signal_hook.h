@@ -22,24 +22,18 @@ class StopSignals {
   static std::string name(int signal);
 };
 
-// Interrupts training when a signal asks for it: after the step that runs, or between two batches of a validation,
-// which the resume then makes up for. The state is saved by CheckpointHook at the end, and BaseTrainer::outcome() is
-// kInterrupted. A signal that comes while the loop waits for data is seen after the step that the data was for.
+// Interrupts training when a signal asks for it: after the step that runs, between two batches of a validation, which
+// the resume then makes up for, or in a wait for data that can be told to stop (DataSource::set_should_stop), as of a
+// DataLoader. The state is saved by CheckpointHook at the end, and BaseTrainer::outcome() is kInterrupted.
 class StopSignalHook : public Hook {
  public:
   std::string name() const override { return "stop_signal"; }
   int priority() const override { return kVeryHigh; }
 
   void before_run(TrainContext& context) override;
-  void before_train(TrainContext& context) override { poll(context); }  // a signal during set-up
-  void after_train_iter(TrainContext& context) override { poll(context); }
-  void before_val_epoch(TrainContext& context) override { poll(context); }
-  void after_val_iter(TrainContext& context) override { poll(context); }
   void after_run(TrainContext& context) override;
 
  private:
-  static void poll(TrainContext& context);
-
   std::unique_ptr<StopSignals> signals_;  // from before_run to after_run
 };
 

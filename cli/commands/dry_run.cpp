@@ -31,6 +31,7 @@ class ShortEpoch : public DataSource {
     ++given_;
     return data_.next();
   }
+  void set_should_stop(ShouldStop should_stop) override { data_.set_should_stop(std::move(should_stop)); }
   int64_t batches_per_epoch() const override { return data_.batches_per_epoch(); }
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
   Batch shown(const Batch& batch) const override { return data_.shown(batch); }

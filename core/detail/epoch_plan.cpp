@@ -1,5 +1,6 @@
 #include "core/detail/epoch_plan.h"
 #include <algorithm>
+#include <chrono>
 #include <c10/util/StringUtil.h>
 #include "base/log.h"
 #include "core/detail/rank_sync.h"
@@ -48,11 +49,14 @@ int64_t EpochPlan::next_micro_batches() const {
   return std::min(options_.accumulate, limit - progress_.step_in_epoch * options_.accumulate);
 }
 
-void EpochPlan::check_time() {
+void EpochPlan::watch_time() {
+  using Clock = std::chrono::steady_clock;
   const double limit = options_.max_seconds;
-  if (limit <= 0 || !started_) return;
-  const std::chrono::duration<double> passed = Clock::now() - *started_;
-  if (passed.count() >= limit) control_.interrupt(c10::str("the time limit of ", limit, " s is reached"));
+  if (limit <= 0) return;
+  control_.watch([this, limit, started = Clock::now()] {
+    const std::chrono::duration<double> passed = Clock::now() - started;
+    if (passed.count() >= limit) control_.interrupt(c10::str("the time limit of ", limit, " s is reached"));
+  });
 }
 
 void EpochPlan::warn_of_other_epochs() const {

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <optional>
 #include "core/train_context.h"
 #include "core/trainer_options.h"
 #include "data/data_source.h"
@@ -29,14 +27,10 @@ class EpochPlan {
   // Micro-batches that the next step reads.
   int64_t next_micro_batches() const;
 
-  // LoopOptions::max_seconds: interrupts a run that takes longer.
-  void start_clock() { started_ = Clock::now(); }
-  void stop_clock() { started_.reset(); }
-  void check_time();
+  // LoopOptions::max_seconds: interrupts a run that takes longer from now on.
+  void watch_time();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   int64_t steps_left(const DataSource& data) const;
   void warn_of_other_epochs() const;
 
@@ -44,7 +38,6 @@ class EpochPlan {
   Progress& progress_;
   RunControl& control_;
   int64_t length_ = 0;  // steps of the epoch that runs now; 0: unknown
-  std::optional<Clock::time_point> started_;
 };
 
 }  // namespace duet

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "core/detail/combined_metrics.h"
-#include "core/detail/epoch_plan.h"
 #include "core/detail/forward_pass.h"
 #include "core/detail/micro_batch_reader.h"
 #include "core/detail/rank_sync.h"
@@ -31,11 +30,6 @@ constexpr HookPoint point_of(HookPoint before, Place place) {
 static_assert(point_of(HookPoint::kBeforeVal, kAfterIter) == HookPoint::kAfterValIter);
 static_assert(point_of(HookPoint::kBeforeTest, kAfterIter) == HookPoint::kAfterTestIter);
 static_assert(point_of(HookPoint::kBeforePredict, kAfterIter) == HookPoint::kAfterPredictIter);
-
-// A run that is interrupted does not wait for the end of a pass.
-bool interrupted(const RunControl& control) {
-  return control.outcome == RunOutcome::kRunning && control.stop_outcome == RunOutcome::kInterrupted;
-}
 
 std::string full_name(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "/" + name;
@@ -123,7 +117,7 @@ void Evaluator::run_alone(const Pass& pass, const NamedSources& data) {
 }
 
 void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
-  auto& [hooks, context, reader, ranks, epochs, forward] = parts_;
+  auto& [hooks, context, reader, ranks, forward] = parts_;
   const auto taken_back = c10::make_scope_exit([&evaluation = context.evaluation] {
     evaluation.data = nullptr;
     evaluation.batch = nullptr;
@@ -136,14 +130,14 @@ void Evaluator::pass_over(const Pass& pass, const NamedSources& data) {
   hooks.call(pass.point(kBeforeEpoch), context);
   for (const NamedSource& source : data) {
     pass_over(pass, source);
-    if (interrupted(context.control)) return;
+    if (context.control.is_interrupted()) return;
   }
   pass.finish();
   hooks.call(pass.point(kAfterEpoch), context);
 }
 
 void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
-  auto& [hooks, context, reader, ranks, epochs, forward] = parts_;
+  auto& [hooks, context, reader, ranks, forward] = parts_;
   DataSource& data = source.source;
   context.evaluation.dataset = source.name;
   context.evaluation.data = &data;
@@ -156,8 +150,10 @@ void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
   if (pass.all_ranks_take_part) {
     ranks.check_data(data, to_string(pass.run) + (source.name.empty() ? "" : " '" + source.name + "'"));
   }
-  for (; !interrupted(context.control) && (pass.limit == 0 || index < pass.limit); ++index) {
-    const std::optional<Batch> host = data.next();
+  for (; pass.limit == 0 || index < pass.limit; ++index) {
+    context.control.look();
+    if (context.control.is_interrupted()) break;
+    const std::optional<Batch> host = next_batch(data, context.control);
     if (!host) break;
     const Batch batch = reader.to_device(*host);
     context.evaluation.batch = &batch;
@@ -172,7 +168,7 @@ void Evaluator::pass_over(const Pass& pass, const NamedSource& source) {
   }
   if (pass.all_ranks_take_part && context.control.outcome == RunOutcome::kRunning) ranks.agree_on_stop();
   forward.settle();
-  if (!interrupted(context.control)) pass.end(source.name);
+  if (!context.control.is_interrupted()) pass.end(source.name);
 }
 
 void Evaluator::reset_metrics() {
@@ -207,7 +203,6 @@ void Evaluator::evaluate(const NamedSources& data, RunKind kind, const std::func
   context.evaluation.metrics.clear();
   context.evaluation.first_metric.clear();
   const auto visit = [&](const Batch& batch, const Batch& host) {
-    parts_.epochs.check_time();
     NamedTensors outputs = parts_.forward.run(CodeKind::kValidation, batch);
     const double weight = context.task.weight(host);  // without a wait for the device
     mean_loss_.add(batch, outputs, weight);

@@ -11,7 +11,6 @@
 namespace duet {
 
 struct LoopOptions;
-class EpochPlan;
 class ForwardPasses;
 class HookList;
 class MicroBatchReader;
@@ -28,7 +27,6 @@ class Evaluator {
     TrainContext& context;
     MicroBatchReader& reader;
     RankSync& ranks;
-    EpochPlan& epochs;
     ForwardPasses& forward;
   };
 

@@ -7,6 +7,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
 #include "base/log.h"
@@ -64,11 +65,23 @@ bool is_on(at::Device device, const Batch& batch) {
 
 Batch MicroBatchReader::to_device(const Batch& batch) { return is_on(device_, batch) ? batch : copy_.to_device(batch); }
 
-MicroBatches MicroBatchReader::read(DataSource& data, int64_t count, int64_t step) {
+std::optional<Batch> next_batch(DataSource& data, const RunControl& control) {
+  if (control.watchers.empty()) return data.next();
+  data.set_should_stop([&control] {
+    control.look();
+    return control.is_interrupted();
+  });
+  const auto taken_back = c10::make_scope_exit([&data] { data.set_should_stop({}); });
+  return data.next();
+}
+
+std::optional<MicroBatches> MicroBatchReader::read(DataSource& data, int64_t count, int64_t step,
+                                                   const RunControl& control) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Batch> batches;
   while (static_cast<int64_t>(batches.size()) < count) {
-    std::optional<Batch> batch = data.next();
+    std::optional<Batch> batch = next_batch(data, control);
+    if (!batch && control.is_interrupted()) return std::nullopt;
     if (!batch) break;
     batches.push_back(std::move(*batch));
   }

@@ -7,6 +7,7 @@
 #include "base/batch.h"
 #include "core/detail/train_step.h"
 #include "core/task.h"
+#include "core/train_context.h"
 #include "data/data_source.h"
 
 namespace duet {
@@ -26,14 +27,18 @@ class DeviceCopy {
   std::optional<c10::Stream> stream_;  // taken at the first copy: a trainer that never copies needs none
 };
 
+// The next batch; nothing at the end of the data, or once the run is interrupted while it waits for it.
+std::optional<Batch> next_batch(DataSource& data, const RunControl& control);
+
 // From a data source to the micro-batches of a step: reads them, asks the task for their weights and brings them to the
 // device.
 class MicroBatchReader {
  public:
   MicroBatchReader(Task& task, at::Device device) : task_(task), device_(device), copy_(device) {}
 
-  // Up to `count`, fewer at the end of the data. `step` is named in errors.
-  MicroBatches read(DataSource& data, int64_t count, int64_t step);
+  // Up to `count`, fewer at the end of the data; nothing if the run is interrupted while it waits for them: some may be
+  // read then. `step` is named in errors.
+  std::optional<MicroBatches> read(DataSource& data, int64_t count, int64_t step, const RunControl& control);
   // Of batches that were read elsewhere. Weights are taken while a batch still lies on the host. Micro-batches of
   // weight 0 are left out: a mean over nothing, such as a loss all of whose labels are ignored, is NaN.
   // Throws DataError for a weight that is no count, or a tensor that requires a gradient.

@@ -28,6 +28,8 @@ StepReport report_at(SyncPlace place) {
 
 }  // namespace
 
+// Nobody looks for signals while it waits here: what a rank has said of itself holds until all have decided by it. The
+// wait ends as soon as the others come, who look where they wait for data.
 StepDecision RankSync::exchange(StepReport report) {
   report.stops = !context_.control.stop_reason.empty();
   report.interrupted = context_.control.stop_outcome == RunOutcome::kInterrupted;

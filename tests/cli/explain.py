@@ -74,7 +74,7 @@ def check_hooks(program, folder):
     order, reasons = result["hook_order"], result["hook_reasons"]
     assert len(order) == 33 and list(order) == list(reasons), order
     assert order["after_val_epoch"] == ["ema", "empty_cache", "logger", "param_scheduler", "early_stopping"], order
-    assert order["after_train_iter"] == ["stop_signal", "nan_guard", "logger", "checkpoint"], order
+    assert order["after_train_iter"] == ["nan_guard", "logger", "checkpoint"], order
     assert order["in_step"] == ["nan_guard", "ema"] and order["after_backward"] == [] == order["before_optimizer_step"], order
     assert reasons["after_val_epoch"]["empty_cache"] == "priority NORMAL (50); added after ema", reasons
     assert reasons["after_val_epoch"]["early_stopping"] == "priority LOWEST (100)", reasons

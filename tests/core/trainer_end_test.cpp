@@ -1,4 +1,6 @@
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <gmock/gmock.h>
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -86,7 +88,10 @@ TEST_P(TrainerEnd, HasAnOutcomeThatHooksSee) {
 
 TEST_P(TrainerEnd, ATimeLimitInterruptsAndTheStateIsSavedWhateverSaveLastSays) {
   const TempDir folder;
-  const auto trainer = trainer_for(mode(), {.max_steps = 100, .max_seconds = 1e-9}, "AdamW", folder.path().string());
+  const auto trainer = trainer_for(mode(), {.max_steps = 100, .max_seconds = 2}, "AdamW", folder.path().string());
+  add_hook(*trainer, [](const std::string& point, TrainContext&) {
+    if (point == "before_train_iter") std::this_thread::sleep_for(std::chrono::seconds(2));
+  });
   trainer->add_hook(std::make_unique<CheckpointHook>(CheckpointHookOptions{.interval = 0, .save_last = false}));
   trainer->train(*loader(12));
   EXPECT_EQ(trainer->outcome(), RunOutcome::kInterrupted);

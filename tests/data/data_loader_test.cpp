@@ -1,6 +1,7 @@
 #include "data/data_loader.h"
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -182,6 +183,38 @@ TEST(DataLoader, EndsWhileWorkersAreBusy) {
     if (i % 2 == 1) loader->next();
     if (i % 5 == 1) loader->start_epoch(1);
   }
+}
+
+// Gives nothing before the gate is open.
+class GatedNumbers : public Numbers {
+ public:
+  GatedNumbers(int64_t size, std::shared_future<void> gate) : Numbers(size), gate_(std::move(gate)) {}
+  Batch get(const std::vector<int64_t>& indices) const override {
+    gate_.wait();
+    return Numbers::get(indices);
+  }
+
+ private:
+  std::shared_future<void> gate_;
+};
+
+TEST_P(AnyWorkers, AWaitThatIsBrokenOffLeavesTheSourceWhereItWas) {
+  std::promise<void> gate;
+  DataLoader loader(std::make_shared<GatedNumbers>(23, gate.get_future().share()),
+                    std::make_unique<EpochSampler>(23, true, 7),
+                    {.batch_size = 4, .num_workers = GetParam(), .prefetch = 2});
+  loader.start_epoch(0);
+  const StateDict before = loader.state_dict();
+  int asked = 0;
+  loader.set_should_stop([&] { return ++asked == 2; });
+  EXPECT_FALSE(loader.next());
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(loader.state_dict().values(), before.values());
+  EXPECT_EQ(loader.batches_left(), 6);
+  gate.set_value();
+  const auto plain = make_loader(0);
+  plain->start_epoch(0);
+  EXPECT_EQ(drain(loader), drain(*plain));
 }
 
 TEST(DataLoader, ReadsAheadNoFurtherThanAsked) {
