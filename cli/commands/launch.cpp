@@ -129,7 +129,9 @@ int launch_command(const std::vector<std::string>& words, const std::string& pro
     return 0;
   }
   const Call call = read_call(words);
-  Words all = {find_torchrun(), "--no-python", "--nproc-per-node", call.processes};
+  // SIGUSR1, SLURM's warning, would end torchrun by itself, without a word to the processes; so it passes that on too.
+  Words all = {find_torchrun(), "--no-python",         "--nproc-per-node",
+               call.processes,  "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"};
   if (!says_where(call.options)) all.emplace_back("--standalone");
   all.insert(all.end(), call.options.begin(), call.options.end());
   std::error_code failed;
