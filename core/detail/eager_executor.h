@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include "base/detail/step_lock.h"
 #include "core/detail/step_executor.h"
 
 namespace duet {
@@ -11,6 +13,8 @@ class EagerExecutor : public StepExecutor {
 
   StepPath choose(const MicroBatches&, const StepObserver&) override { return StepPath::kEager; }
   StepResult run(StepPath, const MicroBatches& micro_batches, StepObserver& observer) override {
+    std::optional<StepLock::Step> lock;  // a random op fails while another thread captures
+    if (!code_.weights().empty() && code_.weights().front().second.is_cuda()) lock.emplace();
     return code_.run(micro_batches, observer);
   }
 

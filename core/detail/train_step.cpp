@@ -225,8 +225,9 @@ GradientCheck TrainStep::judge(StepResult& output) {
   output.grad_norm = verdict.norm;
   if (!checks_loss_) return verdict;
   const at::Tensor bad_loss = at::isfinite(output.loss).logical_not().to(at::kFloat).reshape({1});
-  // Loss scaling meets infinite gradients now and then and backs off; they are no failure.
-  const at::Tensor failure = scaler_ ? bad_loss : at::maximum(verdict.found_inf, bad_loss);
+  // A dynamic loss scale meets infinite gradients now and then and backs off; they are no failure.
+  const bool backs_off = scaler_ && options_.loss_scale->dynamic;
+  const at::Tensor failure = backs_off ? bad_loss : at::maximum(verdict.found_inf, bad_loss);
   verdict.found_inf = at::maximum(verdict.found_inf, bad_loss);
   if (options_.non_finite == NonFinite::kRaise) {
     failed_.copy_(at::maximum(failed_, failure));
@@ -263,6 +264,7 @@ StepResult TrainStep::run(const MicroBatches& micro_batches, StepObserver& obser
   if (distributed_) distributed_->after_step();
   context.applied = optimizer_->applied_steps();
   context.skipped = verdict.found_inf;
+  context.scale_adapts = scaler_ && options_.loss_scale->dynamic;
   observer.in_step(context);
   return output;
 }

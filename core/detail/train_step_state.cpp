@@ -52,6 +52,8 @@ void TrainStep::load_state_dict(const StateDict& state) {
     GradScaler(*options_.loss_scale, device_).load_state_dict(scaler);  // throws before anything changes
   optimizer_->load_state_dict(state.without("scaler"));
   if (scaler_ && saved) scaler_->load_state_dict(scaler);
+  failed_.zero_();  // of a step that is no part of this state
+  unread_steps_ = 0;
   if (saved != (scaler_ != nullptr)) {
     log_warning(saved ? "[TrainStep] the state has a loss scale, this run scales no loss; it is left out"
                       : "[TrainStep] the state has no loss scale, this run starts with the configured one");

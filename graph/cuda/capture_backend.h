@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 #include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <c10/core/Device.h>
 
 namespace duet {
@@ -18,6 +20,8 @@ class CaptureBackend {
   // draws from beside the device's own.
   virtual void begin(const std::vector<at::Generator>& generators) = 0;
   virtual void end() = 0;
+  // Between begin() and end(): calls `run`, which runs `op` on `stack`. Throws if that spoils the capture.
+  virtual void run_op(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run) = 0;
   // Ends a capture that failed midway, if there is one, and forgets its graphs. Allocator, generators and streams are
   // as they were before.
   virtual void abort() noexcept = 0;

@@ -9,9 +9,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include "base/detail/step_lock.h"
 #include "base/error.h"
 #include "graph/cuda/capture_backend.h"
-#include "graph/cuda/step_lock.h"
 
 // The capture backend on at::cuda::CUDAGraph. Not run on a GPU yet: see docs/gpu.md.
 
@@ -172,6 +172,15 @@ class CudaBackend : public CaptureBackend {
     is_open_ = false;
     bytes_ += reserved_bytes(stream().device_index()) - reserved_before_;
     alone_.reset();
+  }
+
+  // Some calls that a capture forbids spoil it without an error of their own.
+  void run_op(const c10::OperatorHandle& /*op*/, torch::jit::Stack& /*stack*/,
+              const std::function<void()>& run) override {
+    run();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    C10_CUDA_CHECK(cudaStreamIsCapturing(stream(), &status));
+    require<GraphError>(status == cudaStreamCaptureStatusActive, "it did what a capture forbids");
   }
 
   void abort() noexcept override {

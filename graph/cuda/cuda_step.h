@@ -5,31 +5,22 @@
 #include <string>
 #include <vector>
 #include <c10/util/Exception.h>
+#include "base/detail/op_rules.h"
 #include "base/detail/text.h"
+#include "base/error.h"
 #include "graph/cuda/capture_backend.h"
 #include "graph/detail/captured_step.h"
 
 namespace duet {
 
-// A captured step as device graphs, one per segment. The step that is recorded is a real one; the graphs are captured
-// before the first replay, which writes down the same code without running it.
+// A captured step as device graphs, one per segment. The step that is recorded is a real one; the one after it is
+// captured, which writes down its work instead of doing it, and is then the first that is replayed.
 class CudaStep : public CapturedStep {
  public:
   CudaStep(const MicroBatches& example, std::unique_ptr<CaptureBackend> backend)
       : CapturedStep(example), backend_(std::move(backend)) {}
 
-  bool prepare(StepCode& step, StepObserver& observer) override {
-    if (prepared_) return true;
-    bool short_of_memory = false;
-    bool captured = capture(step, observer, short_of_memory);
-    if (short_of_memory && backend_->free_memory()) captured = capture(step, observer, short_of_memory);
-    if (!captured) return false;
-    failure_.clear();
-    for (const auto& parameter : step.parameters()) gradients_.push_back(parameter.second.grad());
-    prepared_ = true;
-    return true;
-  }
-
+  bool is_ready() const override { return is_captured_; }
   int64_t bytes() const override { return inputs_.bytes() + backend_->bytes(); }
   std::string text(const NamedTensors& /*names*/) const override {
     return std::to_string(segments()) + " device graph(s) of " + std::to_string(op_count_) + " ops in all\n";
@@ -46,39 +37,63 @@ class CudaStep : public CapturedStep {
     CapturingObserver(StepObserver& inner, CaptureBackend& backend, const std::vector<at::Generator>& generators)
         : inner_(inner), backend_(backend), generators_(generators) {}
 
+    bool splits() const override { return inner_.splits(); }
     void after_backward(const StepView&) override { split(); }
     void before_optimizer_step(const StepView&) override { split(); }
     void in_step(StepView& view) override { inner_.in_step(view); }
     bool wants_outputs() const override { return inner_.wants_outputs(); }
 
+    std::size_t graphs() const { return graphs_; }
+
    private:
     void split() {
-      if (!inner_.splits()) return;
       backend_.end();
       backend_.begin(generators_);
+      ++graphs_;
     }
 
     StepObserver& inner_;
     CaptureBackend& backend_;
     const std::vector<at::Generator>& generators_;
+    std::size_t graphs_ = 1;
   };
 
-  bool capture(StepCode& step, StepObserver& observer, bool& short_of_memory) {
+  bool capture(StepCode& step, StepObserver& observer) override {
+    bool short_of_memory = false;
+    is_captured_ = try_capture(step, observer, short_of_memory);
+    if (short_of_memory && backend_->free_memory()) is_captured_ = try_capture(step, observer, short_of_memory);
+    return is_captured_;
+  }
+
+  bool try_capture(StepCode& step, StepObserver& observer, bool& short_of_memory) {
     step.zero_grad();  // backward allocates gradients in the pool
+    std::string op;    // that runs
     try {
       backend_->begin(generators());
       CapturingObserver capturing(observer, *backend_, generators());
-      output_ = step.run(inputs_.micro_batches(), capturing);
+      output_ = follow_host_code(step, capturing, [&](const auto& handle, auto& stack, const auto& run) {
+        op = full_name(handle);
+        backend_->run_op(handle, stack, run);
+        op.clear();
+      });
       backend_->end();
+      require<GraphError>(capturing.graphs() == segments(), "hooks act at other places than when it was recorded");
       return true;
     } catch (const std::exception& error) {
       short_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
-      failure_ = "the device refused the capture (" + first_line(error) + ")";
+      failure_ = "the device refused the capture " + (op.empty() ? "" : "of " + op + place_of_host_code() + " ") + "(" +
+                 first_line(error) + ")";
     }
     step.zero_grad();
     output_ = {};  // memory of the pool
     backend_->abort();
     return false;
+  }
+
+  void forget_capture() override {
+    is_captured_ = false;
+    output_ = {};
+    backend_->abort();
   }
 
   void compile(const std::shared_ptr<const StepProgram>& recording, StepCode&, const StepResult&) override {
@@ -95,7 +110,7 @@ class CudaStep : public CapturedStep {
 
   std::unique_ptr<CaptureBackend> backend_;
   std::size_t op_count_ = 0;
-  bool prepared_ = false;
+  bool is_captured_ = false;
 };
 
 }  // namespace duet

@@ -209,7 +209,7 @@ TraceCheck::HostCode CapturedStep::host_code(StepCode& step, const MicroBatches&
     keeps_batch_ = keeps_batch_ || unused.is_kept();
     check_->bring_inputs_by([this, &micro_batches] { inputs_.fill(micro_batches); });
     const NamedTensors given = output.all(), captured = output_.all();
-    for (std::size_t i = 0; i < given.size(); ++i) {
+    for (std::size_t i = 0; i < given.size() && !captured.empty(); ++i) {
       const bool same = i < captured.size() && given[i].first == captured[i].first;
       if (!same) check_->rename(given[i].first);
     }
@@ -234,6 +234,30 @@ CapturedStep::Checked CapturedStep::check_and_replay(StepCode& step, const Micro
   take_bound_tensors();
   checked.replay_seconds = replay_time.seconds();
   return checked;
+}
+
+std::optional<CapturedStep::Checked> CapturedStep::capture_and_replay(StepCode& step, const MicroBatches& micro_batches,
+                                                                      StepObserver& observer) {
+  inputs_.fill(micro_batches);
+  handles_.clear();
+  gradients_.clear();
+  output_ = {};
+  if (!capture(step, observer)) return {};
+  failure_.clear();
+  for (const auto& parameter : step.parameters()) gradients_.push_back(parameter.second.grad());
+  was_checked_ = true;
+  Checked checked{captured_the_recording_ ? TraceCheck::Outcome::kSame : TraceCheck::Outcome::kDiffers, {}};
+  const Stopwatch replay_time;
+  checked.output = run_segments(step, observer, /*fills_kept=*/false);
+  checked.replay_seconds = replay_time.seconds();
+  if (!captured_the_recording_) forget_capture();
+  return checked;
+}
+
+StepResult CapturedStep::follow_host_code(StepCode& step, StepObserver& observer, const TraceCheck::RunOp& run_op) {
+  StepResult output;
+  captured_the_recording_ = check_->follow_capture(host_code(step, inputs_.micro_batches(), observer, output), run_op);
+  return output;
 }
 
 TraceCheck::Outcome CapturedStep::check_host_code(StepCode& step, const MicroBatches& micro_batches,
@@ -275,23 +299,24 @@ StepResult CapturedStep::replay(StepCode& step, const MicroBatches& micro_batche
 }
 
 StepResult CapturedStep::run_segments(StepCode& step, StepObserver& observer, bool fills_kept) {
-  if (handles_.empty()) make_handles();
-  leave_kept_gradients();
+  if (handles_.empty()) handles_.make(gradients_, recording_->table);
+  handles_.leave_kept(gradients_, recording_->table,
+                      [this](const auto* from, const auto& to) { move_tensors(from, to); });
   for (std::size_t segment = 0; segment < split_points_.size(); ++segment) {
     run_segment(segment);
     if (fills_kept) fill_kept(segment);
-    hand_out_gradients(step);
+    handles_.hand_out(step.parameters());
     if (split_points_[segment] == SplitPoint::kAfterBackward) {
       const StepResult so_far{output_.loss, output_.log, {}, output_.outputs};  // the norm is still of the last step
       observer.after_backward({step.parameters(), so_far});
     } else {
       observer.before_optimizer_step({step.parameters(), output_});
     }
-    take_back_gradients(step);
+    handles_.take_back(step.parameters(), gradients_);
   }
   run_segment(split_points_.size());
   if (fills_kept) fill_kept(split_points_.size());
-  hand_out_gradients(step);
+  handles_.hand_out(step.parameters());
   return copy_of(output_);
 }
 
@@ -320,75 +345,6 @@ void CapturedStep::take_bound_tensors() {
   for (const StepMemory::Bound& bound : check_->bound()) {
     if (!written_outside_[bound.storage]) continue;  // it may be memory that cannot be written
     all_bytes(bound.memory).copy_(all_bytes(memory_of(bound.storage)));
-  }
-}
-
-void CapturedStep::make_handles() {
-  for (const at::Tensor& gradient : gradients_) {
-    Handle handle;
-    if (gradient.defined()) {
-      handle.tensor = at::Tensor(
-          gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
-      handle.is_of_program = recording_->table.find_storage(gradient) < 0;
-    }
-    handles_.push_back(std::move(handle));
-  }
-  for (Handle& handle : handles_) {
-    if (handle.tensor.defined()) handle.references = handle.tensor.storage().use_count();
-  }
-}
-
-// A gradient that somebody keeps stays what it is: it gets the memory, with a copy of the values, and the program's
-// memory becomes that of another tensor.
-void CapturedStep::leave_kept_gradients() {
-  bool any = false;
-  for (std::size_t i = 0; i < handles_.size(); ++i) {
-    const Handle& handle = handles_[i];
-    if (!handle.tensor.defined() || !handle.is_of_program) continue;
-    const bool kept = references_to(handle.tensor) > 1 || handle.tensor.storage().use_count() > handle.references;
-    if (!kept || handle.tensor.storage().unsafeGetStorageImpl() != gradients_[i].storage().unsafeGetStorageImpl()) {
-      continue;
-    }
-    any = true;
-    c10::StorageImpl* users = handle.tensor.storage().unsafeGetStorageImpl();
-    const c10::Storage own(c10::Storage::use_byte_size_t(), users->nbytes(), copy_memory(handle.tensor.storage()),
-                           users->allocator(), /*resizable=*/false);
-    // The addresses in the program stay: the two swap their memory.
-    own.unsafeGetStorageImpl()->set_data_ptr_noswap(
-        users->set_data_ptr(own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
-    move_tensors(users, own);
-    for (const at::Tensor& gradient : gradients_) {
-      if (gradient.defined() && gradient.storage().unsafeGetStorageImpl() == users) {
-        gradient.unsafeGetTensorImpl()->set_storage_keep_dtype(own);
-      }
-    }
-  }
-  if (!any) return;
-  handles_.clear();
-  make_handles();
-}
-
-void CapturedStep::hand_out_gradients(StepCode& step) {
-  const NamedTensors& parameters = step.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = handles_[i].tensor;
-}
-
-// A hook may have put other gradients in place: their values are what the optimizer must see.
-void CapturedStep::take_back_gradients(StepCode& step) {
-  const at::NoGradGuard no_grad;
-  const NamedTensors& parameters = step.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor gradient = parameters[i].second.grad();
-    if (gradient.is_same(handles_[i].tensor)) continue;
-    const bool fits = gradient.defined() && gradients_[i].defined() && gradient.sizes() == gradients_[i].sizes() &&
-                      gradient.scalar_type() == gradients_[i].scalar_type();
-    if (!fits) {
-      throw GraphError(
-          "[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
-          "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
-          "or set graph.fallback to eager");
-    }
-    gradients_[i].copy_(gradient);
   }
 }
 

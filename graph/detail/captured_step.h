@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 #include "core/detail/step_executor.h"
 #include "core/trainer.h"
+#include "graph/detail/gradient_handles.h"
 #include "graph/detail/static_inputs.h"
 #include "graph/guards/read_guard.h"
 #include "graph/guards/trace_check.h"
@@ -49,8 +51,8 @@ class CapturedStep {
   void set_changing(std::vector<StepProgram::Place> places) { changing_ = std::move(places); }
   // Has record() look for every obstacle. The listener is lent until then.
   void tell_all(ObstacleListener& listener) { listener_ = &listener; }
-  // Makes the step ready to be replayed, without training. False if the device refuses: failure() says why.
-  virtual bool prepare(StepCode& /*step*/, StepObserver& /*observer*/) { return true; }
+  // Whether it can be replayed; if not, the device is to capture it first.
+  virtual bool is_ready() const { return true; }
   // Runs one step on `micro_batches`, which has the layout of the captured one.
   StepResult replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
 
@@ -62,6 +64,10 @@ class CapturedStep {
     double replay_seconds = 0;
   };
   Checked check_and_replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
+  // Has the device capture one step, whose host code runs once and is compared with the recording, and replays that. If
+  // the two differ the capture is forgotten afterwards. Nothing if the device refuses: failure() says why, and the host
+  // code has run, but no op.
+  std::optional<Checked> capture_and_replay(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer);
   // Runs one step op by op. False if its host code does something else than recorded.
   bool run_followed(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer, StepResult& output);
   // The host code of the step that ran last, once more and without a step.
@@ -109,6 +115,12 @@ class CapturedStep {
   virtual void compile(const std::shared_ptr<const StepProgram>& recording, StepCode& step,
                        const StepResult& recorded) = 0;
   virtual void run_segment(std::size_t segment) = 0;
+  // Captures one step on the static inputs by follow_host_code(). False if the device refuses.
+  virtual bool capture(StepCode& /*step*/, StepObserver& /*observer*/) { return true; }
+  virtual void forget_capture() {}
+  // Runs the host code of one step on the static inputs, each op by `run_op`, and notes whether it is the recorded one.
+  StepResult follow_host_code(StepCode& step, StepObserver& observer, const TraceCheck::RunOp& run_op);
+  std::string place_of_host_code() const { return check_->place(); }
   // Whether values that host code reads may be computed before a replay, which waits for them.
   virtual bool guards_reads() const { return false; }
   // The memory of a storage of the recording that outlives a replay.
@@ -124,12 +136,6 @@ class CapturedStep {
   std::unique_ptr<ReadGuard> reads_;
 
  private:
-  // A gradient as users get it: a tensor of its own over the program's memory.
-  struct Handle {
-    at::Tensor tensor;
-    std::size_t references = 0;  // to the memory, if nobody keeps it
-    bool is_of_program = false;  // or it lies outside, in a bucket of several ranks, which the next step overwrites
-  };
   TraceCheck::HostCode host_code(StepCode& step, const MicroBatches& micro_batches, StepObserver& observer,
                                  StepResult& output);
   StepResult run_segments(StepCode& step, StepObserver& observer, bool fills_kept);
@@ -139,10 +145,6 @@ class CapturedStep {
   void watch_outside(const NamedTensors& known);
   void bring_bound_tensors();
   void take_bound_tensors();
-  void make_handles();
-  void leave_kept_gradients();
-  void hand_out_gradients(StepCode& step);
-  void take_back_gradients(StepCode& step);
 
   std::shared_ptr<const StepProgram> recording_;
   std::unique_ptr<TraceCheck> check_;
@@ -153,7 +155,7 @@ class CapturedStep {
   std::vector<Outside> watched_;  // tensors from outside, weights and state left out
   ObstacleListener* listener_ = nullptr;
   std::vector<StepProgram::Place> changing_;
-  std::vector<Handle> handles_;           // by parameter
+  GradientHandles handles_;
   std::vector<SplitPoint> split_points_;  // after each segment but the last
   NamedTensors outside_;
   std::vector<bool> written_outside_;  // by storage of the recording
@@ -161,6 +163,7 @@ class CapturedStep {
   bool fills_by_address_ = false;
   bool keeps_batch_ = false;  // somebody keeps tensors of it that no op reads
   bool was_checked_ = false;
+  bool captured_the_recording_ = true;
   bool splits_ = false;
   int64_t version_ = 0;
 };

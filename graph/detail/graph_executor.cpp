@@ -1,6 +1,7 @@
 #include "graph/detail/graph_executor.h"
 #include <algorithm>
 #include <utility>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include "base/detail/op_tap.h"
 #include "base/detail/stopwatch.h"
@@ -98,25 +99,19 @@ StepResult GraphExecutor::execute(StepPath path, const MicroBatches& micro_batch
   if (chosen_ == nullptr) choose(micro_batches, observer);
   SignatureEntry& entry = *std::exchange(chosen_, nullptr);
   entry.last_use = ++steps_;
-  switch (path) {
-    case StepPath::kEager: return run_eager(entry, micro_batches, observer);
-    case StepPath::kRecord: return record(entry, micro_batches, observer);
-    default: break;
-  }
-  if (!prepare(entry, observer)) return run_eager(entry, micro_batches, observer);
-  switch (path) {
-    case StepPath::kReplayAndCompare: return replay_and_compare(entry, micro_batches, observer);
-    case StepPath::kCheckAndReplay: return check_and_replay(entry, micro_batches, observer);
-    default: return replay(entry, micro_batches, observer);
-  }
+  if (path == StepPath::kReplay && entry.step->is_ready()) return replay(entry, micro_batches, observer);
+  const auto refreshed = c10::make_scope_exit([this] { ledger_.refresh_references(); });  // host code runs
+  if (path == StepPath::kEager) return run_eager(entry, micro_batches, observer);
+  if (path == StepPath::kRecord) return record(entry, micro_batches, observer);
+  if (!entry.step->is_ready()) return capture(entry, micro_batches, observer);
+  return path == StepPath::kReplayAndCompare ? replay_and_compare(entry, micro_batches, observer)
+                                             : check_and_replay(entry, micro_batches, observer);
 }
 
 StepResult GraphExecutor::run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
   ++entry.eager_steps;
   count(entry.report.eager_steps, eager_steps_);
-  StepResult output = step_.run(micro_batches, observer);
-  ledger_.refresh_references();
-  return output;
+  return step_.run(micro_batches, observer);
 }
 
 StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -143,20 +138,27 @@ StepResult GraphExecutor::record(SignatureEntry& entry, const MicroBatches& micr
   } else {
     fall_back(entry, entry.step->failure());
   }
-  ledger_.refresh_references();
   return output;
 }
 
-// Device graphs are made before the first replay. False if the device refuses them.
-bool GraphExecutor::prepare(SignatureEntry& entry, StepObserver& observer) {
-  if (!entry.step->prepare(step_, observer)) {
+// Device graphs are made of a step that is then the first to be replayed.
+StepResult GraphExecutor::capture(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
+  const Stopwatch time;
+  const auto captured = entry.step->capture_and_replay(step_, micro_batches, observer);
+  if (!captured) {
     fall_back(entry, entry.step->failure());
     require<GraphError>(fallback_ != Fallback::kStrict,
                         who(entry) + ": " + entry.report.reason + "; or set graph.fallback to auto");
-    return false;
+    return run_eager(entry, micro_batches, observer);
   }
-  if (entry.report.replays == 0) cache_.evict(entry);  // device graphs exist only now
-  return true;
+  cache_.evict(entry);  // they take memory
+  if (captured->outcome == TraceCheck::Outcome::kSame) {
+    note_same(entry, time.seconds(), captured->replay_seconds);
+  } else {
+    count(entry.report.eager_steps, eager_steps_);
+    note_difference(entry);
+  }
+  return captured->output;
 }
 
 StepResult GraphExecutor::replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer) {
@@ -174,15 +176,7 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
   const Stopwatch time;
   CapturedStep::Checked checked = entry.step->check_and_replay(step_, micro_batches, observer);
   switch (checked.outcome) {
-    case TraceCheck::Outcome::kSame:
-      entry.verify.replayed();
-      entry.report.check_seconds += time.seconds() - checked.replay_seconds;
-      entry.check.checked(time.seconds(), checked.replay_seconds);
-      if (entry.step->needs_host_code()) entry.check.check_always();
-      entry.differing_in_a_row = 0;
-      ++entry.report.checked;
-      count(entry.report.replays, replays_);
-      break;
+    case TraceCheck::Outcome::kSame: note_same(entry, time.seconds(), checked.replay_seconds); break;
     case TraceCheck::Outcome::kDiffers:
       count(entry.report.eager_steps, eager_steps_);
       note_difference(entry);
@@ -191,10 +185,9 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       const int64_t unchecked = entry.check.unchecked();
       const bool somebody_drew = entry.step->somebody_drew();
       const bool runs_again = !entry.step->was_checked() || somebody_drew;
-      std::string reason =
-          entry.step->difference() + (runs_again ? ". Its host code ran twice in this step, to find that "
-                                                   "out"
-                                                 : ", which it did not when it was captured");
+      std::string reason = entry.step->difference();
+      reason += runs_again ? ". Its host code ran twice in this step, to find that out"
+                           : ", which it did not when it was captured";
       if (somebody_drew && unchecked > 0) reason += c10::str("; ", unchecked, " steps before it were not checked");
       fall_back(entry, std::move(reason));
       if (!runs_again) throw_unfinished(entry, unchecked);
@@ -202,7 +195,6 @@ StepResult GraphExecutor::check_and_replay(SignatureEntry& entry, const MicroBat
       if (!somebody_drew) throw_if_unchecked(entry, unchecked);
     }
   }
-  ledger_.refresh_references();
   return checked.output;
 }
 
@@ -217,6 +209,17 @@ StepResult GraphExecutor::run_again(SignatureEntry& entry, const MicroBatches& m
                      "set_data()); " +
                      (step_.kind() == CodeKind::kStep ? "train" : "evaluate") + " with graph.fallback eager");
   }
+}
+
+// The host code of a step that was replayed is the recorded one.
+void GraphExecutor::note_same(SignatureEntry& entry, double seconds, double replay_seconds) {
+  entry.verify.replayed();
+  entry.report.check_seconds += seconds - replay_seconds;
+  entry.check.checked(seconds, replay_seconds);
+  if (entry.step->needs_host_code()) entry.check.check_always();
+  entry.differing_in_a_row = 0;
+  ++entry.report.checked;
+  count(entry.report.replays, replays_);
 }
 
 // The step that differed ran op by op and is right. The recording still stands for others like it, unless there are
@@ -298,8 +301,8 @@ void GraphExecutor::settle(StepObserver& observer) {
   if (never_checked == 0) return;
   log_warning(c10::str("[GraphTrainer] the host code of ", never_checked,
                        step_.kind() == CodeKind::kStep ? " replayed steps" : " replayed evaluations",
-                       " was not checked before their ",
-                       "capture was dropped or the model changed its mode; graph.check every checks all"));
+                       " was not checked before their capture was dropped or the model changed its mode; ",
+                       "graph.check every checks all"));
 }
 
 StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches,
@@ -310,7 +313,6 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
   if (result.short_of_memory) {
     count(entry.report.replays, replays_);
     entry.verify.put_off();
-    ledger_.refresh_references();
     return result.output;
   }
   if (!result.same_host_code) {
@@ -322,14 +324,12 @@ StepResult GraphExecutor::replay_and_compare(SignatureEntry& entry, const MicroB
       note_difference(entry);
     }
     if (!step_.communicator().is_alone()) throw_if_doubtful(entry, 0);  // what they got was the replay's
-    ledger_.refresh_references();
     return result.output;
   }
   entry.check.verified();
   if (result.difference.empty()) {
     count(entry.report.replays, replays_);
     entry.verify.verified();
-    ledger_.refresh_references();
     return result.output;
   }
   if (!result.kernel.empty()) {
@@ -358,12 +358,10 @@ void GraphExecutor::note_kernel_fault(SignatureEntry& entry, const ParityResult&
   const std::string what =
       c10::str(who(entry), ": ", entry.report.reason, ". duet's kernels for ", names,
                " are switched off in this process, LibTorch's run instead. Up to ", entry.verify.doubtful(),
-               " steps since the last check may differ from eager ones in their last bits. Please report it; graph: "
-               "{fuse: off} ",
-               "does without such kernels");
+               " steps since the last check may differ from eager ones in their last bits. Please report it; ",
+               "graph: {fuse: off} does without such kernels");
   count(entry.report.eager_steps, eager_steps_);
   entry.verify.restart();
-  ledger_.refresh_references();
   if (fallback_ == Fallback::kStrict) throw GraphError(what);
   log_warning(what);
 }

@@ -48,10 +48,11 @@ class GraphExecutor : public StepExecutor {
   StepResult run_eager(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult run_again(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult record(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
-  bool prepare(SignatureEntry& entry, StepObserver& observer);
+  StepResult capture(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult replay_and_compare(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
   StepResult check_and_replay(SignatureEntry& entry, const MicroBatches& micro_batches, StepObserver& observer);
+  void note_same(SignatureEntry& entry, double seconds, double replay_seconds);
   void note_difference(SignatureEntry& entry);
   void note_kernel_fault(SignatureEntry& entry, const ParityResult& result);
   void fall_back(SignatureEntry& entry, std::string reason);

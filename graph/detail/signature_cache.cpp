@@ -1,5 +1,6 @@
 #include "graph/detail/signature_cache.h"
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <sstream>
 #include <utility>
@@ -60,6 +61,34 @@ SignatureEntry* oldest_of(const std::vector<SignatureEntry*>& entries, MayGo may
   return oldest;
 }
 
+// Settings of the process that choose among a device's kernels: a device graph has those it was captured with.
+int64_t kernel_settings() {
+  const at::Context& settings = at::globalContext();
+  const std::array flags = {settings.deterministicAlgorithms(),
+                            settings.userEnabledMkldnn(),
+                            settings.deterministicMkldnn(),
+                            settings.userEnabledCuDNN(),
+                            settings.benchmarkCuDNN(),
+                            settings.deterministicCuDNN(),
+                            settings.userEnabledFlashSDP(),
+                            settings.userEnabledMathSDP(),
+                            settings.userEnabledMemEfficientSDP(),
+                            settings.userEnabledCuDNNSDP(),
+                            settings.allowFP16ReductionCPU(),
+                            settings.allowFP16AccumulationCuBLAS(),
+                            settings.allowFP16BF16ReductionMathSDP()};
+  int64_t key = 0;
+  for (const bool flag : flags) key = 2 * key + (flag ? 1 : 0);
+  using Op = at::Float32Op;
+  for (const at::Float32Backend backend : {at::Float32Backend::CUDA, at::Float32Backend::MKLDNN}) {
+    for (const Op op : {Op::CONV, Op::RNN, Op::MATMUL}) {
+      key = 4 * key + static_cast<int64_t>(settings.float32Precision(backend, op));
+    }
+  }
+  key = 4 * key + static_cast<int64_t>(settings.allowFP16ReductionCuBLAS());
+  return 4 * key + static_cast<int64_t>(settings.allowBF16ReductionCuBLAS());
+}
+
 }  // namespace
 
 void SignatureEntry::drop() {
@@ -87,7 +116,7 @@ SignatureEntry& SignatureCache::find(const StepCode& step, const MicroBatches& m
   // What a loop sets around its steps.
   key_.push_back(ThreadSettings::now().key());
   key_.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  key_.push_back(at::globalContext().deterministicAlgorithms() ? 1 : 0);
+  key_.push_back(kernel_settings());
   append_inputs_key(micro_batches, key_);
   step.append_key(key_);
   if (found_ != nullptr && key_ == latest_key_) return *found_;

@@ -72,6 +72,8 @@ class Explainer {
   }
 
  private:
+  static constexpr int64_t kCaptures = 2;  // a device's, of which the first may differ from what was recorded
+
   // As before a real capture: what the code makes once (masks, buffers) is there afterwards.
   void warm_up() {
     for (int64_t i = 0; i < method_.eager_steps; ++i) {
@@ -94,10 +96,22 @@ class Explainer {
   }
 
   bool is_ready(StepExplanation& explanation) {
-    const bool prepared = captured_->failure().empty() && captured_->prepare(step_, hooks_);
-    sandbox_.restore();
-    if (!prepared) explanation.reason = captured_->failure();
-    return prepared;
+    if (!captured_->failure().empty()) {
+      explanation.reason = captured_->failure();
+      return false;
+    }
+    for (int64_t i = 0; i < kCaptures && !captured_->is_ready(); ++i) {
+      fresh_inputs();
+      step_.begin(inputs_.micro_batches());
+      const auto captured = captured_->capture_and_replay(step_, inputs_.micro_batches(), hooks_);
+      sandbox_.restore();
+      if (!captured) {
+        explanation.reason = captured_->failure();
+        return false;
+      }
+      if (captured->outcome == TraceCheck::Outcome::kDiffers) explanation.changes = captured_->difference();
+    }
+    return captured_->is_ready();
   }
 
   bool check_host_code(StepExplanation& explanation) {

@@ -139,10 +139,11 @@ void StepSandbox::restore() {
   set_random_state(random_);
 }
 
-// Which numbers were set, and what the optimizer's host side has noted of a first step.
+// Which numbers were set, and what the optimizer's host side has noted of a first step. The load takes back the mark of
+// a step that was not finite, so the tensors come after it.
 void StepSandbox::restore_host_side() {
-  restore();
   step_.load_state_dict(optimizer_);
+  restore();
   const NamedTensors& parameters = step_.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = gradients_[i];
 }

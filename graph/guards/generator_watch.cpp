@@ -21,7 +21,8 @@ GeneratorWatch::GeneratorWatch(std::vector<at::Generator> own) : generators_(std
   if (std::find(generators_.begin(), generators_.end(), standard) == generators_.end()) generators_.push_back(standard);
 }
 
-void GeneratorWatch::start() {
+void GeneratorWatch::start(bool captured) {
+  captured_ = captured;
   note();
   at_start_ = states_;
   skipped_ = moved_before_skip_ = false;
@@ -29,12 +30,15 @@ void GeneratorWatch::start() {
 
 void GeneratorWatch::note() {
   states_.clear();
-  for (const at::Generator& generator : generators_) states_.push_back(state_of(generator));
+  for (const at::Generator& generator : generators_) {
+    states_.push_back(captured_ && !generator.device().is_cpu() ? at::Tensor() : state_of(generator));
+  }
 }
 
 bool GeneratorWatch::moved() const {
   if (moved_before_skip_) return true;
   for (std::size_t i = 0; i < generators_.size(); ++i) {
+    if (!states_[i].defined()) continue;
     const at::Tensor now = state_of(generators_[i]);  // on the host, whatever the device
     if (std::memcmp(now.const_data_ptr(), states_[i].const_data_ptr(), now.nbytes()) != 0) return true;
   }
@@ -59,6 +63,7 @@ void GeneratorWatch::undo_skips() {
 void GeneratorWatch::restore() {
   skipped_ = false;
   for (std::size_t i = 0; i < generators_.size(); ++i) {
+    if (!at_start_[i].defined()) continue;
     const std::lock_guard lock(generators_[i].mutex());
     generators_[i].set_state(at_start_[i]);
   }

@@ -12,8 +12,8 @@ class GeneratorWatch {
   // `own`: of the step, besides the default one.
   explicit GeneratorWatch(std::vector<at::Generator> own);
 
-  // Of a new step.
-  void start();
+  // Of a new step. `captured` by a device: its generators cannot be looked at meanwhile.
+  void start(bool captured = false);
   // What has been drawn up to here was drawn by random ops, or by hooks.
   void note();
   bool moved() const;
@@ -27,7 +27,8 @@ class GeneratorWatch {
 
  private:
   std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> at_start_, states_;
+  std::vector<at::Tensor> at_start_, states_;  // undefined: not looked at
+  bool captured_ = false;
   bool skipped_ = false, moved_before_skip_ = false;
 };
 

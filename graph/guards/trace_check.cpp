@@ -64,7 +64,7 @@ TraceCheck::TraceCheck(std::shared_ptr<const StepProgram> recording)
 
 void TraceCheck::start() {
   memory_.start();
-  generators_.start();
+  generators_.start(/*captured=*/run_op_ != nullptr);
   changed_tensor_.reset();
   split_hooks_.clear();
   bring_inputs_ = nullptr;
@@ -124,6 +124,12 @@ bool TraceCheck::follow(const HostCode& host_code) {
   return run(host_code) == Outcome::kSame;
 }
 
+bool TraceCheck::follow_capture(const HostCode& host_code, RunOp run_op) {
+  run_op_ = std::move(run_op);
+  const auto back = c10::make_scope_exit([this] { run_op_ = nullptr; });
+  return follow(host_code);
+}
+
 void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::function<void()> hooks) {
   const std::size_t next = splits_passed_++;
   const auto& splits = recording_->splits;
@@ -148,14 +154,13 @@ void TraceCheck::split(SplitPoint point, const NamedTensors& parameters, std::fu
 }
 
 void TraceCheck::on_call(const c10::OperatorHandle& op, c10::DispatchKeySet below, torch::jit::Stack* stack) {
-  if (paused_ || state_ == State::kByOp || !matches(op, *stack)) {
-    op.redispatchBoxed(below, stack);
-    return;
-  }
+  const auto run = [&] { op.redispatchBoxed(below, stack); };
+  if (paused_) return run();
+  if (state_ == State::kByOp || !matches(op, *stack)) return run_op_ ? run_op_(op, *stack, run) : run();
   const std::size_t index = cursor_++;
   const Op& recorded = recording_->ops[index];
   if (kernels_ == Kernels::kRun) {
-    op.redispatchBoxed(below, stack);
+    run_op_ ? run_op_(op, *stack, run) : run();
     if (recorded.random) generators_.note();
     if (recorded.on_host && is_empty_like(op)) fill_empty(stack->back().toTensor());
     adopt(index, *stack);

@@ -39,6 +39,10 @@ class TraceCheck : private OpListener {
   bool still_same(const HostCode& host_code);
   // Compares a step that runs op by op anyway.
   bool follow(const HostCode& host_code);
+  // The same for one that a device captures meanwhile: `run_op` runs each of its ops.
+  using RunOp =
+      std::function<void(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run)>;
+  bool follow_capture(const HostCode& host_code, RunOp run_op);
 
   // By the host code, before its step: the tensor is what it gets for an input of the recording.
   void lend(int storage, const at::Tensor& tensor) { memory_.see(storage, tensor.storage().unsafeGetStorageImpl()); }
@@ -51,6 +55,9 @@ class TraceCheck : private OpListener {
 
   // By the host code, after its step: a result has another name than the recorded one.
   void rename(const std::string& result);
+
+  // Where in the model the host code is, or was when it ended: ", after 'encoder.weight'".
+  std::string place() const;
 
   // After run(): what differs, and where; or what could not be read.
   const std::string& difference() const { return difference_; }
@@ -95,7 +102,6 @@ class TraceCheck : private OpListener {
   // It then draws other numbers than after the random ops that are left out.
   bool skips_what_host_draws() const { return kernels_ == Kernels::kSkipped && host_draws(); }
   Outcome unreadable(const std::string& why);
-  std::string place() const;
 
   void answer(std::size_t index, torch::jit::Stack* stack);
   void resize_outputs(const StepProgram::Op& recorded, const torch::jit::Stack& stack);
@@ -108,6 +114,7 @@ class TraceCheck : private OpListener {
   StepMemory memory_;
   GeneratorWatch generators_;
   std::function<bool(std::size_t)> read_holds_;
+  RunOp run_op_;  // null: no device captures
 
   // Of the current run.
   std::vector<std::function<void()>> split_hooks_;  // that have been passed

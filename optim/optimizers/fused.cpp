@@ -39,14 +39,22 @@ using AdamKernel = void (*)(at::TensorList, at::TensorList, at::TensorList, at::
 constexpr auto kAdamCpu = adam_cpu<static_cast<AdamKernel>(at::cpu::_fused_adam_)>;
 constexpr auto kAdamwCpu = adam_cpu<static_cast<AdamKernel>(at::cpu::_fused_adamw_)>;
 
+// ATen refuses buffers without momentum, which may have been set to 0 or be scheduled. torch.optim.SGD leaves them
+// alone.
+at::TensorList used_buffers(at::TensorList buffers, double momentum) {
+  return momentum == 0 ? at::TensorList() : buffers;
+}
+
 // The kernel's first step takes the gradient for the buffer, undamped.
 void sgd_cpu(at::TensorList self, at::TensorList grads, at::TensorList buffers, const at::Tensor& step,
              const at::Tensor& lr, const at::Tensor& momentum, const at::Tensor& dampening,
              const at::Tensor& weight_decay, bool nesterov, bool maximize, const Optional& grad_scale,
              const Optional& found_inf) {
-  const bool first = !buffers.empty() && number(step) <= 1;
-  at::cpu::_fused_sgd_(self, grads, buffers, number(weight_decay), number(momentum), number(lr), number(dampening),
-                       nesterov, maximize, first, grad_scale, found_inf);
+  const double by = number(momentum);
+  const at::TensorList used = used_buffers(buffers, by);
+  const bool first = !used.empty() && number(step) <= 1;
+  at::cpu::_fused_sgd_(self, grads, used, number(weight_decay), by, number(lr), number(dampening), nesterov, maximize,
+                       first, grad_scale, found_inf);
 }
 
 void adagrad_cpu(at::TensorList self, at::TensorList grads, at::TensorList sums, at::TensorList steps,
@@ -152,10 +160,11 @@ void step_sgd(const KernelCall& call, const OptimizerOptions& any) {
                call.number("dampening"), call.number("weight_decay"), options.nesterov, options.maximize,
                optional(call.grad_scale), optional(call.found_inf));
   } else {
-    at::_fused_sgd_(call.parameters, call.gradients, buffers, call.host_number("weight_decay"),
-                    call.host_number("momentum"), call.number("lr"), call.host_number("dampening"), options.nesterov,
-                    options.maximize, call.first && !buffers.empty(), optional(call.grad_scale),
-                    optional(call.found_inf));
+    const double momentum = call.host_number("momentum");
+    const at::TensorList used = used_buffers(buffers, momentum);
+    at::_fused_sgd_(call.parameters, call.gradients, used, call.host_number("weight_decay"), momentum,
+                    call.number("lr"), call.host_number("dampening"), options.nesterov, options.maximize,
+                    call.first && !used.empty(), optional(call.grad_scale), optional(call.found_inf));
   }
 }
 

@@ -344,6 +344,19 @@ TEST(TrainStep, AScheduleThatLeavesTheRangeIsRefusedAtTheStepThatWouldUseIt) {
   expect_error<ConfigError>([&] { run(rule, window_of_value(1)); }, {"beta1 = 1", "[0, 1)"});
 }
 
+TEST(TrainStep, ALoadedStateHasNoMarkOfAStepThatWasNotFinite) {
+  TrainerOptions options = sgd(0.1);
+  options.non_finite = NonFinite::kRaise;
+  TrainStep step(std::make_unique<LambdaTask>(sum_loss), at::kCPU, options);
+  const NamedTensors state = step.mutable_state();  // the mark comes last
+  const at::Tensor mark = state.back().second;
+  mark.fill_(1);  // as on a device, where it is read now and then
+  step.load_state_dict(step.state_dict());
+  EXPECT_EQ(mark.item<float>(), 0);
+  run(step, window_of_value(1));
+  EXPECT_EQ(step.applied(), 1);
+}
+
 TEST(TrainStep, ANumberTakenBackFromItsScheduleStays) {
   TrainStep rule(std::make_unique<LambdaTask>(sum_loss), at::kCPU, sgd(0.1));
   rule.set_schedule("lr", [](std::size_t, int64_t) { return 0.25; });

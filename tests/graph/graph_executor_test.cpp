@@ -1,4 +1,5 @@
 #include "graph/detail/graph_executor.h"
+#include <c10/util/ScopeExit.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -289,6 +290,21 @@ TEST(GraphExecutor, TheProgramCanBePrinted) {
   EXPECT_THAT(text, HasSubstr("%loss: Float[]"));
   EXPECT_THAT(text, HasSubstr("%a.weight"));
   EXPECT_THAT(text, HasSubstr("fused_adamw_"));
+}
+
+// A device graph has the kernels of its capture, and kernels of duet's are proved under the settings of then.
+TEST(GraphExecutor, SettingsThatChooseKernelsMakeASignatureOfTheirOwn) {
+  at::Context& settings = at::globalContext();
+  const bool before = settings.userEnabledMkldnn();
+  const auto back = c10::make_scope_exit([&] { settings.setUserEnabledMkldnn(before); });
+  const auto graph = trainer_for("graph", plain_loss);
+  for (const bool enabled : {true, false, true}) {
+    settings.setUserEnabledMkldnn(enabled);
+    for (int64_t n = 0; n < 4; ++n) graph->step(batch_at(n));
+  }
+  const auto report = graph_of(*graph).report();
+  ASSERT_EQ(report.size(), 2U);
+  for (const SignatureReport& signature : report) EXPECT_EQ(signature.state, "captured");
 }
 
 // Two signatures take turns.

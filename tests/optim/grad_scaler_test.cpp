@@ -196,6 +196,16 @@ TEST_P(NonFiniteSteps, RaisingLeavesTheWeightsOfTheLastGoodStep) {
   }
 }
 
+// It never backs off, so an infinite gradient is no passing thing.
+TEST_P(NonFiniteSteps, RaisingMindsInfiniteGradientsOfAStaticScale) {
+  TrainerOptions options;
+  options.non_finite = NonFinite::kRaise;
+  options.loss_scale = LossScaleOptions{.dynamic = false, .init_scale = 96.0};
+  auto trainer = testing::make_trainer(GetParam(), std::make_unique<SlopeTask>(), options);
+  for (int64_t step = 0; step < 4; ++step) trainer->step(slopes(step));
+  expect_error<NonFiniteError>([&] { trainer->step(slopes(4, 3)); }, {"'w3'", "after 4 good steps"});
+}
+
 TEST_P(NonFiniteSteps, AStaticScaleStaysAndSkips) {
   TrainerOptions options = scaled("AdamW");
   options.loss_scale = LossScaleOptions{.dynamic = false, .init_scale = 96.0};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -12,7 +13,7 @@
 #include "base/device.h"
 #include "graph/cuda/cuda_step.h"
 #include "graph/detail/capture_method.h"
-#include "graph/record/op_recorder.h"
+#include "graph/record/program_writer.h"
 #include "graph/replay/cpu_program.h"
 
 // A device that captures on the CPU: between begin and end it writes down what is launched, and afterwards everything
@@ -57,13 +58,24 @@ class FakeBackend : public CaptureBackend {
     before_.clear();
     for (const auto& [name, tensor] : live_) before_.emplace_back(name, tensor.detach().clone());
     random_before_ = random_state();
-    recorder_ = std::make_unique<OpRecorder>(NamedTensors{});
+    recorder_ = std::make_unique<ProgramWriter>(NamedTensors{}, /*strict=*/false);
+    same_memory_.clear();
+  }
+
+  void run_op(const c10::OperatorHandle& op, torch::jit::Stack& stack, const std::function<void()>& run) override {
+    EXPECT_TRUE(log_->capturing);
+    log_->fail_if_due(op.schema().name());
+    ProgramWriter::Call call = recorder_->before(op, stack);
+    let_go_of_inputs();
+    run();
+    recorder_->after(std::move(call), stack);
+    let_go_of_inputs();
   }
 
   void end() override {
     log_->add("end");
     EXPECT_TRUE(log_->capturing) << "end without begin";
-    recorder_->pause();
+    recorder_->note_end();
     std::vector<at::Tensor> results;  // whatever somebody still holds
     const auto program = std::make_shared<StepProgram>(recorder_->program());
     ValueTable& table = program->table;
@@ -101,6 +113,23 @@ class FakeBackend : public CaptureBackend {
   }
 
  private:
+  // A device knows addresses alone: who refers to what the host code was lent would look like somebody that keeps it.
+  void let_go_of_inputs() {
+    ValueTable& table = const_cast<StepProgram&>(recorder_->program()).table;
+    for (std::size_t s = 0; s < table.storages().size(); ++s) {
+      const ValueTable::Storage& storage = table.storages()[s];
+      const bool stays = std::any_of(live_.begin(), live_.end(), [&](const auto& item) {
+        return item.second.storage().unsafeGetStorageImpl() == storage.strong.unsafeGetStorageImpl();
+      });
+      if (!storage.external || storage.contents || stays) continue;
+      c10::Storage& same_memory = same_memory_[s];
+      if (!same_memory) {
+        same_memory = c10::Storage(c10::Storage::use_byte_size_t(), storage.bytes,
+                                   at::DataPtr(storage.strong.mutable_data(), storage.device), nullptr, false);
+      }
+      table.move_external(static_cast<int>(s), same_memory);
+    }
+  }
   void leave() {
     recorder_.reset();
     log_->capturing = false;
@@ -111,8 +140,9 @@ class FakeBackend : public CaptureBackend {
 
   std::shared_ptr<FakeLog> log_;
   NamedTensors live_, before_;
+  std::map<std::size_t, c10::Storage> same_memory_;  // by storage of the recorder
   StateDict random_before_;
-  std::unique_ptr<OpRecorder> recorder_;
+  std::unique_ptr<ProgramWriter> recorder_;
   std::vector<CpuProgram> programs_;
 };
 

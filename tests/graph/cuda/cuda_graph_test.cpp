@@ -1,3 +1,4 @@
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <gtest/gtest.h>
 #include "base/device.h"
 #include "base/error.h"
+#include "core/detail/eager_executor.h"
 #include "core/detail/train_step.h"
 #include "graph/detail/graph_executor.h"
 #include "tests/cuda_stand_in/stand_in.h"
@@ -352,6 +354,44 @@ TEST_F(CudaGraph, TrainersOfSeveralThreadsDoNotSpoilEachOthersCaptures) {
     EXPECT_EQ(outcome.report.size(), kSignatures + 1);
     for (std::size_t i = 1; i < outcome.report.size(); ++i) {
       EXPECT_EQ(outcome.report[i].state, "captured") << outcome.report[i].reason;
+    }
+  }
+}
+
+// Its dropout would find the generator in a capture's mode.
+TEST_F(CudaGraph, AnEagerTrainerWaitsForTheCaptureOfAnotherThread) {
+  std::atomic<bool> stop = false;
+  std::atomic<int64_t> eager_steps = 0;
+  std::string error;
+  std::thread eager([&] {
+    try {
+      DeviceRun run;
+      EagerExecutor executor(run.step());
+      StepObserver observer;
+      const Batch batch =
+          testing::mlp_task().batch(8, 1).mapped([](const at::Tensor& tensor) { return tensor.to(kDevice); });
+      const MicroBatches micro_batches{{batch}, {8}, 8};
+      for (; !stop; ++eager_steps) {
+        run.step().begin(micro_batches);
+        executor.run(StepPath::kEager, micro_batches, observer);
+        run.step().end();
+      }
+    } catch (const std::exception& failed) {
+      error = failed.what();
+    }
+  });
+  DeviceRun run;
+  for (int64_t n = 0; n < 20; ++n) {
+    const int64_t before = eager_steps;
+    run.steps(kEagerSteps + 3, 10 + n);
+    while (error.empty() && eager_steps == before) std::this_thread::yield();
+  }
+  stop = true;
+  eager.join();
+  EXPECT_EQ(error, "");
+  for (const SignatureReport& signature : run.executor().report()) {
+    if (signature.signature != run.executor().report().front().signature) {
+      EXPECT_EQ(signature.state, "captured") << signature.reason;
     }
   }
 }

@@ -64,7 +64,35 @@ struct Setting {
   std::string fail_at{};
   int fail_countdown = 0;
   std::shared_ptr<Communicator> ranks = one_process();
+  GraphOptions graph{};
 };
+
+// The perceptron, whose loss goes through `map`, which knows the number of the call. `calls` counts.
+ToyTask mapped_loss(int64_t& calls, std::function<Tensor(const Tensor& loss, int64_t call)> map) {
+  struct Mapped : Task {
+    std::shared_ptr<Task> task = testing::mlp_task().make();
+    int64_t* calls = nullptr;
+    std::function<Tensor(const Tensor&, int64_t)> map;
+    NamedTensors named_parameters() const override { return task->named_parameters(); }
+    NamedTensors named_buffers() const override { return task->named_buffers(); }
+    void train(bool on) override { task->train(on); }
+    void to(at::Device device) override { task->to(device); }
+    StepOutput training_step(const Batch& batch) override {
+      StepOutput output = task->training_step(batch);
+      output.loss = map(output.loss, ++*calls);
+      return output;
+    }
+  };
+  ToyTask toy = testing::mlp_task();
+  toy.make = [&calls, map = std::move(map)] {
+    auto task = std::make_unique<Mapped>();
+    calls = 0;
+    task->calls = &calls;
+    task->map = map;
+    return task;
+  };
+  return toy;
+}
 
 TrainerOptions options_of(const Setting& setting) {
   TrainerOptions options;
@@ -110,7 +138,7 @@ Outcome run(const Setting& setting, bool captured) {
   outcome.log->outside = &observer.mean;
   outcome.log->fail_at = setting.fail_at;
   outcome.log->fail_countdown = setting.fail_countdown;
-  GraphExecutor executor(step, fake_method(outcome.log), GraphOptions());
+  GraphExecutor executor(step, fake_method(outcome.log), setting.graph);
   for (int64_t n = 0; n < setting.steps; ++n) {
     const MicroBatches micro_batches = window_at(setting, n);
     step.begin(micro_batches);
@@ -237,6 +265,44 @@ TEST(CudaStep, ADeviceThatRefusesRunsEager) {
         EXPECT_EQ(graph.log->calls.back(), "destroy device");
       }
     }
+  }
+}
+
+TEST(CudaStep, ARefusalNamesTheOpAndItsPlace) {
+  Setting setting;
+  setting.fail_at = "aten::gelu";
+  const Outcome graph = expect_eager_bits(setting);
+  ASSERT_EQ(graph.report.size(), 1U);
+  EXPECT_EQ(graph.report[0].state, "eager");
+  EXPECT_THAT(graph.report[0].reason, HasSubstr("the device refused the capture of aten::gelu"));
+  EXPECT_THAT(graph.report[0].reason, HasSubstr("after the last read of parameter 'a.weight'"));
+}
+
+TEST(CudaStep, TheStepThatIsCapturedRunsItsHostCodeOnce) {
+  for (const bool splits : {false, true}) {
+    int64_t calls = 0;
+    Setting setting;
+    setting.task = mapped_loss(calls, [](const Tensor& loss, int64_t) { return loss; });
+    setting.splits = splits;
+    setting.graph = {.check = Check::kEvery, .verify_interval = 0};
+    const Outcome graph = run(setting, true);
+    EXPECT_EQ(graph.report.back().state, "captured") << graph.report.back().reason;
+    EXPECT_EQ(calls, setting.steps);
+  }
+}
+
+// The step that is recorded, the one that is captured and the first one that is checked take turns.
+TEST(CudaStep, ACaptureOfOtherHostCodeThanTheRecordedIsNotKept) {
+  for (const int64_t period : {2, 3, 5}) {
+    int64_t calls = 0;
+    Setting setting;
+    setting.task = mapped_loss(
+        calls, [period](const Tensor& loss, int64_t call) { return loss * (call % period == 0 ? 2.0 : 1.0); });
+    setting.steps = 40;
+    setting.graph = {.verify_interval = 0};
+    const Outcome graph = expect_eager_bits(setting);
+    EXPECT_EQ(calls, setting.steps) << period;
+    EXPECT_THAT(graph.report.back().reason, HasSubstr("aten::mul")) << period;
   }
 }
 

@@ -218,6 +218,25 @@ TEST(Optimizer, MomentumCannotComeLater) {
   expect_error<ConfigError>([&] { rmsprop->set(0, "momentum", 0.5); }, {"'momentum'"});
 }
 
+// As torch.optim.SGD: the buffer rests meanwhile.
+TEST(Optimizer, SgdsMomentumMayBecomeZero) {
+  const at::Tensor weight = at::ones({3}), gradient = at::full({3}, 0.5);
+  const auto sgd = Optimizer::create(SGD{.lr = 0.25, .momentum = 0.5}, {{"w", weight}});
+  const auto step = [&] {
+    weight.mutable_grad() = gradient;
+    sgd->begin();
+    sgd->step();
+    sgd->end();
+  };
+  step();  // buffer 0.5
+  sgd->set(0, "momentum", 0);
+  step();
+  EXPECT_TRUE(weight.equal(at::full({3}, 1 - 2 * 0.125)));
+  sgd->set(0, "momentum", 0.5);
+  step();  // buffer 0.75
+  EXPECT_TRUE(weight.equal(at::full({3}, 1 - 2 * 0.125 - 0.1875)));
+}
+
 TEST(Optimizer, MuonStepsMatricesItselfAndTheRestByAdamW) {
   const auto muon = Optimizer::create(Muon{}, initial_parameters());
   const StateDict state = muon->state_dict();

@@ -1,0 +1,77 @@
+#include "graph/detail/gradient_handles.h"
+#include <utility>
+#include <ATen/core/grad_mode.h>
+#include "base/detail/references.h"
+#include "base/error.h"
+#include "graph/guards/shadow_storage.h"
+
+namespace duet {
+
+void GradientHandles::make(const std::vector<at::Tensor>& gradients, const ValueTable& table) {
+  handles_.clear();
+  for (const at::Tensor& gradient : gradients) {
+    Handle handle;
+    if (gradient.defined()) {
+      handle.tensor = at::Tensor(
+          gradient.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(0), /*allow_change=*/true));
+      handle.is_of_program = table.find_storage(gradient) < 0;
+    }
+    handles_.push_back(std::move(handle));
+  }
+  for (Handle& handle : handles_) {
+    if (handle.tensor.defined()) handle.references = handle.tensor.storage().use_count();
+  }
+}
+
+// A gradient that somebody keeps stays what it is: it gets the memory, with a copy of the values, and the program's
+// memory becomes that of another tensor.
+void GradientHandles::leave_kept(const std::vector<at::Tensor>& gradients, const ValueTable& table,
+                                 const MoveTensors& move_tensors) {
+  bool any = false;
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    const Handle& handle = handles_[i];
+    if (!handle.tensor.defined() || !handle.is_of_program) continue;
+    const bool kept = references_to(handle.tensor) > 1 || handle.tensor.storage().use_count() > handle.references;
+    if (!kept || handle.tensor.storage().unsafeGetStorageImpl() != gradients[i].storage().unsafeGetStorageImpl()) {
+      continue;
+    }
+    any = true;
+    c10::StorageImpl* users = handle.tensor.storage().unsafeGetStorageImpl();
+    const c10::Storage own(c10::Storage::use_byte_size_t(), users->nbytes(), copy_memory(handle.tensor.storage()),
+                           users->allocator(), /*resizable=*/false);
+    // The addresses in the program stay: the two swap their memory.
+    own.unsafeGetStorageImpl()->set_data_ptr_noswap(
+        users->set_data_ptr(own.unsafeGetStorageImpl()->set_data_ptr(c10::DataPtr(nullptr, users->device()))));
+    move_tensors(users, own);
+    for (const at::Tensor& gradient : gradients) {
+      if (gradient.defined() && gradient.storage().unsafeGetStorageImpl() == users) {
+        gradient.unsafeGetTensorImpl()->set_storage_keep_dtype(own);
+      }
+    }
+  }
+  if (any) make(gradients, table);
+}
+
+void GradientHandles::hand_out(const NamedTensors& parameters) const {
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].second.mutable_grad() = handles_[i].tensor;
+}
+
+// A hook may have put other gradients in place: their values are what the optimizer must see.
+void GradientHandles::take_back(const NamedTensors& parameters, const std::vector<at::Tensor>& gradients) const {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor gradient = parameters[i].second.grad();
+    if (gradient.is_same(handles_[i].tensor)) continue;
+    const bool fits = gradient.defined() && gradients[i].defined() && gradient.sizes() == gradients[i].sizes() &&
+                      gradient.scalar_type() == gradients[i].scalar_type();
+    if (!fits) {
+      throw GraphError(
+          "[GraphTrainer] a hook removed the gradient of '" + parameters[i].first +
+          "' or gave it another shape or dtype, which the captured step does not know; change it in place, "
+          "or set graph.fallback to eager");
+    }
+    gradients[i].copy_(gradient);
+  }
+}
+
+}  // namespace duet
