@@ -3,8 +3,8 @@
 
 usage: compare_examples.py PROGRAM EXAMPLES-FOLDER [--steps N]
 
-Each config runs with and without accumulation, in float32 and under bf16 autocast, on so little data that epochs end
-with a smaller batch and, with accumulation, a shorter window. Nothing may run eagerly but the first step of each
+Each config runs with and without accumulation, in float32 and under bf16 autocast (or as it has it), on so little data that epochs
+end with a smaller batch and, with accumulation, a shorter window. Nothing may run eagerly but the first step of each
 form of window.
 """
 
@@ -16,11 +16,14 @@ import sys
 import tempfile
 
 # Limits that leave 8 batches per epoch, which is no multiple of 3, with a smaller one at the end: 117 samples of the
-# 31.6 thousand characters that are for training.
+# 31.6 thousand characters that are for training, 117 scenes.
 EXAMPLES = {
     "fashion_mnist": ["data.train.limit=500", "data.val.limit=300", "trainer.max_epochs=1000"],
     "char_gpt": ["data.train.stride=270", "trainer.max_steps=1000"],
+    "segmentation": ["data.train.length=117", "data.val.length=32"],
 }
+AMP = {"off": ["optim_wrapper.amp=off"], "bf16": ["optim_wrapper.amp=bf16"]}
+OWN_AMP = {"segmentation": {"as it is": []}}
 # MicroBatches forms per number of micro-batches: whole, and the last of an epoch.
 FORMS = 2
 BATCHES = 8
@@ -57,12 +60,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, overrides in EXAMPLES.items():
             for accumulate in (1, 3):
-                for amp in ("off", "bf16"):
+                for amp, words in OWN_AMP.get(name, AMP).items():
                     file = pathlib.Path(folder) / "report.json"
                     file.unlink(missing_ok=True)
                     command = [options.program, "compare", str(options.examples / f"{name}.yaml"),
-                               f"work_dir={folder}/run", f"trainer.accumulate={accumulate}", f"optim_wrapper.amp={amp}",
-                               *overrides, "--steps", str(options.steps), "--json", str(file)]
+                               f"work_dir={folder}/run", f"trainer.accumulate={accumulate}", *words, *overrides,
+                               "--steps", str(options.steps), "--json", str(file)]
                     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                           check=False)
                     problems = [] if done.returncode == 0 else [f"exit code {done.returncode}"]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the programme of docs/reliability.md: one line for each test, and exit code 1 if one failed.
+"""Runs the programme of docs/reliability.md: one line for each test, and exit code 1 if one failed. What this machine or build
+lacks is left out, and said so.
 
 usage: programme.py BUILD-FOLDER [--only R4[,R6...]] [--long] [--seed N]
 """
@@ -14,7 +15,7 @@ import tempfile
 import time
 import traceback
 
-from torture import HERE, Failed, Torture
+from torture import HERE, Failed, LeftOut, Torture
 
 
 def tests():
@@ -25,22 +26,29 @@ def tests():
     return found
 
 
+PASSED, LEFT_OUT, FAILED = "passed", "left out", "failed"
+
+
 def run_one(name, module, options):
-    """Its line, or nothing if it failed."""
+    """How it went; its line is printed."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torture_", ignore_cleanup_errors=True) as folder:
         torture = Torture(name, options, folder)
         try:
             line = importlib.import_module(module).run(torture)
+        except LeftOut as reason:
+            print(f"{name} left out: {reason}", flush=True)
+            return LEFT_OUT
         except (Exception, SystemExit) as error:  # of a script that fails in its own way too: the others are still run
             what = error if isinstance(error, (Failed, SystemExit)) else traceback.format_exc()
             again = f"scripts/torture --only {name}{' --long' if options.long else ''} --seed {options.seed}"
             print(f"{name} FAILED at {torture.case}: {what}\nagain: {again}", flush=True)
-            return False
+            return FAILED
         finally:
             torture.close()
-    print(f"{name} {line}, {time.monotonic() - begun:.0f} s", flush=True)
-    return True
+    without = "".join(f"; left out: {what}" for what in torture.left_out)
+    print(f"{name} {line}{without}, {time.monotonic() - begun:.0f} s", flush=True)
+    return PASSED
 
 
 def main():
@@ -56,11 +64,16 @@ def main():
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"found no test {', '.join(unknown)}; known: {', '.join(known)}")
+    begun = time.monotonic()
     print(f"{'long' if options.long else 'short'} form, --seed {options.seed}", flush=True)
-    failed = [name for name in names if not run_one(name, known[name], options)]
-    if failed:
-        sys.exit(f"{len(failed)} of {len(names)} failed: {', '.join(failed)}")
-    print(f"{len(names)} of {len(names)} passed")
+    ends = {name: run_one(name, known[name], options) for name in names}
+    counts = []
+    for end in (PASSED, LEFT_OUT, FAILED):
+        found = [name for name in names if ends[name] == end]
+        if found or end == PASSED:
+            counts.append(f"{len(found)} {end}" + ("" if end == PASSED else f" ({', '.join(found)})"))
+    print(f"of {len(names)} tests {', '.join(counts)}, {time.monotonic() - begun:.0f} s in all", flush=True)
+    sys.exit(FAILED in ends.values())
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ start, which loads and verifies. The modes alternate. Some runs have two ranks, 
 """
 
 import pathlib
-import re
 import signal
 import time
 
-from torture import read_all, state_of
+from torture import leftovers, state_of
 
 import bad_input_cases
 import ddp
+from groups import end_group, start_group
 from kill_resume import Chain, expect_clean, expect_end
 
 CONFIG = """
@@ -99,14 +99,9 @@ class Group:
         self.checkpoints = self.work_dir / "checkpoints"
 
     def start(self, config, **of_rank_0):
-        port = ddp.free_port()
-        processes = []
-        for rank in range(2):
-            words = ["duet", "train", str(config), f"work_dir={self.work_dir}", "--json", f"{self.work_dir}.json",
-                     "--resume", "auto", "data.train.batch_size=4", "--rank", rank, "--world-size", 2, "--master-port", port]
-            popen = self.torture.server(rank).popen
-            processes.append(popen(words, env=of_rank_0 if rank == 0 else {}))
-        return processes
+        words = ["train", config, f"work_dir={self.work_dir}", "--json", f"{self.work_dir}.json", "--resume", "auto",
+                 "data.train.batch_size=4"]
+        return start_group(self.torture, words, of_rank=lambda rank: of_rank_0 if rank == 0 else {})
 
     def wait_until_saved(self, step, processes):
         """False if one ends before."""
@@ -116,14 +111,10 @@ class Group:
             time.sleep(0.002)
         return True
 
-    def end(self, processes):
-        texts = [read_all(process, 120) for process in processes]
-        return [process.wait(60) for process in processes], texts
-
 
 def kill_ranks(torture, config, count, kills):
     group = Group(torture, "group_unbroken")
-    codes, texts = group.end(group.start(config))
+    codes, texts = end_group(group.start(config))
     torture.require(codes == [0, 0], "an unbroken run of two ranks failed", "".join(texts))
     expected = hash_of(group)
     run = 0
@@ -132,11 +123,10 @@ def kill_ranks(torture, config, count, kills):
         group = Group(torture, f"group_{run}")
         struck = kill_ranks_of(torture, group, config, count, kills)
         torture.case = f"end of the run of two ranks {run}, {struck} kills"
-        codes, texts = group.end(group.start(config))
+        codes, texts = end_group(group.start(config))
         torture.require(codes == [0, 0], "the last resume of two ranks failed", "".join(texts))
         torture.require(hash_of(group) == expected, "other weights than unbroken", "".join(texts))
-        names = [path.name for path in group.checkpoints.iterdir() if not re.fullmatch(r"step-\d+|latest|best", path.name)]
-        torture.require(not names, f"left behind: {names}")
+        torture.require(not leftovers(group.checkpoints), f"left behind: {leftovers(group.checkpoints)}")
 
 
 def hash_of(group):
@@ -158,7 +148,7 @@ def kill_ranks_of(torture, group, config, count, kills):
             victims = (0, 1) if how == "both" else (torture.random.randrange(2),)
             for victim in victims:
                 processes[victim].send_signal(signal.SIGKILL)
-        codes, texts = group.end(processes)
+        codes, texts = end_group(processes)
         died = codes.count(-signal.SIGKILL)
         for code in codes:
             torture.require(code in (0, 6, -9), f"expected 0, 6 or a kill, found {codes}", "".join(texts))

@@ -1,7 +1,8 @@
 """R4: files that were damaged, and files that somebody made to do harm.
 
-A damaged checkpoint, .pt, PNG or gzip file, each of which carries checksums, is refused or gives what the whole one gives. A
-hostile file of any kind ends in a message, by no signal, and takes no more memory than docs/security.md states.
+A damaged checkpoint, .pt, TorchScript, PNG or gzip file, each of which carries checksums, is refused or gives what the whole one
+gives. A hostile file of any kind, and a damaged JPEG, ends in a message, by no signal, and takes no more memory than
+docs/security.md states. A checkpoint whose parts do not belong together is refused, and a run goes on from the one before.
 """
 
 import collections
@@ -11,13 +12,16 @@ import struct
 import subprocess
 import warnings
 
+import foreign_samples
 import hostile_files as hostile
 from torture import FORBIDDEN, HERE
+from wrong_checkpoints import wrong_checkpoints
 
 FLOOR_MIB = 64  # in place of the 256 MiB of the default: the files stay small
 SLACK_KIB = 48 << 10  # what the allocator keeps, and the text of the file itself
 TIMES = {"pt": 24, "zip": 16, "safetensors": 20, "body_of_manifest": 24, "values": 24, "json": 24, "yaml": 0, "saved_config": 0,
-         "idx": 66, "npy": 2, "csv": 26, "image": 66, "mask": 66, "checkpoint": 24}
+         "idx": 66, "npy": 2, "csv": 26, "image": 66, "mask": 66, "log": 32, "packed_state": 24,
+         "checkpoint": 24, "torchscript": 20}
 YAML_KIB = 300 << 10  # of a YAML text, whose limits do not depend on its size
 
 
@@ -25,15 +29,13 @@ class Reader:
     """The process that reads, until it dies."""
 
     def __init__(self, torture):
-        path = torture.build / "tests" / "duet_read_foreign"
-        torture.require(path.exists(), f"'{path}' is not built")
-        self.torture, self.path, self.process = torture, path, None
-        self.base = self.last = 0
+        self.torture, self.path, self.process = torture, torture.built("duet_read_foreign"), None
+        self.last = 0
 
     def start(self):
         self.close()
         self.process = subprocess.Popen(
-            ["env", f"DUET_FILE_MEMORY={FLOOR_MIB}MiB", str(self.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            ["env", f"DUET_FILE_MEMORY={FLOOR_MIB}MiB", self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, bufsize=1)
 
     def close(self):
@@ -100,6 +102,10 @@ def samples(torture, reader):
     pixels = bytes(range(256)) * 8
     (folder / "images.gz").write_bytes(gzip.compress(b"\0\0\x08\3" + struct.pack(">III", 8, 16, 16) + pixels, mtime=0))
     found = [("image", folder / "picture.png", ""), ("idx", folder / "images.gz", ""), ("pt", folder / "ours.pt", "")]
+    if foreign_samples.torchscript(folder / "program.pt"):
+        found.append(("torchscript", folder / "program.pt", ""))
+    else:
+        torture.left_out.append("TorchScript (needs PyTorch to make it)")
     found += [("checkpoint", folder / "step-7", path.name) for path in sorted((folder / "step-7").iterdir())]
     for name in ("state_dict.pt", "mmengine.pth", "protocol4.pt", "tied.pt", "compressed.pt"):
         shutil.copy(HERE.parent / "io" / "pt_files" / name, folder / name)
@@ -107,8 +113,7 @@ def samples(torture, reader):
     return found
 
 
-def damage(torture, reader, count):
-    places = samples(torture, reader)
+def damage(torture, reader, places, count):
     whole = {path: reader.ask(kind, path) for kind, path, _ in places}
     for path, (_, answer, said) in whole.items():
         torture.require(answer == "loaded", f"{path.name} is not read", said)
@@ -133,13 +138,24 @@ def damage(torture, reader, count):
     return counts
 
 
-def harm(torture, reader, count):
+def hostile_file(random, programs):
+    """Its kind, and the file; `programs`: whole ones of TorchScript."""
+    if random.random() < 0.1:
+        kind = random.choice(("image", "mask"))
+        whole = foreign_samples.jpeg(random.randint(1, 200), random.randint(1, 200), random.choice((0xC0, 0xC2)))
+        return kind, random.choice((foreign_samples.hostile_jpeg(random), damaged(random, whole)))
+    if programs and random.random() < 0.05:
+        return "torchscript", foreign_samples.hostile_torchscript(random, random.choice(programs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an archive with two entries of one name
+        return hostile.one(random)
+
+
+def harm(torture, reader, programs, count):
     refused = 0
     for i in range(count):
         torture.case = f"hostile file {i}"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an archive with two entries of one name
-            kind, content = hostile.one(torture.random)
+        kind, content = hostile_file(torture.random, programs)
         path = torture.folder / "hostile"
         path.write_bytes(content)
         answer, _ = reader.measured(kind, path, len(content))
@@ -153,11 +169,14 @@ def harm(torture, reader, count):
 
 def run(torture):
     reader = Reader(torture)
-    files, hostiles = torture.count(1000, 10_000), torture.count(100, 1000)
+    files, hostiles, wrong = torture.count(400, 10_000), torture.count(50, 1000), torture.count(10, 500)
     try:
-        counts = damage(torture, reader, files)
-        refused = harm(torture, reader, hostiles)
+        places = samples(torture, reader)
+        counts = damage(torture, reader, places, files)
+        refused = harm(torture, reader, [path.read_bytes() for kind, path, _ in places if kind == "torchscript"], hostiles)
+        wrong_checkpoints(torture, reader, wrong)
     finally:
         reader.close()
     return (f"{sum(counts.values())}/{files} detected, 0 wrong loads ({counts['refused']} refused, {counts['loaded']} damaged where "
-            f"nothing is read); {hostiles}/{hostiles} hostile files within their memory, {refused} refused")
+            f"nothing is read); {hostiles}/{hostiles} hostile files within their memory, {refused} refused; {wrong}/{wrong} wrong "
+            "checkpoints refused, and the ones before went on to the same end")

@@ -1,7 +1,8 @@
-"""R11: numbers that are not finite, from data, loss or weights, under every policy and in both modes.
+"""R11: numbers that are not finite, from data, loss, gradients, weights or the optimizer's state, under every policy, in both
+modes, and on one of two ranks; and losses that are far off.
 
-No run saves weights that are not finite. None ends as a success with them, unless it was configured to warn or stop
-alone, and has warned.
+No run saves weights that are not finite. None ends as a success with them, unless it was configured to warn alone, and
+has warned.
 """
 
 import itertools
@@ -10,7 +11,8 @@ import re
 import struct
 
 from bad_input_cases import safetensors
-from torture import FORBIDDEN
+from groups import end_group, start_group
+from torture import FORBIDDEN, Done
 
 SAMPLES, FEATURES, STEPS = 64, 8, 120
 CONFIG = """
@@ -18,9 +20,9 @@ model: {type: Mlp, in_features: 8, hidden: [8]}
 data: {train: {type: Safetensors, path: %s, batch_size: 8}}
 trainer: {max_steps: 120}
 optim_wrapper: {optimizer: {type: SGD, lr: %s, momentum: 0.9}, non_finite: %s%s}
-default_hooks: {nan_guard: {action: %s, interval: 10, max_consecutive_skips: 30}, checkpoint: {interval: 20}, logger: {interval: 20}}
+default_hooks: {nan_guard: {action: %s, interval: 10, max_consecutive_skips: 30%s}, checkpoint: {interval: 20}, logger: {interval: 20}}
 """
-DIVERGED = 5
+APART, DIVERGED, LOST = 2, 5, 6
 
 
 def write_data(path, bad):
@@ -44,12 +46,13 @@ FAULTS = {
 
 
 def not_finite(path):
-    """Whether a file of float32 tensors holds a number that is not finite."""
+    """Whether weights or the optimizer's state hold a number that is not finite; the latest loss may."""
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8:8 + size])
     for name, tensor in header.items():
-        if name == "__metadata__" or tensor["dtype"] != "F32":
+        is_meant = path.name == "model.safetensors" or name.startswith("optimizer.")
+        if name == "__metadata__" or tensor["dtype"] != "F32" or not is_meant:
             continue
         begin, end = (8 + size + at for at in tensor["data_offsets"])
         bits = struct.unpack(f"<{(end - begin) // 4}I", content[begin:end])
@@ -58,47 +61,115 @@ def not_finite(path):
     return False
 
 
-def one_case(torture, number, fault, policy, action, mode, scaled):
-    config = torture.folder / f"{number}.yaml"
+def write_config(torture, number, fault, policy, action, scaled=False, spikes=""):
     _, rate = FAULTS[fault]
     amp = ", amp: bf16, loss_scale: {init_scale: 1024}" if scaled else ""
-    config.write_text(CONFIG % (torture.folder / f"{fault.replace(' ', '_')}.safetensors", rate, policy, amp, action))
-    work_dir = torture.folder / str(number)
-    done = torture.run("train", config, f"work_dir={work_dir}", "--mode", mode, "--json", f"{number}.json")
+    config = torture.folder / f"{number}.yaml"
+    config.write_text(CONFIG % (torture.folder / f"{fault.replace(' ', '_')}.safetensors", rate, policy, amp, action, spikes))
+    return config
+
+
+def check_saved(torture, number, done):
+    """No checkpoint has numbers that are not finite; nor does anybody see what no user should."""
     torture.require(not FORBIDDEN.search(done.text), "shows what no user should see", done)
-    for path in work_dir.glob("checkpoints/step-*/model.safetensors"):
-        torture.require(not not_finite(path), f"{path.parent.name} holds weights that are not finite", done)
+    for path in (torture.folder / str(number)).glob("checkpoints/step-*/*.safetensors"):
+        torture.require(not not_finite(path), f"{path.parent.name}/{path.name} holds numbers that are not finite", done)
+
+
+def check_end(torture, number, action, done):
+    """Its exit code is a success only with the last weights, or with a warning for who asked for no more."""
+    torture.require(done.code in (0, DIVERGED), f"exit code {done.code}", done)
+    if done.code == 0:
+        last = torture.folder / str(number) / "checkpoints" / f"step-{STEPS}"
+        told = action == "warn" and re.search(r"warning .*\[NaNGuardHook\]", done.text)
+        torture.require(last.exists() or told, "success without the weights of the last step", done)
+    else:
+        torture.require(re.search(r"(error:|warning).*(not finite|skipped|spike)", done.text, re.DOTALL), "does not say why", done)
+
+
+def from_data(torture, number, fault, policy, action, mode, scaled):
+    config = write_config(torture, number, fault, policy, action, scaled)
+    done = torture.run("train", config, f"work_dir={torture.folder / str(number)}", "--mode", mode)
+    check_saved(torture, number, done)
     if fault == "nothing":
         torture.require(done.code == 0, "a run whose numbers are all finite failed", done)
-        return done
-    # A rollback with nothing to go back to is an error of checkpoints.
-    codes = (0, DIVERGED, 4) if action == "rollback" else (0, DIVERGED)
-    torture.require(done.code in codes, f"exit code {done.code}", done)
-    if done.code == 0:
-        last = work_dir / "checkpoints" / f"step-{STEPS}"
-        told = action in ("warn", "stop") and "warning [NaNGuardHook]" in done.text
-        torture.require(last.exists() or told, "success without the weights of the last step", done)
-        # Who asks for "warn" or "stop" is warned, and gets the weights as they were.
-        torture.require(fault != "all NaN" or action in ("warn", "stop"), "success on data that are all NaN", done)
-    else:
-        torture.require(re.search(r"error: .*not finite|error: .*skipped", done.text, re.DOTALL), "does not say why", done)
+        return done.code
+    check_end(torture, number, action, done)
+    if done.code == 0:  # who asks for "warn" is warned, and gets the weights as they were
+        torture.require(fault != "all NaN" or action == "warn", "success on data that are all NaN", done)
     if fault == "all NaN" and policy == "skip" and action == "raise":
         torture.require(done.code == DIVERGED, f"expected exit code {DIVERGED}", done)
         torture.require("no checkpoint" in done.text or "step-" in done.text, "does not name the last good checkpoint", done)
+    return done.code
+
+
+def injected(torture, what, value, rank=-1):
+    """An override that spoils one number, once: of a sample, or after a step."""
+    step = torture.random.randint(25, STEPS - 15)
+    if what != "value":
+        return f"custom_hooks=[{{type: Fault, what: {what}, value: {value}, at: {step}, rank: {rank}}}]"
+    return f"data.train.transforms=[{{type: Fault, what: value, value: {value}, at: {8 * step}, rank: {rank}}}]"
+
+
+def run_faulty(torture, number, config, fault, mode, ranks):
+    """In a group of ranks, what all have said. Where one alone fails, the others name it, with 6: what it did tells."""
+    words = ["train", config, f"work_dir={torture.folder / str(number)}", "--mode", mode, fault]
+    if ranks > 1:
+        words += ["data.train.batch_size=4"]
+    codes, texts = end_group(start_group(torture, words, ranks, "duet_faulty"))
+    done = Done(words, min(codes), "".join(texts))
+    torture.require(len(set(codes)) == 1 or (set(codes) == {DIVERGED, LOST} and "rank" in done.text), f"exit codes {codes}", done)
     return done
+
+
+def from_within(torture, number, what, value, policy, action, mode, ranks):
+    config = write_config(torture, number, "nothing", policy, action)
+    rank = torture.random.randrange(ranks) if ranks > 1 else -1
+    done = run_faulty(torture, number, config, injected(torture, what, value, rank), mode, ranks)
+    check_saved(torture, number, done)
+    if rank >= 0 and what != "value" and done.code == APART:  # ranks that do not have the same weights go apart, and say so
+        torture.require("is at another call than rank" in done.text, "does not say that ranks went apart", done)
+        return done.code
+    check_end(torture, number, action, done)
+    if rank >= 0 and what == "gradient" and policy == "skip" and done.code == 0:  # a step that one rank alone has skipped
+        torture.require("differ" in done.text, "ranks have other weights, and nobody was told", done)
+    return done.code
+
+
+def spike(torture, number, action, mode, ranks):
+    """One sample is far off."""
+    config = write_config(torture, number, "nothing", "apply", "raise", spikes=f", spike_threshold: 8, spike_window: 20, spike_action: {action}")
+    done = run_faulty(torture, number, config, injected(torture, "value", "1e4", ranks - 2), mode, ranks)
+    check_saved(torture, number, done)
+    check_end(torture, number, action, done)
+    expected = DIVERGED if action in ("raise", "stop") else 0
+    torture.require(done.code == expected and "spike" in done.text, f"expected exit code {expected}, and a word on the spike", done)
+    return done.code
+
+
+POLICIES, ACTIONS, MODES = ("apply", "skip", "raise"), ("raise", "stop", "warn", "rollback"), ("eager", "graph")
+
+
+def cases(torture):
+    """(function, its arguments): all of them; of the short form some of each kind."""
+    data = [(from_data, *case) for case in itertools.product(FAULTS, POLICIES, ACTIONS, MODES, (False, True))]
+    within = [(from_within, *case) for case in itertools.product(
+        ("value", "gradient", "weight", "optimizer"), ("nan", "inf"), POLICIES, ACTIONS, MODES, (1, 2))]
+    spikes = [(spike, *case) for case in itertools.product(ACTIONS, MODES, (1, 2))]
+    if torture.long:
+        return data + within + spikes
+    always = [(from_data, "all NaN", "skip", "raise", mode, scaled) for mode in MODES for scaled in (False, True)]
+    some = torture.random.sample
+    return some(data, 12) + always + some(within, 14) + some(spikes, 4)
 
 
 def run(torture):
     for fault, (bad, _) in FAULTS.items():
         write_data(torture.folder / f"{fault.replace(' ', '_')}.safetensors", bad)
-    every = list(itertools.product(FAULTS, ("apply", "skip", "raise"), ("raise", "stop", "warn", "rollback"),
-                                   ("eager", "graph"), (False, True)))
-    cases = every if torture.long else torture.random.sample(every, 40) + [
-        ("all NaN", "skip", "raise", mode, scaled) for mode in ("eager", "graph") for scaled in (False, True)]
-    codes = {}
-    for number, case in enumerate(cases):
-        torture.case = f"case {number}: {case}"
-        code = one_case(torture, number, *case).code
+    codes, chosen = {}, cases(torture)
+    for number, (call, *arguments) in enumerate(chosen):
+        torture.case = f"case {number}: {call.__name__} {arguments}"
+        code = call(torture, number, *arguments)
         codes[code] = codes.get(code, 0) + 1
     ends = ", ".join(f"{count} ended with {code}" for code, count in sorted(codes.items()))
-    return f"{len(cases)}/{len(cases)} runs, none saved weights that are not finite, none ended well with them unwarned: {ends}"
+    return f"{len(chosen)}/{len(chosen)} runs, none saved numbers that are not finite, none ended well with them unwarned: {ends}"

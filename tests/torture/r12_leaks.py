@@ -1,4 +1,4 @@
-"""R12: steps of both modes, and trainers that are opened and closed: memory, files and threads stay what they are.
+"""R12: steps of both modes, saves, and trainers that are opened and closed: memory, files and threads stay what they are.
 
 Memory is looked at after every fortieth part of a run: from the middle on it may grow by 1 KB per 1 000 steps, and by what an
 allocator may keep of a page.
@@ -48,11 +48,11 @@ def judge(torture, looks, steps, what):
     return grown
 
 
-def soak(torture, mode, steps):
-    config = torture.folder / f"{mode}.yaml"
+def soak(torture, mode, steps, saves):
+    config, name = torture.folder / f"{mode}.yaml", f"{mode}_{saves}"
     text = CONFIG.replace("DATA", str(torture.folder / "data")).replace("STEPS", str(steps))
-    config.write_text(text.replace("PART", str(steps // PARTS)).replace("SAVES", str(steps // 10)))
-    process = torture.server().popen(["duet", "train", config, f"work_dir={torture.folder / mode}", "--mode", mode])
+    config.write_text(text.replace("PART", str(steps // PARTS)).replace("SAVES", str(steps // saves)))
+    process = torture.server().popen(["duet", "train", config, f"work_dir={torture.folder / name}", "--mode", mode])
     log, looks = "", []
     while True:
         part = os.read(process.stderr.fileno(), 1 << 16).decode()
@@ -62,7 +62,7 @@ def soak(torture, mode, steps):
         if len(re.findall(r"info step \d+/", log)) > len(looks):
             looks.append(Look(process.pid))
     torture.require(process.wait(60) == 0, "the run failed", log)
-    return judge(torture, looks, steps, f"{steps} steps in mode {mode}")
+    return judge(torture, looks, steps, f"{steps} steps and {saves} saves in mode {mode}")
 
 
 def open_and_close(torture, count):
@@ -79,12 +79,14 @@ def open_and_close(torture, count):
 
 def run(torture):
     bad_input_cases.write_data(torture.folder / "data")
-    steps, trainers = torture.count(20_000, 2_000_000), torture.count(50, 500)
+    steps, saves, trainers = torture.count(20_000, 2_000_000), torture.count(80, 10_000), torture.count(20, 500)
     grown = {}
     for mode in ("eager", "graph"):
         torture.case = f"{steps} steps in mode {mode}"
-        grown[mode] = soak(torture, mode, steps)
+        grown[mode] = soak(torture, mode, steps, saves=10)
+    torture.case = f"{saves} saves"
+    saved = soak(torture, "graph", saves, saves)
     torture.case = f"{trainers} trainers of each mode"
     opened = open_and_close(torture, trainers)
     return (f"{steps} steps of each mode: memory grew by {grown['eager']} KiB (eager) and {grown['graph']} KiB (graph) from the middle "
-            f"on, files and threads constant; {2 * trainers} trainers opened and closed: {opened} KiB")
+            f"on, files and threads constant; {saves} saves: {saved} KiB; {2 * trainers} trainers opened and closed: {opened} KiB")

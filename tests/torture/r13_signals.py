@@ -2,14 +2,19 @@
 of the log (start, captures, steps, validations), and at a random time after it.
 
 The run saves and ends with 75, or with the signal itself where it had not begun; the next one goes on in the other mode, and
-the end is that of a run that nobody asked to stop.
+the end is that of a run that nobody asked to stop. So do two ranks of which one or both get the signal, and a run that waits
+for data which do not come.
 """
 
+import json
 import signal
+import time
 
 import bad_input_cases
+from groups import end_group, start_group
 from kill_resume import STOPPED, expect_clean, expect_end
 from r01_kills import CONFIG, STEPS, calls_of_one, forked
+from torture import leftovers
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
@@ -30,13 +35,20 @@ def strike(torture, chain, mode, how, calls, number):
     return chain.signal(number)
 
 
-def run(torture):
-    bad_input_cases.write_data(torture.folder / "data")
-    config = torture.folder / "run.yaml"
-    config.write_text(CONFIG.replace("DATA", str(torture.folder / "data")).replace("STEPS", str(STEPS)))
+def check_stopped(torture, code, number, log):
+    """Saved, and said so; or ended by the signal where it had not begun. Whether it saved."""
+    begun = "training in mode" in log
+    torture.require(code == STOPPED or (not begun and code in (-number, 128 + number)),
+                    f"expected exit code {STOPPED} after {number.name}, found {code}", log)
+    torture.require(code != STOPPED or number.name in log, f"does not name {number.name}", log)
+    return code == STOPPED
+
+
+def alone(torture, config, wanted):
+    """How many saved, and in how many runs."""
     expected = forked(torture, torture.folder / "unbroken", config).finish("eager", "none")
-    calls, wanted = calls_of_one(torture, config), torture.count(16, 500)
-    made = early = runs = 0
+    calls = calls_of_one(torture, config)
+    made = saved = runs = 0
     while made < wanted:
         runs += 1
         chain = forked(torture, torture.folder / f"run_{runs}", config)
@@ -46,14 +58,113 @@ def run(torture):
             code = strike(torture, chain, ("eager", "graph")[turn % 2], how, calls, number)
             if code == 0:
                 break
-            begun = "training in mode" in chain.log
-            torture.require(code == STOPPED or (not begun and code in (-number, 128 + number)),
-                            f"expected exit code {STOPPED} after {number.name}, found {code}", chain.log)
-            torture.require(code != STOPPED or number.name in chain.log, f"does not name {number.name}", chain.log)
+            saved += check_stopped(torture, code, number, chain.log)
             made += 1
-            early += code != STOPPED
             if made == wanted:
                 break
         expect_end(chain.finish("graph", "auto"), expected, "the run that was stopped")
         expect_clean(chain)
-    return f"{made}/{wanted} signals: {made - early} saved and ended with {STOPPED}, {early} came before training; {runs} runs ended as the unbroken one"
+    return saved, runs
+
+
+def wait_for_lines(process, count):
+    """What the process says until there are so many lines, or no more."""
+    said = b""
+    while said.count(b"\n") < count and (part := process.stderr.read(1 << 16)):
+        said += part
+    return said.decode(errors="replace")
+
+
+class Ranks:
+    """Runs of two ranks, which are asked to stop."""
+
+    def __init__(self, torture, config):
+        self.torture, self.config = torture, config
+        codes, said = end_group(self.start("unbroken_ranks", "eager"))
+        torture.require(codes == [0, 0], "an unbroken run of two ranks failed", "".join(said))
+        self.expected = self.hash_of("unbroken_ranks")
+
+    def start(self, name, mode):
+        words = ["train", self.config, f"work_dir={self.torture.folder / name}", "--mode", mode, "--resume", "auto",
+                 "--json", f"{name}.json", "data.train.batch_size=4"]
+        return start_group(self.torture, words)
+
+    def hash_of(self, name):
+        return json.loads((self.torture.folder / f"{name}.json").read_text())["weights_hash"]
+
+    def strike(self, name, mode, number):
+        """Exit codes and what all have said."""
+        random = self.torture.random
+        processes = self.start(name, mode)
+        before = wait_for_lines(processes[0], random.randint(3, 30))
+        time.sleep(random.choice((0, random.uniform(0, 0.05))))
+        for victim in random.choice(([0], [1], [0, 1])):
+            processes[victim].send_signal(number)
+        codes, texts = end_group(processes)
+        return codes, before + "".join(texts)
+
+    def run(self, name, wanted):
+        """How many signals stopped it before it was through."""
+        made = 0
+        while made < min(wanted, 6):
+            number = self.torture.random.choice(SIGNALS)
+            self.torture.case = f"{number.name} to one or both of two ranks ({name}, {made})"
+            codes, said = self.strike(name, ("eager", "graph")[made % 2], number)
+            if codes == [0, 0]:
+                break
+            self.torture.require(codes == [STOPPED, STOPPED] and number.name in said, f"exit codes {codes}", said)
+            made += 1
+        codes, texts = end_group(self.start(name, "graph"))
+        checkpoints = self.torture.folder / name / "checkpoints"
+        self.torture.require(codes == [0, 0] and self.hash_of(name) == self.expected, "other weights than unbroken", "".join(texts))
+        self.torture.require(not leftovers(checkpoints), f"left behind: {leftovers(checkpoints)}")
+        return made
+
+
+def of_ranks(torture, config, wanted):
+    ranks, made, runs = Ranks(torture, config), 0, 0
+    while made < wanted:
+        runs += 1
+        made += ranks.run(f"ranks_{runs}", wanted - made)
+    return made
+
+
+def in_a_wait(torture, config, number, workers, mode):
+    """The data of a random sample do not come: the run stops within seconds, and goes on where they do."""
+    name = f"waiting_{number.name}_{workers}_{mode}_{torture.random.getrandbits(32)}"
+    words = ["train", config, f"work_dir={torture.folder / name}", "--mode", mode, "--resume", "auto", "--json", f"{name}.json"]
+    at = torture.random.randrange(100, 300)
+    waits = f"data.train.transforms=[{{type: Fault, what: sleep, seconds: 1000, at: {at}}}]"
+    server = torture.server(0, "duet_faulty")
+    process = server.popen(["duet", *words, waits, f"data.train.num_workers={workers}"], cwd=torture.folder)
+    before = wait_for_lines(process, 9)
+    time.sleep(1)  # by then nothing else is left to do
+    process.send_signal(number)
+    begun = time.monotonic()
+    done = torture.finish(process, words)
+    torture.require(time.monotonic() - begun < 20, f"took {time.monotonic() - begun:.1f} s to stop", done)
+    check_stopped(torture, done.code, number, before + done.text)
+    torture.good(*words)
+    return json.loads((torture.folder / f"{name}.json").read_text())["weights_hash"]
+
+
+def waiting(torture, config, wanted):
+    expected = None
+    for i in range(wanted):
+        number, mode = torture.random.choice(SIGNALS), ("eager", "graph")[i % 2]
+        torture.case = f"{number.name} in a wait for data {i}"
+        found = in_a_wait(torture, config, number, torture.random.randrange(3), mode)
+        expected = expected or found
+        torture.require(found == expected, "other weights than those of another run")
+    return wanted
+
+
+def run(torture):
+    bad_input_cases.write_data(torture.folder / "data")
+    config = torture.folder / "run.yaml"
+    config.write_text(CONFIG.replace("DATA", str(torture.folder / "data")).replace("STEPS", str(STEPS)))
+    wanted = torture.count(9, 500)
+    saved, runs = alone(torture, config, wanted)
+    ranks, waits = of_ranks(torture, config, torture.count(2, 100)), waiting(torture, config, torture.count(2, 40))
+    return (f"{wanted}/{wanted} signals: {saved} saved and ended with {STOPPED}, {wanted - saved} came before training; {runs} runs ended as "
+            f"the unbroken one; {ranks} times one or both of two ranks were asked, {waits} times a run that waited for data")

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights_file.h"
+#include "core/script_task.h"
 #include "io/file_io.h"
 #include "io/png.h"
 #include "io/pt_file.h"
@@ -23,6 +24,21 @@ std::string read_checkpoint(const std::string& folder) {
   std::string text = weights_hash(state);
   for (const auto& [name, value] : state.values()) text += ";" + name + "=" + std::to_string(value.index());
   return text;
+}
+
+// The weights of a program: loading runs it.
+std::string read_torchscript(const std::string& path) {
+  const auto task = make_script_task({.path = path});
+  std::string text;
+  for (const NamedTensors& tensors : {task->named_parameters(), task->named_buffers()}) {
+    for (const auto& [name, tensor] : tensors) text += name + "=" + xxh3_hex(tensor.data_ptr(), tensor.nbytes()) + ";";
+  }
+  return text;
+}
+
+std::string read(const std::string& kind, const std::string& path) {
+  if (kind == "checkpoint") return read_checkpoint(path);
+  return kind == "torchscript" ? read_torchscript(path) : foreign_reader(kind).read(path);
 }
 
 // Files of every kind that only we can write.
@@ -42,12 +58,12 @@ void write_samples(const std::string& folder) {
 
 std::string answer_to(const std::string& kind, const std::string& path) try {
   if (kind == "samples") return write_samples(path), "written";
-  if (kind == "body_of_manifest") {
-    const ForeignReader& manifest = foreign_reader("manifest");
-    file_io::replace_file(path, manifest.wrap(file_io::read_text(path, uint64_t{1} << 30)));
-    return answer_to("manifest", path);
+  if (kind.starts_with("body_of_")) {
+    const ForeignReader& reader = foreign_reader(kind.substr(8));
+    file_io::replace_file(path, reader.wrap(file_io::read_text(path, uint64_t{1} << 30)));
+    return answer_to(reader.kind, path);
   }
-  const std::string text = kind == "checkpoint" ? read_checkpoint(path) : foreign_reader(kind).read(path);
+  const std::string text = read(kind, path);
   return "loaded " + xxh3_hex(text.data(), text.size());
 } catch (const Error& error) {
   return "refused " + one_line(error.what());

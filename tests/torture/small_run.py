@@ -36,7 +36,11 @@ class SmallRun:
         return ("train", "run.yaml", f"work_dir={self.torture.folder / name}", "--resume", resume, "--json", f"{name}.json")
 
     def hash_of(self, name):
-        return json.loads((self.torture.folder / f"{name}.json").read_text())["weights_hash"]
+        return self.hash_at(self.torture.folder / f"{name}.json")
+
+    @staticmethod
+    def hash_at(path):
+        return json.loads(path.read_text())["weights_hash"]
 
     def checkpoints(self, name):
         return self.torture.folder / name / "checkpoints"

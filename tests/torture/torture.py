@@ -14,8 +14,16 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "cli"), str(HERE.parent / "support")]
 
+# The Python that has PyTorch, where there is one.
+TORCH_PYTHON = next((path for path in [HERE.parents[1] / ".venv/bin/python"] if path.exists()), pathlib.Path(sys.executable))
+
+
 class Failed(Exception):
     """A case that did not go as it must."""
+
+
+class LeftOut(Exception):
+    """A test that cannot run here, and why."""
 
 
 class Forked:
@@ -50,12 +58,13 @@ class Forked:
 class Server:
     """Starts the program once and then forks it for every call: one at a time."""
 
-    def __init__(self, program, preload):
+    def __init__(self, program, preload, before=()):
+        """`before`: words that start it, as in a file system of its own."""
         self.socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.current = None
-        environment = {**os.environ, "LD_PRELOAD": str(preload), "TORTURE_SERVER": str(other.fileno()),
-                       "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-        self.process = subprocess.Popen([program], pass_fds=[other.fileno()], env=environment)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        line = [*before, "env", f"LD_PRELOAD={preload}", f"TORTURE_SERVER={other.fileno()}", program]
+        self.process = subprocess.Popen(line, pass_fds=[other.fileno()], env=environment)
         other.close()
 
     def close(self):
@@ -102,26 +111,36 @@ class Torture:
         self.build = options.build.resolve()
         self.program, self.preload = str(self.build / "cli" / "duet"), self.build / "tests" / "libduet_torture.so"
         self.case = "set-up"
-        self.servers = []
+        self.left_out = []
+        self.servers = {}
 
-    def server(self, number=0):
-        while len(self.servers) <= number:
-            self.servers.append(Server(self.program, self.preload))
-        return self.servers[number]
+    def server(self, number=0, program="duet", before=()):
+        """`program`: or "duet_faulty", which knows faults."""
+        key = (number, program)
+        if key not in self.servers:
+            path = self.program if program == "duet" else self.built(program)
+            self.servers[key] = Server(path, self.preload, before)
+        return self.servers[key]
+
+    def built(self, name):
+        path = self.build / "tests" / name
+        self.require(path.exists(), f"'{path}' is not built")
+        return str(path)
 
     def close(self):
-        for server in self.servers:
+        for server in self.servers.values():
             server.close()
 
-    def run(self, *words, seconds=120, **variables):
-        """Ends within `seconds`, and by no signal."""
-        process = self.server().popen([self.program, *words], cwd=self.folder, env=variables, stdout=subprocess.STDOUT)
-        return self.finish(process, words, seconds)
+    def run(self, *words, seconds=120, server=None, signals=(signal.SIGKILL,), **variables):
+        """Ends within `seconds`, and by no signal but these."""
+        server = server or self.server()
+        process = server.popen([self.program, *words], cwd=self.folder, env=variables, stdout=subprocess.STDOUT)
+        return self.finish(process, words, seconds, signals)
 
-    def finish(self, process, words, seconds=120):
+    def finish(self, process, words, seconds=120, signals=(signal.SIGKILL,)):
         text = read_all(process, seconds)
         done = Done(words, process.wait(seconds), text)
-        self.require(done.code >= 0 or done.code == -signal.SIGKILL, f"ended by signal {-done.code}", done)
+        self.require(done.code >= 0 or -done.code in signals, f"ended by signal {-done.code}", done)
         return done
 
     def good(self, *words, **variables):
@@ -182,7 +201,7 @@ def state_of(path):
 
 def script(torture, name, *words, seconds=600):
     """Lines of a script of tests/cli, which must end well."""
-    line = [sys.executable, str(HERE.parent / "cli" / name), torture.program, *map(str, words)]
+    line = [str(TORCH_PYTHON), str(HERE.parent / "cli" / name), torture.program, *map(str, words)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
     torture.require(done.returncode == 0, f"{name} failed", done.stdout + done.stderr)
     return done.stdout.splitlines()
