@@ -1,7 +1,6 @@
 // What of CheckpointStore reads: finding, listing, loading and verifying. All of it waits for the saves of this process
 // that are still being written.
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <c10/util/StringUtil.h>
@@ -104,11 +103,10 @@ std::optional<std::string> CheckpointStore::find_latest() const { return newest_
 
 std::optional<std::string> CheckpointStore::find_best(const std::string& pointer) const {
   BackgroundSave::wait_for_all();
-  std::ifstream file(root_ + "/" + pointer);
-  std::string name;
+  const std::string name = checkpoint_format::pointed_name(root_ + "/" + pointer);
   std::error_code ignored;
   // Nothing but the name of a checkpoint: the file must not lead a reader elsewhere.
-  const auto folder = file >> name ? parse_folder_name(name) : std::nullopt;
+  const auto folder = parse_folder_name(name);
   if (!folder || !fs::is_directory(root_ + "/" + name, ignored)) return std::nullopt;
   if (as_checkpoint_error([&] { return is_abandoned(read_abandoned(root_), folder->step); })) return std::nullopt;
   return root_ + "/" + name;

@@ -1,9 +1,6 @@
 #include "data/dataset.h"
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -11,6 +8,7 @@
 #include <ATen/ops/index_select.h>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "io/file_io.h"
 #include "io/safetensors.h"
 
 namespace duet {
@@ -93,17 +91,13 @@ const OptionFields& TextDatasetOptions::fields() {
 
 namespace {
 
-std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  std::ifstream file(path, std::ios::binary);
-  if (!std::filesystem::is_regular_file(path, ignored) || !file) {
-    throw DataError("[TextDataset] found no readable file '" + path + "', expected a text file; set 'path'");
-  }
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) {
-    throw DataError("[TextDataset] file '" + path + "': found that it cannot be read to its end; copy it anew");
-  }
-  return text;
+constexpr uint64_t kMaxText = uint64_t{4} << 30;
+
+std::string read_text(const std::string& path) try {
+  return file_io::read_text(path, kMaxText);
+} catch (const file_io::IoError& error) {
+  throw DataError(c10::str("[TextDataset] found no readable file '", path, "' (", error.what(),
+                           "), expected a text file; set 'path'"));
 }
 
 }  // namespace
@@ -126,6 +120,7 @@ TextDataset::TextDataset(TextDatasetOptions options) : options_(std::move(option
   const size_t border = text.size() - val_size;
   const size_t first = options_.split == "val" ? border : 0;
   const size_t last = options_.split == "train" ? border : text.size();
+  tokens_.reserve(last - first);
   for (size_t i = first; i < last; ++i) {
     tokens_.push_back(static_cast<uint8_t>(token_of_[static_cast<uint8_t>(text[i])]));
   }

@@ -143,7 +143,8 @@ FolderLock::~FolderLock() { ::flock(folder_.get(), LOCK_UN); }
 
 std::string read_text(const std::string& path, uint64_t max_bytes) {
   const FileReader file(path);
-  if (file.size() > max_bytes) throw IoError("cannot read", path, EFBIG);
+  if (file.size() > max_bytes)
+    throw IoError("cannot read more than " + std::to_string(max_bytes) + " bytes of", path, EFBIG);
   std::string text(file.size(), '\0');
   file.read(0, text.data(), text.size());
   return text;

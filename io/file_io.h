@@ -93,6 +93,7 @@ class FolderLock {
   Descriptor folder_;
 };
 
+// All of a regular file: neither a device without end nor a pipe that nobody writes to.
 std::string read_text(const std::string& path, uint64_t max_bytes);
 // So that the next read comes from the disk, where the system takes such advice. Of a file that is synced.
 void drop_from_cache(const std::string& path);

@@ -18,8 +18,6 @@ namespace {
 constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
 constexpr uint64_t kMaxPngPixels = uint64_t{1} << 28;
 constexpr uint64_t kMaxFile = uint64_t{1} << 30;
-constexpr png_alloc_size_t kMaxChunk = 8'000'000;  // of texts and profiles, which may be packed
-constexpr png_uint_32 kMaxChunks = 100;
 
 // libpng's description of a picture; png_image_free allows any state of it.
 struct Picture : png_image {
@@ -117,8 +115,8 @@ struct PngReader {
       : png(png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, stop_reading, [](png_structp, png_const_charp) {})),
         info(png_create_info_struct(png)) {
     png_set_read_fn(png, &source, give_bytes);
-    png_set_chunk_malloc_max(png, kMaxChunk);
-    png_set_chunk_cache_max(png, kMaxChunks);
+    // Texts, profiles and the like, which may be packed, are passed over: nobody asks for them here.
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   }
   ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
   PngReader(const PngReader&) = delete;

@@ -1,6 +1,5 @@
 #include "checkpoint/detail/abandoned_steps.h"
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -40,12 +39,6 @@ std::vector<std::string> steps_after(const std::string& root, int64_t step) {
 
 std::string note_in(const std::string& root) { return c10::str(root, "/", kAbandonedNote); }
 
-std::string first_word_of(const std::string& path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
-}
-
 }  // namespace
 
 std::optional<AbandonedSteps> read_abandoned(const std::string& root) {
@@ -70,7 +63,7 @@ void move_abandoned(const std::string& root) {
   file_io::create_folder(aside);
   for (const std::string& name : checkpoint_format::names_in(root)) {
     if (!checkpoint_format::is_best_file(name)) continue;
-    const auto best = checkpoint_format::parse_folder_name(first_word_of(root + "/" + name));
+    const auto best = checkpoint_format::parse_folder_name(checkpoint_format::pointed_name(root + "/" + name));
     if (best && is_abandoned(note, best->step)) file_io::rename(root + "/" + name, aside + "/" + name);
   }
   for (const std::string& name : steps_after(root, note->after)) file_io::rename(root + "/" + name, aside + "/" + name);

@@ -112,6 +112,14 @@ std::string name_of(const std::string& path) {
   return (folder.has_filename() ? folder : folder.parent_path()).filename().string();
 }
 
+std::string pointed_name(const std::string& path) try {
+  constexpr uint64_t kMost = 4096;
+  const std::string text = file_io::read_text(path, kMost);
+  return text.substr(0, text.find_first_of(" \t\r\n"));
+} catch (const file_io::IoError&) {
+  return {};
+}
+
 bool is_best_file(std::string_view name) {
   const std::string_view best = kBest;
   if (!name.starts_with(best) || name.find('.') != std::string_view::npos) return false;

@@ -67,6 +67,8 @@ struct FolderName {
 std::optional<FolderName> parse_folder_name(const std::string& name);
 // Of a path that may end with '/'.
 std::string name_of(const std::string& path);
+// The folder that a pointer names ("latest", a best file): the first word of a small file. Empty if there is none.
+std::string pointed_name(const std::string& path);
 // What lies in the folder, by name; nothing if it does not exist. Throws IoError.
 std::vector<std::string> names_in(const std::string& folder);
 

@@ -5,6 +5,7 @@
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <yaml-cpp/eventhandler.h>
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -83,6 +84,8 @@ class YamlInspector : public YAML::EventHandler {
 };
 
 }  // namespace
+
+std::string read_yaml_text(const std::string& path) { return file_io::read_text(path, kMaxText); }
 
 std::vector<YAML::Mark> inspect_yaml(const std::string& text) {
   if (text.size() > kMaxText)

@@ -109,7 +109,7 @@ class ConfigNode {
   [[noreturn]] void fail_value(const std::string& key, const std::string& expected) const;
 
   // Everything as YAML, defaults that were read included, with a comment that says where each value came from.
-  // Variables of the environment stand by name: their values may be secrets.
+  // Variables of the environment stand by name, since their values may be secrets, but for numbers that were read.
   std::string dump() const;
 
   struct Data;

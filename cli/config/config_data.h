@@ -14,7 +14,7 @@ struct ConfigNode::Data {
   Kind kind = Kind::kAbsent;
   std::string text;  // kValue: the scalar without quotes, environment variables filled in
   // What is written in its place: the text with the names of environment variables, whose values may be secrets. Empty
-  // without any.
+  // without any, and once an option has taken a number from it: that is none.
   std::string written;
   bool quoted = false;  // it was quoted, so it is a string whatever it looks like
   std::string origin;   // of the key for what a map holds

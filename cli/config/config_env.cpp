@@ -5,7 +5,6 @@
 #include <regex>
 #include <string_view>
 #include <c10/util/StringUtil.h>
-#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/config_data.h"
 
@@ -133,11 +132,10 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// What is no secret: a number, true or false, null. A rerun of the saved config has them without the environment.
-bool is_number_or_word(const std::string& text) {
+// What is no secret: true, false, null. A rerun of the saved config has them without the environment.
+bool is_plain_word(const std::string& text) {
   static constexpr std::string_view kWords[] = {"true", "True", "false", "False", "on", "off", "yes", "no"};
-  return is_null_word(text) || parse_number<double>(text).has_value() ||
-         std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+  return is_null_word(text) || std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
 }
 
 }  // namespace
@@ -155,7 +153,7 @@ void expand_environment(Data& data) {
   const std::string written = data.text;
   data.text = whole && !filled.quoted ? trimmed(filled.text) : filled.text;
   data.quoted = !whole || filled.quoted || data.text.empty();
-  if (filled.has_value && (data.quoted || !is_number_or_word(data.text))) data.written = written;
+  if (filled.has_value && (data.quoted || !is_plain_word(data.text))) data.written = written;
   if (data.quoted || !is_null_word(data.text)) return;
   data.kind = Kind::kNull;
   data.text.clear();

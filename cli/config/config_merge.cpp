@@ -1,9 +1,9 @@
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <c10/util/StringUtil.h>
 #include "base/error.h"
+#include "cli/config/bounded_yaml.h"
 #include "cli/config/config_data.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -13,15 +13,7 @@ using Data = ConfigNode::Data;
 using Kind = ConfigNode::Kind;
 namespace fs = std::filesystem;
 
-// Nothing if it cannot be read, or is a folder.
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  std::error_code ignored;
-  if (!file.is_open() || text.bad() || fs::is_directory(path, ignored)) return std::nullopt;
-  return text.str();
-}
+constexpr std::size_t kMostBases = 64;  // a few files that name each other often would be read without end
 
 // One file under all of its names.
 std::string identity(const std::string& path) {
@@ -110,12 +102,18 @@ class BaseMerger {
   std::shared_ptr<Data> load(const Data& name, const std::string& source) {
     const std::string path = (fs::path(source).parent_path() / name.text).lexically_normal().string();
     check_no_circle(path, name);
-    const std::optional<std::string> text = read_text(path);
-    if (!text)
-      fail_at(name, c10::str("names '", path,
-                             "', which cannot be read, expected a YAML file; a path is relative to the "
-                             "file that names it"));
-    return merge(parse_yaml(*text, path), path);
+    if (++loaded_ > kMostBases) {
+      fail_at(name,
+              c10::str("comes after ", kMostBases, " files that are bases already, expected no more; merge some"));
+    }
+    return merge(parse_yaml(text_at(path, name), path), path);
+  }
+
+  static std::string text_at(const std::string& path, const Data& name) try {
+    return read_yaml_text(path);
+  } catch (const file_io::IoError& error) {
+    fail_at(name, c10::str("names '", path, "', which cannot be read (", error.what(),
+                           "), expected a YAML file; a path is relative to the file that names it"));
   }
 
   void check_no_circle(const std::string& path, const Data& name) const {
@@ -141,6 +139,7 @@ class BaseMerger {
     }
   }
 
+  std::size_t loaded_ = 0;
   std::vector<std::pair<std::string, std::string>> open_;  // files being merged: identity, and the path as shown
 };
 
@@ -160,9 +159,13 @@ std::shared_ptr<Data> merge_bases(std::shared_ptr<Data> root, const std::string&
 }
 
 ConfigNode ConfigNode::parse_file(const std::string& path) {
-  const std::optional<std::string> text = read_text(path);
-  if (!text) throw ConfigError(c10::str("[Config] cannot read '", path, "', expected a YAML file; check the path"));
-  return parse_text(*text, path);
+  std::string text;
+  try {
+    text = read_yaml_text(path);
+  } catch (const file_io::IoError& error) {
+    throw ConfigError(c10::str("[Config] ", error.what(), ", expected a YAML file; check the path"));
+  }
+  return parse_text(text, path);
 }
 
 ConfigNode ConfigNode::parse_text(const std::string& text, const std::string& source) {

@@ -2,6 +2,7 @@
 #include <vector>
 #include <c10/util/StringUtil.h>
 #include <yaml-cpp/yaml.h>
+#include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/config/bounded_yaml.h"
 #include "cli/config/config_data.h"
@@ -16,6 +17,7 @@ using Kind = ConfigNode::Kind;
 // Aliases make a small file a huge tree, or an endless one.
 constexpr int kMaxDepth = 64;
 constexpr int kMaxNodes = 100'000;
+constexpr std::size_t kMaxPaths = std::size_t{16} << 20;  // each node holds its path: a long key stands in many
 
 class TreeBuilder {
  public:
@@ -27,10 +29,11 @@ class TreeBuilder {
   }
 
   std::shared_ptr<Data> build(const YAML::Node& node, const std::string& path, const std::string& origin, int depth) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
-      throw ConfigError(c10::str("[Config] ", origin, ": ", path,
-                                 " is nested too deeply or refers to itself, expected at most ", kMaxDepth,
-                                 " levels and ", kMaxNodes, " nodes; write the values out"));
+    paths_ += path.size();
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes || paths_ > kMaxPaths) {
+      throw ConfigError(c10::str("[Config] ", origin, ": ", one_line(path),
+                                 " is nested too deeply or refers to itself, expected at most ", kMaxDepth, " levels, ",
+                                 kMaxNodes, " nodes and ", kMaxPaths, " bytes of their paths; write the values out"));
     }
     auto data = std::make_shared<Data>();
     data->origin = origin;
@@ -120,6 +123,7 @@ class TreeBuilder {
   std::string source_;
   bool lines_;
   int nodes_ = 0;
+  std::size_t paths_ = 0;
 };
 
 // yaml-cpp takes a NUL for the end of the file and drops the rest.

@@ -66,6 +66,30 @@ std::vector<T> parse_list(const Data& data, bool or_one) {
   return values;
 }
 
+OptionValue parsed(const Data& data, OptionField::Kind kind, bool or_one) {
+  switch (kind) {
+    case OptionField::Kind::kBool: return parse_one<bool>(data);
+    case OptionField::Kind::kInteger: return parse_one<int64_t>(data);
+    case OptionField::Kind::kNumber: return parse_one<double>(data);
+    case OptionField::Kind::kText: return parse_one<std::string>(data);
+    case OptionField::Kind::kIntegers: return parse_list<int64_t>(data, or_one);
+    case OptionField::Kind::kNumbers: return parse_list<double>(data, or_one);
+    case OptionField::Kind::kTexts: return parse_list<std::string>(data, or_one);
+    case OptionField::Kind::kOther: return {};
+  }
+  return {};
+}
+
+bool is_of_texts(OptionField::Kind kind) {
+  return kind == OptionField::Kind::kText || kind == OptionField::Kind::kTexts || kind == OptionField::Kind::kOther;
+}
+
+// A number that an option asks for is no secret, and a rerun of what is written shall have it without the environment.
+void write_by_value(Data& data) {
+  data.written.clear();
+  for (const auto& item : data.items) item.second->written.clear();
+}
+
 std::string yaml_of(const OptionValue& value) {
   if (const auto* word = std::get_if<std::string>(&value)) return yaml_scalar(*word, false);
   if (const auto* number = std::get_if<double>(&value); number != nullptr && std::isinf(*number)) {
@@ -85,19 +109,11 @@ std::string yaml_of(const OptionValue& value) {
 
 OptionValue ConfigNode::value(const std::string& key, OptionField::Kind kind, bool or_one) const {
   const ConfigNode node = child(key);
-  const Data& data = *node.data_;
+  Data& data = *node.data_;
   if (data.is_unset()) return {};
-  switch (kind) {
-    case OptionField::Kind::kBool: return parse_one<bool>(data);
-    case OptionField::Kind::kInteger: return parse_one<int64_t>(data);
-    case OptionField::Kind::kNumber: return parse_one<double>(data);
-    case OptionField::Kind::kText: return parse_one<std::string>(data);
-    case OptionField::Kind::kIntegers: return parse_list<int64_t>(data, or_one);
-    case OptionField::Kind::kNumbers: return parse_list<double>(data, or_one);
-    case OptionField::Kind::kTexts: return parse_list<std::string>(data, or_one);
-    case OptionField::Kind::kOther: return {};
-  }
-  return {};
+  OptionValue found = parsed(data, kind, or_one);
+  if (!is_of_texts(kind)) write_by_value(data);
+  return found;
 }
 
 void ConfigNode::note_default(const std::string& key, const OptionValue& value) const {
@@ -151,7 +167,9 @@ int64_t ConfigNode::read_bytes(const std::string& key, int64_t fallback) const {
   while (!number.empty() && number.back() == ' ') number.pop_back();
   const std::optional<double> value = number_of<double>(number);
   for (const auto& [name, factor] : kUnits) {
-    if (value && unit == name && *value >= 0 && *value * factor < 9e18) return static_cast<int64_t>(*value * factor);
+    if (!value || unit != name || *value < 0 || *value * factor >= 9e18) continue;
+    write_by_value(*child(key).data_);
+    return static_cast<int64_t>(*value * factor);
   }
   fail_value(key, "bytes such as 1000000, 512 MiB or 2 GiB");
 }

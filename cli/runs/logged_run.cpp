@@ -4,18 +4,22 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <nlohmann/json.hpp>
 #include "io/bounded_json.h"
+#include "io/file_io.h"
 
 namespace duet {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// No run of ours comes near; a file from elsewhere could fill the memory with one line, or the time with names.
+constexpr std::size_t kLongestLine = std::size_t{16} << 20, kMostNames = 20'000;
 
 std::string string_at(const Json& record, const char* name) {
   const auto found = record.find(name);
@@ -89,22 +93,24 @@ class LogReader {
   void add_training(const Json& record, const std::string& kind);
   void add_text(const std::string& name, const std::string& text);
   void add_value(const std::string& kind, const std::string& name, const CurvePoint& point);
+  // Where the values of that name are, or `next`, where the first of them goes now; nothing if there are too many
+  // names.
+  std::optional<std::size_t> place_of_name(const std::string& kind, const std::string& name, std::size_t next);
   double place_of(const Json& record, const std::string& kind) const;
 
   LoggedRun run_;
-  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // of curves, by kind and name
+  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // of curves and texts, by kind and name
   double last_ = 0;                                                    // wall time of the line before
+  bool is_full_ = false;                                               // a name of this line had no room
 };
 
 void LogReader::add_line(const std::string& line) {
   if (line.find_first_not_of(" \t\r") == std::string::npos) return;
   ++run_.lines;
-  const auto record = parse_json_or_discard<Json>(line);
-  if (record.is_object()) {
-    add_record(record);
-  } else {
-    ++run_.unreadable_lines;
-  }
+  const auto record = line.size() > kLongestLine ? Json() : parse_json_or_discard<Json>(line);
+  is_full_ = false;
+  if (record.is_object()) add_record(record);
+  if (!record.is_object() || is_full_) ++run_.unreadable_lines;
 }
 
 void LogReader::add_record(const Json& record) {
@@ -158,12 +164,13 @@ void LogReader::start(const Json& record, double time) {
   forget_after(step);
 }
 
-// A run that goes back undoes what it had logged since.
+// A run that goes back undoes what it had logged since, which stands at the end.
 void LogReader::forget_after(double step) {
-  for (Curve& curve : run_.curves) {
-    std::erase_if(curve.points, [&](const CurvePoint& point) { return point.step > step; });
-  }
-  std::erase_if(run_.histograms, [&](const LoggedHistogram& histogram) { return histogram.step > step; });
+  const auto shorten = [step](auto& list) {
+    while (!list.empty() && list.back().step > step) list.pop_back();
+  };
+  for (Curve& curve : run_.curves) shorten(curve.points);
+  shorten(run_.histograms);
 }
 
 // Results of evaluations may lie at their epoch, by the logger's options: the curves have one axis of steps.
@@ -193,21 +200,49 @@ void LogReader::add_training(const Json& record, const std::string& kind) {
 }
 
 void LogReader::add_value(const std::string& kind, const std::string& name, const CurvePoint& point) {
-  const auto [place, is_new] = places_.try_emplace({kind, name}, run_.curves.size());
-  if (is_new) run_.curves.push_back({kind, name, {}});
-  std::vector<CurvePoint>& points = run_.curves[place->second].points;
+  const auto place = place_of_name(kind, name, run_.curves.size());
+  if (!place) return;
+  if (*place == run_.curves.size()) run_.curves.push_back({kind, name, {}});
+  std::vector<CurvePoint>& points = run_.curves[*place].points;
   while (!points.empty() && points.back().step >= point.step) points.pop_back();
   points.push_back(point);
 }
 
 void LogReader::add_text(const std::string& name, const std::string& text) {
-  for (auto& [known, value] : run_.texts) {
-    if (known == name) {
-      value = text;
-      return;
+  const auto place = place_of_name("text", name, run_.texts.size());
+  if (!place) return;
+  if (*place == run_.texts.size()) run_.texts.emplace_back(name, "");
+  run_.texts[*place].second = text;
+}
+
+std::optional<std::size_t> LogReader::place_of_name(const std::string& kind, const std::string& name,
+                                                    std::size_t next) {
+  if (const auto known = places_.find({kind, name}); known != places_.end()) return known->second;
+  is_full_ = places_.size() >= kMostNames;
+  if (is_full_) return std::nullopt;
+  return places_[{kind, name}] = next;
+}
+
+// Calls `add` for every line; of one that is too long, its first part and a byte more than a line may have.
+template <class Add>
+void read_lines(const std::string& path, const Add& add) {
+  constexpr uint64_t kPiece = uint64_t{1} << 20;
+  const file_io::FileReader file(path);
+  std::string piece, line;
+  for (uint64_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min(kPiece, file.size() - at));
+    file.read(at, piece.data(), piece.size());
+    for (std::string_view rest = piece; !rest.empty();) {
+      const std::size_t end = std::min(rest.find('\n'), rest.size());
+      line.append(rest.substr(0, std::min(end, kLongestLine + 1 - line.size())));
+      rest.remove_prefix(end);
+      if (rest.empty()) break;
+      add(line);
+      line.clear();
+      rest.remove_prefix(1);
     }
   }
-  run_.texts.emplace_back(name, text);
+  if (!line.empty()) add(line);
 }
 
 }  // namespace
@@ -231,8 +266,11 @@ double seconds_of_time(const std::string& text) {
 
 LoggedRun read_logged_run(const std::string& path) {
   LogReader reader;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) reader.add_line(line);
+  try {
+    read_lines(path, [&](const std::string& line) { reader.add_line(line); });
+  } catch (const file_io::IoError&) {
+    // It is not there, is no regular file, or became shorter: what was read counts.
+  }
   return reader.take();
 }
 

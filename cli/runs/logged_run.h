@@ -33,8 +33,9 @@ enum class RunEnd { kNone, kFinished, kStopped, kFailed };
 
 struct LoggedRun {
   int64_t lines = 0;
-  int64_t unreadable_lines = 0;  // no JSON object: half a line, after a crash
-  int64_t earlier_runs = 0;      // that the file holds too and that are left out here
+  // No JSON object (half a line, after a crash), longer than 16 MiB, or with a name beyond the first 20 000.
+  int64_t unreadable_lines = 0;
+  int64_t earlier_runs = 0;  // that the file holds too and that are left out here
   std::string mode, run_id;
   std::string began, last_time;  // as the lines have them: ISO 8601, UTC
   double seconds = 0;            // of training
@@ -50,8 +51,9 @@ struct LoggedRun {
   const Curve* curve(const std::string& kind, const std::string& name) const;
 };
 
-// Reads the file as far as it goes; one that is not there gives no lines. Of several runs that began in the same file
-// the last one counts, and of steps that it ran twice (after a resume or a rollback) the later run.
+// Reads the file as far as it goes; one that is not there, or is no regular file, gives no lines. Of several runs that
+// began in the same file the last one counts, and of steps that it ran twice (after a resume or a rollback) the later
+// run.
 LoggedRun read_logged_run(const std::string& path);
 
 // Seconds since 1970 of "2026-11-23T12:00:00.250Z"; 0 if it is no such time.

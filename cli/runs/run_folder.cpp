@@ -2,12 +2,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include "base/error.h"
 #include "cli/runs/run_environment.h"
 #include "cli/runs/run_status.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -16,9 +17,15 @@ namespace fs = std::filesystem;
 namespace {
 
 bool is_saved_config(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  return std::getline(file, line) && line.starts_with("# The config of this run as it was resolved");
+  constexpr std::string_view kStart = "# The config of this run as it was resolved";
+  try {
+    const file_io::FileReader file(path.string());
+    std::string start(std::min<uint64_t>(file.size(), kStart.size()), '\0');
+    file.read(0, start.data(), start.size());
+    return start == kStart;
+  } catch (const file_io::IoError&) {
+    return false;
+  }
 }
 
 [[noreturn]] void refuse_no_run(const std::string& path) {

@@ -13,7 +13,7 @@ enum class Lock { kFree, kHeld, kUnknown };
 
 // Shared, and for an instant: a run that begins in that very moment would find it taken.
 Lock lock_of(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a pipe would wait for a writer
   if (file < 0) return Lock::kUnknown;
   const bool got = ::flock(file, LOCK_SH | LOCK_NB) == 0;
   const bool held = !got && errno == EWOULDBLOCK;

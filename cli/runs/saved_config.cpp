@@ -1,11 +1,11 @@
 #include "cli/runs/saved_config.h"
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <sstream>
 #include <c10/util/StringUtil.h>
 #include <yaml-cpp/yaml.h>
 #include "cli/config/bounded_yaml.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -13,13 +13,13 @@ namespace {
 
 // Aliases make a small file a huge tree, or an endless one.
 constexpr int kDeepest = 64;
-constexpr std::size_t kMostValues = 5000;
+constexpr std::size_t kMostValues = 5000, kMostPaths = std::size_t{16} << 20, kMostLines = 100'000;
 
-// The comment behind each line.
+// The comment behind each of the first lines.
 std::vector<std::string> origins_of(const std::string& text) {
   std::vector<std::string> origins;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line; origins.size() < kMostLines && std::getline(lines, line);) {
     const std::size_t comment = line.rfind("  # ");
     origins.push_back(comment == std::string::npos ? "" : line.substr(comment + 4));
   }
@@ -31,7 +31,9 @@ class ValueCollector {
   explicit ValueCollector(std::vector<std::string> origins) : origins_(std::move(origins)) {}
 
   void add(const YAML::Node& node, const std::string& path, int depth = 0) {
-    if (depth > kDeepest || config.values.size() > kMostValues) throw YAML::Exception(node.Mark(), "it is too large");
+    paths_ += path.size();
+    if (depth > kDeepest || config.values.size() > kMostValues || paths_ > kMostPaths)
+      throw YAML::Exception(node.Mark(), "it is too large");
     if (node.IsMap() && node.size() > 0) {
       for (const auto& entry : node) add(entry.second, joined(path, entry.first), depth + 1);
     } else if (node.IsSequence() && std::any_of(node.begin(), node.end(), [](const auto& n) { return n.IsMap(); })) {
@@ -68,6 +70,7 @@ class ValueCollector {
   }
 
   std::vector<std::string> origins_;
+  std::size_t paths_ = 0;  // bytes: a long key stands in the paths of all that it holds
 };
 
 const SavedValue* value_at(const SavedConfig& config, const std::string& path) {
@@ -85,17 +88,13 @@ std::string SavedConfig::text(const std::string& path) const {
 
 SavedConfig read_saved_config(const std::string& path) {
   SavedConfig config;
-  std::ifstream file(path);
-  if (!file) {
-    config.problem = "there is no config.yaml";
-    return config;
-  }
-  std::stringstream text;
-  text << file.rdbuf();
   try {
-    ValueCollector collector(origins_of(text.str()));
-    collector.add(load_yaml(text.str()), "");
+    const std::string text = read_yaml_text(path);
+    ValueCollector collector(origins_of(text));
+    collector.add(load_yaml(text), "");
     config = std::move(collector.config);
+  } catch (const file_io::IoError& error) {
+    config.problem = error.what();
   } catch (const YamlTooLarge& error) {
     config.problem = c10::str("config.yaml:", error.mark.line + 1, " ", error.what);
   } catch (const YAML::Exception& error) {

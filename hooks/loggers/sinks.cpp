@@ -16,6 +16,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "hooks/detail/shared.h"
+#include "io/bounded_json.h"
+#include "io/file_io.h"
 
 namespace duet {
 
@@ -75,14 +77,15 @@ std::string iso_time(double seconds) {
 
 // The end of the file at `path`, whole lines of it, and what a crash left of the last one.
 std::string tail_of(const std::string& path) {
-  constexpr std::streamoff kTail = 1 << 20;
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || file.tellg() <= 0) return "";
-  const std::streamoff size = file.tellg(), bytes = std::min(size, kTail);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  file.seekg(size - bytes);
-  if (!file.read(text.data(), bytes)) return "";
-  return bytes == size ? text : text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
+  constexpr uint64_t kTail = uint64_t{1} << 20;
+  try {
+    const file_io::FileReader file(path);
+    std::string text(std::min(file.size(), kTail), '\0');
+    file.read(file.size() - text.size(), text.data(), text.size());
+    return text.size() == file.size() ? text : text.substr(std::min(text.find('\n'), text.size() - 1) + 1);
+  } catch (const file_io::IoError&) {
+    return "";  // there is none yet, or no regular file
+  }
 }
 
 // The last step of training that its lines tell of; 0: of none.
@@ -91,7 +94,7 @@ int64_t last_step_in(const std::string& tail) {
   std::istringstream lines(tail);
   for (std::string line; std::getline(lines, line);) {
     if (line.find("\"train\"") == std::string::npos && line.find("\"void\"") == std::string::npos) continue;
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto record = parse_json_or_discard<Json>(line);
     if (!record.is_object()) continue;
     const Json kind = record.value("kind", Json());
     const auto step = record.find("step");

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include "base/error.h"
 #include "io/safetensors.h"
 #include "tests/support/expect_error.h"
@@ -130,6 +131,13 @@ TEST(CheckpointStore, FindsTheBestThatWasNoted) {
     write_bytes(folder / "root/best", text);
     EXPECT_FALSE(store.find_best()) << text;
   }
+  fs::remove(folder / "root/best");
+  ASSERT_EQ(mkfifo((folder / "root/best").c_str(), 0600), 0);
+  EXPECT_FALSE(store.find_best()) << "a pipe that nobody writes to";
+  fs::remove(folder / "root/best");
+  write_bytes(folder / "root/best", "step-4\n");
+  fs::resize_file(folder / "root/best", uint64_t{1} << 40);
+  EXPECT_FALSE(store.find_best()) << "more than any name";
 }
 
 TEST(CheckpointStore, ListsByNumberNewestFirst) {

@@ -85,8 +85,8 @@ def check_command_line(checks):
     for steps in ("0", "-5", "many", "99999999999999999999"):
         checks.later(CONFIG, r"--steps: ", "compare", "base.yaml", "--steps", steps)
     for command in ("train", "eval", "compare"):
-        checks.later(CONFIG, r"cannot read 'nowhere\.yaml'", command, "nowhere.yaml")
-        checks.later(CONFIG, r"cannot read '\.', expected a YAML file", command, ".")
+        checks.later(CONFIG, r"cannot open 'nowhere\.yaml'", command, "nowhere.yaml")
+        checks.later(CONFIG, r"cannot read '\.': Is a directory, expected a YAML file", command, ".")
         checks.later(CONFIG, r"unknown key 'sed' in the config; .*did you mean 'seed'", command, "base.yaml", "sed=3")
         checks.later(CONFIG, r"cannot write 'data/images/x', .*change --json", command, "base.yaml",
                      "work_dir=runs/json", "--json", "data/images/x")

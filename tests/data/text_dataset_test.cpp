@@ -1,5 +1,7 @@
+#include <filesystem>
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include "base/error.h"
 #include "data/dataset.h"
 #include "tests/support/expect_error.h"
@@ -71,6 +73,11 @@ TEST_F(TextDatasetTest, LastWindowEndsWithinTheText) {
 TEST_F(TextDatasetTest, RefusesWhatItCannotRead) {
   expect_error<DataError>([&] { TextDataset({.path = dir_ / "none"}); }, {dir_ / "none"});
   expect_error<DataError>([&] { TextDataset({.path = dir_.path().string()}); }, {"no readable file"});
+  ASSERT_EQ(mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  expect_error<DataError>([&] { TextDataset({.path = dir_ / "pipe"}); }, {"no readable file", "not a regular file"});
+  const std::string huge = dir_.write("huge", "");
+  std::filesystem::resize_file(huge, uint64_t{1} << 40);
+  expect_error<DataError>([&] { TextDataset({.path = huge}); }, {"huge", "more than 4294967296 bytes"});
   expect_error<DataError>([&] { TextDataset(options("abcd", "all", 4)); }, {"4 characters", "context 4"});
   expect_error<DataError>([&] { TextDataset(options("", "all", 1)); }, {"0 characters"});
   expect_error<DataError>([&] { TextDataset(options("abcdefgh", "val", 1)); }, {"split 'val'"});

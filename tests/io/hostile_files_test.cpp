@@ -19,6 +19,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/idx_file.h"
 #include "tests/support/memory_limit.h"
+#include "tests/support/peak_memory.h"
 #include "tests/support/pt_files.h"
 #include "tests/support/scoped_variable.h"
 #include "tests/support/temp_dir.h"
@@ -199,6 +200,27 @@ TEST(Png, RefusesAPictureFarLargerThanItsFile) {
   EXPECT_EQ(decode_png(bytes).size(0), 2000);
   const ScopedVariable floor(kFileMemory, "1MiB");
   expect_error<DataError>([&] { decode_png(bytes); }, {"2000 x 2000", kFileMemory});
+}
+
+// Texts of a few kilobytes that unpack to megabytes each.
+TEST(Png, PassesOverPackedTexts) {
+  const std::string bytes = encode_png(at::zeros({2, 2, 3}, at::kByte));
+  const std::string content(7 << 20, 'x');
+  std::string packed(compressBound(content.size()), '\0');
+  uLongf size = packed.size();
+  compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(content.data()),
+           content.size());
+  const std::string chunk = std::string("zTXtk\0\0", 7) + packed.substr(0, size);
+  const auto number = [](uint64_t value) {
+    std::string text;
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift);
+    return text;
+  };
+  const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(chunk.data()), chunk.size());
+  constexpr size_t kHead = 33;  // signature and IHDR
+  const std::string texts = repeated(number(chunk.size() - 4) + chunk + number(crc), 60);
+  const std::string file = bytes.substr(0, kHead) + texts + bytes.substr(kHead);
+  EXPECT_LT(peak_memory([&] { EXPECT_EQ(decode_png(file).numel(), 12); }), uint64_t{64} << 20);
 }
 
 TEST(Csv, TakesMemoryInProportionToItsText) {

@@ -1,9 +1,16 @@
 #include "cli/config/bounded_yaml.h"
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include "base/error.h"
+#include "cli/config/config.h"
 #include "cli/runs/saved_config.h"
 #include "cli/runs/text_columns.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/peak_memory.h"
 #include "tests/support/temp_dir.h"
 
 namespace duet {
@@ -57,6 +64,56 @@ TEST(SavedConfig, IsNotReadIfItIsEndless) {
     EXPECT_TRUE(config.values.empty());
     EXPECT_NE(config.problem, "");
   }
+}
+
+// Each value holds its path: a long key would stand there as often as it has values below.
+TEST(SavedConfig, HasNoRoomForALongKeyOverManyValues) {
+  const std::string keys = "? " + std::string(4 << 20, 'k') + "\n: [" + repeated("{x: 1}, ", 1000) + "]\n";
+  const TempDir folder;
+  const std::string path = folder.write("config.yaml", keys);
+  SavedConfig config;
+  EXPECT_LT(peak_memory([&] { config = read_saved_config(path); }), uint64_t{300} << 20);
+  EXPECT_TRUE(config.values.empty());
+  expect_contains(config.problem, {"too large"});
+  expect_error<ConfigError>([&] { ConfigNode::parse_text(keys, "c.yaml"); }, {"c.yaml:2", "bytes of their paths"});
+}
+
+// The first lines say where values came from; as many as one likes may follow.
+TEST(SavedConfig, KeepsFewLines) {
+  const TempDir folder;
+  const std::string path = folder.write("config.yaml", "a: 1  # command line\n" + std::string(15 << 20, '\n'));
+  SavedConfig config;
+  EXPECT_LT(peak_memory([&] { config = read_saved_config(path); }), uint64_t{300} << 20);
+  ASSERT_EQ(config.values.size(), 1U) << config.problem;
+  EXPECT_EQ(config.values[0].second.origin, "command line");
+}
+
+TEST(ConfigFile, IsARegularFileOfAFewMegabytes) {
+  const TempDir folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::ofstream(folder / "huge").close();
+  std::filesystem::resize_file(folder / "huge", uint64_t{1} << 40);
+  using Case = std::pair<std::string, std::string>;
+  for (const Case& given : {Case(folder / "pipe", "not a regular file"), Case("/dev/zero", "not a regular file"),
+                            Case(folder / "huge", "more than 16777216 bytes")}) {
+    expect_error<ConfigError>([&] { ConfigNode::parse_file(given.first); },
+                              {given.first, given.second, "expected a YAML file"});
+    const std::string text = "_base_: " + given.first + "\n";
+    expect_error<ConfigError>([&] { ConfigNode::parse_text(text, folder / "c.yaml"); },
+                              {"c.yaml:1", given.first, given.second});
+    EXPECT_NE(read_saved_config(given.first).problem.find(given.second), std::string::npos);
+  }
+}
+
+// Two files that each name the next twice would be read a thousand times.
+TEST(ConfigFile, HasNoEndlessBases) {
+  const TempDir folder;
+  for (int i = 0; i < 12; ++i) {
+    const std::string next = std::to_string(i + 1) + ".yaml";
+    folder.write(std::to_string(i) + ".yaml", "_base_: [" + next + ", " + next + "]\n");
+  }
+  folder.write("12.yaml", "{}\n");
+  expect_error<ConfigError>([&] { ConfigNode::parse_file(folder / "0.yaml"); }, {"_base_", "64 files that are bases"});
 }
 
 TEST(TextColumns, AlignWhatIsShown) {

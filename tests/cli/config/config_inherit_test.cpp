@@ -212,7 +212,8 @@ TEST(ConfigEnvironment, AWholeValueIsReadAsAScalar) {
                   {"lr: 1e-2  # c.yaml:1, env DUET_LR", "- 1e-2  # c.yaml:6, env DUET_LR\n  - 2  # c.yaml:6"});
 }
 
-// A saved config and what loggers get go to places where a token has no business. A number is none, nor is a default.
+// A saved config and what loggers get go to places where a token has no business. A number that an option has read as
+// one is none, nor is a default.
 TEST(ConfigEnvironment, ValuesOfVariablesAreNotWritten) {
   const EnvironmentVariable token("DUET_TOKEN", "s3cr3t"), none("DUET_NONE", "null");
   ConfigNode c = ConfigNode::parse_text(
@@ -231,6 +232,25 @@ TEST(ConfigEnvironment, ValuesOfVariablesAreNotWritten) {
   for (const char* key : {"whole", "part", "other"})
     EXPECT_EQ(again.read<std::string>(key, ""), c.read<std::string>(key, "")) << text;
   EXPECT_TRUE(again.child("none").is_null());
+}
+
+// A token may look like a number: what counts is what is read.
+TEST(ConfigEnvironment, NumbersAreWrittenWhereAnOptionReadsNumbers) {
+  const EnvironmentVariable pin("DUET_PIN", "123456"), size("DUET_SIZE", "2");
+  ConfigNode c = ConfigNode::parse_text(
+      "token: ${env:DUET_PIN}\nunread: ${env:DUET_PIN}\nlr: ${env:DUET_SIZE}\nlist: [\"${env:DUET_SIZE}\", 3]\n"
+      "words: [\"${env:DUET_PIN}\"]\nmemory: ${env:DUET_SIZE}\n",
+      "c.yaml");
+  EXPECT_EQ(c.read<std::string>("token", ""), "123456");
+  EXPECT_EQ(c.read<double>("lr", 0), 2);
+  EXPECT_EQ(c.read<std::vector<int64_t>>("list", {}), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(c.read<std::vector<std::string>>("words", {}), std::vector<std::string>{"123456"});
+  EXPECT_EQ(c.read_bytes("memory", 0), 2);
+  const std::string text = c.dump(), json = config_json(c);
+  EXPECT_EQ(text.find("123456"), std::string::npos) << text;
+  EXPECT_EQ(json.find("123456"), std::string::npos) << json;
+  expect_contains(text, {"token: \"${env:DUET_PIN}\"", "lr: 2  #", "- 2  #", "memory: 2  #"});
+  expect_contains(json, {R"("lr":2)", R"("list":[2,3])"});
 }
 
 TEST(ConfigEnvironment, InsideOtherTextItIsText) {
