@@ -1,6 +1,7 @@
 #include "cli/build.h"
 #include <algorithm>
 #include <c10/util/StringUtil.h>
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -22,24 +23,29 @@ namespace duet {
 namespace {
 
 // Null for a stream.
-std::shared_ptr<const Dataset> build_dataset(const DataConfig& data) {
-  return is_source(data.node) ? nullptr : make_dataset(data.node);
+std::shared_ptr<const Dataset> build_dataset(const DataConfig& data, const DatasetUse& use) {
+  return is_source(data.node) ? nullptr : make_dataset(data.node, use);
 }
 
-std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data) {
-  return data ? build_dataset(*data) : nullptr;
+std::shared_ptr<const Dataset> build_dataset(const std::optional<DataConfig>& data, const DatasetUse& use = {}) {
+  return data ? build_dataset(*data, use) : nullptr;
 }
 
-// Throws ConfigError for one that is of other texts than the training data.
-std::vector<std::shared_ptr<const Dataset>> build_datasets(const std::vector<DataConfig>& data,
-                                                           const Dataset* train_data) {
+// Throws ConfigError for one whose numbers mean something else than those of the training data.
+std::vector<std::shared_ptr<const Dataset>> build_datasets(const std::vector<DataConfig>& data, const DatasetUse& use) {
   std::vector<std::shared_ptr<const Dataset>> built;
   for (const DataConfig& one : data) {
-    built.push_back(build_dataset(one));
-    if (train_data == nullptr || built.back() == nullptr) continue;
-    one.node.located([&] { built.back()->check_fits(*train_data); });
+    built.push_back(build_dataset(one, use));
+    if (use.training == nullptr || built.back() == nullptr) continue;
+    one.node.located([&] { built.back()->check_fits(*use.training); });
   }
   return built;
+}
+
+// Folders may have come or gone since the weights were trained.
+void check_classes(const RunConfig& config, const Run& run) {
+  if (run.train_data == nullptr || run.classes.empty()) return;
+  config.train->node.located([&] { require_classes(run.train_data->class_names(), run.classes); });
 }
 
 void check_same_sizes(const RunConfig& config, const std::vector<DataConfig>& data,
@@ -134,7 +140,14 @@ void require_training_data(const RunConfig& config) {
 void read_training_data(const RunConfig& config, Run& run) {
   require_training_data(config);
   run.train_data = build_dataset(config.train);
-  run.val_data = build_datasets(config.val, run.train_data.get());
+  run.val_data = build_datasets(config.val, {.training = run.train_data.get()});
+}
+
+void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained) {
+  if (trained.empty() || classes.empty() || classes == trained) return;
+  throw ConfigError("[duet] found the classes " + join(classes) + ", expected " + join(trained) +
+                    ", which the checkpoint was trained with; put back the folders or rows of these, or set " +
+                    "classes: [" + join(trained) + "]");
 }
 
 void build_loaders(const RunConfig& config, Run& run) {
@@ -156,6 +169,7 @@ void build_trainer(const RunConfig& config, const std::string& mode, const LoopO
   } else {
     run.trainer = make_trainer(Mode::kEager, std::move(task), options, config.graph);
   }
+  name_classes(config.metrics, run.train_data == nullptr ? run.classes : run.train_data->class_names());
   add_metrics(config.metrics, *run.trainer);
   if (!options.freeze.empty() && config.is_main()) log_info(frozen_text(run.trainer->task()));
 }
@@ -189,6 +203,7 @@ HookContext hook_context(const RunConfig& config, const Run& run) {
   context.steps_per_epoch = run.steps_per_epoch;
   context.schedules = schedules_of(config, run);
   context.metrics = val_metric_names(config);
+  check_monitors(config.schedules, context.metrics);
   context.validates = !config.val.empty();
   context.work_dir = config.work_dir;
   context.scratch = config.scratch;
@@ -259,11 +274,15 @@ void train_on(DataSource& data, const RunConfig& config, Run& run) {
 
 MetricValues test_on(const std::vector<DataConfig>& data, Run& run) { return run.trainer->test(named(data, run.test)); }
 
-Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output) {
+Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output,
+                     const std::vector<std::string>& classes) {
   Run run;
+  run.classes = classes;
   run_on_all_ranks(config.communicator(), [&] {
-    run.train_data = build_dataset(config.train);  // models may ask it for their sizes
-    run.test_data = build_datasets(data, run.train_data.get());
+    run.train_data = build_dataset(config.train, {.classes = classes});  // models may ask it for their sizes
+    check_classes(config, run);
+    run.test_data =
+        build_datasets(data, {.training = run.train_data.get(), .classes = classes, .predicts = !output.empty()});
     run.test = build_sources(run.test_data, data, config);
   });
   check_same_sizes(config, data, run.test_data);

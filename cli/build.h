@@ -17,6 +17,7 @@ class GraphTrainer;
 struct Run {
   std::shared_ptr<const Dataset> train_data;                        // null for a stream, as those below
   std::vector<std::shared_ptr<const Dataset>> val_data, test_data;  // in the order of the config
+  std::vector<std::string> classes;  // names that the weights to evaluate were trained with, by number; empty: unknown
   std::unique_ptr<DataSource> train;
   std::vector<std::unique_ptr<DataSource>> val, test;
   std::unique_ptr<BaseTrainer> trainer;
@@ -27,6 +28,8 @@ struct Run {
 // The datasets of data.train and data.val, which runs may share. Throws ConfigError if there is no data.train, and if
 // both are texts with characters of their own: each numbers them in its own way.
 void read_training_data(const RunConfig& config, Run& run);
+// Throws ConfigError unless the data's classes are those that a checkpoint was `trained` with; none: unknown.
+void require_classes(const std::vector<std::string>& classes, const std::vector<std::string>& trained);
 // Their loaders, which hold a position, and the length of an epoch. Of several processes each reads its share;
 // batch_size counts the samples of one.
 void build_loaders(const RunConfig& config, Run& run);
@@ -61,8 +64,10 @@ Run build_training(const RunConfig& config);
 void train_on(DataSource& data, const RunConfig& config, Run& run);
 
 // For testing and predicting on `data`, as run.test; the weights are those that the model was made with. With `output`
-// a hook writes predictions into that folder. All processes of the run call it together.
-Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output = "");
+// a hook writes predictions into that folder. `classes` are Run::classes; throws ConfigError if data.train has others.
+// All processes of the run call it together.
+Run build_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& output = "",
+                     const std::vector<std::string>& classes = {});
 // The metrics on run.test, which was built of `data`.
 MetricValues test_on(const std::vector<DataConfig>& data, Run& run);
 

@@ -20,6 +20,19 @@ void add_dataset(const char* name) {
       AnyOptions(Options()));
 }
 
+// Datasets that ask what they are read for.
+template <class D, Described Options>
+std::shared_ptr<const D> make_for(ConfigNode& node, const DatasetUse& use) {
+  return std::make_shared<const D>(read_all_options<Options>(node), use);
+}
+
+// The config that a run saves tells the classes, in the order of their numbers.
+std::shared_ptr<const Dataset> image_folder(ConfigNode& node, const DatasetUse& use) {
+  const auto made = make_for<ImageFolder, ImageFolderOptions>(node, use);
+  node.note_default("classes", made->classes());
+  return made;
+}
+
 template <Described Options>
 void add_transform(const char* name, std::unique_ptr<const Transform> (*make)(const Options&)) {
   register_transform(
@@ -79,8 +92,8 @@ struct SubsetOptions {
   }
 };
 
-std::shared_ptr<const Dataset> subset(ConfigNode& node) {
-  auto dataset = make_dataset(node.child("dataset"));
+std::shared_ptr<const Dataset> subset(ConfigNode& node, const DatasetUse& use) {
+  auto dataset = make_dataset(node.child("dataset"), use);
   auto options = read_all_options<SubsetOptions>(node);
   std::vector<int64_t>& taken = options.indices;
   node.located([&] {
@@ -105,8 +118,8 @@ struct RepeatOptions {
   }
 };
 
-std::shared_ptr<const Dataset> repeat(ConfigNode& node) {
-  auto dataset = make_dataset(node.child("dataset"));
+std::shared_ptr<const Dataset> repeat(ConfigNode& node, const DatasetUse& use) {
+  auto dataset = make_dataset(node.child("dataset"), use);
   return std::make_shared<RepeatDataset>(std::move(dataset), read_all_options<RepeatOptions>(node).times);
 }
 
@@ -119,9 +132,14 @@ struct ConcatOptions {
   }
 };
 
-std::shared_ptr<const Dataset> concat(ConfigNode& node) {
+// Without training data the first one's classes and scales hold for all.
+std::shared_ptr<const Dataset> concat(ConfigNode& node, const DatasetUse& use) {
   std::vector<std::shared_ptr<const Dataset>> datasets;
-  for (const ConfigNode& item : node.list("datasets")) datasets.push_back(make_dataset(item));
+  DatasetUse of_each = use;
+  for (const ConfigNode& item : node.list("datasets")) {
+    datasets.push_back(make_dataset(item, of_each));
+    if (of_each.training == nullptr) of_each.training = datasets.front().get();
+  }
   if (datasets.empty()) node.fail_missing("datasets", "add datasets: [{type: ...}, {type: ...}]");
   return std::make_shared<ConcatDataset>(std::move(datasets));
 }
@@ -133,8 +151,8 @@ void add_builtin_data() {
   add_dataset<FashionScenes, FashionScenesOptions>("FashionScenes");
   add_dataset<TextDataset, TextDatasetOptions>("Text");
   register_dataset("Safetensors", safetensors, AnyOptions(SafetensorsOptions()));
-  add_dataset<ImageFolder, ImageFolderOptions>("ImageFolder");
-  add_dataset<CsvDataset, CsvOptions>("Csv");
+  register_dataset("ImageFolder", image_folder, AnyOptions(ImageFolderOptions()));
+  register_dataset("Csv", make_for<CsvDataset, CsvOptions>, AnyOptions(CsvOptions()));
   register_dataset("Npy", npy, AnyOptions(NpyOptions()));
   register_dataset("Subset", subset, AnyOptions(SubsetOptions()));
   register_dataset("Repeat", repeat, AnyOptions(RepeatOptions()));

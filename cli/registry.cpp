@@ -119,6 +119,12 @@ void register_dataset(const std::string& name, DatasetFactory factory, std::opti
   add("dataset", name, std::move(factory), std::move(options));
 }
 
+void register_dataset(const std::string& name, std::function<std::shared_ptr<const Dataset>(ConfigNode&)> factory,
+                      std::optional<AnyOptions> options) {
+  const auto make = [factory = std::move(factory)](ConfigNode& node, const DatasetUse&) { return factory(node); };
+  register_dataset(name, DatasetFactory(make), std::move(options));
+}
+
 void register_source(const std::string& name, SourceFactory factory, std::optional<AnyOptions> options) {
   if (find("dataset", name) != nullptr) {
     throw ConfigError("[Registry] the source type '" + name + "' is a dataset's name, too; choose another name");
@@ -183,10 +189,12 @@ std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context) {
   return all_made_of(node, "task", [&] { return factory(node, context); });
 }
 
-std::shared_ptr<const Dataset> make_dataset(ConfigNode node) {
+std::shared_ptr<const Dataset> make_dataset(ConfigNode node) { return make_dataset(std::move(node), {}); }
+
+std::shared_ptr<const Dataset> make_dataset(ConfigNode node, const DatasetUse& use) {
   const auto& factory = factory_of<DatasetFactory>(node, "dataset");
   DatasetAdditions additions = read_dataset_additions(node);
-  return with_additions(all_made_of(node, "dataset", [&] { return factory(node); }), std::move(additions), node);
+  return with_additions(all_made_of(node, "dataset", [&] { return factory(node, use); }), std::move(additions), node);
 }
 
 bool is_source(const ConfigNode& node) { return find("source", node.need<std::string>("type")) != nullptr; }

@@ -19,6 +19,7 @@ namespace duet {
 
 class DataSource;
 class Dataset;
+struct DatasetUse;
 class HookList;
 class LogSink;
 class Metric;
@@ -62,7 +63,7 @@ struct HookContext {
 
 // A factory reads its options from the node that names its type; keys that it does not read are errors.
 using ModelFactory = std::function<std::unique_ptr<Task>(ConfigNode&, ModelContext&)>;
-using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&)>;
+using DatasetFactory = std::function<std::shared_ptr<const Dataset>(ConfigNode&, const DatasetUse&)>;
 using SamplerFactory = std::function<std::unique_ptr<Sampler>(ConfigNode&, SamplerContext&)>;
 using SourceFactory = std::function<std::unique_ptr<DataSource>(ConfigNode&, SourceContext&)>;
 using SinkFactory = std::function<std::unique_ptr<LogSink>(ConfigNode&)>;
@@ -81,6 +82,9 @@ using OptimWrapperConstructor = std::function<ParamGroupsFn(const ConfigNode& pa
 // AnyOptions(MyOptions()). Without them it lists none.
 void register_model(const std::string& name, ModelFactory factory, std::optional<AnyOptions> options = {});
 void register_dataset(const std::string& name, DatasetFactory factory, std::optional<AnyOptions> options = {});
+// From a factory that does not ask what the dataset is read for.
+void register_dataset(const std::string& name, std::function<std::shared_ptr<const Dataset>(ConfigNode&)> factory,
+                      std::optional<AnyOptions> options = {});
 // A stream: data that comes as batches, without numbers, in the place of a dataset: data.train: {type: <name>}.
 void register_source(const std::string& name, SourceFactory factory, std::optional<AnyOptions> options = {});
 // data.train: {sampler: <name>}, or {sampler: {type: <name>, ...}}. It gives the order of all ranks; each reads its
@@ -119,6 +123,7 @@ bool is_built_in(const std::string& kind, const std::string& type);
 // Build what the node's `type` says. Throw ConfigError for an unknown type (known names, nearest one) and unknown keys.
 std::unique_ptr<Task> make_model(ConfigNode node, ModelContext context);
 std::shared_ptr<const Dataset> make_dataset(ConfigNode node);
+std::shared_ptr<const Dataset> make_dataset(ConfigNode node, const DatasetUse& use);
 // Checks what make_dataset() would read, without reading data: the type, and for a built-in one keys and files.
 void check_dataset(ConfigNode node);
 // Whether the node's type is a source's.

@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/detail/bits.h"
+#include "base/detail/text.h"
 #include "base/device.h"
 #include "data/dataset.h"
 
@@ -72,6 +73,13 @@ std::string data_fingerprint(const RunConfig& config, const Run& run) {
     return "";  // training will come to that sample, and say what is wrong with it
   }
   return c10::str(kind, ", ", xxh3_hex(hashes.data(), hashes.size()));
+}
+
+std::vector<std::string> class_names_of(const Run& run) {
+  if (run.train_data == nullptr) return {};
+  const std::vector<std::string> names = run.train_data->class_names();
+  const auto is_text = [](const std::string& name) { return one_line(name) == name; };
+  return std::all_of(names.begin(), names.end(), is_text) ? names : std::vector<std::string>();
 }
 
 namespace {

@@ -21,6 +21,9 @@ std::string launch_name(const Launch& launch);
 // Kind, size and a few samples of the data that a run trains on; empty for a stream.
 std::string data_fingerprint(const RunConfig& config, const Run& run);
 
+// What the classes of that data are called, by number; none if they have no names, or one that is no text.
+std::vector<std::string> class_names_of(const Run& run);
+
 // A value of the config that is another one than in the run that saved a checkpoint. Empty texts: there is none.
 struct ResumeDifference {
   std::string path, saved, now;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
@@ -35,14 +37,37 @@ std::vector<std::string> values_of(const CsvTable& table, std::size_t column, co
 // YAML without quotes leaves a backslash and a t.
 char separator_of(const CsvOptions& options) { return options.separator == "\\t" ? '\t' : options.separator.front(); }
 
-void check_feature_names(const CsvOptions& options) {
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_once(const char* option, const std::vector<std::string>& names) {
   std::set<std::string> seen;
-  for (const std::string& name : options.features) {
-    require<ConfigError>(name.empty() || name != options.target,
-                         "[Csv] features hold the target '" + name + "', expected other columns; leave it out");
-    require<ConfigError>(seen.insert(name).second,
-                         "[Csv] features hold '" + name + "' twice, expected each column once; leave one out");
+  for (const std::string& name : names) {
+    require<ConfigError>(seen.insert(name).second, std::string("[Csv] ") + option + " holds '" + name +
+                                                       "' twice, expected each column once; leave one out");
   }
+}
+
+void check_columns(const CsvOptions& options) {
+  check_once("features", options.features);
+  check_once("target", options.target);
+  check_once("categorical", options.categorical);
+  for (const std::string& name : options.features) {
+    require<ConfigError>(!holds(options.target, name),
+                         "[Csv] features hold the target '" + name + "', expected other columns; leave it out");
+  }
+  for (const std::string& name : options.categorical) {
+    require<ConfigError>(options.features.empty() || holds(options.features, name),
+                         "[Csv] categorical holds '" + name +
+                             "', expected columns among features: " + join(options.features) + "; add it there");
+    require<ConfigError>(!holds(options.target, name),
+                         "[Csv] categorical holds the target '" + name +
+                             "', expected columns to predict from; set task: classification for it");
+  }
+  require<ConfigError>(options.target.size() < 2 || options.task != "classification",
+                       "[Csv] task is classification with the targets " + join(options.target) +
+                           ", expected one column of classes; name one, or leave task out");
 }
 
 // Whether the values are 0, 1, ... without a gap, and few.
@@ -66,14 +91,18 @@ bool number_classes(const std::vector<std::string>& values) {
 const OptionFields& CsvOptions::fields() {
   using O = CsvOptions;
   return described<O>("Csv", [](const auto& add) {
-    add.about("A table: gives input float32 [N, values], target int64 [N] (classes) or float32 [N] (numbers).");
+    add.about(
+        "A table: gives input float32 [N, values], target int64 [N] (classes), float32 [N] (numbers) or float32 [N, "
+        "targets] (several).");
     add("path", &O::path, "a table whose first line holds the columns' names").needed();
-    add("target", &O::target, "the column to predict; empty: none");
-    add("features", &O::features, "columns to predict from; empty: all others");
+    add("target", &O::target, "the column to predict, or several of numbers; empty: none, or the training data's")
+        .one_or_list();
+    add("features", &O::features, "columns to predict from; empty: all others, or the training data's");
+    add("categorical", &O::categorical, "columns that are categories, though their values may look like numbers");
     add("separator", &O::separator, "between two fields");
     add("task", &O::task, "auto: texts and 0, 1, 2, ... are classes").one_of({"auto", "classification", "regression"});
     add("standardize", &O::standardize, "numbers to mean 0 and standard deviation 1, by the rows trained on");
-    add("fit_on", &O::fit_on, "the file whose rows give means, deviations and categories; empty: path");
+    add("fit_on", &O::fit_on, "file whose rows give means, deviations, categories; empty: the training data, or path");
     add("split", &O::split, "all, or a part drawn by split_seed").one_of({"all", "train", "val"});
     add("val_fraction", &O::val_fraction, "share of the rows that is val").in(between(0, 1));
     add("split_seed", &O::split_seed, "which rows are val");
@@ -81,7 +110,7 @@ const OptionFields& CsvOptions::fields() {
       require<ConfigError>(o.separator.size() == 1 || o.separator == "\\t",
                            "[Csv] separator is '" + o.separator + "', expected one character");
     });
-    add.rule(check_feature_names);
+    add.rule(check_columns);
   });
 }
 
@@ -95,24 +124,16 @@ class CsvDataset::Fit {
   }
 
   Encoding encoding() const {
-    Encoding encoding;
-    for (const std::string& name : feature_names()) encoding.features.push_back(fitted(name, options_.standardize));
-    if (options_.target.empty()) return encoding;
-    const std::vector<std::string> values = values_of(table_, table_.column(options_.target), rows_);
-    const auto empty = std::find(values.begin(), values.end(), "");
-    if (empty != values.end()) {
-      fail_value(table_, rows_[static_cast<std::size_t>(empty - values.begin())], options_.target,
-                 "found no value, expected one to predict; fill it in or leave the row out");
+    Encoding encoding{.targets = options_.target};
+    const std::vector<std::string> names = feature_names();
+    for (const std::string& name : options_.categorical) table_.column(name);
+    for (const std::string& name : names) encoding.features.push_back(fitted(name));
+    for (const std::string& name : options_.target) check_filled(name);
+    if (options_.target.size() == 1) {
+      find_classes(options_.target.front(), encoding);
+    } else {
+      for (const std::string& name : options_.target) check_numbers(name);
     }
-    const bool numbers = options_.task == "classification" || holds_numbers(options_.target);
-    const bool classes = number_classes(values);
-    encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
-    encoding.target.name = options_.target;
-    if (encoding.is_class && !classes) {
-      const ClassNames sorted(values.begin(), values.end());
-      encoding.target.categories.assign(sorted.begin(), sorted.end());
-    }
-    encoding.class_count = static_cast<int64_t>(std::set<std::string>(values.begin(), values.end()).size());
     return encoding;
   }
 
@@ -121,10 +142,36 @@ class CsvDataset::Fit {
     if (!options_.features.empty()) return options_.features;
     std::vector<std::string> names;
     for (const std::string& name : table_.columns) {
-      if (name != options_.target) names.push_back(name);
+      if (!holds(options_.target, name)) names.push_back(name);
     }
     require<DataError>(!names.empty(), "[Csv] " + table_.path + ": found no column beside the target");
     return names;
+  }
+
+  void check_filled(const std::string& name) const {
+    const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
+    const auto empty = std::find(values.begin(), values.end(), "");
+    if (empty == values.end()) return;
+    fail_value(table_, rows_[static_cast<std::size_t>(empty - values.begin())], name,
+               "found no value, expected one to predict; fill it in or leave the row out");
+  }
+
+  void check_numbers(const std::string& name) const {
+    require<DataError>(holds_numbers(name), "[Csv] " + table_.path + ": column '" + name +
+                                                "': found texts, expected numbers, as target names several columns (" +
+                                                join(options_.target) + "); name one column to predict its classes");
+  }
+
+  void find_classes(const std::string& name, Encoding& encoding) const {
+    const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
+    const bool numbers = options_.task == "classification" || holds_numbers(name);
+    const bool classes = number_classes(values);
+    encoding.is_class = options_.task == "classification" || (options_.task == "auto" && (!numbers || classes));
+    if (encoding.is_class && !classes) {
+      const ClassNames sorted(values.begin(), values.end());
+      encoding.classes.assign(sorted.begin(), sorted.end());
+    }
+    encoding.class_count = static_cast<int64_t>(std::set<std::string>(values.begin(), values.end()).size());
   }
 
   // Where most values are numbers, another text is a mistake and no category.
@@ -144,25 +191,29 @@ class CsvDataset::Fit {
                         "', expected a number as in ", numbers, " other rows; correct it or leave the row out"));
   }
 
-  void check_categories(const std::string& name, std::size_t categories, std::size_t given) const {
-    if (categories <= kMaxCategories && (given <= kFewRows || 2 * categories <= given)) return;
-    throw DataError(c10::str("[Csv] ", table_.path, ": column '", name, "': found ", categories, " texts in ", given,
-                             " rows, expected at most ", kMaxCategories, " categories, which come back in rows; ",
-                             "is it an id? leave it out by features"));
+  // `given`: of how many rows, where it is a guess that they are categories.
+  void check_categories(const std::string& name, std::size_t categories, std::optional<std::size_t> given) const {
+    const bool come_back = !given || *given <= kFewRows || 2 * categories <= *given;
+    if (categories <= kMaxCategories && come_back) return;
+    throw DataError(c10::str("[Csv] ", table_.path, ": column '", name, "': found ", categories, " texts in ",
+                             rows_.size(), " rows, expected at most ", kMaxCategories,
+                             " categories, which come back in rows; is it an id? leave it out by features",
+                             come_back ? "" : c10::str(", or set categorical: [", name, "]")));
   }
 
-  Column fitted(const std::string& name, bool standardize) const {
+  Column fitted(const std::string& name) const {
     const std::vector<std::string> values = values_of(table_, table_.column(name), rows_);
     Column column{.name = name};
     std::vector<std::string> given;
     std::copy_if(values.begin(), values.end(), std::back_inserter(given), [](const auto& v) { return !v.empty(); });
-    if (!holds_numbers(name)) {
+    const bool told = holds(options_.categorical, name);
+    if (told || !holds_numbers(name)) {
       const ClassNames sorted(given.begin(), given.end());
-      check_categories(name, sorted.size(), given.size());
+      check_categories(name, sorted.size(), told ? std::nullopt : std::optional(given.size()));
       column.categories.assign(sorted.begin(), sorted.end());
       return column;
     }
-    if (!standardize || given.empty()) return column;
+    if (!options_.standardize || given.empty()) return column;
     double sum = 0, squares = 0;
     for (const std::string& text : given) sum += *finite_number(text);
     column.mean = sum / static_cast<double>(given.size());
@@ -190,8 +241,8 @@ int64_t category_in(const std::vector<std::string>& categories, const CsvTable& 
   const auto found = std::lower_bound(categories.begin(), categories.end(), text, ByNumberThenText());
   if (found != categories.end() && *found == text) return found - categories.begin();
   fail_value(table, row, table.columns[column],
-             "found '" + text + "', expected one of the training rows' values: " + join(categories) +
-                 "; correct it, or move the row to the training rows");
+             "found '" + text + "', expected one of the training rows' values; " + known_and_nearest(text, categories) +
+                 "; correct it, leave the row out, or move it to the training rows");
 }
 
 double number_in(const CsvTable& table, int64_t row, std::size_t column) {
@@ -211,18 +262,54 @@ int64_t class_in(int64_t count, const CsvTable& table, int64_t row, std::size_t 
              c10::str("found ", number, ", expected one of the training rows' classes, 0 to ", count - 1));
 }
 
+// The numbers there, float32 [rows, names].
+at::Tensor columns_of(const CsvTable& table, const std::vector<int64_t>& rows, const std::vector<std::string>& names) {
+  const at::Tensor numbers = at::empty({std::ssize(rows), std::ssize(names)}, at::kFloat);
+  float* out = numbers.mutable_data_ptr<float>();
+  for (const int64_t row : rows) {
+    for (const std::string& name : names) *out++ = static_cast<float>(number_in(table, row, table.column(name)));
+  }
+  return numbers;
+}
+
 }  // namespace
 
-CsvDataset::CsvDataset(CsvOptions options) : options_(std::move(options)) {
+CsvDataset::CsvDataset(CsvOptions options, const DatasetUse& use) : options_(std::move(options)) {
   check_options(options_);
   const char separator = separator_of(options_);
   const CsvTable table = read_csv(options_.path, separator);
-  encoding_ = options_.fit_on.empty() ? Fit(options_, table).encoding()
-                                      : Fit(options_, read_csv(options_.fit_on, separator)).encoding();
+  const auto* training = use.training == nullptr ? nullptr : dynamic_cast<const CsvDataset*>(&use.training->source());
+  if (!options_.fit_on.empty()) {
+    encoding_ = Fit(options_, read_csv(options_.fit_on, separator)).encoding();
+  } else if (training != nullptr) {
+    adopt(*training);
+  } else {
+    encoding_ = Fit(options_, table).encoding();
+  }
   const std::vector<int64_t> rows = samples_of_split(
       std::ssize(table.rows), {options_.split, options_.val_fraction, options_.split_seed}, "[Csv] " + table.path);
   read_inputs(table, rows);
-  if (!options_.target.empty()) read_targets(table, rows);
+  if (has_targets(table, rows, use.predicts)) read_targets(table, rows);
+}
+
+void CsvDataset::adopt(const CsvDataset& training) {
+  encoding_ = training.encoding_;
+  std::vector<std::string> features;
+  for (const Column& column : encoding_.features) features.push_back(column.name);
+  for (const auto& [option, own, others] : {std::tuple("features", &options_.features, &features),
+                                            std::tuple("target", &options_.target, &encoding_.targets)}) {
+    if (own->empty() || *own == *others) continue;
+    throw ConfigError("[Csv] " + options_.path + ": " + option + " is " + join(*own) + ", expected " + join(*others) +
+                      " as in the training data; leave " + option + " out to take those");
+  }
+}
+
+bool CsvDataset::has_targets(const CsvTable& table, const std::vector<int64_t>& rows, bool predicts) const {
+  if (encoding_.targets.empty()) return false;
+  if (!predicts) return true;
+  return std::all_of(encoding_.targets.begin(), encoding_.targets.end(), [&](const std::string& name) {
+    return holds(table.columns, name) && !holds(values_of(table, table.column(name), rows), "");
+  });
 }
 
 void CsvDataset::read_inputs(const CsvTable& table, const std::vector<int64_t>& rows) {
@@ -244,17 +331,18 @@ void CsvDataset::read_inputs(const CsvTable& table, const std::vector<int64_t>& 
 }
 
 void CsvDataset::read_targets(const CsvTable& table, const std::vector<int64_t>& rows) {
-  const std::size_t place = table.column(options_.target);
-  const std::vector<std::string>& names = encoding_.target.categories;
-  target_ = at::empty({std::ssize(rows)}, encoding_.is_class ? at::kLong : at::kFloat);
-  for (int64_t i = 0; i < std::ssize(rows); ++i) {
-    const int64_t row = rows[static_cast<std::size_t>(i)];
-    if (!encoding_.is_class) {
-      target_.mutable_data_ptr<float>()[i] = static_cast<float>(number_in(table, row, place));
-      continue;
-    }
-    int64_t& label = target_.mutable_data_ptr<int64_t>()[i];
-    label = names.empty() ? class_in(encoding_.class_count, table, row, place) : category_in(names, table, row, place);
+  if (encoding_.is_class) return read_classes(table, rows);
+  target_ = columns_of(table, rows, encoding_.targets);
+  if (encoding_.targets.size() == 1) target_ = target_.squeeze(1);
+}
+
+void CsvDataset::read_classes(const CsvTable& table, const std::vector<int64_t>& rows) {
+  const std::size_t place = table.column(encoding_.targets.front());
+  const std::vector<std::string>& names = encoding_.classes;
+  target_ = at::empty({std::ssize(rows)}, at::kLong);
+  int64_t* out = target_.mutable_data_ptr<int64_t>();
+  for (const int64_t row : rows) {
+    *out++ = names.empty() ? class_in(encoding_.class_count, table, row, place) : category_in(names, table, row, place);
   }
 }
 
@@ -263,17 +351,24 @@ Batch CsvDataset::get(const std::vector<int64_t>& indices) const {
   const at::Tensor index = at::empty({std::ssize(indices)}, at::kLong);
   std::copy(indices.begin(), indices.end(), index.mutable_data_ptr<int64_t>());
   Batch batch{{"input", at::index_select(input_, 0, index)}};
-  if (!options_.target.empty()) batch.set("target", at::index_select(target_, 0, index));
+  if (target_.defined()) batch.set("target", at::index_select(target_, 0, index));
   return batch;
+}
+
+std::vector<std::string> CsvDataset::class_names() const {
+  std::vector<std::string> names = encoding_.classes;
+  if (!encoding_.is_class || !names.empty()) return names;
+  for (int64_t number = 0; number < encoding_.class_count; ++number) names.push_back(std::to_string(number));
+  return names;
 }
 
 void CsvDataset::check_fits(const Dataset& training) const {
   const auto* other = dynamic_cast<const CsvDataset*>(&training.source());
   if (other == nullptr || other->encoding_ == encoding_) return;
-  throw ConfigError("[Csv] " + options_.path +
-                    " takes means, deviations or categories of its columns from other rows " +
-                    "than the training data; set fit_on: " + other->options_.path +
-                    ", or the same path, val_fraction and split_seed as there");
+  throw ConfigError("[Csv] " + options_.path + " takes columns, means, deviations or categories from other rows than " +
+                    "the training data, " + other->options_.path +
+                    (options_.fit_on.empty() ? "; set fit_on to that, or the same path, val_fraction and split_seed"
+                                             : "; leave fit_on out to take those of the training data"));
 }
 
 }  // namespace duet

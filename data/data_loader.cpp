@@ -150,6 +150,8 @@ Batch DataLoader::shown(const Batch& batch) const { return dataset_->shown(batch
 
 std::string DataLoader::sample_name(int64_t id) const { return dataset_->sample_name(id); }
 
+std::vector<std::string> DataLoader::class_names() const { return dataset_->class_names(); }
+
 // The position is that of the batches given out, however far a rank's workers have read ahead.
 std::optional<DataShard> DataLoader::shard() const {
   std::optional<DataShard> share = sampler_->shard();

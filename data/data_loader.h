@@ -44,6 +44,7 @@ class DataLoader : public DataSource {
   std::optional<bool> shuffles() const override { return sampler_->shuffles(); }
   Batch shown(const Batch& batch) const override;
   std::string sample_name(int64_t id) const override;
+  std::vector<std::string> class_names() const override;
   void set_shard(int64_t rank, int64_t world_size) override;
   std::optional<DataShard> shard() const override;
   StateDict state_dict() const override;

@@ -43,6 +43,8 @@ class DataSource : public Stateful {
   // What the sample of this number (Batch::sample_ids) is called where it comes from: the path of a file within its
   // folder. Empty: it has no name.
   virtual std::string sample_name(int64_t /*id*/) const { return ""; }
+  // What the classes of its targets are called, by number. Empty: they have no names, or there are no classes.
+  virtual std::vector<std::string> class_names() const { return {}; }
   // From here on gives out the part of this rank alone, where the source can tell the parts; trainers call it before
   // each run. The position stays that of all ranks.
   virtual void set_shard(int64_t /*rank*/, int64_t /*world_size*/) {}

@@ -16,6 +16,15 @@ struct SampleDraw {
   int64_t pass = 0;  // over the data, from 0
 };
 
+class Dataset;
+
+// What a dataset is read for.
+struct DatasetUse {
+  const Dataset* training = nullptr;   // that the model is trained with, whose classes and scales hold; null: this one
+  std::vector<std::string> classes{};  // names that the model was trained with, by number; empty: those of `training`
+  bool predicts = false;               // targets may be missing
+};
+
 // Indexed samples. get() may be called from several threads at once.
 class Dataset {
  public:
@@ -33,6 +42,8 @@ class Dataset {
   virtual std::vector<int64_t> labels() const;
   // The largest label that a sample may have; -1 if that is not known.
   virtual int64_t max_label() const { return -1; }
+  // What the classes are called, by number; empty: they have no names, or there are no classes.
+  virtual std::vector<std::string> class_names() const { return {}; }
   // What people look at in the place of `batch`, which get() or draw() gave for `indices`: its pictures with the values
   // that they had before they were normalized for a model.
   virtual Batch shown(const Batch& batch, const std::vector<int64_t>& /*indices*/) const { return batch; }

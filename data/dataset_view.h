@@ -23,6 +23,7 @@ class DatasetView : public Dataset {
   bool in_memory() const override { return dataset_->in_memory(); }
   std::vector<int64_t> labels() const override { return dataset_->labels(); }
   int64_t max_label() const override { return dataset_->max_label(); }
+  std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override {
     return dataset_->shown(batch, indices);
   }
@@ -84,6 +85,7 @@ class ConcatDataset : public Dataset {
   bool in_memory() const override;
   std::vector<int64_t> labels() const override;
   int64_t max_label() const override;
+  std::vector<std::string> class_names() const override { return datasets_.front()->class_names(); }
   Batch shown(const Batch& batch, const std::vector<int64_t>& indices) const override;
   std::string sample_name(int64_t index) const override;
   void check_fits(const Dataset& training) const override;

@@ -88,6 +88,45 @@ std::vector<std::string> folders_in(const std::string& root) {
   return names;
 }
 
+// Numbers of `limit` samples, ascending: every class gives one before one gives a second.
+std::vector<int64_t> spread_over_classes(const std::vector<int64_t>& labels, int64_t limit) {
+  std::map<int64_t, int64_t> given;
+  std::vector<std::pair<int64_t, int64_t>> turns;  // in which a sample comes, and its number
+  for (const int64_t label : labels) turns.emplace_back(given[label]++, std::ssize(turns));
+  std::sort(turns.begin(), turns.end());
+  std::vector<int64_t> numbers;
+  for (const auto& [turn, number] : turns) {
+    if (limit == 0 || std::ssize(numbers) < limit) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+bool has_all_targets(const CsvTable& manifest) {
+  const auto& columns = manifest.columns;
+  const auto target = static_cast<std::size_t>(std::find(columns.begin(), columns.end(), "target") - columns.begin());
+  return target < columns.size() &&
+         std::none_of(
+             manifest.rows.begin(), manifest.rows.end(), [target](const auto& row) { return row[target].empty(); });
+}
+
+// Whether all targets of a manifest are pictures; throws DataError for an empty one.
+bool names_masks(const CsvTable& table, std::size_t target) {
+  bool masks = !table.rows.empty();
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const std::string& name = table.rows[i][target];
+    require<DataError>(!name.empty(), c10::str("[ImageFolder] ", table.path, ":", table.lines[i],
+                                               ": found no target, expected a class or a mask's path; fill it in"));
+    masks = masks && is_image_name(name);
+  }
+  return masks;
+}
+
+std::vector<std::string> known_classes(const ImageFolderOptions& options, const DatasetUse& use) {
+  if (!options.classes.empty()) return options.classes;
+  return !use.classes.empty() || use.training == nullptr ? use.classes : use.training->class_names();
+}
+
 std::string without_ending(const std::string& path) { return fs::path(path).replace_extension().string(); }
 
 }  // namespace
@@ -106,7 +145,7 @@ const OptionFields& ImageFolderOptions::fields() {
     add("split", &O::split, "all, or a part drawn by split_seed").one_of({"all", "train", "val"});
     add("val_fraction", &O::val_fraction, "share of the samples that is val").in(kShares);
     add("split_seed", &O::split_seed, "which samples are val");
-    add("limit", &O::limit, "only the first samples; 0: all").in(at_least(0));
+    add("limit", &O::limit, "only so many samples, of all classes alike; 0: all").in(at_least(0));
     add.rule([](const O& o) {
       require<ConfigError>(o.channels != 2, "[ImageFolder] channels is 2, expected 3 (RGB) or 1 (grey)");
       require<ConfigError>(o.masks.empty() || o.manifest.empty(),
@@ -116,23 +155,56 @@ const OptionFields& ImageFolderOptions::fields() {
   });
 }
 
-ImageFolder::ImageFolder(ImageFolderOptions options) : options_(std::move(options)), classes_(options_.classes) {
+ImageFolder::ImageFolder(ImageFolderOptions options, const DatasetUse& use)
+    : options_(std::move(options)), classes_(known_classes(options_, use)) {
   check_options(options_);
   require_folder(options_.root, "root");
-  if (!options_.manifest.empty()) {
-    list_manifest();
-  } else if (!options_.masks.empty()) {
-    list_masks();
-  } else {
-    list_class_folders();
-  }
-  std::vector<Sample> chosen;
+  list_samples(use.predicts);
+  choose_samples();
+}
+
+void ImageFolder::list_samples(bool predicts) {
+  if (!options_.manifest.empty()) return list_manifest(predicts);
+  if (!options_.masks.empty()) return list_masks();
+  if (predicts && !has_class_folders()) return list_unlabelled();
+  list_class_folders();
+}
+
+// Of this split, and no more than the limit.
+void ImageFolder::choose_samples() {
+  std::vector<Sample> split, chosen;
+  std::vector<int64_t> labels;
   for (const int64_t index : samples_of_split(size(), {options_.split, options_.val_fraction, options_.split_seed},
                                               "[ImageFolder] '" + options_.root + "'")) {
-    if (options_.limit == 0 || static_cast<int64_t>(chosen.size()) < options_.limit)
-      chosen.push_back(samples_[static_cast<std::size_t>(index)]);
+    split.push_back(std::move(samples_[static_cast<std::size_t>(index)]));
+    labels.push_back(split.back().label);
+  }
+  for (const int64_t number : spread_over_classes(labels, options_.limit)) {
+    chosen.push_back(std::move(split[static_cast<std::size_t>(number)]));
   }
   samples_ = std::move(chosen);
+}
+
+// Whether folders of known classes are all that there is, so that pictures to predict have a target.
+bool ImageFolder::has_class_folders() const {
+  bool found = false;
+  for (const auto& entry : entries_of(options_.root)) {
+    const std::string name = entry.path().filename().string();
+    if (is_folder(entry)) {
+      if (std::find(classes_.begin(), classes_.end(), name) == classes_.end()) return false;
+      found = true;
+    } else if (is_image_name(name)) {
+      return false;
+    }
+  }
+  return found;
+}
+
+void ImageFolder::list_unlabelled() {
+  has_targets_ = false;
+  for (const std::string& name : pictures_below(options_.root)) samples_.push_back({options_.root + "/" + name, "", 0});
+  require<DataError>(!samples_.empty(),
+                     "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
 }
 
 void ImageFolder::list_class_folders() {
@@ -165,25 +237,22 @@ void ImageFolder::list_masks() {
                      "[ImageFolder] '" + options_.root + "': found no .png, .jpg or .jpeg in it; correct the path");
 }
 
-void ImageFolder::list_manifest() {
+void ImageFolder::list_manifest(bool predicts) {
   const CsvTable table = read_csv(options_.manifest);
-  const std::size_t image = table.column("image"), target = table.column("target");
-  ClassNames names;
-  bool masks = !table.rows.empty();
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    const std::string& name = table.rows[i][target];
-    require<DataError>(!name.empty(), c10::str("[ImageFolder] ", options_.manifest, ":", table.lines[i],
-                                               ": found no target, expected a class or a mask's path; fill it in"));
-    masks = masks && is_image_name(name);
-    names.insert(name);
+  has_targets_ = !predicts || has_all_targets(table);
+  const std::size_t image = table.column("image"), target = has_targets_ ? table.column("target") : image;
+  const bool masks = has_targets_ && names_masks(table, target);
+  if (classes_.empty() && has_targets_ && !masks) {
+    ClassNames names;
+    for (const auto& row : table.rows) names.insert(row[target]);
+    classes_.assign(names.begin(), names.end());
   }
-  if (classes_.empty() && !masks) classes_.assign(names.begin(), names.end());
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const std::string where = c10::str(options_.manifest, ":", table.lines[i]);
     Sample sample{options_.root + "/" + table.rows[i][image], "", 0};
     if (masks) {
       sample.mask = options_.root + "/" + table.rows[i][target];
-    } else {
+    } else if (has_targets_) {
       sample.label = label_of(table.rows[i][target], where);
     }
     for (const std::string& file : {sample.image, sample.mask}) {
@@ -231,14 +300,16 @@ Batch ImageFolder::get(const std::vector<int64_t>& indices) const {
     images.push_back(std::move(image));
     targets.push_back(std::move(target));
   }
-  return {{"image", at::stack(images)}, {"target", at::stack(targets)}};
+  Batch batch{{"image", at::stack(images)}};
+  if (has_targets_) batch.set("target", at::stack(targets));
+  return batch;
 }
 
 std::string ImageFolder::sample_name(int64_t index) const { return path(index).substr(options_.root.size() + 1); }
 
 std::vector<int64_t> ImageFolder::labels() const {
   std::vector<int64_t> labels;
-  if (classes_.empty() || !samples_.front().mask.empty()) return labels;
+  if (classes_.empty() || !has_targets_ || !samples_.front().mask.empty()) return labels;
   for (const Sample& sample : samples_) labels.push_back(sample.label);
   return labels;
 }

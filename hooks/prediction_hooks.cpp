@@ -7,8 +7,11 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/softmax.h>
 #include <c10/util/StringUtil.h>
 #include <nlohmann/json.hpp>
 #include "base/error.h"
@@ -69,6 +72,28 @@ void write_text(const std::string& path, const std::string& text) {
   }
 }
 
+std::vector<std::string> class_names(const TrainContext& context) {
+  return context.evaluation.data == nullptr ? std::vector<std::string>() : context.evaluation.data->class_names();
+}
+
+// Whether scores are known to be those of classes that exclude each other: numbers may be predicted, too.
+bool is_classification(const TrainContext& context) {
+  const at::Tensor* target = find(context.evaluation.batch->items(), "target");
+  const bool numbered = target != nullptr && at::isIntegralType(target->scalar_type(), /*includeBool=*/false);
+  return numbered || !class_names(context).empty();
+}
+
+// Of scores [samples, classes]: the softmax, unless a model gives probabilities already.
+at::Tensor probabilities_of(const at::Tensor& scores) {
+  constexpr double kRounding = 1e-3;
+  const bool are_shares = scores.ge(0).all().item<bool>() && (scores.sum(1) - 1).abs().le(kRounding).all().item<bool>();
+  return are_shares ? scores : at::softmax(scores, 1);
+}
+
+void put_text(nlohmann::ordered_json& line, const char* key, const std::string& text) {
+  if (!text.empty()) line[key] = text;
+}
+
 // Whether the batches of one output can stand below each other.
 bool joins(const at::Tensor& first, const at::Tensor& other) {
   if (first.dim() != other.dim() || first.scalar_type() != other.scalar_type()) return false;
@@ -85,7 +110,7 @@ const OptionFields& PredictionWriterHookOptions::fields() {
     add("per_batch", &O::per_batch, "a file for each batch, not one for the pass");
     add("keys", &O::keys, "outputs to write; empty: all");
     add("with_inputs", &O::with_inputs, "the tensors of the batch too");
-    add("class_key", &O::class_key, "the output whose largest element is the class");
+    add("class_key", &O::class_key, "jsonl: the output whose largest element is the class, [samples, classes]");
     add.rule([](const O& o) {
       if (!o.per_batch || o.format != "jsonl") return;
       throw ConfigError(
@@ -169,14 +194,21 @@ void PredictionWriterHook::add_classes(const TrainContext& context) {
         c10::str("[PredictionWriterHook] found output '", options_.class_key, "' of shape ", scores.sizes(),
                  ", expected [samples, classes] for jsonl; set format to safetensors, or another class_key"));
   }
-  const auto [largest, index] = at::max(scores, 1);
-  const at::Tensor values = largest.to(at::kCPU, at::kDouble);
-  const at::Tensor classes = index.to(at::kCPU);
+  const at::Tensor host = scores.to(at::kCPU, at::kDouble);
+  const auto [largest, classes] = at::max(host, 1);
+  const at::Tensor probability = is_classification(context) ? at::amax(probabilities_of(host), {1}) : at::Tensor();
+  const DataSource* data = context.evaluation.data;
+  const std::vector<int64_t>& ids = context.evaluation.batch->sample_ids();
+  const std::vector<std::string> names = class_names(context);
   for (int64_t i = 0; i < classes.numel(); ++i) {
-    const nlohmann::ordered_json line = {{"index", samples_++},
-                                         {"class", classes.const_data_ptr<int64_t>()[i]},
-                                         {"score", json_number(values.const_data_ptr<double>()[i])}};
-    lines_ += line.dump() + "\n";
+    const auto number = static_cast<std::size_t>(classes.const_data_ptr<int64_t>()[i]);
+    nlohmann::ordered_json line = {{"index", samples_++}};
+    if (data != nullptr && i < std::ssize(ids)) put_text(line, "name", data->sample_name(ids[i]));
+    line["class"] = number;
+    if (number < names.size()) put_text(line, "class_name", names[number]);
+    line["score"] = json_number(largest.const_data_ptr<double>()[i]);
+    if (probability.defined()) line["probability"] = json_number(probability.const_data_ptr<double>()[i]);
+    lines_ += json_text(line) + "\n";
   }
 }
 

@@ -28,8 +28,11 @@ struct PredictionWriterHookOptions {
 //
 //   predictions.safetensors   outputs of the whole pass, batches joined along their first dimension
 //   batch-000017.safetensors  per_batch: outputs of that batch, numbered from 0
-//   predictions.jsonl         {"index": 5, "class": 3, "score": 0.91} per sample: its largest output and where it is
+//   predictions.jsonl         {"index": 5, "name": "b/7.png", "class": 1, "class_name": "cat", "score": 2.2,
+//                             "probability": 0.9} per sample: its largest output, where it is, and the softmax there
 //
+// A sample's and a class's name are there if the data knows them (DataSource), the probability where numbers stand for
+// classes: the data names them, or has whole numbers as targets. Outputs that sum to 1 are probabilities themselves.
 // A file is there as a whole or not at all; files of the whole pass replace those of an earlier one at its end, files
 // of batches at its start. A pass that fails leaves what it wrote. Without per_batch the outputs stay in memory until
 // the end. Several ranks write what they saw each to a folder of its own, rank-0, rank-1, ... below the folder, and

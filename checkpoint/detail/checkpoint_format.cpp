@@ -60,7 +60,8 @@ ordered_json to_json(const RunIdentity& run) {
   for (const auto& [path, value] : run.config) lines += path + ": " + value + "\n";
   return {{"world_size", run.world_size}, {"launch", run.launch},
           {"parent", run.parent},         {"data", run.data},
-          {"config", run.config},         {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
+          {"classes", run.classes},       {"config", run.config},
+          {"config_xxh3", xxh3_hex(lines.data(), lines.size())}};
 }
 
 RunIdentity to_identity(const ordered_json& json) {
@@ -69,6 +70,7 @@ RunIdentity to_identity(const ordered_json& json) {
   run.launch = json.at("launch").get<std::string>();
   run.parent = json.at("parent").get<std::string>();
   run.data = json.at("data").get<std::string>();
+  if (json.contains("classes")) run.classes = json.at("classes").get<std::vector<std::string>>();
   run.config = json.at("config").get<std::map<std::string, std::string>>();
   return run;
 }

@@ -36,6 +36,7 @@ class ShortEpoch : public DataSource {
   std::optional<bool> shuffles() const override { return data_.shuffles(); }
   Batch shown(const Batch& batch) const override { return data_.shown(batch); }
   std::string sample_name(int64_t id) const override { return data_.sample_name(id); }
+  std::vector<std::string> class_names() const override { return data_.class_names(); }
   void set_shard(int64_t rank, int64_t world_size) override { data_.set_shard(rank, world_size); }
   std::optional<DataShard> shard() const override { return data_.shard(); }
   StateDict state_dict() const override { return data_.state_dict(); }

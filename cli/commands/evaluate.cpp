@@ -111,6 +111,11 @@ std::string find_checkpoint(const RunConfig& config, const std::string& wanted) 
                         "; train first, or name one with --checkpoint");
 }
 
+// Rank 0 alone has read what the checkpoint says of its run.
+std::vector<std::string> classes_everywhere(Communicator& ranks, const std::vector<std::string>& classes) {
+  return nlohmann::json::parse(ranks.broadcast(nlohmann::json(classes).dump())).get<std::vector<std::string>>();
+}
+
 }  // namespace
 
 Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig>& data, const std::string& checkpoint,
@@ -119,11 +124,14 @@ Evaluation open_evaluation(const RunConfig& config, const std::vector<DataConfig
   evaluation.checkpoint = from_main(config.communicator(), [&] { return find_checkpoint(config, checkpoint); });
   const bool weights_alone = is_weights_file(evaluation.checkpoint);
   StateDict state;
+  std::vector<std::string> classes;
   if (!weights_alone) {
-    state = read_on_main(config.communicator(), evaluation.checkpoint).state;
+    LoadedCheckpoint read = read_on_main(config.communicator(), evaluation.checkpoint);
+    state = std::move(read.state);
+    classes = classes_everywhere(config.communicator(), read.run.classes);
     evaluation.step = state.integer("trainer.step");
   }
-  evaluation.run = build_evaluation(config, data, output);
+  evaluation.run = build_evaluation(config, data, output, classes);
   BaseTrainer& trainer = *evaluation.run.trainer;
   run_on_all_ranks(config.communicator(), [&] {
     if (weights_alone) {

@@ -96,6 +96,7 @@ const std::map<std::string, std::string> kUsualValues = {
     {"labels", "data/labels-idx1-ubyte.gz"},
     {"fit_on", "data/train.csv"},
     {"features", "[width, height]"},
+    {"categorical", "[zip]"},
     {"classes", "[cat, dog]"},
     {"freeze", "[backbone]"},
     {"class_weights", "[1.0, 3.0]"},

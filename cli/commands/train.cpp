@@ -158,6 +158,7 @@ void settle_resumed(const RunConfig& config, const std::string& from, const std:
 void compare_with_saved(RunConfig& config, const std::string& path, NumbersFrom numbers, const BaseTrainer& trainer) {
   const RunIdentity saved = CheckpointStore::read_manifest(path).run;
   const RunIdentity& now = trainer.identity();
+  config.train->node.located([&] { require_classes(now.classes, saved.classes); });
   const bool takes_numbers = numbers == NumbersFrom::kCheckpoint;
   const auto differences = resume_differences(saved.config, now.config,
                                               takes_numbers ? numbers_in(trainer.state_dict()) : OptimizerNumbers());
@@ -196,6 +197,7 @@ void introduce(const RunConfig& config, Run& run) {
   RunIdentity& identity = run.trainer->identity();
   identity.config = flat_config(config.root);
   identity.launch = launch_name(config.launch);
+  identity.classes = class_names_of(run);
   if (config.is_main()) identity.data = data_fingerprint(config, run);
 }
 

@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
+#include <c10/util/StringUtil.h>
+#include <nlohmann/json.hpp>
 #include "base/detail/text.h"
 #include "base/error.h"
 #include "cli/registry.h"
@@ -28,11 +31,15 @@ bool is_plain_loss(const MetricConfig& metric) {
 
 MetricConfig read_metric(const ConfigNode& node) {
   node.need<std::string>("type");
-  MetricConfig metric{node, read_prefix(node), {}};
-  for (const std::string& name : make_metric(node)->names()) {
-    metric.names.push_back(metric.prefix.empty() ? name : metric.prefix + "/" + name);
-  }
-  return metric;
+  return {node, read_prefix(node)};
+}
+
+// Whether its classes have no names, and could have some.
+bool lacks_class_names(const MetricConfig& metric) {
+  const AnyOptions* options = options_of("metric", metric.node.need<std::string>("type"));
+  if (options == nullptr || !metric.node.child("class_names").is_empty()) return false;
+  const OptionFields& fields = options->fields();
+  return std::any_of(fields.begin(), fields.end(), [](const auto& field) { return field.key == "class_names"; });
 }
 
 std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& nodes) {
@@ -41,7 +48,7 @@ std::vector<MetricConfig> read_list_of_metrics(const std::vector<ConfigNode>& no
   for (const ConfigNode& node : nodes) {
     metrics.push_back(read_metric(node));
     if (!is_plain_loss(metrics.back())) reported_by.emplace("loss", "every evaluation");
-    for (const std::string& name : metrics.back().names) {
+    for (const std::string& name : metrics.back().names()) {
       const auto [other, fresh] = reported_by.emplace(name, node.path());
       if (fresh) continue;
       node.fail("prefix", "does not tell '" + name + "' from that of " + other->second + "; give one of them a prefix");
@@ -81,6 +88,12 @@ class ConfiguredMetric : public Metric {
 
 }  // namespace
 
+std::vector<std::string> MetricConfig::names() const {
+  std::vector<std::string> names = make_metric(node)->names();
+  for (std::string& name : names) name = prefix.empty() ? name : prefix + "/" + name;
+  return names;
+}
+
 std::vector<MetricConfig> read_metrics(const ConfigNode& root) {
   const std::vector<ConfigNode> ours = root.one_or_list("evaluator"), mmengines = root.one_or_list("val_evaluator");
   if (root.child("evaluator").is_set() && root.child("val_evaluator").is_set()) {
@@ -94,16 +107,45 @@ std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::v
   return root.child("test_evaluator").is_set() ? read_list_of_metrics(nodes) : otherwise;
 }
 
+void name_classes(const std::vector<MetricConfig>& metrics, const std::vector<std::string>& names) {
+  using Json = nlohmann::json;
+  std::string list = Json(names).dump(-1, ' ', false, Json::error_handler_t::replace);
+  c10::ReplaceAll(list, "${", "$${");  // a folder's name is no variable
+  for (const MetricConfig& metric : metrics) {
+    if (names.empty() || !lacks_class_names(metric)) continue;
+    ConfigNode node = metric.node;
+    if (node.find<int64_t>("num_classes") == std::ssize(names)) {
+      node.override_with("class_names=" + list, "the training data");
+    }
+  }
+}
+
+std::vector<std::string> with_class_patterns(std::vector<std::string> names) {
+  std::set<std::string> patterns;
+  for (std::string name : names) {
+    if (!name.ends_with("_0")) continue;
+    while (name.ends_with("_0")) name.resize(name.size() - 2);
+    patterns.insert(name + "_*");
+  }
+  names.insert(names.end(), patterns.begin(), patterns.end());
+  return names;
+}
+
 std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics) {
   std::vector<std::string> names;
-  for (const MetricConfig& metric : metrics) names.insert(names.end(), metric.names.begin(), metric.names.end());
+  for (const MetricConfig& metric : metrics) {
+    for (std::string& name : metric.names()) names.push_back(std::move(name));
+  }
   if (std::find(names.begin(), names.end(), "loss") == names.end()) names.emplace_back("loss");
   return names;
 }
 
 void require_metric(const ConfigNode& node, const std::string& key, const std::string& metric,
                     const std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), metric) != names.end()) return;
+  const auto is_meant = [&](const std::string& name) {
+    return name == metric || (name.ends_with('*') && metric.starts_with(name.substr(0, name.size() - 1)));
+  };
+  if (std::any_of(names.begin(), names.end(), is_meant)) return;
   node.fail_value(key, "a metric of evaluator; " + known_and_nearest(metric, names));
 }
 

@@ -12,7 +12,8 @@ class BaseTrainer;
 struct MetricConfig {
   ConfigNode node;  // built from again for every trainer
   std::string prefix;
-  std::vector<std::string> names;  // of its results, prefix included
+
+  std::vector<std::string> names() const;  // of its results, prefix included
 };
 
 // `evaluator`, or `val_evaluator` as mmengine calls it: a map or a list of them. Every key is checked. Throws
@@ -20,6 +21,13 @@ struct MetricConfig {
 std::vector<MetricConfig> read_metrics(const ConfigNode& root);
 // `test_evaluator`; `otherwise` if there is none.
 std::vector<MetricConfig> read_test_metrics(const ConfigNode& root, const std::vector<MetricConfig>& otherwise);
+
+// Gives metrics over as many classes the names of these, by number, unless the config names them. Their results are
+// called by them from then on.
+void name_classes(const std::vector<MetricConfig>& metrics, const std::vector<std::string>& names);
+// Results' names before the data is read, which may name classes: beside "f1_0" there is "f1_*", which stands for all
+// that begin like it in require_metric().
+std::vector<std::string> with_class_patterns(std::vector<std::string> names);
 
 // What an evaluation will report, in order; "loss" is last unless it is named before.
 std::vector<std::string> metric_names(const std::vector<MetricConfig>& metrics);

@@ -298,6 +298,16 @@ const OptionFields& RunConfig::fields() {
   });
 }
 
+namespace {
+
+void check_names_of_metrics(const RunConfig& config) {
+  const std::vector<std::string> names = with_class_patterns(val_metric_names(config));
+  check_monitors(config.schedules, names);
+  check_builtin_hooks(config.hooks, names);
+}
+
+}  // namespace
+
 RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   RunConfig config;
   config.root = root;
@@ -329,8 +339,7 @@ RunConfig parse_run_config(const ConfigNode& root, const std::string& name) {
   config.graph = read_options<GraphOptions>(root.child("graph"));
   root.child("graph").located([&] { check_options(config.graph); });
   read_distributed(root.child("distributed"), config.trainer.distributed, config.connect);
-  check_monitors(config.schedules, val_metric_names(config));
-  check_builtin_hooks(config.hooks, val_metric_names(config));
+  check_names_of_metrics(config);
   root.reject_unknown();
   return config;
 }

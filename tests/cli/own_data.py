@@ -81,7 +81,8 @@ data:
     transforms: [{type: Resize, size: 16}, {type: Normalize}]
 trainer: {max_epochs: 8}
 optim_wrapper: {optimizer: {type: AdamW, lr: 0.01}}
-evaluator: [{type: Accuracy}]
+default_hooks: {checkpoint: {save_best: f1_noise}}
+evaluator: [{type: Accuracy}, {type: ConfusionMatrix, num_classes: 3}, {type: F1, num_classes: 3, average: [none]}]
 """)
 
 
@@ -182,6 +183,93 @@ def check_parts_and_samplers(program):
         assert expected in text, (overrides, text)
 
 
+def predictions(program, config, *arguments):
+    program.run("predict", config, "custom_hooks=[{type: PredictionWriterHook, format: jsonl}]", "--output", "out", *arguments)
+    return [json.loads(line) for line in (program.folder / "out/predictions.jsonl").read_text().splitlines()]
+
+
+def check_new_pictures(program):
+    """Pictures without class folders are predicted under the names of the classes trained on, whatever became of the folders."""
+    run, folder = "work_dir=runs/pictures.yaml/graph", program.folder
+    for kind in ("across", "down", "noise"):
+        for i in range(4):
+            write(folder, f"new/{kind}{i}.png", (folder / f"pictures/{kind}/{i:02}.png").read_bytes())
+    new = "data.predict={type: ImageFolder, root: new, transforms: [{type: Resize, size: 16}, {type: Normalize}]}"
+    lines = predictions(program, "pictures.yaml", run, new)
+    right = [line for line in lines if line["name"].startswith(line["class_name"])]
+    assert len(lines) == 12 and len(right) >= 10, lines
+    assert all(("across", "down", "noise")[line["class"]] == line["class_name"] for line in lines), lines
+    assert all(1 / 3 < line["probability"] <= 1 for line in lines), lines
+    text = program.run("eval", "pictures.yaml", run, "data.val={type: ImageFolder, root: new}", code=3)
+    assert "has no folders, expected one for each class" in text, text
+    text = program.run("train", "pictures.yaml", "work_dir=runs/w", "data.train.root=new", code=3)
+    assert "has no folders, expected one for each class" in text, text
+    # The folder of a class has gone: its number stays its own, in training data and in those of a test.
+    (folder / "pictures/across").rename(folder / "across")
+    assert predictions(program, "pictures.yaml", run, new) == lines
+    test = "data.val={type: ImageFolder, root: pictures, transforms: [{type: Resize, size: 16}, {type: Normalize}]}"
+    program.run("eval", "pictures.yaml", run, test, "--json", "result.json")
+    metrics = json.loads((folder / "result.json").read_text())["metrics"]
+    assert metrics["accuracy"] >= 0.9 and metrics["f1_noise"] > 0.8 and metrics["f1_across"] in (None, 0, "nan"), metrics
+    text = program.run("train", "pictures.yaml", "--resume", "runs/pictures.yaml/graph", "work_dir=runs/w",
+                       "default_hooks.checkpoint.save_best=accuracy", code=2)
+    assert "found the classes down, noise, expected across, down, noise" in text, text
+    # Another one has come.
+    write(folder, "pictures/zigzag/0.png", (folder / "pictures/noise/00.png").read_bytes())
+    text = program.run("predict", "pictures.yaml", run, new, code=3)
+    assert "found the class 'zigzag'" in text and "expected one of classes: across, down, noise" in text, text
+    (folder / "pictures/zigzag").rename(folder / "zigzag")
+    (folder / "across").rename(folder / "pictures/across")
+    text = program.run("eval", "pictures.yaml", run, "data.train.classes=[down, across, noise]", code=2)
+    assert "expected across, down, noise, which the checkpoint was trained with" in text, text
+
+
+def check_class_names(program):
+    """Metrics, logs and reports call classes as the data does."""
+    run = program.folder / "runs/pictures.yaml/graph"
+    assert "f1_noise" in program.last_validation("runs/pictures.yaml/graph")
+    log = (run / "log.jsonl").read_text()
+    assert "target \\\\ predicted  across  down  noise" in log, log[-2000:]
+    config = (run / "config.yaml").read_text()
+    assert "classes: [across, down, noise]" in config and 'class_names: ["across", "down", "noise"]' in config, config
+    program.run("report", run, "--output", "page.html")
+    page = (program.folder / "page.html").read_text()
+    assert "target \\\\ predicted  across  down  noise" in page
+    text = program.run("train", "pictures.yaml", "work_dir=runs/w", "default_hooks.checkpoint={save_best: f1_nose}", code=2)
+    assert "did you mean 'f1_noise'" in text, text
+
+
+def check_tables(program):
+    """Rows without a target are predicted; several targets; numbers that are categories."""
+    folder, run = program.folder, "work_dir=runs/classification.yaml/graph"
+    rows = (folder / "table.csv").read_text().splitlines()[1:41]
+    write(folder, "new.csv", "colour,b,a,seen\n" + "".join("{2},{1},{0},today\n".format(*row.split(",")) for row in rows))
+    for target in ("", "target: kind, "):
+        lines = predictions(program, "classification.yaml", run, "data.predict={type: Csv, %spath: new.csv}" % target)
+        right = [line["class_name"] == row.split(",")[4] for line, row in zip(lines, rows)]
+        assert len(lines) == 40 and sum(right) >= 36 and "probability" in lines[0], lines
+    lines = predictions(program, "regression.yaml", "work_dir=runs/regression.yaml/graph", "data.predict={type: Csv, path: new.csv}")
+    assert abs(lines[0]["score"] - float(rows[0].split(",")[3])) < 30 and "probability" not in lines[0], lines[0]
+    assert "no column 'kind'" in program.run("eval", "classification.yaml", run, "data.val={type: Csv, path: new.csv}", code=3)
+    text = program.run("train", "classification.yaml", "work_dir=runs/w", "data.train.path=new.csv", code=3)
+    assert "no column 'kind'" in text, text
+    write(folder, "codes.csv", "zip,x,low,high\n" + "".join(f"{i % 3 * 100},{i % 7},{i % 3},{i % 3 + i % 7}\n" for i in range(63)))
+    write(folder, "several.yaml", """
+model: {type: Mlp, in_features: 4, hidden: [16], num_classes: 2, loss: mse}
+data:
+  train: {type: Csv, path: codes.csv, target: [low, high], categorical: [zip], split: train, batch_size: 16, shuffle: true}
+  val: {type: Csv, path: codes.csv, split: val, batch_size: 64}
+trainer: {max_epochs: 80}
+optim_wrapper: {optimizer: {type: Adam, lr: 0.02}}
+evaluator: [{type: R2Score}]
+""")
+    result = program.trains_alike("several.yaml")
+    assert result["r2"] >= 0.98, result
+    write(folder, "others.csv", "zip,x,low,high\n200,1,1,1\n300,1,1,1\n")
+    text = program.run("eval", "several.yaml", "work_dir=runs/several.yaml/graph", "data.val={type: Csv, path: others.csv}", code=3)
+    assert "others.csv:3: column 'zip': found '300', expected one of the training rows' values" in text, text
+
+
 def check_mistakes(program):
     for code, expected, *overrides in (
             (2, "known: .*Crop.*did you mean 'Resize'", "data.train.transforms=[{type: Resise, size: 4}]"),
@@ -218,6 +306,9 @@ def main():
         assert result["accuracy"] >= 0.95, result
         assert "ImageFolder" in program.run("help", "dataset") + program.run("help", "ImageFolder")
         assert "degrees" in program.run("help", "RandomRotation")
+        check_class_names(program)
+        check_new_pictures(program)
+        check_tables(program)
         check_parts_and_samplers(program)
         check_mistakes(program)
     print("own data trains alike in both modes")

@@ -56,6 +56,7 @@ def check_folder(program):
     result = program.json("predict", "base.yaml", "work_dir=run", own)
     rows = [json.loads(line) for line in (program.folder / "own/predictions.jsonl").read_text().splitlines()]
     assert result["folder"] == "own" and len(rows) == 64, result
+    assert all(list(row) == ["index", "class", "score", "probability"] and 0.1 <= row["probability"] <= 1 for row in rows), rows[0]
     assert not (program.folder / "own/predictions.safetensors").exists(), "a second writer"
     # The command line wins over the config's folder.
     result = program.json("predict", "base.yaml", "work_dir=run", own, "--output", "third")

@@ -167,6 +167,64 @@ TEST_F(Outputs, ThatDoNotFitAreRefused) {
   expect_error<ConfigError>([&] { batch(classes, {{"logits", at::ones({2, 3})}}); }, {"class_key"});
 }
 
+// Knows its samples and classes.
+class NamedData : public DataSource {
+ public:
+  explicit NamedData(Names classes) : classes_(std::move(classes)) {}
+  void start_epoch(int64_t) override {}
+  std::optional<Batch> next() override { return std::nullopt; }
+  int64_t batches_per_epoch() const override { return 0; }
+  std::string sample_name(int64_t id) const override { return id == 9 ? "" : "a/" + std::to_string(id) + ".png"; }
+  Names class_names() const override { return classes_; }
+  StateDict state_dict() const override { return {}; }
+  void load_state_dict(const StateDict&) override {}
+
+ private:
+  Names classes_;
+};
+
+class Lines : public Outputs {
+ protected:
+  // Of a pass over one batch.
+  std::vector<nlohmann::json> lines(const at::Tensor& scores, const Batch& samples, DataSource* data) {
+    PredictionWriterHook hook({.folder = folder.path().string(), .format = "jsonl"});
+    run.context.evaluation.batch = &samples;
+    run.context.evaluation.data = data;
+    hook.before_predict_epoch(run.context);
+    batch(hook, {{"prediction", scores}});
+    hook.after_predict_epoch(run.context);
+    std::vector<nlohmann::json> found;
+    std::ifstream file(folder / "predictions.jsonl");
+    for (std::string text; std::getline(file, text);) found.push_back(nlohmann::json::parse(text));
+    return found;
+  }
+  const at::Tensor scores_ = at::tensor({1.0, 3.0, 2.0, 0.0}).view({2, 2});
+};
+
+TEST_F(Lines, NameSamplesAndClasses) {
+  Batch samples{{"image", at::zeros({2, 1})}};
+  samples.set_sample_ids({7, 9});
+  NamedData data({"ant", "bee"});
+  const auto found = lines(scores_, samples, &data);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].at("name"), "a/7.png");
+  EXPECT_EQ(found[0].at("class"), 1);
+  EXPECT_EQ(found[0].at("class_name"), "bee");
+  EXPECT_EQ(found[0].at("score"), 3);
+  EXPECT_NEAR(found[0].at("probability").get<double>(), 1 / (1 + std::exp(-2.0)), 1e-12);
+  EXPECT_FALSE(found[1].contains("name"));
+  EXPECT_EQ(found[1].at("class_name"), "ant");
+}
+
+TEST_F(Lines, HaveProbabilitiesOfClassesAlone) {
+  const Batch numbers{{"input", at::zeros({2, 1})}, {"target", at::zeros({2, 2})}};
+  const Batch classes{{"input", at::zeros({2, 1})}, {"target", at::zeros({2}, at::kLong)}};
+  EXPECT_FALSE(lines(scores_, numbers, nullptr)[0].contains("probability"));
+  EXPECT_TRUE(lines(scores_, classes, nullptr)[0].contains("probability"));
+  const at::Tensor shares = at::tensor({0.25, 0.75, 0.5, 0.5}).view({2, 2});
+  EXPECT_EQ(lines(shares, classes, nullptr)[0].at("probability"), 0.75) << "they are probabilities already";
+}
+
 TEST_F(Outputs, NeedAPlaceToGo) {
   PredictionWriterHook nowhere;
   expect_error<ConfigError>([&] { nowhere.before_predict_epoch(run.context); }, {"work_dir"});

@@ -142,6 +142,21 @@ TEST(MetricConfig, FindsMistakesAtTheStart) {
   EXPECT_NO_THROW(run_config(cells + "default_hooks: {checkpoint: {save_best: auto, rule: greater}}"));
 }
 
+TEST(MetricConfig, ResultsAreCalledByTheClassesOfTheData) {
+  const ConfigNode root = parse(
+      "evaluator: [{type: F1, num_classes: 2, average: none}, {type: ConfusionMatrix, num_classes: 2, prefix: a, "
+      "class_names: [x, y], flatten: true}, {type: F1, num_classes: 3, average: none, prefix: b}]");
+  const std::vector<MetricConfig> metrics = read_metrics(root);
+  name_classes(metrics, {"ant", "${HOME} bee"});
+  EXPECT_EQ(metric_names(metrics), (Names{"f1_ant", "f1_${HOME} bee", "a/confusion_x_x", "a/confusion_x_y",
+                                          "a/confusion_y_x", "a/confusion_y_y", "b/f1_0", "b/f1_1", "b/f1_2", "loss"}));
+  EXPECT_NE(root.dump().find("# the training data"), std::string::npos) << root.dump();
+  const std::string f1 = "evaluator: {type: F1, num_classes: 2, average: [macro, none]}\n";
+  EXPECT_NO_THROW(run_config(f1 + "default_hooks: {checkpoint: {save_best: f1_ant}}")) << "known once data is read";
+  expect_error<ConfigError>([&] { run_config(f1 + "default_hooks: {checkpoint: {save_best: F1_ant}}"); },
+                            {"save_best is 'F1_ant'", "f1_*"});
+}
+
 TEST(MetricConfig, KnowsMetricsOfTheUser) {
   EXPECT_EQ(names_of("evaluator: [{type: Mine}, {type: Mine, name: yours}]"), (Names{"mine", "yours", "loss"}));
   expect_error<ConfigError>([] { names_of("evaluator: [{type: Mine, nam: yours}]"); }, {"unknown key 'nam'"});
