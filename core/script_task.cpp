@@ -56,10 +56,7 @@ const OptionFields& ScriptTaskOptions::fields() {
     add("inputs", &O::inputs, "batch tensors passed to forward(), in order; empty: all but target");
     add("target", &O::target, "batch tensor that the loss compares with");
     add("ignore_index", &O::ignore_index, "class in the target that does not count");
-    add_loss_options(add,
-                     [](auto member) {
-                       return [member](O & o) -> auto& { return o.loss.*member; };
-                     },
+    add_loss_options(add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; },
                      {"cross_entropy", "focal", "dice", "mse", "l1", "huber", "bce", "none"});
   });
 }

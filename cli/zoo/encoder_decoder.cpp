@@ -37,11 +37,7 @@ const OptionFields& EncoderDecoderOptions::fields() {
     add("drop_path", &O::drop_path, "chance that a sample skips the last block").in(up_to_below(0, 1));
     add("dropout", &O::dropout, "share of values that is dropped").in(up_to_below(0, 1));
     add_loss_options(
-        add,
-        [](auto member) {
-          return [member](O & o) -> auto& { return o.loss.*member; };
-        },
-        losses_of_pixels());
+        add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; }, losses_of_pixels());
     add.rule([](const O& o) {
       require<ConfigError>(o.patch_size % 2 == 0,
                            c10::str("[EncoderDecoder] patch_size is ", o.patch_size, ", expected an even number"));

@@ -19,11 +19,7 @@ const OptionFields& UNetOptions::fields() {
     add("in_channels", &O::in_channels, "channels of the images").in(kSizes);
     add("channels", &O::channels, "channels of the levels; each after the first halves the resolution").in(kSizes);
     add_loss_options(
-        add,
-        [](auto member) {
-          return [member](O & o) -> auto& { return o.loss.*member; };
-        },
-        losses_of_pixels());
+        add, [](auto member) { return [member](O& o) -> auto& { return o.loss.*member; }; }, losses_of_pixels());
     add.rule([](const O& o) {
       if (!o.channels.empty() && o.channels.size() <= 8) return;
       throw ConfigError(c10::str("[UNet] channels has ", o.channels.size(), " levels, expected 1 to 8"));

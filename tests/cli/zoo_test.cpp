@@ -36,16 +36,9 @@ Batch tokens() { return {{"input", at::randint(7, {3, 9}, at::kLong)}, {"target"
 
 const std::vector<ZooModel>& models() {
   static const std::vector<ZooModel> kModels = {
-      {"ResNet",
-       [] {
-         return make_resnet({.num_classes = 5, .depths = {1, 2}, .width = 8});
-       },
-       pictures,
-       {4, 5}},
+      {"ResNet", [] { return make_resnet({.num_classes = 5, .depths = {1, 2}, .width = 8}); }, pictures, {4, 5}},
       {"ResNetImagenetStem",
-       [] {
-         return make_resnet({.num_classes = 5, .depths = {1, 1}, .width = 8, .stem = "imagenet"});
-       },
+       [] { return make_resnet({.num_classes = 5, .depths = {1, 1}, .width = 8, .stem = "imagenet"}); },
        pictures,
        {4, 5}},
       {"ViT",
@@ -62,15 +55,11 @@ const std::vector<ZooModel>& models() {
        pictures,
        {4, 5}},
       {"UNet",
-       [] {
-         return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 8}});
-       },
+       [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 8}}); },
        masked,
        {2, 3, 16, 16}},
       {"DiceUNet",
-       [] {
-         return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 6, 8}, .loss = {.loss = "dice"}});
-       },
+       [] { return make_unet({.num_classes = 3, .in_channels = 1, .channels = {4, 6, 8}, .loss = {.loss = "dice"}}); },
        masked,
        {2, 3, 16, 16}},
       {"WeightedUNet",
@@ -143,16 +132,10 @@ TEST(Zoo, NamesWhatDoesNotFit) {
 }
 
 TEST(Zoo, NamesWhatALossOrAnInputCannotBe) {
-  expect_error<ConfigError>(
-      [] {
-        make_resnet({.loss = {.loss = "focal", .class_weights = {1, 2}}});
-      },
-      {"class_weights", "focal"});
-  expect_error<ConfigError>(
-      [] {
-        make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}});
-      },
-      {"'image'", "Double", "cast: {image: float32}"});
+  expect_error<ConfigError>([] { make_resnet({.loss = {.loss = "focal", .class_weights = {1, 2}}}); },
+                            {"class_weights", "focal"});
+  expect_error<ConfigError>([] { make_unet()->predict({{"image", at::zeros({1, 3, 8, 8}, at::kDouble)}}); },
+                            {"'image'", "Double", "cast: {image: float32}"});
 }
 
 }  // namespace
