@@ -159,15 +159,17 @@ jobs() {
   echo $((fit < cores ? fit : cores))
 }
 
-# configure PRESET: once, and again when the LibTorch or the presets change. Ninja sees to the rest.
+# configure PRESET [CMAKE-ARGS...]: once, and again when the LibTorch, the presets or the arguments change. Ninja sees to
+# the rest.
 configure() {
   local preset=$1 folder="$root/build/$1" stamp
-  stamp="$torch $(sha256sum <"$root/CMakePresets.json")"
+  shift
+  stamp="$torch $(sha256sum <"$root/CMakePresets.json")${*:+ $*}"
   [[ -e $folder/build.ninja && -e $folder/.duet-stamp && $(<"$folder/.duet-stamp") == "$stamp" ]] && return
   say "configuring build/$preset${torch:+ with the LibTorch in $torch}"
   mkdir -p "$folder"
   rm -f "$folder/.duet-stamp"
-  (cd "$root" && cmake --fresh --preset "$preset" "-DDUET_TORCH=$torch") >"$folder/configure.log" 2>&1 || {
+  (cd "$root" && cmake --fresh --preset "$preset" "-DDUET_TORCH=$torch" "$@") >"$folder/configure.log" 2>&1 || {
     tail -n 20 "$folder/configure.log" >&2
     fail 1 "configuring failed; the whole output is in build/$preset/configure.log"
   }

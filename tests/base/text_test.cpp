@@ -1,5 +1,6 @@
 #include "base/detail/text.h"
 #include <gtest/gtest.h>
+#include "base/error.h"
 
 namespace duet {
 namespace {
@@ -23,6 +24,10 @@ TEST(OneLine, ShowsWhatATerminalWouldObey) {
 TEST(OneLine, LeavesOutWhatIsTooLong) {
   EXPECT_EQ(one_line(std::string(2000, 'x')), std::string(1000, 'x') + "...");
   EXPECT_EQ(one_line("12345", 5), "12345");
+}
+
+TEST(Error, EscapesWhatATerminalWouldObey) {
+  EXPECT_STREQ(DataError("[A] found 'b\x1b[2J'\nand more").what(), "[A] found 'b\\x1b[2J'\nand more");
 }
 
 TEST(HarmlessText, KeepsLinesOfAMessage) {

@@ -13,7 +13,9 @@
 #include "checkpoint/detail/checkpoint_format.h"
 #include "cli/config/bounded_yaml.h"
 #include "cli/config/config.h"
+#include "cli/runs/logged_run.h"
 #include "cli/runs/saved_config.h"
+#include "distributed/detail/packed_state.h"
 #include "io/bounded_json.h"
 #include "io/csv.h"
 #include "io/file_io.h"
@@ -38,16 +40,20 @@ std::string shown(const at::Tensor& tensor) {
   return c10::str(tensor.scalar_type(), tensor.sizes(), hash);
 }
 
-std::string read_pt_file(const std::string& path) {
-  const PtFile file = read_pt(path);
+std::string shown(const StateDict& state) {
   std::string text;
-  for (const auto& [name, tensor] : file.state.tensors()) text += name + "=" + shown(tensor) + ";";
-  for (const auto& [name, value] : file.state.values()) {
+  for (const auto& [name, tensor] : state.tensors()) text += name + "=" + shown(tensor) + ";";
+  for (const auto& [name, value] : state.values()) {
     text += name + "=" + std::to_string(value.index()) + ":";
     std::visit([&](const auto& content) { text += c10::str(content, ";"); }, value);
   }
   return text;
 }
+
+std::string read_pt_file(const std::string& path) { return shown(read_pt(path).state); }
+
+// What another rank has sent.
+std::string read_packed_state(const std::string& path) { return shown(unpack_state(read_bytes_of(path))); }
 
 std::string read_tensors(const std::string& path) {
   std::string text;
@@ -95,7 +101,66 @@ std::string read_old_config(const std::string& path) {
   return text + config.problem;
 }
 
+std::string read_log(const std::string& path) {
+  const LoggedRun log = read_logged_run(path);
+  std::string text = c10::str(log.lines, " ", log.unreadable_lines, " ", log.earlier_runs, " ", log.mode, log.run_id,
+                              log.began, log.last_time, log.seconds, " ", log.planned_steps, " ", log.step, " ",
+                              log.epoch, " ", static_cast<int>(log.end), log.end_reason);
+  for (const Curve& curve : log.curves) {
+    text += c10::str("\n", curve.kind, "/", curve.name);
+    for (const CurvePoint& point : curve.points) text += c10::str(" ", point.step, ":", point.value);
+  }
+  for (const auto& [name, content] : log.texts) text += c10::str("\n", name, "=", content);
+  for (const LoggedHistogram& made : log.histograms) {
+    text += c10::str("\n", made.name, " ", c10::Join(",", made.counts), " ", c10::Join(",", made.edges));
+  }
+  return text;
+}
+
 std::string as_it_is(std::string_view bytes) { return std::string(bytes); }
+
+// Packed as zlib packs (window_bits 15) or as gzip (31), every checksum right.
+std::string packed(std::string_view bytes, int window_bits) {
+  z_stream stream{};
+  deflateInit2(&stream, 1, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<unsigned char*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string big_endian(uint64_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+  return bytes;
+}
+
+// The bytes as a picture; if they begin as none, as the chunks of a PNG: two bytes for the length, four for the name,
+// and what it holds, which of IDAT is not packed yet.
+std::string around_chunks(std::string_view bytes) {
+  if (bytes.starts_with("\x89PNG") || bytes.starts_with("\xFF\xD8")) return std::string(bytes);
+  std::string file = "\x89PNG\r\n\x1a\n";
+  while (bytes.size() >= 6) {
+    const std::size_t length = static_cast<uint8_t>(bytes[0]) * 256u + static_cast<uint8_t>(bytes[1]);
+    std::string chunk(bytes.substr(2, 4));
+    const std::string_view content = bytes.substr(6, length);
+    bytes.remove_prefix(6 + content.size());
+    chunk += chunk == "IDAT" ? packed(content, 15) : std::string(content);
+    const auto crc = ::crc32_z(0, reinterpret_cast<const unsigned char*>(chunk.data()), chunk.size());
+    file += big_endian(chunk.size() - 4) + chunk + big_endian(crc);
+  }
+  return file;
+}
+
+// After a 'g', which no such file begins with, what a gzip file holds.
+std::string around_gzip(std::string_view bytes) {
+  return bytes.starts_with('g') ? packed(bytes.substr(1), 31) : std::string(bytes);
+}
 
 // The bytes as the pickle of an archive with one storage, every CRC right.
 std::string around_pickle(std::string_view bytes) {
@@ -144,11 +209,13 @@ const std::vector<ForeignReader>& foreign_readers() {
       {"json", read_json, as_it_is},
       {"yaml", read_config, as_it_is},
       {"saved_config", read_old_config, as_it_is},
-      {"idx", [](const std::string& path) { return shown(read_idx(path)); }, as_it_is},
+      {"log", read_log, as_it_is},
+      {"packed_state", read_packed_state, as_it_is},
+      {"idx", [](const std::string& path) { return shown(read_idx(path)); }, around_gzip},
       {"npy", [](const std::string& path) { return shown(read_npy(path)); }, as_it_is},
       {"csv", read_table, as_it_is},
-      {"image", [](const std::string& path) { return shown(read_image(path)); }, as_it_is},
-      {"mask", [](const std::string& path) { return shown(read_mask(path)); }, as_it_is},
+      {"image", [](const std::string& path) { return shown(read_image(path)); }, around_chunks},
+      {"mask", [](const std::string& path) { return shown(read_mask(path)); }, around_chunks},
   };
   return readers;
 }

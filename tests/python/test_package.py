@@ -42,3 +42,11 @@ def test_notebooks_are_well_formed(name):
     code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_a_name_would_do_to_a_terminal_is_escaped_in_errors(tmp_path):
+    path = tmp_path / "weights\x1b[2J\n.safetensors"
+    path.write_bytes(b"none")
+    with pytest.raises(duet.Error) as found:
+        duet.read_weights(str(path))
+    assert "\x1b" not in str(found.value) and "weights\\x1b[2J" in str(found.value)

@@ -1,0 +1,9 @@
+#include "base/error.h"
+#include "base/detail/text.h"
+
+namespace duet {
+
+Error::Error(const std::string& message, int exit_code)
+    : std::runtime_error(harmless_text(message)), exit_code_(exit_code) {}
+
+}  // namespace duet
