@@ -19,7 +19,7 @@ const at::Tensor& Batch::operator[](std::string_view name) const& {
                            "; name one of these in the task, or let the dataset yield it"));
 }
 
-bool Batch::contains(std::string_view name) const {
+bool Batch::has(std::string_view name) const {
   for (const auto& item : items_) {
     if (item.first == name) return true;
   }

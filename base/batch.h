@@ -33,7 +33,7 @@ class Batch {
   // The tensor called `name`; throws DataError that lists the names there are.
   const at::Tensor& operator[](std::string_view name) const&;
   at::Tensor operator[](std::string_view name) && { return std::as_const(*this)[name]; }
-  bool contains(std::string_view name) const;
+  bool has(std::string_view name) const;
   // Adds a tensor, or replaces the one of the same name.
   void set(std::string name, at::Tensor tensor);
 

@@ -62,7 +62,7 @@ Contestant by_trainer(const Case& item, What what, Mode mode) {
       for (int64_t i = 0; i < calls; ++i) trainer->predict(batch);
     };
   }
-  if (item.batch().contains("image")) trainer->add_metric<Accuracy>();
+  if (item.batch().has("image")) trainer->add_metric<Accuracy>();
   return [trainer, batch = item.batch()](int64_t calls) {
     SameBatches data(batch, calls);
     trainer->validate(data);

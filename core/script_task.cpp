@@ -93,7 +93,7 @@ class ScriptTask : public Task {
   std::vector<ModuleInfo> modules() const override { return modules_of(module_); }
 
   double weight(const Batch& batch) const override {
-    if (returns_loss() || !batch.contains(options_.target)) return Task::weight(batch);
+    if (returns_loss() || !batch.has(options_.target)) return Task::weight(batch);
     return loss_weight(options_.loss, batch[options_.target], options_.ignore_index);
   }
 
@@ -124,7 +124,7 @@ class ScriptTask : public Task {
       }
     }
     for (const std::string& name : options_.inputs) inputs.emplace_back(item(batch, name));
-    if (returns_loss() && batch.contains(options_.target)) inputs.emplace_back(batch[options_.target]);
+    if (returns_loss() && batch.has(options_.target)) inputs.emplace_back(batch[options_.target]);
     return forward_(std::move(inputs));
   }
 

@@ -28,7 +28,7 @@ std::vector<int64_t> Dataset::labels() const {
     std::vector<int64_t> indices(static_cast<std::size_t>(std::min(kAtOnce, size() - first)));
     std::iota(indices.begin(), indices.end(), first);
     const Batch batch = get(indices);
-    if (!batch.contains("target")) return {};
+    if (!batch.has("target")) return {};
     if (!at::isIntegralType(batch["target"].scalar_type(), /*includeBool=*/false) || batch["target"].dim() != 1)
       return {};
     const at::Tensor target = batch["target"].to(at::kLong).contiguous();

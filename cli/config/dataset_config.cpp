@@ -51,7 +51,7 @@ class RenamedDataset : public DatasetView {
   template <class Map>
   void check_names(const Map& map, const char* key, const Batch& batch) const {
     for (const auto& [name, value] : map) {
-      if (batch.contains(name)) continue;
+      if (batch.has(name)) continue;
       std::vector<std::string> names;
       for (const auto& item : batch.items()) names.push_back(item.first);
       node_.child(key).fail(name, "is no tensor of this dataset; " + known_and_nearest(name, names));

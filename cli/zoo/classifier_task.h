@@ -13,7 +13,7 @@ namespace duet {
 // The first of `names` that the batch has.
 inline at::Tensor input_of(const Batch& batch, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (batch.contains(name)) return model_input(batch, name);
+    if (batch.has(name)) return model_input(batch, name);
   }
   return model_input(batch, names.front());
 }

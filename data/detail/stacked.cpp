@@ -25,7 +25,7 @@ Batch stacked(const std::vector<Batch>& samples, const std::vector<int64_t>& ind
   for (const auto& [name, first] : samples.front().items()) {
     std::vector<at::Tensor> rows;
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      if (!samples[i].contains(name) || samples[i].items().size() != samples.front().items().size()) {
+      if (!samples[i].has(name) || samples[i].items().size() != samples.front().items().size()) {
         throw DataError(c10::str("[Dataset] sample ", indices[i], " has other tensors than sample ", indices[0],
                                  ", where '", name, "' is one; expected the same names in all; set rename"));
       }

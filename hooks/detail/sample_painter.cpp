@@ -189,14 +189,14 @@ Painting SamplePainter::operator()(const Batch& batch, const NamedTensors& outpu
   if (prediction == nullptr || prediction->dim() < 1) {
     fail("found no '" + options_.prediction + "' among the outputs of validation, expected scores of classes");
   }
-  if (!batch.contains(options_.image) || batch[options_.image].dim() != 4) {
+  if (!batch.has(options_.image) || batch[options_.image].dim() != 4) {
     fail("found no '" + options_.image + "' of shape [N, C, H, W] in the batch, expected one");
   }
   const at::Tensor image = to_rgb(batch[options_.image].select(0, sample));
   const bool regions = prediction->dim() >= 3;
   const at::Tensor predicted = to_classes(prediction->select(0, sample), regions);
   at::Tensor truth;
-  if (batch.contains(options_.target)) truth = target_classes(batch[options_.target].select(0, sample), regions);
+  if (batch.has(options_.target)) truth = target_classes(batch[options_.target].select(0, sample), regions);
   return regions ? paint_regions(image, truth, predicted) : paint_class(image, truth, predicted);
 }
 
