@@ -15,13 +15,16 @@ def ended(torture, line, seconds):
 
 
 def under_sanitizers(torture):
-    programs = list((torture.build / "tests").glob("duet_*_memory_tests"))
-    if not programs:
-        torture.left_out.append("programs under sanitizers (scripts/test --memory builds them)")
-        return []
-    torture.case = "programs under sanitizers"
-    ended(torture, ["ctest", "--test-dir", torture.build, "-L", "^memory$", "--output-on-failure"], 7200)
-    return [f"{len(programs)} programs under sanitizers without a report"]
+    lines = []
+    for kind in ("memory", "threads"):
+        programs = list((torture.build / "tests").glob(f"duet_*_{kind}_tests"))
+        if not programs:
+            torture.left_out.append(f"programs under sanitizers of {kind} (scripts/test --{kind} builds them)")
+            continue
+        torture.case = f"programs under sanitizers of {kind}"
+        ended(torture, ["ctest", "--test-dir", torture.build, "-L", f"^{kind}$", "--output-on-failure"], 7200)
+        lines.append(f"{len(programs)} programs under sanitizers of {kind} without a report")
+    return lines
 
 
 def fuzzed(torture):
